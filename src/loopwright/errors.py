@@ -1,0 +1,162 @@
+"""Every error Loopwright raises, as one tree that imports nothing.
+
+    LoopwrightError
+    ├── ConfigError            a bad option, tool, file or name; says which field and what to do
+    │   └── UnknownRun         no such run in this journal
+    ├── PhaseError             the verbs of a run used out of order; names the cure
+    ├── RunBusy                another live process (or task) owns the run
+    ├── ReplayDivergence       the code no longer asks for what the journal recorded
+    ├── JournalError           the journal could not keep an entry
+    │   └── Fenced             another worker took the run over
+    ├── RunSignal              a run must end or pause; sticky: meets the engine again at its next verb
+    │   ├── LimitReached       one of the run's limits
+    │   ├── Stuck              no progress: repeated calls, repeated denials
+    │   ├── Suspended          waits for a decision from outside
+    │   └── Aborted            the caller said stop
+    ├── ProviderError          a model call failed; `retryable` says whether trying again can help
+    │   ├── ProviderTimeout    no answer in time (also a TimeoutError)
+    │   ├── ContextTooLong     the conversation does not fit the model
+    │   └── CircuitOpen        the breaker of this provider or tool is open; `retry_after` seconds
+    ├── AskFailed              no valid structured answer after the repair rounds
+    ├── Unreadable             the model's replies could not be read, three times running
+    ├── InvalidOutput          the answer does not fit the output model asked for
+    ├── UnknownOutcome         a side effect may or may not have happened, and the run was told to stop then
+    ├── EngineError            an engine raised something that is not ours; `__cause__` has it
+    └── ToolError              raised by a tool: its text goes to the model as it is
+"""
+
+
+class LoopwrightError(Exception):
+    """Base of every error in this library."""
+
+
+class ConfigError(LoopwrightError):
+    """A bad option, tool, file or name; the text names the field and the cure."""
+
+
+class UnknownRun(ConfigError):
+    """No such run in this journal."""
+
+
+class PhaseError(LoopwrightError):
+    """The verbs of a run were used out of order; the text names the cure."""
+
+
+class RunBusy(LoopwrightError):
+    """Another live process or task owns the run."""
+
+
+class ReplayDivergence(LoopwrightError):
+    """The engine asked for something else than the journal recorded.
+
+    Args:
+        key: where: scope path and number of the effect.
+        expected: fingerprint (or description) in the journal.
+        found: fingerprint (or description) of what the code asks for now.
+        seq: the last entry on which both agree, the place to fork from.
+    """
+
+    def __init__(self, message: str, *, key: str = "", expected: str = "", found: str = "", seq: int = 0) -> None:
+        super().__init__(message)
+        self.key, self.expected, self.found, self.seq = key, expected, found, seq
+
+
+class JournalError(LoopwrightError):
+    """The journal could not keep an entry; no tool starts after this."""
+
+
+class Fenced(JournalError):
+    """Another worker took the run over; this one must stop at once."""
+
+
+class RunSignal(LoopwrightError):
+    """A run must end or pause; an engine that swallows it meets it at its next verb."""
+
+
+class LimitReached(RunSignal):
+    """One of the run's limits; `limit` is its field name in `Limits`."""
+
+    def __init__(self, limit: str, detail: str = "") -> None:
+        super().__init__(detail or f"the run reached its limit {limit}")
+        self.limit = limit
+
+
+class Stuck(RunSignal):
+    """The run makes no progress; `reason` is the stop reason."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+class Suspended(RunSignal):
+    """The run waits for a decision from outside."""
+
+
+class Aborted(RunSignal):
+    """The caller asked the run to stop."""
+
+
+class ProviderError(LoopwrightError):
+    """A model call failed.
+
+    Args:
+        status: HTTP status, if there was an answer.
+        retryable: whether the same request may succeed later.
+        retry_after: seconds the server asked to wait.
+    """
+
+    def __init__(
+        self, message: str, *, status: int | None = None, retryable: bool = False, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status, self.retryable, self.retry_after = status, retryable, retry_after
+
+
+class ProviderTimeout(ProviderError, TimeoutError):
+    """The provider gave no answer in time."""
+
+
+class ContextTooLong(ProviderError):
+    """The provider says that the conversation does not fit its context."""
+
+
+class CircuitOpen(ProviderError):
+    """The circuit breaker rejects calls; `retry_after` seconds until it lets a probe through."""
+
+
+class AskFailed(LoopwrightError):
+    """`Run.ask` got no valid value after its repair rounds."""
+
+
+class Unreadable(LoopwrightError):
+    """The model's replies could not be read, three times running."""
+
+
+class InvalidOutput(LoopwrightError):
+    """The final answer does not fit the output model that was asked for."""
+
+
+class UnknownOutcome(LoopwrightError):
+    """A side effect may or may not have happened, and the run was told to stop in that case."""
+
+
+class EngineError(LoopwrightError):
+    """An engine raised something that is not ours; `__cause__` has the original."""
+
+
+class ToolError(LoopwrightError):
+    """Raise this in a tool to tell the model what went wrong, in your own words."""
+
+
+def error_named(name: str, message: str) -> LoopwrightError:
+    """Rebuild a recorded error from its class name; unknown names become `EngineError`."""
+    found = globals().get(name)
+    if not (isinstance(found, type) and issubclass(found, LoopwrightError)):
+        return EngineError(f"{name}: {message}")
+    error = found.__new__(found, message)
+    LoopwrightError.__init__(error, message)
+    for attribute in ("status", "retry_after"):
+        if issubclass(found, ProviderError):
+            setattr(error, attribute, None)
+    return error

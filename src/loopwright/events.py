@@ -1,0 +1,320 @@
+"""What can happen in a run: one frozen type for each fact, and the journal entry that carries it."""
+
+import dataclasses
+import functools
+import re
+from typing import Any, Literal, TypeAlias
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
+
+from .errors import JournalError
+from .messages import Completion, Effect, Json, JsonObject, Message, ObservationStatus, ToolCall, Usage
+
+Status: TypeAlias = Literal["completed", "stuck", "limit", "aborted", "waiting", "failed"]
+StopReason: TypeAlias = Literal[
+    "answered", "repeated_action", "repeated_error", "denied", "max_iterations", "max_llm_calls", "max_tool_calls",
+    "max_tokens", "max_cost", "timeout", "aborted", "approval", "question", "provider_error", "context_overflow",
+    "invalid_output", "unreadable", "unknown_outcome", "journal_error", "engine_error",
+]  # fmt: skip
+Verdict: TypeAlias = Literal["allow", "modify", "deny", "ask", "invalid", "blocked", "stuck"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ErrorRecord:
+    """An error as plain data: the name of its class and its text."""
+
+    type: str
+    message: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What a waiting run wants decided: a call to approve, or a question to answer."""
+
+    key: str
+    text: str
+    tool: str = ""
+    arguments: JsonObject = dataclasses.field(default_factory=dict[str, Json])
+    call_id: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunStarted:
+    """The first entry of a run: everything needed to start its engine again.
+
+    `options` holds the engine's options; `opaque` names those that are code or live objects and cannot be rebuilt.
+    """
+
+    engine: str
+    options: JsonObject
+    opaque: tuple[str, ...]
+    messages: tuple[Message, ...]
+    limits: JsonObject
+    output: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class RunResumed:
+    """A process took the run up again."""
+
+    owner: str
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSuspended:
+    """The run stopped for now and can be resumed: it waits for decisions, or its host was cancelled."""
+
+    reason: Literal["waiting", "cancelled"]
+    pending: tuple[Question, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFinished:
+    """The last entry of a run: its result."""
+
+    status: Status
+    stop_reason: StopReason
+    answer: str | None
+    output: Json
+    error: ErrorRecord | None
+    usage: Usage
+    llm_calls: int
+    tool_calls: int
+    iterations: int
+    messages: tuple[Message, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelRequested:
+    """A model call is about to be made (its intent).
+
+    `fingerprint` is what replay compares. `setup` is what may change between deployments without breaking a run: model,
+    sampling, tools, limits. `delivered` are the messages that the runtime adds to the conversation with this call.
+    """
+
+    verb: str
+    fingerprint: str
+    setup: str
+    iteration: int
+    delivered: tuple[Message, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelReplied:
+    """A model call's outcome: the reply; `seconds` is how long it took."""
+
+    completion: Completion
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelFailed:
+    """A model call's outcome: it failed for good."""
+
+    error: ErrorRecord
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class AttemptFailed:
+    """One attempt of a model call failed and another follows after `delay` seconds; the effect goes on."""
+
+    attempt: int
+    error: ErrorRecord
+    delay: float
+
+
+@dataclasses.dataclass(frozen=True)
+class LimitHit:
+    """A verb was refused because the run is at a limit (or out of time): this is its outcome."""
+
+    limit: str
+    detail: str
+
+
+@dataclasses.dataclass(frozen=True)
+class CallsProposed:
+    """The engine itself wrote these calls; `fingerprint` is what replay compares."""
+
+    calls: tuple[ToolCall, ...]
+    fingerprint: str
+
+
+@dataclasses.dataclass(frozen=True)
+class GateDecided:
+    """What was decided about one call before anything ran.
+
+    `arguments` are the arguments as decided upon, in full only where the gate changed them.
+    """
+
+    tool: str
+    call_id: str
+    verdict: Verdict
+    reason: str
+    policy_version: str
+    arguments_hash: str
+    arguments: JsonObject | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ToolStarted:
+    """A tool is about to run (its intent): durable before it starts."""
+
+    tool: str
+    call_id: str
+    arguments_hash: str
+    idempotency_key: str
+    effect: Effect
+
+
+@dataclasses.dataclass(frozen=True)
+class ToolFinished:
+    """A call's outcome, whether a tool ran or not: what the model is told."""
+
+    tool: str
+    call_id: str
+    status: ObservationStatus
+    content: str
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class EffectStarted:
+    """An effect of the engine's own is about to happen (its intent)."""
+
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class EffectFinished:
+    """An engine's own effect: its value, as JSON, or the error it raised."""
+
+    name: str
+    value: Json = None
+    error: ErrorRecord | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ChildStarted:
+    """Another engine runs as a child; its entries have keys below this one."""
+
+    engine: str
+    options: JsonObject
+    fingerprint: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ChildFinished:
+    """A child engine ended; its own calls are in the entries below its key."""
+
+    engine: str
+    status: Status
+    stop_reason: StopReason
+    answer: str | None
+    error: ErrorRecord | None
+    iterations: int
+
+
+@dataclasses.dataclass(frozen=True)
+class FactNoted:
+    """A fact of the strategy: a plan, a score, a vote, a reflection."""
+
+    name: str
+    value: Json
+
+
+@dataclasses.dataclass(frozen=True)
+class ClockRead:
+    """The engine read the wall clock: seconds since the Unix epoch."""
+
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class BreakerChanged:
+    """A circuit breaker changed its state."""
+
+    name: str
+    before: str
+    after: str
+
+
+@dataclasses.dataclass(frozen=True)
+class DriftNoticed:
+    """On replay something differs that does not break the run: model, sampling, tools, limits, or a note."""
+
+    what: str
+    before: str
+    after: str
+
+
+@dataclasses.dataclass(frozen=True)
+class UnknownEvent:
+    """An entry written by a newer version: kept as it is."""
+
+    body: JsonObject
+
+
+Event: TypeAlias = (
+    RunStarted | RunResumed | RunSuspended | RunFinished | ModelRequested | ModelReplied | ModelFailed | AttemptFailed
+    | LimitHit | CallsProposed | GateDecided | ToolStarted | ToolFinished | EffectStarted | EffectFinished | ChildStarted
+    | ChildFinished | FactNoted | ClockRead | BreakerChanged | DriftNoticed | UnknownEvent
+)  # fmt: skip
+EVENT_VERSION = 1
+
+
+def kind_of(event_type: type) -> str:
+    """The name of an event type in a journal: `ModelReplied` is `model_replied`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", event_type.__name__).lower()
+
+
+EVENT_TYPES: dict[str, type[Any]] = {kind_of(member): member for member in Event.__args__ if member is not UnknownEvent}
+KINDS: dict[type[Any], str] = {member: kind for kind, member in EVENT_TYPES.items()}
+
+
+@functools.cache
+def _reader(event_type: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(event_type)
+
+
+def encode_event(event: Event) -> bytes:
+    """The body of an entry: plain JSON, no class names."""
+    return to_json(event.body if isinstance(event, UnknownEvent) else event)
+
+
+def decode_event(kind: str, body: bytes) -> Event:
+    """Read an entry's body; a kind that this version does not know is kept as `UnknownEvent`."""
+    event_type = EVENT_TYPES.get(kind)
+    try:
+        if event_type is None:
+            return UnknownEvent(from_json(body))
+        event: Event = _reader(event_type).validate_json(body)
+    except (ValidationError, ValueError) as error:
+        raise JournalError(f"an entry of kind {kind!r} cannot be read: {error}") from error
+    return event
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One line of a journal.
+
+    `seq` counts from 1 without gaps. `key` is the effect's place in the program. `at` is wall time in seconds. `v` is the
+    version of the body's format, `fence` the number of the owner that wrote it. `hash` covers every field and the hash
+    before it.
+    """
+
+    run_id: str
+    seq: int
+    key: str
+    kind: str
+    at: float
+    v: int
+    fence: int
+    body: bytes
+    hash: str
+
+    @functools.cached_property
+    def event(self) -> Event:
+        """The fact, typed."""
+        return decode_event(self.kind, self.body)

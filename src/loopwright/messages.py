@@ -1,0 +1,285 @@
+"""What is said in a run: messages, tool calls, observations, conversations, completions and usage."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, Never, Self, TypeAlias
+
+from pydantic import JsonValue
+from pydantic_core import to_json
+
+from .errors import PhaseError
+
+Json: TypeAlias = JsonValue
+JsonObject: TypeAlias = Mapping[str, JsonValue]
+Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+Origin: TypeAlias = Literal["caller", "engine", "model", "tool", "runtime", "operator"]
+ObservationStatus: TypeAlias = Literal["ok", "error", "denied", "rejected", "timed_out", "cancelled", "unknown"]
+Effect: TypeAlias = Literal["read", "idempotent", "write", "destructive"]
+
+
+def canonical_json(value: object) -> bytes:
+    """The one byte form of a JSON value: sorted keys, no spaces, ASCII; raises ValueError for NaN and non-JSON."""
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    except (TypeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+def arguments_hash(arguments: JsonObject) -> str:
+    """SHA-256 (hex) of the canonical form of a call's arguments."""
+    return hashlib.sha256(canonical_json(arguments)).hexdigest()
+
+
+class Encodable:
+    """Keeps the bytes that an encoder made of an immutable value, so that each wire format is written once."""
+
+    def encoded(self, encoder: Callable[[Any], bytes]) -> bytes:
+        """The bytes that `encoder` makes of this value, made at the first call only."""
+        kept: dict[object, bytes] = self.__dict__.setdefault("_encoded", {})
+        found = kept.get(encoder)
+        if found is None:
+            found = kept[encoder] = encoder(self)
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class ToolCall:
+    """A request to run a tool; `id` correlates it with its observation and is filled in if the model gave none."""
+
+    name: str
+    arguments: JsonObject
+    id: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class ToolSpec(Encodable):
+    """What a model is told of a tool: its name, description and the JSON schema of its arguments."""
+
+    name: str
+    description: str
+    schema: JsonObject
+
+
+@dataclasses.dataclass(frozen=True)
+class Message(Encodable):
+    """One message; `origin` says who wrote it, `calls` belong to the assistant, `call_id` to a tool's result."""
+
+    role: Role
+    content: str
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str = ""
+    origin: Origin = "caller"
+
+
+@dataclasses.dataclass(frozen=True)
+class Observation:
+    """What came of one call: for every status `content` is the text that the model reads."""
+
+    call: ToolCall
+    status: ObservationStatus
+    content: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether the tool ran and returned."""
+        return self.status == "ok"
+
+
+class Sealed:
+    """A value that only the door can make; building one by hand is an error for type checkers and at run time."""
+
+    cure = "take it from the verb that returns it"
+
+    def __init__(self, only_the_door_makes_these: Never, /) -> None:
+        raise PhaseError(f"a {type(self).__name__} cannot be made by hand: {self.cure}")
+
+    @classmethod
+    def issue(cls, **fields: object) -> Self:
+        """Make one; the run checks at run time that it knows what it is handed."""
+        sealed = object.__new__(cls)
+        for name, value in fields.items():
+            object.__setattr__(sealed, name, value)
+        return sealed
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise PhaseError(f"a {type(self).__name__} is read-only: {name!r} cannot be set")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in vars(self).items() if k != 'issuer')})"
+
+
+class Proposal(Sealed):
+    """What the model (or the engine) wants next: a thought, calls, or an answer; made by `Run.reason` and `Run.propose`.
+
+    `delivered` are messages that the runtime put before the model's reply (nudges, guidance); `Conversation.observe`
+    keeps them in the history. `key` is the place of the effect in the run; `issuer` is the scope that made it.
+    """
+
+    cure = "use `await run.reason(conversation)`, or `run.propose(*calls)` for calls that the engine writes itself"
+    thought: str
+    calls: tuple[ToolCall, ...]
+    answer: str | None
+    delivered: tuple[Message, ...]
+    key: str
+    issuer: object
+
+
+def encode_message(message: Message) -> bytes:
+    """The bytes of a message that fingerprints are made of."""
+    calls = [[call.name, dict(call.arguments), call.id] for call in message.calls]
+    return to_json([message.role, message.content, calls, message.call_id])
+
+
+class Conversation:
+    """An immutable list of messages in which every tool call has exactly one result, right after it.
+
+    `digest` is a rolling SHA-256 over the encoded messages, so that two conversations are equal when their digests are.
+    """
+
+    __slots__ = ("digest", "messages")
+    messages: tuple[Message, ...]
+    digest: bytes
+
+    def __init__(self, messages: Iterable[Message] = ()) -> None:
+        self.messages = ()
+        self.digest = b""
+        grown = self.add(*messages)
+        self.messages, self.digest = grown.messages, grown.digest
+        check_pairs(self.messages)
+
+    @classmethod
+    def of(cls, task: str, *, system: str | None = None) -> Self:
+        """A conversation that opens with `task`, after a system message if there is one."""
+        return cls([*([Message("system", system)] if system else []), Message("user", task)])
+
+    def add(self, *messages: Message) -> Self:
+        """The conversation with `messages` at its end."""
+        digest = self.digest
+        for message in messages:
+            digest = hashlib.sha256(digest + message.encoded(encode_message)).digest()
+        grown = object.__new__(type(self))
+        grown.messages, grown.digest = self.messages + messages, digest
+        return grown
+
+    def user(self, text: str, *, origin: Origin = "engine") -> Self:
+        """The conversation with a user message at its end."""
+        return self.add(Message("user", text, origin=origin))
+
+    def assistant(self, text: str, *, origin: Origin = "engine") -> Self:
+        """The conversation with an assistant message at its end."""
+        return self.add(Message("assistant", text, origin=origin))
+
+    def with_system(self, text: str) -> Self:
+        """The conversation with `text` added to its system message, or opened by it if it has none."""
+        first = self.messages[0] if self.messages else None
+        if first is not None and first.role == "system":
+            merged = dataclasses.replace(first, content=f"{first.content}\n\n{text}")
+            return type(self)([merged, *self.messages[1:]])
+        return type(self)([Message("system", text, origin="engine"), *self.messages])
+
+    def observe(self, proposal: Proposal, observations: Iterable[Observation] = ()) -> Self:
+        """The conversation after a proposal and what came of its calls, in call order, one for each call."""
+        seen = tuple(observations)
+        if [o.call.id for o in seen] != [c.id for c in proposal.calls]:
+            raise PhaseError(
+                f"{len(proposal.calls)} calls need exactly their own observations, in call order; got {len(seen)}: "
+                "pass what `await run.act(cleared)` returned"
+            )
+        said = proposal.answer if proposal.answer is not None else proposal.thought
+        results = (Message("tool", o.content, call_id=o.call.id, origin="tool") for o in seen)
+        return self.add(*proposal.delivered, Message("assistant", said, proposal.calls, origin="model"), *results)
+
+    @property
+    def task(self) -> str:
+        """The latest user text, or an empty string."""
+        return next((m.content for m in reversed(self.messages) if m.role == "user"), "")
+
+    def __iter__(self) -> Iterable[Message]:  # type: ignore[misc]
+        return iter(self.messages)
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Conversation) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"Conversation({list(self.messages)!r})"
+
+
+def check_pairs(messages: Iterable[Message]) -> None:
+    """Raise `PhaseError` unless every call is followed by exactly one result, before anything else is said."""
+    waiting: list[str] = []
+    for position, message in enumerate(messages):
+        if message.role == "tool":
+            if message.call_id not in waiting:
+                raise PhaseError(f"message {position} is a result of {message.call_id!r}, which no open call asked for")
+            waiting.remove(message.call_id)
+        elif waiting:
+            raise PhaseError(f"message {position} comes before the results of calls {waiting}: add those first")
+        else:
+            waiting = [call.id for call in message.calls]
+    if waiting:
+        raise PhaseError(f"calls {waiting} at the end have no results: add one for each")
+
+
+@dataclasses.dataclass(frozen=True)
+class Usage:
+    """Tokens of one or more model calls.
+
+    `input_tokens` is the total; `cached_tokens` (read from a cache) and `cache_write_tokens` are parts of it.
+    `output_tokens` is the total; `reasoning_tokens` is a part of it. `None` means that the provider did not say.
+    `cost` is what the provider itself charged, in its currency. `estimated` marks a figure that was guessed from sizes.
+    """
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    cost: float | None = None
+    estimated: bool = False
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together; what is not known counts as 0."""
+        return (self.input_tokens or 0) + (self.output_tokens or 0)
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            _plus(self.input_tokens, other.input_tokens),
+            _plus(self.output_tokens, other.output_tokens),
+            _plus(self.cached_tokens, other.cached_tokens),
+            _plus(self.cache_write_tokens, other.cache_write_tokens),
+            _plus(self.reasoning_tokens, other.reasoning_tokens),
+            None if self.cost is None and other.cost is None else (self.cost or 0.0) + (other.cost or 0.0),
+            self.estimated or other.estimated,
+        )
+
+
+def _plus(a: int | None, b: int | None) -> int | None:
+    return None if a is None and b is None else (a or 0) + (b or 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Completion:
+    """One reply of a model.
+
+    At most one of these is set: `calls` (run them), `answer` (the final text), `problem` (why the reply cannot be read;
+    it goes back to the model). `text` is the reply as it came; `thought` is the part of it that is no call and no answer.
+    """
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    answer: str | None = None
+    problem: str | None = None
+    finish_reason: str = "stop"
+    usage: Usage = Usage()
+    thought: str = ""
+    model: str = ""
+    flags: tuple[str, ...] = ()

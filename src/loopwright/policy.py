@@ -1,0 +1,155 @@
+"""The policy gate: what it is asked, what it may say, and the permits that come of it."""
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeAlias
+
+from .messages import Effect, JsonObject, ObservationStatus, Sealed, ToolCall
+
+
+@dataclasses.dataclass(frozen=True)
+class Action:
+    """What is about to happen. `labels` are the sensitivity labels of the run so far."""
+
+    tool: str
+    arguments: JsonObject
+    call_id: str = ""
+    effect: Effect = "write"
+    labels: frozenset[str] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True)
+class PolicyState:
+    """Where the run stands when the gate is asked; `key` is the place of the call, `tool_calls` counts those let through."""
+
+    run_id: str
+    key: str
+    engine: str
+    iteration: int
+    llm_calls: int
+    tool_calls: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Allow:
+    """Let the call through as it is."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Deny:
+    """Refuse the call; the model reads the reason."""
+
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Modify:
+    """Let the call through with other arguments; they are validated and gated again."""
+
+    arguments: JsonObject
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Ask:
+    """Let a person decide."""
+
+    question: str
+
+
+Decision: TypeAlias = Allow | Deny | Modify | Ask
+
+
+class PolicyGate(Protocol):
+    """Decides about one action. Whatever is not a decision (an exception, silence, another type) denies.
+
+    A gate may carry a `version: str`; a permit given under one version is not honoured under another.
+    """
+
+    async def evaluate(self, action: Action, state: PolicyState) -> Decision:
+        """Decide; called before anything runs, once for every call."""
+        ...
+
+
+class DefaultGate:
+    """Reads, idempotent and write tools that the caller registered are allowed; destructive ones are asked about."""
+
+    version = "default-1"
+
+    async def evaluate(self, action: Action, state: PolicyState) -> Decision:
+        """Ask for destructive actions, allow the rest."""
+        if action.effect == "destructive":
+            return Ask(f"{action.tool} is destructive: run it?")
+        return Allow()
+
+
+class AllowAll:
+    """Allows everything, destructive tools too."""
+
+    version = "allow-all-1"
+
+    async def evaluate(self, action: Action, state: PolicyState) -> Decision:
+        """Allow."""
+        return Allow()
+
+
+class DenyAll:
+    """Denies everything."""
+
+    version = "deny-all-1"
+
+    async def evaluate(self, action: Action, state: PolicyState) -> Decision:
+        """Deny."""
+        return Deny("no tool may run here")
+
+
+@dataclasses.dataclass(frozen=True)
+class Suspend:
+    """An approver's place taken by waiting: the run stops as `waiting` until someone decides."""
+
+
+Approver: TypeAlias = Callable[[Action, str], Awaitable[bool | Allow | Deny | Modify]]
+
+
+class Permit(Sealed):
+    """Leave to run one call once: bound to run, step, call, tool, arguments and policy version, until it expires.
+
+    `expires` is in active seconds of the run.
+    """
+
+    cure = "only `await run.gate(proposal)` gives permits"
+    call: ToolCall
+    arguments_hash: str
+    policy_version: str
+    run_id: str
+    key: str
+    expires: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Denial:
+    """A call that will not run, and what the model is told instead."""
+
+    call: ToolCall
+    key: str
+    status: ObservationStatus
+    reason: str
+
+
+class Cleared(Sealed):
+    """What the gate made of a proposal: a permit or a denial for each call, in call order."""
+
+    cure = "use `cleared = await run.gate(proposal)`"
+    decisions: tuple[Permit | Denial, ...]
+    key: str
+    issuer: object
+
+    @property
+    def permits(self) -> tuple[Permit, ...]:
+        """The calls that may run."""
+        return tuple(d for d in self.decisions if isinstance(d, Permit))
+
+    @property
+    def denials(self) -> tuple[Denial, ...]:
+        """The calls that may not."""
+        return tuple(d for d in self.decisions if isinstance(d, Denial))

@@ -1,0 +1,83 @@
+"""The port to a model: one request in, one completion out."""
+
+import dataclasses
+from typing import Literal, Protocol, TypeAlias
+
+from .messages import Completion, Conversation, JsonObject, ToolSpec
+
+ToolChoice: TypeAlias = Literal["auto", "none"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """How a model picks its words; `None` leaves it to the provider."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputSchema:
+    """The JSON schema that a reply must fit, and the name it goes by."""
+
+    name: str
+    schema: JsonObject
+
+
+@dataclasses.dataclass(frozen=True)
+class Capabilities:
+    """What a model can do by itself.
+
+    Args:
+        native_tools: it takes tool schemas and returns calls; without that, wrap it in `TextTools`.
+        json_schema: it can be held to a JSON schema (`Request.schema`).
+        stop: it honours stop sequences.
+    """
+
+    native_tools: bool = True
+    json_schema: bool = False
+    stop: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """One model call: the conversation, the tools on offer, how to sample, and the schema of the reply if it has one.
+
+    `tool_choice="none"` asks for an answer: tools that the conversation mentions stay described, but none may be called.
+    """
+
+    conversation: Conversation
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: ToolChoice = "auto"
+    sampling: Sampling = Sampling()
+    schema: OutputSchema | None = None
+
+
+class Provider(Protocol):
+    """A model behind an API or in the process.
+
+    `complete` makes one wire call: no retries, no repair. It raises `ProviderError` (or a subclass) and nothing else, with
+    `retryable` and `retry_after` filled in; the runtime retries, counts and journals.
+    """
+
+    @property
+    def name(self) -> str:
+        """Who serves the model, for people and traces: "openai"."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """Which model it is."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the model can do by itself."""
+        ...
+
+    async def complete(self, request: Request) -> Completion:
+        """Ask the model once."""
+        ...

@@ -1,0 +1,284 @@
+"""Tools: typed functions made callable by a model, and the registry that validates calls to them."""
+
+import dataclasses
+import difflib
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, get_type_hints, overload
+
+from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
+
+from .errors import ConfigError
+from .messages import Effect, Json, JsonObject, ToolSpec
+from .options import explain
+
+Deps = TypeVar("Deps")
+NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_ .-]{0,127}")
+EFFECTS = ("read", "idempotent", "write", "destructive")
+
+
+@dataclasses.dataclass(frozen=True)
+class ToolContext(Generic[Deps]):
+    """What a tool may know of the call it serves; take it as a first parameter named `ctx`.
+
+    Args:
+        run_id: the run.
+        key: the place of the call in the run.
+        idempotency_key: stays the same when the call is made again after a crash; hand it to the service behind the tool.
+        deadline: seconds this call has in all.
+        deps: what the caller passed as `deps=`.
+    """
+
+    run_id: str
+    key: str
+    idempotency_key: str
+    deadline: float | None
+    deps: Deps
+
+
+class Validator(Protocol):
+    """A compiled JSON schema."""
+
+    def iter_errors(self, instance: Any) -> Iterator[Any]:
+        """Everything that is wrong with `instance`."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Tool:
+    """A function that a model may call.
+
+    Args:
+        name: what the model calls it.
+        description: what the model reads about it.
+        schema: JSON schema of its arguments, an object without additional properties.
+        effect: what running it does to the world, as in MCP's hints; decides what the gate and a resumed run do with it.
+        function: called with the arguments as keywords (and `ctx` first, if it takes one); async or sync.
+        timeout: seconds for one call, if other than the run's `tool_timeout`.
+        max_concurrency: calls of it at work at once in one run.
+        repeatable: whether the same call with the same result again and again is fine (polling).
+        max_output_chars: longest result, if other than the run's limit.
+        arguments_model: turns validated JSON into the types that the function expects.
+        takes_context: whether `function` wants a `ToolContext` first.
+    """
+
+    name: str
+    description: str
+    schema: JsonObject
+    function: Callable[..., Any] = dataclasses.field(repr=False)
+    effect: Effect = "write"
+    timeout: float | None = None
+    max_concurrency: int | None = None
+    repeatable: bool = False
+    max_output_chars: int | None = None
+    arguments_model: type[BaseModel] | None = dataclasses.field(default=None, repr=False)
+    takes_context: bool = False
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise ConfigError(f"tool name {self.name!r}: use letters, digits, '_' or '-', at most 128")
+        if self.effect not in EFFECTS:
+            raise ConfigError(f"tool {self.name!r}: effect must be one of {', '.join(EFFECTS)}, got {self.effect!r}")
+        for field in ("timeout", "max_concurrency", "max_output_chars"):
+            value = getattr(self, field)
+            if value is not None and value <= 0:
+                raise ConfigError(f"tool {self.name!r}: {field} must be greater than 0, got {value!r}")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, past gate and journal: for your own code and tests."""
+        return self.function(*args, **kwargs)
+
+    @functools.cached_property
+    def spec(self) -> ToolSpec:
+        """What a model is told of it."""
+        return ToolSpec(self.name, self.description, self.schema)
+
+    @functools.cached_property
+    def is_async(self) -> bool:
+        """Whether the function is a coroutine function (or an object whose call is one)."""
+        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(
+            getattr(self.function, "__call__", None)  # noqa: B004 - looks at the method, does not test callability
+        )
+
+    def keywords(self, arguments: JsonObject) -> dict[str, Any]:
+        """The keyword arguments for the function; raises ValueError naming the argument that does not fit."""
+        if self.arguments_model is None:
+            return dict(arguments)
+        try:
+            values = self.arguments_model.model_validate(arguments)
+        except ValidationError as error:
+            raise ValueError(explain(error, self.name)) from None
+        return {name: getattr(values, name) for name in self.arguments_model.model_fields}
+
+
+class _Arguments(BaseModel):
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+@overload
+def tool(
+    *,
+    effect: Effect = "write",
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+    max_concurrency: int | None = None,
+    repeatable: bool = False,
+    max_output_chars: int | None = None,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a tool of a typed function: name, schema and description come from its signature and docstring.
+
+    Every parameter needs an annotation. A first parameter `ctx` receives a `ToolContext`. Descriptions of parameters are
+    read from an `Args:` section. Raises `ConfigError` naming the function and the parameter that is wrong.
+    """
+    if function is None:
+        return functools.partial(_from_function, **options)
+    return _from_function(function, **options)
+
+
+def _from_function(
+    function: Callable[..., Any], *, name: str | None = None, description: str | None = None, **options: Any
+) -> Tool:
+    tool_name = name or getattr(function, "__name__", type(function).__name__)
+    summary, parameters = read_docstring(inspect.getdoc(function) or "")
+    takes_context, fields = _fields(function, tool_name, parameters)
+    try:
+        model = create_model(f"{tool_name}_arguments", __base__=_Arguments, **fields)
+        schema = without_titles(model.model_json_schema())
+    except (PydanticUserError, TypeError, NameError) as error:
+        raise ConfigError(f"tool {tool_name!r}: no JSON schema can be made of its signature: {error}") from error
+    return Tool(
+        name=tool_name,
+        description=description or summary,
+        schema={"type": "object", "properties": {}, **schema},
+        function=function,
+        arguments_model=model,
+        takes_context=takes_context,
+        **options,
+    )
+
+
+def _fields(
+    function: Callable[..., Any], tool_name: str, descriptions: dict[str, str]
+) -> tuple[bool, dict[str, tuple[Any, Any]]]:
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise ConfigError(f"tool {tool_name!r}: an annotation cannot be resolved: {error}") from error
+    fields: dict[str, tuple[Any, Any]] = {}
+    takes_context = False
+    for position, parameter in enumerate(inspect.signature(function).parameters.values()):
+        if position == 0 and parameter.name == "ctx":
+            takes_context = True
+            continue
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise ConfigError(f"tool {tool_name!r}: parameter {parameter} must be an ordinary named one")
+        if parameter.name not in hints:
+            raise ConfigError(
+                f"tool {tool_name!r}: parameter {parameter.name!r} needs a type annotation, "
+                f"for example `{parameter.name}: str`"
+            )
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[parameter.name] = (
+            hints[parameter.name],
+            Field(default=default, description=descriptions.get(parameter.name)),
+        )
+    return takes_context, fields
+
+
+def read_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """The text before the sections, and what an `Args:` section (Google style) says of each parameter."""
+    summary: list[str] = []
+    parameters: dict[str, str] = {}
+    section, current = "", ""
+    for line in text.splitlines():
+        header = re.fullmatch(r"(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?):", line.strip())
+        if header and not line[:1].isspace():
+            section, current = header[1], ""
+        elif not section:
+            summary.append(line)
+        elif section in ("Args", "Arguments", "Parameters"):
+            named = re.match(r"\s+\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)", line)
+            if named and (not current or len(line) - len(line.lstrip()) <= 4):
+                current = named[1]
+                parameters[current] = named[2].strip()
+            elif current and line.strip():
+                parameters[current] = f"{parameters[current]} {line.strip()}".strip()
+    return "\n".join(summary).strip(), parameters
+
+
+def without_titles(schema: Any) -> Any:
+    """The schema without the titles that pydantic adds, which tell a model nothing; properties named `title` stay."""
+    if isinstance(schema, list):
+        return [without_titles(item) for item in schema]  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(schema, dict):
+        return schema
+    cleaned: dict[str, Any] = {}
+    for key, value in schema.items():  # pyright: ignore[reportUnknownVariableType]
+        if key == "title" and isinstance(value, str):
+            continue
+        if key in ("properties", "$defs", "patternProperties"):
+            cleaned[key] = {name: without_titles(part) for name, part in value.items()}
+        elif key in ("enum", "const", "default", "examples"):
+            cleaned[key] = value
+        else:
+            cleaned[str(key)] = without_titles(value)  # pyright: ignore[reportUnknownArgumentType]
+    return cleaned
+
+
+def _compile(candidate: Tool) -> Validator:
+    """The validator of a tool's schema; jsonschema is loaded here, at the first registration, and nowhere else."""
+    from jsonschema import Draft202012Validator, SchemaError
+
+    if candidate.arguments_model is None:  # a schema of the caller's own: is it one at all?
+        try:
+            Draft202012Validator.check_schema(candidate.schema)
+        except SchemaError as error:
+            raise ConfigError(f"tool {candidate.name!r}: schema is no JSON schema: {error.message}") from None
+        if candidate.schema.get("type") != "object":
+            raise ConfigError(f"tool {candidate.name!r}: schema must describe an object: add \"type\": \"object\"")
+    closed = {"additionalProperties": False, **candidate.schema}
+    return Draft202012Validator(closed)
+
+
+class ToolRegistry:
+    """The tools of a runtime, each with its compiled validator; names are unique."""
+
+    def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        self._validators: dict[str, Validator] = {}
+        for given in tools:
+            self._add(given if isinstance(given, Tool) else _from_function(given))
+        self.specs: tuple[ToolSpec, ...] = tuple(t.spec for t in self._tools.values())
+
+    def _add(self, new: Tool) -> None:
+        if new.name in self._tools:
+            raise ConfigError(f"two tools are named {new.name!r}: rename one with @tool(name=...)")
+        self._tools[new.name] = new
+        self._validators[new.name] = _compile(new)
+
+    def get(self, name: str) -> Tool | None:
+        """The tool of that name."""
+        return self._tools.get(name)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def problem(self, name: str, arguments: Json | JsonObject) -> str | None:
+        """What is wrong with a call, in words that help the model mend it; `None` if nothing is."""
+        if name not in self._tools:
+            near = difflib.get_close_matches(name, self._tools, n=3, cutoff=0.5)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            return f"There is no tool {name!r}.{hint} Tools: {', '.join(self._tools) or 'none'}."
+        for error in self._validators[name].iter_errors(arguments):
+            path = "/".join(str(part) for part in error.absolute_path) or "arguments"
+            return f"The arguments do not fit the schema of {name}, at {path}: {error.message}"
+        return None

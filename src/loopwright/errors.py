@@ -17,6 +17,7 @@
     │   ├── ProviderTimeout    no answer in time (also a TimeoutError)
     │   ├── ContextTooLong     the conversation does not fit the model
     │   └── CircuitOpen        the breaker of this provider or tool is open; `retry_after` seconds
+    ├── Denied                 policy refused an engine's own effect or a delegation
     ├── AskFailed              no valid structured answer after the repair rounds
     ├── Unreadable             the model's replies could not be read, three times running
     ├── InvalidOutput          the answer does not fit the output model asked for
@@ -123,6 +124,10 @@ class ContextTooLong(ProviderError):
 
 class CircuitOpen(ProviderError):
     """The circuit breaker rejects calls; `retry_after` seconds until it lets a probe through."""
+
+
+class Denied(LoopwrightError):
+    """Policy refused an engine's own effect or a delegation; an engine may catch it."""
 
 
 class AskFailed(LoopwrightError):

@@ -12,6 +12,9 @@ from .errors import ConfigError, Fenced, RunBusy, UnknownRun
 from .events import Entry
 
 
+AT_WORK: set[str] = set()  # tokens of the runs that this process is working on
+
+
 @dataclasses.dataclass(frozen=True)
 class Owner:
     """Who writes a run: a host, a process on it (with its start time, since numbers come again), and one run of it."""
@@ -37,9 +40,11 @@ class Owner:
 
     @property
     def alive(self) -> bool:
-        """Whether that process may still be at work; an owner on another host counts as alive."""
+        """Whether that owner may still be at work; one on another host counts as alive."""
         if self.host != socket.gethostname():
             return True
+        if self.pid == os.getpid():
+            return self.token in AT_WORK
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:

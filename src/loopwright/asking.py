@@ -1,0 +1,65 @@
+"""Structured questions to a model: schema, strict reading, at most two repairs; never a default."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from .errors import AskFailed
+from .messages import Conversation
+from .options import explain
+from .parsing import strict_json
+from .provider import OutputSchema, Provider, Sampling
+from .inference import Question, Reply
+
+M = TypeVar("M", bound=BaseModel)
+MAX_REPAIRS = 2
+INSTRUCTION = "Reply with one JSON value and nothing else. It must fit this JSON schema:\n"
+
+Settle = Callable[[Question], Awaitable[Reply]]
+
+
+def read_model(text: str, model: type[M]) -> M:
+    """The model's instance in `text`: strict JSON, alone or in a code fence. Raises ValueError saying what is wrong."""
+    value = strict_json(text)
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise ValueError(explain(error, model.__name__)) from None
+
+
+async def ask_text(settle: Settle, conversation: Conversation, sampling: Sampling, provider: Provider) -> str:
+    """A model's plain reply. Plain text is never repaired: one that cannot be used raises `AskFailed`."""
+    reply = await settle(Question("ask", conversation, into="str", sampling=sampling, provider=provider))
+    completion = reply.completion
+    if completion.problem is not None:
+        raise AskFailed(f"{provider.name}/{provider.model}: {completion.problem}")
+    return completion.answer if completion.answer is not None else completion.text
+
+
+async def ask_model(
+    settle: Settle, conversation: Conversation, into: type[M], sampling: Sampling, provider: Provider
+) -> M:
+    """A model's reply as `into`; each repair is an effect of its own. Raises `AskFailed` after the last."""
+    schema = into.model_json_schema()
+    native = provider.capabilities.json_schema
+    if not native:
+        conversation = conversation.user(INSTRUCTION + json.dumps(schema, ensure_ascii=False))
+    problem = ""
+    for _ in range(1 + MAX_REPAIRS):
+        output = OutputSchema(into.__name__, schema) if native else None
+        question = Question("ask", conversation, into=into.__name__, schema=output, sampling=sampling, provider=provider)
+        reply = await settle(question)
+        completion = reply.completion
+        text = completion.answer if completion.answer is not None else completion.text
+        try:
+            if completion.problem is not None and not text:
+                raise ValueError(completion.problem)
+            return read_model(text, into)
+        except ValueError as error:
+            problem = str(error)
+        conversation = conversation.add(*reply.delivered).assistant(text, origin="model").user(
+            f"That cannot be used: {problem}. Reply with the corrected JSON and nothing else.", origin="runtime"
+        )  # fmt: skip
+    raise AskFailed(f"no valid {into.__name__} after {MAX_REPAIRS} repairs: {problem}")

@@ -1,0 +1,172 @@
+"""Foreign code under a deadline: in a task (or thread) of its own that can be cancelled, and left behind if it won't end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import dataclasses
+import queue
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+GRACE = 0.05  # seconds that a cancelled task has to tidy up
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How foreign code ended: with a value, with an error, or not in time (then `abandoned` says whether it still runs)."""
+
+    value: Any = None
+    error: BaseException | None = None
+    timed_out: bool = False
+    abandoned: bool = False
+
+
+async def _contained(work: Coroutine[Any, Any, Any]) -> Ended:
+    try:
+        return Ended(await work)
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001 - foreign code may raise anything, SystemExit too; it ends here
+        return Ended(error=error)
+
+
+async def run_bounded(work: Coroutine[Any, Any, Any], timeout: float | None) -> Ended:
+    """Run `work` as a task of its own for at most `timeout` seconds.
+
+    `asyncio.timeout` would wait for a task that swallows its cancellation; this returns after `GRACE` and leaves it.
+    """
+    task = asyncio.ensure_future(_contained(work))
+    try:
+        await asyncio.wait((task,), timeout=timeout)
+        if task.done():
+            return _ended(task)
+        return Ended(timed_out=True, abandoned=await _cancel(task))
+    except asyncio.CancelledError:
+        await _cancel(task)
+        raise
+
+
+def _ended(task: asyncio.Task[Ended]) -> Ended:
+    if task.cancelled():
+        return Ended(error=RuntimeError("it cancelled itself"))
+    return task.result()
+
+
+async def _cancel(task: asyncio.Task[Ended]) -> bool:
+    """Cancel a task; whether it is still at work after the grace period."""
+    task.cancel()
+    await asyncio.wait((task,), timeout=GRACE)
+    if task.done() and not task.cancelled():
+        task.exception()  # seen: a late error is nobody's
+    return not task.done()
+
+
+class WorkerThreads:
+    """A bounded pool of daemon threads for synchronous tools.
+
+    A thread whose caller gave up is replaced, so that blocked tools do not starve the others; at most `most` threads wait
+    for work or do wanted work, and a process may exit while abandoned ones still run.
+    """
+
+    def __init__(self, most: int = 32) -> None:
+        self._most = most
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._idle = 0
+        self.abandoned = 0  # threads still at work for callers that gave up
+
+    async def run(self, function: Callable[[], Any]) -> Any:
+        """Call `function` in a thread, in a copy of the present context; cancelling this leaves the thread behind."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Ended] = loop.create_future()
+        job = _Job(contextvars.copy_context(), function, done, loop)
+        with self._lock:
+            self._jobs.put(job)
+            self._staff()
+        try:
+            ended = await done
+        except asyncio.CancelledError:
+            if job.abandon():
+                with self._lock:
+                    self._threads -= 1  # that thread no longer counts; it ends when its function does
+                    self.abandoned += 1
+                    self._staff()
+            raise
+        if ended.error is not None:
+            raise ended.error
+        return ended.value
+
+    def close(self) -> None:
+        """Let idle threads go."""
+        with self._lock:
+            for _ in range(self._threads):
+                self._jobs.put(None)
+
+    def _staff(self) -> None:
+        if self._idle < self._jobs.qsize() and self._threads < self._most:
+            self._threads += 1
+            threading.Thread(target=self._work, name="loopwright-tool", daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            job = self._jobs.get()
+            with self._lock:
+                self._idle -= 1
+            if job is None:
+                with self._lock:
+                    self._threads -= 1
+                return
+            job()
+            if job.abandoned:
+                with self._lock:
+                    self.abandoned -= 1
+                return
+
+
+class _Job:
+    """One call in a thread, and whether anybody still waits for it."""
+
+    def __init__(
+        self,
+        context: contextvars.Context,
+        function: Callable[[], Any],
+        done: asyncio.Future[Ended],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._context, self._function, self._done, self._loop = context, function, done, loop
+        self._lock = threading.Lock()
+        self._state = "waiting"
+        self.abandoned = False
+
+    def abandon(self) -> bool:
+        """Nobody waits any more; whether a thread is at work on it."""
+        with self._lock:
+            running = self._state == "running"
+            self.abandoned = running
+            self._state = "dropped" if self._state == "waiting" else self._state
+            return running
+
+    def __call__(self) -> None:
+        with self._lock:
+            if self._state == "dropped":
+                return
+            self._state = "running"
+        try:
+            ended = Ended(self._context.run(self._function))
+        except BaseException as error:  # noqa: BLE001 - foreign code in a thread: whatever it raises goes to its caller
+            ended = Ended(error=error)
+        with self._lock:
+            self._state = "done"
+        try:
+            self._loop.call_soon_threadsafe(self._deliver, ended)
+        except RuntimeError:  # the caller's loop is closed: nobody waits
+            return
+
+    def _deliver(self, ended: Ended) -> None:
+        if not self._done.done():
+            self._done.set_result(ended)

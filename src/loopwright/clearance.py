@@ -1,0 +1,194 @@
+"""From a proposed call to a permit or a denial: schema, progress, gates, approver; when in doubt, no."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from .bounded import run_bounded
+from .errors import Denied
+from .events import GateDecided, Question, ToolFinished, ToolStarted, Verdict
+from .messages import Effect, JsonObject, ToolCall, arguments_hash
+from .parts import Parts
+from .policy import Action, Allow, Ask, Decision, Denial, Deny, Modify, Permit, PolicyGate, PolicyState, Suspend
+from .progress import ProgressMonitor
+from .session import Session
+
+GATE_TIMEOUT = 1.0  # seconds for one gate
+MAX_ROUNDS = 3  # a call is gated once, and again after each of at most two changes
+PERMIT_SECONDS = 60.0
+NOBODY_TO_ASK = (
+    "it needs a person's approval and nobody is there to give it "
+    "(allow it with Runtime(approver=...), or wait for a decision with Runtime(approver=Suspend()))"
+)
+
+
+@functools.cache
+def _class_version(gate_type: type[Any]) -> str:
+    return f"{gate_type.__module__}.{gate_type.__qualname__}"
+
+
+def policy_version(gates: Sequence[PolicyGate]) -> str:
+    """The versions of the gates that must all allow."""
+    return "+".join(getattr(gate, "version", None) or _class_version(type(gate)) for gate in gates)
+
+
+@dataclasses.dataclass(frozen=True)
+class Clearance:
+    """Decides about the calls of one scope; every decision is recorded before anything runs."""
+
+    session: Session
+    parts: Parts
+    gates: tuple[PolicyGate, ...]
+    monitor: ProgressMonitor
+
+    async def decide(self, call: ToolCall, state: PolicyState) -> Permit | Denial | Question:
+        """A permit, a denial, or the question that someone has to answer first."""
+        recorded = self._recorded(call, state.key)
+        if recorded is not None:
+            return recorded
+        step = self.monitor.step(call)
+        if step != "go":
+            reason = "This exact call was made several times with the same result; it is not made again."
+            return self._refuse(call, state.key, "blocked" if step == "blocked" else "stuck", reason)
+        return await self._gate(call, state)
+
+    async def decide_own(self, call: ToolCall, effect: Effect, state: PolicyState) -> Question | None:
+        """The same for what is no tool: an engine's own effect, or a delegation. Raises `Denied`."""
+        decided = self._recorded(call, state.key) or await self._gate(call, state, effect)
+        if isinstance(decided, Question):
+            return decided
+        if isinstance(decided, Denial):
+            raise Denied(f"{call.name}: {decided.reason}")
+        self.session.permits.discard(decided)
+        return None
+
+    def _recorded(self, call: ToolCall, key: str) -> Permit | Denial | None:
+        """What the journal says about this call, as far as it still holds."""
+        replay = self.session.replay
+        known = replay.decision(key)
+        if known is None:
+            return None
+        if known.arguments is None and known.arguments_hash != _hash_or_empty(call.arguments):
+            raise replay.divergence(key, f"a decision about {known.tool}", f"{call.name} with other arguments")
+        if known.arguments is not None:
+            call = dataclasses.replace(call, arguments=known.arguments)
+        if known.verdict in ("blocked", "stuck"):
+            self.monitor.step(call)
+        if known.verdict == "deny":
+            return Denial(call, key, "denied", known.reason)
+        if known.verdict in ("invalid", "blocked", "stuck"):
+            return Denial(call, key, "rejected", known.reason, final=known.verdict == "stuck")
+        if known.verdict == "ask":
+            return None
+        started = replay.intent(key)
+        finished = isinstance(replay.outcome(key), ToolFinished)
+        if finished or isinstance(started, ToolStarted) or known.policy_version == policy_version(self.gates):
+            return self._permit(call, key, known.policy_version)
+        return None
+
+    async def _gate(self, call: ToolCall, state: PolicyState, effect: Effect | None = None) -> Permit | Denial | Question:
+        given = call
+        for _ in range(MAX_ROUNDS):
+            problem = None if effect else self.parts.tools.problem(call.name, call.arguments)
+            if problem is None and not _hash_or_empty(call.arguments):
+                problem = f"The arguments of {call.name} are not plain JSON."
+            if problem is not None:
+                return self._refuse(call, state.key, "invalid", problem)
+            tool = self.parts.tools.get(call.name)
+            action = Action(call.name, call.arguments, call.id, effect or (tool.effect if tool else "write"))
+            decision = await self._strictest(action, state)
+            if isinstance(decision, Ask):
+                decision = await self._ask(action, decision, state.key)
+            if isinstance(decision, Question):
+                self._record(call, state.key, "ask", decision.text)
+                return decision
+            if isinstance(decision, Deny):
+                return self._refuse(call, state.key, "deny", decision.reason)
+            if isinstance(decision, Allow):
+                return self._allow(call, state.key, changed=call is not given)
+            call = dataclasses.replace(call, arguments=decision.arguments)
+        return self._refuse(call, state.key, "deny", "the policy keeps changing the arguments")
+
+    async def _strictest(self, action: Action, state: PolicyState) -> Decision:
+        """What all gates together say: deny before ask before modify before allow."""
+        change: Modify | None = None
+        question: Ask | None = None
+        for gate in self.gates:
+            decision = await _evaluate(gate, action, state)
+            if isinstance(decision, Deny):
+                return decision
+            if isinstance(decision, Ask):
+                question = question or decision
+            elif isinstance(decision, Modify):
+                change = change or decision
+        return question or change or Allow()
+
+    async def _ask(self, action: Action, ask: Ask, key: str) -> Decision | Question:
+        approver = self.parts.approver
+        if approver is None:
+            return Deny(f"{action.tool} was not run: {NOBODY_TO_ASK}")
+        if isinstance(approver, Suspend):
+            return Question(key, ask.question, action.tool, action.arguments, action.call_id)
+        with self.session.active.waiting():
+            ended = await run_bounded(_call(approver, action, ask.question), None)
+        if ended.error is not None:
+            return Deny("the approver failed, so the call was not approved")
+        answer = ended.value
+        if isinstance(answer, (Allow, Deny, Modify)):
+            return answer
+        return Allow() if answer is True else Deny("a person refused it")
+
+    def _allow(self, call: ToolCall, key: str, *, changed: bool) -> Permit:
+        self._record(call, key, "modify" if changed else "allow", "", arguments=call.arguments if changed else None)
+        return self._permit(call, key, policy_version(self.gates))
+
+    def _permit(self, call: ToolCall, key: str, version: str) -> Permit:
+        permit = Permit.issue(
+            call=call,
+            arguments_hash=arguments_hash(call.arguments),
+            policy_version=version,
+            run_id=self.session.run_id,
+            key=key,
+            expires=self.session.active.seconds() + PERMIT_SECONDS,
+        )
+        self.session.permits.add(permit)
+        return permit
+
+    def _refuse(self, call: ToolCall, key: str, verdict: Verdict, reason: str) -> Denial:
+        self._record(call, key, verdict, reason)
+        return Denial(call, key, "denied" if verdict == "deny" else "rejected", reason, final=verdict == "stuck")
+
+    def _record(
+        self, call: ToolCall, key: str, verdict: Verdict, reason: str, arguments: JsonObject | None = None
+    ) -> None:
+        version = policy_version(self.gates)
+        hashed = _hash_or_empty(call.arguments)
+        self.session.record(key, GateDecided(call.name, call.id, verdict, reason, version, hashed, arguments))
+
+
+def _hash_or_empty(arguments: JsonObject) -> str:
+    try:
+        return arguments_hash(arguments)
+    except ValueError:
+        return ""
+
+
+async def _call(approver: Any, action: Action, question: str) -> Any:
+    return await approver(action, question)
+
+
+async def _evaluate(gate: PolicyGate, action: Action, state: PolicyState) -> Decision:
+    """Ask one gate; whatever is not a decision in time denies."""
+    ended = await run_bounded(_consult(gate, action, state), GATE_TIMEOUT)
+    if ended.timed_out:
+        return Deny("the policy gate did not decide in time")
+    if ended.error is not None:
+        return Deny(f"the policy gate failed ({type(ended.error).__name__})")
+    if isinstance(ended.value, (Allow, Deny, Modify, Ask)):
+        return ended.value
+    return Deny(f"the policy gate gave no decision ({type(ended.value).__name__})")
+
+
+async def _consult(gate: PolicyGate, action: Action, state: PolicyState) -> Any:
+    return await gate.evaluate(action, state)

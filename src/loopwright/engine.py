@@ -1,0 +1,345 @@
+"""LoopEngine: the base of every strategy, and the handle on a run of it."""
+
+import asyncio
+import dataclasses
+import re
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from .asking import read_model
+from .errors import (
+    Aborted,
+    AskFailed,
+    ConfigError,
+    Fenced,
+    InvalidOutput,
+    JournalError,
+    LoopwrightError,
+    PhaseError,
+    ReplayDivergence,
+    error_named,
+)
+from .events import Entry, ErrorRecord, RunFinished, RunResumed, RunStarted, RunSuspended
+from .journal import RunHeader
+from .messages import Conversation, Json, Message, check_pairs
+from .options import Options
+from .parts import Parts
+from .replay import Replay
+from .result import Outcome, Result, outcome_of
+from .run import Run, conduct
+from .session import Session, finish_despite_cancel, new_owner
+from .sync import LOOP_THREAD
+
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,127}")
+Task = str | Conversation
+
+
+class LoopEngine(Options, ABC):
+    """A strategy. Subclasses are frozen, keyword-only dataclasses whose fields are their options.
+
+    Write `name` and `solve`; everything else (journal, resume, limits, policy, breakers) comes with the `Run`.
+    """
+
+    name: ClassVar[str] = ""
+    runtime: Parts = dataclasses.field(kw_only=False)
+
+    @abstractmethod
+    async def solve(self, run: Run) -> str:
+        """The strategy itself: reach the world through `run` only, and return the final answer."""
+
+    async def run(
+        self,
+        task: Task,
+        *,
+        run_id: str | None = None,
+        output: type[BaseModel] | None = None,
+        deps: object = None,
+        system: str | None = None,
+    ) -> Result:
+        """Work on a task to its end.
+
+        Raises `ConfigError`, `RunBusy`, `Fenced`, `ReplayDivergence` and cancellation; everything else is in the result.
+        """
+        return await self.start(task, run_id=run_id, output=output, deps=deps, system=system).result()
+
+    def start(
+        self,
+        task: Task,
+        *,
+        run_id: str | None = None,
+        output: type[BaseModel] | None = None,
+        deps: object = None,
+        system: str | None = None,
+    ) -> "RunHandle":
+        """A handle on a new run, to watch and to stop it: `async with engine.start(task) as run`."""
+        conversation = _conversation(task, system)
+        session = self._begin(conversation, run_id, output, deps)
+        return RunHandle(self, session, conversation, output)
+
+    def run_sync(
+        self,
+        task: Task,
+        *,
+        run_id: str | None = None,
+        output: type[BaseModel] | None = None,
+        deps: object = None,
+        system: str | None = None,
+    ) -> Result:
+        """`run` for synchronous callers; works in Jupyter and beside a running loop."""
+        return LOOP_THREAD.run(self.run(task, run_id=run_id, output=output, deps=deps, system=system))
+
+    async def resume(
+        self, run_id: str, *, take_over: bool = False, output: type[BaseModel] | None = None, deps: object = None
+    ) -> Result:
+        """Go on with a run where its journal ends, without repeating what it records.
+
+        A finished run gives its recorded result. `output` and `deps` are code, so they must be given again. Raises `RunBusy`
+        if a live process (or task) is working on the run, unless `take_over`.
+        """
+        journal = self.runtime.journal
+        entries = await asyncio.to_thread(journal.read, run_id)
+        recorded = _recorded_result(entries, output)
+        if recorded is not None:
+            return recorded
+        owner = new_owner()
+        claim = await journal.claim(run_id, str(owner), take_over=take_over)
+        replay = Replay(await asyncio.to_thread(journal.read, run_id))
+        if replay.started is None:
+            raise JournalError(f"run {run_id!r} has no first entry: it cannot be resumed")
+        if replay.started.engine != self.name:
+            raise ConfigError(f"run {run_id!r} is of engine {replay.started.engine!r}, not {self.name!r}")
+        if replay.started.output is not None and output is None:
+            raise ConfigError(f"output: run {run_id!r} answers as {replay.started.output}: pass output= again")
+        session = Session(self.runtime, claim, owner, replay, deps)
+        session.record("", RunResumed(str(owner)))
+        conversation = Conversation(replay.started.messages)
+        return await RunHandle(self, session, conversation, output).result()
+
+    def resume_sync(
+        self, run_id: str, *, take_over: bool = False, output: type[BaseModel] | None = None, deps: object = None
+    ) -> Result:
+        """`resume` for synchronous callers."""
+        return LOOP_THREAD.run(self.resume(run_id, take_over=take_over, output=output, deps=deps))
+
+    def recorded_options(self) -> tuple[dict[str, Json], tuple[str, ...]]:
+        """The options as JSON, nested engines too, and the names of those that are code or live objects."""
+        options: dict[str, Json] = {}
+        opaque: list[str] = []
+        for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType] - a pydantic dataclass
+            if field.name == "runtime":
+                continue
+            value = getattr(self, field.name)
+            if isinstance(value, LoopEngine):
+                inner, hidden = value.recorded_options()
+                options[field.name] = {"engine": value.name, "options": inner}
+                opaque += [f"{field.name}.{name}" for name in hidden]
+                opaque += [] if value.runtime is self.runtime else [f"{field.name}.runtime"]
+                continue
+            try:
+                options[field.name] = to_jsonable_python(value)
+            except PydanticSerializationError:
+                opaque.append(field.name)
+        return options, tuple(opaque)
+
+    def _begin(
+        self, conversation: Conversation, run_id: str | None, output: type[BaseModel] | None, deps: object
+    ) -> Session:
+        owner = new_owner()
+        run_id = run_id if run_id is not None else f"run-{owner.token}"
+        if not RUN_ID.fullmatch(run_id):
+            raise ConfigError(f"run_id {run_id!r}: use letters, digits and . _ : @ / -, at most 128")
+        parts = self.runtime
+        if len(parts.tools) and not parts.provider.capabilities.native_tools:
+            raise ConfigError(
+                f"provider {parts.provider.name!r} has no native tool calls: wrap it, Runtime(TextTools(provider), ...)"
+            )
+        options, opaque = self.recorded_options()
+        header = RunHeader(
+            run_id, self.name, TypeAdapter(dict[str, Any]).dump_json(options).decode(), VERSION, str(owner), parts.clock.wall()
+        )
+        session = Session(parts, parts.journal.create(header), owner, Replay(), deps)
+        limits: dict[str, Json] = to_jsonable_python(parts.limits)
+        model = None if output is None else output.__name__
+        session.record("", RunStarted(self.name, options, opaque, conversation.messages, limits, model))
+        return session
+
+
+VERSION = "1"
+
+
+def _conversation(task: Task, system: str | None) -> Conversation:
+    if isinstance(task, str):
+        if not task.strip():
+            raise ConfigError("task: give the engine something to do, got an empty text")
+        return Conversation.of(task, system=system)
+    try:
+        check_pairs(task.messages)
+    except PhaseError as error:
+        raise ConfigError(f"task: the conversation is not complete: {error}") from None
+    return task.with_system(system) if system else task
+
+
+def _recorded_result(entries: list[Entry], output: type[BaseModel] | None) -> Result | None:
+    """The result of a run that has ended."""
+    last = entries[-1] if entries else None
+    if last is None or not isinstance(last.event, RunFinished):
+        return None
+    done = last.event
+    return Result(
+        done.answer,
+        done.status,
+        done.stop_reason,
+        done.usage,
+        done.iterations,
+        last.run_id,
+        None if done.error is None else error_named(done.error.type, done.error.message),
+        head_hash=last.hash,
+        output=output.model_validate(done.output) if output is not None and done.output is not None else done.output,
+        conversation=Conversation(done.messages),
+        llm_calls=done.llm_calls,
+        tool_calls=done.tool_calls,
+    )
+
+
+class RunHandle:
+    """A run at work: iterate over it for its journal entries as they happen, abort it, await its result."""
+
+    def __init__(
+        self, engine: LoopEngine, session: Session, conversation: Conversation, output: type[BaseModel] | None
+    ) -> None:
+        self._engine, self._session, self._output = engine, session, output
+        self._run = Run(session, engine, conversation)
+        self._entries: asyncio.Queue[Entry | None] | None = None
+        self._task: asyncio.Task[Result] | None = None
+
+    @property
+    def run_id(self) -> str:
+        """The run's name in the journal."""
+        return self._session.run_id
+
+    async def __aenter__(self) -> Self:
+        """Start the work."""
+        self._entries = asyncio.Queue()
+        for entry in self._session.unsent:  # the first entry was written before anybody could watch
+            self._entries.put_nowait(entry)
+        self._session.watchers.append(self._entries.put_nowait)
+        self._start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Abort the run if it is still at work."""
+        if self._task is not None and not self._task.done():
+            await self.abort()
+
+    async def __aiter__(self) -> AsyncIterator[Entry]:
+        """Every entry of the run's journal that this process writes, from the first to the last."""
+        if self._entries is None:
+            raise PhaseError("iterate inside `async with engine.start(task) as run`")
+        while (entry := await self._entries.get()) is not None:
+            yield entry
+
+    async def result(self) -> Result:
+        """Wait for the end. Cancelling this suspends the run, so that it can be resumed."""
+        task = self._start()
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
+            raise
+
+    async def abort(self) -> Result:
+        """Stop at once: what is in flight is cancelled, the run ends as `aborted` with what it has."""
+        task = self._start()
+        if not task.done():
+            self._session.aborting = True
+            task.cancel()
+        await asyncio.wait((task,))
+        return task.result()
+
+    def _start(self) -> asyncio.Task[Result]:
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._work())
+            self._task.add_done_callback(self._ended)
+        return self._task
+
+    def _ended(self, task: asyncio.Task[Result]) -> None:
+        self._session.let_go()
+        if self._entries is not None:
+            self._entries.put_nowait(None)
+        if not task.cancelled():
+            task.exception()  # seen: `result` and `abort` raise it
+
+    async def _work(self) -> Result:
+        session = self._session
+        try:
+            outcome = await conduct(self._engine, self._run, alone=True)
+            output: Any = None
+            if outcome.status == "completed":
+                session.replay.check_leftovers()
+                outcome, output = await self._structured(outcome)
+        except asyncio.CancelledError:
+            if not session.aborting:
+                session.record("", RunSuspended("cancelled"))
+                await finish_despite_cancel(session.barrier("suspended"))
+                raise
+            task = asyncio.current_task()
+            if task is not None:
+                task.uncancel()
+            outcome, output = Outcome("aborted", "aborted", error=Aborted("the run was aborted")), None
+        except ReplayDivergence:
+            session.record("", RunSuspended("cancelled"))
+            await session.barrier("suspended")
+            raise
+        return await self._close(outcome, output)
+
+    async def _structured(self, outcome: Outcome) -> tuple[Outcome, Any]:
+        """The answer as the output model; the model is asked to write it so if it did not."""
+        if self._output is None or outcome.answer is None:
+            return outcome, None
+        try:
+            return outcome, read_model(outcome.answer, self._output)
+        except ValueError:
+            asked = self._run.latest.assistant(outcome.answer, origin="model").user("Give that answer as JSON.")
+        try:
+            return outcome, await self._run.ask(asked, into=self._output)
+        except AskFailed as error:
+            return outcome_of(InvalidOutput(str(error)), outcome.answer), None
+        except LoopwrightError as error:
+            return outcome_of(error, outcome.answer), None
+
+    async def _close(self, outcome: Outcome, output: Any) -> Result:
+        """Write the closing entry and give the result."""
+        session, budget = self._session, self._session.budget
+        messages: tuple[Message, ...] = self._run.latest.messages
+        error = outcome.error
+        if not isinstance(error, JournalError):
+            if outcome.status == "waiting":
+                session.record("", RunSuspended("waiting", tuple(session.pending)))
+            else:
+                record = None if error is None else ErrorRecord(type(error).__name__, str(error))
+                session.record("", RunFinished(
+                    outcome.status, outcome.stop_reason, outcome.answer, to_jsonable_python(output), record, budget.usage,
+                    budget.llm_calls, budget.tool_calls, self._run.turns, messages,
+                ))  # fmt: skip
+            try:
+                await finish_despite_cancel(session.barrier(outcome.status))
+            except Fenced:
+                raise
+            except ConfigError:
+                raise
+            except JournalError as failure:
+                outcome, output = outcome_of(failure, outcome.answer), None
+        return Result(
+            outcome.answer, outcome.status, outcome.stop_reason, budget.usage, self._run.turns, session.run_id,
+            outcome.error, tuple(session.pending) if outcome.status == "waiting" else (), session.claim.head_hash, output,
+            Conversation(messages), budget.llm_calls, budget.tool_calls,
+        )  # fmt: skip

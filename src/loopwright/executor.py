@@ -1,0 +1,207 @@
+"""The only place where a tool runs: permit, slots, breaker, intent, deadline, outcome."""
+
+import asyncio
+import dataclasses
+import json
+import traceback
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from .bounded import Ended, run_bounded
+from .errors import CircuitOpen, LimitReached, PhaseError, ToolError, UnknownOutcome
+from .events import BreakerChanged, LimitHit, ToolFinished, ToolStarted
+from .log import logger
+from .messages import Observation, ObservationStatus, arguments_hash
+from .parts import Parts
+from .policy import Denial, Permit
+from .session import Session
+from .tools import Tool, ToolContext
+
+REPEATED_AFTER_CRASH = ("read", "idempotent")
+UNKNOWN = (
+    "This call was interrupted and it is not known whether it took effect. Do not assume that it did or did not: "
+    "check before you rely on it, and do not simply repeat it."
+)
+
+
+def check_permit(permit: Permit, session: Session) -> None:
+    """Raise `PhaseError` unless the permit is live and the call is still the one that the gate saw."""
+    if permit not in session.permits:
+        raise PhaseError(f"the permit of {permit.call.name} was used or is not of this run: gate a new proposal")
+    if permit.expires < session.active.seconds():
+        raise PhaseError(f"the permit of {permit.call.name} has expired: act right after the gate")
+    if arguments_hash(permit.call.arguments) != permit.arguments_hash:
+        raise PhaseError(
+            f"the arguments of {permit.call.name} were changed after the gate: let a gate return Modify instead"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Executor:
+    """Runs the calls of one scope."""
+
+    session: Session
+    parts: Parts
+
+    async def settle(self, decision: Permit | Denial) -> Observation:
+        """What came of one call; recorded, durable with the next barrier. Raises only what ends the run."""
+        outcome = self.session.replay.outcome(decision.key)
+        if isinstance(outcome, LimitHit):
+            raise self.session.stick(LimitReached(outcome.limit, outcome.detail))
+        if isinstance(outcome, ToolFinished):
+            return self._recorded(decision, outcome)
+        if isinstance(decision, Denial):
+            return self._finish(decision, decision.status, decision.reason, 0.0)
+        started = self.session.replay.intent(decision.key)
+        if isinstance(started, ToolStarted):
+            return await self._in_doubt(decision, started)
+        return await self._run(decision)
+
+    def _recorded(self, decision: Permit | Denial, outcome: ToolFinished) -> Observation:
+        started = self.session.replay.intent(decision.key)
+        if isinstance(started, ToolStarted):
+            self._same_call(decision, started)
+        if isinstance(decision, Permit):
+            self.session.permits.discard(decision)
+        return Observation(decision.call, outcome.status, outcome.content)
+
+    def _same_call(self, decision: Permit | Denial, started: ToolStarted) -> None:
+        call = decision.call
+        if (started.tool, started.call_id, started.arguments_hash) != (call.name, call.id, arguments_hash(call.arguments)):
+            raise self.session.replay.divergence(
+                decision.key, f"{started.tool} ({started.call_id})", f"{call.name} ({call.id})"
+            )
+
+    async def _in_doubt(self, permit: Permit, started: ToolStarted) -> Observation:
+        """An intent without outcome: repeat what may be repeated, say of the rest that nobody knows."""
+        self._same_call(permit, started)
+        if started.effect in REPEATED_AFTER_CRASH:
+            return await self._run(permit, again=True)
+        self.session.permits.discard(permit)
+        observation = self._finish(permit, "unknown", UNKNOWN, 0.0)
+        if self.parts.on_unknown == "stop":
+            text = f"{started.tool} was interrupted; it is not known whether it took effect"
+            raise self.session.stick(UnknownOutcome(text))
+        return observation
+
+    async def _run(self, permit: Permit, *, again: bool = False) -> Observation:
+        tool = self.parts.tools.get(permit.call.name)
+        if tool is None:  # only when a tool that the journal knows was taken away
+            return self._finish(permit, "rejected", f"There is no tool {permit.call.name!r} any more.", 0.0)
+        async with self._slot(tool):
+            breaker = self.parts.breakers.get(f"tool/{tool.name}")
+            try:
+                given = breaker.acquire(self._breaker_changed)
+            except CircuitOpen as error:
+                return self._finish(permit, "rejected", str(error), 0.0)
+            ended, observation = None, None
+            try:
+                observation, ended = await self._start(permit, tool, again)
+            finally:
+                if ended is None or isinstance(ended.error, ToolError):
+                    breaker.cancel(given)
+                elif ended.error is None and not ended.timed_out:
+                    breaker.success(given, self._breaker_changed)
+                else:
+                    breaker.failure(given, self._breaker_changed)
+            return observation
+
+    async def _start(self, permit: Permit, tool: Tool, again: bool) -> tuple[Observation, Ended | None]:
+        """Record the intent, make it durable, run the tool, record the outcome."""
+        session, call = self.session, permit.call
+        if not again:
+            try:
+                session.budget.take_tool_call()
+            except LimitReached as error:
+                session.record(permit.key, LimitHit(error.limit, str(error)))
+                raise session.stick(error) from None
+            idempotency_key = session.idempotency_key(permit.key)
+            intent = ToolStarted(call.name, call.id, permit.arguments_hash, idempotency_key, tool.effect)
+            session.record(permit.key, intent)
+        await session.barrier()
+        try:
+            check_permit(permit, session)
+            keywords = tool.keywords(call.arguments)
+        except (PhaseError, ValueError) as error:
+            return self._finish(permit, "rejected", f"{call.name} was not run: {error}", 0.0), None
+        finally:
+            session.permits.discard(permit)
+        before = session.active.seconds()
+        timeout = _least(tool.timeout or self.parts.limits.tool_timeout, session.remaining())
+        with session.active.working():
+            try:
+                ended = await run_bounded(self._call(tool, permit, keywords, timeout), timeout)
+            except asyncio.CancelledError:
+                if session.aborting:
+                    text = f"{call.name} was interrupted; it is not known whether it took effect."
+                    self._finish(permit, "cancelled", text, session.active.seconds() - before)
+                raise
+        status, content = self._read(tool, ended, timeout)
+        return self._finish(permit, status, content, session.active.seconds() - before), ended
+
+    async def _call(self, tool: Tool, permit: Permit, keywords: dict[str, Any], timeout: float | None) -> Any:
+        positional: tuple[Any, ...] = ()
+        if tool.takes_context:
+            session = self.session
+            key = session.idempotency_key(permit.key)
+            positional = (ToolContext(session.run_id, permit.key, key, timeout, session.deps),)
+        if tool.is_async:
+            return await tool.function(*positional, **keywords)
+        return await self.parts.threads.run(lambda: tool.function(*positional, **keywords))
+
+    def _read(self, tool: Tool, ended: Ended, timeout: float | None) -> tuple[ObservationStatus, str]:
+        """The observation's status and text; tracebacks go to the log, not to the model."""
+        if ended.timed_out:
+            left = " It is still running in the background." if ended.abandoned else ""
+            return "timed_out", f"{tool.name} gave no result within {timeout:g} s; it may still take effect.{left}"
+        if isinstance(ended.error, ToolError):
+            return "error", self._capped(tool, str(ended.error))
+        if ended.error is not None:
+            logger().warning(
+                "tool_failed", tool=tool.name, run_id=self.session.run_id,
+                traceback="".join(traceback.format_exception(ended.error)),
+            )  # fmt: skip
+            return "error", self._capped(tool, f"{type(ended.error).__name__}: {ended.error}")
+        try:
+            return "ok", self._capped(tool, as_text(ended.value))
+        except (ValueError, TypeError, RecursionError) as error:
+            return "error", f"{tool.name} returned something that cannot be written as text: {error}"
+
+    def _capped(self, tool: Tool, text: str) -> str:
+        text = text.encode("utf-8", "replace").decode()  # lone surrogates cannot be stored or sent
+        most = tool.max_output_chars or self.parts.limits.max_output_chars
+        if most is None or len(text) <= most:
+            return text
+        return f"{text[:most]}\n[cut: {len(text)} characters, the first {most} shown]"
+
+    def _finish(self, decision: Permit | Denial, status: ObservationStatus, content: str, seconds: float) -> Observation:
+        call = decision.call
+        self.session.record(decision.key, ToolFinished(call.name, call.id, status, content, round(seconds, 6)))
+        return Observation(call, status, content)
+
+    @asynccontextmanager
+    async def _slot(self, tool: Tool) -> AsyncIterator[None]:
+        async with self.session.tool_slots:
+            if tool.max_concurrency is None:
+                yield
+                return
+            slots = self.session.slots_by_tool.setdefault(tool.name, asyncio.Semaphore(tool.max_concurrency))
+            async with slots:
+                yield
+
+    def _breaker_changed(self, name: str, before: str, after: str) -> None:
+        self.session.record("", BreakerChanged(name, before, after))
+
+
+def as_text(value: Any) -> str:
+    """A tool's result as the model reads it: text as it is, everything else as JSON."""
+    if isinstance(value, str):
+        return value
+    return "done" if value is None else json.dumps(to_jsonable_python(value, fallback=str), ensure_ascii=False)
+
+
+def _least(a: float | None, b: float | None) -> float | None:
+    return b if a is None else a if b is None else min(a, b)

@@ -1,0 +1,157 @@
+"""One model effect from its key to its reply: replay, limits, context, intent, call, outcome."""
+
+import dataclasses
+import hashlib
+
+from .context import estimate_tokens
+from .errors import ContextTooLong, LimitReached, ProviderError, error_named
+from .events import DriftNoticed, ErrorRecord, LimitHit, ModelFailed, ModelReplied, ModelRequested
+from .messages import Completion, Conversation, Message, canonical_json
+from .model_call import ModelCall
+from .parts import Parts
+from .provider import OutputSchema, Provider, Request, Sampling
+from .session import Session, fingerprint
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What an engine wants to know from a model; `into` names the type of the reply."""
+
+    verb: str
+    conversation: Conversation
+    tools: bool = False
+    into: str = ""
+    schema: OutputSchema | None = None
+    sampling: Sampling = Sampling()
+    provider: Provider | None = None
+    reserved: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Reply:
+    """A model's reply, the key of the effect, and what the runtime put before the question's end."""
+
+    key: str
+    completion: Completion
+    delivered: tuple[Message, ...]
+
+
+class Inference:
+    """Makes the model effects of one scope."""
+
+    def __init__(self, session: Session, parts: Parts) -> None:
+        self._session, self._parts = session, parts
+        self._setups: dict[tuple[str, Sampling, bool], str] = {}
+
+    async def settle(self, key: str, question: Question, nudges: tuple[Message, ...], iteration: int) -> Reply:
+        """The reply to a question: from the journal if it is there, else from the model."""
+        replay = self._session.replay
+        intent, outcome = replay.intent(key), replay.outcome(key)
+        known = intent if isinstance(intent, ModelRequested) else None
+        if outcome is not None:
+            return self._recorded(key, question, known, outcome)
+        replay.check_gap(key)
+        if known is None or _fingerprint(question, known.delivered) != known.fingerprint:
+            prints = _fingerprint(question, nudges)
+            request = ModelRequested(question.verb, prints, self._setup(question), iteration, nudges)
+            self._open(key, question, request, in_doubt=known is not None)
+            known = request
+        await self._session.barrier()
+        return Reply(key, await self._ask(key, question, known.delivered), known.delivered)
+
+    def _open(self, key: str, question: Question, intent: ModelRequested, *, in_doubt: bool) -> None:
+        """Take a place in the budget (a key that is in doubt has one) and record the intent."""
+        budget = self._session.budget
+        try:
+            if self._session.remaining() == 0:
+                raise LimitReached("timeout", "the run's time is over")
+            if not question.reserved and not in_doubt:
+                budget.check()
+        except LimitReached as error:
+            raise self._refuse(key, error) from None
+        budget.llm_calls += not in_doubt
+        self._session.record(key, intent)
+
+    async def _ask(self, key: str, question: Question, delivered: tuple[Message, ...]) -> Completion:
+        session = self._session
+        before = session.active.seconds()
+        try:
+            completion = await self._fitted(key, question, question.conversation.add(*delivered))
+        except LimitReached as error:
+            raise self._refuse(key, error) from None
+        except ProviderError as error:
+            seconds = round(session.active.seconds() - before, 6)
+            session.record(key, ModelFailed(ErrorRecord(type(error).__name__, str(error)), seconds))
+            raise
+        session.budget.usage += completion.usage
+        session.record(key, ModelReplied(completion, round(session.active.seconds() - before, 6)))
+        return completion
+
+    async def _fitted(self, key: str, question: Question, whole: Conversation) -> Completion:
+        """Send what fits; if the model still finds it too long, compact once more and give up after that."""
+        tokens = self._parts.limits.context_tokens
+        seen = whole if tokens is None else self._parts.context.fit(whole, tokens)
+        try:
+            return await self._call(key, question, seen)
+        except ContextTooLong:
+            smaller = self._parts.context.fit(seen, estimate_tokens(seen) // 2)
+            if smaller == seen:
+                raise
+            return await self._call(key, question, smaller)
+
+    async def _call(self, key: str, question: Question, seen: Conversation) -> Completion:
+        mentioned = question.tools or any(message.calls for message in seen.messages)
+        request = Request(
+            seen,
+            self._parts.tools.specs if mentioned else (),
+            "auto" if question.tools else "none",
+            question.sampling,
+            question.schema,
+        )
+        return await ModelCall(self._session, key, question.provider or self._parts.provider, request).complete()
+
+    def _refuse(self, key: str, error: LimitReached) -> LimitReached:
+        self._session.record(key, LimitHit(error.limit, str(error)))
+        self._session.stick(error)
+        return error
+
+    def _recorded(self, key: str, question: Question, intent: ModelRequested | None, outcome: object) -> Reply:
+        session = self._session
+        if isinstance(outcome, LimitHit):
+            raise session.stick(LimitReached(outcome.limit, outcome.detail))
+        found = _fingerprint(question, intent.delivered if intent else ())
+        if intent is None or not isinstance(outcome, (ModelReplied, ModelFailed)):
+            raise session.replay.divergence(key, type(outcome).__name__, question.verb)
+        if found != intent.fingerprint:
+            raise session.replay.divergence(key, f"{intent.verb} {intent.fingerprint}", f"{question.verb} {found}")
+        setup = self._setup(question)
+        if setup != intent.setup and not session.drifted:
+            session.drifted = True
+            session.record(key, DriftNoticed("setup", intent.setup, setup))
+        if isinstance(outcome, ModelFailed):
+            raise error_named(outcome.error.type, outcome.error.message)
+        return Reply(key, outcome.completion, intent.delivered)
+
+    def _setup(self, question: Question) -> str:
+        """What may change between deployments: model, sampling, tools and limits, as a short text."""
+        provider = question.provider or self._parts.provider
+        name = f"{provider.name}/{provider.model}"
+        known = self._setups.get((name, question.sampling, question.tools))
+        if known is None:
+            tools = [[t.name, t.description, t.schema] for t in self._parts.tools.specs] if question.tools else []
+            limits = dataclasses.asdict(self._parts.limits)  # pyright: ignore[reportArgumentType] - a pydantic dataclass
+            known = (
+                f"model={name} tools={_short(tools)} limits={_short(limits)} "
+                f"sampling={_short(dataclasses.asdict(question.sampling))}"
+            )
+            self._setups[name, question.sampling, question.tools] = known
+        return known
+
+
+def _short(value: object) -> str:
+    return hashlib.sha256(canonical_json(value)).hexdigest()[:12]
+
+
+def _fingerprint(question: Question, delivered: tuple[Message, ...]) -> str:
+    conversation = question.conversation.add(*delivered) if delivered else question.conversation
+    return fingerprint(f"{question.verb} tools={question.tools} into={question.into}", conversation.digest)

@@ -1,0 +1,142 @@
+"""The durable journal: one SQLite file, written by one thread, every entry on disk before a barrier returns."""
+
+import asyncio
+import os
+import weakref
+from collections.abc import Sequence
+
+from ..errors import ConfigError, JournalError, LoopwrightError, UnknownRun
+from ..events import Entry
+from ..journal import Claim, RunHeader, RunInfo, Verification
+from .sqlite_file import JournalFile, Synchronous, checked_path
+from .sqlite_jobs import Append, SQLiteClaim, TakeUp, Waiter, again
+from .sqlite_reader import read_entries, read_info, read_infos, verify_run
+from .sqlite_writer import Writer
+
+HAND_OVER = 256
+"""So many entries without a barrier are given to the writer anyway, so that they do not gather in memory."""
+
+
+class SQLiteJournal:
+    """Keeps runs in one SQLite file that survives the process, and can be read while it is written.
+
+    Entries are written in groups by a thread that starts with the first write; nothing is opened before. Several
+    processes may use one file: an OS lock on `<path>.lock` lets one of them write at a time, transaction by transaction.
+    New files are private to their owner (mode 0600). What is handed over becomes durable with the next barrier, with a
+    status that ends or suspends the run, or with `close`.
+
+    Args:
+        path: the file; its folder must exist. A file that cannot be made there is a `ConfigError`.
+        synchronous: `FULL` survives a power cut. `NORMAL` survives the end of the process, but a power cut may take the
+            last moments; it spares a disk flush for each barrier.
+        busy_timeout: seconds to wait for another process that holds the file; then `JournalError`.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, synchronous: Synchronous = "FULL", busy_timeout: float = 5.0
+    ) -> None:
+        if synchronous not in ("FULL", "NORMAL"):
+            raise ConfigError(f"SQLiteJournal: synchronous must be 'FULL' or 'NORMAL', got {synchronous!r}")
+        if not 0 < busy_timeout <= 86_400:
+            raise ConfigError(f"SQLiteJournal: busy_timeout must be seconds above 0 up to a day, got {busy_timeout!r}")
+        self._file = JournalFile(checked_path(path), synchronous, busy_timeout)
+        self._writer = Writer(self._file)
+        self._gathering: dict[int, SQLiteClaim] = {}
+        self._closed = False
+        # A journal that is forgotten lets its thread end; at the end of the process nothing is left to do.
+        weakref.finalize(self, self._writer.end).atexit = False
+
+    def create(self, header: RunHeader) -> Claim:
+        """The claim to a new run; nothing is written before its first `append`."""
+        return SQLiteClaim(header.run_id, fence=1, header=header, file=self._file)
+
+    async def claim(self, run_id: str, owner: str, *, take_over: bool = False) -> Claim:
+        """Take a run up; durable when this returns."""
+        if not self._file.path.exists():  # a mistyped path must not leave an empty file behind
+            raise self._unknown(run_id)
+        waiter = Waiter()
+        job = TakeUp(SQLiteClaim(run_id, fence=0, file=self._file), owner, take_over, waiter)
+        self._writer.submit(job)
+        await waiter.future
+        if job.failure is not None:
+            raise again(job.failure)
+        return job.claim
+
+    def append(self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None) -> None:
+        """Hand over entries that follow those handed over before; costs no system call."""
+        held = self._held(claim)
+        if self._closed:
+            raise self._writer.closed()
+        if entries:
+            if entries[0].seq != held.tail + 1:
+                raise JournalError(f"run {claim.run_id!r}: entry {held.tail + 1} must follow, got {entries[0].seq}")
+            held.tail = entries[-1].seq
+            held.pending.extend(entries)
+        if status is not None:
+            held.status = status
+            held.frees = held.frees or status != "running"
+        if held.frees or len(held.pending) >= HAND_OVER:
+            self._hand_over(held, None)
+        else:
+            self._gathering[id(held)] = held
+
+    async def barrier(self, claim: Claim) -> None:
+        """Wait until all that was handed over under this claim is on disk."""
+        held = self._held(claim)
+        waiter = Waiter()
+        job = self._hand_over(held, waiter)
+        await waiter.future
+        if job.failure is not None:
+            raise again(job.failure)
+
+    def read(self, run_id: str) -> list[Entry]:
+        """All durable entries of a run, oldest first."""
+        with self._file.reading() as connection:
+            if connection is None or read_info(connection, run_id) is None:
+                raise self._unknown(run_id)
+            entries, damage = read_entries(connection, run_id)
+        if damage:
+            raise JournalError(f"journal {str(self._file.path)!r}: run {run_id!r}: {damage}; verify it for more")
+        return entries
+
+    def runs(self) -> list[RunInfo]:
+        """All runs, newest first."""
+        with self._file.reading() as connection:
+            return [] if connection is None else read_infos(connection)
+
+    def verify(self, run_id: str, head: str | None = None) -> Verification:
+        """Check every field of a run's entries, that none is missing, and that they end where they should."""
+        with self._file.reading() as connection:
+            found = None if connection is None else verify_run(connection, run_id, head)
+        if found is None:
+            raise self._unknown(run_id)
+        return found
+
+    async def close(self) -> None:
+        """Make all that was handed over durable, let go of file and thread; a closed journal only reads."""
+        failure: LoopwrightError | None = None
+        self._closed = True
+        for claim in list(self._gathering.values()):
+            try:
+                await self.barrier(claim)
+            except LoopwrightError as error:
+                failure = failure or error
+        await asyncio.to_thread(self._writer.join)
+        if failure is not None:
+            raise failure
+
+    def _held(self, claim: Claim) -> SQLiteClaim:
+        if not isinstance(claim, SQLiteClaim) or claim.file is not self._file:
+            raise JournalError(f"run {claim.run_id!r}: this claim was given by another journal")
+        if claim.failure is not None:
+            raise again(claim.failure)
+        return claim
+
+    def _hand_over(self, claim: SQLiteClaim, waiter: Waiter | None) -> Append:
+        self._gathering.pop(id(claim), None)
+        job = Append(claim, waiter)
+        self._writer.submit(job)
+        return job
+
+    def _unknown(self, run_id: str) -> UnknownRun:
+        return UnknownRun(f"no run {run_id!r} in journal {str(self._file.path)!r}")

@@ -1,0 +1,142 @@
+"""The only place where a provider is called: breaker, deadline, retries."""
+
+import asyncio
+import dataclasses
+import random
+from typing import TYPE_CHECKING
+
+from .breaker import CircuitBreaker
+from .context import BYTES_PER_TOKEN
+from .errors import LimitReached, ProviderError, ProviderTimeout
+from .events import AttemptFailed, BreakerChanged, ErrorRecord
+from .messages import Completion, Usage
+from .provider import Provider, Request
+from .session import Session
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
+
+MAX_ATTEMPTS = 3
+MAX_RETRY_AFTER = 60.0  # seconds; a server that asks for more is not waited for
+FIRST_DELAY, MAX_DELAY = 0.5, 8.0  # seconds; the k-th pause is random in 0 … FIRST_DELAY * 2^k (full jitter)
+BREAKING = (408, 409)  # of the statuses below 500, those that say something about the provider's health
+
+
+class ModelCall:
+    """One model call: one effect, whatever number of attempts it takes."""
+
+    def __init__(self, session: Session, key: str, provider: Provider, request: Request) -> None:
+        self._session, self._key, self._provider, self._request = session, key, provider, request
+        self._breaker: CircuitBreaker = session.parts.breakers.get(f"{provider.name}/{provider.model}")
+
+    async def complete(self) -> Completion:
+        """The reply, with usage. Raises `ProviderError`, or `LimitReached` when the run's time is over."""
+        try:
+            with self._session.active.working():
+                async with asyncio.timeout(self._session.remaining()):
+                    return await self._with_retries()
+        except TimeoutError as error:
+            if isinstance(error, ProviderTimeout):
+                raise
+            raise LimitReached("timeout", "the run's time is over") from None
+
+    async def _with_retries(self) -> Completion:
+        budget = self._session.parts.retry_budget(self._provider)
+        budget.earn()
+        try:
+            return await self._attempt()
+        except ProviderError as error:
+            if not self._may_retry(error):
+                raise
+            return await self._again(error)
+
+    async def _again(self, first: ProviderError) -> Completion:
+        """Retry with tenacity, which is handed the failure of the attempt that was made without it."""
+        from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, stop_before_delay  # noqa: PLC0415 - loaded at the first failure; most runs have none
+
+        session = self._session
+        remaining = session.remaining()
+        stop = stop_after_attempt(MAX_ATTEMPTS - session.replay.attempts(self._key))
+        failures = iter([first])
+
+        async def attempt() -> Completion:
+            for error in failures:
+                raise error
+            return await self._attempt()
+
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(lambda e: isinstance(e, ProviderError) and self._may_retry(e, spend=True)),
+            stop=stop if remaining is None else stop | stop_before_delay(remaining),
+            wait=self._pause,
+            sleep=session.parts.clock.sleep,
+            before_sleep=self._note,
+            reraise=True,
+        )
+        return await retrying(attempt)
+
+    def _may_retry(self, error: ProviderError, *, spend: bool = False) -> bool:
+        """Whether another attempt is wise: with `spend`, it also takes its place in the retry budget."""
+        if not error.retryable or (error.retry_after or 0.0) > MAX_RETRY_AFTER:
+            return False
+        most = self._session.parts.limits.max_llm_calls
+        if most is not None and self._session.budget.llm_calls >= most:
+            return False
+        return not spend or self._session.parts.retry_budget(self._provider).spend()
+
+    def _pause(self, state: "RetryCallState") -> float:
+        error = state.outcome.exception() if state.outcome else None
+        asked = error.retry_after if isinstance(error, ProviderError) else None
+        if asked is not None:
+            return asked
+        return random.uniform(0, min(MAX_DELAY, FIRST_DELAY * 2 ** (state.attempt_number - 1)))  # noqa: S311 - jitter
+
+    def _note(self, state: "RetryCallState") -> None:
+        error = state.outcome.exception() if state.outcome else None
+        delay = state.next_action.sleep if state.next_action else 0.0
+        record = ErrorRecord(type(error).__name__, str(error))
+        self._session.record(self._key, AttemptFailed(state.attempt_number, record, delay))
+        self._session.budget.llm_calls += 1
+
+    async def _attempt(self) -> Completion:
+        breaker = self._breaker
+        given = breaker.acquire(self._breaker_changed)
+        verdict = False
+        try:
+            reply = await self._provider.complete(self._request)
+            breaker.success(given, self._breaker_changed)
+            verdict = True
+        except ProviderError as error:
+            if error.retryable and (error.status is None or error.status >= 500 or error.status in BREAKING):
+                breaker.failure(given, self._breaker_changed)
+                verdict = True
+            raise
+        except Exception as error:  # noqa: BLE001 - a provider is foreign code: what it raises is a failed call
+            breaker.failure(given, self._breaker_changed)
+            verdict = True
+            text = f"{self._provider.name} raised {type(error).__name__}: {error}"
+            raise ProviderError(text) from error
+        finally:
+            if not verdict:
+                breaker.cancel(given)
+        return self._with_usage(reply)
+
+    def _with_usage(self, reply: Completion) -> Completion:
+        """The reply with an estimate where the provider told no usage."""
+        usage = reply.usage
+        if usage.input_tokens is not None and usage.output_tokens is not None:
+            return reply
+        said = len(reply.text) + sum(len(c.name) + len(str(c.arguments)) for c in reply.calls)
+        sent = self._request.conversation.size // BYTES_PER_TOKEN
+        estimate = Usage(
+            sent if usage.input_tokens is None else usage.input_tokens,
+            said // BYTES_PER_TOKEN + 1 if usage.output_tokens is None else usage.output_tokens,
+            usage.cached_tokens,
+            usage.cache_write_tokens,
+            usage.reasoning_tokens,
+            usage.cost,
+            estimated=True,
+        )
+        return dataclasses.replace(reply, usage=estimate)
+
+    def _breaker_changed(self, name: str, before: str, after: str) -> None:
+        self._session.record("", BreakerChanged(name, before, after))

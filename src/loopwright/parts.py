@@ -1,0 +1,69 @@
+"""Parts: what the engines of one runtime share, as one frozen dataclass."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core.core_schema import CoreSchema, is_instance_schema
+
+from .bounded import WorkerThreads
+from .breaker import CircuitBreakers
+from .clock import Clock
+from .context import ContextPolicy
+from .events import Entry
+from .journal import Journal
+from .limits import Limits
+from .policy import Approver, PolicyGate, Suspend
+from .provider import Provider
+from .tools import ToolRegistry
+
+Observer: TypeAlias = Callable[[Entry], None]
+OnUnknown: TypeAlias = Literal["tell", "stop"]
+
+
+class RetryBudget:
+    """Keeps retries a small share of all calls, so that an outage is not multiplied: each call earns a tenth of one."""
+
+    def __init__(self, *, most: float = 10.0, earned: float = 0.1) -> None:
+        self._most, self._earned, self._tokens = most, earned, most
+
+    def earn(self) -> None:
+        """A first attempt was made."""
+        self._tokens = min(self._most, self._tokens + self._earned)
+
+    def spend(self) -> bool:
+        """Take leave to retry once; whether there was any left."""
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """The shared parts of a runtime; an engine holds them, a strategy never touches them."""
+
+    provider: Provider
+    tools: ToolRegistry
+    journal: Journal
+    gate: PolicyGate
+    limits: Limits
+    approver: Approver | Suspend | None
+    breakers: CircuitBreakers
+    context: ContextPolicy
+    observers: tuple[Observer, ...]
+    providers: Mapping[str, Provider]
+    clock: Clock
+    on_unknown: OnUnknown
+    threads: WorkerThreads
+    retry_budgets: dict[str, RetryBudget]
+
+    def retry_budget(self, provider: Provider) -> RetryBudget:
+        """The retry budget of one provider and model."""
+        return self.retry_budgets.setdefault(f"{provider.name}/{provider.model}", RetryBudget())
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """An engine's `runtime` field is checked by its class alone."""
+        return is_instance_schema(Parts)

@@ -1,0 +1,97 @@
+"""Entry points: which engines, providers, toolboxes, gates and journals are installed, listed without importing them."""
+
+import dataclasses
+import difflib
+import functools
+import os
+from importlib.metadata import EntryPoint, distributions
+from typing import Any
+
+from .engine import LoopEngine
+from .errors import ConfigError
+
+GROUPS = ("engines", "providers", "toolboxes", "gates", "journals")
+OURS = "loopwright"
+SWITCH = "LOOPWRIGHT_PLUGINS"  # set to an empty text, it turns foreign plug-ins off; else a comma list of distributions
+
+
+@dataclasses.dataclass(frozen=True)
+class Plugin:
+    """One installed entry point."""
+
+    name: str
+    group: str
+    distribution: str
+    version: str
+    target: str
+
+    def load(self) -> Any:
+        """Import what it names. Raises `ConfigError` naming plug-in and distribution if that fails."""
+        try:
+            return EntryPoint(self.name, self.target, f"{OURS}.{self.group}").load()
+        except Exception as error:
+            raise ConfigError(
+                f"plug-in {self.name!r} of {self.distribution} {self.version} cannot be loaded from {self.target!r}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+
+def _allowed(distribution: str) -> bool:
+    switch = os.environ.get(SWITCH)
+    return distribution == OURS or switch is None or distribution in {part.strip() for part in switch.split(",")}
+
+
+@functools.cache
+def _installed() -> tuple[Plugin, ...]:
+    found: dict[tuple[str, str, str], Plugin] = {}
+    for distribution in distributions():
+        for entry in distribution.entry_points:
+            prefix, _, group = entry.group.partition(".")
+            if prefix == OURS and group in GROUPS:
+                name = distribution.metadata["Name"]
+                found[group, entry.name, name] = Plugin(entry.name, group, name, distribution.version, entry.value)
+    return tuple(found.values())
+
+
+def plugins(group: str) -> dict[str, list[Plugin]]:
+    """The plug-ins of a group by name; more than one under a name is a conflict, which only `plugin` complains of."""
+    listed: dict[str, list[Plugin]] = {}
+    for found in _installed():
+        if found.group == group and _allowed(found.distribution):
+            listed.setdefault(found.name, []).append(found)
+    return {name: _unshadowed(claims) for name, claims in sorted(listed.items())}
+
+
+def _unshadowed(claims: list[Plugin]) -> list[Plugin]:
+    """A built-in cannot be shadowed: where it is one of the claims, it is the only one."""
+    return [claim for claim in claims if claim.distribution == OURS] or claims
+
+
+def plugin(group: str, name: str) -> Plugin:
+    """The plug-in of that name. Raises `ConfigError` if there is none (with near names) or more than one."""
+    listed = plugins(group)
+    claims = listed.get(name, [])
+    if len(claims) == 1:
+        return claims[0]
+    if claims:
+        rivals = " and ".join(f"{claim.distribution} {claim.version}" for claim in claims)
+        raise ConfigError(f"{group}: {name!r} is claimed by {rivals}: uninstall one, or choose with {SWITCH}")
+    near = difflib.get_close_matches(name, listed, n=2)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    raise ConfigError(f"{group}: there is no {name!r}{hint} Installed: {', '.join(listed) or 'none'}")
+
+
+def available_engines() -> dict[str, Plugin]:
+    """The installed engines by name, each with its distribution and version; imports none of them."""
+    return {name: claims[0] for name, claims in plugins("engines").items() if len(claims) == 1}
+
+
+def engine_class(name: str) -> type[LoopEngine]:
+    """The class of the engine of that name. Raises `ConfigError` if it is unknown, broken or no engine."""
+    found = plugin("engines", name)
+    loaded = found.load()
+    if not (isinstance(loaded, type) and issubclass(loaded, LoopEngine)):
+        raise ConfigError(f"plug-in {name!r} of {found.distribution}: {found.target} is no subclass of LoopEngine")
+    if loaded.name != name:
+        raise ConfigError(f"plug-in {name!r} of {found.distribution}: its class calls itself {loaded.name!r}")
+    return loaded

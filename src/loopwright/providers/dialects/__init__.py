@@ -1,0 +1,7 @@
+"""Text dialects: how models without native tool calls are told of tools, and how their text is read."""
+
+from .dialect import Dialect, Parsed, Signature
+from .json import JsonDialect
+from .react import ReActDialect
+
+__all__ = ["Dialect", "JsonDialect", "Parsed", "ReActDialect", "Signature"]

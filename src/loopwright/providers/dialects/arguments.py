@@ -1,0 +1,140 @@
+"""From the text of a model's call to its tool and arguments; what cannot be read is a ValueError with a cure."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from ...messages import Json, JsonObject
+from ...parsing import read_fence, read_json, read_object
+from .dialect import Signature
+
+NOTHING = {"", "none", "null", "n/a", "()", "{}", "[]"}
+MAX_NAME = 128
+MARKUP = "*`\"'"
+SHOWN_TOOLS = 20
+
+
+def find_tool(name: str, tools: Sequence[Signature]) -> Signature | None:
+    """The tool of that name: spelled exactly so, else the only one spelled so without regard to case."""
+    exact = [tool for tool in tools if tool.name == name]
+    folded = [tool for tool in tools if tool.name.casefold() == name.casefold()]
+    found = exact or folded
+    return found[0] if len(found) == 1 else None
+
+
+def read_name(written: str, tools: Sequence[Signature]) -> str:
+    """The tool's registered spelling, or the name as written without markup if there is no such tool; "" if it is no name."""
+    bare = written.strip()
+    plain = bare.strip(MARKUP + " \t").rstrip(".,:;")
+    for candidate in (bare, plain, plain.strip("[]()<> ")):
+        tool = find_tool(candidate, tools)
+        if tool is not None:
+            return tool.name
+    name = plain.strip("[]()<> ")
+    return name if len(name) <= MAX_NAME and all(c.isalnum() or c in "_-. " for c in name) else ""
+
+
+def properties(tool: Signature) -> Mapping[str, Json]:
+    """The schemas of a tool's parameters by name."""
+    found = tool.schema.get("properties")
+    return found if isinstance(found, dict) else {}
+
+
+def required(tool: Signature) -> list[str]:
+    """The parameters that a call must give."""
+    found = tool.schema.get("required")
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+
+
+def describe_parameters(tool: Signature) -> str:
+    """A tool's parameters in words: `query (string, required), limit (integer)`."""
+    words: list[str] = []
+    for name, schema in properties(tool).items():
+        kind = schema.get("type") if isinstance(schema, dict) else None
+        facts = [kind] if isinstance(kind, str) else []
+        facts += ["required"] if name in required(tool) else []
+        words.append(f"{name} ({', '.join(facts)})" if facts else name)
+    return ", ".join(words) or "no parameters"
+
+
+def list_tools(tools: Sequence[Signature]) -> str:
+    """The names of the tools, the first twenty."""
+    names = [tool.name for tool in tools[:SHOWN_TOOLS]]
+    return ", ".join([*names, "…"] if len(tools) > SHOWN_TOOLS else names) or "none"
+
+
+def read_arguments(text: str, name: str, tool: Signature | None) -> tuple[JsonObject, str]:
+    """The arguments that the input of a call means, and the text behind them.
+
+    An object (alone or in a code fence) is the arguments; other text is the value of a tool's only parameter, or `input`
+    where there is no such tool. Raises ValueError naming the tool and its parameters.
+    """
+    body, rest = text.strip(), ""
+    if body.startswith(("```", "~~~")):
+        body, rest = _inside_fence(body, name)
+    if body.startswith("{"):
+        try:
+            arguments, end = read_object(body)
+        except ValueError as error:
+            raise ValueError(f"The input of {name} cannot be read: {error}. {_cure(tool)}") from None
+        return arguments, body[end:] + rest
+    return plain_arguments(body, name, tool), rest
+
+
+def _inside_fence(body: str, name: str) -> tuple[str, str]:
+    try:
+        contents, end = read_fence(body)
+    except ValueError as error:
+        raise ValueError(f"The input of {name} cannot be read: {error}. Write it again, whole.") from None
+    return contents.strip(), body[end:]
+
+
+def plain_arguments(text: str, name: str, tool: Signature | None) -> JsonObject:
+    """The arguments that plain text means: the value of the only parameter; raises ValueError where there is no such thing."""
+    if tool is None:
+        return {"input": text} if text else {}
+    parameters = properties(tool)
+    if text.casefold() in NOTHING and not required(tool):
+        return {}
+    if len(parameters) != 1:
+        raise ValueError(f"The input of {name} must be a JSON object. {_cure(tool)}")
+    if not text:
+        raise ValueError(f"The call of {name} has no input. {_cure(tool)}")
+    [(parameter, schema)] = parameters.items()
+    return {parameter: _value(text, schema)}
+
+
+def _value(text: str, schema: Json) -> Json:
+    """The text as the parameter's type: JSON where a string would not do or the text is a JSON string, else itself."""
+    try:
+        value, end = read_json(text)
+    except ValueError:
+        return text
+    whole = not text[end:].strip()
+    return value if whole and (isinstance(value, str) or not _takes_text(schema)) else text
+
+
+def _takes_text(schema: Json) -> bool:
+    if not isinstance(schema, dict):
+        return True
+    kinds = schema.get("type")
+    if kinds is not None:
+        return kinds == "string" or (isinstance(kinds, list) and "string" in kinds)
+    for choice in ("anyOf", "oneOf"):
+        options = schema.get(choice)
+        if isinstance(options, list):
+            return any(_takes_text(option) for option in options)
+    choices = schema.get("enum")
+    return not isinstance(choices, list) or any(isinstance(item, str) for item in choices)
+
+
+def _cure(tool: Signature | None) -> str:
+    if tool is None:
+        return "Write it as a JSON object."
+    if not properties(tool):
+        return f"{tool.name} takes no parameters: write {{}}."
+    return f"Write a JSON object with the parameters of {tool.name}: {describe_parameters(tool)}."
+
+
+def compact_json(value: object) -> str:
+    """JSON as a model reads it: on one line, letters of every script as they are."""
+    return json.dumps(value, ensure_ascii=False)

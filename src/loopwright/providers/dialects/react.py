@@ -1,0 +1,222 @@
+"""The ReAct dialect: Thought, Action, Action Input and Final Answer at line starts (Yao et al., arXiv:2210.03629)."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from ...messages import ToolCall
+from ...parsing import Mark, Markers, Scan, find_close, read_object
+from ...prompts import PromptSet
+from ...provider import Request
+from .arguments import compact_json, find_tool, list_tools, plain_arguments, read_arguments, read_name
+from .dialect import Parsed, Signature
+from .turns import tell
+
+PROMPTS = PromptSet(
+    instructions="""\
+You can use these tools:
+{tools}
+
+Use one tool at a time. To use one, write exactly these lines and then stop:
+Thought: what you need to find out
+Action: the name of one tool
+Action Input: a JSON object with its arguments
+
+The result comes back after `Observation:`, which you never write yourself. When you know the answer, write:
+Thought: why you are done
+Final Answer: the answer""",
+    tool="- {name}: {description}\n  Arguments, as JSON schema: {schema}",
+    answer_now="No tool can be used now. Write `Final Answer:` and your answer.",
+    answer_schema="The text after `Final Answer:` must be JSON that fits this schema: {schema}",
+)
+
+MARKERS = Markers(
+    {
+        "thought": "thought",
+        "action": "action",
+        "input": "action input",
+        "answer": "final answer",
+        "observation": "observation",
+    }
+)
+STOP = "\nObservation:"
+ENDINGS = {"finish", "final answer", "final_answer", "finalanswer"}
+CUT_STOP_WORD = 4  # letters of "Observation" that a server may leave behind when it cuts at the stop sequence
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """A reply up to its first self-written observation, and the markers in it."""
+
+    text: str
+    scan: Scan
+    flags: tuple[str, ...]
+
+    def value(self, index: int) -> str:
+        """What stands between a marker and the next one."""
+        mark = self.scan.marks[index]
+        value = self.text[mark.value : self.end(index)].strip()
+        return value.removesuffix(mark.markup).rstrip() if mark.markup else value
+
+    def end(self, index: int) -> int:
+        """Where the value of a marker ends."""
+        marks = self.scan.marks
+        return marks[index + 1].start if index + 1 < len(marks) else len(self.text)
+
+    def thought(self, index: int) -> str:
+        """The text before a marker, without the words `Thought:`."""
+        parts: list[str] = []
+        position = 0
+        for mark in self.scan.marks[:index]:
+            if mark.kind == "thought":
+                parts.append(self.text[position : mark.start])
+                position = mark.value
+        end = self.scan.marks[index].start if index < len(self.scan.marks) else len(self.text)
+        return "".join([*parts, self.text[position:end]]).strip()
+
+
+def read(text: str) -> Reading:
+    """The part of `text` that is the model's to say: what comes after its own `Observation:` is cut off and flagged."""
+    text = _without_cut_stop_word(text)
+    scan = MARKERS.scan(text)
+    for index, mark in enumerate(scan.marks):
+        if mark.kind == "observation":
+            return Reading(text[: mark.start], Scan(scan.marks[:index]), ("invented_observation",))
+    return Reading(text, scan, ())
+
+
+def _without_cut_stop_word(text: str) -> str:
+    body = text.rstrip()
+    start = body.rfind("\n") + 1
+    last = body[start:].strip(" \t*#").casefold()
+    return body[:start] if len(last) >= CUT_STOP_WORD and "observation".startswith(last) else text
+
+
+@dataclasses.dataclass(frozen=True)
+class ReActDialect:
+    """ReAct as text, with a stop sequence before the observation.
+
+    Reads `Action:` with `Action Input:` (JSON, a Python dict, or plain text for a tool with one parameter), the paper's
+    `Action 3: name[input]` and `Finish[answer]`, `Final Answer:` and `FINAL_ANSWER:`. Of several actions or answers the
+    first counts. A marker in prose, in a code fence or in a JSON string is none.
+
+    Args:
+        prompts: what the model is told; see `PROMPTS`.
+    """
+
+    prompts: PromptSet = PROMPTS
+    name: str = dataclasses.field(default="react", init=False)
+
+    def render(self, request: Request) -> Request:
+        """The request as plain text: instructions in the system message, results as observations, a stop sequence."""
+        conversation = request.conversation
+        if not request.tools:
+            return dataclasses.replace(request, conversation=tell(conversation, self))
+        if request.tool_choice == "none":
+            conversation = conversation.user(self.prompts.fill("answer_now"), origin="runtime")
+        told = tell(conversation, self).with_system(self._instructions(request))
+        stop = tuple(dict.fromkeys([*request.sampling.stop, STOP]))
+        return Request(told, sampling=dataclasses.replace(request.sampling, stop=stop))
+
+    def _instructions(self, request: Request) -> str:
+        lines = [
+            self.prompts.fill("tool", name=tool.name, description=tool.description, schema=compact_json(tool.schema))
+            for tool in request.tools
+        ]
+        instructions = self.prompts.fill("instructions", tools="\n".join(lines))
+        if request.schema is None:
+            return instructions
+        schema = compact_json(request.schema.schema)
+        return f"{instructions}\n{self.prompts.fill('answer_schema', schema=schema)}"
+
+    def say_call(self, thought: str, call: ToolCall) -> str:
+        """A turn that calls a tool."""
+        action = f"Action: {call.name}\nAction Input: {compact_json(dict(call.arguments))}"
+        return f"Thought: {thought}\n{action}" if thought else action
+
+    def say_answer(self, answer: str) -> str:
+        """A turn that answers."""
+        return f"Final Answer: {answer}"
+
+    def say_observation(self, result: str) -> str:
+        """A tool's result; its lines that start like markers are quoted."""
+        return f"Observation: {MARKERS.quote(result)}"
+
+    def parse(self, text: str, tools: Sequence[Signature]) -> Parsed:
+        """The first call or answer in `text`, or what is wrong with it."""
+        reading = read(text)
+        marks = reading.scan.marks
+        first = next((i for i, mark in enumerate(marks) if mark.kind in ("action", "answer")), len(marks))
+        thought = reading.thought(first)
+        try:
+            if first == len(marks):
+                raise ValueError(_nothing_to_do(reading, tools))
+            if marks[first].kind == "answer":
+                return _answer(reading, first, thought, reading.value(first), "")
+            return _action(reading, first, thought, tools)
+        except ValueError as error:
+            return Parsed(thought, (), None, str(error), reading.flags)
+
+
+def _nothing_to_do(reading: Reading, tools: Sequence[Signature]) -> str:
+    cure = "Write `Final Answer:` and the answer."
+    if tools:
+        cure = (
+            f"Write `Action:` with one of these tools: {list_tools(tools)}, and `Action Input:` on the next line; "
+            "or, if you know the answer, write `Final Answer:` and the answer."
+        )
+    if "invented_observation" in reading.flags:
+        return f"Never write `Observation:` yourself: it comes after your action. {cure}"
+    if reading.scan.open_fence is not None:
+        return f"A code fence is never closed, so nothing after it is read. {cure}"
+    return f"The reply has neither an action nor a final answer, each at the start of a line and outside code. {cure}"
+
+
+def _answer(reading: Reading, last: int, thought: str, answer: str, rest: str = "") -> Parsed:
+    if not answer:
+        raise ValueError("The final answer is empty. Write `Final Answer:` and the answer behind it.")
+    return Parsed(thought, (), answer, None, _flags(reading, last, rest))
+
+
+def _flags(reading: Reading, last: int, rest: str) -> tuple[str, ...]:
+    """What is dropped behind the marker `last` and behind its input: actions, answers, an observation, other text."""
+    several = any(mark.kind in ("action", "answer") for mark in reading.scan.marks[last + 1 :])
+    behind = rest.strip(" \t\r\n.,;*`")
+    if several or "[" in behind.partition("\n")[0]:
+        return ("several_actions", *reading.flags)
+    return ("trailing_text", *reading.flags) if behind else reading.flags
+
+
+def _action(reading: Reading, index: int, thought: str, tools: Sequence[Signature]) -> Parsed:
+    value = reading.value(index)
+    line = value.partition("\n")[0]
+    opening = line.find("[")
+    name = read_name(line[:opening], tools) if opening > 0 else ""
+    if name:
+        return _bracketed(reading, index, thought, Bracketed(name, value, opening), tools)
+    name = read_name(line, tools)
+    if not name:
+        raise ValueError(f"`Action:` must be followed by the name of one tool alone: {list_tools(tools)}.")
+    return _with_input(reading, index, thought, name, tools)
+
+
+class Bracketed(NamedTuple):
+    """A call in the paper's form, `name[input]`: where in `text` its bracket opens."""
+
+    name: str
+    text: str
+    opening: int
+
+
+def _bracketed(reading: Reading, index: int, thought: str, call: Bracketed, tools: Sequence[Signature]) -> Parsed:
+    tool = find_tool(call.name, tools)
+    start = call.opening + 1
+    inside = call.text[start:].lstrip()
+    if inside.startswith("{"):
+        arguments, behind = read_arguments(inside, call.name, tool)
+        close = 0 if behind.lstrip().startswith("]") else None
+        rest = behind.lstrip()[1:]
+    else:
+        close = find_close(call.text, call.opening)
+        
+    if close is None:
+        raise ValueError(f"The bracket of {call.name}[ is never closed. Write the whole call again.")

@@ -1,0 +1,324 @@
+"""HTTP for providers: posts bytes, returns status, headers and body, and is the only module that knows httpx."""
+
+import asyncio
+import collections
+import dataclasses
+import email.utils
+import functools
+import math
+import ssl
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from typing import Never, TypeAlias
+from weakref import WeakKeyDictionary
+
+import httpcore
+import httpx
+from pydantic import SecretStr
+
+from ..errors import ConfigError, ProviderError, ProviderTimeout
+
+CONNECT_TIMEOUT = 5.0
+READ_TIMEOUT = 600.0  # only a net under the runtime, which cancels a call earlier
+KEEP_ALIVE = 60.0
+MAX_BODY = 50_000_000
+MAX_READ = 10_000
+MAX_EXCERPT = 200
+SHORTEST_SECRET = 6  # shorter keys are placeholders ("none", "x"), and hiding those would garble every text
+
+Client: TypeAlias = httpx.AsyncClient
+
+TIMEOUTS = (httpcore.TimeoutException, httpx.TimeoutException)
+FAILURES = (
+    *TIMEOUTS,
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.ProxyError,
+    httpx.HTTPError,
+    OSError,
+    UnicodeError,  # a host name that cannot be looked up
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reply:
+    """What a server sent back: status, header pairs as they came, and the decoded body."""
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+
+    def header(self, name: str) -> str:
+        """The value of a header (several values joined by commas), or an empty string."""
+        wanted = name.lower().encode()
+        return ", ".join([value.decode("latin-1") for key, value in self.headers if key.lower() == wanted])
+
+
+def worth_retrying(reply: Reply) -> bool:
+    """Whether the same request may succeed later: the server's `x-should-retry` if it has one, else its status."""
+    told = reply.header("x-should-retry").lower()
+    if told in {"true", "false"}:
+        return told == "true"
+    return reply.status in {408, 409, 429} or reply.status >= 500
+
+
+def retry_after(reply: Reply, now: Callable[[], float] = time.time) -> float | None:
+    """Seconds that the server asks to wait: `retry-after-ms`, or `Retry-After` as seconds or date; None if unclear."""
+    milliseconds = _number(reply.header("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    text = reply.header("retry-after").strip()
+    seconds = _number(text)
+    return seconds if seconds is not None else _until(text, now)
+
+
+def _number(text: str) -> float | None:
+    text = text.strip()
+    if not (text.isascii() and text.replace(".", "", 1).isdigit()):
+        return None  # so that float() never sees "-1", "inf", "nan", "1e9" or digits of other scripts
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def _until(date: str, now: Callable[[], float]) -> float | None:
+    if not (date.isascii() and date.endswith("GMT") and len(date) < 40):
+        return None
+    try:
+        wait = email.utils.parsedate_to_datetime(date).timestamp() - now()
+    except (ValueError, OverflowError):
+        return None
+    return wait if wait >= 0 else None
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """One context for all connections (making one takes 17 ms); SSL_CERT_FILE and SSL_CERT_DIR are honoured."""
+    return httpx.create_ssl_context()
+
+
+class _Connections:
+    """The idle connections of one event loop to one server, the one used last taken first.
+
+    A pool scans all its connections on every request; a stack of single connections looks at one.
+    """
+
+    def __init__(self, origin: httpcore.Origin) -> None:
+        self._origin = origin
+        self._idle: collections.deque[httpcore.AsyncHTTPConnection] = collections.deque()
+        self._open = True
+        self._lifetime = self._until_the_loop_ends()
+
+    async def start(self) -> None:
+        """Ask the running loop to close what is idle when it ends (`asyncio.run` closes generators that are open)."""
+        await anext(self._lifetime)
+
+    async def aclose(self) -> None:
+        await self._lifetime.aclose()
+
+    async def take(self) -> httpcore.AsyncHTTPConnection:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.has_expired():  # looks at the socket too: the server may have hung up
+                return connection
+            await connection.aclose()
+        tls = _tls() if self._origin.scheme == b"https" else None
+        return httpcore.AsyncHTTPConnection(self._origin, tls, keepalive_expiry=KEEP_ALIVE)
+
+    async def give_back(self, connection: httpcore.AsyncHTTPConnection) -> None:
+        if not (self._open and connection.is_available()):
+            await connection.aclose()
+            return
+        self._idle.append(connection)
+        while len(self._idle) > 1 and self._idle[0].has_expired():
+            await self._idle.popleft().aclose()
+
+    async def _until_the_loop_ends(self) -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            self._open = False
+            while self._idle:
+                await self._idle.popleft().aclose()
+
+
+class _Chunks(httpx.AsyncByteStream):
+    """Lets httpx decode the chunks that a connection reads."""
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        self._chunks = chunks
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._chunks
+
+
+class HTTPTransport:
+    """Posts to one URL, over connections of its own or over a client that it is given.
+
+    Its own connections are kept alive, one set for each running event loop, and are closed by `aclose` or at the end of
+    `asyncio.run`. They take no proxy from the environment and follow no redirect. For proxies, client certificates
+    or other timeouts inject an `httpx.AsyncClient`: it is used as it is and never closed here (a client whose timeout
+    is httpx's default of 5 s gets the timeout of this transport, since models think longer than that).
+
+    Args:
+        base_url: where the API lives; a query in it is kept.
+        path: added to the base URL's path.
+        headers: sent with each request; `SecretStr` values never appear in a repr, an error or a log.
+        client: used in place of own connections.
+        timeout: seconds to wait for the next bytes of an answer.
+
+    Raises:
+        ConfigError: the URL or a header cannot be used.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        path: str,
+        *,
+        headers: Mapping[str, str | SecretStr],
+        client: Client | None = None,
+        timeout: float = READ_TIMEOUT,
+    ) -> None:
+        url = _parse(base_url, path)
+        self.url = str(url.copy_with(query=None))
+        self.host = url.netloc.decode()
+        self._headers, self._hide = _seal({"host": self.host, **headers})
+        self._target = url
+        self._wire = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
+        self._client = client
+        limits = httpx.Timeout(timeout, connect=CONNECT_TIMEOUT, pool=None)
+        self._timeout = (
+            limits if client is not None and client.timeout == httpx.Timeout(5.0) else httpx.USE_CLIENT_DEFAULT
+        )
+        self._extensions = {"timeout": limits.as_dict()}
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Connections] = WeakKeyDictionary()
+
+    def __repr__(self) -> str:
+        return f"HTTPTransport({self.url!r})"
+
+    def __reduce__(self) -> Never:
+        raise TypeError("a transport holds an API key and open connections: it cannot be pickled or copied")
+
+    def excerpt(self, text: str | bytes) -> str:
+        """The first 200 characters on one line, every secret header value replaced by asterisks."""
+        start = text[:MAX_READ] if isinstance(text, str) else text[:MAX_READ].decode(errors="replace")
+        return " ".join(self._hide(start).split())[:MAX_EXCERPT]  # hidden first: a key that is cut is still half a key
+
+    async def post(self, body: bytes) -> Reply:
+        """Send one request and read its answer whole.
+
+        Raises:
+            ProviderTimeout: no connection or no answer in time; retryable.
+            ProviderError: the connection failed (retryable), or the answer is a redirect or larger than 50 MB.
+        """
+        answer = await self._attempt(body)
+        if isinstance(answer, ProviderError):
+            raise answer  # outside the except block, so that no exception that knows the headers is chained to it
+        if 300 <= answer.status < 400:
+            to = self.excerpt(answer.header("location")) or "nowhere"
+            text = f"{self.url} redirects to {to} (status {answer.status}), which is not followed: correct base_url"
+            raise ProviderError(text, status=answer.status)
+        return answer
+
+    async def aclose(self) -> None:
+        """Close the connections of the running loop; an injected client stays open."""
+        connections = self._loops.pop(asyncio.get_running_loop(), None)
+        if connections is not None:
+            await connections.aclose()
+
+    async def _attempt(self, body: bytes) -> Reply | ProviderError:
+        try:
+            return await (self._exchange(body) if self._client is None else self._ask(self._client, body))
+        except TIMEOUTS as error:
+            return ProviderTimeout(f"{self.url} gave no answer in time: {type(error).__name__}", retryable=True)
+        except FAILURES as error:
+            detail = self.excerpt(str(error))
+            text = f"the connection to {self.url} failed: {type(error).__name__}{': ' if detail else ''}{detail}"
+            return ProviderError(text, retryable=True)
+        except ProviderError as error:
+            return error
+
+    async def _ask(self, client: Client, body: bytes) -> Reply:
+        response = await client.post(self._target, content=body, headers=self._headers(body), timeout=self._timeout)
+        if len(response.content) > MAX_BODY:
+            raise self._too_large(response.status_code)
+        return Reply(response.status_code, tuple(response.headers.raw), response.content)
+
+    async def _exchange(self, body: bytes) -> Reply:
+        connections = await self._connections()
+        connection = await connections.take()
+        request = httpcore.Request(
+            b"POST", self._wire, headers=self._headers(body), content=body, extensions=self._extensions
+        )
+        try:
+            response = await connection.handle_async_request(request)
+            try:
+                return Reply(response.status, tuple(response.headers), await self._read(response))
+            finally:
+                await response.aclose()
+        finally:
+            await connections.give_back(connection)
+
+    async def _read(self, response: httpcore.Response) -> bytes:
+        chunks = response.aiter_stream()
+        if any(name.lower() == b"content-encoding" for name, _ in response.headers):
+            chunks = httpx.Response(response.status, headers=response.headers, stream=_Chunks(chunks)).aiter_bytes()
+        parts: list[bytes] = []
+        size = 0
+        async for chunk in chunks:
+            size += len(chunk)
+            if size > MAX_BODY:
+                raise self._too_large(response.status)
+            parts.append(chunk)
+        return b"".join(parts)
+
+    def _too_large(self, status: int) -> ProviderError:
+        return ProviderError(f"{self.url} sent more than {MAX_BODY // 1_000_000} MB (status {status})", status=status)
+
+    async def _connections(self) -> _Connections:
+        loop = asyncio.get_running_loop()
+        found = self._loops.get(loop)
+        if found is None:
+            for other in [known for known in self._loops if known.is_closed()]:
+                del self._loops[other]
+            found = self._loops[loop] = _Connections(self._wire.origin)
+            await found.start()
+        return found
+
+
+def _parse(base_url: str, path: str) -> httpx.URL:
+    try:
+        url = httpx.URL(base_url)
+    except (httpx.InvalidURL, TypeError) as error:
+        raise ConfigError(f"base_url: {error}: give something like 'http://localhost:8080/v1'") from None
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise ConfigError("base_url: needs a scheme and a host, like 'http://localhost:8080/v1'")
+    if url.userinfo:
+        raise ConfigError("base_url: holds a user name or password, which would show up in errors: use api_key")
+    return url.copy_with(path=url.path.rstrip("/") + path, fragment=None)
+
+
+def _seal(
+    headers: Mapping[str, str | SecretStr],
+) -> tuple[Callable[[bytes], list[tuple[bytes, bytes]]], Callable[[str], str]]:
+    """Two functions that know the header values, so that no attribute holds them: one lists them, one hides them."""
+    pairs: list[tuple[bytes, bytes]] = []
+    secrets: list[str] = []
+    for name, value in headers.items():
+        text = value.get_secret_value() if isinstance(value, SecretStr) else value
+        if not (text.isascii() and text.isprintable()):
+            raise ConfigError(f"the header {name} holds characters that HTTP does not allow, such as a line break")
+        pairs.append((name.encode("ascii"), text.encode("ascii")))
+        if isinstance(value, SecretStr):
+            secrets.append(text.removeprefix("Bearer "))
+
+    def listed(body: bytes) -> list[tuple[bytes, bytes]]:
+        return [*pairs, (b"content-length", b"%d" % len(body))]
+
+    def hidden(text: str) -> str:
+        for secret in secrets:
+            if len(secret) >= SHORTEST_SECRET:
+                text = text.replace(secret, "***")
+        return text
+
+    return listed, hidden

@@ -1,0 +1,151 @@
+"""What the journal already answers: the effects of a run by their key, and what they spent."""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from .errors import ReplayDivergence
+from .events import (
+    AttemptFailed,
+    CallsProposed,
+    ChildFinished,
+    ChildStarted,
+    ClockRead,
+    EffectFinished,
+    EffectStarted,
+    Entry,
+    FactNoted,
+    GateDecided,
+    LimitHit,
+    ModelFailed,
+    ModelReplied,
+    ModelRequested,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    ToolFinished,
+    ToolStarted,
+)
+from .messages import Usage
+
+Outcome: TypeAlias = (
+    ModelReplied | ModelFailed | LimitHit | CallsProposed | ToolFinished | EffectFinished | ChildFinished
+)
+Intent: TypeAlias = ModelRequested | ToolStarted | EffectStarted | ChildStarted
+
+
+def scope_of(key: str) -> tuple[str, int]:
+    """The scope path and the number of an effect's key: `"2.0.1"` is effect 1 of scope `"2.0"`; a call's `#i` is left off."""
+    path, _, number = key.partition("#")[0].rpartition(".")
+    return path, int(number)
+
+
+class Replay:
+    """The recorded effects of one run. Empty for a new run."""
+
+    def __init__(self, entries: Sequence[Entry] = ()) -> None:
+        self.started: RunStarted | None = None
+        self.finished: RunFinished | None = None
+        self.llm_calls = 0
+        self.tool_calls = 0
+        self.usage = Usage()
+        self.active_seconds = 0.0
+        self._outcomes: dict[str, Outcome] = {}
+        self._intents: dict[str, Intent] = {}
+        self._decisions: dict[str, GateDecided] = {}
+        self._side: dict[str, FactNoted | ClockRead | LimitHit] = {}
+        self._attempts: dict[str, int] = {}
+        self._seqs: dict[str, int] = {}
+        self._asked: set[str] = set()
+        self._highest: dict[str, int] = {}
+        self._agreed = 0
+        before: Entry | None = None
+        for entry in entries:
+            self._keep(entry)
+            if before is not None and not isinstance(entry.event, RunResumed):
+                self.active_seconds += max(entry.at - before.at, 0.0)
+            before = entry
+
+    def _keep(self, entry: Entry) -> None:
+        event, key = entry.event, entry.key
+        match event:
+            case RunStarted():
+                self.started = event
+            case RunFinished():
+                self.finished = event
+            case FactNoted() | ClockRead():
+                self._side[key] = event
+            case LimitHit() if ":" in key:
+                self._side[key] = event
+            case GateDecided():
+                self._decisions[key] = event
+            case AttemptFailed():
+                self._attempts[key] = self._attempts.get(key, 0) + 1
+                self.llm_calls += 1
+            case ModelRequested() | ToolStarted() | EffectStarted() | ChildStarted():
+                self._keep_intent(key, event)
+            case ModelReplied() | ModelFailed() | LimitHit() | CallsProposed() | ToolFinished() | EffectFinished() | ChildFinished():
+                self._outcomes[key] = event
+                self._seqs[key] = entry.seq
+                path, number = scope_of(key)
+                self._highest[path] = max(self._highest.get(path, -1), number)
+                if isinstance(event, ModelReplied):
+                    self.usage += event.completion.usage
+            case _:
+                pass
+
+    def _keep_intent(self, key: str, event: Intent) -> None:
+        if key not in self._intents:
+            self.llm_calls += isinstance(event, ModelRequested)
+            self.tool_calls += isinstance(event, ToolStarted)
+        self._intents[key] = event
+
+    def outcome(self, key: str) -> Outcome | None:
+        """The recorded outcome of an effect; asking for it marks it as used."""
+        found = self._outcomes.get(key)
+        if found is not None:
+            self._asked.add(key)
+            self._agreed = max(self._agreed, self._seqs[key])
+        return found
+
+    def intent(self, key: str) -> Intent | None:
+        """The recorded intent of an effect."""
+        return self._intents.get(key)
+
+    def decision(self, key: str) -> GateDecided | None:
+        """The last recorded gate decision about a call."""
+        return self._decisions.get(key)
+
+    def side(self, key: str) -> FactNoted | ClockRead | LimitHit | None:
+        """A recorded note, clock reading or iteration limit."""
+        return self._side.get(key)
+
+    def attempts(self, key: str) -> int:
+        """How many attempts of a model call are recorded as failed."""
+        return self._attempts.get(key, 0)
+
+    def holds_more(self, path: str, number: int) -> bool:
+        """Whether a scope has a recorded outcome at `number` or later."""
+        return self._highest.get(path, -1) >= number
+
+    def check_gap(self, key: str) -> None:
+        """Raise `ReplayDivergence` if life would go on at `key` although its scope has later outcomes."""
+        path, number = scope_of(key)
+        if self.holds_more(path, number + 1):
+            raise self.divergence(key, "recorded effects after it", "a new effect")
+
+    def check_leftovers(self) -> None:
+        """Raise `ReplayDivergence` if the engine ended without asking for everything that was recorded."""
+        left = [key for key in self._outcomes if key not in self._asked]
+        if left:
+            raise self.divergence(min(left, key=lambda k: self._seqs[k]), "a recorded effect", "nothing")
+
+    def divergence(self, key: str, expected: str, found: str) -> ReplayDivergence:
+        """The error that says where code and journal part."""
+        return ReplayDivergence(
+            f"at {key} the journal has {expected}, the code asks for {found}: the engine, its options or its prompts "
+            f"changed since. Run the code that wrote the journal, or start again from entry {self._agreed}.",
+            key=key,
+            expected=expected,
+            found=found,
+            seq=self._agreed,
+        )

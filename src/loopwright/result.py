@@ -1,0 +1,101 @@
+"""What a run came to: its result, and how an error becomes a status and a stop reason."""
+
+import dataclasses
+from typing import Any, Self
+
+from .errors import (
+    Aborted,
+    AskFailed,
+    ContextTooLong,
+    Denied,
+    InvalidOutput,
+    JournalError,
+    LimitReached,
+    LoopwrightError,
+    ProviderError,
+    Stuck,
+    Suspended,
+    UnknownOutcome,
+    Unreadable,
+)
+from .events import Question, Status, StopReason
+from .messages import Conversation, Usage
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a strategy ended. `answer` may be there for a limit or a stuck run too: the best one so far."""
+
+    status: Status
+    stop_reason: StopReason
+    answer: str | None = None
+    error: LoopwrightError | None = None
+
+
+REASONS: tuple[tuple[type[LoopwrightError], Status, StopReason], ...] = (
+    (Aborted, "aborted", "aborted"),
+    (Suspended, "waiting", "approval"),
+    (Denied, "failed", "denied"),
+    (ContextTooLong, "failed", "context_overflow"),
+    (ProviderError, "failed", "provider_error"),
+    (Unreadable, "failed", "unreadable"),
+    (InvalidOutput, "failed", "invalid_output"),
+    (AskFailed, "failed", "invalid_output"),
+    (UnknownOutcome, "failed", "unknown_outcome"),
+    (JournalError, "failed", "journal_error"),
+)
+
+
+def outcome_of(error: LoopwrightError, answer: str | None = None) -> Outcome:
+    """The outcome that an error (or a signal) means."""
+    if isinstance(error, LimitReached):
+        reason: Any = error.limit  # the names of the limits are stop reasons
+        return Outcome("limit", reason, answer, error)
+    if isinstance(error, Stuck):
+        stuck_reason: Any = error.reason
+        return Outcome("stuck", stuck_reason, answer, error)
+    for kind, status, reason in REASONS:
+        if isinstance(error, kind):
+            return Outcome(status, reason, answer, error)
+    return Outcome("failed", "engine_error", answer, error)
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a run came to.
+
+    Args:
+        answer: the final text, or the best so far when a limit was hit; never an error text.
+        status: completed, stuck, limit, aborted, waiting or failed.
+        stop_reason: why it ended, from a closed set.
+        usage: tokens of all model calls.
+        iterations: turns of the engine's own loops.
+        run_id: its name in the journal.
+        error: what went wrong or was hit; `raise_for_status` raises it.
+        pending: the questions that a waiting run has.
+        head_hash: hash of the journal's last entry; keep it to find a cut tail.
+        output: the answer as the model class that was asked for.
+        conversation: what was said, as far as it came.
+        llm_calls: model calls, failed attempts included.
+        tool_calls: calls that reached a tool.
+    """
+
+    answer: str | None
+    status: Status
+    stop_reason: StopReason
+    usage: Usage
+    iterations: int
+    run_id: str
+    error: LoopwrightError | None = None
+    pending: tuple[Question, ...] = ()
+    head_hash: str = ""
+    output: Any = None
+    conversation: Conversation = dataclasses.field(default_factory=Conversation, repr=False)
+    llm_calls: int = 0
+    tool_calls: int = 0
+
+    def raise_for_status(self) -> Self:
+        """The result itself if the run is completed; otherwise its error is raised."""
+        if self.status == "completed":
+            return self
+        raise self.error or LoopwrightError(f"the run ended as {self.status}: {self.stop_reason}")

@@ -1,0 +1,183 @@
+"""What all scopes of one run share: its journal claim, budget, clock, replay, signals and watchers."""
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .clock import Clock
+from .errors import JournalError, LoopwrightError
+from .events import EVENT_VERSION, KINDS, Entry, Event, Question, encode_event
+from .journal import AT_WORK, Claim, Owner, chain_hash
+from .limits import Budget
+from .log import logger
+from .parts import Parts
+from .policy import Permit
+from .replay import Replay
+
+class ActiveClock:
+    """Counts a run's active seconds: not downtime, and not time spent waiting for people with nothing else in flight."""
+
+    def __init__(self, clock: Clock, spent: float) -> None:
+        self._clock, self._spent = clock, spent
+        self._since: float | None = clock.monotonic()
+        self._at_work, self._waiting = 0, 0
+
+    def seconds(self) -> float:
+        """Active seconds so far."""
+        return self._spent + (0.0 if self._since is None else self._clock.monotonic() - self._since)
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """While a model or a tool is at work."""
+        self._at_work += 1
+        self._settle()
+        try:
+            yield
+        finally:
+            self._at_work -= 1
+            self._settle()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While a person is asked."""
+        self._waiting += 1
+        self._settle()
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+            self._settle()
+
+    def _settle(self) -> None:
+        stands_still = self._waiting > 0 and self._at_work == 0
+        if stands_still and self._since is not None:
+            self._spent, self._since = self.seconds(), None
+        elif not stands_still and self._since is None:
+            self._since = self._clock.monotonic()
+
+
+class Session:
+    """One run being worked on by this process."""
+
+    def __init__(self, parts: Parts, claim: Claim, owner: Owner, replay: Replay, deps: object) -> None:
+        self.parts, self.claim, self.owner, self.replay, self.deps = parts, claim, owner, replay, deps
+        self.run_id = claim.run_id
+        self.budget = Budget(parts.limits, replay.llm_calls, replay.tool_calls, replay.usage)
+        self.active = ActiveClock(parts.clock, replay.active_seconds)
+        self.signal: LoopwrightError | None = None  # sticky: every verb of every scope meets it
+        self.pending: list[Question] = []
+        self.permits: set[Permit] = set()
+        self.watchers: list[Callable[[Entry], None]] = []
+        self.aborting = False
+        self.drifted = False
+        self.tool_slots = asyncio.Semaphore(parts.limits.max_concurrent_tools or 1_000_000)
+        self.slots_by_tool: dict[str, asyncio.Semaphore] = {}
+        self._wall = parts.clock.wall() - parts.clock.monotonic()
+        self._unsent: list[Entry] = []
+        self._dirty = False
+        AT_WORK.add(owner.token)
+
+    def record(self, key: str, event: Event) -> Entry:
+        """Add a fact to the journal; it is durable after the next `barrier`."""
+        claim = self.claim
+        entry = Entry(
+            self.run_id,
+            claim.head_seq + 1,
+            key,
+            KINDS[type(event)],
+            self._wall + self.parts.clock.monotonic(),
+            EVENT_VERSION,
+            claim.fence,
+            encode_event(event),
+            "",
+        )
+        hashed = chain_hash(claim.head_hash, entry)
+        entry.__dict__.update(hash=hashed, event=event)  # the chain needs the other fields first
+        claim.head_seq, claim.head_hash = entry.seq, hashed
+        self._unsent.append(entry)
+        self._dirty = True
+        for watcher in self.watchers:
+            watcher(entry)
+        for observer in self.parts.observers:
+            _tell(observer, entry)
+        return entry
+
+    @property
+    def unsent(self) -> tuple[Entry, ...]:
+        """What is recorded and not yet handed to the journal."""
+        return tuple(self._unsent)
+
+    async def barrier(self, status: str | None = None) -> None:
+        """Make all recorded facts durable; an error is sticky, so that nothing runs after it."""
+        if not self._dirty and status is None:
+            return
+        unsent, self._unsent = self._unsent, []
+        self._dirty = False
+        try:
+            self.parts.journal.append(self.claim, unsent, status=status)
+            await self.parts.journal.barrier(self.claim)
+        except LoopwrightError as error:
+            self.signal = error
+            raise
+        except OSError as error:
+            self.signal = JournalError(f"the journal failed: {error}")
+            raise self.signal from error
+
+    def remaining(self) -> float | None:
+        """Active seconds left, at least 0; `None` without a time limit."""
+        timeout = self.parts.limits.timeout
+        return None if timeout is None else max(timeout - self.active.seconds(), 0.0)
+
+    def check_signal(self) -> None:
+        """Raise what every verb must meet: a signal, a divergence, a dead journal."""
+        if self.signal is not None:
+            raise self.signal
+
+    def stick(self, error: LoopwrightError) -> LoopwrightError:
+        """Make an error sticky for the whole run, and give it back to be raised."""
+        self.signal = self.signal or error
+        return error
+
+    def let_go(self) -> None:
+        """This process no longer works on the run."""
+        AT_WORK.discard(self.owner.token)
+
+    def idempotency_key(self, key: str) -> str:
+        """The same for a call however often it is made again."""
+        return f"{self.run_id}:{key}"
+
+
+def _tell(observer: Callable[[Entry], None], entry: Entry) -> None:
+    try:
+        observer(entry)
+    except Exception as error:  # noqa: BLE001 - an observer is foreign code and may not hurt the run
+        logger().warning("observer_failed", observer=repr(observer), error=repr(error))
+
+
+def new_owner() -> Owner:
+    """This process, with a token for one more run."""
+    return Owner.of_this_process(secrets.token_hex(8))
+
+
+async def finish_despite_cancel(work: Awaitable[Any]) -> None:
+    """Await `work` to its end however often this task is cancelled meanwhile, then pass the cancellation on."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            if task.done():
+                break
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    task.result()
+
+
+def fingerprint(what: str, about: bytes) -> str:
+    """SHA-256 (hex) over an effect's verb with its options, and what it is about."""
+    return hashlib.sha256(f"{len(what)}:{what}".encode() + about).hexdigest()

@@ -1,0 +1,40 @@
+"""What holds for the whole suite: no way out of this machine, no keys from outside, no clocks in property tests."""
+
+import ipaddress
+import os
+import sys
+
+import hypothesis
+import pytest
+
+# Property tests have no deadline, since a busy machine is no defect; in CI they are the same at every run.
+hypothesis.settings.register_profile("suite", deadline=None, derandomize=bool(os.environ.get("CI")))
+hypothesis.settings.load_profile("suite")
+
+
+def refuse_the_outside(event: str, arguments: tuple[object, ...]) -> None:
+    """An audit hook that lets sockets connect to this machine only."""
+    if event != "socket.connect":
+        return
+    address = arguments[1]
+    if isinstance(address, tuple) and not is_this_machine(str(address[0])):
+        raise RuntimeError(f"a test tried to connect to {address[0]}: use ScriptedProvider or a server on 127.0.0.1")
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether a host is the loopback interface."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+sys.addaudithook(refuse_the_outside)
+
+
+@pytest.fixture(autouse=True)
+def settings_of_this_test_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys, addresses and switches of the shell that started the suite decide nothing."""
+    for name in os.environ:
+        if name.startswith("LOOPWRIGHT_") or name.endswith(("_API_KEY", "_BASE_URL", "_PROXY", "_proxy")):
+            monkeypatch.delenv(name)

@@ -1,0 +1,60 @@
+"""The public surface as data: which names there are, that each is there, and what asking for them loads."""
+
+import importlib
+import inspect
+import json
+import subprocess
+import sys
+
+import pytest
+
+import loopwright
+from loopwright import errors
+
+ERRORS = {name for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, Exception)}
+NAMES = """
+    Action Allow AllowAll Ask Capabilities ChainOfThoughtEngine CircuitBreaker CircuitBreakers Completion
+    Conversation DefaultGate Deny DenyAll Entry Journal Limits LoopEngine MemoryJournal Message Modify
+    Observation PolicyGate PolicyState Proposal Provider ReActEngine Request Result Run RunHandle Runtime
+    Sampling Suspend Tool ToolCall ToolContext ToolRegistry Usage available_engines tool
+""".split()  # noqa: SIM905 - a list would be a page
+LATE = {"httpx", "jsonschema", "sqlite3", "structlog", "tenacity"}
+
+
+def loaded_after(*statements: str) -> set[str]:
+    """The top-level modules that a fresh interpreter has loaded after some statements."""
+    script = "; ".join([*statements, "import json, sys", "print(json.dumps(sorted(sys.modules)))"])
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    return {name.split(".")[0] for name in json.loads(done.stdout)}
+
+
+def test_the_public_names_are_the_documented_ones_and_all_errors() -> None:
+    assert sorted(loopwright.__all__) == sorted([*NAMES, *ERRORS])
+
+
+@pytest.mark.parametrize("name", sorted([*NAMES, *ERRORS]))
+def test_every_public_name_can_be_imported_and_says_what_it_is(name: str) -> None:
+    value = getattr(loopwright, name)
+
+    assert inspect.getdoc(value)
+    assert value.__module__.startswith("loopwright.")
+
+
+def test_listing_the_names_loads_nothing() -> None:
+    loaded = loaded_after("import loopwright", "assert set(loopwright.__all__) <= set(dir(loopwright))")
+
+    assert loaded & {"pydantic", "asyncio", *LATE} == set()
+
+
+def test_the_whole_kernel_loads_nothing_that_is_used_later() -> None:
+    loaded = loaded_after("from loopwright import *")
+
+    assert loaded & LATE == set()
+
+
+def test_an_unknown_name_is_an_attribute_error_that_names_it() -> None:
+    with pytest.raises(AttributeError, match="NoSuchEngine"):
+        _ = loopwright.NoSuchEngine
+
+    with pytest.raises(ImportError, match="NoSuchEngine"):
+        importlib.import_module("loopwright.NoSuchEngine")

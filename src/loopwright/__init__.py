@@ -82,12 +82,8 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
         "LoopEngine",
         "RunHandle",
     ),
-    ".engines.chain_of_thought": (
-        "ChainOfThoughtEngine",
-    ),
-    ".engines.react": (
-        "ReActEngine",
-    ),
+    ".engines.chain_of_thought": ("ChainOfThoughtEngine",),
+    ".engines.react": ("ReActEngine",),
     ".errors": (
         "Aborted",
         "AskFailed",
@@ -122,9 +118,7 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
         "Journal",
         "MemoryJournal",
     ),
-    ".limits": (
-        "Limits",
-    ),
+    ".limits": ("Limits",),
     ".messages": (
         "Completion",
         "Conversation",
@@ -135,9 +129,7 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
         "ToolSpec",
         "Usage",
     ),
-    ".plugins": (
-        "available_engines",
-    ),
+    ".plugins": ("available_engines",),
     ".policy": (
         "Action",
         "Allow",
@@ -159,15 +151,9 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
         "Request",
         "Sampling",
     ),
-    ".result": (
-        "Result",
-    ),
-    ".run": (
-        "Run",
-    ),
-    ".runtime": (
-        "Runtime",
-    ),
+    ".result": ("Result",),
+    ".run": ("Run",),
+    ".runtime": ("Runtime",),
     ".tools": (
         "Tool",
         "ToolContext",

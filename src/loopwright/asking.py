@@ -7,11 +7,11 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from .errors import AskFailed
+from .inference import Question, Reply
 from .messages import Conversation
 from .options import explain
 from .parsing import strict_json
 from .provider import OutputSchema, Provider, Sampling
-from .inference import Question, Reply
 
 M = TypeVar("M", bound=BaseModel)
 MAX_REPAIRS = 2
@@ -49,7 +49,9 @@ async def ask_model(
     problem = ""
     for _ in range(1 + MAX_REPAIRS):
         output = OutputSchema(into.__name__, schema) if native else None
-        question = Question("ask", conversation, into=into.__name__, schema=output, sampling=sampling, provider=provider)
+        question = Question(
+            "ask", conversation, into=into.__name__, schema=output, sampling=sampling, provider=provider
+        )
         reply = await settle(question)
         completion = reply.completion
         text = completion.answer if completion.answer is not None else completion.text

@@ -1,4 +1,4 @@
-"""Foreign code under a deadline: in a task (or thread) of its own that can be cancelled, and left behind if it won't end."""
+"""Foreign code under a deadline: in a task or thread of its own that can be cancelled, and left behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GRACE = 0.05  # seconds that a cancelled task has to tidy up
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """How foreign code ended: with a value, with an error, or not in time (then `abandoned` says whether it still runs)."""
+    """How foreign code ended: with a value, an error, or not in time; `abandoned` says that it still runs."""
 
     value: Any = None
     error: BaseException | None = None
@@ -66,8 +66,8 @@ async def _cancel(task: asyncio.Task[Ended]) -> bool:
 class WorkerThreads:
     """A bounded pool of daemon threads for synchronous tools.
 
-    A thread whose caller gave up is replaced, so that blocked tools do not starve the others; at most `most` threads wait
-    for work or do wanted work, and a process may exit while abandoned ones still run.
+    A thread whose caller gave up is replaced, so that blocked tools do not starve the others; at most `most` threads
+    wait for work or do wanted work, and a process may exit while abandoned ones still run.
     """
 
     def __init__(self, most: int = 32) -> None:

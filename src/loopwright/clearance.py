@@ -8,7 +8,7 @@ from typing import Any
 from .bounded import run_bounded
 from .errors import Denied
 from .events import GateDecided, Question, ToolFinished, ToolStarted, Verdict
-from .messages import Effect, JsonObject, ToolCall, arguments_hash
+from .messages import Effect, JsonObject, ObservationStatus, ToolCall, arguments_hash
 from .parts import Parts
 from .policy import Action, Allow, Ask, Decision, Denial, Deny, Modify, Permit, PolicyGate, PolicyState, Suspend
 from .progress import ProgressMonitor
@@ -17,6 +17,12 @@ from .session import Session
 GATE_TIMEOUT = 1.0  # seconds for one gate
 MAX_ROUNDS = 3  # a call is gated once, and again after each of at most two changes
 PERMIT_SECONDS = 60.0
+REFUSALS: dict[Verdict, ObservationStatus] = {
+    "deny": "denied",
+    "invalid": "rejected",
+    "blocked": "rejected",
+    "stuck": "rejected",
+}
 NOBODY_TO_ASK = (
     "it needs a person's approval and nobody is there to give it "
     "(allow it with Runtime(approver=...), or wait for a decision with Runtime(approver=Suspend()))"
@@ -73,21 +79,20 @@ class Clearance:
             raise replay.divergence(key, f"a decision about {known.tool}", f"{call.name} with other arguments")
         if known.arguments is not None:
             call = dataclasses.replace(call, arguments=known.arguments)
-        if known.verdict in ("blocked", "stuck"):
-            self.monitor.step(call)
-        if known.verdict == "deny":
-            return Denial(call, key, "denied", known.reason)
-        if known.verdict in ("invalid", "blocked", "stuck"):
-            return Denial(call, key, "rejected", known.reason, final=known.verdict == "stuck")
         if known.verdict == "ask":
             return None
-        started = replay.intent(key)
-        finished = isinstance(replay.outcome(key), ToolFinished)
-        if finished or isinstance(started, ToolStarted) or known.policy_version == policy_version(self.gates):
+        if known.verdict in REFUSALS:
+            if known.verdict in ("blocked", "stuck"):
+                self.monitor.step(call)
+            return Denial(call, key, REFUSALS[known.verdict], known.reason, final=known.verdict == "stuck")
+        started = isinstance(replay.intent(key), ToolStarted) or isinstance(replay.outcome(key), ToolFinished)
+        if started or known.policy_version == policy_version(self.gates):
             return self._permit(call, key, known.policy_version)
         return None
 
-    async def _gate(self, call: ToolCall, state: PolicyState, effect: Effect | None = None) -> Permit | Denial | Question:
+    async def _gate(
+        self, call: ToolCall, state: PolicyState, effect: Effect | None = None
+    ) -> Permit | Denial | Question:
         given = call
         for _ in range(MAX_ROUNDS):
             problem = None if effect else self.parts.tools.problem(call.name, call.arguments)
@@ -97,9 +102,7 @@ class Clearance:
                 return self._refuse(call, state.key, "invalid", problem)
             tool = self.parts.tools.get(call.name)
             action = Action(call.name, call.arguments, call.id, effect or (tool.effect if tool else "write"))
-            decision = await self._strictest(action, state)
-            if isinstance(decision, Ask):
-                decision = await self._ask(action, decision, state.key)
+            decision = await self._decided(action, state)
             if isinstance(decision, Question):
                 self._record(call, state.key, "ask", decision.text)
                 return decision
@@ -109,6 +112,11 @@ class Clearance:
                 return self._allow(call, state.key, changed=call is not given)
             call = dataclasses.replace(call, arguments=decision.arguments)
         return self._refuse(call, state.key, "deny", "the policy keeps changing the arguments")
+
+    async def _decided(self, action: Action, state: PolicyState) -> Allow | Deny | Modify | Question:
+        """What the gates, and a person if they want one, say."""
+        decision = await self._strictest(action, state)
+        return await self._ask(action, decision, state.key) if isinstance(decision, Ask) else decision
 
     async def _strictest(self, action: Action, state: PolicyState) -> Decision:
         """What all gates together say: deny before ask before modify before allow."""
@@ -124,7 +132,7 @@ class Clearance:
                 change = change or decision
         return question or change or Allow()
 
-    async def _ask(self, action: Action, ask: Ask, key: str) -> Decision | Question:
+    async def _ask(self, action: Action, ask: Ask, key: str) -> Allow | Deny | Modify | Question:
         approver = self.parts.approver
         if approver is None:
             return Deny(f"{action.tool} was not run: {NOBODY_TO_ASK}")
@@ -157,7 +165,7 @@ class Clearance:
 
     def _refuse(self, call: ToolCall, key: str, verdict: Verdict, reason: str) -> Denial:
         self._record(call, key, verdict, reason)
-        return Denial(call, key, "denied" if verdict == "deny" else "rejected", reason, final=verdict == "stuck")
+        return Denial(call, key, REFUSALS[verdict], reason, final=verdict == "stuck")
 
     def _record(
         self, call: ToolCall, key: str, verdict: Verdict, reason: str, arguments: JsonObject | None = None

@@ -11,8 +11,10 @@ MASK = "[an earlier result, left out to save space]"
 
 
 class ContextPolicy(Protocol):
-    """Makes a conversation fit. It may not split a call from its result, nor drop the system message, the task or the
-    newest turn."""
+    """Makes a conversation fit, never splitting a call from its result.
+
+    The system message, the task and the newest turn are always kept.
+    """
 
     def fit(self, conversation: Conversation, tokens: int) -> Conversation:
         """The part of `conversation` to send, in about `tokens` tokens; the same object if it fits as it is."""
@@ -37,7 +39,7 @@ def turns(messages: Sequence[Message]) -> list[list[Message]]:
 
 @dataclasses.dataclass(frozen=True)
 class SlidingContext:
-    """Masks results older than the newest `keep_results`, then drops the oldest turns between the task and the newest."""
+    """Masks results older than the newest `keep_results`, then drops the oldest turns after the task."""
 
     keep_results: int = 3
 

@@ -63,7 +63,8 @@ class LoopEngine(Options, ABC):
     ) -> Result:
         """Work on a task to its end.
 
-        Raises `ConfigError`, `RunBusy`, `Fenced`, `ReplayDivergence` and cancellation; everything else is in the result.
+        Raises `ConfigError`, `RunBusy`, `Fenced`, `ReplayDivergence` and cancellation; everything else is in the
+        result.
         """
         return await self.start(task, run_id=run_id, output=output, deps=deps, system=system).result()
 
@@ -98,8 +99,8 @@ class LoopEngine(Options, ABC):
     ) -> Result:
         """Go on with a run where its journal ends, without repeating what it records.
 
-        A finished run gives its recorded result. `output` and `deps` are code, so they must be given again. Raises `RunBusy`
-        if a live process (or task) is working on the run, unless `take_over`.
+        A finished run gives its recorded result. `output` and `deps` are code, so they must be given again. Raises
+        `RunBusy` if a live process (or task) is working on the run, unless `take_over`.
         """
         journal = self.runtime.journal
         entries = await asyncio.to_thread(journal.read, run_id)
@@ -160,7 +161,12 @@ class LoopEngine(Options, ABC):
             )
         options, opaque = self.recorded_options()
         header = RunHeader(
-            run_id, self.name, TypeAdapter(dict[str, Any]).dump_json(options).decode(), VERSION, str(owner), parts.clock.wall()
+            run_id,
+            self.name,
+            TypeAdapter(dict[str, Any]).dump_json(options).decode(),
+            VERSION,
+            str(owner),
+            parts.clock.wall(),
         )
         session = Session(parts, parts.journal.create(header), owner, Replay(), deps)
         limits: dict[str, Json] = to_jsonable_python(parts.limits)
@@ -228,7 +234,7 @@ class RunHandle:
         for entry in self._session.unsent:  # the first entry was written before anybody could watch
             self._entries.put_nowait(entry)
         self._session.watchers.append(self._entries.put_nowait)
-        self._start()
+        self._task = self._start()
         return self
 
     async def __aexit__(
@@ -325,10 +331,10 @@ class RunHandle:
             if outcome.status == "waiting":
                 session.record("", RunSuspended("waiting", tuple(session.pending)))
             else:
-                record = None if error is None else ErrorRecord(type(error).__name__, str(error))
+                record = None if error is None else ErrorRecord.of(error)
                 session.record("", RunFinished(
-                    outcome.status, outcome.stop_reason, outcome.answer, to_jsonable_python(output), record, budget.usage,
-                    budget.llm_calls, budget.tool_calls, self._run.turns, messages,
+                    outcome.status, outcome.stop_reason, outcome.answer, to_jsonable_python(output), record,
+                    budget.usage, budget.llm_calls, budget.tool_calls, self._run.turns, messages,
                 ))  # fmt: skip
             try:
                 await finish_despite_cancel(session.barrier(outcome.status))
@@ -340,6 +346,6 @@ class RunHandle:
                 outcome, output = outcome_of(failure, outcome.answer), None
         return Result(
             outcome.answer, outcome.status, outcome.stop_reason, budget.usage, self._run.turns, session.run_id,
-            outcome.error, tuple(session.pending) if outcome.status == "waiting" else (), session.claim.head_hash, output,
-            Conversation(messages), budget.llm_calls, budget.tool_calls,
+            outcome.error, tuple(session.pending) if outcome.status == "waiting" else (), session.claim.head_hash,
+            output, Conversation(messages), budget.llm_calls, budget.tool_calls,
         )  # fmt: skip

@@ -1,29 +1,29 @@
 """Every error Loopwright raises, as one tree that imports nothing.
 
-    LoopwrightError
-    ├── ConfigError            a bad option, tool, file or name; says which field and what to do
-    │   └── UnknownRun         no such run in this journal
-    ├── PhaseError             the verbs of a run used out of order; names the cure
-    ├── RunBusy                another live process (or task) owns the run
-    ├── ReplayDivergence       the code no longer asks for what the journal recorded
-    ├── JournalError           the journal could not keep an entry
-    │   └── Fenced             another worker took the run over
-    ├── RunSignal              a run must end or pause; sticky: meets the engine again at its next verb
-    │   ├── LimitReached       one of the run's limits
-    │   ├── Stuck              no progress: repeated calls, repeated denials
-    │   ├── Suspended          waits for a decision from outside
-    │   └── Aborted            the caller said stop
-    ├── ProviderError          a model call failed; `retryable` says whether trying again can help
-    │   ├── ProviderTimeout    no answer in time (also a TimeoutError)
-    │   ├── ContextTooLong     the conversation does not fit the model
-    │   └── CircuitOpen        the breaker of this provider or tool is open; `retry_after` seconds
-    ├── Denied                 policy refused an engine's own effect or a delegation
-    ├── AskFailed              no valid structured answer after the repair rounds
-    ├── Unreadable             the model's replies could not be read, three times running
-    ├── InvalidOutput          the answer does not fit the output model asked for
-    ├── UnknownOutcome         a side effect may or may not have happened, and the run was told to stop then
-    ├── EngineError            an engine raised something that is not ours; `__cause__` has it
-    └── ToolError              raised by a tool: its text goes to the model as it is
+LoopwrightError
+├── ConfigError            a bad option, tool, file or name; says which field and what to do
+│   └── UnknownRun         no such run in this journal
+├── PhaseError             the verbs of a run used out of order; names the cure
+├── RunBusy                another live process (or task) owns the run
+├── ReplayDivergence       the code no longer asks for what the journal recorded
+├── JournalError           the journal could not keep an entry
+│   └── Fenced             another worker took the run over
+├── RunSignal              a run must end or pause; sticky: meets the engine again at its next verb
+│   ├── LimitReached       one of the run's limits
+│   ├── Stuck              no progress: repeated calls, repeated denials
+│   ├── Suspended          waits for a decision from outside
+│   └── Aborted            the caller said stop
+├── ProviderError          a model call failed; `retryable` says whether trying again can help
+│   ├── ProviderTimeout    no answer in time (also a TimeoutError)
+│   ├── ContextTooLong     the conversation does not fit the model
+│   └── CircuitOpen        the breaker of this provider or tool is open; `retry_after` seconds
+├── Denied                 policy refused an engine's own effect or a delegation
+├── AskFailed              no valid structured answer after the repair rounds
+├── Unreadable             the model's replies could not be read, three times running
+├── InvalidOutput          the answer does not fit the output model asked for
+├── UnknownOutcome         a side effect may or may not have happened, and the run was told to stop then
+├── EngineError            an engine raised something that is not ours; `__cause__` has it
+└── ToolError              raised by a tool: its text goes to the model as it is
 """
 
 

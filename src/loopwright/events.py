@@ -27,6 +27,11 @@ class ErrorRecord:
     type: str
     message: str
 
+    @classmethod
+    def of(cls, error: BaseException) -> "ErrorRecord":
+        """An error as it is recorded."""
+        return cls(type(error).__name__, str(error))
+
 
 @dataclasses.dataclass(frozen=True)
 class Question:
@@ -258,8 +263,8 @@ class UnknownEvent:
 
 Event: TypeAlias = (
     RunStarted | RunResumed | RunSuspended | RunFinished | ModelRequested | ModelReplied | ModelFailed | AttemptFailed
-    | LimitHit | CallsProposed | GateDecided | ToolStarted | ToolFinished | EffectStarted | EffectFinished | ChildStarted
-    | ChildFinished | FactNoted | ClockRead | BreakerChanged | DriftNoticed | UnknownEvent
+    | LimitHit | CallsProposed | GateDecided | ToolStarted | ToolFinished | EffectStarted | EffectFinished |
+    ChildStarted | ChildFinished | FactNoted | ClockRead | BreakerChanged | DriftNoticed | UnknownEvent
 )  # fmt: skip
 EVENT_VERSION = 1
 
@@ -274,8 +279,8 @@ KINDS: dict[type[Any], str] = {member: kind for kind, member in EVENT_TYPES.item
 
 
 @functools.cache
-def _reader(event_type: type[Any]) -> TypeAdapter[Any]:
-    return TypeAdapter(event_type)
+def _reader(kind: str) -> TypeAdapter[Any]:
+    return TypeAdapter(EVENT_TYPES[kind])
 
 
 def encode_event(event: Event) -> bytes:
@@ -285,11 +290,10 @@ def encode_event(event: Event) -> bytes:
 
 def decode_event(kind: str, body: bytes) -> Event:
     """Read an entry's body; a kind that this version does not know is kept as `UnknownEvent`."""
-    event_type = EVENT_TYPES.get(kind)
     try:
-        if event_type is None:
+        if kind not in EVENT_TYPES:
             return UnknownEvent(from_json(body))
-        event: Event = _reader(event_type).validate_json(body)
+        event: Event = _reader(kind).validate_json(body)
     except (ValidationError, ValueError) as error:
         raise JournalError(f"an entry of kind {kind!r} cannot be read: {error}") from error
     return event
@@ -299,9 +303,9 @@ def decode_event(kind: str, body: bytes) -> Event:
 class Entry:
     """One line of a journal.
 
-    `seq` counts from 1 without gaps. `key` is the effect's place in the program. `at` is wall time in seconds. `v` is the
-    version of the body's format, `fence` the number of the owner that wrote it. `hash` covers every field and the hash
-    before it.
+    `seq` counts from 1 without gaps. `key` is the effect's place in the program. `at` is wall time in seconds. `v` is
+    the version of the body's format, `fence` the number of the owner that wrote it. `hash` covers every field and the
+    hash before it.
     """
 
     run_id: str

@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 import json
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -70,7 +70,11 @@ class Executor:
 
     def _same_call(self, decision: Permit | Denial, started: ToolStarted) -> None:
         call = decision.call
-        if (started.tool, started.call_id, started.arguments_hash) != (call.name, call.id, arguments_hash(call.arguments)):
+        if (started.tool, started.call_id, started.arguments_hash) != (
+            call.name,
+            call.id,
+            arguments_hash(call.arguments),
+        ):
             raise self.session.replay.divergence(
                 decision.key, f"{started.tool} ({started.call_id})", f"{call.name} ({call.id})"
             )
@@ -177,13 +181,15 @@ class Executor:
             return text
         return f"{text[:most]}\n[cut: {len(text)} characters, the first {most} shown]"
 
-    def _finish(self, decision: Permit | Denial, status: ObservationStatus, content: str, seconds: float) -> Observation:
+    def _finish(
+        self, decision: Permit | Denial, status: ObservationStatus, content: str, seconds: float
+    ) -> Observation:
         call = decision.call
         self.session.record(decision.key, ToolFinished(call.name, call.id, status, content, round(seconds, 6)))
         return Observation(call, status, content)
 
     @asynccontextmanager
-    async def _slot(self, tool: Tool) -> AsyncIterator[None]:
+    async def _slot(self, tool: Tool) -> AsyncGenerator[None, None]:
         async with self.session.tool_slots:
             if tool.max_concurrency is None:
                 yield

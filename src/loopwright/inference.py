@@ -81,7 +81,7 @@ class Inference:
             raise self._refuse(key, error) from None
         except ProviderError as error:
             seconds = round(session.active.seconds() - before, 6)
-            session.record(key, ModelFailed(ErrorRecord(type(error).__name__, str(error)), seconds))
+            session.record(key, ModelFailed(ErrorRecord.of(error), seconds))
             raise
         session.budget.usage += completion.usage
         session.record(key, ModelReplied(completion, round(session.active.seconds() - before, 6)))

@@ -11,7 +11,6 @@ from typing import Protocol
 from .errors import ConfigError, Fenced, RunBusy, UnknownRun
 from .events import Entry
 
-
 AT_WORK: set[str] = set()  # tokens of the runs that this process is working on
 
 
@@ -125,8 +124,8 @@ class Verification:
 class Journal(Protocol):
     """Where runs are kept. `append` only hands over; what `barrier` has returned for survives the process.
 
-    `read`, `runs` and `verify` are plain functions, so that scripts and debuggers can use them; the runtime calls them in
-    a thread. All raise `JournalError` (or a subclass) and nothing else.
+    `read`, `runs` and `verify` are plain functions, so that scripts and debuggers can use them; the runtime calls
+    them in a thread. All raise `JournalError` (or a subclass) and nothing else.
     """
 
     def create(self, header: RunHeader) -> Claim:
@@ -163,7 +162,7 @@ class Journal(Protocol):
 
 
 def chain_hash(previous: str, entry: Entry) -> str:
-    """The hash of an entry (hex SHA-256): covers each field, with its length where it is text, and the hash before."""
+    """The hash of an entry (hex SHA-256) over each field, with its length where it is text, and the hash before."""
     head = (
         f"{previous}|{len(entry.run_id)}:{entry.run_id}|{entry.seq}|{len(entry.key)}:{entry.key}"
         f"|{len(entry.kind)}:{entry.kind}|{entry.at!r}|{entry.v}|{entry.fence}|"
@@ -182,7 +181,9 @@ def verify_chain(run_id: str, entries: Iterable[Entry], info: RunInfo, head: str
             return Verification(run_id, count, previous, f"entry {count} was changed", count)
         previous = entry.hash
     if (info.head_seq, info.head_hash) != (count, previous):
-        return Verification(run_id, count, previous, f"the run should have {info.head_seq} entries, found {count}", count)
+        return Verification(
+            run_id, count, previous, f"the run should have {info.head_seq} entries, found {count}", count
+        )
     if head is not None and head != previous:
         return Verification(run_id, count, previous, "the run does not end in the head hash that was given", count)
     return Verification(run_id, count, previous)
@@ -192,7 +193,7 @@ def ensure_free(info: RunInfo, take_over: bool) -> None:
     """Raise `RunBusy` if a run's owner may still be at work."""
     if info.owner is not None and not take_over and Owner.parse(info.owner).alive:
         raise RunBusy(
-            f"run {info.run_id!r} is being worked on by {info.owner}: wait for it, or pass take_over=True to fence it off"
+            """The hash of an entry (hex SHA-256) over all its fields, texts with their length, and the hash before it."""
         )
 
 

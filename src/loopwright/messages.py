@@ -111,7 +111,9 @@ class Sealed:
 
 
 class Proposal(Sealed):
-    """What the model (or the engine) wants next: a thought, calls, or an answer; made by `Run.reason` and `Run.propose`.
+    """What the model (or the engine) wants next: a thought, calls, or an answer.
+
+    Made by `Run.reason` and `Run.propose`.
 
     `delivered` are messages that the runtime put before the model's reply (nudges, guidance); `Conversation.observe`
     keeps them in the history. `key` is the place of the effect in the run; `issuer` is the scope that made it.
@@ -274,7 +276,8 @@ class Completion:
     """One reply of a model.
 
     At most one of these is set: `calls` (run them), `answer` (the final text), `problem` (why the reply cannot be read;
-    it goes back to the model). `text` is the reply as it came; `thought` is the part of it that is no call and no answer.
+    it goes back to the model). `text` is the reply as it came; `thought` is the part of it that is no call and no
+    answer.
     """
 
     text: str = ""

@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 import random
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .breaker import CircuitBreaker
 from .context import BYTES_PER_TOKEN
@@ -12,9 +12,6 @@ from .events import AttemptFailed, BreakerChanged, ErrorRecord
 from .messages import Completion, Usage
 from .provider import Provider, Request
 from .session import Session
-
-if TYPE_CHECKING:
-    from tenacity import RetryCallState
 
 MAX_ATTEMPTS = 3
 MAX_RETRY_AFTER = 60.0  # seconds; a server that asks for more is not waited for
@@ -83,18 +80,16 @@ class ModelCall:
             return False
         return not spend or self._session.parts.retry_budget(self._provider).spend()
 
-    def _pause(self, state: "RetryCallState") -> float:
+    def _pause(self, state: Any) -> float:
         error = state.outcome.exception() if state.outcome else None
         asked = error.retry_after if isinstance(error, ProviderError) else None
         if asked is not None:
             return asked
         return random.uniform(0, min(MAX_DELAY, FIRST_DELAY * 2 ** (state.attempt_number - 1)))  # noqa: S311 - jitter
 
-    def _note(self, state: "RetryCallState") -> None:
-        error = state.outcome.exception() if state.outcome else None
-        delay = state.next_action.sleep if state.next_action else 0.0
-        record = ErrorRecord(type(error).__name__, str(error))
-        self._session.record(self._key, AttemptFailed(state.attempt_number, record, delay))
+    def _note(self, state: Any) -> None:
+        record = ErrorRecord.of(state.outcome.exception())
+        self._session.record(self._key, AttemptFailed(state.attempt_number, record, state.next_action.sleep))
         self._session.budget.llm_calls += 1
 
     async def _attempt(self) -> Completion:
@@ -110,7 +105,7 @@ class ModelCall:
                 breaker.failure(given, self._breaker_changed)
                 verdict = True
             raise
-        except Exception as error:  # noqa: BLE001 - a provider is foreign code: what it raises is a failed call
+        except Exception as error:
             breaker.failure(given, self._breaker_changed)
             verdict = True
             text = f"{self._provider.name} raised {type(error).__name__}: {error}"

@@ -33,14 +33,15 @@ class Options:
         super().__init_subclass__(**kwargs)
         config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
         dataclass(frozen=True, kw_only=True, config=config)(cls)
-        build = cls.__init__
+        build: Any = cls.__init__
 
-        def __init__(self: Options, *args: Any, **options: Any) -> None:
+        def __init__(self: Any, *args: Any, **options: Any) -> None:
             try:
                 build(self, *args, **options)
             except ValidationError as error:
-                known = ", ".join(f.name for f in dataclasses.fields(cls) if f.name in type(self).__annotations__)
-                hint = f" (its own options: {known})" if known and "no such option" in explain(error, "") else ""
-                raise ConfigError(explain(error, type(self).__name__) + hint) from None
+                known = ", ".join(name for name in type(self).__annotations__ if name not in ("name", "runtime"))
+                problem = explain(error, type(self).__name__)
+                hint = f" (its own options: {known})" if known and "no such option" in problem else ""
+                raise ConfigError(problem + hint) from None
 
         type.__setattr__(cls, "__init__", __init__)

@@ -50,9 +50,7 @@ def recorded_effect(scope: Scope, key: str, name: str, into: TypeAdapter[T]) -> 
     return (into.validate_python(recorded.value),)
 
 
-async def do_effect(
-    scope: Scope, key: str, name: str, function: Callable[[], Awaitable[T]], into: TypeAdapter[T]
-) -> T:
+async def do_effect(scope: Scope, key: str, name: str, function: Callable[[], Awaitable[T]], into: TypeAdapter[T]) -> T:
     """Do an effect and record what came of it. Raises the same error now as on replay."""
     session = scope.session
     if session.replay.intent(key) is None:
@@ -64,7 +62,7 @@ async def do_effect(
     except ValidationError as error:
         raise ConfigError(f"effect {name!r}: its value does not fit `into`: {error}") from None
     except Exception as error:
-        failure = ErrorRecord(type(error).__name__, str(error))
+        failure = ErrorRecord.of(error)
         session.record(key, EffectFinished(name, error=failure))
         raise error_named(failure.type, failure.message) from error
     session.record(key, EffectFinished(name, into.dump_python(value, mode="json")))

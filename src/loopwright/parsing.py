@@ -22,13 +22,15 @@ MAX_BRACKETS = 10_000
 BREAKS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"  # what ends a line for str.splitlines, hence for a reader of the text
 BLANK = rf"[^\S{BREAKS}]"
 LINE_START = rf"(?:\A|(?<=[{BREAKS}]))"
-FENCE = rf"(?:`{{3,}}+|~{{3,}}+)"
+FENCE = r"(?:`{3,}+|~{3,}+)"
 CLOSING = rf"(?P<closing>{FENCE}(?={BLANK}*+(?:[{BREAKS}]|\Z)))"  # a run at the end of its line
 OPENING = rf"(?P<opening>{FENCE})"
 
 _FENCES = re.compile(rf"{CLOSING}|{OPENING}")
 _BRACKETS = re.compile(r"[\[\]]")
-_LITERAL = re.compile(r"""'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+"|[A-Za-z_]\w*+|[\[\]{}]|[^'"A-Za-z_\[\]{}]++|['"]""", re.S)
+_LITERAL = re.compile(
+    r"""'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+"|[A-Za-z_]\w*+|[\[\]{}]|[^'"A-Za-z_\[\]{}]++|['"]""", re.S
+)
 _QUOTED = re.compile(r"""\\.|["]""", re.S)
 _JSON_WORDS = {"True": "true", "False": "false", "None": "null"}
 
@@ -208,8 +210,8 @@ def _check_surrogates(value: Json) -> None:
 def read_object(text: str, start: int = 0) -> tuple[dict[str, Json], int]:
     """The JSON object that starts at `start`, or the Python dict literal where it is no JSON, and where it ends.
 
-    Raises ValueError, saying whether a brace or quote is never closed or what else is wrong. A literal is held to the same
-    rules as JSON (strings as keys, lists, no key twice) and to 16,384 characters.
+    Raises ValueError, saying whether a brace or quote is never closed or what else is wrong. A literal is held to the
+    same rules as JSON (strings as keys, lists, no key twice) and to 16,384 characters.
     """
     try:
         value, end = read_json(text, start)

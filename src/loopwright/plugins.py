@@ -1,4 +1,4 @@
-"""Entry points: which engines, providers, toolboxes, gates and journals are installed, listed without importing them."""
+"""Entry points: which engines, providers, toolboxes, gates and journals are installed, without importing them."""
 
 import dataclasses
 import difflib

@@ -20,7 +20,10 @@ class Action:
 
 @dataclasses.dataclass(frozen=True)
 class PolicyState:
-    """Where the run stands when the gate is asked; `key` is the place of the call, `tool_calls` counts those let through."""
+    """Where the run stands when the gate is asked.
+
+    `key` is the place of the call, `tool_calls` counts those let through.
+    """
 
     run_id: str
     key: str

@@ -21,8 +21,8 @@ class _Seen:
 class ProgressMonitor:
     """Watches the calls of one scope, in call order.
 
-    A call is the same if tool, arguments and result are: a poll whose result changes is progress. After the third time a
-    nudge is due, then the call is blocked, then the run ends as `stuck`.
+    A call is the same if tool, arguments and result are: a poll whose result changes is progress. After the third
+    time a nudge is due, then the call is blocked, then the run ends as `stuck`.
     """
 
     _seen: dict[tuple[str, str], _Seen] = dataclasses.field(default_factory=dict[tuple[str, str], _Seen])

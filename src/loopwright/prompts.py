@@ -47,7 +47,9 @@ def _parts(text: str) -> Iterator[tuple[str, str]]:
     try:
         for literal, name, form, conversion in string.Formatter().parse(text):
             if name is not None and (not name.isidentifier() or form or conversion):
-                raise ConfigError(f"placeholder {{{name}}}: only a plain name can stand in braces; write {{{{ for a brace")
+                raise ConfigError(
+                    f"placeholder {{{name}}}: only a plain name can stand in braces; write {{{{ for a brace"
+                )
             yield literal, name or ""
     except ValueError as error:
         raise ConfigError(f"a prompt has a brace on its own ({error}): write {{{{ or }}}} for a brace") from None

@@ -46,7 +46,8 @@ class Capabilities:
 class Request:
     """One model call: the conversation, the tools on offer, how to sample, and the schema of the reply if it has one.
 
-    `tool_choice="none"` asks for an answer: tools that the conversation mentions stay described, but none may be called.
+    `tool_choice="none"` asks for an answer: tools that the conversation mentions stay described, but none may be
+    called.
     """
 
     conversation: Conversation
@@ -59,8 +60,8 @@ class Request:
 class Provider(Protocol):
     """A model behind an API or in the process.
 
-    `complete` makes one wire call: no retries, no repair. It raises `ProviderError` (or a subclass) and nothing else, with
-    `retryable` and `retry_after` filled in; the runtime retries, counts and journals.
+    `complete` makes one wire call: no retries, no repair. It raises `ProviderError` (or a subclass) and nothing else,
+    with `retryable` and `retry_after` filled in; the runtime retries, counts and journals.
     """
 
     @property

@@ -19,7 +19,6 @@ from .events import (
     ModelFailed,
     ModelReplied,
     ModelRequested,
-    RunFinished,
     RunResumed,
     RunStarted,
     ToolFinished,
@@ -31,10 +30,12 @@ Outcome: TypeAlias = (
     ModelReplied | ModelFailed | LimitHit | CallsProposed | ToolFinished | EffectFinished | ChildFinished
 )
 Intent: TypeAlias = ModelRequested | ToolStarted | EffectStarted | ChildStarted
+OUTCOMES = (ModelReplied, ModelFailed, LimitHit, CallsProposed, ToolFinished, EffectFinished, ChildFinished)
+INTENTS = (ModelRequested, ToolStarted, EffectStarted, ChildStarted)
 
 
 def scope_of(key: str) -> tuple[str, int]:
-    """The scope path and the number of an effect's key: `"2.0.1"` is effect 1 of scope `"2.0"`; a call's `#i` is left off."""
+    """The scope path and the number of an effect's key: `"2.0.1"` is effect 1 of `"2.0"`; a call's `#i` is left off."""
     path, _, number = key.partition("#")[0].rpartition(".")
     return path, int(number)
 
@@ -44,7 +45,6 @@ class Replay:
 
     def __init__(self, entries: Sequence[Entry] = ()) -> None:
         self.started: RunStarted | None = None
-        self.finished: RunFinished | None = None
         self.llm_calls = 0
         self.tool_calls = 0
         self.usage = Usage()
@@ -67,31 +67,27 @@ class Replay:
 
     def _keep(self, entry: Entry) -> None:
         event, key = entry.event, entry.key
-        match event:
-            case RunStarted():
-                self.started = event
-            case RunFinished():
-                self.finished = event
-            case FactNoted() | ClockRead():
-                self._side[key] = event
-            case LimitHit() if ":" in key:
-                self._side[key] = event
-            case GateDecided():
-                self._decisions[key] = event
-            case AttemptFailed():
-                self._attempts[key] = self._attempts.get(key, 0) + 1
-                self.llm_calls += 1
-            case ModelRequested() | ToolStarted() | EffectStarted() | ChildStarted():
-                self._keep_intent(key, event)
-            case ModelReplied() | ModelFailed() | LimitHit() | CallsProposed() | ToolFinished() | EffectFinished() | ChildFinished():
-                self._outcomes[key] = event
-                self._seqs[key] = entry.seq
-                path, number = scope_of(key)
-                self._highest[path] = max(self._highest.get(path, -1), number)
-                if isinstance(event, ModelReplied):
-                    self.usage += event.completion.usage
-            case _:
-                pass
+        if isinstance(event, (FactNoted, ClockRead)) or (isinstance(event, LimitHit) and ":" in key):
+            self._side[key] = event
+        elif isinstance(event, OUTCOMES):
+            self._keep_outcome(key, event, entry.seq)
+        elif isinstance(event, INTENTS):
+            self._keep_intent(key, event)
+        elif isinstance(event, GateDecided):
+            self._decisions[key] = event
+        elif isinstance(event, AttemptFailed):
+            self._attempts[key] = self._attempts.get(key, 0) + 1
+            self.llm_calls += 1
+        elif isinstance(event, RunStarted):
+            self.started = event
+
+    def _keep_outcome(self, key: str, event: Outcome, seq: int) -> None:
+        self._outcomes[key] = event
+        self._seqs[key] = seq
+        path, number = scope_of(key)
+        self._highest[path] = max(self._highest.get(path, -1), number)
+        if isinstance(event, ModelReplied):
+            self.usage += event.completion.usage
 
     def _keep_intent(self, key: str, event: Intent) -> None:
         if key not in self._intents:

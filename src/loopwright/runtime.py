@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from .bounded import WorkerThreads
 from .breaker import CircuitBreakers
@@ -38,7 +38,8 @@ class Runtime(Parts):
         observers: called with every new journal entry.
         providers: more models by name, for `run.ask(provider=...)`.
         clock: time, for tests.
-        on_unknown: what a resumed run does with a side effect that may or may not have happened: "tell" the model, or "stop".
+        on_unknown: what a resumed run does with a side effect that may or may not have happened: "tell" the model, or
+            "stop".
     """
 
     def __init__(
@@ -102,16 +103,18 @@ class Runtime(Parts):
         if started.opaque:
             raise ConfigError(
                 f"{', '.join(started.opaque)}: this option of run {run_id!r} is code or a live object, which no journal "
-                f"holds: build the {started.engine} engine again and call its resume({run_id!r})"
+                f"holds: build the {started.engine} engine again and call its resume()"
             )
         return self.engine(started.engine, **{n: self._option(v) for n, v in started.options.items()})
 
     def _option(self, value: Any) -> Any:
         """A recorded option; a nested engine is built again."""
-        if isinstance(value, dict) and value.keys() == {"engine", "options"}:
-            nested: dict[str, Any] = value["options"]
-            return self.engine(value["engine"], **{n: self._option(v) for n, v in nested.items()})
-        return value
+        if not isinstance(value, dict):
+            return value
+        nested = cast("dict[str, Any]", value)
+        if nested.keys() != {"engine", "options"}:
+            return nested
+        return self.engine(nested["engine"], **{n: self._option(v) for n, v in nested["options"].items()})
 
     async def __aenter__(self) -> Self:
         """Use a runtime as a context to close what it made."""
@@ -122,5 +125,3 @@ class Runtime(Parts):
     ) -> None:
         """Let idle threads go; what was passed in stays open."""
         self.threads.close()
-
-

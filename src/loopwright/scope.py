@@ -20,8 +20,8 @@ class Conduct:
 class Scope:
     """One line of control flow: the root, a branch of `gather`, or a child engine.
 
-    Effects share one counter; notes, clock readings and the like have counters of their own, so that adding one of those
-    moves no effect's key.
+    Effects share one counter; notes, clock readings and the like have counters of their own, so that adding one of
+    those moves no effect's key.
     """
 
     def __init__(self, session: Session, path: str, conduct: Conduct) -> None:
@@ -105,5 +105,7 @@ class Verb:
     def __enter__(self) -> None:
         self._scope.verb = self._name
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._scope.verb = ""

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,8 +17,9 @@ from .parts import Parts
 from .policy import Permit
 from .replay import Replay
 
+
 class ActiveClock:
-    """Counts a run's active seconds: not downtime, and not time spent waiting for people with nothing else in flight."""
+    """Counts a run's active seconds: not downtime, not waiting for people while nothing else is in flight."""
 
     def __init__(self, clock: Clock, spent: float) -> None:
         self._clock, self._spent = clock, spent
@@ -30,7 +31,7 @@ class ActiveClock:
         return self._spent + (0.0 if self._since is None else self._clock.monotonic() - self._since)
 
     @contextmanager
-    def working(self) -> Iterator[None]:
+    def working(self) -> Generator[None, None, None]:
         """While a model or a tool is at work."""
         self._at_work += 1
         self._settle()
@@ -41,7 +42,7 @@ class ActiveClock:
             self._settle()
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
+    def waiting(self) -> Generator[None, None, None]:
         """While a person is asked."""
         self._waiting += 1
         self._settle()

@@ -1,4 +1,4 @@
-"""CPU time of a journal step (4 entries, 2 barriers) for one run alone and for 32 at once: `python bench_journal.py`."""
+"""CPU time of a journal step (4 entries, 2 barriers), for one run alone and for 32 at once."""
 
 import asyncio
 import sys
@@ -9,7 +9,9 @@ from pathlib import Path
 from loopwright.events import Entry
 from loopwright.journal import Claim, Journal, MemoryJournal, RunHeader, chain_hash
 from loopwright.journals.sqlite import SQLiteJournal
+from loopwright.journals.sqlite_file import Synchronous
 
+MODES: tuple[Synchronous, ...] = ("FULL", "NORMAL")
 BODY = b'{"text":"' + b"x" * 280 + b'"}'
 
 
@@ -41,23 +43,22 @@ async def measure(journal: Journal, writers: int, steps: int) -> tuple[float, fl
     cpu, wall = time.process_time(), time.perf_counter()
     await asyncio.gather(*(write(journal, f"run-{i}", steps) for i in range(writers)))
     count = writers * steps / 1e6
-    return (time.process_time() - cpu) / count, (time.perf_counter() - wall) / count
+    figures = (time.process_time() - cpu) / count, (time.perf_counter() - wall) / count
+    await journal.close()
+    return figures
 
 
 def main(folder: Path) -> None:
     """Print a line for each case."""
     for writers, steps in ((1, 1000), (32, 60)):
         memory, _ = asyncio.run(measure(MemoryJournal(), writers, steps))
-        for mode in ("FULL", "NORMAL"):
-            journal = SQLiteJournal(folder / f"{mode}-{writers}.db", synchronous=mode)  # type: ignore[arg-type]
-
-            async def case(journal: SQLiteJournal = journal, writers: int = writers, steps: int = steps) -> str:
-                cpu, wall = await measure(journal, writers, steps)
-                await journal.close()
-                return f"{cpu:6.0f} us CPU, {wall:6.0f} us wall"
-
-            line = asyncio.run(case())
-            print(f"{writers:2} writers, synchronous={mode:6}: {line} a step; in memory {memory:4.0f} us CPU")  # noqa: T201
+        for mode in MODES:
+            journal = SQLiteJournal(folder / f"{mode}-{writers}.db", synchronous=mode)
+            cpu, wall = asyncio.run(measure(journal, writers, steps))
+            print(
+                f"{writers:2} writers, synchronous={mode:6}: {cpu:5.0f} us CPU, {wall:5.0f} us wall a step; "
+                f"of that CPU {memory:3.0f} us are the entries"
+            )
 
 
 if __name__ == "__main__":

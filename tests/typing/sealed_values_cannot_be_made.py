@@ -1,7 +1,6 @@
 """Proposals, permits and clearances come from the run alone, and stay as they were issued."""
 
-from loopwright import Proposal, ToolCall
-from loopwright.policy import Cleared, Permit
+from loopwright import Cleared, Permit, Proposal, ToolCall
 
 
 def clear_nothing() -> Cleared:

@@ -1,4 +1,4 @@
-"""Chain of Thought: reason step by step, then say the answer (Wei et al. 2022, arXiv:2201.11903; Kojima et al. 2022)."""
+"""Chain of Thought: reason step by step, then say the answer (Wei et al., arXiv:2201.11903; Kojima et al. 2022)."""
 
 from ..engine import LoopEngine
 from ..run import Run

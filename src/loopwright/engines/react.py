@@ -10,8 +10,8 @@ class ReActEngine(LoopEngine):
     """Thought, action, observation, until the model answers.
 
     Works with native tool calls and, behind `TextTools`, with models that only write text: the engine sees the same
-    structured proposals. Several calls of one turn run at the same time. A turn without a call or an answer is a thought,
-    and goes on.
+    structured proposals. Several calls of one turn run at the same time. A turn without a call or an answer is a
+    thought, and goes on.
 
     Args:
         max_iterations: turns; `None` leaves it to the run's limit.

@@ -21,9 +21,8 @@ class SQLiteJournal:
     """Keeps runs in one SQLite file that survives the process, and can be read while it is written.
 
     Entries are written in groups by a thread that starts with the first write; nothing is opened before. Several
-    processes may use one file: an OS lock on `<path>.lock` lets one of them write at a time, transaction by transaction.
-    New files are private to their owner (mode 0600). What is handed over becomes durable with the next barrier, with a
-    status that ends or suspends the run, or with `close`.
+    processes may use one file: an OS lock on `<path>.lock` lets one of them write at a time, one transaction each. New
+    files are private to their owner (mode 0600). What is handed over becomes durable with the next barrier or `close`.
 
     Args:
         path: the file; its folder must exist. A file that cannot be made there is a `ConfigError`.
@@ -75,10 +74,9 @@ class SQLiteJournal:
         if status is not None:
             held.status = status
             held.frees = held.frees or status != "running"
-        if held.frees or len(held.pending) >= HAND_OVER:
+        self._gathering[id(held)] = held
+        if len(held.pending) >= HAND_OVER:
             self._hand_over(held, None)
-        else:
-            self._gathering[id(held)] = held
 
     async def barrier(self, claim: Claim) -> None:
         """Wait until all that was handed over under this claim is on disk."""

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import sqlite3
-import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -11,8 +10,12 @@ from typing import Literal, TypeAlias
 
 from ..errors import ConfigError, JournalError
 
-if sys.platform != "win32":
+try:
     import fcntl
+except ImportError:  # the system has no such locks
+    _flock, _take, _free = None, 0, 0
+else:
+    _flock, _take, _free = fcntl.flock, fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN
 
 Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 
@@ -35,8 +38,8 @@ SCHEMA = (
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
-# Pages of the write-ahead log (4 KiB each) that gather before they are copied into the file. A log that stays small is soon
-# overwritten instead of growing, and flushing a file that grows costs a third more.
+# Pages of the write-ahead log (4 KiB each) that gather before they are copied into the file. A log that stays small is
+# soon overwritten instead of growing, and flushing a file that grows costs half as much again.
 CHECKPOINT_PAGES = 256
 LOCK_POLL = 0.001
 
@@ -193,39 +196,31 @@ class ProcessLock:
         finally:
             self.release()
 
-    if sys.platform == "win32":
+    def acquire(self) -> None:
+        """Take the lock; raises `JournalError` if it does not come free in time."""
+        if self._taken():
+            return
+        end = time.monotonic() + self._timeout
+        while not self._taken():
+            if time.monotonic() > end:
+                raise JournalError(
+                    f"journal lock {str(self._path)!r}: another process held it for {self._timeout} s: "
+                    "stop that process, or give a longer busy_timeout"
+                )
+            time.sleep(LOCK_POLL)
 
-        def acquire(self) -> None:
-            """Take the lock."""
+    def release(self) -> None:
+        """Let go of the lock."""
+        if _flock is not None:
+            _flock(self._descriptor, _free)
 
-        def release(self) -> None:
-            """Let go of the lock."""
-
-    else:
-
-        def acquire(self) -> None:
-            """Take the lock."""
-            if self._taken():
-                return
-            end = time.monotonic() + self._timeout
-            while not self._taken():
-                if time.monotonic() > end:
-                    raise JournalError(
-                        f"journal lock {str(self._path)!r}: another process held it for {self._timeout} s: "
-                        "stop that process, or give a longer busy_timeout"
-                    )
-                time.sleep(LOCK_POLL)
-
-        def release(self) -> None:
-            """Let go of the lock."""
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-
-        def _taken(self) -> bool:
-            try:
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            return True
+    def _taken(self) -> bool:
+        try:
+            if _flock is not None:
+                _flock(self._descriptor, _take)
+        except BlockingIOError:
+            return False
+        return True
 
 
 class WritingConnection:

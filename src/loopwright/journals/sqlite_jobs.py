@@ -39,7 +39,8 @@ _body = operator.attrgetter("body")
 class SQLiteClaim(Claim):
     """A claim with what was handed over under it and is not yet on its way to the file.
 
-    `file` is the journal it belongs to, `tail` the number of the last entry handed over; `failure` meets every later use.
+    `file` is the journal it belongs to, `tail` the number of the last entry handed over, `failure` what every
+    later use meets.
     """
 
     file: object = None
@@ -165,7 +166,8 @@ class TakeUp:
                 f"run {claim.run_id!r} has an owner that cannot be read, {info.owner!r}: pass take_over=True"
             ) from error
         cursor.execute(_TAKE_UP, (self._owner, claim.run_id))
-        claim.fence, claim.head_seq, claim.head_hash, claim.tail = info.fence + 1, info.head_seq, info.head_hash, info.head_seq
+        claim.fence, claim.head_seq, claim.head_hash = info.fence + 1, info.head_seq, info.head_hash
+        claim.tail = info.head_seq
 
 
 def again(failure: LoopwrightError) -> LoopwrightError:

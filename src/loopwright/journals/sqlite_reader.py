@@ -2,6 +2,7 @@
 
 import itertools
 import sqlite3
+from typing import Any
 
 from ..errors import JournalError
 from ..events import Entry
@@ -15,7 +16,10 @@ _INFO = """SELECT run_id, engine, options, version, status, owner, fence, head_s
 _ENTRIES = "SELECT run_id, seq, key, kind, at, v, fence, body, hash FROM events WHERE run_id = ? ORDER BY seq"
 _BLOB = "SELECT bytes FROM blobs WHERE sha256 = ?"
 
-_INFO_TYPES = (str, str, str, str, str, (str, type(None)), int, int, str, (float, int), (str, type(None)))
+_INFO_TYPES: tuple[Any, ...] = (
+    *(str, str, str, str, str, (str, type(None))),
+    *(int, int, str, (float, int), (str, type(None))),
+)
 _ENTRY_TYPES = frozenset(
     (str, int, str, str, at, int, int, body, str) for at, body in itertools.product((float, int), (bytes, str))
 )
@@ -32,11 +36,11 @@ def read_infos(connection: sqlite3.Connection) -> list[RunInfo]:
     return [_info(row) for row in connection.execute(f"{_INFO} ORDER BY rowid DESC")]
 
 
-def _info(row: tuple[object, ...]) -> RunInfo:
+def _info(row: tuple[Any, ...]) -> RunInfo:
     for position, (value, types) in enumerate(zip(row, _INFO_TYPES, strict=True)):
         if not isinstance(value, types):
             raise JournalError(f"run {row[0]!r}: its row in the table runs was changed: column {position} is {value!r}")
-    return RunInfo(*row)  # pyright: ignore[reportArgumentType]  # types checked above
+    return RunInfo(*row)
 
 
 def read_entries(connection: sqlite3.Connection, run_id: str) -> tuple[list[Entry], str]:
@@ -55,7 +59,7 @@ def read_entries(connection: sqlite3.Connection, run_id: str) -> tuple[list[Entr
     return entries, ""
 
 
-def _entry(connection: sqlite3.Connection, row: tuple[object, ...]) -> Entry | str:
+def _entry(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Entry | str:
     if tuple(map(type, row)) not in _ENTRY_TYPES:
         return "a column holds a value of another type"
     body = row[7]
@@ -64,7 +68,9 @@ def _entry(connection: sqlite3.Connection, row: tuple[object, ...]) -> Entry | s
         if blob is None or not body.startswith(REFERENCE) or not isinstance(blob[0], bytes):
             return f"its body {body[:80]!r} is not in the table blobs"
         body = blob[0]
-    return Entry(*row[:7], body, row[8])  # pyright: ignore[reportArgumentType]  # types checked above
+    fields: list[Any] = [*row]
+    fields[7] = body
+    return Entry(*fields)
 
 
 def verify_run(connection: sqlite3.Connection, run_id: str, head: str | None) -> Verification | None:

@@ -12,8 +12,13 @@ from .sqlite_jobs import INSERT_EVENT, Job, Row, again
 
 # What is refused because of one value: the other runs in the same transaction are not to blame.
 _REFUSED = (
-    sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError, ValueError, OverflowError,
-)  # fmt: skip
+    sqlite3.IntegrityError,
+    sqlite3.DataError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+    ValueError,
+    OverflowError,
+)
 
 
 class Writer:

@@ -151,7 +151,7 @@ class OpenAIProvider:
             ProviderError: no answer, one that is no Chat Completions reply, or a refusal.
         """
         reply = await self._transport.post(self._encode(request))
-        if reply.status != 200:
+        if not 200 <= reply.status < 300:
             raise self._failure(reply, reply.status)
         wire = WireReply.read(reply.body)
         if wire is None:
@@ -198,7 +198,7 @@ class OpenAIProvider:
         return b"," + to_json(chosen)[1:-1] if chosen else b""
 
     def _unusable(self, reply: Reply) -> ProviderError:
-        """A reply of status 200 that holds no choice: a gateway's error, or something else than Chat Completions."""
+        """A reply that says it went well and holds no choice: a gateway's error, or something else than Chat Completions."""
         told = WireError.read(reply.body)
         if told.text and told.status is not None:
             return self._failure(reply, told.status)
@@ -210,7 +210,7 @@ class OpenAIProvider:
         )
 
     def _failure(self, reply: Reply, status: int) -> ProviderError:
-        """The error that an answer other than 200 stands for."""
+        """The error that a status other than 2xx stands for."""
         told = WireError.read(reply.body)
         words = self._transport.excerpt(told.text or reply.body) or "no reason"
         text = f"{self._transport.url}: {self._advice(status)} (status {status}): {words}"

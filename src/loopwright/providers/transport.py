@@ -45,8 +45,8 @@ class Reply:
     """What a server sent back: status, header pairs as they came, and the decoded body."""
 
     status: int
-    headers: tuple[tuple[bytes, bytes], ...]
-    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = dataclasses.field(repr=False)  # it may echo the key
+    body: bytes = dataclasses.field(repr=False)
 
     def header(self, name: str) -> str:
         """The value of a header (several values joined by commas), or an empty string."""

@@ -18,9 +18,9 @@ def call(name: str, /, **arguments: Json) -> ToolCall:
 class ScriptedProvider:
     """Says the lines of a script, one for each model call.
 
-    A line is a text (the answer), a call, a list of calls (one turn), a `Completion`, an exception to raise, or a function
-    of the request that gives one of these. A function in place of the list answers every request, which concurrent branches
-    need. A script that has run out fails loudly.
+    A line is a text (the answer), a call, a list of calls (one turn), a `Completion`, an exception to raise, or a
+    function of the request that gives one of these. A function in place of the list answers every request, which
+    concurrent branches need. A script that has run out fails loudly.
 
     Args:
         script: the lines, or one function for all requests.
@@ -35,7 +35,7 @@ class ScriptedProvider:
         script: Script | Callable[[Request], Line],
         *,
         model: str = "script",
-        capabilities: Capabilities = Capabilities(json_schema=True),  # noqa: B008 - frozen
+        capabilities: Capabilities = Capabilities(json_schema=True),
     ) -> None:
         self._answer = script if callable(script) else None
         self._lines = [] if callable(script) else list(script)

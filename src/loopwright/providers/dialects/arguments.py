@@ -88,8 +88,13 @@ def _inside_fence(body: str, name: str) -> tuple[str, str]:
     return contents.strip(), body[end:]
 
 
-def plain_arguments(text: str, name: str, tool: Signature | None) -> JsonObject:
-    """The arguments that plain text means: the value of the only parameter; raises ValueError where there is no such thing."""
+def plain_arguments(
+    text: str, name: str, tool: Signature | None, *, quotes_are_text: bool = False
+) -> JsonObject:
+    """The arguments that plain text means: the value of the only parameter; raises ValueError if there is none or several.
+
+    `quotes_are_text` keeps the quotes around a text, which are otherwise read as those of a JSON string.
+    """
     if tool is None:
         return {"input": text} if text else {}
     parameters = properties(tool)
@@ -100,17 +105,18 @@ def plain_arguments(text: str, name: str, tool: Signature | None) -> JsonObject:
     if not text:
         raise ValueError(f"The call of {name} has no input. {_cure(tool)}")
     [(parameter, schema)] = parameters.items()
-    return {parameter: _value(text, schema)}
+    value = _json_value(text)
+    as_text = value is None or _takes_text(schema) and (quotes_are_text or not isinstance(value, str))
+    return {parameter: text if as_text else value}
 
 
-def _value(text: str, schema: Json) -> Json:
-    """The text as the parameter's type: JSON where a string would not do or the text is a JSON string, else itself."""
+def _json_value(text: str) -> Json:
+    """The JSON value that the whole text is, or `None`."""
     try:
         value, end = read_json(text)
     except ValueError:
-        return text
-    whole = not text[end:].strip()
-    return value if whole and (isinstance(value, str) or not _takes_text(schema)) else text
+        return None
+    return None if text[end:].strip() else value
 
 
 def _takes_text(schema: Json) -> bool:

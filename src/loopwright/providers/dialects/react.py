@@ -2,9 +2,10 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ...messages import ToolCall
-from ...parsing import Mark, Markers, Scan, find_close, read_object
+from ...parsing import Markers, Scan, find_close, read_object
 from ...prompts import PromptSet
 from ...provider import Request
 from .arguments import compact_json, find_tool, list_tools, plain_arguments, read_arguments, read_name
@@ -61,6 +62,10 @@ class Reading:
         """Where the value of a marker ends."""
         marks = self.scan.marks
         return marks[index + 1].start if index + 1 < len(marks) else len(self.text)
+
+    def goes_on_behind(self, index: int) -> bool:
+        """Whether the reply went on behind the value of a marker, so that the value cannot have been cut short."""
+        return index + 1 < len(self.scan.marks) or bool(self.flags)
 
     def thought(self, index: int) -> str:
         """The text before a marker, without the words `Thought:`."""
@@ -188,35 +193,73 @@ def _flags(reading: Reading, last: int, rest: str) -> tuple[str, ...]:
 
 def _action(reading: Reading, index: int, thought: str, tools: Sequence[Signature]) -> Parsed:
     value = reading.value(index)
-    line = value.partition("\n")[0]
+    line, _, behind = value.partition("\n")
     opening = line.find("[")
     name = read_name(line[:opening], tools) if opening > 0 else ""
     if name:
         return _bracketed(reading, index, thought, Bracketed(name, value, opening), tools)
     name = read_name(line, tools)
-    if not name:
+    given = index + 1 < len(reading.scan.marks) and reading.scan.marks[index + 1].kind == "input"
+    if not name or (not given and " " in name and find_tool(name, tools) is None):
         raise ValueError(f"`Action:` must be followed by the name of one tool alone: {list_tools(tools)}.")
-    return _with_input(reading, index, thought, name, tools)
+    if behind.strip() and not given:
+        raise ValueError(f"The arguments of {name} must stand behind `Action Input:` on the line after `Action:`.")
+    return _with_input(reading, index + given, thought, Named(name, reading.value(index + 1) if given else ""), tools)
 
 
 class Bracketed(NamedTuple):
-    """A call in the paper's form, `name[input]`: where in `text` its bracket opens."""
+    """A call in the paper's form, `name[input]`, and where in `text` its bracket opens."""
 
     name: str
     text: str
     opening: int
 
 
-def _bracketed(reading: Reading, index: int, thought: str, call: Bracketed, tools: Sequence[Signature]) -> Parsed:
+class Named(NamedTuple):
+    """A call whose input stands behind `Action Input:`."""
+
+    name: str
+    input: str
+
+
+def _bracketed(reading: Reading, last: int, thought: str, call: Bracketed, tools: Sequence[Signature]) -> Parsed:
+    close = _close(call)
+    inside, rest = call.text[call.opening + 1 : close].strip(), call.text[close + 1 :]
     tool = find_tool(call.name, tools)
-    start = call.opening + 1
-    inside = call.text[start:].lstrip()
+    if tool is None and call.name.casefold() in ENDINGS:
+        return _answer(reading, last, thought, inside, rest)
     if inside.startswith("{"):
-        arguments, behind = read_arguments(inside, call.name, tool)
-        close = 0 if behind.lstrip().startswith("]") else None
-        rest = behind.lstrip()[1:]
+        arguments, _ = read_arguments(inside, call.name, tool)
     else:
-        close = find_close(call.text, call.opening)
-        
+        arguments = plain_arguments(inside, call.name, tool, quotes_are_text=True)
+    return Parsed(thought, (ToolCall(call.name, arguments),), None, None, _flags(reading, last, rest))
+
+
+def _close(call: Bracketed) -> int:
+    """Where the bracket of a call closes; brackets in the strings of an object mean nothing."""
+    inside = call.text[call.opening + 1 :].lstrip()
+    start = len(call.text) - len(inside)
+    close = find_close(call.text, call.opening)
+    if inside.startswith("{"):
+        try:
+            _, end = read_object(call.text, start)
+        except ValueError as error:
+            raise ValueError(f"The input of {call.name} cannot be read: {error}. Write the whole call again.") from None
+        end += len(call.text) - end - len(call.text[end:].lstrip())
+        close = end if call.text.startswith("]", end) else None
     if close is None:
         raise ValueError(f"The bracket of {call.name}[ is never closed. Write the whole call again.")
+    return close
+
+
+def _with_input(reading: Reading, last: int, thought: str, call: Named, tools: Sequence[Signature]) -> Parsed:
+    tool = find_tool(call.name, tools)
+    if tool is None and call.name.casefold() in ENDINGS:
+        return _answer(reading, last, thought, call.input)
+    closes_itself = call.input.startswith(("{", "```", "~~~"))
+    open_fence = reading.scan.open_fence
+    if open_fence is not None and open_fence >= reading.scan.marks[last].value and not closes_itself:
+        raise ValueError(f"A code fence in the input of {call.name} is never closed. Write the whole call again.")
+    arguments, rest = read_arguments(call.input, call.name, tool)
+    complete = closes_itself or reading.goes_on_behind(last)
+    return Parsed(thought, (ToolCall(call.name, arguments),), None, None, _flags(reading, last, rest), complete)

@@ -1,0 +1,198 @@
+"""The phases of the door and their order: observe, reason, gate, act."""
+
+import asyncio
+import dataclasses
+import hashlib
+import random
+
+from .clearance import Clearance
+from .errors import PhaseError, Stuck, Suspended, Unreadable
+from .events import CallsProposed
+from .events import Question as PendingQuestion
+from .executor import Executor, check_permit
+from .inference import Inference, Question, Reply
+from .messages import Completion, Conversation, Message, Observation, Proposal, ToolCall, canonical_json
+from .parts import Parts
+from .policy import Cleared, Denial, Permit, PolicyGate, PolicyState
+from .scope import Scope
+from .session import Session, fingerprint
+
+MAX_REPAIRS = 3  # an unreadable reply goes back to the model this often, running
+
+
+class Phases:
+    """Observe, reason, gate, act: each takes only what the one before returned."""
+
+    def __init__(
+        self, scope: Scope, parts: Parts, engine_name: str, gates: tuple[PolicyGate, ...], conversation: Conversation
+    ) -> None:
+        self.conversation = conversation
+        self._scope, self._parts, self._engine_name, self._gates = scope, parts, engine_name, gates
+        self._session: Session = scope.session
+        self._inference = Inference(self._session, parts)
+        self._clearance = Clearance(self._session, parts, gates, scope.monitor)
+        self._executor = Executor(self._session, parts)
+        self._issued: Proposal | Cleared | None = None
+        self._gated: Proposal | None = None
+        self._latest = conversation
+        self._turn: tuple[Proposal, tuple[Observation, ...]] | None = None
+        seed = hashlib.sha256(f"{self.run_id}|{scope.path}".encode()).digest()
+        self.random = random.Random(seed)  # noqa: S311 - not for secrets: it must replay
+        """A random source that gives the same numbers when the run is resumed."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's name in the journal."""
+        return self._session.run_id
+
+    @property
+    def task(self) -> str:
+        """The latest user text of the conversation that the caller gave."""
+        return self.conversation.task
+
+    @property
+    def latest(self) -> Conversation:
+        """The conversation as far as this scope has taken it."""
+        if self._turn is not None:
+            proposal, observations = self._turn
+            self._latest, self._turn = self._latest.observe(proposal, observations), None
+        return self._latest
+
+    async def reason(self, conversation: Conversation, *, tools: bool = True) -> Proposal:
+        """Ask the model what to do next; with `tools=False` it may only answer.
+
+        An unreadable reply goes back to it with the reason, at most three times running; then `Unreadable`.
+        """
+        with self._scope.enter("reason"):
+            self._latest, self._turn = conversation, None
+            asked = conversation
+            delivered: tuple[Message, ...] = ()
+            problem: str | None = None
+            for _ in range(1 + MAX_REPAIRS):
+                reply = await self._settle(Question("reason", asked, tools))
+                delivered += reply.delivered
+                problem = reply.completion.problem
+                if problem is None:
+                    return self._propose(reply.key, reply.completion, delivered)
+                asked = asked.add(*reply.delivered).assistant(reply.completion.text, origin="model")
+                asked = asked.user(problem, origin="runtime")
+            raise Unreadable(f"the model's replies could not be read {1 + MAX_REPAIRS} times running, last: {problem}")
+
+    def propose(self, *calls: ToolCall, thought: str = "") -> Proposal:
+        """A proposal of calls that the engine writes itself; they pass the same gate."""
+        with self._scope.enter("propose"):
+            key = self._scope.next_key()
+            named = with_ids(calls, key)
+            content = canonical_json([[call.name, dict(call.arguments), call.id] for call in named])
+            found = fingerprint("propose", content)
+            replay = self._session.replay
+            recorded = replay.outcome(key)
+            if recorded is None:
+                replay.check_gap(key)
+                self._session.record(key, CallsProposed(named, found))
+            elif not isinstance(recorded, CallsProposed) or recorded.fingerprint != found:
+                raise self._session.stick(replay.divergence(key, type(recorded).__name__, f"propose {found}"))
+            return self._propose(key, Completion(calls=named, thought=thought), ())
+
+    async def gate(self, proposal: Proposal) -> Cleared:
+        """Let policy decide about each call of a proposal; a proposal is gated once, by the scope that made it."""
+        if not isinstance(proposal, Proposal):  # pyright: ignore[reportUnnecessaryIsInstance] - the run-time twin
+            raise PhaseError("gate takes a Proposal: pass what `await run.reason(conversation)` returned")
+        if proposal.issuer is not self._scope or proposal is not self._issued:
+            raise PhaseError("this proposal was gated already, or is not this scope's latest: reason or propose again")
+        with self._scope.enter("gate"):
+            self._issued = None
+            decisions: list[Permit | Denial] = []
+            questions: list[PendingQuestion] = []
+            for index, call in enumerate(proposal.calls):
+                decided = await self._clearance.decide(call, self._state(f"{proposal.key}#{index}"))
+                if isinstance(decided, PendingQuestion):
+                    questions.append(decided)
+                else:
+                    decisions.append(decided)
+            self._stop_if_stuck(decisions)
+            if questions:
+                raise self._park(questions)
+            self._gated = proposal
+            self._issued = Cleared.issue(decisions=tuple(decisions), key=proposal.key, issuer=self._scope)
+            return self._issued
+
+    async def act(self, cleared: Cleared) -> tuple[Observation, ...]:
+        """Run what the gate let through, at the same time; one observation for each call, in call order."""
+        if not isinstance(cleared, Cleared):  # pyright: ignore[reportUnnecessaryIsInstance] - the run-time twin
+            raise PhaseError("act takes a Cleared: pass what `await run.gate(proposal)` returned")
+        if cleared.issuer is not self._scope or cleared is not self._issued:
+            raise PhaseError("this Cleared was acted on already, or is not this scope's latest: gate a new proposal")
+        with self._scope.enter("act"):
+            self._issued = None
+            for permit in cleared.permits:
+                check_permit(permit, self._session)
+            observations = await self._settle_all(cleared.decisions)
+            for observation in observations:
+                nudge = None if self._repeatable(observation) else self._scope.monitor.observe(observation)
+                if nudge is not None:
+                    self._scope.nudges.append(Message("user", nudge, origin="runtime"))
+            if self._gated is not None:
+                self._turn = (self._gated, observations)
+            return observations
+
+    async def _settle_all(self, decisions: tuple[Permit | Denial, ...]) -> tuple[Observation, ...]:
+        if len(decisions) == 1:
+            return (await self._executor.settle(decisions[0]),)
+        settled = await asyncio.gather(*map(self._executor.settle, decisions), return_exceptions=True)
+        for outcome in settled:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return tuple(o for o in settled if isinstance(o, Observation))
+
+    def _repeatable(self, observation: Observation) -> bool:
+        tool = self._parts.tools.get(observation.call.name)
+        return observation.status == "denied" or (tool is not None and tool.repeatable)
+
+    def _stop_if_stuck(self, decisions: list[Permit | Denial]) -> None:
+        for decision in decisions:
+            if not isinstance(decision, Denial):
+                continue
+            if decision.status == "denied" and self._scope.monitor.denied(decision.call, decision.reason):
+                raise self._scope.stop(Stuck("denied", f"{decision.call.name} was denied again: {decision.reason}"))
+            if decision.final:
+                raise self._scope.stop(Stuck("repeated_action", f"{decision.call.name} was called again and again"))
+
+    def _park(self, questions: list[PendingQuestion]) -> Suspended:
+        self._session.pending.extend(questions)
+        self._scope.parked = Suspended(f"waiting for {len(questions)} decision(s)")
+        return self._scope.parked
+
+    async def _settle(self, question: Question) -> Reply:
+        nudges, self._scope.nudges = tuple(self._scope.nudges), []
+        return await self._inference.settle(self._scope.next_key(), question, nudges, self._scope.iteration)
+
+    def _propose(self, key: str, completion: Completion, delivered: tuple[Message, ...]) -> Proposal:
+        self._issued = Proposal.issue(
+            thought=completion.thought or (completion.text if completion.answer is None else ""),
+            calls=with_ids(completion.calls, key),
+            answer=completion.answer,
+            delivered=delivered,
+            key=key,
+            issuer=self._scope,
+        )
+        return self._issued
+
+    def _state(self, key: str) -> PolicyState:
+        budget = self._session.budget
+        return PolicyState(
+            self.run_id, key, self._engine_name, self._scope.iteration, budget.llm_calls, budget.tool_calls
+        )
+
+
+def with_ids(calls: tuple[ToolCall, ...], key: str) -> tuple[ToolCall, ...]:
+    """The calls with an id each, unique among them."""
+    ids = [call.id for call in calls]
+    if all(ids) and len(set(ids)) == len(ids):
+        return calls
+    return tuple(dataclasses.replace(c, id=f"call_{plain(key)}_{i}") for i, c in enumerate(calls))
+
+
+def plain(key: str) -> str:
+    """A key in the letters that every provider allows in a call id."""
+    return key.replace(".", "_")

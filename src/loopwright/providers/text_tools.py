@@ -1,0 +1,105 @@
+"""Gives tool calls to a model that knows text only: a provider that wraps another and talks to it in a dialect."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from ..errors import ConfigError
+from ..messages import Completion, Conversation, Message
+from ..provider import Capabilities, Provider, Request
+from .dialects import Dialect, JsonDialect, Parsed, ReActDialect
+
+NO_TOOL_NOW = "No tool can be used now: reply with the final answer."
+CUT_SHORT = "The reply was cut short inside a call. Write the call again, with less text before it."
+
+
+class TextTools:
+    """A provider whose model calls tools in text.
+
+    Args:
+        provider: serves the model; it is asked for text, with a JSON schema where the dialect sets one.
+        dialect: "react", "json", one of your own, or "auto": `json` where the provider can hold the model to a schema.
+        examples: whole little conversations (user, assistant with calls, results, assistant's answer), told as turns of
+            the dialect before the real conversation. Small models need about five.
+
+    Raises `ConfigError` for an unknown dialect.
+    """
+
+    def __init__(
+        self, provider: Provider, dialect: str | Dialect = "auto", *, examples: Sequence[Conversation] = ()
+    ) -> None:
+        self._provider = provider
+        self.dialect = _dialect(dialect, provider.capabilities)
+        self._examples: tuple[Message, ...] = tuple(m for example in examples for m in example.messages)
+
+    @property
+    def name(self) -> str:
+        """Who serves the model."""
+        return self._provider.name
+
+    @property
+    def model(self) -> str:
+        """Which model it is."""
+        return self._provider.model
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the model can do by itself, and tool calls."""
+        return dataclasses.replace(self._provider.capabilities, native_tools=True)
+
+    async def complete(self, request: Request) -> Completion:
+        """Ask the model once, in the dialect; without tools on offer, and a conversation without any, the request as it is.
+
+        A request with a schema of its own and no call to make is told as text, and its reply is the answer as it stands.
+        """
+        wants_text = not request.tools or (request.schema is not None and request.tool_choice == "none")
+        if wants_text:
+            return await self._provider.complete(self._as_text(request))
+        rendered = self.dialect.render(dataclasses.replace(request, conversation=self._shown(request.conversation)))
+        completion = await self._provider.complete(rendered)
+        if completion.problem is not None:
+            return completion
+        text = completion.text or completion.answer or ""
+        parsed = _checked(self.dialect.parse(text, request.tools), request, completion.finish_reason)
+        if request.tool_choice == "none" and parsed.problem is not None and parsed.thought == text.strip() != "":
+            parsed = Parsed("", (), parsed.thought, None, parsed.flags)  # plain words, where only an answer was asked for
+        return dataclasses.replace(
+            completion,
+            text=text,
+            calls=parsed.calls,
+            answer=parsed.answer,
+            problem=parsed.problem,
+            thought=parsed.thought or completion.thought,
+            flags=(*completion.flags, *parsed.flags),
+        )
+
+    def _as_text(self, request: Request) -> Request:
+        if not any(message.calls for message in request.conversation.messages):
+            return dataclasses.replace(request, tools=()) if request.tools else request
+        return self.dialect.render(dataclasses.replace(request, tools=()))
+
+    def _shown(self, conversation: Conversation) -> Conversation:
+        """The conversation with the examples before it, behind its system message."""
+        if not self._examples:
+            return conversation
+        messages = conversation.messages
+        opening = 1 if messages and messages[0].role == "system" else 0
+        return Conversation([*messages[:opening], *self._examples, *messages[opening:]])
+
+
+def _dialect(dialect: str | Dialect, capabilities: Capabilities) -> Dialect:
+    if not isinstance(dialect, str):
+        return dialect
+    known: dict[str, type[JsonDialect] | type[ReActDialect]] = {"json": JsonDialect, "react": ReActDialect}
+    name = ("json" if capabilities.json_schema else "react") if dialect == "auto" else dialect
+    if name not in known:
+        raise ConfigError(f"dialect: there is no {dialect!r}; use 'auto', {', '.join(map(repr, known))} or your own")
+    return known[name]()
+
+
+def _checked(parsed: Parsed, request: Request, finish_reason: str) -> Parsed:
+    """A call that is not allowed now, or that may have lost its end, is a problem instead."""
+    if parsed.calls and request.tool_choice == "none":
+        return dataclasses.replace(parsed, calls=(), problem=NO_TOOL_NOW)
+    if parsed.calls and finish_reason == "length" and not parsed.complete:
+        return dataclasses.replace(parsed, calls=(), problem=CUT_SHORT)
+    return parsed

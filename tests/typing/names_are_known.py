@@ -1,0 +1,8 @@
+"""The public names load late, and yet a name that does not exist is found before the program runs."""
+
+import loopwright
+from loopwright import ReactEngine  # error
+
+
+def limits() -> object:
+    return loopwright.Limit  # error

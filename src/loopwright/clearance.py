@@ -76,7 +76,7 @@ class Clearance:
         if known is None:
             return None
         if known.arguments is None and known.arguments_hash != _hash_or_empty(call.arguments):
-            raise replay.divergence(key, f"a decision about {known.tool}", f"{call.name} with other arguments")
+            raise self.session.diverged(key, f"a decision about {known.tool}", f"{call.name} with other arguments")
         if known.arguments is not None:
             call = dataclasses.replace(call, arguments=known.arguments)
         if known.verdict == "ask":

@@ -290,7 +290,7 @@ class RunHandle:
             outcome = await conduct(self._engine, self._run, alone=True)
             output: Any = None
             if outcome.status == "completed":
-                session.replay.check_leftovers()
+                session.check_leftovers()
                 outcome, output = await self._structured(outcome)
         except asyncio.CancelledError:
             if not session.aborting:

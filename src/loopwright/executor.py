@@ -50,6 +50,7 @@ class Executor:
         """What came of one call; recorded, durable with the next barrier. Raises only what ends the run."""
         outcome = self.session.replay.outcome(decision.key)
         if isinstance(outcome, LimitHit):
+            self.session.replay.agree(decision.key)
             raise self.session.stick(LimitReached(outcome.limit, outcome.detail))
         if isinstance(outcome, ToolFinished):
             return self._recorded(decision, outcome)
@@ -66,6 +67,7 @@ class Executor:
             self._same_call(decision, started)
         if isinstance(decision, Permit):
             self.session.permits.discard(decision)
+        self.session.replay.agree(decision.key)
         return Observation(decision.call, outcome.status, outcome.content)
 
     def _same_call(self, decision: Permit | Denial, started: ToolStarted) -> None:
@@ -75,7 +77,7 @@ class Executor:
             call.id,
             arguments_hash(call.arguments),
         ):
-            raise self.session.replay.divergence(
+            raise self.session.diverged(
                 decision.key, f"{started.tool} ({started.call_id})", f"{call.name} ({call.id})"
             )
 

@@ -50,7 +50,7 @@ class Inference:
         known = intent if isinstance(intent, ModelRequested) else None
         if outcome is not None:
             return self._recorded(key, question, known, outcome)
-        replay.check_gap(key)
+        self._session.check_gap(key)
         if known is None or _fingerprint(question, known.delivered) != known.fingerprint:
             prints = _fingerprint(question, nudges)
             request = ModelRequested(question.verb, prints, self._setup(question), iteration, nudges)
@@ -118,12 +118,14 @@ class Inference:
     def _recorded(self, key: str, question: Question, intent: ModelRequested | None, outcome: object) -> Reply:
         session = self._session
         if isinstance(outcome, LimitHit):
+            session.replay.agree(key)
             raise session.stick(LimitReached(outcome.limit, outcome.detail))
         found = _fingerprint(question, intent.delivered if intent else ())
         if intent is None or not isinstance(outcome, (ModelReplied, ModelFailed)):
-            raise session.replay.divergence(key, type(outcome).__name__, question.verb)
+            raise session.diverged(key, type(outcome).__name__, question.verb)
         if found != intent.fingerprint:
-            raise session.replay.divergence(key, f"{intent.verb} {intent.fingerprint}", f"{question.verb} {found}")
+            raise session.diverged(key, f"{intent.verb} {intent.fingerprint}", f"{question.verb} {found}")
+        session.replay.agree(key)
         setup = self._setup(question)
         if setup != intent.setup and not session.drifted:
             session.drifted = True

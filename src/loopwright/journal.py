@@ -193,7 +193,8 @@ def ensure_free(info: RunInfo, take_over: bool) -> None:
     """Raise `RunBusy` if a run's owner may still be at work."""
     if info.owner is not None and not take_over and Owner.parse(info.owner).alive:
         raise RunBusy(
-            """The hash of an entry (hex SHA-256) over all its fields, texts with their length, and the hash before it."""
+            f"run {info.run_id!r} is being worked on by {info.owner}: wait for it, "
+            "or pass take_over=True to fence it off"
         )
 
 

@@ -41,10 +41,11 @@ def recorded_effect(scope: Scope, key: str, name: str, into: TypeAdapter[T]) -> 
     replay = scope.session.replay
     recorded = replay.outcome(key)
     if recorded is None:
-        replay.check_gap(key)
+        scope.session.check_gap(key)
         return None
     if not isinstance(recorded, EffectFinished) or recorded.name != name:
-        raise scope.session.stick(replay.divergence(key, type(recorded).__name__, f"effect {name}"))
+        raise scope.session.diverged(key, type(recorded).__name__, f"effect {name}")
+    replay.agree(key)
     if recorded.error is not None:
         raise error_named(recorded.error.type, recorded.error.message)
     return (into.validate_python(recorded.value),)

@@ -18,15 +18,13 @@ MAX_JSON_CHARS = 262_144
 MAX_JSON_DEPTH = 64
 MAX_LITERAL_CHARS = 16_384
 MAX_BRACKETS = 10_000
+MAX_MARKS = 10_000
 
 BREAKS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"  # what ends a line for str.splitlines, hence for a reader of the text
 BLANK = rf"[^\S{BREAKS}]"
-LINE_START = rf"(?:\A|(?<=[{BREAKS}]))"
-FENCE = r"(?:`{3,}+|~{3,}+)"
-CLOSING = rf"(?P<closing>{FENCE}(?={BLANK}*+(?:[{BREAKS}]|\Z)))"  # a run at the end of its line
-OPENING = rf"(?P<opening>{FENCE})"
 
-_FENCES = re.compile(rf"{CLOSING}|{OPENING}")
+_FENCES = re.compile("`{3,}+|~{3,}+")
+_REST_IS_BLANK = re.compile(rf"{BLANK}*+(?:[{BREAKS}]|\Z)")
 _BRACKETS = re.compile(r"[\[\]]")
 _LITERAL = re.compile(
     r"""'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+"|[A-Za-z_]\w*+|[\[\]{}]|[^'"A-Za-z_\[\]{}]++|['"]""", re.S
@@ -36,7 +34,7 @@ _JSON_WORDS = {"True": "true", "False": "false", "None": "null"}
 
 
 class Mark(NamedTuple):
-    """A marker at a line start: its kind, where its line and its value start, the markup that it opens and leaves open."""
+    """A marker: its kind, where its line and its value start, and the markup that it opens and leaves open."""
 
     kind: str
     start: int
@@ -46,10 +44,13 @@ class Mark(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Scan:
-    """The markers of a text in order, and where a code fence starts that is never closed."""
+    """The markers of a text in order; none is read from `unread` on, where a code fence starts that never closes.
+
+    More than 10,000 markers or fences are not read either.
+    """
 
     marks: tuple[Mark, ...]
-    open_fence: int | None = None
+    unread: int | None = None
 
 
 class Markers:
@@ -66,44 +67,74 @@ class Markers:
         longest_first = sorted(words.items(), key=lambda item: -len(item[1].split()))
         gap = rf"(?:{BLANK}|[_-])*+"
         kinds = "|".join(f"(?P<{kind}>{gap.join(map(re.escape, phrase.split()))})" for kind, phrase in longest_first)
-        mark = (
-            rf"{LINE_START}{BLANK}*+(?:#{{1,6}}+{BLANK}*+)?+(?P<markup>\*{{1,3}}+|_{{1,3}}+)?"
-            rf"(?:(?<=\*\*){BLANK}*+)?+"  # "** Action:**"; a single star and a blank are a bullet, not a marker
-            rf"(?:{kinds}){BLANK}*+(?:\#?\d{{1,4}}+)?+{BLANK}*+(?(markup)[*_]{{0,3}}+){BLANK}*+[:\uff1a](?(markup)[*_]{{0,3}}+)"
+        letters = {letter for phrase in words.values() for letter in (phrase[0].lower(), phrase[0].upper())}
+        first = re.escape("".join(sorted(letters)))
+        # The break before the line is part of the match, since a search for a set of characters skips the rest fastest.
+        self._mark = re.compile(
+            rf"[{BREAKS}]{BLANK}*+(?=[*_#{first}])(?:#{{1,6}}+{BLANK}*+)?+(?P<markup>\*{{1,3}}+|_{{1,3}}+)?"
+            rf"(?:(?<=\*\*){BLANK}*+)?+"  # "** Action:**", while a single star and a blank are a bullet
+            rf"(?:{kinds}){BLANK}*+(?:#?\d{{1,4}}+)?+{BLANK}*+"
+            rf"(?(markup)[*_]{{0,3}}+){BLANK}*+[:\uff1a](?(markup)[*_]{{0,3}}+)",
+            re.IGNORECASE,
         )
-        self._mark = re.compile(mark, re.IGNORECASE)
-        self._token = re.compile(rf"{_FENCES.pattern}|{mark}", re.IGNORECASE)
 
     def scan(self, text: str) -> Scan:
         """Every marker of `text` that is no prose and not inside a code fence."""
+        fences, unread = code_fences(text)
         marks: list[Mark] = []
-        fence, opened, line_end = "", 0, -1
-        for found in self._token.finditer(text):
-            kind = found.lastgroup or ""
-            if kind not in ("closing", "opening"):
-                if not fence:
-                    marks.append(_mark_of(found, kind))
-            elif not fence:
-                fence, opened = found[0], found.start()
-                if line_end < opened:
-                    line_end = _line_end(text, opened)
-            elif found[0].startswith(fence) and (kind == "closing" or found.start() < line_end):
-                fence = ""
-        return Scan(tuple(marks), opened if fence else None)
+        upcoming = 0
+        for found in self._mark.finditer("\n" + text):
+            start = found.start()
+            while upcoming < len(fences) and fences[upcoming][1] <= start:
+                upcoming += 1
+            if unread is not None and unread <= start:
+                break
+            if upcoming < len(fences) and fences[upcoming][0] < start:
+                continue
+            if len(marks) == MAX_MARKS:
+                return Scan(tuple(marks), start)
+            marks.append(_mark_of(found))
+        return Scan(tuple(marks), unread)
 
     def quote(self, text: str) -> str:
-        """`text` with every line that starts like a marker quoted (`> Action: …`), so that no reader takes it for one."""
-        return self._mark.sub(_quote, text)
+        """`text` with each line that starts like a marker quoted (`> Action: …`), so that no reader takes it for one."""
+        return self._mark.sub(lambda found: f"{found[0][0]}> {found[0][1:]}", "\n" + text)[1:]
 
 
-def _mark_of(found: re.Match[str], kind: str) -> Mark:
-    markup = found["markup"] or ""
+def _mark_of(found: re.Match[str]) -> Mark:
+    """The marker of a match in the text with a line break put before it, so that places there are one too high."""
+    kind, markup = found.lastgroup or "", found["markup"] or ""
     closed = not markup or markup in found[0][found.end(kind) - found.start() :]
-    return Mark(kind, found.start(), found.end(), "" if closed else markup)
+    return Mark(kind, found.start(), found.end() - 1, "" if closed else markup)
 
 
-def _quote(found: re.Match[str]) -> str:
-    return f"> {found[0]}"
+def code_fences(text: str) -> tuple[list[tuple[int, int]], int | None]:
+    """Where the code fences of a text start and end, and where one starts that never closes (or the 10,000th).
+
+    A fence is a run of three or more backticks or tildes, anywhere in a line. It closes with as long a run of the same
+    kind, on the same line or at the end of a later one (CommonMark 0.31, section 4.5, and inline code).
+    """
+    fences: list[tuple[int, int]] = []
+    if "```" not in text and "~~~" not in text:
+        return fences, None
+    runs = list(itertools.islice(_FENCES.finditer(text), MAX_MARKS + 1))
+    opening: re.Match[str] | None = None
+    line_end = -1
+    for run in runs[:MAX_MARKS]:
+        if opening is None:
+            opening = run
+            line_end = line_end if run.start() < line_end else _line_end(text, run.start())
+        elif _closes(opening, run, line_end):
+            fences.append((opening.start(), run.end()))
+            opening = None
+    if opening is None and len(runs) > MAX_MARKS:
+        opening = runs[-1]
+    return fences, opening.start() if opening else None
+
+
+def _closes(opening: re.Match[str], run: re.Match[str], line_end: int) -> bool:
+    same_kind = run[0].startswith(opening[0])
+    return same_kind and (run.start() < line_end or _REST_IS_BLANK.match(run.string, run.end()) is not None)
 
 
 def _line_end(text: str, start: int) -> int:
@@ -112,16 +143,15 @@ def _line_end(text: str, start: int) -> int:
 
 
 def read_fence(text: str, start: int = 0) -> tuple[str, int]:
-    """The contents of the code fence that starts at `start`, and where it ends; raises ValueError if it does not close."""
-    runs = _FENCES.finditer(text, start)
+    """The contents of the code fence that starts at `start`, and where it ends; ValueError if it does not close."""
+    runs = itertools.islice(_FENCES.finditer(text, start), MAX_MARKS)
     opening = next(runs, None)
     if opening is None or opening.start() != start:
         raise ValueError("no code fence starts here")
     line_end = _line_end(text, start)
     for run in runs:
-        inline = run.start() < line_end
-        if run[0].startswith(opening[0]) and (inline or run.lastgroup == "closing"):
-            return _without_language(text[opening.end() : run.start()], inline), run.end()
+        if _closes(opening, run, line_end):
+            return _without_language(text[opening.end() : run.start()], run.start() < line_end), run.end()
     raise ValueError("a code fence is never closed")
 
 

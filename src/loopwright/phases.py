@@ -88,10 +88,12 @@ class Phases:
             replay = self._session.replay
             recorded = replay.outcome(key)
             if recorded is None:
-                replay.check_gap(key)
+                self._session.check_gap(key)
                 self._session.record(key, CallsProposed(named, found))
             elif not isinstance(recorded, CallsProposed) or recorded.fingerprint != found:
-                raise self._session.stick(replay.divergence(key, type(recorded).__name__, f"propose {found}"))
+                raise self._session.diverged(key, type(recorded).__name__, f"propose {found}")
+            else:
+                replay.agree(key)
             return self._propose(key, Completion(calls=named, thought=thought), ())
 
     async def gate(self, proposal: Proposal) -> Cleared:

@@ -96,12 +96,13 @@ class Replay:
         self._intents[key] = event
 
     def outcome(self, key: str) -> Outcome | None:
-        """The recorded outcome of an effect; asking for it marks it as used."""
-        found = self._outcomes.get(key)
-        if found is not None:
-            self._asked.add(key)
-            self._agreed = max(self._agreed, self._seqs[key])
-        return found
+        """The recorded outcome of an effect."""
+        return self._outcomes.get(key)
+
+    def agree(self, key: str) -> None:
+        """Code and journal agree about a recorded effect: it is used."""
+        self._asked.add(key)
+        self._agreed = max(self._agreed, self._seqs[key])
 
     def intent(self, key: str) -> Intent | None:
         """The recorded intent of an effect."""
@@ -123,17 +124,15 @@ class Replay:
         """Whether a scope has a recorded outcome at `number` or later."""
         return self._highest.get(path, -1) >= number
 
-    def check_gap(self, key: str) -> None:
-        """Raise `ReplayDivergence` if life would go on at `key` although its scope has later outcomes."""
+    def holds_later(self, key: str) -> bool:
+        """Whether an effect without outcome has recorded outcomes after it in its scope."""
         path, number = scope_of(key)
-        if self.holds_more(path, number + 1):
-            raise self.divergence(key, "recorded effects after it", "a new effect")
+        return self.holds_more(path, number + 1)
 
-    def check_leftovers(self) -> None:
-        """Raise `ReplayDivergence` if the engine ended without asking for everything that was recorded."""
+    def first_unused(self) -> str | None:
+        """The key of the first recorded effect that nobody asked for."""
         left = [key for key in self._outcomes if key not in self._asked]
-        if left:
-            raise self.divergence(min(left, key=lambda k: self._seqs[k]), "a recorded effect", "nothing")
+        return min(left, key=lambda key: self._seqs[key]) if left else None
 
     def divergence(self, key: str, expected: str, found: str) -> ReplayDivergence:
         """The error that says where code and journal part."""

@@ -185,7 +185,9 @@ class Run(Phases):
             if isinstance(outcome.error, Suspended):
                 self._scope.parked = outcome.error
                 raise outcome.error
-            if self._session.replay.outcome(key) is None:
+            if self._session.replay.outcome(key) is not None:
+                self._session.replay.agree(key)
+            else:
                 error = None if outcome.error is None else ErrorRecord.of(outcome.error)
                 done = ChildFinished(
                     engine.name, outcome.status, outcome.stop_reason, outcome.answer, error, child.turns
@@ -199,9 +201,9 @@ class Run(Phases):
         started = replay.intent(key)
         if isinstance(started, ChildStarted):
             if started.fingerprint != found:
-                raise self._session.stick(replay.divergence(key, f"{started.engine} {started.fingerprint}", found))
+                raise self._session.diverged(key, f"{started.engine} {started.fingerprint}", f"{engine.name} {found}")
             return
-        replay.check_gap(key)
+        self._session.check_gap(key)
         self._session.record(key, ChildStarted(engine.name, engine.recorded_options()[0], found))
 
     async def _permitted(self, name: str, arguments: dict[str, Json], effect: Effect, key: str) -> None:

@@ -102,8 +102,8 @@ class Runtime(Parts):
             raise JournalError(f"run {run_id!r} has no first entry: it cannot be resumed")
         if started.opaque:
             raise ConfigError(
-                f"{', '.join(started.opaque)}: this option of run {run_id!r} is code or a live object, which no journal "
-                f"holds: build the {started.engine} engine again and call its resume()"
+                f"{', '.join(started.opaque)}: this option of run {run_id!r} is code or a live object, "
+                f"which no journal holds: build the {started.engine} engine again and call its resume()"
             )
         return self.engine(started.engine, **{n: self._option(v) for n, v in started.options.items()})
 

@@ -87,7 +87,7 @@ class Scope:
         recorded = self.session.replay.side(key)
         limit = self.session.parts.limits.max_iterations
         if isinstance(recorded, LimitHit):
-            if self.replaying() or number <= int(recorded.detail):
+            if number <= int(recorded.detail):
                 return
         elif limit is None or number <= limit or self.replaying():
             return  # a recorded turn is not refused because the limit was lowered since

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from .clock import Clock
-from .errors import JournalError, LoopwrightError
+from .errors import JournalError, LoopwrightError, ReplayDivergence
 from .events import EVENT_VERSION, KINDS, Entry, Event, Question, encode_event
 from .journal import AT_WORK, Claim, Owner, chain_hash
 from .limits import Budget
@@ -141,6 +141,23 @@ class Session:
         """Make an error sticky for the whole run, and give it back to be raised."""
         self.signal = self.signal or error
         return error
+
+    def diverged(self, key: str, expected: str, found: str) -> ReplayDivergence:
+        """The sticky error that code and journal disagree at `key`."""
+        error = self.replay.divergence(key, expected, found)
+        self.signal = error
+        return error
+
+    def check_gap(self, key: str) -> None:
+        """Raise `ReplayDivergence` if life would go on at `key` although its scope has later outcomes."""
+        if self.replay.holds_later(key):
+            raise self.diverged(key, "recorded effects after it", "a new effect")
+
+    def check_leftovers(self) -> None:
+        """Raise `ReplayDivergence` if the engine ended without asking for everything that was recorded."""
+        left = self.replay.first_unused()
+        if left is not None:
+            raise self.diverged(left, "a recorded effect", "nothing")
 
     def let_go(self) -> None:
         """This process no longer works on the run."""

@@ -156,7 +156,7 @@ def _from_function(
     try:
         build: Any = create_model  # its overloads cannot say "fields under any name"
         model: type[BaseModel] = build(f"{tool_name}_arguments", __base__=_Arguments, **fields)
-        schema = without_titles(model.model_json_schema())
+        schema = cast("dict[str, Json]", without_titles(model.model_json_schema()))
     except (PydanticUserError, TypeError, NameError) as error:
         raise ConfigError(f"tool {tool_name!r}: no JSON schema can be made of its signature: {error}") from error
     return Tool(
@@ -219,17 +219,17 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
     return "\n".join(summary).strip(), parameters
 
 
-def without_titles(schema: Any) -> Any:
+def without_titles(schema: Json) -> Json:
     """The schema without the titles that pydantic adds, which tell a model nothing; properties named `title` stay."""
     if isinstance(schema, list):
-        return [without_titles(item) for item in cast("list[Any]", schema)]
+        return [without_titles(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    cleaned: dict[str, Any] = {}
-    for key, value in cast("dict[str, Any]", schema).items():
+    cleaned: dict[str, Json] = {}
+    for key, value in schema.items():
         if key == "title" and isinstance(value, str):
             continue
-        if key in ("properties", "$defs", "patternProperties"):
+        if key in ("properties", "$defs", "patternProperties") and isinstance(value, dict):
             cleaned[key] = {name: without_titles(part) for name, part in value.items()}
         else:
             cleaned[key] = value if key in ("enum", "const", "default", "examples") else without_titles(value)

@@ -131,6 +131,30 @@ async def test_a_connection_that_the_server_has_hung_up_is_not_used_again() -> N
     assert (reply.body, server.connections) == (b"hello", 2)
 
 
+async def test_a_connection_that_the_server_closed_is_let_go_when_another_one_comes_back() -> None:
+    both, first_may_end = asyncio.Barrier(2), asyncio.Event()
+
+    async def first_hangs_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        place = len(server.requests)
+        if place <= 2:
+            await both.wait()
+        await asyncio.sleep(0.02 * (place - 1))  # so that the first comes back first and lies at the bottom
+        writer.write(OK)
+        if place == 1:
+            await first_may_end.wait()
+            writer.close()
+
+    async with connected(first_hangs_up) as (server, transport):
+        await asyncio.gather(transport.post(b"{}"), transport.post(b"{}"))
+        (connections,) = transport._loops.values()
+        assert len(connections._idle) == 2
+        first_may_end.set()
+        await asyncio.sleep(0.02)
+        await transport.post(b"{}")
+
+        assert (len(connections._idle), server.connections) == (1, 2)
+
+
 @pytest.mark.parametrize(
     ("encoding", "encoded"), [("gzip", gzip.compress(b"hello")), ("deflate", zlib.compress(b"hello"))]
 )

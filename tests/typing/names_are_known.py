@@ -1,7 +1,7 @@
 """The public names load late, and yet a name that does not exist is found before the program runs."""
 
 import loopwright
-from loopwright import ReactEngine  # error
+from loopwright import ReactEngine as ReactEngine  # error
 
 
 def limits() -> object:

@@ -16,10 +16,10 @@ _INFO = """SELECT run_id, engine, options, version, status, owner, fence, head_s
 _ENTRIES = "SELECT run_id, seq, key, kind, at, v, fence, body, hash FROM events WHERE run_id = ? ORDER BY seq"
 _BLOB = "SELECT bytes FROM blobs WHERE sha256 = ?"
 
+_TEXT_OR_NOTHING = (str, type(None))
 _INFO_TYPES: tuple[Any, ...] = (
-    *(str, str, str, str, str, (str, type(None))),
-    *(int, int, str, (float, int), (str, type(None))),
-)
+    str, str, str, str, str, _TEXT_OR_NOTHING, int, int, str, (float, int), _TEXT_OR_NOTHING,
+)  # fmt: skip
 _ENTRY_TYPES = frozenset(
     (str, int, str, str, at, int, int, body, str) for at, body in itertools.product((float, int), (bytes, str))
 )

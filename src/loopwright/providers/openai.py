@@ -72,6 +72,8 @@ class OpenAIProvider:
         ConfigError: no model, no key for OpenAI itself, or a URL or key that cannot be used.
     """
 
+    _model = _base_url = ""  # so that a half-made provider has a repr too
+
     def __init__(
         self,
         model: str,
@@ -100,7 +102,7 @@ class OpenAIProvider:
         if key:
             headers["authorization"] = SecretStr(f"Bearer {key.get_secret_value()}")
         self._transport = HTTPTransport(url, "/chat/completions", headers=headers, client=client)
-        self._model = model
+        self._model, self._base_url = model, self._transport.url.removesuffix("/chat/completions")
         self._quirks = quirks if quirks is not None else Quirks.of(url)
         self._sampling = sampling if sampling is not None else Sampling()
         self._has_key = bool(key)
@@ -133,7 +135,7 @@ class OpenAIProvider:
         return Capabilities(native_tools=quirks.native_tools, json_schema=quirks.json_schema, stop=quirks.stop)
 
     def __repr__(self) -> str:
-        return f"OpenAIProvider({self._model!r}, base_url={self._transport.url.removesuffix('/chat/completions')!r})"
+        return f"OpenAIProvider({self._model!r}, base_url={self._base_url!r})"
 
     def __reduce__(self) -> Never:
         raise TypeError("a provider holds an API key and open connections: it cannot be pickled or copied")
@@ -198,7 +200,7 @@ class OpenAIProvider:
         return b"," + to_json(chosen)[1:-1] if chosen else b""
 
     def _unusable(self, reply: Reply) -> ProviderError:
-        """A reply that says it went well and holds no choice: a gateway's error, or something else than Chat Completions."""
+        """A reply of status 2xx without a choice: a gateway's error, or something else than Chat Completions."""
         told = WireError.read(reply.body)
         if told.text and told.status is not None:
             return self._failure(reply, told.status)

@@ -47,21 +47,19 @@ class TextTools:
         return dataclasses.replace(self._provider.capabilities, native_tools=True)
 
     async def complete(self, request: Request) -> Completion:
-        """Ask the model once, in the dialect; without tools on offer, and a conversation without any, the request as it is.
+        """Ask the model once, in the dialect.
 
-        A request with a schema of its own and no call to make is told as text, and its reply is the answer as it stands.
+        A request without tools, or one for an answer that fits a schema of its own, has its calls and results told as
+        text; the reply is the answer as it stands.
         """
-        wants_text = not request.tools or (request.schema is not None and request.tool_choice == "none")
-        if wants_text:
+        if not request.tools or (request.tool_choice == "none" and request.schema is not None):
             return await self._provider.complete(self._as_text(request))
-        rendered = self.dialect.render(dataclasses.replace(request, conversation=self._shown(request.conversation)))
-        completion = await self._provider.complete(rendered)
+        shown = dataclasses.replace(request, conversation=self._shown(request.conversation))
+        completion = await self._provider.complete(self.dialect.render(shown))
         if completion.problem is not None:
             return completion
         text = completion.text or completion.answer or ""
-        parsed = _checked(self.dialect.parse(text, request.tools), request, completion.finish_reason)
-        if request.tool_choice == "none" and parsed.problem is not None and parsed.thought == text.strip() != "":
-            parsed = Parsed("", (), parsed.thought, None, parsed.flags)  # plain words, where only an answer was asked for
+        parsed = _checked(self.dialect.parse(text, request.tools), text, request, completion.finish_reason)
         return dataclasses.replace(
             completion,
             text=text,
@@ -96,10 +94,13 @@ def _dialect(dialect: str | Dialect, capabilities: Capabilities) -> Dialect:
     return known[name]()
 
 
-def _checked(parsed: Parsed, request: Request, finish_reason: str) -> Parsed:
-    """A call that is not allowed now, or that may have lost its end, is a problem instead."""
+def _checked(parsed: Parsed, text: str, request: Request, finish_reason: str) -> Parsed:
+    """What was parsed, seen with what was asked for and how the reply ended."""
     if parsed.calls and request.tool_choice == "none":
         return dataclasses.replace(parsed, calls=(), problem=NO_TOOL_NOW)
     if parsed.calls and finish_reason == "length" and not parsed.complete:
         return dataclasses.replace(parsed, calls=(), problem=CUT_SHORT)
+    plain_words = parsed.problem is not None and parsed.thought == text.strip() != ""
+    if plain_words and request.tool_choice == "none":
+        return Parsed("", (), text.strip(), None)  # nothing but an answer was asked for, and no marker says otherwise
     return parsed

@@ -170,6 +170,8 @@ class HTTPTransport:
         ConfigError: the URL or a header cannot be used.
     """
 
+    url = ""  # so that a half-made transport has a repr too
+
     def __init__(
         self,
         base_url: str,
@@ -279,8 +281,9 @@ class HTTPTransport:
         loop = asyncio.get_running_loop()
         found = self._loops.get(loop)
         if found is None:
-            for other in [known for known in self._loops if known.is_closed()]:
-                del self._loops[other]
+            for other in [known() for known in self._loops.keyrefs()]:  # a list: other threads may add their loops
+                if other is not None and other.is_closed():
+                    self._loops.pop(other, None)
             found = self._loops[loop] = _Connections(self._wire.origin)
             await found.start()
         return found
@@ -302,23 +305,27 @@ def _seal(
     headers: Mapping[str, str | SecretStr],
 ) -> tuple[Callable[[bytes], list[tuple[bytes, bytes]]], Callable[[str], str]]:
     """Two functions that know the header values, so that no attribute holds them: one lists them, one hides them."""
-    pairs: list[tuple[bytes, bytes]] = []
-    secrets: list[str] = []
-    for name, value in headers.items():
-        text = value.get_secret_value() if isinstance(value, SecretStr) else value
-        if not (text.isascii() and text.isprintable()):
+    for name in headers:
+        if not _is_sendable(headers[name]):
             raise ConfigError(f"the header {name} holds characters that HTTP does not allow, such as a line break")
-        pairs.append((name.encode("ascii"), text.encode("ascii")))
-        if isinstance(value, SecretStr):
-            secrets.append(text.removeprefix("Bearer "))
+    pairs = [(name.encode("ascii"), _plain(value).encode("ascii")) for name, value in headers.items()]
+    keys = [_plain(value).removeprefix("Bearer ") for value in headers.values() if isinstance(value, SecretStr)]
+    secrets = [key for key in keys if len(key) >= SHORTEST_SECRET]
 
     def listed(body: bytes) -> list[tuple[bytes, bytes]]:
         return [*pairs, (b"content-length", b"%d" % len(body))]
 
     def hidden(text: str) -> str:
         for secret in secrets:
-            if len(secret) >= SHORTEST_SECRET:
-                text = text.replace(secret, "***")
+            text = text.replace(secret, "***")
         return text
 
     return listed, hidden
+
+
+def _plain(value: str | SecretStr) -> str:
+    return value.get_secret_value() if isinstance(value, SecretStr) else value
+
+
+def _is_sendable(value: str | SecretStr) -> bool:
+    return _plain(value).isascii() and _plain(value).isprintable()

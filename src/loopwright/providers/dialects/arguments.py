@@ -22,8 +22,13 @@ def find_tool(name: str, tools: Sequence[Signature]) -> Signature | None:
 
 
 def read_name(written: str, tools: Sequence[Signature]) -> str:
-    """The tool's registered spelling, or the name as written without markup if there is no such tool; "" if it is no name."""
+    """The registered spelling of a tool's name, or the name as written (without markup) if there is no such tool.
+
+    An empty string says that it is no name at all.
+    """
     bare = written.strip()
+    if len(bare) > 2 * MAX_NAME:
+        return ""
     plain = bare.strip(MARKUP + " \t").rstrip(".,:;")
     for candidate in (bare, plain, plain.strip("[]()<> ")):
         tool = find_tool(candidate, tools)
@@ -65,8 +70,8 @@ def list_tools(tools: Sequence[Signature]) -> str:
 def read_arguments(text: str, name: str, tool: Signature | None) -> tuple[JsonObject, str]:
     """The arguments that the input of a call means, and the text behind them.
 
-    An object (alone or in a code fence) is the arguments; other text is the value of a tool's only parameter, or `input`
-    where there is no such tool. Raises ValueError naming the tool and its parameters.
+    An object (alone or in a code fence) is the arguments; other text is the value of a tool's only parameter, or of
+    `input` where there is no such tool. Raises ValueError naming the tool and its parameters.
     """
     body, rest = text.strip(), ""
     if body.startswith(("```", "~~~")):
@@ -88,10 +93,8 @@ def _inside_fence(body: str, name: str) -> tuple[str, str]:
     return contents.strip(), body[end:]
 
 
-def plain_arguments(
-    text: str, name: str, tool: Signature | None, *, quotes_are_text: bool = False
-) -> JsonObject:
-    """The arguments that plain text means: the value of the only parameter; raises ValueError if there is none or several.
+def plain_arguments(text: str, name: str, tool: Signature | None, *, quotes_are_text: bool = False) -> JsonObject:
+    """The arguments that plain text means, the value of the only parameter; ValueError if there is none or several.
 
     `quotes_are_text` keeps the quotes around a text, which are otherwise read as those of a JSON string.
     """
@@ -106,7 +109,7 @@ def plain_arguments(
         raise ValueError(f"The call of {name} has no input. {_cure(tool)}")
     [(parameter, schema)] = parameters.items()
     value = _json_value(text)
-    as_text = value is None or _takes_text(schema) and (quotes_are_text or not isinstance(value, str))
+    as_text = value is None or (_takes_text(schema) and (quotes_are_text or not isinstance(value, str)))
     return {parameter: text if as_text else value}
 
 

@@ -52,7 +52,7 @@ class Dialect(Protocol):
         ...
 
     def render(self, request: Request) -> Request:
-        """The request for a model that knows text only: calls and results as text, tools and `tool_choice` as instructions.
+        """The request for a model that knows text only: calls and results told as text, tools as instructions.
 
         A request without tools only has its calls and results told as text.
         """

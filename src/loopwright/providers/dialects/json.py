@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from ...messages import Conversation, Json, JsonObject, ToolCall, ToolSpec
 from ...parsing import read_object
@@ -35,7 +34,7 @@ class JsonDialect:
 
     Args:
         repeats: whether a tool may be called again after its result. Very small models do not know when to stop: with
-            `False` a tool that was called since the user last spoke is no longer on offer, and in the end only the answer is.
+            `False` a tool called since the user last spoke is no longer on offer, and in the end only the answer is.
         prompts: what the model is told; see `PROMPTS`.
     """
 
@@ -102,9 +101,9 @@ def called_since_user(conversation: Conversation) -> set[str]:
 def reply_schema(tools: Iterable[ToolSpec]) -> JsonObject:
     """The schema of a reply: a branch for each tool, with its arguments, and one for the final answer."""
     definitions: dict[str, Json] = {}
-    branches = [_branch(tool.name, _arguments_schema(tool, definitions)) for tool in tools]
-    branches.append(_branch(FINAL, {"type": "string", "minLength": 1}))
-    schema: dict[str, Json] = {"anyOf": branches} if len(branches) > 1 else dict(branches[0])
+    calls: list[Json] = [_branch(tool.name, _arguments_schema(tool, definitions)) for tool in tools]
+    answer = _branch(FINAL, {"type": "string", "minLength": 1})
+    schema: JsonObject = {"anyOf": [*calls, answer]} if calls else answer
     return {**schema, "$defs": definitions} if definitions else schema
 
 
@@ -118,26 +117,25 @@ def _branch(action: str, action_input: dict[str, Json]) -> dict[str, Json]:
 
 
 def _arguments_schema(tool: ToolSpec, definitions: dict[str, Json]) -> dict[str, Json]:
-    """The schema of a tool's arguments as part of a larger one: its definitions move to the top, under the tool's name."""
-    own = dict(tool.schema)
+    """The schema of a tool's arguments inside a larger one: its definitions move to the top, under the tool's name."""
+    prefix = f"{tool.name.replace(' ', '_')}."
+    own = {key: _moved(part, prefix) for key, part in tool.schema.items()}
     moved = own.pop("$defs", None)
     if isinstance(moved, dict):
-        prefix = f"{tool.name.replace(' ', '_')}."
-        definitions.update({prefix + name: _moved(part, prefix) for name, part in moved.items()})
-        own = _moved(own, prefix)
+        definitions.update({prefix + name: part for name, part in moved.items()})
     return {"type": "object", **own, "additionalProperties": False}
 
 
-def _moved(schema: Any, prefix: str) -> Any:
+def _moved(schema: Json, prefix: str) -> Json:
     """The schema with its references to definitions pointing to where those were moved."""
     if isinstance(schema, list):
-        return [_moved(part, prefix) for part in schema]  # pyright: ignore[reportUnknownVariableType]
+        return [_moved(part, prefix) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    moved: dict[str, Any] = {}
-    for key, part in schema.items():  # pyright: ignore[reportUnknownVariableType]
-        is_reference = key == "$ref" and isinstance(part, str)
-        moved[str(key)] = part.replace("#/$defs/", f"#/$defs/{prefix}", 1) if is_reference else _moved(part, prefix)
+    moved = {key: _moved(part, prefix) for key, part in schema.items()}
+    reference = moved.get("$ref")
+    if isinstance(reference, str):
+        moved["$ref"] = reference.replace("#/$defs/", f"#/$defs/{prefix}", 1)
     return moved
 
 
@@ -169,7 +167,7 @@ def _read(reply: dict[str, Json], tools: Sequence[Signature]) -> Parsed:
     if tool is None and name.casefold() == FINAL:
         return Parsed(thought, (), _final(reply), None)
     if not name or "answer" in reply:
-        raise ValueError(f"`action` must be the name of one tool ({list_tools(tools)}), with its arguments in `action_input`.")
+        raise ValueError("`action` must be the name of one tool, with its arguments in `action_input`.")
     return Parsed(thought, (ToolCall(name, _arguments(reply.get("action_input"), name, tool)),), None, None)
 
 

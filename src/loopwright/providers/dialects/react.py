@@ -41,6 +41,7 @@ MARKERS = Markers(
 )
 STOP = "\nObservation:"
 ENDINGS = {"finish", "final answer", "final_answer", "finalanswer"}
+NO_ACTION = {"none", "n/a"}
 CUT_STOP_WORD = 4  # letters of "Observation" that a server may leave behind when it cuts at the stop sequence
 
 
@@ -62,6 +63,11 @@ class Reading:
         """Where the value of a marker ends."""
         marks = self.scan.marks
         return marks[index + 1].start if index + 1 < len(marks) else len(self.text)
+
+    def decides(self, index: int) -> bool:
+        """Whether a marker is an answer or an action; `Action: None` is none."""
+        kind = self.scan.marks[index].kind
+        return kind == "answer" or (kind == "action" and self.value(index).rstrip(".").casefold() not in NO_ACTION)
 
     def goes_on_behind(self, index: int) -> bool:
         """Whether the reply went on behind the value of a marker, so that the value cannot have been cut short."""
@@ -150,7 +156,7 @@ class ReActDialect:
         """The first call or answer in `text`, or what is wrong with it."""
         reading = read(text)
         marks = reading.scan.marks
-        first = next((i for i, mark in enumerate(marks) if mark.kind in ("action", "answer")), len(marks))
+        first = next((i for i in range(len(marks)) if reading.decides(i)), len(marks))
         thought = reading.thought(first)
         try:
             if first == len(marks):
@@ -171,7 +177,7 @@ def _nothing_to_do(reading: Reading, tools: Sequence[Signature]) -> str:
         )
     if "invented_observation" in reading.flags:
         return f"Never write `Observation:` yourself: it comes after your action. {cure}"
-    if reading.scan.open_fence is not None:
+    if reading.scan.unread is not None:
         return f"A code fence is never closed, so nothing after it is read. {cure}"
     return f"The reply has neither an action nor a final answer, each at the start of a line and outside code. {cure}"
 
@@ -238,15 +244,15 @@ def _bracketed(reading: Reading, last: int, thought: str, call: Bracketed, tools
 def _close(call: Bracketed) -> int:
     """Where the bracket of a call closes; brackets in the strings of an object mean nothing."""
     inside = call.text[call.opening + 1 :].lstrip()
-    start = len(call.text) - len(inside)
-    close = find_close(call.text, call.opening)
-    if inside.startswith("{"):
+    if not inside.startswith("{"):
+        close = find_close(call.text, call.opening)
+    else:
         try:
-            _, end = read_object(call.text, start)
+            _, length = read_object(inside)
         except ValueError as error:
             raise ValueError(f"The input of {call.name} cannot be read: {error}. Write the whole call again.") from None
-        end += len(call.text) - end - len(call.text[end:].lstrip())
-        close = end if call.text.startswith("]", end) else None
+        behind = inside[length:].lstrip()
+        close = len(call.text) - len(behind) if behind.startswith("]") else None
     if close is None:
         raise ValueError(f"The bracket of {call.name}[ is never closed. Write the whole call again.")
     return close
@@ -257,8 +263,8 @@ def _with_input(reading: Reading, last: int, thought: str, call: Named, tools: S
     if tool is None and call.name.casefold() in ENDINGS:
         return _answer(reading, last, thought, call.input)
     closes_itself = call.input.startswith(("{", "```", "~~~"))
-    open_fence = reading.scan.open_fence
-    if open_fence is not None and open_fence >= reading.scan.marks[last].value and not closes_itself:
+    unread = reading.scan.unread
+    if unread is not None and unread >= reading.scan.marks[last].value and not closes_itself:
         raise ValueError(f"A code fence in the input of {call.name} is never closed. Write the whole call again.")
     arguments, rest = read_arguments(call.input, call.name, tool)
     complete = closes_itself or reading.goes_on_behind(last)

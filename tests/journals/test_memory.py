@@ -1,0 +1,46 @@
+"""The journal in memory: the contract, and what it forgets."""
+
+import pytest
+
+from loopwright.errors import ConfigError
+from loopwright.journal import MemoryJournal
+
+from .entries import header, write
+from .journal_contract import JournalContract
+
+
+class TestMemoryJournal(JournalContract):
+    @pytest.fixture
+    def journal(self) -> MemoryJournal:
+        return MemoryJournal()
+
+
+async def test_the_oldest_finished_runs_are_forgotten_first() -> None:
+    journal = MemoryJournal(keep_runs=2)
+    for run_id in ("a", "b", "c"):
+        await write(journal, journal.create(header(run_id)), b"{}", status="completed")
+
+    assert [info.run_id for info in journal.runs()] == ["c", "b"]
+
+
+@pytest.mark.parametrize("status", [None, "running", "suspended", "waiting"])
+async def test_a_run_that_can_go_on_is_never_forgotten(status: str | None) -> None:
+    journal = MemoryJournal(keep_runs=2)
+    entries = await write(journal, journal.create(header("live")), b"1", b"2", status=status)
+    for run_id in ("a", "b"):
+        await write(journal, journal.create(header(run_id)), b"{}", status="completed")
+
+    assert journal.read("live") == entries
+
+
+def test_room_for_no_run_at_all_is_refused() -> None:
+    with pytest.raises(ConfigError, match="keep_runs"):
+        MemoryJournal(keep_runs=0)
+
+
+async def test_what_is_read_is_a_copy() -> None:
+    journal = MemoryJournal()
+    entries = await write(journal, journal.create(header()), b"{}")
+    journal.read("r1").clear()
+
+    assert journal.read("r1") == entries

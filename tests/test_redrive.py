@@ -1,0 +1,790 @@
+"""Every rule of re-drive: an engine's code starts again from the top, and nothing recorded is done twice."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from loopwright import (
+    AllowAll,
+    Completion,
+    Conversation,
+    Deny,
+    Limits,
+    LoopEngine,
+    MemoryJournal,
+    PhaseError,
+    ProviderError,
+    ReActEngine,
+    ReplayDivergence,
+    Result,
+    Run,
+    Runtime,
+    Suspend,
+    ToolCall,
+    ToolError,
+    tool,
+)
+from loopwright.events import (
+    AttemptFailed,
+    DriftNoticed,
+    Entry,
+    FactNoted,
+    GateDecided,
+    LimitHit,
+    ModelRequested,
+    ToolFinished,
+    ToolStarted,
+)
+from loopwright.testing import FakeClock, ScriptedProvider, call
+from pydantic import BaseModel
+from redrive import crashed, kinds, upto
+
+RAN: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran() -> None:
+    RAN.clear()
+
+
+@tool(effect="read")
+async def look(what: str) -> str:
+    """Look something up."""
+    RAN.append(f"look {what}")
+    return f"{what} is blue"
+
+
+@tool(effect="idempotent")
+async def put(what: str) -> str:
+    """Put something somewhere."""
+    RAN.append(f"put {what}")
+    return "there"
+
+
+@tool(effect="write")
+async def send(what: str) -> str:
+    """Send something."""
+    RAN.append(f"send {what}")
+    return "sent"
+
+
+TOOLS = [look, put, send]
+SCRIPT = [[call("look", what="sky"), call("send", what="card")], call("put", what="sea"), "blue"]
+
+
+def runtime(script: Any, **options: Any) -> Runtime:
+    return Runtime(ScriptedProvider(script), tools=options.pop("tools", TOOLS), **options)
+
+
+def tell(script: list[Any]) -> Callable[[Any], Any]:
+    """Answer by how far the conversation is, so that a resumed run is told the rest of the script."""
+    return lambda request: script[sum(m.role == "assistant" for m in request.conversation.messages)]
+
+
+async def recorded(script: Any, **options: Any) -> tuple[Result, list[Entry]]:
+    with_parts = runtime(script, **options)
+    result = await ReActEngine(with_parts).run("What colour?", run_id="r")
+    return result, with_parts.journal.read("r")
+
+
+def effects(entries: list[Entry], event_type: type[Any]) -> list[str]:
+    return [entry.key for entry in entries if isinstance(entry.event, event_type)]
+
+
+# --- the journal ends anywhere ---
+
+
+async def test_a_run_cut_after_any_entry_resumes_to_the_same_answer_without_repeating_a_recorded_effect() -> None:
+    whole, entries = await recorded(tell(SCRIPT))
+
+    for keep in range(1, len(entries) + 1):
+        RAN.clear()
+        again = runtime(tell(SCRIPT), journal=crashed(entries, keep))
+        result = await again.resume("r")
+        finished = {e.event.call_id for e in entries[:keep] if isinstance(e.event, ToolFinished)}
+        started = {e.event.call_id for e in entries[:keep] if isinstance(e.event, ToolStarted)}
+        replied = len([e for e in entries[:keep] if e.kind == "model_replied"])
+
+        assert result.answer == whole.answer
+        assert again.journal.verify("r", result.head_hash).ok
+        assert len(again.provider.requests) == 3 - replied  # type: ignore[attr-defined]
+        unknown = {e.event.call_id for e in again.journal.read("r") if getattr(e.event, "status", "") == "unknown"}
+        assert unknown == {i for i in started - finished if i.startswith("call_0_1")}  # the write, and only it
+        assert len(RAN) == 3 - len(finished) - len(unknown)
+
+
+async def test_resuming_a_finished_run_gives_its_recorded_result() -> None:
+    whole, entries = await recorded(SCRIPT)
+    again = runtime([], journal=crashed(entries, len(entries)))
+
+    assert await ReActEngine(again).resume("r") == whole
+    assert await again.resume("r") == whole
+
+
+async def test_observers_do_not_see_replayed_entries_again() -> None:
+    _, entries = await recorded(tell(SCRIPT))
+    seen: list[Entry] = []
+    keep = upto(entries, "model_replied", 2)
+    await runtime(tell(SCRIPT), journal=crashed(entries, keep), observers=[seen.append]).resume("r")
+
+    assert [e.seq for e in seen] == list(range(keep + 1, keep + 1 + len(seen)))
+    assert seen[0].kind == "run_resumed"
+
+
+# --- keys ---
+
+
+class Fact(BaseModel):
+    text: str
+
+
+class Noting(LoopEngine):
+    name = "noting"
+    notes: tuple[str, ...] = ()
+
+    async def solve(self, run: Run) -> str:
+        for text in self.notes:
+            run.note(Fact(text=text))
+        first = await run.reason(run.conversation)
+        return f"{first.answer} {await run.ask('and?')}"
+
+
+async def test_a_note_that_was_added_moves_no_key_and_a_changed_one_is_only_a_warning() -> None:
+    first = runtime(["a", "b"])
+    await Noting(first, notes=("x",)).run("go", run_id="r")
+    entries = first.journal.read("r")
+    again = runtime([], journal=crashed(entries, upto(entries, "model_replied", 2)))
+    result = await Noting(again, notes=("y", "z")).resume("r")
+
+    assert result.answer == "a b"
+    drifts = [e.event for e in again.journal.read("r") if isinstance(e.event, DriftNoticed)]
+    assert drifts == [DriftNoticed("note", "{'text': 'x'}", "{'text': 'y'}")]
+    assert [e.event.value for e in again.journal.read("r") if isinstance(e.event, FactNoted)] == [
+        {"text": "x"},
+        {"text": "z"},
+    ]
+
+
+class Branching(LoopEngine):
+    name = "branching"
+
+    async def solve(self, run: Run) -> str:
+        await run.ask("first")
+
+        async def branch(inner: Run) -> str:
+            text = await inner.ask(f"branch {inner.random.random():.6f}")
+            observations = await inner.act(await inner.gate(inner.propose(call("look", what=text))))
+            return observations[0].content
+
+        return " ".join(await run.gather(branch, branch))
+
+
+async def test_keys_follow_the_program_and_randomness_follows_run_and_path() -> None:
+    first = runtime(lambda request: request.conversation.task[-3:])
+    await Branching(first).run("go", run_id="r")
+    entries = first.journal.read("r")
+    second = runtime(lambda request: request.conversation.task[-3:])
+    await Branching(second).run("go", run_id="r")
+
+    assert sorted(effects(entries, ModelRequested)) == ["0", "1.0.0", "1.1.0"]
+    assert sorted(effects(entries, ToolStarted)) == ["1.0.1#0", "1.1.1#0"]
+    tasks = [r.conversation.task for r in first.provider.requests]  # type: ignore[attr-defined]
+    assert tasks == [r.conversation.task for r in second.provider.requests]  # type: ignore[attr-defined]
+    assert tasks[1] != tasks[2]
+
+
+async def test_branches_cut_after_any_entry_resume_to_the_same_answer() -> None:
+    first = runtime(lambda request: request.conversation.task[-3:])
+    whole = await Branching(first).run("go", run_id="r")
+    entries = first.journal.read("r")
+
+    for keep in range(1, len(entries)):
+        RAN.clear()
+        again = runtime(lambda request: request.conversation.task[-3:], journal=crashed(entries, keep))
+        result = await Branching(again).resume("r")
+
+        assert result.answer == whole.answer
+        assert len(RAN) == 2 - len(effects(entries[:keep], ToolFinished))
+
+
+class TwoAtOnce(LoopEngine):
+    name = "two-at-once"
+
+    async def solve(self, run: Run) -> str:
+        async def meddle(inner: Run) -> str:
+            return await run.ask("through the parent")
+
+        await run.gather(meddle)
+        return "never"
+
+
+async def test_using_the_parent_while_its_gather_is_open_is_a_phase_error() -> None:
+    result = await TwoAtOnce(runtime(["x"])).run("go")
+
+    assert (result.status, result.stop_reason) == ("failed", "engine_error")
+    assert isinstance(result.error, PhaseError)
+    assert "gather is in flight" in str(result.error)
+
+
+class Racing(LoopEngine):
+    name = "racing"
+
+    async def solve(self, run: Run) -> str:
+        async def fails(inner: Run) -> str:
+            await inner.ask("slow one")
+            raise ValueError("lowest index")
+
+        async def fails_first(inner: Run) -> str:
+            raise KeyError("first in time")
+
+        async def works(inner: Run) -> str:
+            return await inner.ask("sibling")
+
+        try:
+            await run.gather(fails, fails_first, works)
+        except ValueError as error:
+            return str(error)
+        return "never"
+
+
+async def test_gather_waits_for_all_and_raises_the_exception_of_the_lowest_index() -> None:
+    parts = runtime(lambda request: "ok")
+    result = await Racing(parts).run("go")
+
+    assert result.answer == "lowest index"
+    assert len(parts.provider.requests) == 2  # type: ignore[attr-defined]
+
+
+# --- fingerprints ---
+
+
+class Asking(LoopEngine):
+    name = "asking"
+    prompt: str = "one"
+    more: bool = True
+
+    async def solve(self, run: Run) -> str:
+        answer = await run.ask(self.prompt)
+        return f"{answer} {await run.ask('two')}" if self.more else answer
+
+
+async def asked() -> list[Entry]:
+    first = runtime(["a", "b"])
+    await Asking(first).run("go", run_id="r")
+    return first.journal.read("r")
+
+
+async def test_another_prompt_is_divergence_that_names_key_fingerprints_and_the_last_agreeing_entry() -> None:
+    entries = await asked()
+    again = runtime(["c"], journal=crashed(entries, upto(entries, "model_replied", 2)))
+
+    with pytest.raises(ReplayDivergence) as raised:
+        await Asking(again, prompt="uno").resume("r")
+    recorded_print = next(e.event.fingerprint for e in entries if isinstance(e.event, ModelRequested))
+    assert raised.value.key == "0"
+    assert recorded_print in raised.value.expected
+    assert raised.value.found not in (raised.value.expected, "")
+    assert raised.value.seq < upto(entries, "model_replied", 1)
+    assert again.provider.requests == []  # type: ignore[attr-defined]
+
+
+async def test_an_outcome_left_over_that_nobody_asked_for_is_divergence() -> None:
+    entries = await asked()
+    again = runtime([], journal=crashed(entries, upto(entries, "model_replied", 2)))
+
+    with pytest.raises(ReplayDivergence) as raised:
+        await Asking(again, more=False).resume("r")
+    assert raised.value.key == "1"
+
+
+async def test_a_diverged_run_can_still_be_resumed_by_the_code_that_wrote_it() -> None:
+    entries = await asked()
+    journal = crashed(entries, upto(entries, "model_replied", 1))
+    with pytest.raises(ReplayDivergence):
+        await Asking(runtime([], journal=journal), prompt="uno").resume("r")
+
+    assert (await Asking(runtime(["b"], journal=journal)).resume("r")).answer == "a b"
+
+
+async def test_a_model_intent_without_outcome_may_differ() -> None:
+    entries = await asked()
+    again = runtime(["x", "y"], journal=crashed(entries, upto(entries, "model_requested", 1)))
+    result = await Asking(again, prompt="uno").resume("r")
+
+    assert result.answer == "x y"
+    assert result.llm_calls == 2  # the key in doubt kept its place in the budget
+
+
+class Swallowing(LoopEngine):
+    name = "asking"
+
+    async def solve(self, run: Run) -> str:
+        for prompt in ("uno", "dos"):
+            try:
+                await run.ask(prompt)
+            except ReplayDivergence:
+                continue
+        return "swallowed"
+
+
+async def test_divergence_is_sticky() -> None:
+    entries = await asked()
+    with pytest.raises(ReplayDivergence):
+        await Swallowing(runtime([], journal=crashed(entries, upto(entries, "model_replied", 2)))).resume("r")
+
+
+async def test_another_model_tool_list_or_limit_is_drift_and_no_divergence() -> None:
+    _, entries = await recorded(tell(SCRIPT))
+    keep = upto(entries, "tool_finished", 2)
+    again = Runtime(
+        ScriptedProvider(tell(SCRIPT), model="newer"),
+        tools=[*TOOLS, tool(name="extra", effect="read")(look.function)],
+        limits=Limits(max_llm_calls=30),
+        journal=crashed(entries, keep),
+    )
+    result = await again.resume("r")
+
+    assert result.answer == "blue"
+    drift = [e.event for e in again.journal.read("r") if isinstance(e.event, DriftNoticed)]
+    assert len(drift) == 1
+    assert (drift[0].what, "script" in drift[0].before, "newer" in drift[0].after) == ("setup", True, True)
+
+
+# --- budget ---
+
+
+async def test_spent_budget_survives_resume() -> None:
+    whole, entries = await recorded(tell(SCRIPT))
+    again = runtime(tell(SCRIPT), journal=crashed(entries, upto(entries, "model_replied", 2)))
+    result = await again.resume("r")
+
+    assert (result.llm_calls, result.tool_calls, result.usage) == (whole.llm_calls, whole.tool_calls, whole.usage)
+
+
+async def test_an_effect_in_doubt_takes_its_old_place_in_the_budget() -> None:
+    limits = Limits(max_llm_calls=3, best_effort=False, max_tool_calls=3)
+    _, entries = await recorded(tell(SCRIPT), limits=limits)
+    keep = upto(entries, "model_requested", 3)
+    result = await runtime(tell(SCRIPT), limits=limits, journal=crashed(entries, keep)).resume("r")
+
+    assert (result.status, result.llm_calls) == ("completed", 3)
+
+
+async def test_a_recorded_refusal_stays_one_although_the_limit_was_raised() -> None:
+    script = [call("look", what="a"), call("look", what="b"), "best so far"]
+    whole, entries = await recorded(tell(script), limits=Limits(max_llm_calls=3))
+    keep = upto(entries, "limit_hit")
+    again = runtime(tell(script), limits=Limits(max_llm_calls=50), journal=crashed(entries, keep))
+    result = await again.resume("r")
+
+    assert (whole.status, whole.stop_reason, whole.answer) == ("limit", "max_llm_calls", "best so far")
+    assert (result.status, result.stop_reason, result.answer) == ("limit", "max_llm_calls", "best so far")
+
+
+async def test_recorded_turns_are_not_refused_because_the_limit_was_lowered() -> None:
+    _, entries = await recorded(tell(SCRIPT))
+    keep = upto(entries, "model_replied", 3)
+    result = await runtime([], limits=Limits(max_iterations=1), journal=crashed(entries, keep)).resume("r")
+
+    assert (result.status, result.answer) == ("completed", "blue")
+
+
+async def test_an_iteration_limit_that_was_hit_is_hit_again() -> None:
+    script = [call("look", what="a"), call("look", what="b"), "so far"]
+    whole, entries = await recorded(tell(script), limits=Limits(max_iterations=2))
+    assert (whole.status, whole.stop_reason, whole.answer) == ("limit", "max_iterations", "so far")
+
+    for keep in range(upto(entries, "limit_hit"), len(entries)):
+        result = await runtime(tell(script), journal=crashed(entries, keep)).resume("r")
+        assert (result.status, result.stop_reason, result.answer) == ("limit", "max_iterations", "so far")
+
+
+# --- outcomes of every sort ---
+
+
+async def test_recorded_tool_errors_and_denials_are_replayed() -> None:
+    @tool(effect="read")
+    async def broken() -> str:
+        """Break."""
+        RAN.append("broken")
+        raise ToolError("it is broken")
+
+    @tool(effect="destructive")
+    async def wipe() -> str:
+        """Wipe."""
+        RAN.append("wiped")
+        return "gone"
+
+    script = [[call("broken"), call("wipe"), call("nonesuch")], "done"]
+    _, entries = await recorded(tell(script), tools=[broken, wipe])
+    RAN.clear()
+    again = runtime(tell(script), tools=[broken, wipe], gate=AllowAll(), journal=crashed(entries, len(entries) - 3))
+    result = await again.resume("r")
+
+    assert RAN == []
+    finished = {e.key: e.event.status for e in again.journal.read("r") if isinstance(e.event, ToolFinished)}
+    assert finished == {"0#0": "error", "0#1": "denied", "0#2": "rejected"}
+    assert result.answer == "done"
+
+
+async def test_a_failed_model_call_is_an_outcome() -> None:
+    class Catching(LoopEngine):
+        name = "catching"
+
+        async def solve(self, run: Run) -> str:
+            try:
+                await run.ask("one")
+            except ProviderError as error:
+                return f"caught {error} then {await run.ask('two')}"
+            return "never"
+
+    first = runtime([ProviderError("no such model", status=404), "b"])
+    whole = await Catching(first).run("go", run_id="r")
+    entries = first.journal.read("r")
+    again = runtime(["b"], journal=crashed(entries, upto(entries, "model_requested", 2)))
+
+    assert whole.answer == "caught no such model then b"
+    assert (await Catching(again).resume("r")).answer == whole.answer
+
+
+async def test_nudges_and_blocks_are_delivered_as_recorded() -> None:
+    script: list[Any] = [call("look", what="sky")] * 4 + ["enough"]
+    whole, entries = await recorded(tell(script))
+    assert whole.answer == "enough"
+    nudged = [e for e in entries if isinstance(e.event, ModelRequested) and e.event.delivered]
+    assert len(nudged) == 1
+    assert RAN == ["look sky"] * 3
+
+    for keep in range(nudged[0].seq, len(entries)):
+        RAN.clear()
+        again = runtime(tell(script), journal=crashed(entries, keep))
+        result = await again.resume("r")
+        assert result.answer == "enough"
+        assert result.conversation == whole.conversation
+        assert RAN == []
+
+
+async def test_attempts_that_are_recorded_count_to_the_cap() -> None:
+    outage = ProviderError("down", status=503, retryable=True)
+    first = runtime([outage, outage, outage], clock=FakeClock())
+    await Asking(first).run("go", run_id="r")
+    entries = first.journal.read("r")
+    again = runtime([outage, outage, outage], clock=FakeClock(), journal=crashed(entries, upto(entries, "attempt_failed", 2)))
+    result = await Asking(again).resume("r")
+
+    assert len(effects(entries, AttemptFailed)) == 2
+    assert len(first.provider.requests) == 3  # type: ignore[attr-defined]
+    assert len(again.provider.requests) == 1  # type: ignore[attr-defined]
+    assert result.stop_reason == "provider_error"
+
+
+# --- intents ---
+
+
+@pytest.mark.parametrize(("name", "repeated"), [("look", True), ("put", True), ("send", False)])
+async def test_an_intent_without_outcome_is_repeated_only_where_that_is_safe(name: str, repeated: bool) -> None:
+    script = [call(name, what="x"), "done"]
+    _, entries = await recorded(tell(script))
+    RAN.clear()
+    again = runtime(tell(script), journal=crashed(entries, upto(entries, "tool_started")))
+    result = await again.resume("r")
+
+    assert result.answer == "done"
+    assert RAN == ([f"{name} x"] if repeated else [])
+    finished = [e.event for e in again.journal.read("r") if isinstance(e.event, ToolFinished)]
+    assert [f.status for f in finished] == ["ok" if repeated else "unknown"]
+
+
+async def test_on_unknown_stop_ends_the_run() -> None:
+    script = [call("send", what="x"), "done"]
+    _, entries = await recorded(tell(script))
+    journal = crashed(entries, upto(entries, "tool_started"))
+    result = await runtime(tell(script), journal=journal, on_unknown="stop").resume("r")
+
+    assert (result.status, result.stop_reason, result.answer) == ("failed", "unknown_outcome", None)
+
+
+async def test_the_idempotency_key_is_the_same_before_and_after_a_crash() -> None:
+    _, entries = await recorded(tell([call("put", what="x"), "done"]))
+
+    assert next(e.event.idempotency_key for e in entries if isinstance(e.event, ToolStarted)) == "r:0#0"
+
+
+class Proposing(LoopEngine):
+    name = "proposing"
+    what: str = "x"
+
+    async def solve(self, run: Run) -> str:
+        observations = await run.act(await run.gate(run.propose(ToolCall("look", {"what": self.what}))))
+        return observations[0].content
+
+
+async def test_calls_that_the_engine_writes_are_compared_by_their_hash() -> None:
+    first = runtime([])
+    await Proposing(first).run("go", run_id="r")
+    entries = first.journal.read("r")
+
+    with pytest.raises(ReplayDivergence):
+        await Proposing(runtime([], journal=crashed(entries, len(entries) - 1)), what="y").resume("r")
+
+
+async def test_a_call_in_doubt_with_other_arguments_is_divergence() -> None:
+    first = runtime([])
+    await Proposing(first).run("go", run_id="r")
+    entries = first.journal.read("r")
+    kept = [e for e in entries if e.kind != "calls_proposed"]
+    cut = [e for e in kept if e.kind in ("run_started", "tool_started")]
+
+    with pytest.raises(ReplayDivergence):
+        await Proposing(runtime([], journal=crashed(cut, len(cut))), what="y").resume("r")
+    assert RAN == ["look x"]
+
+
+async def test_a_decision_without_intent_holds_under_the_same_policy_version_only() -> None:
+    class Stricter:
+        version = "stricter-2"
+
+        async def evaluate(self, action: Any, state: Any) -> Deny:
+            return Deny("not any more")
+
+    script = [call("look", what="x"), "done"]
+    _, entries = await recorded(tell(script))
+    keep = upto(entries, "gate_decided")
+    RAN.clear()
+    same = runtime(tell(script), journal=crashed(entries, keep))
+    await same.resume("r")
+    assert RAN == ["look x"]
+    assert kinds(same, "r").count("gate_decided") == 1
+
+    RAN.clear()
+    other = runtime(tell(script), journal=crashed(entries, keep), gate=Stricter())
+    await other.resume("r")
+    assert RAN == []
+    assert [e.event.verdict for e in other.journal.read("r") if isinstance(e.event, GateDecided)] == ["allow", "deny"]
+
+
+async def test_a_recorded_allow_with_its_intent_is_replayed_under_any_policy() -> None:
+    class Stricter:
+        async def evaluate(self, action: Any, state: Any) -> Deny:
+            return Deny("not any more")
+
+    script = [call("look", what="x"), "done"]
+    _, entries = await recorded(tell(script))
+    RAN.clear()
+    again = runtime(tell(script), journal=crashed(entries, upto(entries, "tool_finished")), gate=Stricter())
+    result = await again.resume("r")
+
+    assert result.answer == "done"
+    assert [m.content for m in result.conversation.messages if m.role == "tool"] == ["x is blue"]
+
+
+# --- waiting, clock, ids, effects ---
+
+
+async def test_a_waiting_run_asks_again_when_it_is_resumed() -> None:
+    @tool(effect="destructive")
+    async def wipe() -> str:
+        """Wipe."""
+        RAN.append("wiped")
+        return "gone"
+
+    async def yes(action: Any, question: str) -> bool:
+        return True
+
+    journal = MemoryJournal()
+    script = [call("wipe"), "done"]
+    first = runtime(tell(script), tools=[wipe], approver=Suspend(), journal=journal)
+    waiting = await ReActEngine(first).run("go", run_id="r")
+    assert (waiting.status, waiting.stop_reason, waiting.answer) == ("waiting", "approval", None)
+    assert [(q.tool, q.key) for q in waiting.pending] == [("wipe", "0#0")]
+
+    still = await runtime(tell(script), tools=[wipe], approver=Suspend(), journal=journal).resume("r")
+    assert still.status == "waiting"
+    result = await runtime(tell(script), tools=[wipe], approver=yes, journal=journal).resume("r")
+    assert (result.answer, RAN) == ("done", ["wiped"])
+
+
+class Parking(LoopEngine):
+    name = "parking"
+
+    async def solve(self, run: Run) -> str:
+        async def waits(inner: Run) -> str:
+            return (await inner.act(await inner.gate(inner.propose(call("wipe")))))[0].content
+
+        async def works(inner: Run) -> str:
+            return await inner.ask("go on")
+
+        return " ".join(await run.gather(waits, works, waits))
+
+
+async def test_a_branch_that_waits_does_not_hold_up_its_siblings_and_all_questions_are_pending() -> None:
+    @tool(effect="destructive")
+    async def wipe() -> str:
+        """Wipe."""
+        return "gone"
+
+    async def yes(action: Any, question: str) -> bool:
+        return True
+
+    journal = MemoryJournal()
+    first = runtime(["worked"], tools=[wipe], approver=Suspend(), journal=journal)
+    waiting = await Parking(first).run("go", run_id="r")
+    result = await Parking(runtime([], tools=[wipe], approver=yes, journal=journal)).resume("r")
+
+    assert [q.key for q in waiting.pending] == ["0.0.0#0", "0.2.0#0"]
+    assert result.answer == "gone worked gone"
+
+
+async def test_downtime_and_waiting_for_people_do_not_count_as_active_time() -> None:
+    clock = FakeClock()
+
+    async def slow_person(action: Any, question: str) -> bool:
+        clock.advance(10_000)
+        return True
+
+    @tool(effect="destructive")
+    async def wipe() -> str:
+        """Wipe."""
+        clock.advance(100)
+        return "gone"
+
+    def slow_model(line: Any) -> Any:
+        def say(request: Any) -> Any:
+            clock.advance(50)
+            return line
+
+        return say
+
+    script = [slow_model(call("wipe")), slow_model("done")]
+    parts = Runtime(ScriptedProvider(script), tools=[wipe], approver=slow_person, clock=clock, limits=Limits(timeout=240))
+    result = await ReActEngine(parts).run("go", run_id="r")
+    assert result.status == "completed"
+
+    entries = parts.journal.read("r")
+    clock.advance(50_000)  # the process was down
+    keep = upto(entries, "tool_finished")
+    cut = [dataclasses.replace(e) for e in entries[:keep]]
+    again = Runtime(
+        ScriptedProvider([slow_model("done")]),
+        tools=[wipe],
+        clock=clock,
+        limits=Limits(timeout=20_000),
+        journal=crashed(cut, keep),
+    )
+    assert (await again.resume("r")).status == "completed"
+
+
+async def test_time_that_was_spent_before_the_crash_counts() -> None:
+    clock = FakeClock()
+
+    def slow(line: Any) -> Any:
+        def say(request: Any) -> Any:
+            clock.advance(200)
+            return line
+
+        return say
+
+    parts = Runtime(ScriptedProvider([slow(call("look", what="x")), slow("done")]), tools=TOOLS, clock=clock)
+    await ReActEngine(parts).run("go", run_id="r")
+    entries = parts.journal.read("r")
+    again = Runtime(
+        ScriptedProvider([slow("done")]),
+        tools=TOOLS,
+        clock=clock,
+        limits=Limits(timeout=150),
+        journal=crashed(entries, upto(entries, "tool_finished")),
+    )
+    result = await again.resume("r")
+
+    assert (result.status, result.stop_reason) == ("limit", "timeout")
+
+
+class Clocked(LoopEngine):
+    name = "clocked"
+
+    async def solve(self, run: Run) -> str:
+        async def roll() -> int:
+            RAN.append("rolled")
+            return 4
+
+        first = (run.now().isoformat(), run.new_id(), run.new_id(), run.random.random())
+        rolled = await run.effect("roll", roll, into=int)
+        return f"{first} {rolled} {await run.ask('x')}"
+
+
+async def test_clock_ids_randomness_and_own_effects_are_the_same_again() -> None:
+    clock = FakeClock()
+    first = Runtime(ScriptedProvider(["a"]), clock=clock)
+    whole = await Clocked(first).run("go", run_id="r")
+    entries = first.journal.read("r")
+    clock.advance(5000)
+    keep = upto(entries, "effect_finished")
+    again = Runtime(ScriptedProvider(["a"]), clock=clock, journal=crashed(entries, keep))
+
+    assert (await Clocked(again).resume("r")).answer == whole.answer
+    assert RAN == ["rolled"]
+
+
+class Delegating(LoopEngine):
+    name = "delegating"
+    actor: LoopEngine
+
+    async def solve(self, run: Run) -> str:
+        results = [await run.delegate(self.actor, f"part {n}") for n in (1, 2)]
+        return " + ".join(f"{r.status}:{r.answer}" for r in results)
+
+
+async def test_a_child_engine_is_driven_again_and_its_limit_is_its_own() -> None:
+    def reply(request: Any) -> Any:
+        if request.tool_choice == "none":
+            return "the best I have"
+        looked = any(m.role == "tool" for m in request.conversation.messages)
+        return "found" if looked and "part 1" in request.conversation.messages[0].content else call("look", what="x")
+
+    def engine(parts: Runtime) -> Delegating:
+        return Delegating(parts, actor=ReActEngine(parts, max_iterations=2))
+
+    first = runtime(reply)
+    whole = await engine(first).run("go", run_id="r")
+    entries = first.journal.read("r")
+    assert whole.answer == "completed:found + limit:the best I have"
+    assert whole.status == "completed"
+
+    for keep in range(1, len(entries)):
+        RAN.clear()
+        again = runtime(reply, journal=crashed(entries, keep))
+        assert (await engine(again).resume("r")).answer == whole.answer
+        assert len(RAN) == 3 - len([k for k in effects(entries[:keep], ToolFinished)])
+
+
+async def test_a_run_with_a_nested_engine_is_rebuilt_from_the_journal() -> None:
+    first = runtime(tell(SCRIPT))
+    options, opaque = Delegating(first, actor=ReActEngine(first, max_iterations=2)).recorded_options()
+
+    assert options == {"actor": {"engine": "react", "options": {"max_iterations": 2}}}
+    assert opaque == ()
+
+
+async def test_the_limit_hit_of_a_loop_is_recorded_beside_the_effects() -> None:
+    _, entries = await recorded(tell([call("look", what="a"), "x"]), limits=Limits(max_iterations=1))
+
+    assert effects(entries, LimitHit) == ["limit:.0"]
+
+
+async def test_a_reply_that_was_cut_is_sent_back_and_the_repair_is_an_effect() -> None:
+    script = [Completion("Thought: hm", problem="There is no action in it."), "done"]
+    _, entries = await recorded(script)
+
+    assert effects(entries, ModelRequested) == ["0", "1"]
+    again = runtime(["done"], journal=crashed(entries, upto(entries, "model_replied", 1)))
+    assert (await again.resume("r")).answer == "done"
+
+
+async def test_a_conversation_given_as_task_is_kept() -> None:
+    task = Conversation.of("first", system="be brief").assistant("ok").user("second")
+    parts = runtime(["done"])
+    result = await ReActEngine(parts).run(task, run_id="r")
+
+    assert parts.provider.requests[0].conversation == task  # type: ignore[attr-defined]
+    assert result.conversation.messages[:4] == task.messages

@@ -1,7 +1,8 @@
 """Loopwright: pluggable agent-loop engines behind one door, with policy, budgets, breakers and a durable journal."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from .lazy import lazily
 
 if TYPE_CHECKING:
     from .breaker import CircuitBreaker as CircuitBreaker
@@ -235,11 +236,11 @@ __all__ = [
 ]
 
 
+_load = lazily(__name__, _HOME_OF)
+
+
 def __getattr__(name: str) -> object:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home, __name__), name)
+    value = globals()[name] = _load(name)
     return value
 
 

@@ -23,9 +23,15 @@ class Ended:
     abandoned: bool = False
 
 
+class _LeftBehind(asyncio.CancelledError):
+    """Cancelled, while a thread goes on with the work."""
+
+
 async def _contained(work: Coroutine[Any, Any, Any]) -> Ended:
     try:
         return Ended(await work)
+    except _LeftBehind:
+        return Ended(timed_out=True, abandoned=True)
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise
     except BaseException as error:  # noqa: BLE001 - foreign code may raise anything, SystemExit too; it ends here
@@ -48,6 +54,16 @@ async def run_bounded(work: Coroutine[Any, Any, Any], timeout: float | None) -> 
         raise
 
 
+def contained(function: Callable[[], Any]) -> Ended:
+    """Call foreign code that only computes, here and now."""
+    try:
+        return Ended(function())
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - as above
+        return Ended(error=error)
+
+
 def _ended(task: asyncio.Task[Ended]) -> Ended:
     if task.cancelled():
         return Ended(error=RuntimeError("it cancelled itself"))
@@ -55,12 +71,12 @@ def _ended(task: asyncio.Task[Ended]) -> Ended:
 
 
 async def _cancel(task: asyncio.Task[Ended]) -> bool:
-    """Cancel a task; whether it is still at work after the grace period."""
+    """Cancel a task; whether it, or its thread, is still at work after the grace period."""
     task.cancel()
     await asyncio.wait((task,), timeout=GRACE)
-    if task.done() and not task.cancelled():
-        task.exception()  # seen: a late error is nobody's
-    return not task.done()
+    if not task.done():
+        return True
+    return not task.cancelled() and task.exception() is None and task.result().abandoned
 
 
 class WorkerThreads:
@@ -75,7 +91,7 @@ class WorkerThreads:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0
-        self._idle = 0
+        self._wanted = 0  # jobs that someone waits for, in the queue or in a thread
         self.abandoned = 0  # threads still at work for callers that gave up
 
     async def run(self, function: Callable[[], Any]) -> Any:
@@ -84,17 +100,20 @@ class WorkerThreads:
         done: asyncio.Future[Ended] = loop.create_future()
         job = _Job(contextvars.copy_context(), function, done, loop)
         with self._lock:
+            self._wanted += 1
             self._jobs.put(job)
             self._staff()
         try:
             ended = await done
         except asyncio.CancelledError:
-            if job.abandon():
-                with self._lock:
-                    self._threads -= 1  # that thread no longer counts; it ends when its function does
-                    self.abandoned += 1
-                    self._staff()
-            raise
+            if not job.abandon():
+                raise
+            with self._lock:
+                self._wanted -= 1
+                self._threads -= 1  # that thread no longer counts; it ends when its function does
+                self.abandoned += 1
+                self._staff()
+            raise _LeftBehind from None
         if ended.error is not None:
             raise ended.error
         return ended.value
@@ -104,28 +123,25 @@ class WorkerThreads:
         with self._lock:
             for _ in range(self._threads):
                 self._jobs.put(None)
+            self._threads = 0
 
     def _staff(self) -> None:
-        if self._idle < self._jobs.qsize() and self._threads < self._most:
+        while self._threads < min(self._wanted, self._most):
             self._threads += 1
             threading.Thread(target=self._work, name="loopwright-tool", daemon=True).start()
 
     def _work(self) -> None:
         while True:
-            with self._lock:
-                self._idle += 1
             job = self._jobs.get()
-            with self._lock:
-                self._idle -= 1
             if job is None:
-                with self._lock:
-                    self._threads -= 1
                 return
             job()
-            if job.abandoned:
-                with self._lock:
+            with self._lock:
+                if job.abandoned:
                     self.abandoned -= 1
-                return
+                    return
+                self._wanted -= 1
+            job.deliver()  # only now: the caller's next job shall find this thread free
 
 
 class _Job:
@@ -141,6 +157,7 @@ class _Job:
         self._context, self._function, self._done, self._loop = context, function, done, loop
         self._lock = threading.Lock()
         self._state = "waiting"
+        self._ended: Ended | None = None
         self.abandoned = False
 
     def abandon(self) -> bool:
@@ -156,17 +173,19 @@ class _Job:
             if self._state == "dropped":
                 return
             self._state = "running"
-        try:
-            ended = Ended(self._context.run(self._function))
-        except BaseException as error:  # noqa: BLE001 - foreign code in a thread: whatever it raises goes to its caller
-            ended = Ended(error=error)
+        ended = contained(lambda: self._context.run(self._function))
         with self._lock:
-            self._state = "done"
+            self._state, self._ended = "done", ended
+
+    def deliver(self) -> None:
+        """Hand what came of it to the caller, if somebody waits."""
+        if self._ended is None:
+            return
         try:
-            self._loop.call_soon_threadsafe(self._deliver, ended)
+            self._loop.call_soon_threadsafe(self._settle, self._ended)
         except RuntimeError:  # the caller's loop is closed: nobody waits
             return
 
-    def _deliver(self, ended: Ended) -> None:
+    def _settle(self, ended: Ended) -> None:
         if not self._done.done():
             self._done.set_result(ended)

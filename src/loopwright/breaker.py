@@ -139,19 +139,21 @@ class CircuitBreakers:
         self, *, threshold: int = 5, open_seconds: float = 30.0, keep: int = 1000, clock: Clock | None = None
     ) -> None:
         self._threshold, self._open_seconds, self._keep, self._clock = threshold, open_seconds, keep, clock
+        self._lock = threading.Lock()  # runtimes on several event loops may share these
         self._breakers: OrderedDict[str, CircuitBreaker] = OrderedDict()
 
     def get(self, name: str) -> CircuitBreaker:
         """The breaker of that name, made at first use."""
-        found = self._breakers.get(name)
-        if found is None:
-            found = self._breakers[name] = CircuitBreaker(
-                name, threshold=self._threshold, open_seconds=self._open_seconds, clock=self._clock
-            )
-            self._forget()
-        else:
-            self._breakers.move_to_end(name)
-        return found
+        with self._lock:
+            found = self._breakers.get(name)
+            if found is None:
+                found = self._breakers[name] = CircuitBreaker(
+                    name, threshold=self._threshold, open_seconds=self._open_seconds, clock=self._clock
+                )
+                self._forget()
+            else:
+                self._breakers.move_to_end(name)
+            return found
 
     def _forget(self) -> None:
         excess = len(self._breakers) - self._keep

@@ -5,12 +5,25 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from .bounded import run_bounded
+from .bounded import contained, run_bounded
 from .errors import Denied
 from .events import GateDecided, Question, ToolFinished, ToolStarted, Verdict
 from .messages import Effect, JsonObject, ObservationStatus, ToolCall, arguments_hash
 from .parts import Parts
-from .policy import Action, Allow, Ask, Decision, Denial, Deny, Modify, Permit, PolicyGate, PolicyState, Suspend
+from .policy import (
+    Action,
+    Allow,
+    Ask,
+    Decision,
+    Denial,
+    Deny,
+    InstantGate,
+    Modify,
+    Permit,
+    PolicyGate,
+    PolicyState,
+    Suspend,
+)
 from .progress import ProgressMonitor
 from .session import Session
 
@@ -87,7 +100,7 @@ class Clearance:
             return Denial(call, key, REFUSALS[known.verdict], known.reason, final=known.verdict == "stuck")
         started = isinstance(replay.intent(key), ToolStarted) or isinstance(replay.outcome(key), ToolFinished)
         if started or known.policy_version == policy_version(self.gates):
-            return self._permit(call, key, known.policy_version)
+            return self._permit(call, key, arguments_hash(call.arguments), known.policy_version)
         return None
 
     async def _gate(
@@ -95,8 +108,9 @@ class Clearance:
     ) -> Permit | Denial | Question:
         given = call
         for _ in range(MAX_ROUNDS):
+            hashed = _hash_or_empty(call.arguments)
             problem = None if effect else self.parts.tools.problem(call.name, call.arguments)
-            if problem is None and not _hash_or_empty(call.arguments):
+            if problem is None and not hashed:
                 problem = f"The arguments of {call.name} are not plain JSON."
             if problem is not None:
                 return self._refuse(call, state.key, "invalid", problem)
@@ -104,12 +118,12 @@ class Clearance:
             action = Action(call.name, call.arguments, call.id, effect or (tool.effect if tool else "write"))
             decision = await self._decided(action, state)
             if isinstance(decision, Question):
-                self._record(call, state.key, "ask", decision.text)
+                self._record(call, state.key, "ask", decision.text, hashed)
                 return decision
             if isinstance(decision, Deny):
                 return self._refuse(call, state.key, "deny", decision.reason)
             if isinstance(decision, Allow):
-                return self._allow(call, state.key, changed=call is not given)
+                return self._allow(call, state.key, hashed, changed=call is not given)
             call = dataclasses.replace(call, arguments=decision.arguments)
         return self._refuse(call, state.key, "deny", "the policy keeps changing the arguments")
 
@@ -147,14 +161,15 @@ class Clearance:
             return answer
         return Allow() if answer is True else Deny("a person refused it")
 
-    def _allow(self, call: ToolCall, key: str, *, changed: bool) -> Permit:
-        self._record(call, key, "modify" if changed else "allow", "", arguments=call.arguments if changed else None)
-        return self._permit(call, key, policy_version(self.gates))
+    def _allow(self, call: ToolCall, key: str, hashed: str, *, changed: bool) -> Permit:
+        verdict: Verdict = "modify" if changed else "allow"
+        version = self._record(call, key, verdict, "", hashed, call.arguments if changed else None)
+        return self._permit(call, key, hashed, version)
 
-    def _permit(self, call: ToolCall, key: str, version: str) -> Permit:
+    def _permit(self, call: ToolCall, key: str, hashed: str, version: str) -> Permit:
         permit = Permit.issue(
             call=call,
-            arguments_hash=arguments_hash(call.arguments),
+            arguments_hash=hashed,
             policy_version=version,
             run_id=self.session.run_id,
             key=key,
@@ -164,15 +179,16 @@ class Clearance:
         return permit
 
     def _refuse(self, call: ToolCall, key: str, verdict: Verdict, reason: str) -> Denial:
-        self._record(call, key, verdict, reason)
+        self._record(call, key, verdict, reason, _hash_or_empty(call.arguments))
         return Denial(call, key, REFUSALS[verdict], reason, final=verdict == "stuck")
 
     def _record(
-        self, call: ToolCall, key: str, verdict: Verdict, reason: str, arguments: JsonObject | None = None
-    ) -> None:
+        self, call: ToolCall, key: str, verdict: Verdict, reason: str, hashed: str, arguments: JsonObject | None = None
+    ) -> str:
+        """Record a decision; gives the policy version that it holds under."""
         version = policy_version(self.gates)
-        hashed = _hash_or_empty(call.arguments)
         self.session.record(key, GateDecided(call.name, call.id, verdict, reason, version, hashed, arguments))
+        return version
 
 
 def _hash_or_empty(arguments: JsonObject) -> str:
@@ -188,7 +204,10 @@ async def _call(approver: Any, action: Action, question: str) -> Any:
 
 async def _evaluate(gate: PolicyGate, action: Action, state: PolicyState) -> Decision:
     """Ask one gate; whatever is not a decision in time denies."""
-    ended = await run_bounded(_consult(gate, action, state), GATE_TIMEOUT)
+    if isinstance(gate, InstantGate):
+        ended = contained(lambda: gate.decide(action, state))
+    else:
+        ended = await run_bounded(_consult(gate, action, state), GATE_TIMEOUT)
     if ended.timed_out:
         return Deny("the policy gate did not decide in time")
     if ended.error is not None:

@@ -39,7 +39,7 @@ def turns(messages: Sequence[Message]) -> list[list[Message]]:
 
 @dataclasses.dataclass(frozen=True)
 class SlidingContext:
-    """Masks results older than the newest `keep_results`, then drops the oldest turns after the task."""
+    """Masks results older than the newest `keep_results`, then drops the oldest turns."""
 
     keep_results: int = 3
 
@@ -47,17 +47,17 @@ class SlidingContext:
         """The conversation in about `tokens` tokens."""
         if estimate_tokens(conversation) <= tokens:
             return conversation
-        masked = self._mask(conversation.messages)
-        head_size = 1 + next((i for i, m in enumerate(masked) if m.role == "user"), 0)
-        head, groups = masked[:head_size], turns(masked[head_size:])
-        room = tokens * BYTES_PER_TOKEN - sum(map(_size, head))
-        kept: list[list[Message]] = []
-        for group in reversed(groups):
-            room -= sum(map(_size, group))
-            if kept and room < 0:
+        groups = turns(self._mask(conversation.messages))
+        kept = _always_kept(groups)
+        room = tokens * BYTES_PER_TOKEN - sum(_size(groups[i]) for i in kept)
+        for index in reversed(range(len(groups))):
+            if index in kept:
+                continue
+            room -= _size(groups[index])
+            if room < 0:
                 break
-            kept.insert(0, group)
-        return Conversation([*head, *(message for group in kept for message in group)])
+            kept.add(index)
+        return Conversation(message for i in sorted(kept) for message in groups[i])
 
     def _mask(self, messages: tuple[Message, ...]) -> list[Message]:
         results = [i for i, m in enumerate(messages) if m.role == "tool"]
@@ -65,5 +65,13 @@ class SlidingContext:
         return [dataclasses.replace(m, content=MASK) if i in old else m for i, m in enumerate(messages)]
 
 
-def _size(message: Message) -> int:
-    return len(message.encoded(encode_message))
+def _always_kept(groups: list[list[Message]]) -> set[int]:
+    """System messages, the task (the latest text of the caller's, or the first of anybody's) and the newest turn."""
+    texts = [i for i, group in enumerate(groups) if group[0].role == "user"]
+    tasks = [i for i in texts if groups[i][0].origin == "caller"][-1:] or texts[:1]
+    systems = [i for i, group in enumerate(groups) if group[0].role == "system"]
+    return {*systems, *tasks, *range(len(groups))[-1:]}
+
+
+def _size(group: list[Message]) -> int:
+    return sum(len(message.encoded(encode_message)) for message in group)

@@ -4,8 +4,6 @@ import asyncio
 import dataclasses
 import json
 import traceback
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import Any
 
 from pydantic_core import to_jsonable_python
@@ -77,9 +75,7 @@ class Executor:
             call.id,
             arguments_hash(call.arguments),
         ):
-            raise self.session.diverged(
-                decision.key, f"{started.tool} ({started.call_id})", f"{call.name} ({call.id})"
-            )
+            raise self.session.diverged(decision.key, f"{started.tool} ({started.call_id})", f"{call.name} ({call.id})")
 
     async def _in_doubt(self, permit: Permit, started: ToolStarted) -> Observation:
         """An intent without outcome: repeat what may be repeated, say of the rest that nobody knows."""
@@ -97,7 +93,7 @@ class Executor:
         tool = self.parts.tools.get(permit.call.name)
         if tool is None:  # only when a tool that the journal knows was taken away
             return self._finish(permit, "rejected", f"There is no tool {permit.call.name!r} any more.", 0.0)
-        async with self._slot(tool):
+        async with self.session.tool_slots, self.session.slots_of(tool):
             breaker = self.parts.breakers.get(f"tool/{tool.name}")
             try:
                 given = breaker.acquire(self._breaker_changed)
@@ -189,16 +185,6 @@ class Executor:
         call = decision.call
         self.session.record(decision.key, ToolFinished(call.name, call.id, status, content, round(seconds, 6)))
         return Observation(call, status, content)
-
-    @asynccontextmanager
-    async def _slot(self, tool: Tool) -> AsyncGenerator[None, None]:
-        async with self.session.tool_slots:
-            if tool.max_concurrency is None:
-                yield
-                return
-            slots = self.session.slots_by_tool.setdefault(tool.name, asyncio.Semaphore(tool.max_concurrency))
-            async with slots:
-                yield
 
     def _breaker_changed(self, name: str, before: str, after: str) -> None:
         self.session.record("", BreakerChanged(name, before, after))

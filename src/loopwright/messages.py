@@ -19,10 +19,13 @@ ObservationStatus: TypeAlias = Literal["ok", "error", "denied", "rejected", "tim
 Effect: TypeAlias = Literal["read", "idempotent", "write", "destructive"]
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
 def canonical_json(value: object) -> bytes:
     """The one byte form of a JSON value: sorted keys, no spaces, ASCII; raises ValueError for NaN and non-JSON."""
     try:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+        return _CANONICAL.encode(value).encode()
     except (TypeError, RecursionError) as error:
         raise ValueError(str(error)) from None
 
@@ -141,13 +144,14 @@ class Conversation:
     `size` is the number of bytes of those.
     """
 
-    __slots__ = ("digest", "messages", "size")
+    __slots__ = ("_joined", "digest", "messages", "size")
     messages: tuple[Message, ...]
     digest: bytes
     size: int
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self.messages, self.digest, self.size = (), b"", 0
+        self._joined: dict[object, tuple[int, bytes]] = {}
         grown = self.add(*messages)
         self.messages, self.digest, self.size = grown.messages, grown.digest, grown.size
         check_pairs(self.messages)
@@ -166,7 +170,17 @@ class Conversation:
             size += len(encoded)
         grown = object.__new__(type(self))
         grown.messages, grown.digest, grown.size = self.messages + messages, digest, size
+        grown._joined = self._joined.copy()
         return grown
+
+    def joined(self, encoder: Callable[[Message], bytes]) -> bytes:
+        """The messages as `encoder` writes them, with commas between; what a shorter conversation had is not redone."""
+        count, joined = self._joined.get(encoder, (0, b""))
+        if count < len(self.messages):
+            added = b",".join([message.encoded(encoder) for message in self.messages[count:]])
+            joined = joined + b"," + added if count else added
+            self._joined[encoder] = (len(self.messages), joined)
+        return joined
 
     def user(self, text: str, *, origin: Origin = "engine") -> Self:
         """The conversation with a user message at its end."""

@@ -97,7 +97,7 @@ class Markers:
         return Scan(tuple(marks), unread)
 
     def quote(self, text: str) -> str:
-        """`text` with each line that starts like a marker quoted (`> Action: …`), so that no reader takes it for one."""
+        """`text` with each line that starts like a marker quoted (`> Action: …`), so that none is read as one."""
         return self._mark.sub(lambda found: f"{found[0][0]}> {found[0][1:]}", "\n" + text)[1:]
 
 
@@ -217,16 +217,16 @@ def read_json(text: str, start: int = 0) -> tuple[Json, int]:
 
 def _check_depth(value: Json) -> None:
     level: list[Json] = [value]
-    for _ in range(MAX_JSON_DEPTH + 1):
+    for _ in range(MAX_JSON_DEPTH):
         below: list[Json] = []
         for item in level:
             if isinstance(item, dict):
                 below.extend(item.values())
             elif isinstance(item, list):
                 below.extend(item)
-        if not below:
+        level = [item for item in below if isinstance(item, (dict, list))]
+        if not level:
             return
-        level = below
     raise ValueError(f"nested deeper than {MAX_JSON_DEPTH} levels")
 
 
@@ -243,6 +243,8 @@ def read_object(text: str, start: int = 0) -> tuple[dict[str, Json], int]:
     Raises ValueError, saying whether a brace or quote is never closed or what else is wrong. A literal is held to the
     same rules as JSON (strings as keys, lists, no key twice) and to 16,384 characters.
     """
+    if not text.startswith("{", start):
+        raise ValueError("it is not an object")
     try:
         value, end = read_json(text, start)
     except ValueError as error:

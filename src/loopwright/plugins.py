@@ -29,7 +29,7 @@ class Plugin:
         """Import what it names. Raises `ConfigError` naming plug-in and distribution if that fails."""
         try:
             return EntryPoint(self.name, self.target, f"{OURS}.{self.group}").load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # importing is running foreign code
             raise ConfigError(
                 f"plug-in {self.name!r} of {self.distribution} {self.version} cannot be loaded from {self.target!r}: "
                 f"{type(error).__name__}: {error}"
@@ -48,8 +48,9 @@ def _installed() -> tuple[Plugin, ...]:
         for entry in distribution.entry_points:
             prefix, _, group = entry.group.partition(".")
             if prefix == OURS and group in GROUPS:
-                name = distribution.metadata["Name"]
-                found[group, entry.name, name] = Plugin(entry.name, group, name, distribution.version, entry.value)
+                name = distribution.metadata["Name"] or "a distribution without a name"
+                version = distribution.version or "without a version"
+                found[group, entry.name, name] = Plugin(entry.name, group, name, version, entry.value)
     return tuple(found.values())
 
 

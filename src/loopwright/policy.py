@@ -1,6 +1,7 @@
 """The policy gate: what it is asked, what it may say, and the permits that come of it."""
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias
 
@@ -74,34 +75,48 @@ class PolicyGate(Protocol):
         ...
 
 
-class DefaultGate:
+class InstantGate(ABC):
+    """A gate that only computes: it is asked in place, without a task and a deadline of its own."""
+
+    version: str
+
+    @abstractmethod
+    def decide(self, action: Action, state: PolicyState) -> Decision:
+        """Decide at once."""
+
+    async def evaluate(self, action: Action, state: PolicyState) -> Decision:
+        """The same as `decide`."""
+        return self.decide(action, state)
+
+
+class DefaultGate(InstantGate):
     """Reads, idempotent and write tools that the caller registered are allowed; destructive ones are asked about."""
 
     version = "default-1"
 
-    async def evaluate(self, action: Action, state: PolicyState) -> Decision:
+    def decide(self, action: Action, state: PolicyState) -> Decision:
         """Ask for destructive actions, allow the rest."""
         if action.effect == "destructive":
             return Ask(f"{action.tool} is destructive: run it?")
         return Allow()
 
 
-class AllowAll:
+class AllowAll(InstantGate):
     """Allows everything, destructive tools too."""
 
     version = "allow-all-1"
 
-    async def evaluate(self, action: Action, state: PolicyState) -> Decision:
+    def decide(self, action: Action, state: PolicyState) -> Decision:
         """Allow."""
         return Allow()
 
 
-class DenyAll:
+class DenyAll(InstantGate):
     """Denies everything."""
 
     version = "deny-all-1"
 
-    async def evaluate(self, action: Action, state: PolicyState) -> Decision:
+    def decide(self, action: Action, state: PolicyState) -> Decision:
         """Deny."""
         return Deny("no tool may run here")
 

@@ -3,8 +3,9 @@
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
+from types import TracebackType
 from typing import Any
 
 from .clock import Clock
@@ -16,6 +17,9 @@ from .log import logger
 from .parts import Parts
 from .policy import Permit
 from .replay import Replay
+from .tools import Tool
+
+NO_SLOTS = nullcontext()
 
 
 class ActiveClock:
@@ -30,34 +34,38 @@ class ActiveClock:
         """Active seconds so far."""
         return self._spent + (0.0 if self._since is None else self._clock.monotonic() - self._since)
 
-    @contextmanager
-    def working(self) -> Generator[None, None, None]:
-        """While a model or a tool is at work."""
-        self._at_work += 1
-        self._settle()
-        try:
-            yield
-        finally:
-            self._at_work -= 1
-            self._settle()
+    def working(self) -> "Span":
+        """While a model or a tool is at work, as a context."""
+        return Span(self, 1, 0)
 
-    @contextmanager
-    def waiting(self) -> Generator[None, None, None]:
-        """While a person is asked."""
-        self._waiting += 1
-        self._settle()
-        try:
-            yield
-        finally:
-            self._waiting -= 1
-            self._settle()
+    def waiting(self) -> "Span":
+        """While a person is asked, as a context."""
+        return Span(self, 0, 1)
 
-    def _settle(self) -> None:
+    def shift(self, at_work: int, waiting: int) -> None:
+        """Something began or ended: the clock goes on or stands still."""
+        self._at_work += at_work
+        self._waiting += waiting
         stands_still = self._waiting > 0 and self._at_work == 0
         if stands_still and self._since is not None:
             self._spent, self._since = self.seconds(), None
         elif not stands_still and self._since is None:
             self._since = self._clock.monotonic()
+
+
+class Span:
+    """A stretch of work or of waiting."""
+
+    def __init__(self, clock: ActiveClock, at_work: int, waiting: int) -> None:
+        self._clock, self._at_work, self._waiting = clock, at_work, waiting
+
+    def __enter__(self) -> None:
+        self._clock.shift(self._at_work, self._waiting)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._clock.shift(-self._at_work, -self._waiting)
 
 
 class Session:
@@ -75,10 +83,10 @@ class Session:
         self.aborting = False
         self.drifted = False
         self.tool_slots = asyncio.Semaphore(parts.limits.max_concurrent_tools or 1_000_000)
-        self.slots_by_tool: dict[str, asyncio.Semaphore] = {}
+        self._slots_by_tool: dict[str, asyncio.Semaphore] = {}
         self._wall = parts.clock.wall() - parts.clock.monotonic()
         self._unsent: list[Entry] = []
-        self._dirty = False
+        self._durable_seq = claim.head_seq
         AT_WORK.add(owner.token)
 
     def record(self, key: str, event: Event) -> Entry:
@@ -99,7 +107,6 @@ class Session:
         entry.__dict__.update(hash=hashed, event=event)  # the chain needs the other fields first
         claim.head_seq, claim.head_hash = entry.seq, hashed
         self._unsent.append(entry)
-        self._dirty = True
         for watcher in self.watchers:
             watcher(entry)
         for observer in self.parts.observers:
@@ -113,10 +120,10 @@ class Session:
 
     async def barrier(self, status: str | None = None) -> None:
         """Make all recorded facts durable; an error is sticky, so that nothing runs after it."""
-        if not self._dirty and status is None:
+        head = self.claim.head_seq
+        if head == self._durable_seq and status is None:
             return
         unsent, self._unsent = self._unsent, []
-        self._dirty = False
         try:
             self.parts.journal.append(self.claim, unsent, status=status)
             await self.parts.journal.barrier(self.claim)
@@ -126,11 +133,18 @@ class Session:
         except OSError as error:
             self.signal = JournalError(f"the journal failed: {error}")
             raise self.signal from error
+        self._durable_seq = max(self._durable_seq, head)
 
     def remaining(self) -> float | None:
         """Active seconds left, at least 0; `None` without a time limit."""
         timeout = self.parts.limits.timeout
         return None if timeout is None else max(timeout - self.active.seconds(), 0.0)
+
+    def slots_of(self, tool: Tool) -> AbstractAsyncContextManager[None]:
+        """The slots of one tool, if it may not run at will."""
+        if tool.max_concurrency is None:
+            return NO_SLOTS
+        return self._slots_by_tool.setdefault(tool.name, asyncio.Semaphore(tool.max_concurrency))
 
     def check_signal(self) -> None:
         """Raise what every verb must meet: a signal, a divergence, a dead journal."""

@@ -6,9 +6,10 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, get_type_hints, overload
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, get_origin, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
+from pydantic.fields import FieldInfo
 
 from .errors import ConfigError
 from .messages import Effect, Json, JsonObject, ToolSpec
@@ -80,13 +81,15 @@ class Tool:
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
-            raise ConfigError(f"tool name {self.name!r}: use letters, digits, '_' or '-', at most 128")
+            raise ConfigError(
+                f"tool name {self.name!r}: use letters, digits, '_' or '-', at most 128; @tool(name=...) gives another"
+            )
         if self.effect not in EFFECTS:
             raise ConfigError(f"tool {self.name!r}: effect must be one of {', '.join(EFFECTS)}, got {self.effect!r}")
         for field in ("timeout", "max_concurrency", "max_output_chars"):
             value = getattr(self, field)
-            if value is not None and value <= 0:
-                raise ConfigError(f"tool {self.name!r}: {field} must be greater than 0, got {value!r}")
+            if value is not None and not (isinstance(value, (int, float)) and value > 0):  # NaN is not greater either
+                raise ConfigError(f"tool {self.name!r}: {field} must be a number greater than 0, got {value!r}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, past gate and journal: for your own code and tests."""
@@ -112,7 +115,8 @@ class Tool:
             values = self.arguments_model.model_validate(arguments)
         except ValidationError as error:
             raise ValueError(explain(error, self.name)) from None
-        return {name: getattr(values, name) for name in self.arguments_model.model_fields}
+        fields = self.arguments_model.model_fields
+        return {field.alias or name: getattr(values, name) for name, field in fields.items()}
 
 
 class _Arguments(BaseModel):
@@ -150,14 +154,19 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool 
 def _from_function(
     function: Callable[..., Any], *, name: str | None = None, description: str | None = None, **options: Any
 ) -> Tool:
-    tool_name = name or str(getattr(function, "__name__", type(function).__name__))
-    summary, parameters = read_docstring(inspect.getdoc(function) or "")
+    if not callable(function):
+        raise ConfigError(f"tools: {function!r} is no function: pass functions, or Tool values made with @tool")
+    plain = _plain_function(function)
+    tool_name = name or (type(function) if plain.__name__ == "__call__" else plain).__name__
+    for unknown in options.keys() - {field.name for field in dataclasses.fields(Tool)}:
+        raise ConfigError(f"tool {tool_name!r}: @tool has no option {unknown!r}")
+    summary, parameters = read_docstring(inspect.getdoc(plain) or "")
     takes_context, fields = _fields(function, tool_name, parameters)
     try:
         build: Any = create_model  # its overloads cannot say "fields under any name"
         model: type[BaseModel] = build(f"{tool_name}_arguments", __base__=_Arguments, **fields)
         schema = cast("dict[str, Json]", without_titles(model.model_json_schema()))
-    except (PydanticUserError, TypeError, NameError) as error:
+    except (PydanticUserError, TypeError) as error:
         raise ConfigError(f"tool {tool_name!r}: no JSON schema can be made of its signature: {error}") from error
     return Tool(
         name=tool_name,
@@ -170,32 +179,62 @@ def _from_function(
     )
 
 
+def _plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function behind a partial or a callable object: it has the annotations and the docstring."""
+    while isinstance(function, functools.partial):
+        function = function.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return function if inspect.isroutine(function) or isinstance(function, type) else type(function).__call__
+
+
+def _bound(function: Any) -> Iterable[str]:
+    """The parameters that a partial has filled in already: not for the model to see."""
+    return function.keywords if isinstance(function, functools.partial) else ()
+
+
 def _fields(
     function: Callable[..., Any], tool_name: str, descriptions: dict[str, str]
 ) -> tuple[bool, dict[str, tuple[Any, Any]]]:
+    """Whether it takes a context, and its other parameters as fields of a pydantic model.
+
+    A field's own name is only a number, its alias is the parameter: so a parameter may be called `schema` or `copy`.
+    """
     try:
-        hints = get_type_hints(function, include_extras=True)
+        hints = get_type_hints(_plain_function(function), include_extras=True)
     except NameError as error:
         raise ConfigError(f"tool {tool_name!r}: an annotation cannot be resolved: {error}") from error
+    bound = _bound(function)
     fields: dict[str, tuple[Any, Any]] = {}
     takes_context = False
     for position, parameter in enumerate(inspect.signature(function).parameters.values()):
         if position == 0 and parameter.name == "ctx":
             takes_context = True
-            continue
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise ConfigError(f"tool {tool_name!r}: parameter {parameter} must be an ordinary named one")
-        if parameter.name not in hints:
-            raise ConfigError(
-                f"tool {tool_name!r}: parameter {parameter.name!r} needs a type annotation, "
-                f"for example `{parameter.name}: str`"
-            )
-        default = ... if parameter.default is parameter.empty else parameter.default
-        fields[parameter.name] = (
-            hints[parameter.name],
-            Field(default=default, description=descriptions.get(parameter.name)),
-        )
+        elif parameter.name not in bound:
+            _check_parameter(parameter, hints, tool_name)
+            about: dict[str, Any] = {"alias": parameter.name}
+            if parameter.name in descriptions:
+                about["description"] = descriptions[parameter.name]
+            default = ... if parameter.default is parameter.empty else parameter.default
+            fields[f"argument_{position}"] = (hints[parameter.name], Field(default=default, **about))
     return takes_context, fields
+
+
+def _check_parameter(parameter: inspect.Parameter, hints: dict[str, Any], tool_name: str) -> None:
+    """Raise `ConfigError` for a parameter that no model can fill in."""
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+        raise ConfigError(f"tool {tool_name!r}: parameter {parameter} must be an ordinary named one")
+    hint = hints.get(parameter.name)
+    if hint is None:
+        raise ConfigError(
+            f"tool {tool_name!r}: parameter {parameter.name!r} needs a type annotation, "
+            f"for example `{parameter.name}: str`"
+        )
+    if ToolContext in (hint, get_origin(hint)):
+        raise ConfigError(f"tool {tool_name!r}: the ToolContext must be the first parameter, and be named 'ctx'")
+    if isinstance(parameter.default, FieldInfo):
+        raise ConfigError(
+            f"tool {tool_name!r}: parameter {parameter.name!r} has a Field as its default: "
+            f"write `{parameter.name}: Annotated[..., Field(...)] = value`"
+        )
 
 
 def read_docstring(text: str) -> tuple[str, dict[str, str]]:
@@ -247,8 +286,35 @@ def _compile(candidate: Tool) -> Validator:
             raise ConfigError(f"tool {candidate.name!r}: schema is no JSON schema: {error.message}") from None
         if candidate.schema.get("type") != "object":
             raise ConfigError(f'tool {candidate.name!r}: schema must describe an object: add "type": "object"')
+        _check_references(candidate.name, candidate.schema, candidate.schema)
     closed = {"additionalProperties": False, **candidate.schema}
     return Draft202012Validator(closed)
+
+
+def _check_references(name: str, part: Any, schema: JsonObject) -> None:
+    """Raise `ConfigError` for a `$ref` out of the schema, which would be fetched, or to nothing."""
+    if isinstance(part, list):
+        inner: list[Any] = part  # pyright: ignore[reportUnknownVariableType] - foreign JSON
+    elif isinstance(part, dict):
+        named = cast("dict[str, Any]", part)
+        inner, reference = list(named.values()), named.get("$ref")
+        if isinstance(reference, str) and not _resolves(reference, schema):
+            raise ConfigError(f"tool {name!r}: schema has a $ref to {reference!r}, which is not in the schema itself")
+    else:
+        return
+    for value in inner:
+        _check_references(name, value, schema)
+
+
+def _resolves(reference: str, schema: Any) -> bool:
+    """Whether a JSON pointer within the schema (RFC 6901) leads anywhere."""
+    root, *steps = reference.split("/")
+    for step in steps:
+        try:
+            schema = schema[int(step) if isinstance(schema, list) else step.replace("~1", "/").replace("~0", "~")]
+        except (KeyError, IndexError, ValueError, TypeError):
+            return False
+    return root == "#"
 
 
 class ToolRegistry:
@@ -283,7 +349,18 @@ class ToolRegistry:
             near = difflib.get_close_matches(name, self._tools, n=3, cutoff=0.5)
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
             return f"There is no tool {name!r}.{hint} Tools: {', '.join(self._tools) or 'none'}."
-        for error in self._validators[name].iter_errors(arguments):
-            path = "/".join(str(part) for part in error.absolute_path) or "arguments"
-            return f"The arguments do not fit the schema of {name}, at {path}: {error.message}"
+        try:
+            for error in self._validators[name].iter_errors(arguments):
+                path = "/".join(str(part) for part in error.absolute_path) or "arguments"
+                return f"The arguments do not fit the schema of {name}, at {path}: {_brief(error.message)}"
+            self._tools[name].keywords(cast("JsonObject", arguments))  # what a schema cannot say, such as a date's form
+        except RecursionError:
+            return f"The arguments of {name} are nested too deeply."
+        except ValueError as error:
+            return f"The arguments do not fit: {_brief(str(error))}"
         return None
+
+
+def _brief(text: str, most: int = 500) -> str:
+    """What a validator says may quote the whole argument."""
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"

@@ -1,6 +1,5 @@
 """What every journal promises, as one class of tests that each journal's own file inherits."""
 
-import abc
 import asyncio
 import dataclasses
 
@@ -17,7 +16,7 @@ from .entries import DEAD, LIVE, ME, follow, header, write
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 
-class JournalContract(abc.ABC):
+class JournalContract:
     """Give it a fixture `journal`."""
 
     async def test_entries_come_back_as_they_were_given(self, journal: Journal) -> None:
@@ -41,9 +40,7 @@ class JournalContract(abc.ABC):
         (entry,) = await write(journal, claim, b"{}")
 
         assert journal.runs() == [
-            RunInfo(
-                "r1", "react", '{"max_iterations":5}', "1", "running", ME, 1, 1, entry.hash, 1_700_000_000.25, "r0"
-            )  # fmt: skip
+            RunInfo("r1", "react", '{"max_iterations":5}', "1", "running", ME, 1, 1, entry.hash, 1_700_000_000.25, "r0")
         ]
 
     async def test_nothing_is_kept_of_a_run_that_has_no_entry_yet(self, journal: Journal) -> None:

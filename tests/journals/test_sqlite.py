@@ -1,5 +1,7 @@
 """The durable journal: the contract, what it keeps through kills, full disks and locks, and the changes it finds."""
 
+# ruff: noqa: ASYNC240 - the files of a test are small, and its event loop has nothing else to do
+
 import asyncio
 import contextlib
 import fcntl
@@ -11,6 +13,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -20,14 +23,17 @@ import pytest
 from loopwright.errors import ConfigError, Fenced, JournalError, UnknownRun
 from loopwright.journal import Journal, RunInfo, chain_hash
 from loopwright.journals.sqlite import SQLiteJournal
-from loopwright.journals.sqlite_jobs import BLOB_BYTES
+from loopwright.journals.sqlite_file import JournalFile
+from loopwright.journals.sqlite_jobs import BLOB_BYTES, Append, SQLiteClaim, Waiter
+from loopwright.journals.sqlite_writer import Writer
 
 from .entries import ME, follow, header, write
 from .journal_contract import JournalContract
 
 CHILD = Path(__file__).with_name("child.py")
 TABLES = {
-    "runs": "run_id engine options version status owner fence lease_until head_seq head_hash parent_run fork_seq created",
+    "runs": "run_id engine options version status owner fence lease_until head_seq head_hash parent_run fork_seq "
+    "created",
     "events": "id run_id seq key kind at v fence body hash",
     "blobs": "sha256 bytes",
 }
@@ -187,7 +193,7 @@ async def test_a_journal_that_another_program_holds_is_an_error_after_the_timeou
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         for _ in range(2):
-            with pytest.raises(JournalError, match="locked.*longer busy_timeout") as caught:
+            with pytest.raises(JournalError, match=r"locked.*longer busy_timeout") as caught:
                 await write(journal, claim, b"2")
             assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
 
@@ -207,7 +213,7 @@ async def test_a_lock_that_another_process_never_gives_back_is_an_error_after_th
 
 
 async def test_a_read_only_journal_can_be_read_and_says_that_it_cannot_be_written() -> None:
-    folder = Path(subprocess.check_output(["mktemp", "-d"], text=True).strip())  # open to others, unlike tmp_path
+    folder = Path(tempfile.mkdtemp())  # it can be opened to others, while tmp_path lies in a private folder
     try:
         path = folder / "runs.db"
         journal = SQLiteJournal(path)
@@ -391,6 +397,8 @@ async def test_one_journal_serves_event_loops_in_several_threads(journal: SQLite
 
 async def test_a_cancelled_barrier_leaves_the_journal_at_work(journal: SQLiteJournal, path: Path) -> None:
     claim = journal.create(header())
+    problems: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
     with held_lock(path):
         waiting = asyncio.create_task(write(journal, claim, b"1"))
         await asyncio.sleep(0.01)
@@ -400,6 +408,7 @@ async def test_a_cancelled_barrier_leaves_the_journal_at_work(journal: SQLiteJou
     await write(journal, claim, b"2")
 
     assert [entry.body for entry in journal.read("r1")] == [b"1", b"2"]
+    assert problems == []
 
 
 def test_an_event_loop_that_is_gone_when_its_barrier_comes_hurts_nobody(path: Path) -> None:
@@ -440,6 +449,24 @@ async def test_a_closed_journal_reads_and_refuses_to_write(journal: SQLiteJourna
         with pytest.raises(JournalError, match="is closed"):
             await use
     assert journal.read("r1") == entries
+
+
+async def test_what_comes_after_the_end_is_refused_and_not_left_waiting(path: Path) -> None:
+    writer = Writer(JournalFile(path, "FULL", 1.0))
+    first, late = (Append(SQLiteClaim(name, 1, header=header(name)), Waiter()) for name in ("first", "late"))
+    with held_lock(path):
+        writer.submit(first)
+        await asyncio.sleep(0.02)
+        writer.end()
+        writer.submit(late)
+    for job in (first, late):
+        assert job.waiter is not None
+        await job.waiter.future
+
+    assert first.failure is None
+    assert isinstance(late.failure, JournalError)
+    with pytest.raises(JournalError, match="is closed"):
+        writer.submit(late)
 
 
 async def test_closing_says_what_could_not_be_kept(journal: SQLiteJournal) -> None:
@@ -585,6 +612,47 @@ async def test_verify_finds(journal: SQLiteJournal, path: Path, statement: str) 
     assert found.problem
     if "r2" not in statement:
         assert journal.verify("r2", other.head_hash).ok
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem", "seq"),
+    [
+        ("UPDATE events SET key = 'x' WHERE seq = 1", "entry 1 was changed", 1),
+        ("UPDATE events SET v = 'x' WHERE seq = 2", "entry 2 cannot be read", 2),
+        ("DELETE FROM blobs", "entry 3 cannot be read", 3),
+        ("UPDATE events SET v = 'x', key = 'x' WHERE seq IN (2, 3)", "entry 2 cannot be read", 2),
+        ("UPDATE events SET key = iif(seq = 1, 'x', x'00') WHERE seq < 3", "entry 1 was changed", 1),
+        ("DELETE FROM events WHERE seq = 3", "the run should have 3 entries, found 2", 2),
+    ],
+)
+async def test_verify_names_the_first_entry_that_is_wrong(
+    journal: SQLiteJournal, path: Path, statement: str, problem: str, seq: int
+) -> None:
+    await write(journal, journal.create(header()), b"1", b"2", b"3" * (BLOB_BYTES + 1))
+    await journal.close()
+    change(path, statement)
+
+    found = journal.verify("r1")
+    assert (found.problem[: len(problem)], found.seq) == (problem, seq)
+
+
+async def test_a_run_that_is_written_just_now_verifies(journal: SQLiteJournal) -> None:
+    claim = journal.create(header())
+    await write(journal, claim, b"{}")
+    ended = threading.Event()
+
+    def look() -> list[str]:
+        problems: list[str] = []
+        while not ended.is_set():
+            problems.append(journal.verify("r1").problem)
+        return problems
+
+    looking = asyncio.create_task(asyncio.to_thread(look))
+    for _ in range(300):
+        await write(journal, claim, b"{}")
+    ended.set()
+
+    assert set(await looking) == {""}
 
 
 async def test_a_tail_cut_off_with_its_head_is_found_by_the_head_that_the_caller_kept(

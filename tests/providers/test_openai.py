@@ -422,6 +422,13 @@ async def test_a_refusal_is_an_error_that_carries_its_words(message: JsonValue, 
     assert (str(error), error.retryable, type(error)) == (text, False, ProviderError)
 
 
+@pytest.mark.parametrize("finish_reason", ["error", "abort"])
+async def test_half_a_reply_of_a_server_that_broke_down_is_no_answer(finish_reason: str) -> None:
+    error = await failure(choice({"content": "The answer is"}, finish_reason))
+
+    assert (str(error), error.retryable) == (f"{URL}: small broke down in the middle of its reply", True)
+
+
 @pytest.mark.parametrize(
     ("usage", "expected"),
     [

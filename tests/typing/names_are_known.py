@@ -2,6 +2,8 @@
 
 import loopwright
 from loopwright import ReactEngine as ReactEngine  # error
+from loopwright.journals import SqliteJournal as SqliteJournal  # error
+from loopwright.providers import OpenAiProvider as OpenAiProvider  # error
 
 
 def limits() -> object:

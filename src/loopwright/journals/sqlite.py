@@ -1,6 +1,5 @@
 """The durable journal: one SQLite file, written by one thread, every entry on disk before a barrier returns."""
 
-import asyncio
 import os
 import weakref
 from collections.abc import Sequence
@@ -51,7 +50,7 @@ class SQLiteJournal:
 
     async def claim(self, run_id: str, owner: str, *, take_over: bool = False) -> Claim:
         """Take a run up; durable when this returns."""
-        if not self._file.path.exists():  # a mistyped path must not leave an empty file behind
+        if not self._file.exists():  # a mistyped path must not leave an empty file behind
             raise self._unknown(run_id)
         waiter = Waiter()
         job = TakeUp(SQLiteClaim(run_id, fence=0, file=self._file), owner, take_over, waiter)
@@ -119,7 +118,7 @@ class SQLiteJournal:
                 await self.barrier(claim)
             except LoopwrightError as error:
                 failure = failure or error
-        await asyncio.to_thread(self._writer.join)
+        await self._writer.close()
         if failure is not None:
             raise failure
 

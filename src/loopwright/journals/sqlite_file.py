@@ -1,6 +1,7 @@
 """One SQLite file as a journal keeps it: private, recognised, locked between processes, its errors explained."""
 
 import contextlib
+import errno
 import os
 import sqlite3
 import time
@@ -54,6 +55,13 @@ _CURES = {
     sqlite3.SQLITE_CORRUPT: "the file is damaged: restore a copy, or choose another path",
     sqlite3.SQLITE_IOERR: "the disk failed, is full or a file size limit was hit: see to the disk",
 }
+_SAME_TROUBLE = {
+    errno.EACCES: sqlite3.SQLITE_PERM,
+    errno.EPERM: sqlite3.SQLITE_PERM,
+    errno.EROFS: sqlite3.SQLITE_READONLY,
+    errno.ENOENT: sqlite3.SQLITE_CANTOPEN,
+    errno.ENOSPC: sqlite3.SQLITE_FULL,
+}
 
 
 def checked_path(path: str | os.PathLike[str]) -> Path:
@@ -75,17 +83,28 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
     return found
 
 
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_name(path.name + ending)
+
+
 class JournalFile:
     """The file of a journal: opens connections to it and says in words what went wrong with it."""
 
     def __init__(self, path: Path, synchronous: Synchronous, busy_timeout: float) -> None:
         self.path = path
+        self._log = _beside(path, "-wal")
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
+
+    def exists(self) -> bool:
+        """Whether anything was ever written here."""
+        return os.path.exists(self.path)  # unlike Path.exists it raises nothing, whatever the rights on the folder
 
     def explain(self, error: BaseException) -> JournalError:
         """A `JournalError` that names the file, the trouble and the cure, with `error` as its cause."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte of an extended code is the basic one
+        if isinstance(error, OSError):
+            code = _SAME_TROUBLE.get(error.errno or 0, sqlite3.SQLITE_IOERR)
         cure = _CURES.get(code, "see the cause")
         explained = JournalError(f"journal {str(self.path)!r}: {error} ({cure})")
         explained.__cause__ = error
@@ -94,7 +113,7 @@ class JournalFile:
     @contextlib.contextmanager
     def reading(self) -> Generator[sqlite3.Connection | None]:
         """A connection that sees one state of the file and cannot write; None while nothing was ever written."""
-        if not self.path.exists():
+        if not self.exists():
             yield None
             return
         try:
@@ -108,7 +127,7 @@ class JournalFile:
     def writing(self) -> "Generator[WritingConnection]":
         """The one connection that writes, for as long as it is needed."""
         with contextlib.ExitStack() as stack:
-            lock = stack.enter_context(ProcessLock(self.path.with_name(self.path.name + ".lock"), self._busy_timeout))
+            lock = stack.enter_context(ProcessLock(_beside(self.path, ".lock"), self._busy_timeout))
             with lock.held():
                 self._create()
                 connection = stack.enter_context(contextlib.closing(self._connect("rw")))
@@ -121,6 +140,10 @@ class JournalFile:
 
     def _connect(self, mode: Literal["ro", "rw"]) -> sqlite3.Connection:
         uri = f"{self.path.as_uri()}?mode={mode}"
+        if mode == "ro" and not (os.access(self.path.parent, os.W_OK) or os.path.exists(self._log)):
+            uri += (
+                "&immutable=1"  # nobody has it open, and SQLite could not make the files that it shares with a writer
+            )
         connection = sqlite3.connect(uri, uri=True, timeout=self._busy_timeout, isolation_level=None)
         connection.text_factory = _decode
         return connection

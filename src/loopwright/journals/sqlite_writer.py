@@ -50,14 +50,13 @@ class Writer:
         """Stop when all that was handed over is done. Takes no lock, so that a finalizer may call it."""
         self._jobs.put(None)
 
-    def join(self) -> None:
+    async def close(self) -> None:
         """Stop, and wait for it; nothing is taken from now on."""
         with self._door:
             self._open = False
-            thread = self._thread
-        self.end()
-        if thread is not None:
-            thread.join()
+        if self._thread is not None:
+            self.end()
+            await asyncio.to_thread(self._thread.join)
 
     def _work(self) -> None:
         try:

@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from ..errors import ConfigError, ContextTooLong, ProviderError
 from ..messages import Completion
 from ..provider import Capabilities, Request, Sampling
-from .chat_completions import WireError, WireReply, encode_message, encode_schema, encode_tool
+from .chat_completions import WireChoice, WireError, WireReply, encode_message, encode_schema, encode_tool
 from .transport import Client, HTTPTransport, Reply, retry_after, worth_retrying
 
 DEFAULT_URL = "https://api.openai.com/v1"
@@ -158,16 +158,24 @@ class OpenAIProvider:
         wire = WireReply.read(reply.body)
         if wire is None:
             raise self._unusable(reply)
-        choice = wire.choices[0]
-        if choice.message.refused or choice.finish_reason == "content_filter":
-            said = choice.message.refused or choice.message.text or "no text"
-            what = "refused" if choice.message.refused else "was stopped by a content filter"
-            raise ProviderError(f"{self._model} {what}: {said[:LONGEST_REFUSAL]}", status=reply.status)
+        self._check_end(wire.choices[0], reply.status)
         return wire.completion(reply.body)
+
+    def _check_end(self, choice: WireChoice, status: int) -> None:
+        """Raise if the model did not come to an end of its own: it refused, was filtered, or broke down half-way."""
+        message, said = choice.message, choice.message.text or "no text"
+        if message.refused:
+            raise ProviderError(f"{self._model} refused: {message.refused[:LONGEST_REFUSAL]}", status=status)
+        if choice.finish_reason == "content_filter":
+            text = f"{self._model} was stopped by a content filter: {said[:LONGEST_REFUSAL]}"
+            raise ProviderError(text, status=status)
+        if choice.finish_reason in {"error", "abort"}:  # OpenRouter's and vLLM's words for it
+            text = f"{self._transport.url}: {self._model} broke down in the middle of its reply"
+            raise ProviderError(text, status=status, retryable=True)
 
     def _encode(self, request: Request) -> bytes:
         try:
-            messages = b",".join([message.encoded(encode_message) for message in request.conversation.messages])
+            messages = request.conversation.joined(encode_message)
             return b"".join([self._head, messages, b"]", *self._tail(request), b"}"])
         except ValueError as error:
             raise ProviderError(f"the request to {self._model} cannot be written as JSON: {error}") from None

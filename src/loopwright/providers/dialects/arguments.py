@@ -1,6 +1,5 @@
 """From the text of a model's call to its tool and arguments; what cannot be read is a ValueError with a cure."""
 
-import json
 from collections.abc import Mapping, Sequence
 
 from ...messages import Json, JsonObject
@@ -142,8 +141,3 @@ def _cure(tool: Signature | None) -> str:
     if not properties(tool):
         return f"{tool.name} takes no parameters: write {{}}."
     return f"Write a JSON object with the parameters of {tool.name}: {describe_parameters(tool)}."
-
-
-def compact_json(value: object) -> str:
-    """JSON as a model reads it: on one line, letters of every script as they are."""
-    return json.dumps(value, ensure_ascii=False)

@@ -7,9 +7,9 @@ from ...messages import Conversation, Json, JsonObject, ToolCall, ToolSpec
 from ...parsing import read_object
 from ...prompts import PromptSet
 from ...provider import OutputSchema, Request
-from .arguments import compact_json, find_tool, list_tools, read_arguments, read_name
+from .arguments import find_tool, list_tools, read_arguments, read_name
 from .dialect import Parsed, Signature
-from .turns import tell
+from .turns import compact_json, instructions, tell
 
 PROMPTS = PromptSet(
     instructions="""\
@@ -50,20 +50,10 @@ class JsonDialect:
         used = set[str]() if self.repeats else called_since_user(request.conversation)
         offered = [tool for tool in request.tools if request.tool_choice == "auto" and tool.name not in used]
         return Request(
-            told.with_system(self._instructions(request)),
+            told.with_system(instructions(self.prompts, request)),
             sampling=request.sampling,
             schema=OutputSchema("reply", reply_schema(offered)),
         )
-
-    def _instructions(self, request: Request) -> str:
-        lines = [
-            self.prompts.fill("tool", name=tool.name, description=tool.description, schema=compact_json(tool.schema))
-            for tool in request.tools
-        ]
-        instructions = self.prompts.fill("instructions", tools="\n".join(lines))
-        if request.schema is None:
-            return instructions
-        return f"{instructions}\n\n{self.prompts.fill('answer_schema', schema=compact_json(request.schema.schema))}"
 
     def say_call(self, thought: str, call: ToolCall) -> str:
         """A turn that calls a tool."""

@@ -8,9 +8,9 @@ from ...messages import ToolCall
 from ...parsing import Markers, Scan, find_close, read_object
 from ...prompts import PromptSet
 from ...provider import Request
-from .arguments import compact_json, find_tool, list_tools, plain_arguments, read_arguments, read_name
+from .arguments import find_tool, list_tools, plain_arguments, read_arguments, read_name
 from .dialect import Parsed, Signature
-from .turns import tell
+from .turns import compact_json, instructions, tell
 
 PROMPTS = PromptSet(
     instructions="""\
@@ -79,10 +79,11 @@ class Reading:
         position = 0
         for mark in self.scan.marks[:index]:
             if mark.kind == "thought":
-                parts.append(self.text[position : mark.start])
+                parts.append(self.text[position : mark.start].strip())
                 position = mark.value
         end = self.scan.marks[index].start if index < len(self.scan.marks) else len(self.text)
-        return "".join([*parts, self.text[position:end]]).strip()
+        parts.append(self.text[position:end].strip())
+        return "\n".join(filter(None, parts))
 
 
 def read(text: str) -> Reading:
@@ -124,20 +125,9 @@ class ReActDialect:
             return dataclasses.replace(request, conversation=tell(conversation, self))
         if request.tool_choice == "none":
             conversation = conversation.user(self.prompts.fill("answer_now"), origin="runtime")
-        told = tell(conversation, self).with_system(self._instructions(request))
+        told = tell(conversation, self).with_system(instructions(self.prompts, request))
         stop = tuple(dict.fromkeys([*request.sampling.stop, STOP]))
         return Request(told, sampling=dataclasses.replace(request.sampling, stop=stop))
-
-    def _instructions(self, request: Request) -> str:
-        lines = [
-            self.prompts.fill("tool", name=tool.name, description=tool.description, schema=compact_json(tool.schema))
-            for tool in request.tools
-        ]
-        instructions = self.prompts.fill("instructions", tools="\n".join(lines))
-        if request.schema is None:
-            return instructions
-        schema = compact_json(request.schema.schema)
-        return f"{instructions}\n{self.prompts.fill('answer_schema', schema=schema)}"
 
     def say_call(self, thought: str, call: ToolCall) -> str:
         """A turn that calls a tool."""
@@ -261,7 +251,7 @@ def _close(call: Bracketed) -> int:
 def _with_input(reading: Reading, last: int, thought: str, call: Named, tools: Sequence[Signature]) -> Parsed:
     tool = find_tool(call.name, tools)
     if tool is None and call.name.casefold() in ENDINGS:
-        return _answer(reading, last, thought, call.input)
+        return _answer(reading, last, thought, _only_text(call.input))
     closes_itself = call.input.startswith(("{", "```", "~~~"))
     unread = reading.scan.unread
     if unread is not None and unread >= reading.scan.marks[last].value and not closes_itself:
@@ -269,3 +259,13 @@ def _with_input(reading: Reading, last: int, thought: str, call: Named, tools: S
     arguments, rest = read_arguments(call.input, call.name, tool)
     complete = closes_itself or reading.goes_on_behind(last)
     return Parsed(thought, (ToolCall(call.name, arguments),), None, None, _flags(reading, last, rest), complete)
+
+
+def _only_text(text: str) -> str:
+    """The string in an object such as `{"answer": "…"}`, else the text itself."""
+    try:
+        found, _ = read_object(text)
+    except ValueError:
+        return text
+    values = list(found.values())
+    return values[0] if len(values) == 1 and isinstance(values[0], str) else text

@@ -1,10 +1,13 @@
-"""A conversation with calls and results, told as plain turns of user and assistant."""
+"""Tools, calls and results told as plain text: instructions, and turns of user and assistant."""
 
 import dataclasses
+import json
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from ...messages import Conversation, Message, ToolCall
+from ...prompts import PromptSet
+from ...provider import Request
 
 
 class Voice(Protocol):
@@ -21,6 +24,27 @@ class Voice(Protocol):
     def say_observation(self, result: str) -> str:
         """A tool's result, which is a stranger's text, in a form that is never read as a call or an answer."""
         ...
+
+
+def instructions(prompts: PromptSet, request: Request) -> str:
+    """What the model is told of the tools, and of the schema that its answer must fit if there is one.
+
+    `prompts` holds `instructions` with {tools}, `tool` with {name}, {description} and {schema}, and `answer_schema`
+    with {schema}.
+    """
+    tools = [
+        prompts.fill("tool", name=tool.name, description=tool.description, schema=compact_json(tool.schema))
+        for tool in request.tools
+    ]
+    told = prompts.fill("instructions", tools="\n".join(tools))
+    if request.schema is None:
+        return told
+    return f"{told}\n\n{prompts.fill('answer_schema', schema=compact_json(request.schema.schema))}"
+
+
+def compact_json(value: object) -> str:
+    """JSON as a model reads it: on one line, letters of every script as they are."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def tell(conversation: Conversation, voice: Voice) -> Conversation:

@@ -1,0 +1,596 @@
+"""The dialects: what a model's text is read as, and how a conversation is told in text."""
+
+import dataclasses
+import importlib.util
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loopwright.messages import Conversation, Message, ToolCall, ToolSpec
+from loopwright.provider import OutputSchema, Request, Sampling
+from loopwright.providers.dialects import Dialect, JsonDialect, Parsed, ReActDialect
+from loopwright.tools import tool
+
+FIXTURES = Path(os.environ.get("LOOPWRIGHT_FIXTURES") or Path(__file__).resolve().parents[3] / "shared" / "fixtures")
+
+
+def spec(name: str, *parameters: str, required: bool = True, kind: str = "string") -> ToolSpec:
+    properties: dict[str, Any] = {parameter: {"type": kind} for parameter in parameters}
+    return ToolSpec(
+        name,
+        f"does {name}",
+        {"type": "object", "properties": properties, "required": list(parameters) if required else []},
+    )
+
+
+SEARCH, WRITE, NOW = spec("search", "query"), spec("write_file", "path", "text"), spec("now")
+SQUARE, LIST = spec("square", "number", kind="integer"), spec("list", "folder", required=False)
+LONG_NAME = spec("Wikipedia Research Tool", "topic")
+TOOLS = (SEARCH, WRITE, NOW, SQUARE, LIST, LONG_NAME)
+REACT, JSON = ReActDialect(), JsonDialect()
+DIALECTS: tuple[Dialect, ...] = (REACT, JSON)
+
+
+def called(name: str, arguments: dict[str, Any], thought: str = "", *flags: str) -> Parsed:
+    return Parsed(thought, (ToolCall(name, arguments),), None, None, flags)
+
+
+def answered(answer: str, thought: str = "", *flags: str) -> Parsed:
+    return Parsed(thought, (), answer, None, flags)
+
+
+def rows(name: str) -> list[Any]:
+    path = FIXTURES / name
+    if not path.exists():
+        pytest.skip(f"{path} is absent: set LOOPWRIGHT_FIXTURES to the folder of the recordings")
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+# ---------------------------------------------------------------------------------------------------- ReAct, read
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        # the usual form
+        ('Thought: t\nAction: search\nAction Input: {"query": "a"}', called("search", {"query": "a"}, "t")),
+        ('Action: search\nAction Input: {"query": "a"}', called("search", {"query": "a"})),
+        ('I look.\n\nAction: search\nAction Input: {"query": "a"}\n', called("search", {"query": "a"}, "I look.")),
+        ("Thought: a\nThought: b\nAction: search\nAction Input: x", called("search", {"query": "x"}, "a\nb")),
+        ("Thought: t\nFinal Answer: 42", answered("42", "t")),
+        ("Thought: I know.\nFINAL_ANSWER: 42", answered("42", "I know.")),
+        ("final answer : one\ntwo", answered("one\ntwo")),
+        ("Final Answer:\n```py\nAction: x\n```\nso", answered("```py\nAction: x\n```\nso")),
+        # markup, case and spacing
+        ('**Action:** search\n**Action Input:** {"query": "a"}', called("search", {"query": "a"})),
+        ('**Action: search**\n**Action Input: {"query": "a"}**', called("search", {"query": "a"})),
+        ("**Thought**: t\n**Final Answer: 42**", answered("42", "t")),
+        ("### Action:\n`Search`\n### Action Input:\na", called("search", {"query": "a"})),
+        ("ACTION : [SEARCH]\nACTION_INPUT : a", called("search", {"query": "a"})),
+        ("Action: Search.\r\nAction Input: a\r\n", called("search", {"query": "a"})),
+        # what an input may be
+        ("Action: search\nAction Input: a\nb", called("search", {"query": "a\nb"})),
+        ('Action: search\nAction Input: "a b"', called("search", {"query": "a b"})),
+        ('Action: search\nAction Input: "a" or "b"', called("search", {"query": '"a" or "b"'})),
+        ("Action: search\nAction Input: 2024", called("search", {"query": "2024"})),
+        ("Action: search\nAction Input: [a] b", called("search", {"query": "[a] b"})),
+        ("Action: square\nAction Input: 12", called("square", {"number": 12})),
+        ("Action: square\nAction Input: twelve", called("square", {"number": "twelve"})),
+        ("Action: search\nAction Input: {'query': 'it\\'s'}", called("search", {"query": "it's"})),
+        ('Action: search\nAction Input: {"q": 1}', called("search", {"q": 1})),
+        ('Action: search\nAction Input:\n```json\n{"query": "a"}\n```', called("search", {"query": "a"})),
+        ("Action: search\nAction Input: ```sql\nselect 1\n```", called("search", {"query": "select 1"})),
+        ('Action: write_file\nAction Input: {"path": 1,\n"text": "}"}', called("write_file", {"path": 1, "text": "}"})),
+        ("Action: wikipedia research tool\nAction Input: x", called("Wikipedia Research Tool", {"topic": "x"})),
+        # no input
+        ("Action: now", called("now", {})),
+        ("Action: now\nAction Input: None", called("now", {})),
+        ("Action: now[]", called("now", {})),
+        ("Action: list\nThought: hm", called("list", {})),
+        # a tool that is not there
+        ("Action: fly\nAction Input: high", called("fly", {"input": "high"})),
+        ('Action: fly\nAction Input: {"to": "x"}', called("fly", {"to": "x"})),
+        ("Action: Fly[high]", called("Fly", {"input": "high"})),
+        ("Action: fly", called("fly", {})),
+        # the paper's form
+        ("Thought 3: t\nAction 3: Search[a]", called("search", {"query": "a"}, "t")),
+        ("Thought 3: t\nAction 3: \n\nSearch[a]", called("search", {"query": "a"}, "t")),
+        ("Action: search[a [b] c]", called("search", {"query": "a [b] c"})),
+        ("Action: search[Rio's]", called("search", {"query": "Rio's"})),
+        ('Action: search["a"]', called("search", {"query": '"a"'})),
+        ("Action: search [a\nb]", called("search", {"query": "a\nb"})),
+        ("Action: **search[a]**", called("search", {"query": "a"})),
+        ('Action: write_file[{"path": "]", "text": "x"} ]', called("write_file", {"path": "]", "text": "x"})),
+        ("Action: square[3]", called("square", {"number": 3})),
+        ("Action 2: Finish[yes]", answered("yes")),
+        ("Action 2:\n\nFinish[NOT ENOUGH INFO]", answered("NOT ENOUGH INFO")),
+        ("Action: finish\nAction Input: yes", answered("yes")),
+        ('Action: Final Answer\nAction Input: {"answer": "yes"}', answered("yes")),
+        ("Action: finish\nAction Input: }", answered("}")),
+        ("Action: None\nFinal Answer: yes", answered("yes", "Action: None")),
+        # what is dropped is flagged
+        ("Action: search[a], search[b]", called("search", {"query": "a"}, "", "several_actions")),
+        ("Action: search[a] and so on", called("search", {"query": "a"}, "", "trailing_text")),
+        ("Action: search[a]\nAction: search[b]", called("search", {"query": "a"}, "", "several_actions")),
+        ("Action: search[a]\nFinal Answer: b", called("search", {"query": "a"}, "", "several_actions")),
+        ("Final Answer: a\nThought: t\nFinal Answer: b", answered("a", "", "several_actions")),
+        ("Final Answer: a\nAction: search[b]", answered("a", "", "several_actions")),
+        ("Action: search\nAction Input: a\nObservation:", called("search", {"query": "a"}, "", "invented_observation")),
+        (
+            "Action: search\nAction Input: a\nObservation: b\nFinal Answer: c",
+            called("search", {"query": "a"}, "", "invented_observation"),
+        ),
+        ("Action: search[a]\n**Observation 1:** b", called("search", {"query": "a"}, "", "invented_observation")),
+        ("Action: search\nAction Input: a\nObserv", called("search", {"query": "a"})),
+        ('Action: now\nAction Input: {}\njunk', called("now", {}, "", "trailing_text")),
+        # not an action
+        (
+            'Action: write_file\nAction Input: {"path": "p", "text": "\\nAction: now\\nAction Input: {}"}',
+            called("write_file", {"path": "p", "text": "\nAction: now\nAction Input: {}"}),
+        ),
+        ("Thought: I could use Action: now\nFinal Answer: 1", answered("1", "I could use Action: now")),
+        ("Thought:\n```\nAction: now\n```\nFinal Answer: 1", answered("1", "```\nAction: now\n```")),
+        ("- Action: now\n> Action: now\nFinal Answer: 1", answered("1", "- Action: now\n> Action: now")),
+    ],
+)  # fmt: skip
+def test_react_reads(text: str, parsed: Parsed) -> None:
+    assert REACT.parse(text, TOOLS) == parsed
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "neither an action nor a final answer"),
+        ("It is 42.", "one of these tools: search, write_file, now"),
+        ("Thought: I should search", "neither an action nor a final answer"),
+        ("The answer is Final Answer: 42", "neither an action nor a final answer"),
+        ("```\nAction: now\n```", "outside code"),
+        ("Thought: ```\nAction: now", "code fence is never closed"),
+        ("Observation: 3\nFinal Answer: 3", "Never write `Observation:` yourself"),
+        ("Action: None", "neither an action"),
+        ("Action Input: a", "neither an action"),
+        ("FINAL_ANSWER:   ", "final answer is empty"),
+        ("Final Answer:\nThought: x", "final answer is empty"),
+        ("Action: Finish[]", "final answer is empty"),
+        ("Action:", "name of one tool alone"),
+        ("Action: I will search for it", "name of one tool alone"),
+        ("Action: search(query)", "name of one tool alone"),
+        (
+            "Action: search\n",
+            "call of search has no input. Write a JSON object .* search: query \\(string, required\\)",
+        ),
+        ('Action: search\n{"query": "a"}', "must stand behind `Action Input:`"),
+        ("Action: search[", "bracket of search\\[ is never closed"),
+        ("Action: search[a\nThought: b]", "bracket of search\\[ is never closed"),
+        ("Action: search[a [b]", "bracket of search\\[ is never closed"),
+        ('Action: write_file[{"path": "]"', "input of write_file cannot be read"),
+        ('Action: write_file[{"path": "p"} more]', "bracket of write_file\\[ is never closed"),
+        ('Action: search\nAction Input: {"query": "a', "a brace or a quote is never closed"),
+        ('Action: search\nAction Input: {"query": {"a": 1}', "a brace or a quote is never closed"),
+        ('Action: search\nAction Input: {"query": "a"b"}', "input of search cannot be read"),
+        ('Action: fly\nAction Input: {"to": ', "input of fly cannot be read"),
+        ('Action: search\nAction Input: ```json\n{"query": "a"}', "fence is never closed"),
+        ("Action: search\nAction Input: why ```\nObservation: x", "fence in the input of search is never closed"),
+        ("Action: write_file\nAction Input: a.txt", "parameters of write_file: path \\(string, required\\), text"),
+        (
+            'Action: write_file\nAction Input: {"path": a}',
+            "parameters of write_file: path \\(string, required\\), text",
+        ),
+        ('Action: write_file\nAction Input: {"path": 1, "path": 2}', "a key is given twice"),
+        ("Action: write_file[a.txt]", "input of write_file must be a JSON object"),
+        ("Action: now\nAction Input: in Paris", "now takes no parameters: write {}"),
+    ],
+)
+def test_react_gives_a_problem_that_says_what_to_do(text: str, problem: str) -> None:
+    parsed = REACT.parse(text, TOOLS)
+
+    assert (parsed.calls, parsed.answer) == ((), None)
+    with pytest.raises(AssertionError, match=problem):
+        raise AssertionError(parsed.problem)
+
+
+def test_react_without_tools_asks_for_an_answer_only() -> None:
+    parsed = REACT.parse("hm", ())
+
+    assert parsed.problem is not None
+    assert "tool" not in parsed.problem
+    assert parsed.thought == "hm"
+
+
+def test_names_that_differ_by_case_alone_are_told_apart() -> None:
+    pair = (spec("get", "a"), spec("GET", "b"))
+
+    assert REACT.parse("Action: GET[x]", pair) == called("GET", {"b": "x"})
+    assert REACT.parse("Action: Get[x]", pair) == called("Get", {"input": "x"})
+
+
+def test_a_registered_tool_named_finish_is_a_tool() -> None:
+    assert REACT.parse("Action: finish[x]", (spec("finish", "a"),)) == called("finish", {"a": "x"})
+
+
+def test_a_tool_of_the_library_will_do_as_a_signature() -> None:
+    @tool(effect="read")
+    def double(number: int | None) -> int:
+        """Twice the number."""
+        return 2 * (number or 0)
+
+    assert REACT.parse("Action: double[4]", [double]) == called("double", {"number": 4})
+    assert JSON.parse('{"action": "double", "action_input": "4"}', [double]) == called("double", {"number": 4})
+
+
+def test_a_call_is_complete_unless_more_text_could_have_changed_it() -> None:
+    texts = {
+        "Action: search[a]": True,
+        'Action: search\nAction Input: {"query": "a"}': True,
+        "Action: search\nAction Input: ```\na\n```": True,
+        "Action: search\nAction Input: a\nThought: b": True,
+        "Action: search\nAction Input: a\nObservation: b": True,
+        "Action: search\nAction Input: a": False,
+        "Action: now": False,
+    }
+
+    assert {text: REACT.parse(text, TOOLS).complete for text in texts} == texts
+
+
+# ---------------------------------------------------------------------------------------------------- recordings
+
+
+def tools_of(row: Any) -> tuple[ToolSpec, ...]:
+    names = {(row["robust"]["action"] or "search").lower(), "search", "lookup", "click", "think"}
+    return tuple(spec(name, "input") for name in sorted(names))
+
+
+def is_read_rightly(row: Any) -> bool:
+    action, final, given = (row["robust"][key] for key in ("action", "final", "action_input"))
+    parsed = REACT.parse((row.get("prompt_suffix") or "") + row["completion"], tools_of(row))
+    if action is None:
+        return not parsed.calls and parsed.answer == final and (parsed.problem is None) == (final is not None)
+    arguments = given if isinstance(given, dict) else {"input": given.strip()}
+    return parsed.calls == (ToolCall(action.lower(), arguments),) and parsed.answer is parsed.problem is None
+
+
+@pytest.mark.parametrize(
+    ("name", "at_least"),
+    [("react_text_easy.jsonl", 1058), ("react_text_hard.jsonl", 28), ("react_text_issue_threads.jsonl", 5)],
+)
+def test_recorded_replies_are_read_rightly(name: str, at_least: int) -> None:
+    wrong = [row["id"] for row in rows(name) if not is_read_rightly(row)]
+
+    assert len(rows(name)) - len(wrong) >= at_least, wrong
+
+
+def test_no_part_of_a_recorded_reply_is_read_as_another_call() -> None:
+    for row in [*rows("react_text_hard.jsonl"), *rows("react_text_issue_threads.jsonl")]:
+        text = (row.get("prompt_suffix") or "") + row["completion"]
+        whole = REACT.parse(text, tools_of(row))
+        for end in range(0, len(text), 7):
+            part = REACT.parse(text[:end], tools_of(row))
+            assert not part.calls or part.calls == whole.calls or not part.complete, (row["id"], text[:end])
+
+
+# ---------------------------------------------------------------------------------------------------- any text
+
+WORDS = st.sampled_from(
+    [
+        "Thought:", "Action:", "Action Input:", "Observation:", "Final Answer:", "FINAL_ANSWER:", "Action 3:", "**",
+        "search", "[", "]", "{", "}", '"', "'", ":", ",", "\\", "```", "\n", "\r", "\u2028", " ", "Finish", "now",
+        "None", "1", '{"query": "a"}', '"action"', '"action_input"', "final_answer", "write_file",
+        '{"action": "now", "action_input": {}}',
+    ]
+)  # fmt: skip
+TEXTS = st.lists(WORDS, max_size=30).map("".join) | st.text()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+@given(text=TEXTS)
+def test_any_text_is_a_call_an_answer_or_a_problem(dialect: Dialect, text: str) -> None:
+    parsed = dialect.parse(text, TOOLS)
+
+    assert [bool(parsed.calls), parsed.answer is not None, parsed.problem is not None].count(True) == 1
+    assert len(parsed.calls) <= 1
+    assert parsed.answer is None or parsed.answer.strip()
+    json.dumps([dict(call.arguments) for call in parsed.calls], allow_nan=False).encode()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+@given(result=TEXTS)
+def test_no_tool_result_is_read_as_a_call_or_an_answer(dialect: Dialect, result: str) -> None:
+    asked = Message("assistant", "", (ToolCall("now", {}, "1"),))
+    told = dialect.render(
+        Request(Conversation([Message("user", "q"), asked, Message("tool", result, call_id="1")]), TOOLS)
+    )
+    observation = told.conversation.messages[-1].content
+    echoes = [observation, observation.removeprefix("Observation: "), *observation.splitlines()]
+
+    assert [parsed for text in echoes for parsed in [dialect.parse(text, TOOLS)] if not parsed.problem] == []
+
+
+# ---------------------------------------------------------------------------------------------------- hostile text
+
+
+def bench() -> Any:
+    path = Path(__file__).parents[1] / "benchmarks" / "bench_parsers.py"
+    loader = importlib.util.spec_from_file_location("bench_parsers", path)
+    assert loader is not None
+    assert loader.loader is not None
+    module = importlib.util.module_from_spec(loader)
+    loader.loader.exec_module(module)
+    return module
+
+
+BENCH = bench()
+
+
+@pytest.mark.parametrize("shape", BENCH.SHAPES)
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+def test_hostile_text_of_256_kb_takes_less_than_50_ms(dialect: Dialect, shape: str) -> None:
+    text = BENCH.hostile(shape)
+
+    assert best_of_three(lambda: dialect.parse(text, TOOLS)) < 0.050
+
+
+def best_of_three(work: Callable[[], object]) -> float:
+    times: list[float] = []
+    for _ in range(3):
+        started = time.process_time()
+        work()
+        times.append(time.process_time() - started)
+    return min(times)
+
+
+# ---------------------------------------------------------------------------------------------------- JSON, read
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ('{"action": "search", "action_input": {"query": "a"}}', called("search", {"query": "a"})),
+        ('{"thought": "t", "action": "Search", "action_input": {"query": "a"}}', called("search", {"query": "a"}, "t")),
+        ('{"action": "search", "action_input": "a"}', called("search", {"query": "a"})),
+        ('{"action": "now"}', called("now", {})),
+        ('{"action": "now", "action_input": null}', called("now", {})),
+        ('{"action": "fly", "action_input": {"to": "x"}}', called("fly", {"to": "x"})),
+        ('{"action": "final_answer", "action_input": "42"}', answered("42")),
+        ('{"thought": null, "action": "Final_Answer", "answer": " 42 "}', answered("42")),
+        ('```json\n{"action": "final_answer", "answer": "42"}\n```', answered("42")),
+        ('I am done. {"action": "final_answer", "answer": "42"} Bye.', answered("42")),
+        ("{'action': 'final_answer', 'answer': 'it is 42'}", answered("it is 42")),
+        ('{"action": "search", "action_input": {"query": "{\\"action\\": \\"now\\"}"}}',
+         called("search", {"query": '{"action": "now"}'})),
+    ],
+)  # fmt: skip
+def test_json_reads(text: str, parsed: Parsed) -> None:
+    assert JSON.parse(text, TOOLS) == parsed
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "no JSON object"),
+        ("42", "no JSON object"),
+        ('"now"', "no JSON object"),
+        ('{"action": "now"', "never closed"),
+        ('{"outer": {"action": "now"}', "never closed"),
+        ('{"action": "now", "action": "search"}', "twice"),
+        ('{"action": "square", "action_input": {"number": NaN}}', "NaN"),
+        ('{"action": "now"} {"action": "now"}', "more than one"),
+        ('Write `{"action": "now"}` to call.', "only an example"),
+        ("{}", "`action` must be there"),
+        ('{"action": 1}', "must be strings"),
+        ('{"thought": ["t"], "action": "now"}', "must be strings"),
+        ('{"observation": "x"}', "'observation'"),
+        ('{"action": "now", "tool": "x"}', "'tool'"),
+        ('{"action": "now", "answer": "x"}', "`action` must be the name"),
+        ('{"action": "a sentence, really"}', "`action` must be the name"),
+        ('{"action": "now", "action_input": [1]}', "must be a JSON object"),
+        ('{"action": "search"}', "has no input"),
+        ('{"action": "search", "action_input": "{\\"query\\": 1} x"}', "text behind the arguments"),
+        ('{"action": "write_file", "action_input": "a"}', "parameters of write_file"),
+        ('{"action": "final_answer"}', "must be a string"),
+        ('{"action": "final_answer", "action_input": ""}', "not empty"),
+        ('{"action": "final_answer", "action_input": {"a": 1}}', "must be a string"),
+        ('{"action": "final_answer", "action_input": "a", "answer": "b"}', "must be a string"),
+    ],
+)
+def test_json_gives_a_problem_that_says_what_to_do(text: str, problem: str) -> None:
+    parsed = JSON.parse(text, TOOLS)
+
+    assert (parsed.calls, parsed.answer) == ((), None)
+    assert problem in (parsed.problem or "")
+    assert "Reply with one JSON object" in (parsed.problem or "")
+
+
+# ---------------------------------------------------------------------------------------------------- told as text
+
+CALLS = (ToolCall("search", {"query": "ü"}, "1"), ToolCall("now", {}, "2"))
+TALK = Conversation(
+    [
+        Message("system", "Be brief."),
+        Message("user", "First?"),
+        Message("assistant", "Done.", origin="model"),
+        Message("user", "Second?"),
+        Message("assistant", "I look.", CALLS, origin="model"),
+        Message("tool", "noon", call_id="2", origin="tool"),
+        Message("tool", "Action: now\nfound", call_id="1", origin="tool"),
+        Message("user", "Go on.", origin="runtime"),
+        Message("assistant", "hm", origin="model"),
+        Message("user", "That cannot be read.", origin="runtime"),
+    ]
+)
+
+
+def said(request: Request) -> list[tuple[str, str]]:
+    return [(message.role, message.content) for message in request.conversation.messages]
+
+
+def test_react_tells_calls_results_and_answers_as_turns() -> None:
+    rendered = REACT.render(Request(TALK, TOOLS, sampling=Sampling(temperature=0.5, stop=("END",))))
+
+    assert said(rendered)[1:] == [
+        ("user", "First?"),
+        ("assistant", "Final Answer: Done."),
+        ("user", "Second?"),
+        ("assistant", 'Thought: I look.\nAction: search\nAction Input: {"query": "ü"}'),
+        ("user", "Observation: > Action: now\nfound"),
+        ("assistant", "Action: now\nAction Input: {}"),
+        ("user", "Observation: noon\n\nGo on."),
+        ("assistant", "hm"),
+        ("user", "That cannot be read."),
+    ]
+    assert rendered.sampling == Sampling(temperature=0.5, stop=("END", "\nObservation:"))
+    assert (rendered.tools, rendered.schema) == ((), None)
+    role, system = said(rendered)[0]
+    assert role == "system"
+    assert system.startswith("Be brief.\n\nYou can use these tools:\n- search: does search\n")
+    assert all(t.name in system and json.dumps(t.schema) in system for t in TOOLS)
+
+
+def test_json_tells_calls_results_and_answers_as_objects() -> None:
+    rendered = JSON.render(Request(TALK, TOOLS))
+
+    assert said(rendered)[2:8] == [
+        ("assistant", '{"action": "final_answer", "action_input": "Done."}'),
+        ("user", "Second?"),
+        ("assistant", '{"thought": "I look.", "action": "search", "action_input": {"query": "ü"}}'),
+        ("user", '{"observation": "Action: now\\nfound"}'),
+        ("assistant", '{"action": "now", "action_input": {}}'),
+        ("user", '{"observation": "noon"}\n\nGo on.'),
+    ]
+    assert (rendered.tools, rendered.sampling) == ((), Sampling())
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+def test_what_a_dialect_tells_it_reads_back(dialect: Dialect) -> None:
+    turns = [text for role, text in said(dialect.render(Request(TALK, TOOLS))) if role == "assistant"]
+
+    assert dialect.parse(turns[0], TOOLS) == answered("Done.")
+    assert dialect.parse(turns[1], TOOLS) == called("search", {"query": "ü"}, "I look.")
+    assert dialect.parse(turns[2], TOOLS) == called("now", {})
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+def test_a_request_without_tools_only_has_its_turns_told(dialect: Dialect) -> None:
+    request = Request(TALK, (), sampling=Sampling(max_tokens=5), schema=OutputSchema("x", {"type": "string"}))
+    rendered = dialect.render(request)
+
+    assert said(rendered)[0] == ("system", "Be brief.")
+    assert dataclasses.replace(rendered, conversation=TALK) == request
+
+
+def test_react_asks_for_the_answer_where_no_tool_may_be_called() -> None:
+    rendered = REACT.render(Request(Conversation.of("q"), TOOLS, "none"))
+
+    assert said(rendered)[-1] == ("user", "q\n\nNo tool can be used now. Write `Final Answer:` and your answer.")
+
+
+def test_react_tells_the_schema_of_the_answer() -> None:
+    rendered = REACT.render(Request(Conversation.of("q"), TOOLS, schema=OutputSchema("x", {"type": "array"})))
+
+    assert said(rendered)[0][1].endswith('must be JSON that fits this schema: {"type": "array"}')
+    assert rendered.schema is None
+
+
+def test_json_holds_the_reply_to_one_branch_for_each_tool_and_one_for_the_answer() -> None:
+    rendered = JSON.render(Request(Conversation.of("q"), (SEARCH,)))
+
+    assert rendered.schema is not None
+    assert rendered.schema.schema == {
+        "anyOf": [
+            {
+                "type": "object",
+                "properties": {
+                    "thought": {"type": "string"},
+                    "action": {"const": "search"},
+                    "action_input": {
+                        "type": "object",
+                        "properties": {"query": {"type": "string"}},
+                        "required": ["query"],
+                        "additionalProperties": False,
+                    },
+                },
+                "required": ["action", "action_input"],
+                "additionalProperties": False,
+            },
+            answer_branch(),
+        ]
+    }
+
+
+def answer_branch() -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {
+            "thought": {"type": "string"},
+            "action": {"const": "final_answer"},
+            "action_input": {"type": "string", "minLength": 1},
+        },
+        "required": ["action", "action_input"],
+        "additionalProperties": False,
+    }
+
+
+def test_json_leaves_the_answer_alone_where_no_tool_may_be_called() -> None:
+    rendered = JSON.render(Request(Conversation.of("q"), TOOLS, "none"))
+
+    assert rendered.schema is not None
+    assert rendered.schema.schema == answer_branch()
+
+
+def test_json_without_repeats_takes_away_what_was_called_since_the_user_spoke() -> None:
+    def branches(conversation: Conversation, dialect: JsonDialect) -> list[str]:
+        rendered = dialect.render(Request(conversation, (SEARCH, NOW)))
+        assert rendered.schema is not None
+        schema: Any = rendered.schema.schema
+        return [branch["properties"]["action"]["const"] for branch in schema.get("anyOf", [schema])]
+
+    once = Conversation([Message("user", "q"), Message("assistant", "", CALLS[:1]), Message("tool", "r", call_id="1")])
+    both = once.add(Message("assistant", "", CALLS[1:]), Message("tool", "r", call_id="2"))
+    nudged = both.user("Go on.", origin="runtime")
+    asked_again = both.assistant("a").user("And now?", origin="caller")
+
+    assert branches(once, JsonDialect()) == ["search", "now", "final_answer"]
+    assert branches(once, JsonDialect(repeats=False)) == ["now", "final_answer"]
+    assert branches(both, JsonDialect(repeats=False)) == ["final_answer"]
+    assert branches(nudged, JsonDialect(repeats=False)) == ["final_answer"]
+    assert branches(asked_again, JsonDialect(repeats=False)) == ["search", "now", "final_answer"]
+
+
+def test_json_moves_the_definitions_of_a_tools_schema_where_they_are_found() -> None:
+    point = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+    schema = {
+        "type": "object",
+        "properties": {"at": {"$ref": "#/$defs/Point"}},
+        "required": ["at"],
+        "$defs": {"Point": point},
+    }
+    draw, paint = ToolSpec("draw", "", schema), ToolSpec("paint it", "", schema)
+    rendered = JSON.render(Request(Conversation.of("q"), (draw, paint)))
+    assert rendered.schema is not None
+    validator = jsonschema.Draft202012Validator(rendered.schema.schema)
+
+    assert set(rendered.schema.schema["$defs"]) == {"draw.Point", "paint_it.Point"}  # type: ignore[arg-type]
+    assert validator.is_valid({"action": "draw", "action_input": {"at": {"x": 1}}})
+    assert validator.is_valid({"action": "final_answer", "action_input": "a"})
+    assert not validator.is_valid({"action": "paint it", "action_input": {"at": {"x": "1"}}})
+    assert not validator.is_valid({"action": "draw", "action_input": {"at": {"x": 1}, "more": 1}})
+
+
+def test_what_the_model_is_told_can_be_overridden() -> None:
+    mine = REACT.prompts.override(answer_now="Antworte jetzt.")
+
+    assert said(ReActDialect(prompts=mine).render(Request(Conversation.of("q"), TOOLS, "none")))[-1] == (
+        "user",
+        "q\n\nAntworte jetzt.",
+    )
+    brief = JSON.prompts.override(instructions="Tools: {tools}")
+    assert said(JsonDialect(prompts=brief).render(Request(Conversation.of("q"), (NOW,))))[0][1].startswith(
+        "Tools: - now"
+    )

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from loopwright.events import ModelReplied, ToolFinished, ToolStarted
 from loopwright.journals import SQLiteJournal
 
@@ -67,9 +68,13 @@ def test_a_run_killed_at_any_barrier_resumes_in_a_new_process_to_the_same_answer
             assert {turn: log[f"model {turn}"] for turn in replied} == dict.fromkeys(replied, 1)
             assert all(log[f"tool {key}"] <= 1 for key in ("0#1", "1#0"))  # the writes, in doubt or not
             assert len(sends(folder)) == 2 - len([k for k in doubtful if k in ("0#1", "1#0") and k not in sent_before])
-            keys = {line.split()[1]: line.split()[2] for line in (folder / "log").read_text().splitlines() if "#" in line}
+            keys = {
+                line.split()[1]: line.split()[2] for line in (folder / "log").read_text().splitlines() if "#" in line
+            }
             assert all(idempotency == f"the-run:{key}" for key, idempotency in keys.items())
-    assert kills == 2 * 8  # three for the turn of three calls, two for the other, one for each model call, one at the end
+    assert (
+        kills == 2 * 8
+    )  # three for the turn of three calls, two for the other, one for each model call, one at the end
 
 
 def sends(folder: Path) -> list[str]:

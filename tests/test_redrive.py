@@ -5,6 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
+
 from loopwright import (
     AllowAll,
     Completion,
@@ -37,7 +39,6 @@ from loopwright.events import (
     ToolStarted,
 )
 from loopwright.testing import FakeClock, ScriptedProvider, call
-from pydantic import BaseModel
 from redrive import crashed, kinds, upto
 
 RAN: list[str] = []
@@ -470,7 +471,9 @@ async def test_attempts_that_are_recorded_count_to_the_cap() -> None:
     first = runtime([outage, outage, outage], clock=FakeClock())
     await Asking(first).run("go", run_id="r")
     entries = first.journal.read("r")
-    again = runtime([outage, outage, outage], clock=FakeClock(), journal=crashed(entries, upto(entries, "attempt_failed", 2)))
+    again = runtime(
+        [outage, outage, outage], clock=FakeClock(), journal=crashed(entries, upto(entries, "attempt_failed", 2))
+    )
     result = await Asking(again).resume("r")
 
     assert len(effects(entries, AttemptFailed)) == 2
@@ -491,7 +494,7 @@ async def test_an_intent_without_outcome_is_repeated_only_where_that_is_safe(nam
     result = await again.resume("r")
 
     assert result.answer == "done"
-    assert RAN == ([f"{name} x"] if repeated else [])
+    assert ([f"{name} x"] if repeated else []) == RAN
     finished = [e.event for e in again.journal.read("r") if isinstance(e.event, ToolFinished)]
     assert [f.status for f in finished] == ["ok" if repeated else "unknown"]
 
@@ -657,7 +660,9 @@ async def test_downtime_and_waiting_for_people_do_not_count_as_active_time() -> 
         return say
 
     script = [slow_model(call("wipe")), slow_model("done")]
-    parts = Runtime(ScriptedProvider(script), tools=[wipe], approver=slow_person, clock=clock, limits=Limits(timeout=240))
+    parts = Runtime(
+        ScriptedProvider(script), tools=[wipe], approver=slow_person, clock=clock, limits=Limits(timeout=240)
+    )
     result = await ReActEngine(parts).run("go", run_id="r")
     assert result.status == "completed"
 
@@ -755,7 +760,7 @@ async def test_a_child_engine_is_driven_again_and_its_limit_is_its_own() -> None
         RAN.clear()
         again = runtime(reply, journal=crashed(entries, keep))
         assert (await engine(again).resume("r")).answer == whole.answer
-        assert len(RAN) == 3 - len([k for k in effects(entries[:keep], ToolFinished)])
+        assert len(RAN) == 3 - len(effects(entries[:keep], ToolFinished))
 
 
 async def test_a_run_with_a_nested_engine_is_rebuilt_from_the_journal() -> None:

@@ -236,12 +236,12 @@ __all__ = [
 ]
 
 
-_load = lazily(__name__, _HOME_OF)
+if not TYPE_CHECKING:  # a type checker that saw it would accept any name
+    _load = lazily(__name__, _HOME_OF)
 
-
-def __getattr__(name: str) -> object:
-    value = globals()[name] = _load(name)
-    return value
+    def __getattr__(name: str) -> object:
+        value = globals()[name] = _load(name)
+        return value
 
 
 def __dir__() -> list[str]:

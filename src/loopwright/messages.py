@@ -95,8 +95,11 @@ class Sealed:
 
     cure = "take it from the verb that returns it"
 
+    def __new__(cls, *_: object, **__: object) -> Self:
+        raise PhaseError(f"a {cls.__name__} cannot be made by hand: {cls.cure}")
+
     def __init__(self, only_the_door_makes_these: Never, /) -> None:
-        raise PhaseError(f"a {type(self).__name__} cannot be made by hand: {self.cure}")
+        """For type checkers: there is no value to call this with."""
 
     @classmethod
     def issue(cls, **fields: object) -> Self:
@@ -163,6 +166,8 @@ class Conversation:
 
     def add(self, *messages: Message) -> Self:
         """The conversation with `messages` at its end."""
+        if not messages:
+            return self
         digest, size = self.digest, self.size
         for message in messages:
             encoded = message.encoded(encode_message)

@@ -2,10 +2,11 @@
 
 import tempfile
 
+from tools_common import QUESTION, SYSTEM, make_tools  # pyright: ignore[reportMissingImports] - of the harness
+
 from loopwright import Conversation, Limits, ReActEngine, Runtime
 from loopwright.journals import SQLiteJournal
 from loopwright.providers import OpenAIProvider
-from tools_common import QUESTION, SYSTEM, make_tools  # pyright: ignore[reportMissingImports] - of the harness
 
 MODE, KIND = "native", "async"
 VENV = "loopwright"

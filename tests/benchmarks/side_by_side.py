@@ -1,9 +1,9 @@
 """Runs the side-by-side harness with Loopwright as one more contestant, and prints its tables.
 
-    BENCH_DIR=../shared/bench python tests/benchmarks/side_by_side.py [--repeat 5] [--only raw_httpx,loopwright] [--rounds 10,50,200]
+    BENCH_DIR=../shared/bench python tests/benchmarks/side_by_side.py --repeat 5 --rounds 10,50,200
 
-Each contestant gets a virtual environment of its own in BENCH_VENVS (default: .bench-venv). Contestants run in turn within each
-repeat, so that the ratios of one repeat are what counts: the machine's noise hits all alike.
+Each contestant gets a virtual environment of its own in BENCH_VENVS (default: .bench-venv). Contestants run in turn
+within each repeat, so that the ratios of one repeat are what counts: the machine's noise hits all alike.
 """
 
 import argparse
@@ -16,7 +16,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 VENVS = Path(os.environ.get("BENCH_VENVS") or ROOT / ".bench-venv").resolve()
-PINNED = {"server": ["uvloop==0.23.0"], "raw_httpx": ["httpx==0.28.1"], "raw_httpx_sniffio": ["httpx==0.28.1", "sniffio"]}
+PINNED = {
+    "server": ["uvloop==0.23.0"],
+    "raw_httpx": ["httpx==0.28.1"],
+    "raw_httpx_sniffio": ["httpx==0.28.1", "sniffio"],
+}
 
 
 def environment(name: str, packages: list[str]) -> None:

@@ -2,8 +2,8 @@
 
     python killed.py ENGINE DATABASE LOG BARRIER [before|after]
 
-It starts the run, or resumes it if the journal has it; what the model and the tools do goes into LOG, a line each, flushed to
-the disk before the process goes on. BARRIER 0 kills nothing. The last line printed is the answer.
+It starts the run, or resumes it if the journal has it; what the model and the tools do goes into LOG, a line each,
+flushed to the disk before the process goes on. BARRIER 0 kills nothing. The last line printed is the answer.
 """
 
 import asyncio
@@ -71,7 +71,11 @@ def model(request: Request) -> str | list[ToolCall]:
     """What the model says depends on the conversation alone."""
     turn = sum(message.role == "assistant" for message in request.conversation.messages)
     log(f"model {turn} {len(request.conversation)}")
-    return [[call("look", what="sky"), call("send", what="card"), call("put", what="cup")], [call("send", what="end")], "blue"][turn]
+    return [
+        [call("look", what="sky"), call("send", what="card"), call("put", what="cup")],
+        [call("send", what="end")],
+        "blue",
+    ][turn]
 
 
 async def main() -> None:

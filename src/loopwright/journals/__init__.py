@@ -8,4 +8,6 @@ if TYPE_CHECKING:
     from .sqlite import SQLiteJournal as SQLiteJournal
 
 __all__ = ["SQLiteJournal"]
-__getattr__ = lazily(__name__, {"SQLiteJournal": ".sqlite"})
+
+if not TYPE_CHECKING:  # a type checker that saw it would accept any name
+    __getattr__ = lazily(__name__, {"SQLiteJournal": ".sqlite"})

@@ -10,4 +10,6 @@ if TYPE_CHECKING:
     from .text_tools import TextTools as TextTools
 
 __all__ = ["LocalProvider", "OpenAIProvider", "TextTools"]
-__getattr__ = lazily(__name__, {"LocalProvider": ".local", "OpenAIProvider": ".openai", "TextTools": ".text_tools"})
+
+if not TYPE_CHECKING:  # a type checker that saw it would accept any name
+    __getattr__ = lazily(__name__, {"LocalProvider": ".local", "OpenAIProvider": ".openai", "TextTools": ".text_tools"})

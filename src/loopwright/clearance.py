@@ -63,18 +63,20 @@ class Clearance:
 
     async def decide(self, call: ToolCall, state: PolicyState) -> Permit | Denial | Question:
         """A permit, a denial, or the question that someone has to answer first."""
-        recorded = self._recorded(call, state.key)
+        hashed = arguments_hash(call.arguments)
+        recorded = self._recorded(call, hashed, state.key)
         if recorded is not None:
             return recorded
-        step = self.monitor.step(call)
+        step = self.monitor.step(call.name, hashed)
         if step != "go":
             reason = "This exact call was made several times with the same result; it is not made again."
-            return self._refuse(call, state.key, "blocked" if step == "blocked" else "stuck", reason)
-        return await self._gate(call, state)
+            return self._refuse(call, hashed, state.key, "blocked" if step == "blocked" else "stuck", reason)
+        return await self._gate(call, hashed, state)
 
     async def decide_own(self, call: ToolCall, effect: Effect, state: PolicyState) -> Question | None:
         """The same for what is no tool: an engine's own effect, or a delegation. Raises `Denied`."""
-        decided = self._recorded(call, state.key) or await self._gate(call, state, effect)
+        hashed = arguments_hash(call.arguments)
+        decided = self._recorded(call, hashed, state.key) or await self._gate(call, hashed, state, effect)
         if isinstance(decided, Question):
             return decided
         if isinstance(decided, Denial):
@@ -82,13 +84,13 @@ class Clearance:
         self.session.permits.discard(decided)
         return None
 
-    def _recorded(self, call: ToolCall, key: str) -> Permit | Denial | None:
+    def _recorded(self, call: ToolCall, hashed: str, key: str) -> Permit | Denial | None:
         """What the journal says about this call, as far as it still holds."""
         replay = self.session.replay
         known = replay.decision(key)
         if known is None:
             return None
-        if known.arguments is None and known.arguments_hash != _hash_or_empty(call.arguments):
+        if known.arguments is None and known.arguments_hash != hashed:
             raise self.session.diverged(key, f"a decision about {known.tool}", f"{call.name} with other arguments")
         if known.arguments is not None:
             call = dataclasses.replace(call, arguments=known.arguments)
@@ -96,36 +98,36 @@ class Clearance:
             return None
         if known.verdict in REFUSALS:
             if known.verdict in ("blocked", "stuck"):
-                self.monitor.step(call)
-            return Denial(call, key, REFUSALS[known.verdict], known.reason, final=known.verdict == "stuck")
+                self.monitor.step(call.name, hashed)
+            return Denial(call, hashed, key, REFUSALS[known.verdict], known.reason, final=known.verdict == "stuck")
         started = isinstance(replay.intent(key), ToolStarted) or isinstance(replay.outcome(key), ToolFinished)
         if started or known.policy_version == policy_version(self.gates):
-            return self._permit(call, key, arguments_hash(call.arguments), known.policy_version)
+            return self._permit(call, known.arguments_hash, key, known.policy_version)
         return None
 
     async def _gate(
-        self, call: ToolCall, state: PolicyState, effect: Effect | None = None
+        self, call: ToolCall, hashed: str, state: PolicyState, effect: Effect | None = None
     ) -> Permit | Denial | Question:
         given = call
         for _ in range(MAX_ROUNDS):
-            hashed = _hash_or_empty(call.arguments)
             problem = None if effect else self.parts.tools.problem(call.name, call.arguments)
             if problem is None and not hashed:
                 problem = f"The arguments of {call.name} are not plain JSON."
             if problem is not None:
-                return self._refuse(call, state.key, "invalid", problem)
+                return self._refuse(call, hashed, state.key, "invalid", problem)
             tool = self.parts.tools.get(call.name)
             action = Action(call.name, call.arguments, call.id, effect or (tool.effect if tool else "write"))
             decision = await self._decided(action, state)
             if isinstance(decision, Question):
-                self._record(call, state.key, "ask", decision.text, hashed)
+                self._record(call, hashed, state.key, "ask", decision.text)
                 return decision
             if isinstance(decision, Deny):
-                return self._refuse(call, state.key, "deny", decision.reason)
+                return self._refuse(call, hashed, state.key, "deny", decision.reason)
             if isinstance(decision, Allow):
-                return self._allow(call, state.key, hashed, changed=call is not given)
+                return self._allow(call, hashed, state.key, changed=call is not given)
             call = dataclasses.replace(call, arguments=decision.arguments)
-        return self._refuse(call, state.key, "deny", "the policy keeps changing the arguments")
+            hashed = arguments_hash(call.arguments)
+        return self._refuse(call, hashed, state.key, "deny", "the policy keeps changing the arguments")
 
     async def _decided(self, action: Action, state: PolicyState) -> Allow | Deny | Modify | Question:
         """What the gates, and a person if they want one, say."""
@@ -161,12 +163,12 @@ class Clearance:
             return answer
         return Allow() if answer is True else Deny("a person refused it")
 
-    def _allow(self, call: ToolCall, key: str, hashed: str, *, changed: bool) -> Permit:
+    def _allow(self, call: ToolCall, hashed: str, key: str, *, changed: bool) -> Permit:
         verdict: Verdict = "modify" if changed else "allow"
-        version = self._record(call, key, verdict, "", hashed, call.arguments if changed else None)
-        return self._permit(call, key, hashed, version)
+        version = self._record(call, hashed, key, verdict, "", call.arguments if changed else None)
+        return self._permit(call, hashed, key, version)
 
-    def _permit(self, call: ToolCall, key: str, hashed: str, version: str) -> Permit:
+    def _permit(self, call: ToolCall, hashed: str, key: str, version: str) -> Permit:
         permit = Permit.issue(
             call=call,
             arguments_hash=hashed,
@@ -178,24 +180,17 @@ class Clearance:
         self.session.permits.add(permit)
         return permit
 
-    def _refuse(self, call: ToolCall, key: str, verdict: Verdict, reason: str) -> Denial:
-        self._record(call, key, verdict, reason, _hash_or_empty(call.arguments))
-        return Denial(call, key, REFUSALS[verdict], reason, final=verdict == "stuck")
+    def _refuse(self, call: ToolCall, hashed: str, key: str, verdict: Verdict, reason: str) -> Denial:
+        self._record(call, hashed, key, verdict, reason)
+        return Denial(call, hashed, key, REFUSALS[verdict], reason, final=verdict == "stuck")
 
     def _record(
-        self, call: ToolCall, key: str, verdict: Verdict, reason: str, hashed: str, arguments: JsonObject | None = None
+        self, call: ToolCall, hashed: str, key: str, verdict: Verdict, reason: str, arguments: JsonObject | None = None
     ) -> str:
         """Record a decision; gives the policy version that it holds under."""
         version = policy_version(self.gates)
         self.session.record(key, GateDecided(call.name, call.id, verdict, reason, version, hashed, arguments))
         return version
-
-
-def _hash_or_empty(arguments: JsonObject) -> str:
-    try:
-        return arguments_hash(arguments)
-    except ValueError:
-        return ""
 
 
 async def _call(approver: Any, action: Action, question: str) -> Any:

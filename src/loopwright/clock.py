@@ -24,14 +24,6 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's own clocks."""
 
-    def monotonic(self) -> float:
-        """Seconds from an arbitrary start, never going back."""
-        return time.monotonic()
-
-    def wall(self) -> float:
-        """Seconds since the Unix epoch."""
-        return time.time()
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait for `seconds`."""
-        await asyncio.sleep(seconds)
+    monotonic = staticmethod(time.monotonic)
+    wall = staticmethod(time.time)
+    sleep = staticmethod(asyncio.sleep)

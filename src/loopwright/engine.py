@@ -273,6 +273,7 @@ class RunHandle:
 
     def _start(self) -> asyncio.Task[Result]:
         if self._task is None:
+            self._session.take_up()
             self._task = asyncio.ensure_future(self._work())
             self._task.add_done_callback(self._ended)
         return self._task
@@ -302,7 +303,7 @@ class RunHandle:
                 task.uncancel()
             outcome, output = Outcome("aborted", "aborted", error=Aborted("the run was aborted")), None
         except ReplayDivergence:
-            session.record("", RunSuspended("cancelled"))
+            session.record("", RunSuspended("diverged"))
             await session.barrier("suspended")
             raise
         return await self._close(outcome, output)

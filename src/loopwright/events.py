@@ -68,9 +68,12 @@ class RunResumed:
 
 @dataclasses.dataclass(frozen=True)
 class RunSuspended:
-    """The run stopped for now and can be resumed: it waits for decisions, or its host was cancelled."""
+    """The run stopped for now and can be resumed.
 
-    reason: Literal["waiting", "cancelled"]
+    It waits for decisions, its host was cancelled, or the code that resumed it is not the code that wrote it.
+    """
+
+    reason: Literal["waiting", "cancelled", "diverged"]
     pending: tuple[Question, ...] = ()
 
 

@@ -1,9 +1,11 @@
 """The port to a journal: an append-only, hash-chained list of entries for each run; and one kept in memory."""
 
 import dataclasses
+import functools
 import hashlib
 import os
 import socket
+from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -11,6 +13,7 @@ from typing import Protocol
 from .errors import ConfigError, Fenced, RunBusy, UnknownRun
 from .events import Entry
 
+RESUMABLE = ("running", "suspended", "waiting")  # the statuses of runs that have not ended
 AT_WORK: set[str] = set()  # tokens of the runs that this process is working on
 
 
@@ -35,7 +38,7 @@ class Owner:
     @classmethod
     def of_this_process(cls, token: str) -> "Owner":
         """This process as an owner; `token` tells its runs apart."""
-        return cls(socket.gethostname(), os.getpid(), process_start(os.getpid()), token)
+        return cls(*_identity(os.getpid()), token)
 
     @property
     def alive(self) -> bool:
@@ -51,6 +54,12 @@ class Owner:
         except PermissionError:
             return True
         return process_start(self.pid) == self.started
+
+
+@functools.cache
+def _identity(pid: int) -> tuple[str, int, str]:
+    """Host, number and start of this process; the number is an argument because a fork changes it."""
+    return socket.gethostname(), pid, process_start(pid)
 
 
 def process_start(pid: int) -> str:
@@ -212,6 +221,7 @@ class MemoryJournal:
             raise ConfigError(f"MemoryJournal: keep_runs must be at least 1, got {keep_runs}")
         self._keep_runs = keep_runs
         self._runs: dict[str, _Kept] = {}
+        self._ended: deque[str] = deque()  # in the order in which they ended
 
     def create(self, header: RunHeader) -> Claim:
         """The claim to a new run; raises `ConfigError` if the id is taken."""
@@ -244,8 +254,10 @@ class MemoryJournal:
             status=status or kept.info.status,
             owner=kept.info.owner if status in (None, "running") else None,
         )
-        if kept.info.owner is None:
-            self._forget()
+        if status not in (None, *RESUMABLE):
+            self._ended.append(claim.run_id)
+            if len(self._ended) > self._keep_runs:
+                del self._runs[self._ended.popleft()]
 
     async def barrier(self, claim: Claim) -> None:
         """Check that nobody took over; memory has nothing to wait for."""
@@ -279,11 +291,6 @@ class MemoryJournal:
             return self._runs[run_id]
         except KeyError:
             raise UnknownRun(f"no run {run_id!r} in this journal") from None
-
-    def _forget(self) -> None:
-        ended = [i for i, k in self._runs.items() if k.info.status not in ("running", "suspended", "waiting")]
-        for run_id in ended[: max(len(self._runs) - self._keep_runs, 0)]:
-            del self._runs[run_id]
 
 
 def taken(run_id: str) -> str:

@@ -31,8 +31,11 @@ def canonical_json(value: object) -> bytes:
 
 
 def arguments_hash(arguments: JsonObject) -> str:
-    """SHA-256 (hex) of the canonical form of a call's arguments."""
-    return hashlib.sha256(canonical_json(arguments)).hexdigest()
+    """SHA-256 (hex) of the canonical form of a call's arguments; empty if they are no plain JSON."""
+    try:
+        return hashlib.sha256(canonical_json(arguments)).hexdigest()
+    except ValueError:
+        return ""
 
 
 class Encodable:
@@ -105,8 +108,7 @@ class Sealed:
     def issue(cls, **fields: object) -> Self:
         """Make one; the run checks at run time that it knows what it is handed."""
         sealed = object.__new__(cls)
-        for name, value in fields.items():
-            object.__setattr__(sealed, name, value)
+        sealed.__dict__.update(fields)
         return sealed
 
     def __setattr__(self, name: str, value: object) -> None:

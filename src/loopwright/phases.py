@@ -130,10 +130,9 @@ class Phases:
             for permit in cleared.permits:
                 check_permit(permit, self._session)
             observations = await self._settle_all(cleared.decisions)
-            for observation in observations:
-                nudge = None if self._repeatable(observation) else self._scope.monitor.observe(observation)
-                if nudge is not None:
-                    self._scope.nudges.append(Message("user", nudge, origin="runtime"))
+            for decision, observation in zip(cleared.decisions, observations, strict=True):
+                if not self._repeatable(observation):
+                    self._watch(observation, decision.arguments_hash)
             if self._gated is not None:
                 self._turn = (self._gated, observations)
             return observations
@@ -146,6 +145,11 @@ class Phases:
             if isinstance(outcome, BaseException):
                 raise outcome
         return tuple(o for o in settled if isinstance(o, Observation))
+
+    def _watch(self, observation: Observation, arguments_hash: str) -> None:
+        nudge = self._scope.monitor.observe(observation, arguments_hash)
+        if nudge is not None:
+            self._scope.nudges.append(Message("user", nudge, origin="runtime"))
 
     def _repeatable(self, observation: Observation) -> bool:
         tool = self._parts.tools.get(observation.call.name)

@@ -149,6 +149,7 @@ class Denial:
     """A call that will not run, and what the model is told instead; `final` ends the run as stuck."""
 
     call: ToolCall
+    arguments_hash: str
     key: str
     status: ObservationStatus
     reason: str

@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 from typing import Literal, TypeAlias
 
-from .messages import Observation, ToolCall, arguments_hash
+from .messages import Observation, ToolCall
 
 Step: TypeAlias = Literal["go", "blocked", "stuck"]
 REPEATS = 3  # the same call with the same result this often is a loop; so is the same denial
@@ -28,9 +28,9 @@ class ProgressMonitor:
     _seen: dict[tuple[str, str], _Seen] = dataclasses.field(default_factory=dict[tuple[str, str], _Seen])
     _denied: dict[tuple[str, str], int] = dataclasses.field(default_factory=dict[tuple[str, str], int])
 
-    def step(self, call: ToolCall) -> Step:
+    def step(self, tool: str, arguments_hash: str) -> Step:
         """What to do with a call that is about to be gated."""
-        seen = self._seen.get(_identity(call))
+        seen = self._seen.get((tool, arguments_hash))
         if seen is None or seen.times < REPEATS:
             return "go"
         if seen.blocked:
@@ -43,11 +43,11 @@ class ProgressMonitor:
         times = self._denied[call.name, reason] = self._denied.get((call.name, reason), 0) + 1
         return times >= REPEATS
 
-    def observe(self, observation: Observation) -> str | None:
+    def observe(self, observation: Observation, arguments_hash: str) -> str | None:
         """Count what came of a call; the nudge to give the model, if one is due."""
         call = observation.call
         result = hashlib.sha256(f"{observation.status}|{observation.content}".encode()).digest()
-        identity = _identity(call)
+        identity = call.name, arguments_hash
         seen = self._seen.get(identity)
         if seen is not None and seen.blocked:
             return None
@@ -61,10 +61,3 @@ class ProgressMonitor:
             f"You have called {call.name} with the same arguments {REPEATS} times and got the same result each time. "
             "Calling it again will not help: try something else, or answer with what you know."
         )
-
-
-def _identity(call: ToolCall) -> tuple[str, str]:
-    try:
-        return call.name, arguments_hash(call.arguments)
-    except ValueError:  # not plain JSON: such calls are refused, and are all the same here
-        return call.name, ""

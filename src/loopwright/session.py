@@ -87,7 +87,6 @@ class Session:
         self._wall = parts.clock.wall() - parts.clock.monotonic()
         self._unsent: list[Entry] = []
         self._durable_seq = claim.head_seq
-        AT_WORK.add(owner.token)
 
     def record(self, key: str, event: Event) -> Entry:
         """Add a fact to the journal; it is durable after the next `barrier`."""
@@ -172,6 +171,10 @@ class Session:
         left = self.replay.first_unused()
         if left is not None:
             raise self.diverged(left, "a recorded effect", "nothing")
+
+    def take_up(self) -> None:
+        """This process works on the run from now on."""
+        AT_WORK.add(self.owner.token)
 
     def let_go(self) -> None:
         """This process no longer works on the run."""

@@ -103,9 +103,7 @@ class Tool:
     @functools.cached_property
     def is_async(self) -> bool:
         """Whether the function is a coroutine function (or an object whose call is one)."""
-        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(
-            getattr(self.function, "__call__", None)  # noqa: B004 - looks at the method, does not test callability
-        )
+        return inspect.iscoroutinefunction(_plain_function(self.function))
 
     def keywords(self, arguments: JsonObject) -> dict[str, Any]:
         """The keyword arguments for the function; raises ValueError naming the argument that does not fit."""
@@ -156,11 +154,11 @@ def _from_function(
 ) -> Tool:
     if not callable(function):
         raise ConfigError(f"tools: {function!r} is no function: pass functions, or Tool values made with @tool")
-    plain = _plain_function(function)
-    tool_name = name or (type(function) if plain.__name__ == "__call__" else plain).__name__
+    called = _without_partials(function)
+    tool_name = name or str(getattr(called, "__name__", type(called).__name__))
     for unknown in options.keys() - {field.name for field in dataclasses.fields(Tool)}:
         raise ConfigError(f"tool {tool_name!r}: @tool has no option {unknown!r}")
-    summary, parameters = read_docstring(inspect.getdoc(plain) or "")
+    summary, parameters = read_docstring(inspect.getdoc(_plain_function(function)) or "")
     takes_context, fields = _fields(function, tool_name, parameters)
     try:
         build: Any = create_model  # its overloads cannot say "fields under any name"
@@ -179,11 +177,16 @@ def _from_function(
     )
 
 
+def _without_partials(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
 def _plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function behind a partial or a callable object: it has the annotations and the docstring."""
-    while isinstance(function, functools.partial):
-        function = function.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return function if inspect.isroutine(function) or isinstance(function, type) else type(function).__call__
+    called = _without_partials(function)
+    return called if inspect.isroutine(called) or isinstance(called, type) else type(called).__call__
 
 
 def _bound(function: Any) -> Iterable[str]:

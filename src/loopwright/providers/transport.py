@@ -17,6 +17,7 @@ import httpx
 from pydantic import SecretStr
 
 from ..errors import ConfigError, ProviderError, ProviderTimeout
+from .sockets import AsyncioBackend
 
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 600.0  # only a net under the runtime, which cancels a call earlier
@@ -96,6 +97,9 @@ def _tls() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
+_SOCKETS = AsyncioBackend()
+
+
 class _Connections:
     """The idle connections of one event loop to one server, the one used last taken first.
 
@@ -122,7 +126,7 @@ class _Connections:
                 return connection
             await connection.aclose()
         tls = _tls() if self._origin.scheme == b"https" else None
-        return httpcore.AsyncHTTPConnection(self._origin, tls, keepalive_expiry=KEEP_ALIVE)
+        return httpcore.AsyncHTTPConnection(self._origin, tls, keepalive_expiry=KEEP_ALIVE, network_backend=_SOCKETS)
 
     async def give_back(self, connection: httpcore.AsyncHTTPConnection) -> None:
         if not (self._open and connection.is_available()):

@@ -20,7 +20,7 @@ Its result comes back as {{"observation": "..."}}. When you know the answer:
 
 Tools:
 {tools}""",
-    tool="- {name}: {description} Arguments, as JSON schema: {schema}",
+    tool="- {name}({schema}): {description}",
     answer_schema="The final answer must be JSON, written as a string, that fits this schema: {schema}",
 )
 
@@ -50,7 +50,7 @@ class JsonDialect:
         used = set[str]() if self.repeats else called_since_user(request.conversation)
         offered = [tool for tool in request.tools if request.tool_choice == "auto" and tool.name not in used]
         return Request(
-            told.with_system(instructions(self.prompts, request)),
+            told.with_system(instructions(self.prompts, request, signature)),
             sampling=request.sampling,
             schema=OutputSchema("reply", reply_schema(offered)),
         )
@@ -76,6 +76,30 @@ class JsonDialect:
             form = f'{{"action": one of {list_tools(tools)}, "action_input": {{…}}}} or ' if tools else ""
             cure = f'Reply with one JSON object: {form}{{"action": "{FINAL}", "action_input": "the answer"}}.'
             return Parsed("", (), None, f"{error} {cure}")
+
+
+def signature(schema: JsonObject) -> str:
+    """A tool's parameters as a small model reads them best: `city: string, unit?: celsius|kelvin`; a `?` is optional.
+
+    Where one says more of itself than a type or a choice of words, all are told as JSON schema.
+    """
+    parameters, needed = schema.get("properties", {}), schema.get("required", [])
+    if not isinstance(parameters, dict) or not isinstance(needed, list):
+        return compact_json(schema)
+    told = {name: _kind(parameter) for name, parameter in parameters.items()}
+    if not all(told.values()):
+        return compact_json(schema)
+    return ", ".join([f"{name}{'' if name in needed else '?'}: {kind}" for name, kind in told.items()])
+
+
+def _kind(parameter: Json) -> str:
+    """The type of a plain parameter, or its choices; an empty string for one that is more than that."""
+    if not isinstance(parameter, dict) or parameter.keys() - {"type", "enum", "default"}:
+        return ""
+    choices, kind = parameter.get("enum"), parameter.get("type")
+    if isinstance(choices, list):
+        return "|".join([choice if isinstance(choice, str) else compact_json(choice) for choice in choices])
+    return kind if isinstance(kind, str) and kind not in {"object", "array"} else ""
 
 
 def called_since_user(conversation: Conversation) -> set[str]:

@@ -2,10 +2,10 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from ...messages import Conversation, Message, ToolCall
+from ...messages import Conversation, JsonObject, Message, ToolCall
 from ...prompts import PromptSet
 from ...provider import Request
 
@@ -26,14 +26,15 @@ class Voice(Protocol):
         ...
 
 
-def instructions(prompts: PromptSet, request: Request) -> str:
+def instructions(prompts: PromptSet, request: Request, tell_schema: Callable[[JsonObject], str] | None = None) -> str:
     """What the model is told of the tools, and of the schema that its answer must fit if there is one.
 
     `prompts` holds `instructions` with {tools}, `tool` with {name}, {description} and {schema}, and `answer_schema`
-    with {schema}.
+    with {schema}. `tell_schema` writes the schema of a tool's arguments; without it the schema is told as JSON.
     """
+    tell_schema = tell_schema or compact_json
     tools = [
-        prompts.fill("tool", name=tool.name, description=tool.description, schema=compact_json(tool.schema))
+        prompts.fill("tool", name=tool.name, description=tool.description, schema=tell_schema(tool.schema))
         for tool in request.tools
     ]
     told = prompts.fill("instructions", tools="\n".join(tools))

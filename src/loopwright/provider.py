@@ -13,9 +13,9 @@ class Sampling:
     """How a model picks its words; `None` leaves it to the provider."""
 
     temperature: float | None = None
-    top_p: float | None = None
-    max_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    max_tokens: int | None = None
+    top_p: float | None = None
     seed: int | None = None
 
 

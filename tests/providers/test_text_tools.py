@@ -175,6 +175,14 @@ async def test_a_call_that_was_cut_short_is_a_problem(text: str) -> None:
     assert "again" in (completion.problem or "") or "JSON object" in (completion.problem or "")
 
 
+async def test_an_answer_that_was_cut_short_is_a_problem() -> None:
+    model = Model(Completion(text="Final Answer: Paris is the capital of", finish_reason="length"))
+    completion = await TextTools(model).complete(ASKED)
+
+    assert completion.answer is None
+    assert "fewer words" in (completion.problem or "")
+
+
 async def test_a_call_that_closed_before_the_reply_was_cut_short_is_a_call() -> None:
     for text in ("Action: search[a]\nThought: and th", "Action: search\nAction Input: a\nObservation: so"):
         completion = await TextTools(Model(Completion(text=text, finish_reason="length"))).complete(ASKED)

@@ -10,6 +10,7 @@ from .dialects import Dialect, JsonDialect, Parsed, ReActDialect
 
 NO_TOOL_NOW = "No tool can be used now: reply with the final answer."
 CUT_SHORT = "The reply was cut short inside a call. Write the call again, with less text before it."
+ANSWER_CUT = "The final answer was cut short. Give it again, in fewer words."
 
 
 class TextTools:
@@ -100,6 +101,8 @@ def _checked(parsed: Parsed, text: str, request: Request, finish_reason: str) ->
         return dataclasses.replace(parsed, calls=(), problem=NO_TOOL_NOW)
     if parsed.calls and finish_reason == "length" and not parsed.complete:
         return dataclasses.replace(parsed, calls=(), problem=CUT_SHORT)
+    if parsed.answer is not None and finish_reason == "length":
+        return dataclasses.replace(parsed, answer=None, problem=ANSWER_CUT)
     plain_words = parsed.problem is not None and parsed.thought == text.strip() != ""
     if plain_words and request.tool_choice == "none":
         return Parsed("", (), text.strip(), None)  # nothing but an answer was asked for, and no marker says otherwise

@@ -9,11 +9,9 @@ from loopwright import (
     ContextTooLong,
     Conversation,
     Limits,
-    LoopEngine,
     Message,
     ReActEngine,
     Result,
-    Run,
     Runtime,
     ToolCall,
     tool,
@@ -22,6 +20,7 @@ from loopwright.context import MASK, SlidingContext, estimate_tokens, turns
 from loopwright.events import ModelFailed, ModelReplied, ModelRequested
 from loopwright.messages import check_pairs
 from loopwright.testing import ScriptedProvider, call
+from redrive import crashed, upto
 
 
 def turn(number: int, result: str) -> list[Message]:
@@ -138,7 +137,7 @@ def test_no_call_is_ever_parted_from_its_result(conversation: Conversation, toke
         assert conversation.task == "" or any(m.role == "user" for m in seen)
     callers = [m for m in conversation if m.role == "user" and m.origin == "caller"]
     assert callers[-1:] == [] or callers[-1] in seen.messages
-    assert policy.fit(seen, tokens) == policy.fit(policy.fit(seen, tokens), tokens)
+    assert policy.fit(seen, tokens) == seen
 
 
 # --- in a run ---
@@ -213,28 +212,18 @@ async def test_the_call_that_was_too_long_counts_too() -> None:
     assert result.llm_calls == len(provider.requests)
 
 
-async def test_a_run_that_was_compacted_can_be_resumed() -> None:
+async def test_a_run_that_was_compacted_goes_on_after_a_crash_and_sees_the_same() -> None:
     script = [*(call("look", n=n) for n in range(8)), "done"]
-    options: dict[str, Any] = {"limits": Limits(context_tokens=500)}
+    result, before, runtime = await run(*script, limits=Limits(context_tokens=500))
+    entries = runtime.journal.read(result.run_id)
 
-    class Twice(LoopEngine):
-        name = "twice"
+    after = ScriptedProvider(script[6:])
+    journal = crashed(entries, upto(entries, "tool_finished", 6))
+    resumed = Runtime(after, tools=[look], limits=Limits(context_tokens=500), journal=journal)
+    again = await ReActEngine(resumed).resume(result.run_id)
 
-        async def solve(self, run: Run) -> str:
-            conversation = run.conversation
-            for _ in run.iterations():
-                proposal = await run.reason(conversation)
-                if proposal.answer is not None:
-                    return await run.ask("And then?")
-                conversation = conversation.observe(proposal, await run.act(await run.gate(proposal)))
-            return ""
-
-    first = Runtime(ScriptedProvider([*script, ContextTooLong("no")]), tools=[look], **options)
-    failed = await Twice(first).run("The task.", run_id="r1")
-    assert failed.stop_reason == "context_overflow"
-    again = await Twice(Runtime(ScriptedProvider([]), tools=[look], journal=first.journal, **options)).resume("r1")
-
-    assert (again.stop_reason, again.run_id, again.conversation) == ("context_overflow", "r1", failed.conversation)
+    assert (again.answer, again.conversation) == ("done", result.conversation)
+    assert [r.conversation for r in after.requests] == [r.conversation for r in before.requests[6:]]
 
 
 async def test_a_policy_of_the_caller_s_own_decides() -> None:

@@ -16,7 +16,7 @@ class Clock(Protocol):
         """Seconds since the Unix epoch."""
         ...
 
-    async def sleep(self, seconds: float) -> None:
+    async def sleep(self, seconds: float, /) -> None:
         """Wait for `seconds`."""
         ...
 

@@ -6,7 +6,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, get_origin, get_type_hints, overload
+from typing import Any, ClassVar, Generic, TypeVar, cast, get_origin, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 from pydantic.fields import FieldInfo
@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 from .errors import ConfigError
 from .messages import Effect, Json, JsonObject, ToolSpec
 from .options import explain
+from .schemas import ArgumentSchema, brief, without_titles
 
 Deps = TypeVar("Deps")
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_ .-]{0,127}")
@@ -38,14 +39,6 @@ class ToolContext(Generic[Deps]):
     idempotency_key: str
     deadline: float | None
     deps: Deps
-
-
-class Validator(Protocol):
-    """A compiled JSON schema."""
-
-    def iter_errors(self, instance: Any) -> Iterator[Any]:
-        """Everything that is wrong with `instance`."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,71 +254,12 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
     return "\n".join(summary).strip(), parameters
 
 
-def without_titles(schema: Json) -> Json:
-    """The schema without the titles that pydantic adds, which tell a model nothing; properties named `title` stay."""
-    if isinstance(schema, list):
-        return [without_titles(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    cleaned: dict[str, Json] = {}
-    for key, value in schema.items():
-        if key == "title" and isinstance(value, str):
-            continue
-        if key in ("properties", "$defs", "patternProperties") and isinstance(value, dict):
-            cleaned[key] = {name: without_titles(part) for name, part in value.items()}
-        else:
-            cleaned[key] = value if key in ("enum", "const", "default", "examples") else without_titles(value)
-    return cleaned
-
-
-def _compile(candidate: Tool) -> Validator:
-    """The validator of a tool's schema; jsonschema is loaded here, at the first registration, and nowhere else."""
-    from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415 - 90 ms that only users of tools pay
-
-    if candidate.arguments_model is None:  # a schema of the caller's own: is it one at all?
-        try:
-            Draft202012Validator.check_schema(candidate.schema)
-        except SchemaError as error:
-            raise ConfigError(f"tool {candidate.name!r}: schema is no JSON schema: {error.message}") from None
-        if candidate.schema.get("type") != "object":
-            raise ConfigError(f'tool {candidate.name!r}: schema must describe an object: add "type": "object"')
-        _check_references(candidate.name, candidate.schema, candidate.schema)
-    closed = {"additionalProperties": False, **candidate.schema}
-    return Draft202012Validator(closed)
-
-
-def _check_references(name: str, part: Any, schema: JsonObject) -> None:
-    """Raise `ConfigError` for a `$ref` out of the schema, which would be fetched, or to nothing."""
-    if isinstance(part, list):
-        inner: list[Any] = part  # pyright: ignore[reportUnknownVariableType] - foreign JSON
-    elif isinstance(part, dict):
-        named = cast("dict[str, Any]", part)
-        inner, reference = list(named.values()), named.get("$ref")
-        if isinstance(reference, str) and not _resolves(reference, schema):
-            raise ConfigError(f"tool {name!r}: schema has a $ref to {reference!r}, which is not in the schema itself")
-    else:
-        return
-    for value in inner:
-        _check_references(name, value, schema)
-
-
-def _resolves(reference: str, schema: Any) -> bool:
-    """Whether a JSON pointer within the schema (RFC 6901) leads anywhere."""
-    root, *steps = reference.split("/")
-    for step in steps:
-        try:
-            schema = schema[int(step) if isinstance(schema, list) else step.replace("~1", "/").replace("~0", "~")]
-        except (KeyError, IndexError, ValueError, TypeError):
-            return False
-    return root == "#"
-
-
 class ToolRegistry:
     """The tools of a runtime, each with its compiled validator; names are unique."""
 
     def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> None:
         self._tools: dict[str, Tool] = {}
-        self._validators: dict[str, Validator] = {}
+        self._schemas: dict[str, ArgumentSchema] = {}
         for given in tools:
             self._add(given if isinstance(given, Tool) else _from_function(given))
         self.specs: tuple[ToolSpec, ...] = tuple(t.spec for t in self._tools.values())
@@ -334,7 +268,7 @@ class ToolRegistry:
         if new.name in self._tools:
             raise ConfigError(f"two tools are named {new.name!r}: rename one with @tool(name=...)")
         self._tools[new.name] = new
-        self._validators[new.name] = _compile(new)
+        self._schemas[new.name] = ArgumentSchema(new.name, new.schema, ours=new.arguments_model is not None)
 
     def get(self, name: str) -> Tool | None:
         """The tool of that name."""
@@ -352,18 +286,13 @@ class ToolRegistry:
             near = difflib.get_close_matches(name, self._tools, n=3, cutoff=0.5)
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
             return f"There is no tool {name!r}.{hint} Tools: {', '.join(self._tools) or 'none'}."
+        problem = self._schemas[name].problem(arguments)
+        if problem is not None:
+            return problem
         try:
-            for error in self._validators[name].iter_errors(arguments):
-                path = "/".join(str(part) for part in error.absolute_path) or "arguments"
-                return f"The arguments do not fit the schema of {name}, at {path}: {_brief(error.message)}"
             self._tools[name].keywords(cast("JsonObject", arguments))  # what a schema cannot say, such as a date's form
         except RecursionError:
             return f"The arguments of {name} are nested too deeply."
         except ValueError as error:
-            return f"The arguments do not fit: {_brief(str(error))}"
+            return f"The arguments do not fit: {brief(str(error))}"
         return None
-
-
-def _brief(text: str, most: int = 500) -> str:
-    """What a validator says may quote the whole argument."""
-    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"

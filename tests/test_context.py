@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from loopwright import (
     ContextTooLong,
     Conversation,
@@ -113,9 +114,13 @@ def conversations(draw: st.DrawFn) -> Conversation:
     for number in range(draw(st.integers(0, 8))):
         kind = draw(st.sampled_from(["user", "engine", "runtime", "assistant", "calls"]))
         if kind == "calls":
-            wanted = tuple(ToolCall("look", {"n": draw(TEXTS)}, f"c{number}.{i}") for i in range(draw(st.integers(1, 3))))
+            wanted = tuple(
+                ToolCall("look", {"n": draw(TEXTS)}, f"c{number}.{i}") for i in range(draw(st.integers(1, 3)))
+            )
             messages.append(Message("assistant", draw(TEXTS), wanted, origin="model"))
-            messages += [Message("tool", draw(TEXTS), call_id=c.id, origin="tool") for c in draw(st.permutations(wanted))]
+            messages += [
+                Message("tool", draw(TEXTS), call_id=c.id, origin="tool") for c in draw(st.permutations(wanted))
+            ]
         elif kind == "assistant":
             messages.append(Message("assistant", draw(TEXTS), origin="model"))
         else:

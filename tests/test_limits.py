@@ -5,6 +5,7 @@ import itertools
 from typing import Any
 
 import pytest
+
 from loopwright import (
     Completion,
     ConfigError,
@@ -363,7 +364,7 @@ async def test_an_engine_that_swallows_everything_and_hides_in_a_bare_except_is_
             for _ in range(20):
                 try:
                     await run.ask("Again?")
-                except Exception:  # noqa: BLE001, S112 - this engine is the fault under test
+                except Exception:  # noqa: BLE001 - this engine is the fault under test
                     continue
             return "I am done"
 

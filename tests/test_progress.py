@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from loopwright import Limits, LoopEngine, Observation, ReActEngine, Result, Run, Runtime, Stuck, ToolError, tool
 from loopwright.events import GateDecided, ModelRequested
 from loopwright.messages import arguments_hash

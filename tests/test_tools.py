@@ -9,12 +9,15 @@ import uuid
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Optional
 
+import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loopwright import ConfigError, ReActEngine, Result, Runtime, Tool, ToolContext, ToolRegistry, tool
-from loopwright.testing import ScriptedProvider, call
 from pydantic import BaseModel, Field, field_validator
+
+from loopwright import ConfigError, ReActEngine, Result, Runtime, Tool, ToolContext, ToolRegistry, tool
+from loopwright.schemas import ArgumentSchema
+from loopwright.testing import ScriptedProvider, call
 
 
 class Colour(enum.Enum):
@@ -112,7 +115,7 @@ async def test_arguments_arrive_as_the_types_of_the_signature() -> None:
     await ReActEngine(Runtime(ScriptedProvider([wanted, "done"]), tools=[paint])).run("Go.")
 
     at = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
-    assert PAINTED == [(Point(title="hall", x=0, y=2), Colour.BLUE, at, "thin", None, ["a"], 2.0)]
+    assert [(Point(title="hall", x=0, y=2), Colour.BLUE, at, "thin", None, ["a"], 2.0)] == PAINTED
 
 
 def test_defaults_are_python_values_and_not_shared() -> None:
@@ -173,7 +176,9 @@ def test_a_parameter_may_have_any_name() -> None:
 
 def test_annotated_fields_keep_their_description_and_bounds() -> None:
     @tool
-    def roll(sides: Annotated[int, Field(ge=2, description="How many sides.")], times: Annotated[int, "plain"] = 1) -> int:
+    def roll(
+        sides: Annotated[int, Field(ge=2, description="How many sides.")], times: Annotated[int, "plain"] = 1
+    ) -> int:
         """Roll."""
         return sides * times
 
@@ -204,8 +209,15 @@ def test_a_decorated_tool_is_still_callable() -> None:
 
 
 def test_options_of_the_decorator_reach_the_tool() -> None:
-    @tool(effect="read", name="look-up", description="Other words.", timeout=3, max_concurrency=2, repeatable=True,
-          max_output_chars=10)
+    @tool(
+        effect="read",
+        name="look-up",
+        description="Other words.",
+        timeout=3,
+        max_concurrency=2,
+        repeatable=True,
+        max_output_chars=10,
+    )
     def look(what: str) -> str:
         """Words."""
         return what
@@ -503,16 +515,19 @@ ANYTHING = ToolRegistry([paint, tool(multiply)])
 
 
 @given(
-    st.fixed_dictionaries({}, optional={
-        "where": JSON | st.fixed_dictionaries({"title": st.text()}, optional={"x": st.integers(), "y": JSON}),
-        "colour": JSON | st.sampled_from(["red", "blue", "green"]),
-        "when": JSON | st.datetimes().map(str),
-        "how": JSON | st.sampled_from(["thick", "thin"]),
-        "note": JSON,
-        "tags": JSON | st.lists(st.text()),
-        "size": JSON | st.integers(),
-        "more": JSON,
-    })  # fmt: skip
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "where": JSON | st.fixed_dictionaries({"title": st.text()}, optional={"x": st.integers(), "y": JSON}),
+            "colour": JSON | st.sampled_from(["red", "blue", "green"]),
+            "when": JSON | st.datetimes().map(str),
+            "how": JSON | st.sampled_from(["thick", "thin"]),
+            "note": JSON,
+            "tags": JSON | st.lists(st.text()),
+            "size": JSON | st.integers(),
+            "more": JSON,
+        },
+    )  # fmt: skip
 )
 def test_arguments_of_any_kind_either_have_a_problem_or_arrive(arguments: dict[str, Any]) -> None:
     if ANYTHING.problem("paint", arguments) is None:
@@ -541,6 +556,25 @@ def test_arguments_of_any_kind_either_have_a_problem_or_arrive(arguments: dict[s
 def test_arguments_that_fit_the_schema_never_raise(arguments: dict[str, Any]) -> None:
     assert ANYTHING.problem("paint", arguments) is None
     assert set(paint.keywords(arguments)) == {"where", "colour", "when", "how", "note", "tags", "size"}
+
+
+PLAIN_TYPES = st.sampled_from(["string", "integer", "number", "boolean"])
+
+
+@given(
+    st.dictionaries(st.sampled_from("abc"), PLAIN_TYPES, max_size=3),
+    st.lists(st.sampled_from("abc"), unique=True, max_size=2),
+    JSON | st.dictionaries(st.sampled_from("abcd"), JSON, max_size=4),
+)
+def test_the_quick_way_through_a_plain_schema_says_what_json_schema_says(
+    types: dict[str, str], required: list[str], arguments: Any
+) -> None:
+    schema = {"type": "object", "properties": {name: {"type": kind} for name, kind in types.items()},
+              "required": required, "additionalProperties": False}  # fmt: skip
+
+    fits = ArgumentSchema("it", schema, ours=False).problem(arguments) is None
+
+    assert fits == jsonschema.Draft202012Validator(schema).is_valid(arguments)
 
 
 @given(st.text(max_size=10), JSON)

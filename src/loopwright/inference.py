@@ -41,7 +41,6 @@ class Inference:
 
     def __init__(self, session: Session, parts: Parts) -> None:
         self._session, self._parts = session, parts
-        self._setups: dict[tuple[str, Sampling, bool], str] = {}
 
     async def settle(self, key: str, question: Question, nudges: tuple[Message, ...], iteration: int) -> Reply:
         """The reply to a question: from the journal if it is there, else from the model."""
@@ -138,7 +137,8 @@ class Inference:
         """What may change between deployments: model, sampling, tools and limits, as a short text."""
         provider = question.provider or self._parts.provider
         name = f"{provider.name}/{provider.model}"
-        known = self._setups.get((name, question.sampling, question.tools))
+        setups = self._parts.setups
+        known = setups.get((name, question.sampling, question.tools))
         if known is None:
             tools = [[t.name, t.description, t.schema] for t in self._parts.tools.specs] if question.tools else []
             limits = dataclasses.asdict(self._parts.limits)  # pyright: ignore[reportArgumentType] - a pydantic dataclass
@@ -146,7 +146,7 @@ class Inference:
                 f"model={name} tools={_short(tools)} limits={_short(limits)} "
                 f"sampling={_short(dataclasses.asdict(question.sampling))}"
             )
-            self._setups[name, question.sampling, question.tools] = known
+            setups[name, question.sampling, question.tools] = known
         return known
 
 

@@ -101,7 +101,9 @@ class Sealed:
     def __new__(cls, *_: object, **__: object) -> Self:
         raise PhaseError(f"a {cls.__name__} cannot be made by hand: {cls.cure}")
 
-    def __init__(self, only_the_door_makes_these: Never, /) -> None:
+    def __init__(  # pyright: ignore[reportInconsistentConstructor] - types refuse the call, and so does `__new__`
+        self, only_the_door_makes_these: Never, /
+    ) -> None:
         """For type checkers: there is no value to call this with."""
 
     @classmethod

@@ -15,7 +15,7 @@ from .events import Entry
 from .journal import Journal
 from .limits import Limits
 from .policy import Approver, PolicyGate, Suspend
-from .provider import Provider
+from .provider import Provider, Sampling
 from .tools import ToolRegistry
 
 Observer: TypeAlias = Callable[[Entry], None]
@@ -58,6 +58,7 @@ class Parts:
     on_unknown: OnUnknown
     threads: WorkerThreads
     retry_budgets: dict[str, RetryBudget]
+    setups: dict[tuple[str, Sampling, bool], str]  # what model calls are made with, worked out once for each kind
 
     def retry_budget(self, provider: Provider) -> RetryBudget:
         """The retry budget of one provider and model."""

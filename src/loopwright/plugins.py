@@ -78,7 +78,7 @@ def plugin(group: str, name: str) -> Plugin:
         rivals = " and ".join(f"{claim.distribution} {claim.version}" for claim in claims)
         raise ConfigError(f"{group}: {name!r} is claimed by {rivals}: uninstall one, or choose with {SWITCH}")
     near = difflib.get_close_matches(name, listed, n=2)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    hint = f"; did you mean {' or '.join(near)}?" if near else "."
     raise ConfigError(f"{group}: there is no {name!r}{hint} Installed: {', '.join(listed) or 'none'}")
 
 

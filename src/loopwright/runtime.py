@@ -78,6 +78,7 @@ class Runtime(Parts):
             on_unknown=on_unknown,
             threads=WorkerThreads(),
             retry_budgets={},
+            setups={},
         )
 
     def engine(self, name: str, **options: Any) -> LoopEngine:

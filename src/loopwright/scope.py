@@ -56,7 +56,7 @@ class Scope:
         """What every verb of this scope meets: the scope's own waiting, its engine's signal, the run's."""
         return self.parked or self.conduct.signal or self.session.signal
 
-    def enter(self, verb: str, *, despite_signal: bool = False) -> "Verb":
+    def enter(self, verb: str, *, despite_signal: bool = False) -> "Scope":
         """One verb, as a context: refuses a second one in flight, and everything after a signal."""
         if self.verb:
             raise PhaseError(
@@ -65,7 +65,17 @@ class Scope:
             )
         if not despite_signal and self.signal is not None:
             raise self.signal
-        return Verb(self, verb)
+        self.verb = verb
+        return self
+
+    def __enter__(self) -> None:
+        """The verb is in flight since `enter`."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """The verb is done."""
+        self.verb = ""
 
     def stop(self, error: LoopwrightError) -> LoopwrightError:
         """Make a signal sticky for this engine, and give it back to be raised."""
@@ -94,18 +104,3 @@ class Scope:
         else:
             self.session.record(key, LimitHit("max_iterations", str(limit)))
         raise self.stop(LimitReached("max_iterations", f"the loop ran its {number - 1} iterations"))
-
-
-class Verb:
-    """A verb in flight."""
-
-    def __init__(self, scope: Scope, name: str) -> None:
-        self._scope, self._name = scope, name
-
-    def __enter__(self) -> None:
-        self._scope.verb = self._name
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._scope.verb = ""

@@ -260,6 +260,8 @@ class ToolRegistry:
     def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> None:
         self._tools: dict[str, Tool] = {}
         self._schemas: dict[str, ArgumentSchema] = {}
+        if not isinstance(tools, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"tools: pass a list of functions and Tool values, got {tools!r}")
         for given in tools:
             self._add(given if isinstance(given, Tool) else _from_function(given))
         self.specs: tuple[ToolSpec, ...] = tuple(t.spec for t in self._tools.values())
@@ -286,7 +288,10 @@ class ToolRegistry:
             near = difflib.get_close_matches(name, self._tools, n=3, cutoff=0.5)
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
             return f"There is no tool {name!r}.{hint} Tools: {', '.join(self._tools) or 'none'}."
-        problem = self._schemas[name].problem(arguments)
+        schema = self._schemas[name]
+        if schema.fits_plainly(arguments):
+            return None
+        problem = schema.problem(arguments)
         if problem is not None:
             return problem
         try:

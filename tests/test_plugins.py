@@ -1,0 +1,232 @@
+"""Plug-ins: listed without being imported, named when they are broken, and unable to take a built-in's place."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from loopwright import ConfigError, ReActEngine, Runtime, available_engines, plugins
+from loopwright.plugins import engine_class, plugin
+from loopwright.testing import ScriptedProvider
+
+Install = Callable[..., None]
+BUILT_IN = {"react", "chain-of-thought"}
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Installs a distribution that lasts for one test: its metadata, its entry points, its modules."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    modules = set(sys.modules)
+
+    def install(name: str, entry_points: str, *, version: str = "1.0", metadata: bool = True, **files: str) -> None:
+        folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        if metadata:
+            (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (folder / "entry_points.txt").write_text(entry_points)
+        for module, text in files.items():
+            (tmp_path / f"{module}.py").write_text(text)
+        plugins._installed.cache_clear()
+
+    yield install
+    plugins._installed.cache_clear()
+    for module in set(sys.modules) - modules:
+        if getattr(sys.modules[module], "__file__", None) and str(tmp_path) in str(sys.modules[module].__file__):
+            del sys.modules[module]
+
+
+ECHO = '''
+from loopwright import LoopEngine, Run
+
+class EchoEngine(LoopEngine):
+    """Says the task."""
+
+    name = "echo"
+    times: int = 1
+
+    async def solve(self, run: Run) -> str:
+        """Say it."""
+        return " ".join([run.task] * self.times)
+'''
+ECHO_ENTRY = "[loopwright.engines]\necho = echo_module:EchoEngine\n"
+
+
+def refusal(group: str, name: str) -> str:
+    with pytest.raises(ConfigError) as refused:
+        plugin(group, name).load()
+    return str(refused.value)
+
+
+async def test_a_stranger_s_engine_is_found_and_runs_like_a_built_in(install: Install) -> None:
+    install("echo-engine", ECHO_ENTRY, version="2.3", echo_module=ECHO)
+
+    found = available_engines()["echo"]
+    result = await Runtime(ScriptedProvider([])).engine("echo", times=2).run("Hello.")
+
+    assert (found.distribution, found.version, found.target) == ("echo-engine", "2.3", "echo_module:EchoEngine")
+    assert (result.status, result.answer) == ("completed", "Hello. Hello.")
+
+
+async def test_a_stranger_s_run_is_resumed_by_name(install: Install) -> None:
+    install("echo-engine", ECHO_ENTRY, echo_module=ECHO)
+    runtime = Runtime(ScriptedProvider([]))
+    first = await runtime.engine("echo", times=3).run("Ho.", run_id="r1")
+
+    assert (await runtime.resume("r1")).answer == first.answer == "Ho. Ho. Ho."
+
+
+def test_the_built_in_engines_are_found_by_the_same_entry_points() -> None:
+    assert available_engines().keys() >= BUILT_IN
+    assert {found.distribution for name, found in available_engines().items() if name in BUILT_IN} == {"loopwright"}
+    assert engine_class("react") is ReActEngine
+
+
+@pytest.mark.parametrize("group", ["engines", "providers", "gates", "journals"])
+def test_every_entry_point_of_our_own_can_be_loaded(group: str) -> None:
+    for name, claims in plugins.plugins(group).items():
+        for claim in claims:
+            if claim.distribution == "loopwright":
+                assert claim.load() is not None, name
+
+
+def test_listing_imports_no_plug_in(install: Install, tmp_path: Path) -> None:
+    mark = tmp_path / "imported"
+    install(
+        "loud-engine",
+        "[loopwright.engines]\nloud = loud_module:Engine\n[loopwright.journals]\nloud = loud_module:Journal\n",
+        loud_module=f"open({str(mark)!r}, 'w').close()\n",
+    )
+    script = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+from loopwright import available_engines
+from loopwright.plugins import GROUPS, plugins
+print("loud" in available_engines(), "loud" in plugins("journals"), len(GROUPS))
+print([m for m in ("loud_module", "loopwright.engines.react", "loopwright.providers.openai", "sqlite3", "httpx")
+       if m in sys.modules])
+"""
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert said.stdout.splitlines() == ["True True 5", "[]"]
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("entry", "module", "words"),
+    [
+        (
+            "broken = broken_module:Engine",
+            "import nowhere_to_be_found",
+            "ModuleNotFoundError: No module named 'nowhere",
+        ),
+        ("broken = broken_module:Engine", "1 / 0", "ZeroDivisionError: division by zero"),
+        ("broken = broken_module:Engine", "import sys; sys.exit(3)", "SystemExit: 3"),
+        ("broken = broken_module:Engine", "def (", "SyntaxError: "),
+        ("broken = broken_module:Engine", "", "AttributeError: "),
+        ("broken = not a target at all", "", "cannot be loaded from 'not a target at all'"),
+    ],
+)
+async def test_a_broken_plug_in_is_named_and_hurts_nobody_else(
+    install: Install, entry: str, module: str, words: str
+) -> None:
+    install("broken-engine", f"[loopwright.engines]\n{entry}\n", version="0.9", broken_module=module)
+
+    refused = refusal("engines", "broken")
+    assert refused.startswith("plug-in 'broken' of broken-engine 0.9 cannot be loaded from ")
+    assert words in refused
+    assert available_engines().keys() >= BUILT_IN | {"broken"}
+    assert (await Runtime(ScriptedProvider(["fine"])).engine("react").run("Go.")).answer == "fine"
+
+
+@pytest.mark.parametrize("entry_points", ["]]] no such form [[[\n= =\n", "[loopwright.engines\nx\n", "\x00\x01"])
+def test_entry_points_that_cannot_be_read_hurt_nobody(install: Install, entry_points: str) -> None:
+    install("rubbish", entry_points)
+
+    assert available_engines().keys() >= BUILT_IN
+
+
+def test_a_distribution_without_metadata_hurts_nobody(install: Install) -> None:
+    install("nameless", "[loopwright.engines]\nnameless = nameless_module:Engine\n", metadata=False)
+
+    assert available_engines().keys() >= BUILT_IN
+    assert "plug-in 'nameless' of a distribution without a name" in refusal("engines", "nameless")
+
+
+def test_two_distributions_that_claim_one_name_are_both_named(install: Install) -> None:
+    install("echo-engine", ECHO_ENTRY, version="1.0", echo_module=ECHO)
+    install("other-echo", "[loopwright.engines]\necho = other_module:Engine\n", version="7", other_module="")
+
+    with pytest.raises(ConfigError) as refused:
+        engine_class("echo")
+
+    words = str(refused.value)
+    assert words.startswith("engines: 'echo' is claimed by ")
+    assert "echo-engine 1.0" in words
+    assert "other-echo 7" in words
+    assert "echo" not in available_engines()
+    assert engine_class("react") is ReActEngine
+
+
+def test_one_of_two_claims_can_be_chosen(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    install("echo-engine", ECHO_ENTRY, echo_module=ECHO)
+    install("other-echo", "[loopwright.engines]\necho = other_module:Engine\n", other_module="")
+    monkeypatch.setenv("LOOPWRIGHT_PLUGINS", "something-else, echo-engine")
+
+    assert engine_class("echo").__name__ == "EchoEngine"
+
+
+def test_a_built_in_cannot_be_shadowed(install: Install) -> None:
+    install("cuckoo", "[loopwright.engines]\nreact = cuckoo_module:Engine\n", cuckoo_module="1 / 0")
+
+    assert available_engines()["react"].distribution == "loopwright"
+    assert engine_class("react") is ReActEngine
+
+
+def test_an_empty_switch_turns_all_foreign_plug_ins_off(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    install("echo-engine", ECHO_ENTRY, echo_module=ECHO)
+    monkeypatch.setenv("LOOPWRIGHT_PLUGINS", "")
+
+    assert "echo" not in available_engines()
+    assert {found.distribution for found in available_engines().values()} == {"loopwright"}
+    assert "there is no 'echo'" in refusal("engines", "echo")
+
+
+def test_a_switch_lets_only_the_named_distributions_in(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    install("echo-engine", ECHO_ENTRY, echo_module=ECHO)
+    install("other-engine", "[loopwright.engines]\nother = other_module:Engine\n", other_module="")
+    monkeypatch.setenv("LOOPWRIGHT_PLUGINS", "echo-engine")
+
+    assert {"echo", "react"} <= available_engines().keys()
+    assert "other" not in available_engines()
+
+
+def test_a_plug_in_that_is_no_engine_is_refused(install: Install) -> None:
+    install("liar", "[loopwright.engines]\nliar = liar_module:Engine\n", liar_module="class Engine: ...\n")
+
+    with pytest.raises(ConfigError, match="plug-in 'liar' of liar: liar_module:Engine is no subclass of LoopEngine"):
+        engine_class("liar")
+
+
+def test_an_engine_under_another_name_than_its_own_is_refused(install: Install) -> None:
+    install("renamed", "[loopwright.engines]\nparrot = echo_module:EchoEngine\n", echo_module=ECHO)
+
+    with pytest.raises(ConfigError, match="plug-in 'parrot' of renamed: its class calls itself 'echo'"):
+        engine_class("parrot")
+
+
+def test_an_unknown_name_is_met_with_near_ones(install: Install) -> None:
+    install("echo-engine", ECHO_ENTRY, echo_module=ECHO)
+
+    assert refusal("engines", "ecco").startswith("engines: there is no 'ecco'; did you mean echo?")
+    assert refusal("toolboxes", "anything") == "toolboxes: there is no 'anything'. Installed: none"
+
+
+def test_groups_do_not_mix(install: Install) -> None:
+    install("echo-engine", ECHO_ENTRY, echo_module=ECHO)
+    install("foreign", "[someone.engines]\nforeign = m:E\n[loopwright.unknown]\nstrange = m:E\n")
+
+    assert "echo" not in plugins.plugins("gates")
+    assert not {"foreign", "strange"} & {name for group in plugins.GROUPS for name in plugins.plugins(group)}

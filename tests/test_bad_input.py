@@ -182,7 +182,7 @@ async def test_an_output_that_is_no_model_is_refused() -> None:
 
 @pytest.mark.parametrize("run_id", ["", " ", "two words", "../up", "x" * 129, "snow\u2603", "line\n"])
 async def test_a_run_id_of_other_letters_is_refused(run_id: str) -> None:
-    with pytest.raises(ConfigError, match="use letters, digits and . _ : @ / -, at most 128"):
+    with pytest.raises(ConfigError, match=r"use letters, digits and \. _ : @ / -, at most 128"):
         await ReActEngine(runtime("never")).run("Go.", run_id=run_id)
 
 

@@ -527,7 +527,7 @@ ANYTHING = ToolRegistry([paint, tool(multiply)])
             "size": JSON | st.integers(),
             "more": JSON,
         },
-    )  # fmt: skip
+    )
 )
 def test_arguments_of_any_kind_either_have_a_problem_or_arrive(arguments: dict[str, Any]) -> None:
     if ANYTHING.problem("paint", arguments) is None:

@@ -31,7 +31,7 @@ class Options:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+        config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", defer_build=True)
         dataclass(frozen=True, kw_only=True, config=config)(cls)
         build: Any = cls.__init__
 

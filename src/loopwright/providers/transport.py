@@ -240,7 +240,7 @@ class HTTPTransport:
         except FAILURES as error:
             detail = self.excerpt(str(error))
             text = f"the connection to {self.url} failed: {type(error).__name__}{': ' if detail else ''}{detail}"
-            return ProviderError(text, retryable=True)
+            return ProviderError(text, retryable=not isinstance(error.__cause__, ssl.SSLCertVerificationError))
         except ProviderError as error:
             return error
 

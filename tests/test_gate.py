@@ -321,16 +321,18 @@ async def test_two_changes_are_allowed() -> None:
     assert RAN == ["send x!!"]
 
 
-@pytest.mark.xfail(strict=True, reason="clearance: the gate gets the very dict that is executed, and hashes it after")
-async def test_a_gate_that_changes_the_arguments_in_place_changes_nothing_that_runs() -> None:
+async def test_a_gate_that_changes_the_arguments_in_place_gets_nothing_run() -> None:
     def decide(action: Action) -> Allow:
         action.arguments["what"] = "smuggled"  # type: ignore[index]
         return Allow()
 
-    result = await ReActEngine(Runtime(asking(call("send", what="x")), tools=TOOLS, gate=Gate(decide))).run("Go.")
+    runtime = Runtime(asking(call("send", what="x")), tools=TOOLS, gate=Gate(decide))
+    result = await ReActEngine(runtime).run("Go.")
 
-    assert RAN in ([], ["send x"])
-    assert result.conversation.messages[1].calls[0].arguments == {"what": "x"}
+    assert RAN == []
+    assert "the arguments of send were changed after the gate: let a gate return Modify instead" in str(result.error)
+    events = [entry.event for entry in runtime.journal.read(result.run_id)]
+    assert [e.arguments_hash for e in events if isinstance(e, GateDecided)] == [arguments_hash({"what": "x"})]
 
 
 # --- denials and progress ---

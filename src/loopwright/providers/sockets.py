@@ -68,7 +68,9 @@ class AsyncioStream(httpcore.AsyncNetworkStream):
         sock: socket.socket | None = self._writer.get_extra_info("socket")
         if sock is None or sock.fileno() < 0:
             return True
-        poll = select.poll()
+        if not hasattr(select, "poll"):  # Windows
+            return bool(select.select([sock.fileno()], [], [], 0)[0])
+        poll = select.poll()  # takes descriptors of any size, unlike select
         poll.register(sock.fileno(), select.POLLIN)
         return bool(poll.poll(0))
 

@@ -73,6 +73,15 @@ def test_a_bad_value_of_an_engine_s_option_is_named(value: Any) -> None:
     assert f"got {value!r}" in words
 
 
+def test_a_mistake_is_named_in_the_same_words_however_often_it_is_made() -> None:
+    Limits()
+    ReActEngine(runtime())
+
+    for _ in range(3):
+        assert refusal(lambda: Limits(max_tokens=0)).startswith("Limits: max_tokens: ")
+        assert refusal(lambda: ReActEngine(runtime(), max_iterations=0)).startswith("ReActEngine: max_iterations: ")
+
+
 def test_an_engine_without_a_runtime_is_refused() -> None:
     assert refusal(ReActEngine) == "ReActEngine: runtime: required"
 

@@ -72,9 +72,7 @@ def test_a_run_killed_at_any_barrier_resumes_in_a_new_process_to_the_same_answer
                 line.split()[1]: line.split()[2] for line in (folder / "log").read_text().splitlines() if "#" in line
             }
             assert all(idempotency == f"the-run:{key}" for key, idempotency in keys.items())
-    assert (
-        kills == 2 * 8
-    )  # three for the turn of three calls, two for the other, one for each model call, one at the end
+    assert kills == 2 * (4 + 3 + 1)  # a barrier for each of four calls and three model calls, and one at the end
 
 
 def sends(folder: Path) -> list[str]:

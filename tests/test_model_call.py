@@ -212,6 +212,18 @@ async def test_an_outage_is_not_multiplied_by_retries() -> None:
     assert 300 < len(provider.requests) <= 300 * 1.2
 
 
+async def test_calls_earn_retries_back() -> None:
+    provider = ScriptedProvider([down(), *["done"] * 11, down(), "done"])
+    runtime = Runtime(provider, clock=FakeClock())
+    engine = ReActEngine(runtime)
+    while runtime.retry_budget(provider).spend():
+        pass
+
+    assert (await engine.run("Go.")).status == "failed"
+    assert [(await engine.run("Go.")).status for _ in range(12)] == ["completed"] * 12
+    assert provider.left == 0
+
+
 @pytest.mark.xfail(strict=True, reason="model_call._again: the retry predicate spends for the last failure as well")
 async def test_only_retries_that_are_made_are_paid_for() -> None:
     provider = ScriptedProvider(lambda request: down())

@@ -62,7 +62,10 @@ class SlidingContext:
     def _mask(self, messages: tuple[Message, ...]) -> list[Message]:
         results = [i for i, m in enumerate(messages) if m.role == "tool"]
         old = set(results[: -self.keep_results] if self.keep_results else results)
-        return [dataclasses.replace(m, content=MASK) if i in old else m for i, m in enumerate(messages)]
+        return [
+            dataclasses.replace(m, content=MASK) if i in old and len(m.content) > len(MASK) else m
+            for i, m in enumerate(messages)
+        ]
 
 
 def _always_kept(groups: list[list[Message]]) -> set[int]:

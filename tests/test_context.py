@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -209,7 +208,6 @@ async def test_what_cannot_be_made_shorter_is_not_sent_again() -> None:
     assert (result.stop_reason, len(provider.requests)) == ("context_overflow", 1)
 
 
-@pytest.mark.xfail(strict=True, reason="inference._fitted: the call that was refused as too long is not counted")
 async def test_the_call_that_was_too_long_counts_too() -> None:
     script = [*(call("look", n=n) for n in range(5)), ContextTooLong("8k is all I have"), "done"]
     result, provider, _ = await run(*script)

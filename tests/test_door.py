@@ -113,7 +113,7 @@ async def test_arguments_altered_after_the_gate_are_refused() -> None:
     assert RAN == []
 
 
-async def test_what_the_gate_saw_is_what_is_executed_even_if_the_gate_keeps_the_arguments() -> None:
+async def test_what_the_gate_saw_is_what_is_executed_although_the_gate_keeps_and_changes_its_arguments() -> None:
     kept: list[Any] = []
 
     class Sly:
@@ -126,11 +126,10 @@ async def test_what_the_gate_saw_is_what_is_executed_even_if_the_gate_keeps_the_
     async def body(run: Run) -> str:
         cleared = await run.gate(await run.reason(run.conversation))
         kept[0]["amount"] = 1_000_000
-        await run.act(cleared)
-        return "never"
+        return (await run.act(cleared))[0].content
 
-    assert "changed after the gate" in str(await raised_by(body, gate=Sly()))
-    assert RAN == []
+    assert (await through(body, gate=Sly())).answer == "paid"
+    assert RAN == [{"amount": 1}]
 
 
 @pytest.mark.parametrize("kind", [Cleared, Proposal, Permit])

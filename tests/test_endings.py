@@ -57,7 +57,7 @@ async def test_an_answer_completes_the_run() -> None:
     assert (result.status, result.stop_reason, result.answer, result.error) == ("completed", "answered", "blue", None)
     assert (result.iterations, result.llm_calls, result.tool_calls) == (2, 2, 1)
     assert result.usage == Usage(20, 10)
-    assert [m.content for m in result.conversation.messages] == ["colour?", "", "sky is blue"]
+    assert [m.content for m in result.conversation.messages] == ["colour?", "", "sky is blue", "blue"]
     assert len(closings(runtime.journal, "r")) == 1
     assert result.raise_for_status() is result
 
@@ -359,7 +359,7 @@ async def test_run_sync_works_inside_a_running_loop_and_not_on_its_own_thread() 
     result = ReActEngine(runtime).run_sync("go", run_id="r")
 
     assert result.answer == "done"
-    assert "await engine.run" in result.conversation.messages[-1].content
+    assert "await engine.run" in result.conversation.messages[-2].content
     assert ReActEngine(runtime).resume_sync("r") == result
     assert runtime.resume_sync("r") == result
 

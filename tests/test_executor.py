@@ -172,7 +172,6 @@ async def test_a_tool_gets_no_more_time_than_the_run_has_left() -> None:
     assert deadlines == [pytest.approx(0.05)]
 
 
-@pytest.mark.xfail(strict=True, reason="executor: a call whose turn comes after the run's time still starts")
 async def test_no_tool_starts_when_the_run_s_time_is_over() -> None:
     clock = FakeClock()
     started: list[str] = []
@@ -305,7 +304,6 @@ async def test_no_more_tools_are_at_work_than_allowed(per_run: int | None, per_t
     assert observed(result) == [str(n) for n in range(8)]
 
 
-@pytest.mark.xfail(strict=True, reason="executor._run: a call takes the run's slot before it waits for its tool's")
 async def test_calls_that_wait_for_one_tool_do_not_hold_the_places_of_others() -> None:
     quick_ran = asyncio.Event()
 
@@ -365,7 +363,6 @@ async def test_whatever_a_tool_raises_is_an_observation(error: BaseException, te
     assert await told(later if colour == "async" else at_once) == ("error", text)
 
 
-@pytest.mark.xfail(strict=True, reason="executor._read: str(error) is foreign code too")
 async def test_an_error_that_cannot_be_printed_is_an_observation_too() -> None:
     async def fail() -> None:
         """Fail."""
@@ -470,7 +467,6 @@ async def test_every_result_becomes_a_text(value: Any, status: str, text: str) -
     assert found[1] == text if status == "ok" else found[1].startswith(text)
 
 
-@pytest.mark.xfail(strict=True, reason="executor._read: str(value) is foreign code too")
 async def test_a_result_that_cannot_be_printed_is_an_error_observation() -> None:
     async def give() -> Any:
         """Give."""
@@ -479,7 +475,6 @@ async def test_a_result_that_cannot_be_printed_is_an_error_observation() -> None
     assert (await told(give))[0] == "error"
 
 
-@pytest.mark.xfail(strict=True, reason="executor._call: what a sync function returned is not awaited")
 async def test_a_sync_function_that_returns_an_awaitable_is_awaited() -> None:
     async def inner() -> str:
         return "from inside"

@@ -13,6 +13,7 @@ from loopwright import (
     Allow,
     AllowAll,
     Ask,
+    ConfigError,
     Denied,
     Deny,
     DenyAll,
@@ -225,12 +226,9 @@ async def test_a_gate_that_does_not_decide_denies(decide: Callable[[Action], Any
     assert decisions(runtime, result) == [("look", "deny", reason)]
 
 
-async def test_a_gate_without_an_evaluate_method_denies() -> None:
-    runtime = Runtime(asking(call("look", what="sky")), tools=TOOLS, gate=object())  # type: ignore[arg-type]
-
-    result = await ReActEngine(runtime).run("Go.")
-
-    assert (RAN, observed(result)) == ([], ["the policy gate failed (AttributeError)"])
+def test_a_gate_without_an_evaluate_method_is_refused() -> None:
+    with pytest.raises(ConfigError, match="gate: needs an object with a method `evaluate`, got object"):
+        Runtime(asking(call("look", what="sky")), tools=TOOLS, gate=object())  # type: ignore[arg-type]
 
 
 VERDICTS = st.one_of(
@@ -321,7 +319,7 @@ async def test_two_changes_are_allowed() -> None:
     assert RAN == ["send x!!"]
 
 
-async def test_a_gate_that_changes_the_arguments_in_place_gets_nothing_run() -> None:
+async def test_a_gate_that_changes_its_arguments_in_place_changes_nothing() -> None:
     def decide(action: Action) -> Allow:
         action.arguments["what"] = "smuggled"  # type: ignore[index]
         return Allow()
@@ -329,8 +327,7 @@ async def test_a_gate_that_changes_the_arguments_in_place_gets_nothing_run() -> 
     runtime = Runtime(asking(call("send", what="x")), tools=TOOLS, gate=Gate(decide))
     result = await ReActEngine(runtime).run("Go.")
 
-    assert RAN == []
-    assert "the arguments of send were changed after the gate: let a gate return Modify instead" in str(result.error)
+    assert RAN == ["send x"]
     events = [entry.event for entry in runtime.journal.read(result.run_id)]
     assert [e.arguments_hash for e in events if isinstance(e, GateDecided)] == [arguments_hash({"what": "x"})]
 
@@ -360,7 +357,6 @@ async def test_different_denials_do_not_add_up() -> None:
     assert (result.status, result.answer) == ("completed", "done")
 
 
-@pytest.mark.xfail(strict=True, reason="phases._stop_if_stuck counts calls of one turn, which the model could not know")
 async def test_three_calls_denied_in_one_turn_are_fed_back_before_anything_ends() -> None:
     turn = [call("erase", what=what) for what in "abc"]
 
@@ -653,7 +649,6 @@ async def test_when_the_journal_fails_nothing_runs_after_it(failing: int) -> Non
         result.raise_for_status()
 
 
-@pytest.mark.xfail(strict=True, reason="session.barrier does not look at the signal: a sibling's barrier may pass")
 async def test_a_journal_that_failed_once_starts_no_sibling_of_the_call_although_it_works_again() -> None:
     turn = [call("send", what="a"), call("send", what="b"), call("send", what="c")]
     runtime = Runtime(asking(turn), tools=TOOLS, journal=FailingJournal(2, recovers=True))

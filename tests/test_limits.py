@@ -220,7 +220,6 @@ async def test_a_best_answer_that_fails_leaves_the_outcome_as_it_was(line: Any) 
     assert isinstance(result.error, LimitReached)
 
 
-@pytest.mark.xfail(strict=True, reason="run.best_answer: asked for by the engine, its failure becomes the outcome")
 @pytest.mark.parametrize(
     "line", [ProviderError("down", status=500), call("look", what="more")], ids=["an error", "a call"]
 )
@@ -252,7 +251,6 @@ async def test_an_engine_s_own_turns_cannot_exceed_the_run_s() -> None:
     assert (result.status, result.iterations, result.answer) == ("limit", 2, "blue")
 
 
-@pytest.mark.xfail(strict=True, reason="run.best_answer does not look at Limits.best_effort")
 async def test_no_best_answer_is_asked_for_by_an_engine_where_best_effort_is_off() -> None:
     provider = ScriptedProvider([*turns(1), "blue"])
     runtime = Runtime(provider, tools=[look], limits=Limits(best_effort=False))
@@ -261,7 +259,6 @@ async def test_no_best_answer_is_asked_for_by_an_engine_where_best_effort_is_off
     assert (result.status, result.answer, len(provider.requests)) == ("limit", None, 1)
 
 
-@pytest.mark.xfail(strict=True, reason="run.best_answer: the reserved call checks no budget at all")
 async def test_a_best_answer_for_an_engine_is_within_max_llm_calls() -> None:
     provider = ScriptedProvider([*turns(1), "blue"])
     runtime = Runtime(provider, tools=[look], limits=Limits(max_llm_calls=1))
@@ -282,7 +279,6 @@ class Insists(LoopEngine):
         return answer
 
 
-@pytest.mark.xfail(strict=True, reason="run.best_answer: the reserved call is let through as often as it is asked for")
 async def test_there_is_one_reserved_call_and_no_more() -> None:
     provider = ScriptedProvider(lambda request: "again")
     result = await Insists(Runtime(provider, limits=Limits(max_llm_calls=3))).run("Go.")
@@ -419,7 +415,6 @@ async def test_retries_stop_at_the_limit_of_calls() -> None:
     assert (result.status, result.stop_reason, len(provider.requests)) == ("failed", "provider_error", 2)
 
 
-@pytest.mark.xfail(strict=True, reason="model_call._may_retry: retries eat the call held back for the best answer")
 async def test_retries_leave_the_call_that_is_held_back() -> None:
     def script(request: Any) -> Any:
         if request.tool_choice == "none":

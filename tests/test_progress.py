@@ -4,13 +4,9 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from loopwright import Limits, LoopEngine, Observation, ReActEngine, Result, Run, Runtime, Stuck, ToolError, tool
+from loopwright import ReActEngine, Result, Runtime, Stuck, tool
 from loopwright.events import GateDecided, ModelRequested
-from loopwright.messages import arguments_hash
-from loopwright.progress import ProgressMonitor
 from loopwright.testing import ScriptedProvider, call
 
 RAN: list[str] = []
@@ -152,86 +148,3 @@ async def test_arguments_that_are_not_json_again_and_again_are_stuck() -> None:
     result, _, _ = await run(*[call("halve", x=float("nan"))] * 5, "I give up.", tools=[halve])
 
     assert (result.status, result.stop_reason) == ("stuck", "repeated_action")
-
-
-@pytest.mark.xfail(strict=True, reason="progress: unknown tools under ever new names or arguments are not noticed")
-async def test_one_unknown_tool_after_another_is_stuck() -> None:
-    turns = [call(f"search_{n}", q=f"try {n}") for n in range(9)]
-    result, _, _ = await run(*turns, "I give up.")
-
-    assert (result.status, result.answer) == ("stuck", "I give up.")
-
-
-@pytest.mark.xfail(strict=True, reason="progress: near-equal errors are not noticed; nothing gives repeated_error")
-async def test_near_equal_errors_of_a_tool_are_stuck() -> None:
-    @tool
-    async def query(sql: str) -> str:
-        """Query."""
-        raise ToolError(f"syntax error at or near {sql!r}: expected SELECT, INSERT, UPDATE or DELETE")
-
-    turns = [call("query", sql=f"SELEC {n}") for n in range(9)]
-    result, _, _ = await run(*turns, "I give up.", tools=[query])
-
-    assert (result.status, result.stop_reason, result.answer) == ("stuck", "repeated_error", "I give up.")
-
-
-async def test_a_stuck_run_asks_for_no_best_answer_where_that_is_off() -> None:
-    result, provider, _ = await run(*[SAME] * 5, limits=Limits(best_effort=False))
-
-    assert (result.status, result.answer, len(provider.requests)) == ("stuck", None, 5)
-
-
-async def test_branches_are_watched_on_their_own() -> None:
-    class Branches(LoopEngine):
-        name = "branches"
-
-        async def solve(self, run: Run) -> str:
-            async def twice(branch: Run) -> str:
-                for _ in range(2):
-                    await branch.act(await branch.gate(branch.propose(call("look", what="sky"))))
-                return "ok"
-
-            return " ".join(await run.gather(twice, twice, twice))
-
-    result = await Branches(Runtime(ScriptedProvider([]), tools=[look])).run("Go.")
-
-    assert (result.status, result.answer, RAN) == ("completed", "ok ok ok", ["sky"] * 6)
-
-
-# --- the monitor by itself ---
-
-HISTORIES = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz")), max_size=40)
-
-
-@given(HISTORIES)
-def test_whatever_happens_no_call_runs_more_often_than_three_times_with_the_same_result(
-    history: list[tuple[str, str]],
-) -> None:
-    monitor = ProgressMonitor()
-    same: dict[str, tuple[str, int]] = {}
-    for what, result in history:
-        wanted = call("look", what=what)
-        hashed = arguments_hash(wanted.arguments)
-        step = monitor.step("look", hashed)
-        if step == "stuck":
-            return
-        if step == "blocked":
-            monitor.observe(Observation(wanted, "rejected", BLOCKED), hashed)
-            continue
-        before, times = same.get(what, ("", 0))
-        same[what] = (result, times + 1 if before == result else 1)
-        monitor.observe(Observation(wanted, "ok", result), hashed)
-
-        assert same[what][1] <= 3
-
-
-@given(HISTORIES)
-def test_an_error_and_a_result_of_the_same_words_are_not_the_same(history: list[tuple[str, str]]) -> None:
-    monitor = ProgressMonitor()
-    for index, (what, content) in enumerate(history):
-        status: Any = "ok" if index % 2 else "error"
-        wanted = call("look", what=f"{what}{index // 2}")
-        hashed = arguments_hash(wanted.arguments)
-
-        assert monitor.step("look", hashed) == "go"
-        assert monitor.observe(Observation(wanted, status, content), hashed) is None

@@ -1,5 +1,6 @@
 """From a proposed call to a permit or a denial: schema, progress, gates, approver; when in doubt, no."""
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -213,4 +214,5 @@ async def _evaluate(gate: PolicyGate, action: Action, state: PolicyState) -> Dec
 
 
 async def _consult(gate: PolicyGate, action: Action, state: PolicyState) -> Any:
-    return await gate.evaluate(action, state)
+    own = dataclasses.replace(action, arguments=copy.deepcopy(dict(action.arguments)))  # to keep, and even to change
+    return await gate.evaluate(own, state)

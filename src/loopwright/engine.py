@@ -3,13 +3,13 @@
 import asyncio
 import dataclasses
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, TypeAdapter
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from .asking import read_model
 from .errors import (
@@ -34,12 +34,13 @@ from .result import Outcome, Result, outcome_of
 from .run import Run, conduct
 from .session import Session, finish_despite_cancel, new_owner
 from .sync import LOOP_THREAD
+from .version import __version__
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,127}")
 Task = str | Conversation
 
 
-class LoopEngine(Options, ABC):
+class LoopEngine(Options):
     """A strategy. Subclasses are frozen, keyword-only dataclasses whose fields are their options.
 
     Write `name` and `solve`; everything else (journal, resume, limits, policy, breakers) comes with the `Run`.
@@ -107,19 +108,24 @@ class LoopEngine(Options, ABC):
         recorded = _recorded_result(entries, output)
         if recorded is not None:
             return recorded
+        started = self._resumable(run_id, entries, output)
         owner = new_owner()
         claim = await journal.claim(run_id, str(owner), take_over=take_over)
         replay = Replay(await asyncio.to_thread(journal.read, run_id))
-        if replay.started is None:
-            raise JournalError(f"run {run_id!r} has no first entry: it cannot be resumed")
-        if replay.started.engine != self.name:
-            raise ConfigError(f"run {run_id!r} is of engine {replay.started.engine!r}, not {self.name!r}")
-        if replay.started.output is not None and output is None:
-            raise ConfigError(f"output: run {run_id!r} answers as {replay.started.output}: pass output= again")
         session = Session(self.runtime, claim, owner, replay, deps)
         session.record("", RunResumed(str(owner)))
-        conversation = Conversation(replay.started.messages)
-        return await RunHandle(self, session, conversation, output).result()
+        return await RunHandle(self, session, Conversation(started.messages), output).result()
+
+    def _resumable(self, run_id: str, entries: list[Entry], output: type[BaseModel] | None) -> RunStarted:
+        """The run's first entry, if this engine can go on with it; nothing is claimed before that is known."""
+        started = entries[0].event if entries else None
+        if not isinstance(started, RunStarted):
+            raise JournalError(f"run {run_id!r} has no first entry: it cannot be resumed")
+        if started.engine != self.name:
+            raise ConfigError(f"run {run_id!r} is of engine {started.engine!r}, not {self.name!r}")
+        if started.output is not None and output is None:
+            raise ConfigError(f"output: run {run_id!r} answers as {started.output}: pass output= again")
+        return started
 
     def resume_sync(
         self, run_id: str, *, take_over: bool = False, output: type[BaseModel] | None = None, deps: object = None
@@ -151,38 +157,43 @@ class LoopEngine(Options, ABC):
         self, conversation: Conversation, run_id: str | None, output: type[BaseModel] | None, deps: object
     ) -> Session:
         owner = new_owner()
-        run_id = run_id if run_id is not None else f"run-{owner.token}"
-        if not RUN_ID.fullmatch(run_id):
-            raise ConfigError(f"run_id {run_id!r}: use letters, digits and . _ : @ / -, at most 128")
+        run_id = _checked_id(run_id) if run_id is not None else f"run-{owner.token}"
+        _check_output(output)
         parts = self.runtime
         if len(parts.tools) and not parts.provider.capabilities.native_tools:
             raise ConfigError(
                 f"provider {parts.provider.name!r} has no native tool calls: wrap it, Runtime(TextTools(provider), ...)"
             )
         options, opaque = self.recorded_options()
-        header = RunHeader(
-            run_id,
-            self.name,
-            TypeAdapter(dict[str, Any]).dump_json(options).decode(),
-            VERSION,
-            str(owner),
-            parts.clock.wall(),
-        )
+        encoded, created = to_json(options).decode(), parts.clock.wall()
+        header = RunHeader(run_id, self.name, encoded, __version__, str(owner), created)
         session = Session(parts, parts.journal.create(header), owner, Replay(), deps)
         limits: dict[str, Json] = to_jsonable_python(parts.limits)
         model = None if output is None else output.__name__
-        session.record("", RunStarted(self.name, options, opaque, conversation.messages, limits, model))
+        try:
+            session.record("", RunStarted(self.name, options, opaque, conversation.messages, limits, model))
+        except PydanticSerializationError as error:
+            raise ConfigError(f"task: it cannot be written as JSON: {error}") from None
         return session
 
 
-VERSION = "1"
+def _check_output(output: object) -> None:
+    if output is not None and not (isinstance(output, type) and issubclass(output, BaseModel)):
+        raise ConfigError(f"output: must be a pydantic model class, got {output!r}")
 
 
-def _conversation(task: Task, system: str | None) -> Conversation:
-    if isinstance(task, str):
-        if not task.strip():
-            raise ConfigError("task: give the engine something to do, got an empty text")
+def _checked_id(run_id: object) -> str:
+    if not (isinstance(run_id, str) and RUN_ID.fullmatch(run_id)):
+        raise ConfigError(f"run_id {run_id!r}: use letters, digits and . _ : @ / -, at most 128")
+    return run_id
+
+
+def _conversation(task: object, system: str | None) -> Conversation:
+    if isinstance(task, str) and task.strip():
         return Conversation.of(task, system=system)
+    if not isinstance(task, Conversation) or not task.messages:
+        given = "an empty text" if isinstance(task, str) else repr(task)
+        raise ConfigError(f"task: give the engine something to do, got {given}")
     try:
         check_pairs(task.messages)
     except PhaseError as error:
@@ -326,7 +337,10 @@ class RunHandle:
     async def _close(self, outcome: Outcome, output: Any) -> Result:
         """Write the closing entry and give the result."""
         session, budget = self._session, self._session.budget
-        messages: tuple[Message, ...] = self._run.latest.messages
+        conversation = self._run.latest
+        if outcome.answer is not None:
+            conversation = conversation.assistant(outcome.answer, origin="model")
+        messages: tuple[Message, ...] = conversation.messages
         error = outcome.error
         if not isinstance(error, JournalError):
             if outcome.status == "waiting":

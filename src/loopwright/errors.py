@@ -154,6 +154,14 @@ class ToolError(LoopwrightError):
     """Raise this in a tool to tell the model what went wrong, in your own words."""
 
 
+def text_of(error: BaseException) -> str:
+    """An error's text, also of one that cannot be printed."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - foreign errors may do anything when they are asked for their text
+        return f"an error of type {type(error).__name__} that cannot be printed"
+
+
 def error_named(name: str, message: str) -> LoopwrightError:
     """Rebuild a recorded error from its class name; unknown names become `EngineError`."""
     found = globals().get(name)

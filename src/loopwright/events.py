@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
-from .errors import JournalError
+from .errors import JournalError, text_of
 from .messages import Completion, Effect, Json, JsonObject, Message, ObservationStatus, ToolCall, Usage
 
 Status: TypeAlias = Literal["completed", "stuck", "limit", "aborted", "waiting", "failed"]
@@ -30,7 +30,7 @@ class ErrorRecord:
     @classmethod
     def of(cls, error: BaseException) -> "ErrorRecord":
         """An error as it is recorded."""
-        return cls(type(error).__name__, str(error))
+        return cls(type(error).__name__, text_of(error))
 
 
 @dataclasses.dataclass(frozen=True)

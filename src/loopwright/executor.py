@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import inspect
 import json
 import traceback
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from .bounded import Ended, run_bounded
-from .errors import CircuitOpen, LimitReached, PhaseError, ToolError, UnknownOutcome
+from .errors import CircuitOpen, LimitReached, PhaseError, ToolError, UnknownOutcome, text_of
 from .events import BreakerChanged, LimitHit, ToolFinished, ToolStarted
 from .log import logger
 from .messages import Observation, ObservationStatus, arguments_hash
@@ -93,7 +94,7 @@ class Executor:
         tool = self.parts.tools.get(permit.call.name)
         if tool is None:  # only when a tool that the journal knows was taken away
             return self._finish(permit, "rejected", f"There is no tool {permit.call.name!r} any more.", 0.0)
-        async with self.session.tool_slots, self.session.slots_of(tool):
+        async with self.session.slots_of(tool), self.session.tool_slots:  # who waits for its tool holds no other up
             breaker = self.parts.breakers.get(f"tool/{tool.name}")
             try:
                 given = breaker.acquire(self._breaker_changed)
@@ -116,6 +117,8 @@ class Executor:
         session, call = self.session, permit.call
         if not again:
             try:
+                if session.remaining() == 0:
+                    raise LimitReached("timeout", "the run's time is over")
                 session.budget.take_tool_call()
             except LimitReached as error:
                 session.record(permit.key, LimitHit(error.limit, str(error)))
@@ -128,7 +131,8 @@ class Executor:
             check_permit(permit, session)
             keywords = tool.keywords(call.arguments)
         except (PhaseError, ValueError) as error:
-            return self._finish(permit, "rejected", f"{call.name} was not run: {error}", 0.0), None
+            text = f"{call.name} was not run, propose it again if it is still wanted: {error}"
+            return self._finish(permit, "rejected", text, 0.0), None
         finally:
             session.permits.discard(permit)
         before = session.active.seconds()
@@ -152,7 +156,8 @@ class Executor:
             positional = (ToolContext(session.run_id, permit.key, key, timeout, session.deps),)
         if tool.is_async:
             return await tool.function(*positional, **keywords)
-        return await self.parts.threads.run(lambda: tool.function(*positional, **keywords))
+        value = await self.parts.threads.run(lambda: tool.function(*positional, **keywords))
+        return await value if inspect.isawaitable(value) else value
 
     def _read(self, tool: Tool, ended: Ended, timeout: float | None) -> tuple[ObservationStatus, str]:
         """The observation's status and text; tracebacks go to the log, not to the model."""
@@ -160,17 +165,17 @@ class Executor:
             left = " It is still running in the background." if ended.abandoned else ""
             return "timed_out", f"{tool.name} gave no result within {timeout:g} s; it may still take effect.{left}"
         if isinstance(ended.error, ToolError):
-            return "error", self._capped(tool, str(ended.error))
+            return "error", self._capped(tool, text_of(ended.error))
         if ended.error is not None:
             logger().warning(
                 "tool_failed", tool=tool.name, run_id=self.session.run_id,
                 traceback="".join(traceback.format_exception(ended.error)),
             )  # fmt: skip
-            return "error", self._capped(tool, f"{type(ended.error).__name__}: {ended.error}")
+            return "error", self._capped(tool, f"{type(ended.error).__name__}: {text_of(ended.error)}")
         try:
             return "ok", self._capped(tool, as_text(ended.value))
-        except (ValueError, TypeError, RecursionError) as error:
-            return "error", f"{tool.name} returned something that cannot be written as text: {error}"
+        except Exception as error:  # noqa: BLE001 - a foreign value may do anything when it is asked for its text
+            return "error", f"{tool.name} returned something that cannot be written as text: {text_of(error)}"
 
     def _capped(self, tool: Tool, text: str) -> str:
         text = text.encode("utf-8", "replace").decode()  # lone surrogates cannot be stored or sent

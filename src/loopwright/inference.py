@@ -2,10 +2,14 @@
 
 import dataclasses
 import hashlib
+import json
+
+from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError
 
 from .context import estimate_tokens
 from .errors import ContextTooLong, LimitReached, ProviderError, error_named
-from .events import DriftNoticed, ErrorRecord, LimitHit, ModelFailed, ModelReplied, ModelRequested
+from .events import AttemptFailed, DriftNoticed, ErrorRecord, LimitHit, ModelFailed, ModelReplied, ModelRequested
 from .messages import Completion, Conversation, Message, canonical_json
 from .model_call import ModelCall
 from .parts import Parts
@@ -83,7 +87,12 @@ class Inference:
             session.record(key, ModelFailed(ErrorRecord.of(error), seconds))
             raise
         session.budget.usage += completion.usage
-        session.record(key, ModelReplied(completion, round(session.active.seconds() - before, 6)))
+        seconds = round(session.active.seconds() - before, 6)
+        try:
+            session.record(key, ModelReplied(completion, seconds))
+        except PydanticSerializationError:  # lone surrogates, which are no Unicode text and cannot be stored or sent
+            completion = without_surrogates(completion)
+            session.record(key, ModelReplied(completion, seconds))
         return completion
 
     async def _fitted(self, key: str, question: Question, whole: Conversation) -> Completion:
@@ -92,11 +101,13 @@ class Inference:
         seen = whole if tokens is None else self._parts.context.fit(whole, tokens)
         try:
             return await self._call(key, question, seen)
-        except ContextTooLong:
+        except ContextTooLong as error:
             smaller = self._parts.context.fit(seen, estimate_tokens(seen) // 2)
             if smaller == seen:
                 raise
-            return await self._call(key, question, smaller)
+            self._session.record(key, AttemptFailed(1, ErrorRecord.of(error), 0.0))
+        self._session.budget.llm_calls += 1
+        return await self._call(key, question, smaller)
 
     async def _call(self, key: str, question: Question, seen: Conversation) -> Completion:
         mentioned = question.tools or any(message.calls for message in seen.messages)
@@ -148,6 +159,12 @@ class Inference:
             )
             setups[name, question.sampling, question.tools] = known
         return known
+
+
+def without_surrogates(completion: Completion) -> Completion:
+    """The completion with a question mark for every character that is no Unicode text."""
+    plain = json.dumps(dataclasses.asdict(completion), ensure_ascii=False).encode("utf-8", "replace")
+    return TypeAdapter(Completion).validate_json(plain)
 
 
 def _short(value: object) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, Never, Self, TypeAlias
 
 from pydantic import JsonValue
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
-from .errors import PhaseError
+from .errors import ConfigError, PhaseError
 
 Json: TypeAlias = JsonValue
 JsonObject: TypeAlias = Mapping[str, JsonValue]
@@ -141,7 +141,10 @@ class Proposal(Sealed):
 def encode_message(message: Message) -> bytes:
     """The bytes of a message that fingerprints are made of."""
     calls = [[call.name, dict(call.arguments), call.id] for call in message.calls]
-    return to_json([message.role, message.content, calls, message.call_id])
+    try:
+        return to_json([message.role, message.content, calls, message.call_id])
+    except PydanticSerializationError as error:
+        raise ConfigError(f"a message of the {message.role} cannot be written as JSON: {error}") from None
 
 
 class Conversation:

@@ -7,7 +7,7 @@ from typing import Any
 
 from .breaker import CircuitBreaker
 from .context import BYTES_PER_TOKEN
-from .errors import LimitReached, ProviderError, ProviderTimeout
+from .errors import LimitReached, ProviderError, ProviderTimeout, text_of
 from .events import AttemptFailed, BreakerChanged, ErrorRecord
 from .messages import Completion, Usage
 from .provider import Provider, Request
@@ -62,7 +62,7 @@ class ModelCall:
             return await self._attempt()
 
         retrying = AsyncRetrying(
-            retry=retry_if_exception(lambda e: isinstance(e, ProviderError) and self._may_retry(e, spend=True)),
+            retry=retry_if_exception(lambda e: isinstance(e, ProviderError) and self._may_retry(e)),
             stop=stop if remaining is None else stop | stop_before_delay(remaining),
             wait=self._pause,
             sleep=session.parts.clock.sleep,
@@ -71,14 +71,15 @@ class ModelCall:
         )
         return await retrying(attempt)
 
-    def _may_retry(self, error: ProviderError, *, spend: bool = False) -> bool:
-        """Whether another attempt is wise: with `spend`, it also takes its place in the retry budget."""
+    def _may_retry(self, error: ProviderError) -> bool:
+        """Whether another attempt is wise and within the budgets."""
         if not error.retryable or (error.retry_after or 0.0) > MAX_RETRY_AFTER:
             return False
-        most = self._session.parts.limits.max_llm_calls
-        if most is not None and self._session.budget.llm_calls >= most:
+        budget = self._session.budget
+        most = budget.limits.max_llm_calls
+        if most is not None and budget.llm_calls >= most - budget.held_back:
             return False
-        return not spend or self._session.parts.retry_budget(self._provider).spend()
+        return self._session.parts.retry_budget(self._provider).left
 
     def _pause(self, state: Any) -> float:
         error = state.outcome.exception() if state.outcome else None
@@ -91,6 +92,7 @@ class ModelCall:
         record = ErrorRecord.of(state.outcome.exception())
         self._session.record(self._key, AttemptFailed(state.attempt_number, record, state.next_action.sleep))
         self._session.budget.llm_calls += 1
+        self._session.parts.retry_budget(self._provider).spend()
 
     async def _attempt(self) -> Completion:
         breaker = self._breaker
@@ -98,6 +100,8 @@ class ModelCall:
         verdict = False
         try:
             reply = await self._provider.complete(self._request)
+            if not isinstance(reply, Completion):  # pyright: ignore[reportUnnecessaryIsInstance] - strangers' providers
+                raise TypeError(f"complete() returned {type(reply).__name__}, not a Completion")
             breaker.success(given, self._breaker_changed)
             verdict = True
         except ProviderError as error:
@@ -108,7 +112,7 @@ class ModelCall:
         except Exception as error:
             breaker.failure(given, self._breaker_changed)
             verdict = True
-            text = f"{self._provider.name} raised {type(error).__name__}: {error}"
+            text = f"{self._provider.name} raised {type(error).__name__}: {text_of(error)}"
             raise ProviderError(text) from error
         finally:
             if not verdict:

@@ -1,7 +1,8 @@
 """Typed options: a subclass becomes a frozen pydantic dataclass whose bad values raise `ConfigError`."""
 
 import dataclasses
-from typing import Any, dataclass_transform
+from abc import ABCMeta
+from typing import TYPE_CHECKING, Any, dataclass_transform
 
 from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
@@ -9,11 +10,13 @@ from pydantic.dataclasses import dataclass
 from .errors import ConfigError
 
 
-def explain(error: ValidationError, owner: str) -> str:
-    """Say in one line which fields are wrong, and how."""
+def explain(error: ValidationError, owner: str, positional: tuple[str, ...] = ()) -> str:
+    """Say in one line which fields are wrong, and how; `positional` names the arguments that were given by place."""
     problems: list[str] = []
     for problem in error.errors(include_url=False, include_context=False):
-        field = ".".join(str(part) for part in problem["loc"]) or "value"
+        first, *inner = problem["loc"] or ("value",)
+        named = positional[first] if isinstance(first, int) and first < len(positional) else first
+        field = ".".join(map(str, (named, *inner)))
         if problem["type"] == "unexpected_keyword_argument":
             problems.append(f"{field}: {owner} has no such option")
         elif problem["type"] in {"missing", "missing_argument", "missing_keyword_only_argument"}:
@@ -25,23 +28,31 @@ def explain(error: ValidationError, owner: str) -> str:
     return f"{owner}: " + "; ".join(problems)
 
 
+class Reporting(ABCMeta):
+    """Makes classes whose constructors raise `ConfigError`, naming the field, in place of pydantic's own error."""
+
+    if not TYPE_CHECKING:  # a type checker that saw it would no longer look at the fields
+
+        def __call__(cls, *args: Any, **options: Any) -> Any:
+            try:
+                return super().__call__(*args, **options)
+            except ValidationError as error:
+                raise ConfigError(_advice(cls, error)) from None
+
+
+def _advice(cls: Any, error: ValidationError) -> str:
+    fields = tuple(field.name for field in dataclasses.fields(cls))
+    problem = explain(error, cls.__name__, positional=fields)
+    own = ", ".join(name for name in fields if name != "runtime")
+    return f"{problem} (its own options: {own})" if own and "no such option" in problem else problem
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field, Field))
-class Options:
+class Options(metaclass=Reporting):
     """Base of everything that is configured by typed fields: limits and engines."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        # Built at the first use: an import that pays for validators it may never need is slow.
         config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", defer_build=True)
         dataclass(frozen=True, kw_only=True, config=config)(cls)
-        build: Any = cls.__init__
-
-        def __init__(self: Any, *args: Any, **options: Any) -> None:
-            try:
-                build(self, *args, **options)
-            except ValidationError as error:
-                known = ", ".join(name for name in type(self).__annotations__ if name not in ("name", "runtime"))
-                problem = explain(error, type(self).__name__)
-                hint = f" (its own options: {known})" if known and "no such option" in problem else ""
-                raise ConfigError(problem + hint) from None
-
-        type.__setattr__(cls, "__init__", __init__)

@@ -32,12 +32,16 @@ class RetryBudget:
         """A first attempt was made."""
         self._tokens = min(self._most, self._tokens + self._earned)
 
+    @property
+    def left(self) -> bool:
+        """Whether one more retry is within the budget."""
+        return self._tokens >= 1
+
     def spend(self) -> bool:
-        """Take leave to retry once; whether there was any left."""
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
+        """Make one retry; whether it is within the budget."""
+        granted = self.left
+        self._tokens -= granted
+        return granted
 
 
 @dataclasses.dataclass(frozen=True)

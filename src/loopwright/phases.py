@@ -133,18 +133,28 @@ class Phases:
             for decision, observation in zip(cleared.decisions, observations, strict=True):
                 if not self._repeatable(observation):
                     self._watch(observation, decision.arguments_hash)
-            if self._gated is not None:
-                self._turn = (self._gated, observations)
+            self._keep_turn(observations)
             return observations
 
     async def _settle_all(self, decisions: tuple[Permit | Denial, ...]) -> tuple[Observation, ...]:
         if len(decisions) == 1:
             return (await self._executor.settle(decisions[0]),)
         settled = await asyncio.gather(*map(self._executor.settle, decisions), return_exceptions=True)
+        seen = tuple(
+            o
+            if isinstance(o, Observation)
+            else Observation(d.call, "cancelled", "This call was not run: the run ends.")
+            for d, o in zip(decisions, settled, strict=True)
+        )
         for outcome in settled:
             if isinstance(outcome, BaseException):
+                self._keep_turn(seen)  # what its siblings found is not lost
                 raise outcome
-        return tuple(o for o in settled if isinstance(o, Observation))
+        return seen
+
+    def _keep_turn(self, observations: tuple[Observation, ...]) -> None:
+        if self._gated is not None:
+            self._turn = (self._gated, observations)
 
     def _watch(self, observation: Observation, arguments_hash: str) -> None:
         nudge = self._scope.monitor.observe(observation, arguments_hash)
@@ -156,10 +166,14 @@ class Phases:
         return observation.status == "denied" or (tool is not None and tool.repeatable)
 
     def _stop_if_stuck(self, decisions: list[Permit | Denial]) -> None:
+        told: set[tuple[str, str]] = set()  # the same denial of several calls of one turn is one denial
         for decision in decisions:
             if not isinstance(decision, Denial):
                 continue
-            if decision.status == "denied" and self._scope.monitor.denied(decision.call, decision.reason):
+            this = (decision.call.name, decision.reason)
+            again = decision.status == "denied" and this not in told
+            told.add(this)
+            if again and self._scope.monitor.denied(decision.call, decision.reason):
                 raise self._scope.stop(Stuck("denied", f"{decision.call.name} was denied again: {decision.reason}"))
             if decision.final:
                 raise self._scope.stop(Stuck("repeated_action", f"{decision.call.name} was called again and again"))

@@ -21,6 +21,7 @@ from .errors import (
     Stuck,
     Suspended,
     Unreadable,
+    text_of,
 )
 from .events import ChildFinished, ChildStarted, ErrorRecord
 from .inference import Question
@@ -89,17 +90,26 @@ class Run(Phases):
         return self._scope.iterations(most)
 
     async def best_answer(self, conversation: Conversation) -> str:
-        """Ask once, without tools, for the best answer so far; the run's status becomes `limit`."""
-        self.ending = self.ending or LimitReached("max_iterations", "the engine used up its iterations")
-        return await self.last_words(conversation)
+        """Ask once, without tools, for the best answer so far; the run's status becomes `limit`.
+
+        Raises `LimitReached` where there is none to be had: `Limits(best_effort=False)`, no call left, or the call failed.
+        """
+        ending = self.ending = self.ending or LimitReached("max_iterations", "the engine used up its iterations")
+        if not self.may_ask_once_more(ending):
+            raise ending
+        try:
+            return await self.last_words(conversation)
+        except (ProviderError, Unreadable) as failure:
+            raise ending from failure
 
     async def last_words(self, conversation: Conversation | None = None) -> str:
-        """The reserved call behind `best_answer`; it is let through although the run is at a limit."""
+        """The reserved call behind `best_answer`: the root's first one is let through although the run is at a limit."""
         with self._scope.enter("best_answer", despite_signal=self.ending is None):
-            if not self._scope.path:
-                self._session.budget.reserved_used = True
+            budget = self._session.budget
+            reserved = not self._scope.path and not budget.reserved_used
+            budget.reserved_used = budget.reserved_used or reserved
             asked = (conversation or self.latest).user(BEST_ANSWER, origin="runtime")
-            reply = await self._settle(Question("best_answer", asked, reserved=not self._scope.path))
+            reply = await self._settle(Question("best_answer", asked, reserved=reserved))
             completion = reply.completion
             if completion.answer is None:
                 raise Unreadable(completion.problem or "the model called a tool instead of giving its best answer")
@@ -289,12 +299,12 @@ async def conduct(engine: Strategy, run: Run, *, alone: bool = False) -> Outcome
     except LoopwrightError as raised:
         error = raised
     except Exception as raised:  # noqa: BLE001 - an engine is foreign code: a crash in it is the run's outcome
-        error = EngineError(f"{engine.name} raised {type(raised).__name__}: {raised}")
+        error = EngineError(f"{engine.name} raised {type(raised).__name__}: {text_of(raised)}")
         error.__cause__ = raised
     error = run.signal or error or run.ending
     if isinstance(error, (Fenced, ReplayDivergence)):
         raise error
-    if answer is None and alone and run.may_ask_once_more(error):
+    if answer is None and alone and run.ending is None and run.may_ask_once_more(error):
         try:
             answer = await run.last_words()
         except (ProviderError, Unreadable, LimitReached) as failure:

@@ -58,10 +58,24 @@ class Runtime(Parts):
         clock: Clock | None = None,
         on_unknown: OnUnknown = "tell",
     ) -> None:
-        if not callable(getattr(provider, "complete", None)):
-            raise ConfigError(f"provider: needs an async method `complete`, got {type(provider).__name__}")
         if on_unknown not in ("tell", "stop"):
             raise ConfigError(f'on_unknown: must be "tell" or "stop", got {on_unknown!r}')
+        if limits is not None and not isinstance(limits, Limits):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"limits: must be Limits(...), got {limits!r}")
+        named = dict(_listed("providers", providers or {}, Mapping))
+        _must_have("provider", provider, "complete")
+        for name, other in named.items():
+            _must_have(f"providers[{name!r}]", other, "complete")
+        _must_have("journal", journal, "barrier")
+        _must_have("gate", gate, "evaluate")
+        _must_have("breakers", breakers, "get")
+        _must_have("context", context, "fit")
+        _must_have("clock", clock, "monotonic")
+        if not (approver is None or isinstance(approver, Suspend) or callable(approver)):  # pyright: ignore[reportUnnecessaryComparison]
+            raise ConfigError(f"approver: must be None, Suspend() or an async function, got {approver!r}")
+        watching = tuple(_listed("observers", observers, Iterable))
+        for observer in watching:
+            _must_have("observers", observer, "__call__")
         clock = clock or SystemClock()
         super().__init__(
             provider=provider,
@@ -72,8 +86,8 @@ class Runtime(Parts):
             approver=approver,
             breakers=breakers or CircuitBreakers(clock=clock),
             context=context or SlidingContext(),
-            observers=tuple(observers),
-            providers=dict(providers or {}),
+            observers=watching,
+            providers=named,
             clock=clock,
             on_unknown=on_unknown,
             threads=WorkerThreads(),
@@ -126,3 +140,21 @@ class Runtime(Parts):
     ) -> None:
         """Let idle threads go; what was passed in stays open."""
         self.threads.close()
+
+
+def _must_have(field: str, part: object, method: str) -> None:
+    """Raise `ConfigError` unless a part that was given is an object with that method."""
+    if part is None and field != "provider":
+        return
+    if isinstance(part, type) or not callable(getattr(part, method, None)):
+        raise ConfigError(f"{field}: needs an object with a method `{method}`, got {_kind(part)}")
+
+
+def _listed(field: str, parts: Any, kind: type) -> Any:
+    if not isinstance(parts, kind):
+        raise ConfigError(f"{field}: must be {'a mapping' if kind is Mapping else 'a list'}, got {parts!r}")
+    return parts
+
+
+def _kind(part: object) -> str:
+    return f"the class {part.__name__}" if isinstance(part, type) else type(part).__name__

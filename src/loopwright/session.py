@@ -87,6 +87,7 @@ class Session:
         self._wall = parts.clock.wall() - parts.clock.monotonic()
         self._unsent: list[Entry] = []
         self._durable_seq = claim.head_seq
+        self._broken: LoopwrightError | None = None  # the journal failed: nothing is durable any more
 
     def record(self, key: str, event: Event) -> Entry:
         """Add a fact to the journal; it is durable after the next `barrier`."""
@@ -119,6 +120,8 @@ class Session:
 
     async def barrier(self, status: str | None = None) -> None:
         """Make all recorded facts durable; an error is sticky, so that nothing runs after it."""
+        if self._broken is not None:
+            raise self._broken
         head = self.claim.head_seq
         if head == self._durable_seq and status is None:
             return
@@ -127,11 +130,11 @@ class Session:
             self.parts.journal.append(self.claim, unsent, status=status)
             await self.parts.journal.barrier(self.claim)
         except LoopwrightError as error:
-            self.signal = error
+            self.signal = self._broken = error
             raise
         except OSError as error:
-            self.signal = JournalError(f"the journal failed: {error}")
-            raise self.signal from error
+            self.signal = self._broken = JournalError(f"the journal failed: {error}")
+            raise self._broken from error
         self._durable_seq = max(self._durable_seq, head)
 
     def remaining(self) -> float | None:

@@ -170,10 +170,7 @@ class LoopEngine(Options):
         session = Session(parts, parts.journal.create(header), owner, Replay(), deps)
         limits: dict[str, Json] = to_jsonable_python(parts.limits)
         model = None if output is None else output.__name__
-        try:
-            session.record("", RunStarted(self.name, options, opaque, conversation.messages, limits, model))
-        except PydanticSerializationError as error:
-            raise ConfigError(f"task: it cannot be written as JSON: {error}") from None
+        session.record("", RunStarted(self.name, options, opaque, conversation.messages, limits, model))
         return session
 
 
@@ -190,7 +187,10 @@ def _checked_id(run_id: object) -> str:
 
 def _conversation(task: object, system: str | None) -> Conversation:
     if isinstance(task, str) and task.strip():
-        return Conversation.of(task, system=system)
+        try:
+            return Conversation.of(task, system=system)
+        except ConfigError as error:
+            raise ConfigError(f"task: {error}") from None
     if not isinstance(task, Conversation) or not task.messages:
         given = "an empty text" if isinstance(task, str) else repr(task)
         raise ConfigError(f"task: give the engine something to do, got {given}")

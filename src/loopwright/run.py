@@ -92,7 +92,7 @@ class Run(Phases):
     async def best_answer(self, conversation: Conversation) -> str:
         """Ask once, without tools, for the best answer so far; the run's status becomes `limit`.
 
-        Raises `LimitReached` where there is none to be had: `Limits(best_effort=False)`, no call left, or the call failed.
+        Raises `LimitReached` where there is none: `Limits(best_effort=False)`, no call left, or the call failed.
         """
         ending = self.ending = self.ending or LimitReached("max_iterations", "the engine used up its iterations")
         if not self.may_ask_once_more(ending):
@@ -103,7 +103,7 @@ class Run(Phases):
             raise ending from failure
 
     async def last_words(self, conversation: Conversation | None = None) -> str:
-        """The reserved call behind `best_answer`: the root's first one is let through although the run is at a limit."""
+        """The call behind `best_answer`: the root's first one is let through although the run is at a limit."""
         with self._scope.enter("best_answer", despite_signal=self.ending is None):
             budget = self._session.budget
             reserved = not self._scope.path and not budget.reserved_used

@@ -10,6 +10,7 @@ from loopwright import (
     Cleared,
     Completion,
     Conversation,
+    Limits,
     LoopEngine,
     Message,
     Observation,
@@ -149,6 +150,28 @@ async def test_a_forged_cleared_is_not_acted_on() -> None:
 
     await raised_by(body)
     assert RAN == []
+
+
+async def test_a_permit_that_runs_out_while_its_call_waits_for_a_place_is_not_used() -> None:
+    clock = FakeClock()
+
+    @tool(effect="write")
+    async def slow(n: int) -> str:
+        """Take a minute and more."""
+        RAN.append({"n": n})
+        clock.advance(70)
+        return "done"
+
+    async def body(run: Run) -> str:
+        proposal = run.propose(call("slow", n=1), call("slow", n=2))
+        return " | ".join(o.content for o in await run.act(await run.gate(proposal)))
+
+    limits = Limits(max_concurrent_tools=1)
+    runtime = Runtime(ScriptedProvider([]), tools=[slow], clock=clock, limits=limits)
+    result = await Doing(runtime, body=body).run("go")
+
+    assert RAN == [{"n": 1}]
+    assert (result.answer or "").startswith("done | slow was not run, propose it again if it is still wanted")
 
 
 async def test_skipping_the_gate_names_the_cure() -> None:

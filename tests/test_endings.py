@@ -171,20 +171,67 @@ async def test_being_cancelled_twice_still_writes_one_closing_entry() -> None:
         await asyncio.sleep(60)
         return "waited"
 
+    closing, done = asyncio.Event(), asyncio.Event()
+
     class Slow(MemoryJournal):
         async def barrier(self, claim: Any) -> None:
-            await asyncio.sleep(0.02)
             await super().barrier(claim)
+            if self.runs()[0].status == "suspended":
+                closing.set()
+                await asyncio.sleep(0.02)
+                done.set()
 
     runtime = parts([call("wait")], tools=[wait], journal=Slow())
     task = asyncio.ensure_future(ReActEngine(runtime).run("go", run_id="r"))
     await entered.wait()
-    for _ in range(2):
-        task.cancel()
-        await asyncio.sleep(0.005)
+    task.cancel()
+    await closing.wait()
+    task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    assert done.is_set()
     assert closings(runtime.journal, "r") == [RunSuspended("cancelled")]
+
+
+async def test_a_call_starts_only_when_its_own_intent_is_durable_although_a_sibling_waits_for_it_already() -> None:
+    durable: list[int] = []
+    started: list[tuple[int, int]] = []
+
+    class Slow(MemoryJournal):
+        async def barrier(self, claim: Any) -> None:
+            head = claim.head_seq
+            await asyncio.sleep(0.02)
+            durable.append(head)
+            await super().barrier(claim)
+
+    @tool(effect="write")
+    async def note(n: int) -> str:
+        """Note."""
+        intents = [e.seq for e in journal.read("r") if e.kind == "tool_started"]
+        started.append((intents[n], max(durable)))
+        return "noted"
+
+    class Hasty(LoopEngine):
+        name = "hasty"
+
+        async def solve(self, run: Run) -> str:
+            async def one(inner: Run) -> str:
+                await inner.act(await inner.gate(inner.propose(call("note", n=0))))
+                return ""
+
+            async def two(inner: Run) -> str:
+                await asyncio.sleep(0.01)  # while the sibling's barrier is under way
+                await inner.act(await inner.gate(inner.propose(call("note", n=1))))
+                return ""
+
+            await run.gather(one, two)
+            return "done"
+
+    journal = Slow()
+    await Hasty(parts([], tools=[note], journal=journal)).run("go", run_id="r")
+
+    assert len(started) == 2
+    assert all(intent <= head for intent, head in started)
 
 
 async def test_abort_ends_the_run_at_once_with_what_it_has() -> None:

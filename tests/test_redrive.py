@@ -331,8 +331,20 @@ class Swallowing(LoopEngine):
 
 async def test_divergence_is_sticky() -> None:
     entries = await asked()
+    again = runtime(["never"], journal=crashed(entries, upto(entries, "model_replied", 1)))
     with pytest.raises(ReplayDivergence):
-        await Swallowing(runtime([], journal=crashed(entries, upto(entries, "model_replied", 2)))).resume("r")
+        await Swallowing(again).resume("r")
+    assert again.provider.requests == []  # type: ignore[attr-defined]
+
+
+async def test_a_new_effect_before_recorded_ones_is_divergence_before_it_is_done() -> None:
+    entries = await asked()
+    kept = [e for e in entries if e.key != "0"]
+    again = runtime(["never"], journal=crashed(kept, upto(entries, "model_replied", 2) - 2))
+
+    with pytest.raises(ReplayDivergence):
+        await Asking(again).resume("r")
+    assert again.provider.requests == []  # type: ignore[attr-defined]
 
 
 async def test_another_model_tool_list_or_limit_is_drift_and_no_divergence() -> None:
@@ -370,6 +382,18 @@ async def test_an_effect_in_doubt_takes_its_old_place_in_the_budget() -> None:
     result = await runtime(tell(SCRIPT), limits=limits, journal=crashed(entries, keep)).resume("r")
 
     assert (result.status, result.llm_calls) == ("completed", 3)
+
+
+async def test_a_key_that_was_in_doubt_twice_is_paid_once() -> None:
+    entries = await asked()
+    journal = crashed(entries, upto(entries, "model_requested", 1))
+    await Asking(runtime([ProviderError("killed here", status=404)], journal=journal), prompt="uno").resume("r")
+    twice = [e for e in journal.read("r") if e.kind in ("run_started", "model_requested", "run_resumed")]
+    again = runtime(["x", "y"], journal=crashed(twice, len(twice)))
+    result = await Asking(again, prompt="dos").resume("r")
+
+    assert [e.kind for e in twice].count("model_requested") == 2
+    assert (result.answer, result.llm_calls) == ("x y", 2)
 
 
 async def test_a_recorded_refusal_stays_one_although_the_limit_was_raised() -> None:
@@ -678,6 +702,22 @@ async def test_downtime_and_waiting_for_people_do_not_count_as_active_time() -> 
         journal=crashed(cut, keep),
     )
     assert (await again.resume("r")).status == "completed"
+
+
+async def test_the_time_between_a_crash_and_each_resume_does_not_count() -> None:
+    clock = FakeClock()
+    parts = Runtime(ScriptedProvider([call("look", what="x"), "done"]), tools=TOOLS, clock=clock)
+    await ReActEngine(parts).run("go", run_id="r")
+    entries = parts.journal.read("r")
+    journal = crashed(entries, upto(entries, "tool_finished"))
+    for script in ([ProviderError("down", status=404)], ["done"]):
+        clock.advance(10_000)
+        cut = [e for e in journal.read("r") if e.kind not in ("model_failed", "run_finished")]
+        journal = crashed(cut, len(cut))
+        again = Runtime(ScriptedProvider(script), tools=TOOLS, clock=clock, limits=Limits(timeout=100), journal=journal)
+        result = await again.resume("r")
+
+    assert (result.status, result.answer) == ("completed", "done")
 
 
 async def test_time_that_was_spent_before_the_crash_counts() -> None:

@@ -32,7 +32,7 @@ from .parts import Parts
 from .replay import Replay
 from .result import Outcome, Result, outcome_of
 from .run import Run, conduct
-from .session import Session, finish_despite_cancel, new_owner
+from .session import Session, finish_despite_cancel, new_owner, wait_out
 from .sync import LOOP_THREAD
 from .version import __version__
 
@@ -270,7 +270,7 @@ class RunHandle:
         except asyncio.CancelledError:
             if not task.done():
                 task.cancel()
-                await asyncio.wait((task,))
+                await wait_out(task)
             raise
 
     async def abort(self) -> Result:

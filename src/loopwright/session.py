@@ -203,17 +203,21 @@ def new_owner() -> Owner:
 async def finish_despite_cancel(work: Awaitable[Any]) -> None:
     """Await `work` to its end however often this task is cancelled meanwhile, then pass the cancellation on."""
     task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            if task.done():
-                break
-            cancelled = error
+    cancelled = await wait_out(task)
     if cancelled is not None:
         raise cancelled
     task.result()
+
+
+async def wait_out(task: asyncio.Future[Any]) -> asyncio.CancelledError | None:
+    """Wait until `task` is done; the last cancellation that came meanwhile, if any."""
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return cancelled
 
 
 def fingerprint(what: str, about: bytes) -> str:

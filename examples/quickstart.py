@@ -109,6 +109,7 @@ async def main(question: str) -> int:
             async for entry in run:
                 tell(entry.event)
             result = await run.result()
+    await journal.close()
     usage = result.usage
     say("usage", f"{result.llm_calls} model calls, {usage.input_tokens} tokens read, {usage.output_tokens} written")
     say("journal", f"run {result.run_id} in {JOURNAL}")

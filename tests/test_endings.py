@@ -193,6 +193,39 @@ async def test_being_cancelled_twice_still_writes_one_closing_entry() -> None:
     assert closings(runtime.journal, "r") == [RunSuspended("cancelled")]
 
 
+async def test_a_host_that_cancels_all_its_tasks_again_and_again_gets_the_closing_entry() -> None:
+    entered, closing = asyncio.Event(), asyncio.Event()
+
+    @tool(effect="read")
+    async def wait() -> str:
+        """Wait."""
+        entered.set()
+        await asyncio.sleep(60)
+        return "waited"
+
+    class Slow(MemoryJournal):
+        async def barrier(self, claim: Any) -> None:
+            if self.runs()[0].status == "suspended":
+                closing.set()
+                await asyncio.sleep(0.02)
+                finished.append(claim.head_seq)
+            await super().barrier(claim)
+
+    finished: list[int] = []
+    runtime = parts([call("wait")], tools=[wait], journal=Slow())
+    before = asyncio.all_tasks()
+    run = asyncio.ensure_future(ReActEngine(runtime).run("go", run_id="r"))
+    await entered.wait()
+    run.cancel()
+    await closing.wait()
+    for task in asyncio.all_tasks() - before:
+        if "barrier" not in repr(task.get_coro()):  # the journal's own work goes on
+            task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert finished == [len(runtime.journal.read("r"))]
+
+
 async def test_a_call_starts_only_when_its_own_intent_is_durable_although_a_sibling_waits_for_it_already() -> None:
     durable: list[int] = []
     started: list[tuple[int, int]] = []

@@ -1,5 +1,6 @@
 """Every rule of re-drive: an engine's code starts again from the top, and nothing recorded is done twice."""
 
+import asyncio
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -207,6 +208,27 @@ async def test_branches_cut_after_any_entry_resume_to_the_same_answer() -> None:
 
         assert result.answer == whole.answer
         assert len(RAN) == 2 - len(effects(entries[:keep], ToolFinished))
+
+
+async def test_effects_in_doubt_wait_until_the_journal_has_let_this_process_in() -> None:
+    first = runtime(lambda request: request.conversation.task[-3:])
+    await Branching(first).run("go", run_id="r")
+    entries = [e for e in first.journal.read("r") if e.kind in ("run_started", "model_requested") or e.key == "0"]
+    barriers: list[int] = []
+    asked: list[int] = []
+
+    class Slow(MemoryJournal):
+        async def barrier(self, claim: Any) -> None:
+            await asyncio.sleep(0.01)
+            barriers.append(claim.head_seq)
+            await super().barrier(claim)
+
+    def model(request: Any) -> str:
+        asked.append(len(barriers))
+        return request.conversation.task[-3:]
+
+    await Branching(runtime(model, journal=crashed(entries, len(entries), Slow()))).resume("r")
+    assert asked == [1, 2] or asked == [2, 2]
 
 
 class TwoAtOnce(LoopEngine):
@@ -712,7 +734,8 @@ async def test_the_time_between_a_crash_and_each_resume_does_not_count() -> None
     journal = crashed(entries, upto(entries, "tool_finished"))
     for script in ([ProviderError("down", status=404)], ["done"]):
         clock.advance(10_000)
-        cut = [e for e in journal.read("r") if e.kind not in ("model_failed", "run_finished")]
+        done = upto(journal.read("r"), "tool_finished")
+        cut = [e for e in journal.read("r") if e.seq <= done or e.kind == "run_resumed"]
         journal = crashed(cut, len(cut))
         again = Runtime(ScriptedProvider(script), tools=TOOLS, clock=clock, limits=Limits(timeout=100), journal=journal)
         result = await again.resume("r")

@@ -9,9 +9,9 @@ from loopwright.journal import RunHeader
 Cut = Callable[[Entry], bool]
 
 
-def crashed(entries: list[Entry], keep: int) -> MemoryJournal:
+def crashed(entries: list[Entry], keep: int, journal: MemoryJournal | None = None) -> MemoryJournal:
     """A journal that holds the first `keep` entries of a run whose process is dead."""
-    journal = MemoryJournal()
+    journal = journal or MemoryJournal()
     first = entries[0]
     header = RunHeader(first.run_id, "any", "{}", "1", "elsewhere|1||dead", first.at)
     claim = journal.create(header)

@@ -189,7 +189,8 @@ class Phases:
 
     def _propose(self, key: str, completion: Completion, delivered: tuple[Message, ...]) -> Proposal:
         self._issued = Proposal.issue(
-            thought=completion.thought or (completion.text if completion.answer is None else ""),
+            thought=completion.thought
+            or (completion.text if completion.answer is None and not completion.calls else ""),
             calls=with_ids(completion.calls, key),
             answer=completion.answer,
             delivered=delivered,

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import functools
 import hashlib
 import random
 
@@ -36,9 +37,12 @@ class Phases:
         self._gated: Proposal | None = None
         self._latest = conversation
         self._turn: tuple[Proposal, tuple[Observation, ...]] | None = None
-        seed = hashlib.sha256(f"{self.run_id}|{scope.path}".encode()).digest()
-        self.random = random.Random(seed)  # noqa: S311 - not for secrets: it must replay
+
+    @functools.cached_property
+    def random(self) -> random.Random:
         """A random source that gives the same numbers when the run is resumed."""
+        seed = hashlib.sha256(f"{self.run_id}|{self._scope.path}".encode()).digest()
+        return random.Random(seed)  # noqa: S311 - not for secrets: it must replay
 
     @property
     def run_id(self) -> str:

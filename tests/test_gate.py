@@ -584,7 +584,7 @@ async def test_chained_gates_only_tighten(verdicts: Sequence[Any], outcome: str)
             async def solve(self, run: Run, child: Runtime = child) -> str:
                 return (await run.delegate(ReActEngine(child), run.task)).answer or ""
 
-        await Parent(Runtime(ScriptedProvider([]), gate=gate(outer))).run("Go.")
+        await Parent(Runtime(ScriptedProvider([]), gate=gate(outer), approver=approver)).run("Go.")
 
         assert (RAN, asked) == {
             "denied": ([], []),

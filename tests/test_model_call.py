@@ -83,7 +83,7 @@ async def test_after_three_attempts_the_last_error_is_the_result() -> None:
     assert (len(provider.requests), len(clock.slept), result.llm_calls) == (3, 2, 3)
     assert [a.error.message for a in attempts(runtime, result)] == ["status 500", "status 502"]
     failed = [e.event for e in runtime.journal.read(result.run_id) if isinstance(e.event, ModelFailed)]
-    assert [event.error for event in failed] == [ErrorRecord("ProviderError", "status 503")]
+    assert [event.error for event in failed] == [ErrorRecord.of(down(503))]
     with pytest.raises(ProviderError, match="status 503"):
         result.raise_for_status()
 
@@ -130,8 +130,8 @@ async def test_a_server_that_says_when_is_waited_for_that_long() -> None:
 
     assert (result.status, clock.slept) == ("completed", [17.5, 0])
     assert attempts(runtime, result) == [
-        AttemptFailed(1, ErrorRecord("ProviderError", "status 429"), 17.5),
-        AttemptFailed(2, ErrorRecord("ProviderError", "status 429"), 0),
+        AttemptFailed(1, ErrorRecord.of(down(429, after=17.5)), 17.5),
+        AttemptFailed(2, ErrorRecord.of(down(429, after=0)), 0),
     ]
 
 

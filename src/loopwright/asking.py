@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from .errors import AskFailed
+from .errors import AskFailed, text_of
 from .inference import Question, Reply
 from .messages import Conversation
 from .options import explain
@@ -27,14 +27,17 @@ def read_model(text: str, model: type[M]) -> M:
         return model.model_validate(value)
     except ValidationError as error:
         raise ValueError(explain(error, model.__name__)) from None
+    except Exception as error:
+        raise ValueError(f"{model.__name__} cannot be made of it: {text_of(error)}") from error
 
 
 async def ask_text(settle: Settle, conversation: Conversation, sampling: Sampling, provider: Provider) -> str:
     """A model's plain reply. Plain text is never repaired: one that cannot be used raises `AskFailed`."""
     reply = await settle(Question("ask", conversation, into="str", sampling=sampling, provider=provider))
     completion = reply.completion
-    if completion.problem is not None:
-        raise AskFailed(f"{provider.name}/{provider.model}: {completion.problem}")
+    problem = completion.problem or ("it called a tool instead of answering" if completion.calls else None)
+    if problem is not None:
+        raise AskFailed(f"{provider.name}/{provider.model}: {problem}")
     return completion.answer if completion.answer is not None else completion.text
 
 

@@ -14,6 +14,7 @@ from .parts import Parts
 from .policy import (
     Action,
     Allow,
+    Approver,
     Ask,
     Decision,
     Denial,
@@ -37,6 +38,7 @@ REFUSALS: dict[Verdict, ObservationStatus] = {
     "blocked": "rejected",
     "stuck": "rejected",
 }
+CANNOT_CHANGE = "the policy wants other arguments, and this is no tool call that could have them"
 NOBODY_TO_ASK = (
     "it needs a person's approval and nobody is there to give it "
     "(allow it with Runtime(approver=...), or wait for a decision with Runtime(approver=Suspend()))"
@@ -54,13 +56,30 @@ def policy_version(gates: Sequence[PolicyGate]) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
+class Guard:
+    """A gate, with who answers what it asks."""
+
+    gate: PolicyGate
+    approver: Approver | Suspend | None
+
+    @classmethod
+    def of(cls, parts: Parts) -> "Guard":
+        """The guard of a runtime."""
+        return cls(parts.gate, parts.approver)
+
+
+@dataclasses.dataclass(frozen=True)
 class Clearance:
     """Decides about the calls of one scope; every decision is recorded before anything runs."""
 
     session: Session
     parts: Parts
-    gates: tuple[PolicyGate, ...]
+    guards: tuple[Guard, ...]
     monitor: ProgressMonitor
+
+    def version(self) -> str:
+        """The versions of the gates that must all allow."""
+        return policy_version([guard.gate for guard in self.guards])
 
     async def decide(self, call: ToolCall, state: PolicyState) -> Permit | Denial | Question:
         """A permit, a denial, or the question that someone has to answer first."""
@@ -102,7 +121,7 @@ class Clearance:
                 self.monitor.step(call.name, hashed)
             return Denial(call, hashed, key, REFUSALS[known.verdict], known.reason, final=known.verdict == "stuck")
         started = isinstance(replay.intent(key), ToolStarted) or isinstance(replay.outcome(key), ToolFinished)
-        if started or known.policy_version == policy_version(self.gates):
+        if started or known.policy_version == self.version():
             return self._permit(call, known.arguments_hash, key, known.policy_version)
         return None
 
@@ -126,31 +145,35 @@ class Clearance:
                 return self._refuse(call, hashed, state.key, "deny", decision.reason)
             if isinstance(decision, Allow):
                 return self._allow(call, hashed, state.key, changed=call is not given)
+            if effect is not None:
+                return self._refuse(call, hashed, state.key, "deny", f"{CANNOT_CHANGE}: {decision.reason}")
             call = dataclasses.replace(call, arguments=decision.arguments)
             hashed = arguments_hash(call.arguments)
         return self._refuse(call, hashed, state.key, "deny", "the policy keeps changing the arguments")
 
     async def _decided(self, action: Action, state: PolicyState) -> Allow | Deny | Modify | Question:
-        """What the gates, and a person if they want one, say."""
-        decision = await self._strictest(action, state)
-        return await self._ask(action, decision, state.key) if isinstance(decision, Ask) else decision
-
-    async def _strictest(self, action: Action, state: PolicyState) -> Decision:
-        """What all gates together say: deny before ask before modify before allow."""
+        """What all gates together say, and a person where they ask: deny before ask before modify before allow."""
         change: Modify | None = None
-        question: Ask | None = None
-        for gate in self.gates:
-            decision = await _evaluate(gate, action, state)
+        questions: list[tuple[Guard, Ask]] = []
+        for guard in self.guards:
+            decision = await _evaluate(guard.gate, action, state)
             if isinstance(decision, Deny):
                 return decision
             if isinstance(decision, Ask):
-                question = question or decision
+                questions.append((guard, decision))
             elif isinstance(decision, Modify):
                 change = change or decision
-        return question or change or Allow()
+        for guard, ask in questions:
+            answer = await self._ask(guard.approver, action, ask, state.key)
+            if isinstance(answer, (Deny, Question)):
+                return answer
+            if isinstance(answer, Modify):
+                change = change or answer
+        return change or Allow()
 
-    async def _ask(self, action: Action, ask: Ask, key: str) -> Allow | Deny | Modify | Question:
-        approver = self.parts.approver
+    async def _ask(
+        self, approver: Approver | Suspend | None, action: Action, ask: Ask, key: str
+    ) -> Allow | Deny | Modify | Question:
         if approver is None:
             return Deny(f"{action.tool} was not run: {NOBODY_TO_ASK}")
         if isinstance(approver, Suspend):
@@ -189,8 +212,9 @@ class Clearance:
         self, call: ToolCall, hashed: str, key: str, verdict: Verdict, reason: str, arguments: JsonObject | None = None
     ) -> str:
         """Record a decision; gives the policy version that it holds under."""
-        version = policy_version(self.gates)
-        self.session.record(key, GateDecided(call.name, call.id, verdict, reason, version, hashed, arguments))
+        version, waited = self.version(), self.session.active.take_waited()
+        decided = GateDecided(call.name, call.id, verdict, reason, version, hashed, arguments, waited)
+        self.session.record(key, decided)
         return version
 
 

@@ -1,14 +1,15 @@
 """LoopEngine: the base of every strategy, and the handle on a run of it."""
 
 import asyncio
+import contextlib
 import dataclasses
 import re
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from .asking import read_model
@@ -22,16 +23,15 @@ from .errors import (
     LoopwrightError,
     PhaseError,
     ReplayDivergence,
-    error_named,
 )
 from .events import Entry, ErrorRecord, RunFinished, RunResumed, RunStarted, RunSuspended
-from .journal import RunHeader
-from .messages import Conversation, Json, Message, check_pairs
-from .options import Options
+from .journal import AT_WORK, RunHeader
+from .messages import Conversation, Json, check_pairs
+from .options import Options, explain
 from .parts import Parts
 from .replay import Replay
 from .result import Outcome, Result, outcome_of
-from .run import Run, conduct
+from .run import Run, drive
 from .session import Session, finish_despite_cancel, new_owner, wait_out
 from .sync import LOOP_THREAD
 from .version import __version__
@@ -110,11 +110,20 @@ class LoopEngine(Options):
             return recorded
         started = self._resumable(run_id, entries, output)
         owner = new_owner()
-        claim = await journal.claim(run_id, str(owner), take_over=take_over)
-        replay = Replay(await asyncio.to_thread(journal.read, run_id))
-        session = Session(self.runtime, claim, owner, replay, deps)
-        session.record("", RunResumed(str(owner)))
-        return await RunHandle(self, session, Conversation(started.messages), output).result()
+        AT_WORK.add(owner.token)  # before the claim is visible, so that no one thinks its owner dead
+        try:
+            claim = await journal.claim(run_id, str(owner), take_over=take_over)
+            entries = await asyncio.to_thread(journal.read, run_id)
+            recorded = _recorded_result(entries, output)
+            if recorded is not None:  # it ended between the first look and the claim
+                journal.append(claim, [], status=recorded.status)
+                await journal.barrier(claim)
+                return recorded
+            session = Session(self.runtime, claim, owner, Replay(entries), deps)
+            session.record("", RunResumed(str(owner)))
+            return await RunHandle(self, session, Conversation(started.messages), output).result()
+        finally:
+            AT_WORK.discard(owner.token)
 
     def _resumable(self, run_id: str, entries: list[Entry], output: type[BaseModel] | None) -> RunStarted:
         """The run's first entry, if this engine can go on with it; nothing is claimed before that is known."""
@@ -214,13 +223,23 @@ def _recorded_result(entries: list[Entry], output: type[BaseModel] | None) -> Re
         done.usage,
         done.iterations,
         last.run_id,
-        None if done.error is None else error_named(done.error.type, done.error.message),
+        None if done.error is None else done.error.restore(),
         head_hash=last.hash,
-        output=output.model_validate(done.output) if output is not None and done.output is not None else done.output,
+        output=_restored(done.output, output),
         conversation=Conversation(done.messages),
         llm_calls=done.llm_calls,
         tool_calls=done.tool_calls,
     )
+
+
+def _restored(recorded: Json, output: type[BaseModel] | None) -> Any:
+    """The recorded output as the model class, if that is given."""
+    if output is None or recorded is None:
+        return recorded
+    try:
+        return output.model_validate(recorded, by_alias=True, by_name=True)
+    except ValidationError as error:
+        raise ConfigError(f"output: what the run recorded does not fit: {explain(error, output.__name__)}") from None
 
 
 class RunHandle:
@@ -233,6 +252,7 @@ class RunHandle:
         self._run = Run(session, engine, conversation)
         self._entries: asyncio.Queue[Entry | None] | None = None
         self._task: asyncio.Task[Result] | None = None
+        self._closing = False
 
     @property
     def run_id(self) -> str:
@@ -251,8 +271,13 @@ class RunHandle:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Abort the run if it is still at work."""
-        if self._task is not None and not self._task.done():
+        """Abort the run if it is still at work; a host that is cancelled suspends it instead."""
+        if self._task is None or self._task.done():
+            return
+        if kind is not None and issubclass(kind, asyncio.CancelledError):
+            self._task.cancel()
+            await wait_out(self._task)
+        else:
             await self.abort()
 
     async def __aiter__(self) -> AsyncIterator[Entry]:
@@ -261,6 +286,7 @@ class RunHandle:
             raise PhaseError("iterate inside `async with engine.start(task) as run`")
         while (entry := await self._entries.get()) is not None:
             yield entry
+        self._entries.put_nowait(None)  # so that who comes later finds the end too
 
     async def result(self) -> Result:
         """Wait for the end. Cancelling this suspends the run, so that it can be resumed."""
@@ -276,10 +302,14 @@ class RunHandle:
     async def abort(self) -> Result:
         """Stop at once: what is in flight is cancelled, the run ends as `aborted` with what it has."""
         task = self._start()
-        if not task.done():
+        await asyncio.sleep(0)  # a task that never took its first step could not write its closing entry
+        if not task.done() and not self._closing:
+            self._session.stick(Aborted("the run was aborted"))
             self._session.aborting = True
             task.cancel()
-        await asyncio.wait((task,))
+        cancelled = await wait_out(task)
+        if cancelled is not None:
+            raise cancelled
         return task.result()
 
     def _start(self) -> asyncio.Task[Result]:
@@ -299,25 +329,34 @@ class RunHandle:
     async def _work(self) -> Result:
         session = self._session
         try:
-            outcome = await conduct(self._engine, self._run, alone=True)
-            output: Any = None
-            if outcome.status == "completed":
-                session.check_leftovers()
-                outcome, output = await self._structured(outcome)
+            outcome, output = await self._solve()
         except asyncio.CancelledError:
             if not session.aborting:
-                session.record("", RunSuspended("cancelled"))
-                await finish_despite_cancel(session.barrier("suspended"))
+                await self._suspend("cancelled")
                 raise
-            task = asyncio.current_task()
-            if task is not None:
-                task.uncancel()
-            outcome, output = Outcome("aborted", "aborted", error=Aborted("the run was aborted")), None
+            outcome, output = Outcome("aborted", "aborted", error=session.signal), None
         except ReplayDivergence:
-            session.record("", RunSuspended("diverged"))
-            await session.barrier("suspended")
+            await self._suspend("diverged")
             raise
-        return await self._close(outcome, output)
+        self._closing = True
+        closing = asyncio.ensure_future(self._close(outcome, output))
+        await wait_out(closing)  # a cancellation that comes now comes too late: the run has ended
+        return closing.result()
+
+    async def _solve(self) -> tuple[Outcome, Any]:
+        """The engine's outcome, and its answer as the output model if one is asked for."""
+        outcome = await drive(self._engine, self._run, alone=True)
+        output: Any = None
+        if outcome.status == "completed":
+            outcome, output = await self._structured(outcome)
+            self._session.check_leftovers()
+        return outcome, output
+
+    async def _suspend(self, reason: Literal["cancelled", "diverged"]) -> None:
+        """Leave the run so that it can be resumed."""
+        self._session.record("", RunSuspended(reason))
+        with contextlib.suppress(JournalError):  # then the owner's end frees it
+            await finish_despite_cancel(self._session.barrier("suspended"))
 
     async def _structured(self, outcome: Outcome) -> tuple[Outcome, Any]:
         """The answer as the output model; the model is asked to write it so if it did not."""
@@ -331,36 +370,35 @@ class RunHandle:
             return outcome, await self._run.ask(asked, into=self._output)
         except AskFailed as error:
             return outcome_of(InvalidOutput(str(error)), outcome.answer), None
+        except (Fenced, ReplayDivergence):
+            raise
         except LoopwrightError as error:
             return outcome_of(error, outcome.answer), None
 
-    async def _close(self, outcome: Outcome, output: Any) -> Result:
+    async def _close(self, outcome: Outcome, output: BaseModel | None) -> Result:
         """Write the closing entry and give the result."""
         session, budget = self._session, self._session.budget
         conversation = self._run.latest
         if outcome.answer is not None:
             conversation = conversation.assistant(outcome.answer, origin="model")
-        messages: tuple[Message, ...] = conversation.messages
-        error = outcome.error
-        if not isinstance(error, JournalError):
-            if outcome.status == "waiting":
-                session.record("", RunSuspended("waiting", tuple(session.pending)))
-            else:
-                record = None if error is None else ErrorRecord.of(error)
-                session.record("", RunFinished(
-                    outcome.status, outcome.stop_reason, outcome.answer, to_jsonable_python(output), record,
-                    budget.usage, budget.llm_calls, budget.tool_calls, self._run.turns, messages,
-                ))  # fmt: skip
-            try:
-                await finish_despite_cancel(session.barrier(outcome.status))
-            except Fenced:
-                raise
-            except ConfigError:
-                raise
-            except JournalError as failure:
-                outcome, output = outcome_of(failure, outcome.answer), None
+        waiting = outcome.status == "waiting"
+        pending = tuple(session.pending) if waiting else ()
+        if waiting:
+            session.record("", RunSuspended("waiting", pending))
+        elif not isinstance(outcome.error, JournalError):
+            session.record("", RunFinished(
+                outcome.status, outcome.stop_reason, outcome.answer,
+                None if output is None else output.model_dump(mode="json", round_trip=True),
+                None if outcome.error is None else ErrorRecord.of(outcome.error),
+                budget.usage, budget.llm_calls, budget.tool_calls, self._run.turns, conversation.messages,
+            ))  # fmt: skip
+        try:
+            await session.barrier(outcome.status)
+        except Fenced:
+            raise
+        except JournalError as failure:
+            outcome, output = outcome_of(failure, outcome.answer), None
         return Result(
             outcome.answer, outcome.status, outcome.stop_reason, budget.usage, self._run.turns, session.run_id,
-            outcome.error, tuple(session.pending) if outcome.status == "waiting" else (), session.claim.head_hash,
-            output, Conversation(messages), budget.llm_calls, budget.tool_calls,
+            outcome.error, pending, session.claim.head_hash, output, conversation, budget.llm_calls, budget.tool_calls,
         )  # fmt: skip

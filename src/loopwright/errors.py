@@ -26,6 +26,8 @@ LoopwrightError
 └── ToolError              raised by a tool: its text goes to the model as it is
 """
 
+from collections.abc import Mapping
+
 
 class LoopwrightError(Exception):
     """Base of every error in this library."""
@@ -77,6 +79,8 @@ class RunSignal(LoopwrightError):
 class LimitReached(RunSignal):
     """One of the run's limits; `limit` is its field name in `Limits`."""
 
+    limit = ""
+
     def __init__(self, limit: str, detail: str = "") -> None:
         super().__init__(detail or f"the run reached its limit {limit}")
         self.limit = limit
@@ -84,6 +88,8 @@ class LimitReached(RunSignal):
 
 class Stuck(RunSignal):
     """The run makes no progress; `reason` is the stop reason."""
+
+    reason = ""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -106,6 +112,10 @@ class ProviderError(LoopwrightError):
         retryable: whether the same request may succeed later.
         retry_after: seconds the server asked to wait.
     """
+
+    status: int | None = None
+    retryable: bool = False
+    retry_after: float | None = None
 
     def __init__(
         self, message: str, *, status: int | None = None, retryable: bool = False, retry_after: float | None = None
@@ -154,22 +164,31 @@ class ToolError(LoopwrightError):
     """Raise this in a tool to tell the model what went wrong, in your own words."""
 
 
+DETAILS = ("status", "retryable", "retry_after", "limit", "reason")  # the attributes that are recorded with an error
+
+
 def text_of(error: BaseException) -> str:
-    """An error's text, also of one that cannot be printed."""
+    """An error's text, also of one that cannot be printed or is no valid Unicode."""
     try:
-        return str(error)
+        return str(error).encode("utf-8", "replace").decode()
     except Exception:  # noqa: BLE001 - foreign errors may do anything when they are asked for their text
         return f"an error of type {type(error).__name__} that cannot be printed"
 
 
-def error_named(name: str, message: str) -> LoopwrightError:
+def name_of(error: BaseException) -> str:
+    """The class to record an error under: the nearest of ours, so that what catches it still does after a resume."""
+    ours = (kind.__name__ for kind in type(error).__mro__ if globals().get(kind.__name__) is kind)
+    return next((name for name in ours if name != LoopwrightError.__name__), type(error).__name__)
+
+
+def error_named(name: str, message: str, details: Mapping[str, object] | None = None) -> LoopwrightError:
     """Rebuild a recorded error from its class name; unknown names become `EngineError`."""
     found = globals().get(name)
     if not (isinstance(found, type) and issubclass(found, LoopwrightError)):
         return EngineError(f"{name}: {message}")
     error = found.__new__(found, message)
     LoopwrightError.__init__(error, message)
-    for attribute in ("status", "retry_after"):
-        if issubclass(found, ProviderError):
-            setattr(error, attribute, None)
+    for attribute in DETAILS:
+        if details and attribute in details:
+            setattr(error, attribute, details[attribute])
     return error

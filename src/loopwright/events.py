@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
-from .errors import JournalError, text_of
+from .errors import DETAILS, JournalError, LoopwrightError, error_named, name_of, text_of
 from .messages import Completion, Effect, Json, JsonObject, Message, ObservationStatus, ToolCall, Usage
 
 Status: TypeAlias = Literal["completed", "stuck", "limit", "aborted", "waiting", "failed"]
@@ -22,15 +22,25 @@ Verdict: TypeAlias = Literal["allow", "modify", "deny", "ask", "invalid", "block
 
 @dataclasses.dataclass(frozen=True)
 class ErrorRecord:
-    """An error as plain data: the name of its class and its text."""
+    """An error as plain data: the name of its class, its text, and what else its class says (status, limit …)."""
 
     type: str
     message: str
+    details: dict[str, Json] = dataclasses.field(default_factory=dict[str, Json])
 
     @classmethod
     def of(cls, error: BaseException) -> "ErrorRecord":
         """An error as it is recorded."""
-        return cls(type(error).__name__, text_of(error))
+        details = {
+            name: getattr(error, name)
+            for name in DETAILS
+            if isinstance(error, LoopwrightError) and hasattr(error, name)
+        }
+        return cls(name_of(error), text_of(error), details)
+
+    def restore(self) -> LoopwrightError:
+        """The error again."""
+        return error_named(self.type, self.message, self.details)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +163,8 @@ class CallsProposed:
 class GateDecided:
     """What was decided about one call before anything ran.
 
-    `arguments` are the arguments as decided upon, in full only where the gate changed them.
+    `arguments` are the arguments as decided upon, in full only where the gate changed them. `waited` are the seconds
+    for which the run stood still meanwhile because a person was asked.
     """
 
     tool: str
@@ -163,6 +174,7 @@ class GateDecided:
     policy_version: str
     arguments_hash: str
     arguments: JsonObject | None = None
+    waited: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,10 +1,12 @@
 """The only place where a tool runs: permit, slots, breaker, intent, deadline, outcome."""
 
 import asyncio
+import copy
 import dataclasses
 import inspect
 import json
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from pydantic_core import to_jsonable_python
@@ -26,10 +28,15 @@ UNKNOWN = (
 )
 
 
-def check_permit(permit: Permit, session: Session) -> None:
-    """Raise `PhaseError` unless the permit is live and the call is still the one that the gate saw."""
+def check_permit(permit: Permit, session: Session, policy: str | None) -> None:
+    """Raise `PhaseError` unless the permit is live and the call is still the one that the gate saw.
+
+    `policy` is the policy version of now; `None` for a call whose intent is recorded, which was allowed then.
+    """
     if permit not in session.permits:
         raise PhaseError(f"the permit of {permit.call.name} was used or is not of this run: gate a new proposal")
+    if policy is not None and permit.policy_version != policy:
+        raise PhaseError(f"the policy changed since {permit.call.name} was allowed: gate a new proposal")
     if permit.expires < session.active.seconds():
         raise PhaseError(f"the permit of {permit.call.name} has expired: act right after the gate")
     if arguments_hash(permit.call.arguments) != permit.arguments_hash:
@@ -44,6 +51,7 @@ class Executor:
 
     session: Session
     parts: Parts
+    policy: Callable[[], str]
 
     async def settle(self, decision: Permit | Denial) -> Observation:
         """What came of one call; recorded, durable with the next barrier. Raises only what ends the run."""
@@ -95,6 +103,8 @@ class Executor:
         if tool is None:  # only when a tool that the journal knows was taken away
             return self._finish(permit, "rejected", f"There is no tool {permit.call.name!r} any more.", 0.0)
         async with self.session.slots_of(tool), self.session.tool_slots:  # who waits for its tool holds no other up
+            self.session.check_signal()
+            self.session.check_gap(permit.key)
             breaker = self.parts.breakers.get(f"tool/{tool.name}")
             try:
                 given = breaker.acquire(self._breaker_changed)
@@ -128,8 +138,8 @@ class Executor:
             session.record(permit.key, intent)
         await session.barrier()
         try:
-            check_permit(permit, session)
-            keywords = tool.keywords(call.arguments)
+            check_permit(permit, session, None if again else self.policy())
+            keywords = tool.keywords(copy.deepcopy(dict(call.arguments)))  # the tool may change what it is given
         except (PhaseError, ValueError) as error:
             text = f"{call.name} was not run, propose it again if it is still wanted: {error}"
             return self._finish(permit, "rejected", text, 0.0), None

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
 from .context import estimate_tokens
-from .errors import ContextTooLong, LimitReached, ProviderError, error_named
+from .errors import ContextTooLong, LimitReached, ProviderError
 from .events import AttemptFailed, DriftNoticed, ErrorRecord, LimitHit, ModelFailed, ModelReplied, ModelRequested
 from .messages import Completion, Conversation, Message, canonical_json
 from .model_call import ModelCall
@@ -141,7 +141,7 @@ class Inference:
             session.drifted = True
             session.record(key, DriftNoticed("setup", intent.setup, setup))
         if isinstance(outcome, ModelFailed):
-            raise error_named(outcome.error.type, outcome.error.message)
+            raise outcome.error.restore()
         return Reply(key, outcome.completion, intent.delivered)
 
     def _setup(self, question: Question) -> str:

@@ -5,11 +5,13 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-from .errors import ConfigError, error_named
-from .events import ClockRead, DriftNoticed, EffectFinished, EffectStarted, ErrorRecord, FactNoted
+from .bounded import run_bounded
+from .errors import ConfigError, LimitReached, LoopwrightError
+from .events import ClockRead, DriftNoticed, EffectFinished, EffectStarted, ErrorRecord, FactNoted, LimitHit
 from .scope import Scope
+from .session import Session
 
 T = TypeVar("T")
 
@@ -43,28 +45,57 @@ def recorded_effect(scope: Scope, key: str, name: str, into: TypeAdapter[T]) -> 
     if recorded is None:
         scope.session.check_gap(key)
         return None
+    if isinstance(recorded, LimitHit):
+        replay.agree(key)
+        raise scope.session.stick(LimitReached(recorded.limit, recorded.detail))
     if not isinstance(recorded, EffectFinished) or recorded.name != name:
         raise scope.session.diverged(key, type(recorded).__name__, f"effect {name}")
     replay.agree(key)
     if recorded.error is not None:
-        raise error_named(recorded.error.type, recorded.error.message)
-    return (into.validate_python(recorded.value),)
+        raise recorded.error.restore()
+    return (into.validate_json(to_json(recorded.value)),)
 
 
 async def do_effect(scope: Scope, key: str, name: str, function: Callable[[], Awaitable[T]], into: TypeAdapter[T]) -> T:
-    """Do an effect and record what came of it. Raises the same error now as on replay."""
+    """Do an effect within the run's time and record what came of it; value or error are the same now as on replay."""
     session = scope.session
+    if session.remaining() == 0:
+        raise out_of_time(session, key)
     if session.replay.intent(key) is None:
         session.record(key, EffectStarted(name))
     await session.barrier()
+    with session.active.working():
+        ended = await run_bounded(_awaited(function), session.remaining())
+    if ended.timed_out:
+        raise out_of_time(session, key)
+    if ended.error is not None:
+        raise failed(session, key, name, ended.error)
     try:
-        with session.active.working():
-            value = into.validate_python(await function())
-    except ValidationError as error:
-        raise ConfigError(f"effect {name!r}: its value does not fit `into`: {error}") from None
-    except Exception as error:
-        failure = ErrorRecord.of(error)
-        session.record(key, EffectFinished(name, error=failure))
-        raise error_named(failure.type, failure.message) from error
-    session.record(key, EffectFinished(name, into.dump_python(value, mode="json")))
-    return value
+        value = into.dump_python(into.validate_python(ended.value), mode="json")
+        encoded = to_json(value)
+    except (ValidationError, PydanticSerializationError) as error:
+        raise failed(
+            session, key, name, ConfigError(f"effect {name!r}: its value does not fit `into`: {error}")
+        ) from None
+    session.record(key, EffectFinished(name, value))
+    return into.validate_json(encoded)
+
+
+async def _awaited(function: Callable[[], Awaitable[T]]) -> T:
+    return await function()
+
+
+def failed(session: Session, key: str, name: str, error: BaseException) -> LoopwrightError:
+    """Record that an effect failed; gives the error as it will be raised on replay too."""
+    record = ErrorRecord.of(error)
+    session.record(key, EffectFinished(name, error=record))
+    again = record.restore()
+    again.__cause__ = error
+    return again
+
+
+def out_of_time(session: Session, key: str) -> LoopwrightError:
+    """Record that the run's time is over where an effect would have come."""
+    error = LimitReached("timeout", "the run's time is over")
+    session.record(key, LimitHit(error.limit, str(error)))
+    return session.stick(error)

@@ -6,15 +6,25 @@ import functools
 import hashlib
 import random
 
-from .clearance import Clearance
+from .clearance import Clearance, Guard
 from .errors import PhaseError, Stuck, Suspended, Unreadable
 from .events import CallsProposed
 from .events import Question as PendingQuestion
 from .executor import Executor, check_permit
 from .inference import Inference, Question, Reply
-from .messages import Completion, Conversation, Message, Observation, Proposal, ToolCall, canonical_json
+from .messages import (
+    Completion,
+    Conversation,
+    Message,
+    Observation,
+    Proposal,
+    ToolCall,
+    Usage,
+    arguments_hash,
+    canonical_json,
+)
 from .parts import Parts
-from .policy import Cleared, Denial, Permit, PolicyGate, PolicyState
+from .policy import Cleared, Denial, Permit, PolicyState
 from .scope import Scope
 from .session import Session, fingerprint
 
@@ -25,14 +35,14 @@ class Phases:
     """Observe, reason, gate, act: each takes only what the one before returned."""
 
     def __init__(
-        self, scope: Scope, parts: Parts, engine_name: str, gates: tuple[PolicyGate, ...], conversation: Conversation
+        self, scope: Scope, parts: Parts, engine_name: str, guards: tuple[Guard, ...], conversation: Conversation
     ) -> None:
         self.conversation = conversation
-        self._scope, self._parts, self._engine_name, self._gates = scope, parts, engine_name, gates
+        self._scope, self._parts, self._engine_name, self._guards = scope, parts, engine_name, guards
         self._session: Session = scope.session
         self._inference = Inference(self._session, parts)
-        self._clearance = Clearance(self._session, parts, gates, scope.monitor)
-        self._executor = Executor(self._session, parts)
+        self._clearance = Clearance(self._session, parts, guards, scope.monitor)
+        self._executor = Executor(self._session, parts, self._clearance.version)
         self._issued: Proposal | Cleared | None = None
         self._gated: Proposal | None = None
         self._latest = conversation
@@ -106,7 +116,7 @@ class Phases:
             raise PhaseError("gate takes a Proposal: pass what `await run.reason(conversation)` returned")
         if proposal.issuer is not self._scope or proposal is not self._issued:
             raise PhaseError("this proposal was gated already, or is not this scope's latest: reason or propose again")
-        with self._scope.enter("gate"):
+        with self._scope.enter("gate", proposal=proposal.key):
             self._issued = None
             decisions: list[Permit | Denial] = []
             questions: list[PendingQuestion] = []
@@ -129,16 +139,25 @@ class Phases:
             raise PhaseError("act takes a Cleared: pass what `await run.gate(proposal)` returned")
         if cleared.issuer is not self._scope or cleared is not self._issued:
             raise PhaseError("this Cleared was acted on already, or is not this scope's latest: gate a new proposal")
-        with self._scope.enter("act"):
+        with self._scope.enter("act", proposal=cleared.key):
             self._issued = None
+            version = self._clearance.version()
             for permit in cleared.permits:
-                check_permit(permit, self._session)
+                known = self._session.replay.intent(permit.key) or self._session.replay.outcome(permit.key)
+                check_permit(permit, self._session, version if known is None else None)
             observations = await self._settle_all(cleared.decisions)
-            for decision, observation in zip(cleared.decisions, observations, strict=True):
+            for index, (decision, observation) in enumerate(zip(cleared.decisions, observations, strict=True)):
                 if not self._repeatable(observation):
-                    self._watch(observation, decision.arguments_hash)
+                    self._watch(observation, self._proposed_hash(index, decision))
             self._keep_turn(observations)
+            ran = sum(o.status not in ("denied", "rejected") for o in observations)
+            self._scope.conduct.count(Usage(), 0, ran)
             return observations
+
+    def _proposed_hash(self, index: int, decision: Permit | Denial) -> str:
+        """The hash of the arguments as the model wrote them: by those the monitor knows a call again."""
+        given = self._gated.calls[index] if self._gated is not None else decision.call
+        return decision.arguments_hash if given is decision.call else arguments_hash(given.arguments)
 
     async def _settle_all(self, decisions: tuple[Permit | Denial, ...]) -> tuple[Observation, ...]:
         if len(decisions) == 1:
@@ -178,18 +197,22 @@ class Phases:
             again = decision.status == "denied" and this not in told
             told.add(this)
             if again and self._scope.monitor.denied(decision.call, decision.reason):
-                raise self._scope.stop(Stuck("denied", f"{decision.call.name} was denied again: {decision.reason}"))
+                raise self._scope.halt(Stuck("denied", f"{decision.call.name} was denied again: {decision.reason}"))
             if decision.final:
-                raise self._scope.stop(Stuck("repeated_action", f"{decision.call.name} was called again and again"))
+                raise self._scope.halt(Stuck("repeated_action", f"{decision.call.name} was called again and again"))
 
     def _park(self, questions: list[PendingQuestion]) -> Suspended:
         self._session.pending.extend(questions)
-        self._scope.parked = Suspended(f"waiting for {len(questions)} decision(s)")
-        return self._scope.parked
+        waiting = Suspended(f"waiting for {len(questions)} decision(s)")
+        self._scope.halt(waiting)
+        return waiting
 
     async def _settle(self, question: Question) -> Reply:
-        nudges, self._scope.nudges = tuple(self._scope.nudges), []
-        return await self._inference.settle(self._scope.next_key(), question, nudges, self._scope.iteration)
+        scope = self._scope
+        nudges, scope.nudges = tuple(scope.nudges), []
+        reply = await self._inference.settle(scope.next_key(), question, nudges, scope.iteration)
+        scope.conduct.count(reply.completion.usage, 1, 0)
+        return reply
 
     def _propose(self, key: str, completion: Completion, delivered: tuple[Message, ...]) -> Proposal:
         self._issued = Proposal.issue(

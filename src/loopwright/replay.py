@@ -57,6 +57,9 @@ class Replay:
         self._seqs: dict[str, int] = {}
         self._asked: set[str] = set()
         self._highest: dict[str, int] = {}
+        self._proposals: set[str] = set()
+        self.limit: LimitHit | None = None
+        """The limit of the whole run that was hit: nothing new happens behind it."""
         self._agreed = 0
         before: Entry | None = None
         for entry in entries:
@@ -67,6 +70,8 @@ class Replay:
 
     def _keep(self, entry: Entry) -> None:
         event, key = entry.event, entry.key
+        if "#" in key:
+            self._proposals.add(key.partition("#")[0])
         if isinstance(event, (FactNoted, ClockRead)) or (isinstance(event, LimitHit) and ":" in key):
             self._side[key] = event
         elif isinstance(event, OUTCOMES):
@@ -75,6 +80,7 @@ class Replay:
             self._keep_intent(key, event)
         elif isinstance(event, GateDecided):
             self._decisions[key] = event
+            self.active_seconds -= event.waited
         elif isinstance(event, AttemptFailed):
             self._attempts[key] = self._attempts.get(key, 0) + 1
             self.llm_calls += 1
@@ -88,6 +94,8 @@ class Replay:
         self._highest[path] = max(self._highest.get(path, -1), number)
         if isinstance(event, ModelReplied):
             self.usage += event.completion.usage
+        elif isinstance(event, LimitHit):
+            self.limit = event
 
     def _keep_intent(self, key: str, event: Intent) -> None:
         if key not in self._intents:
@@ -125,9 +133,29 @@ class Replay:
         return self._highest.get(path, -1) >= number
 
     def holds_later(self, key: str) -> bool:
-        """Whether an effect without outcome has recorded outcomes after it in its scope."""
+        """Whether recorded outcomes come after an effect that has none: in its scope, or in a scope around it.
+
+        So do outcomes of a scope that was opened at its very place.
+        """
+        if not self._highest:
+            return False
         path, number = scope_of(key)
-        return self.holds_more(path, number + 1)
+        if self.holds_more(path, number + 1):
+            return True
+        place = key.partition("#")[0]
+        if "#" not in key and any(scope == place or scope.startswith(f"{place}.") for scope in self._highest):
+            return True
+        while path:
+            if path in self._outcomes:  # the child engine around it has ended
+                return True
+            path, number = scope_of(path)
+            if self.holds_more(path, number + 1):
+                return True
+        return False
+
+    def touches(self, key: str) -> bool:
+        """Whether a call of this proposal was decided, started or ended."""
+        return key in self._proposals
 
     def first_unused(self) -> str | None:
         """The key of the first recorded effect that nobody asked for."""

@@ -1,6 +1,9 @@
 """The one door: everything a strategy does passes a verb of `Run`, and every verb leaves entries in the journal."""
+# pyright: reportPrivateUsage=false
+# `drive` and `gather` end runs from outside, by what engines shall not see.
 
 import asyncio
+import dataclasses
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
@@ -9,15 +12,18 @@ from typing import Any, ClassVar, Protocol, TypeVar, overload
 from pydantic import BaseModel, TypeAdapter
 
 from .asking import ask_model, ask_text
+from .clearance import Clearance, Guard
 from .errors import (
     ConfigError,
+    Denied,
     EngineError,
     Fenced,
+    JournalError,
     LimitReached,
     LoopwrightError,
+    PhaseError,
     ProviderError,
     ReplayDivergence,
-    RunSignal,
     Stuck,
     Suspended,
     Unreadable,
@@ -26,10 +32,9 @@ from .errors import (
 from .events import ChildFinished, ChildStarted, ErrorRecord
 from .inference import Question
 from .messages import Conversation, Effect, Json, ToolCall
-from .own_effects import do_effect, note, now, recorded_effect
+from .own_effects import do_effect, failed, note, now, recorded_effect
 from .parts import Parts
 from .phases import Phases, plain
-from .policy import PolicyGate
 from .provider import Provider, Sampling
 from .result import Outcome, Result, outcome_of
 from .scope import Conduct, Scope
@@ -73,13 +78,12 @@ class Run(Phases):
         conversation: Conversation,
         *,
         path: str = "",
-        gates: tuple[PolicyGate, ...] = (),
+        guards: tuple[Guard, ...] = (),
         conduct: Conduct | None = None,
     ) -> None:
         scope = Scope(session, path, conduct or Conduct())
-        super().__init__(scope, engine.runtime, engine.name, gates or (engine.runtime.gate,), conversation)
+        super().__init__(scope, engine.runtime, engine.name, guards or (Guard.of(engine.runtime),), conversation)
         self._engine = engine
-        self.ending: RunSignal | None = None  # set when the engine itself asked for a best answer
 
     # --- loops and endings ---
 
@@ -90,30 +94,41 @@ class Run(Phases):
         return self._scope.iterations(most)
 
     async def best_answer(self, conversation: Conversation) -> str:
-        """Ask once, without tools, for the best answer so far; the run's status becomes `limit`.
+        """Ask once, without tools, for the best answer so far; the status becomes `limit` (or `stuck`).
 
         Raises `LimitReached` where there is none: `Limits(best_effort=False)`, no call left, or the call failed.
         """
-        ending = self.ending = self.ending or LimitReached("max_iterations", "the engine used up its iterations")
-        if not self.may_ask_once_more(ending):
+        conduct = self._scope.conduct
+        used_up = LimitReached("max_iterations", "the engine used up its iterations")
+        ending = conduct.ending = self._scope.signal or conduct.ending or used_up
+        if not self._may_ask_once_more(ending):
             raise ending
         try:
-            return await self.last_words(conversation)
+            return await self._last_words(conversation)
         except (ProviderError, Unreadable) as failure:
             raise ending from failure
 
-    async def last_words(self, conversation: Conversation | None = None) -> str:
+    async def _last_words(self, conversation: Conversation) -> str:
         """The call behind `best_answer`: the root's first one is let through although the run is at a limit."""
-        with self._scope.enter("best_answer", despite_signal=self.ending is None):
+        with self._scope.enter("best_answer", despite_signal=True):
             budget = self._session.budget
             reserved = not self._scope.path and not budget.reserved_used
             budget.reserved_used = budget.reserved_used or reserved
-            asked = (conversation or self.latest).user(BEST_ANSWER, origin="runtime")
+            asked = conversation.user(BEST_ANSWER, origin="runtime")
             reply = await self._settle(Question("best_answer", asked, reserved=reserved))
             completion = reply.completion
             if completion.answer is None:
                 raise Unreadable(completion.problem or "the model called a tool instead of giving its best answer")
             return completion.answer
+
+    def _may_ask_once_more(self, error: LoopwrightError | None) -> bool:
+        """Whether an ending allows the reserved call for a best-effort answer."""
+        limits = self._parts.limits
+        if not limits.best_effort or (limits.max_llm_calls is not None and limits.max_llm_calls < 2):
+            return False
+        return isinstance(error, Stuck) or (
+            isinstance(error, LimitReached) and error.limit not in ("timeout", "max_cost")
+        )
 
     # --- other questions, other engines, other work ---
 
@@ -166,95 +181,81 @@ class Run(Phases):
         """
         with self._scope.enter("gather"):
             key = self._scope.next_key()
+            if self._session.replay.outcome(key) or self._session.replay.intent(key):
+                raise self._session.diverged(key, "an effect", "gather")
             branches = [self._branch(f"{key}.{index}") for index in range(len(works))]
-            settled = await asyncio.gather(
-                *(work(branch) for work, branch in zip(works, branches, strict=True)), return_exceptions=True
-            )
+            settled = await asyncio.gather(*map(_in_branch, works, branches), return_exceptions=True)
+            parked = [branch for branch in branches if isinstance(branch._scope.halted, Suspended)]
+            for branch in branches:
+                branch._scope.halted = PhaseError("this branch is over: use the run that gathered it")
             errors = [outcome for outcome in settled if isinstance(outcome, BaseException)]
-            if errors:
-                first = next((e for e in errors if not isinstance(e, Suspended)), errors[0])
-                if isinstance(first, Suspended):
-                    self._scope.parked = first
+            first = next((error for error in errors if not isinstance(error, Suspended)), None)
+            if first is not None:
                 raise first
+            if parked:  # also if the branch swallowed it
+                raise self._scope.halt(Suspended(f"waiting for decisions in {len(parked)} branches"))
             return [outcome for outcome in settled if not isinstance(outcome, BaseException)]
 
     def _branch(self, path: str) -> "Run":
         conduct = self._scope.conduct
-        return Run(self._session, self._engine, self.latest, path=path, gates=self._gates, conduct=conduct)
+        return Run(self._session, self._engine, self.latest, path=path, guards=self._guards, conduct=conduct)
 
     async def delegate(self, engine: Strategy, task: str | Conversation) -> Result:
         """Run another engine as a child on what is left of the budget; both gates must allow it and what it does."""
         with self._scope.enter("delegate"):
             key = self._scope.next_key()
             conversation = Conversation.of(task) if isinstance(task, str) else task
-            await self._permitted("delegate", {"engine": engine.name, "task": conversation.task}, "write", key)
-            self._start_child(engine, conversation, key)
-            gates = (engine.runtime.gate, *(g for g in self._gates if g is not engine.runtime.gate))
-            child = Run(self._session, engine, conversation, path=key, gates=gates)
-            outcome = await conduct(engine, child)
+            own = Guard.of(engine.runtime)
+            guards = (own, *(guard for guard in self._guards if guard != own))
+            await self._start_child(engine, conversation, key, guards)
+            conduct = Conduct(self._scope.conduct)
+            child = Run(self._session, engine, conversation, path=key, guards=guards, conduct=conduct)
+            outcome = await drive(engine, child)
+            child._scope.halted = PhaseError("this child is over")
             if isinstance(outcome.error, Suspended):
-                self._scope.parked = outcome.error
-                raise outcome.error
-            if self._session.replay.outcome(key) is not None:
-                self._session.replay.agree(key)
-            else:
-                error = None if outcome.error is None else ErrorRecord.of(outcome.error)
-                done = ChildFinished(
-                    engine.name, outcome.status, outcome.stop_reason, outcome.answer, error, child.turns
-                )
-                self._session.record(key, done)
-            return self._result(outcome, child)
+                raise self._scope.halt(outcome.error)
+            self._end_child(engine, outcome, child, key)
+            return Result(
+                outcome.answer, outcome.status, outcome.stop_reason, conduct.usage, child.turns, self.run_id,
+                outcome.error, conversation=child.latest, llm_calls=conduct.llm_calls, tool_calls=conduct.tool_calls,
+            )  # fmt: skip
 
-    def _start_child(self, engine: Strategy, conversation: Conversation, key: str) -> None:
-        found = fingerprint(f"delegate {engine.name}", conversation.digest)
-        replay = self._session.replay
-        started = replay.intent(key)
-        if isinstance(started, ChildStarted):
+    async def _start_child(
+        self, engine: Strategy, conversation: Conversation, key: str, guards: tuple[Guard, ...]
+    ) -> None:
+        session, found = self._session, fingerprint(f"delegate {engine.name}", conversation.digest)
+        started, outcome = session.replay.intent(key), session.replay.outcome(key)
+        if isinstance(started, ChildStarted) and (outcome is None or isinstance(outcome, ChildFinished)):
             if started.fingerprint != found:
-                raise self._session.diverged(key, f"{started.engine} {started.fingerprint}", f"{engine.name} {found}")
+                raise session.diverged(key, f"{started.engine} {started.fingerprint}", f"{engine.name} {found}")
             return
-        self._session.check_gap(key)
-        self._session.record(key, ChildStarted(engine.name, engine.recorded_options()[0], found))
+        if started or outcome:
+            raise session.diverged(key, "another effect", f"delegate {engine.name}")
+        session.check_gap(key)
+        arguments: dict[str, Json] = {"engine": engine.name, "task": conversation.task}
+        await self._permitted("delegate", arguments, "write", key, dataclasses.replace(self._clearance, guards=guards))
+        session.record(key, ChildStarted(engine.name, engine.recorded_options()[0], found))
 
-    async def _permitted(self, name: str, arguments: dict[str, Json], effect: Effect, key: str) -> None:
+    def _end_child(self, engine: Strategy, outcome: Outcome, child: "Run", key: str) -> None:
+        if self._session.replay.outcome(key) is not None:
+            self._session.replay.agree(key)
+            return
+        error = None if outcome.error is None else ErrorRecord.of(outcome.error)
+        ended = ChildFinished(engine.name, outcome.status, outcome.stop_reason, outcome.answer, error, child.turns)
+        self._session.record(key, ended)
+
+    async def _permitted(
+        self, name: str, arguments: dict[str, Json], effect: Effect, key: str, clearance: Clearance
+    ) -> None:
         call = ToolCall(name, arguments, f"{name}_{plain(key)}")
-        question = await self._clearance.decide_own(call, effect, self._state(f"{key}#0"))
+        question = await clearance.decide_own(call, effect, self._state(f"{key}#0"))
         if question is not None:
             raise self._park([question])
-
-    @property
-    def signal(self) -> LoopwrightError | None:
-        """What must end or pause this scope, whether the engine minded it or not."""
-        return self._scope.signal
-
-    def may_ask_once_more(self, error: LoopwrightError | None) -> bool:
-        """Whether an ending allows the reserved call for a best-effort answer."""
-        limits = self._parts.limits
-        if not limits.best_effort or (limits.max_llm_calls is not None and limits.max_llm_calls < 2):
-            return False
-        return isinstance(error, Stuck) or (
-            isinstance(error, LimitReached) and error.limit not in ("timeout", "max_cost")
-        )
 
     @property
     def turns(self) -> int:
         """Iterations of this scope's own loops."""
         return self._scope.turns
-
-    def _result(self, outcome: Outcome, child: "Run") -> Result:
-        budget = self._session.budget
-        return Result(
-            outcome.answer,
-            outcome.status,
-            outcome.stop_reason,
-            budget.usage,
-            child.turns,
-            self.run_id,
-            outcome.error,
-            conversation=child.latest,
-            llm_calls=budget.llm_calls,
-            tool_calls=budget.tool_calls,
-        )
 
     # --- facts, and effects of the engine's own ---
 
@@ -278,35 +279,57 @@ class Run(Phases):
             recorded = recorded_effect(self._scope, key, name, adapter)
             if recorded is not None:
                 return recorded[0]
-            await self._permitted(name, {}, "read", key)
+            try:
+                await self._permitted(name, {}, "read", key, self._clearance)
+            except Denied as denied:
+                raise failed(self._session, key, name, denied) from None
             return await do_effect(self._scope, key, name, function, adapter)
 
 
-async def conduct(engine: Strategy, run: Run, *, alone: bool = False) -> Outcome:
+async def _in_branch(work: Callable[[Run], Awaitable[T]], branch: Run) -> T:
+    return await work(branch)
+
+
+async def drive(engine: Strategy, run: Run, *, alone: bool = False) -> Outcome:
     """Let an engine solve, and say how it ended.
 
-    Raises only what may not be swallowed: cancellation, `Fenced`, `ReplayDivergence`, and `ConfigError` before anything
-    was done. With `alone` (the root engine) a limit or a stuck loop is followed by the reserved best-effort call.
+    Raises only what may not be swallowed: cancellation, `Fenced` and `ReplayDivergence`. With `alone` (the root engine)
+    a limit or a stuck loop is followed by the reserved best-effort call.
     """
     answer: str | None = None
     error: LoopwrightError | None = None
+    conduct = run._scope.conduct
     try:
-        answer = await engine.solve(run)
-        if not isinstance(answer, str):  # pyright: ignore[reportUnnecessaryIsInstance] - strangers' engines
-            error, answer = EngineError(f"{engine.name}.solve returned {type(answer).__name__}, not a text"), None
-    except (Fenced, ReplayDivergence):
-        raise
-    except LoopwrightError as raised:
-        error = raised
+        answer = _checked(engine.name, await engine.solve(run))
     except Exception as raised:  # noqa: BLE001 - an engine is foreign code: a crash in it is the run's outcome
-        error = EngineError(f"{engine.name} raised {type(raised).__name__}: {text_of(raised)}")
-        error.__cause__ = raised
-    error = run.signal or error or run.ending
+        error = _ours(engine.name, raised)
+    error = run._scope.signal or error or conduct.ending
+    if answer is None and alone and conduct.ending is None and run._may_ask_once_more(error):
+        try:
+            answer = _checked(engine.name, await run._last_words(run.latest))
+        except Exception as raised:  # noqa: BLE001 - no best answer, then; the ending stays
+            failure = _ours(engine.name, raised)
+            if isinstance(failure, JournalError):
+                error = failure
+            elif error is not None:
+                error.__cause__ = failure
     if isinstance(error, (Fenced, ReplayDivergence)):
         raise error
-    if answer is None and alone and run.ending is None and run.may_ask_once_more(error):
-        try:
-            answer = await run.last_words()
-        except (ProviderError, Unreadable, LimitReached) as failure:
-            (error or failure).__cause__ = failure
     return Outcome("completed", "answered", answer) if error is None else outcome_of(error, answer)
+
+
+def _checked(engine: str, answer: object) -> str:
+    if not isinstance(answer, str):
+        raise EngineError(f"{engine}.solve returned {type(answer).__name__}, not a text")
+    return answer.encode("utf-8", "replace").decode()  # half a surrogate pair is no text
+
+
+def _ours(engine: str, raised: Exception) -> LoopwrightError:
+    """An error of ours, as it is, or around what an engine raised. Divergence and fencing are raised again."""
+    if isinstance(raised, (Fenced, ReplayDivergence)):
+        raise raised
+    if isinstance(raised, LoopwrightError):
+        return raised
+    error = EngineError(f"{engine} raised {type(raised).__name__}: {text_of(raised)}")
+    error.__cause__ = raised
+    return error

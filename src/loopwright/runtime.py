@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, cast
 
+from pydantic import BaseModel
+
 from .bounded import WorkerThreads
 from .breaker import CircuitBreakers
 from .clock import Clock, SystemClock
@@ -99,16 +101,21 @@ class Runtime(Parts):
         """An engine of this runtime by its entry-point name; raises `ConfigError` for an unknown name or option."""
         return engine_class(name)(self, **options)
 
-    async def resume(self, run_id: str, *, take_over: bool = False, deps: object = None) -> Result:
+    async def resume(
+        self, run_id: str, *, take_over: bool = False, output: type[BaseModel] | None = None, deps: object = None
+    ) -> Result:
         """Go on with a run whose engine is rebuilt from the journal.
 
         Raises `ConfigError` naming an option that is code or a live object: then build the engine and use its `resume`.
         """
-        return await (await self._rebuilt(run_id)).resume(run_id, take_over=take_over, deps=deps)
+        engine = await self._rebuilt(run_id)
+        return await engine.resume(run_id, take_over=take_over, output=output, deps=deps)
 
-    def resume_sync(self, run_id: str, *, take_over: bool = False, deps: object = None) -> Result:
+    def resume_sync(
+        self, run_id: str, *, take_over: bool = False, output: type[BaseModel] | None = None, deps: object = None
+    ) -> Result:
         """`resume` for synchronous callers."""
-        return LOOP_THREAD.run(self.resume(run_id, take_over=take_over, deps=deps))
+        return LOOP_THREAD.run(self.resume(run_id, take_over=take_over, output=output, deps=deps))
 
     async def _rebuilt(self, run_id: str) -> LoopEngine:
         entries = await asyncio.to_thread(self.journal.read, run_id)

@@ -3,25 +3,39 @@
 from collections.abc import Iterator
 from types import TracebackType
 
-from .errors import LimitReached, LoopwrightError, PhaseError
+from .errors import LimitReached, LoopwrightError, PhaseError, RunSignal
 from .events import LimitHit
-from .messages import Message
+from .messages import Message, Usage
 from .progress import ProgressMonitor
 from .session import Session
 
 
 class Conduct:
-    """What the branches of one engine share: its signal. A child engine has one of its own."""
+    """What all branches of one engine share: what its own calls used, and whether it asked for a best answer.
 
-    def __init__(self) -> None:
-        self.signal: LoopwrightError | None = None
+    A child engine has a conduct of its own, inside that of its parent.
+    """
+
+    def __init__(self, parent: "Conduct | None" = None) -> None:
+        self.ending: LoopwrightError | None = None
+        self.usage, self.llm_calls, self.tool_calls = Usage(), 0, 0
+        self._parent = parent
+
+    def count(self, usage: Usage, llm_calls: int, tool_calls: int) -> None:
+        """Add what was used, here and in the engines around."""
+        self.usage += usage
+        self.llm_calls += llm_calls
+        self.tool_calls += tool_calls
+        if self._parent is not None:
+            self._parent.count(usage, llm_calls, tool_calls)
 
 
 class Scope:
     """One line of control flow: the root, a branch of `gather`, or a child engine.
 
     Effects share one counter; notes, clock readings and the like have counters of their own, so that adding one of
-    those moves no effect's key.
+    those moves no effect's key. Whether a scope is out of iterations, stuck or waiting is its own affair; what ends the
+    whole run is the session's.
     """
 
     def __init__(self, session: Session, path: str, conduct: Conduct) -> None:
@@ -30,7 +44,7 @@ class Scope:
         self.nudges: list[Message] = []
         self.iteration = 0  # of the innermost loop
         self.turns = 0  # of all loops
-        self.parked: LoopwrightError | None = None  # this scope waits for a decision
+        self.halted: LoopwrightError | None = None  # sticky: this scope is out of iterations, stuck, waiting, or over
         self.verb = ""
         self._effects = 0
         self._sides: dict[str, int] = {}
@@ -43,30 +57,41 @@ class Scope:
 
     def side_key(self, kind: str) -> str:
         """The key of the next note, clock reading, id or loop."""
+        self._refuse_second(kind)
         number = self._sides.get(kind, 0)
         self._sides[kind] = number + 1
         return f"{kind}:{self.path}.{number}"
 
-    def replaying(self) -> bool:
-        """Whether the journal still has outcomes for effects of this scope."""
-        return self.session.replay.holds_more(self.path, self._effects)
+    def replaying(self, proposal: str = "") -> bool:
+        """Whether the journal still has outcomes for effects of this scope, or anything about calls of `proposal`."""
+        replay = self.session.replay
+        return replay.holds_more(self.path, self._effects) or replay.touches(proposal)
 
     @property
     def signal(self) -> LoopwrightError | None:
-        """What every verb of this scope meets: the scope's own waiting, its engine's signal, the run's."""
-        return self.parked or self.conduct.signal or self.session.signal
+        """What nothing new of this scope may start behind."""
+        return self.session.fatal or self.halted or self.session.signal
 
-    def enter(self, verb: str, *, despite_signal: bool = False) -> "Scope":
-        """One verb, as a context: refuses a second one in flight, and everything after a signal."""
+    def enter(self, verb: str, *, proposal: str = "", despite_signal: bool = False) -> "Scope":
+        """One verb, as a context: refuses a second one in flight, and everything new after a signal.
+
+        A signal waits until the scope has had all that is recorded for it: when it came, that was done already.
+        """
+        self._refuse_second(verb)
+        halted = self.session.fatal or self.halted
+        if halted is None and not self.replaying(proposal):
+            halted = self.session.signal
+        if halted is not None and not (despite_signal and isinstance(halted, RunSignal)):
+            raise halted
+        self.verb = verb
+        return self
+
+    def _refuse_second(self, verb: str) -> None:
         if self.verb:
             raise PhaseError(
                 f"{verb} was called while {self.verb} is in flight in this scope: await one verb after the other, "
                 "and use run.gather for work at the same time"
             )
-        if not despite_signal and self.signal is not None:
-            raise self.signal
-        self.verb = verb
-        return self
 
     def __enter__(self) -> None:
         """The verb is in flight since `enter`."""
@@ -77,9 +102,9 @@ class Scope:
         """The verb is done."""
         self.verb = ""
 
-    def stop(self, error: LoopwrightError) -> LoopwrightError:
-        """Make a signal sticky for this engine, and give it back to be raised."""
-        self.conduct.signal = self.conduct.signal or error
+    def halt(self, error: LoopwrightError) -> LoopwrightError:
+        """Make a signal sticky for this scope, and give it back to be raised."""
+        self.halted = self.halted or error
         return error
 
     def iterations(self, most: int | None) -> Iterator[int]:
@@ -103,4 +128,4 @@ class Scope:
             return  # a recorded turn is not refused because the limit was lowered since
         else:
             self.session.record(key, LimitHit("max_iterations", str(limit)))
-        raise self.stop(LimitReached("max_iterations", f"the loop ran its {number - 1} iterations"))
+        raise self.halt(LimitReached("max_iterations", f"the loop ran its {number - 1} iterations"))

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from .clock import Clock
-from .errors import JournalError, LoopwrightError, ReplayDivergence
+from .errors import JournalError, LimitReached, LoopwrightError, ReplayDivergence
 from .events import EVENT_VERSION, KINDS, Entry, Event, Question, encode_event
 from .journal import AT_WORK, Claim, Owner, chain_hash
 from .limits import Budget
@@ -29,6 +29,8 @@ class ActiveClock:
         self._clock, self._spent = clock, spent
         self._since: float | None = clock.monotonic()
         self._at_work, self._waiting = 0, 0
+        self._stood: float | None = None  # since when it stands still
+        self._waited = 0.0
 
     def seconds(self) -> float:
         """Active seconds so far."""
@@ -48,9 +50,15 @@ class ActiveClock:
         self._waiting += waiting
         stands_still = self._waiting > 0 and self._at_work == 0
         if stands_still and self._since is not None:
-            self._spent, self._since = self.seconds(), None
+            self._spent, self._since, self._stood = self.seconds(), None, self._clock.monotonic()
         elif not stands_still and self._since is None:
             self._since = self._clock.monotonic()
+            self._waited += self._since - (self._stood or self._since)
+
+    def take_waited(self) -> float:
+        """Seconds for which the clock stood still since this was asked last; a journal needs them to fold its time."""
+        waited, self._waited = self._waited, 0.0
+        return round(waited, 6)
 
 
 class Span:
@@ -76,7 +84,10 @@ class Session:
         self.run_id = claim.run_id
         self.budget = Budget(parts.limits, replay.llm_calls, replay.tool_calls, replay.usage)
         self.active = ActiveClock(parts.clock, replay.active_seconds)
-        self.signal: LoopwrightError | None = None  # sticky: every verb of every scope meets it
+        self.fatal: LoopwrightError | None = None  # divergence, a dead journal: every verb meets it
+        # Sticky too, but recorded effects come first: a limit that the journal knows holds for all that is new.
+        hit = replay.limit
+        self.signal: LoopwrightError | None = None if hit is None else LimitReached(hit.limit, hit.detail)
         self.pending: list[Question] = []
         self.permits: set[Permit] = set()
         self.watchers: list[Callable[[Entry], None]] = []
@@ -130,10 +141,10 @@ class Session:
             self.parts.journal.append(self.claim, unsent, status=status)
             await self.parts.journal.barrier(self.claim)
         except LoopwrightError as error:
-            self.signal = self._broken = error
+            self.fatal = self._broken = error
             raise
         except OSError as error:
-            self.signal = self._broken = JournalError(f"the journal failed: {error}")
+            self.fatal = self._broken = JournalError(f"the journal failed: {error}")
             raise self._broken from error
         self._durable_seq = max(self._durable_seq, head)
 
@@ -149,9 +160,10 @@ class Session:
         return self._slots_by_tool.setdefault(tool.name, asyncio.Semaphore(tool.max_concurrency))
 
     def check_signal(self) -> None:
-        """Raise what every verb must meet: a signal, a divergence, a dead journal."""
-        if self.signal is not None:
-            raise self.signal
+        """Raise what nothing new may start behind: a signal, a divergence, a dead journal."""
+        found = self.fatal or self.signal
+        if found is not None:
+            raise found
 
     def stick(self, error: LoopwrightError) -> LoopwrightError:
         """Make an error sticky for the whole run, and give it back to be raised."""
@@ -161,7 +173,7 @@ class Session:
     def diverged(self, key: str, expected: str, found: str) -> ReplayDivergence:
         """The sticky error that code and journal disagree at `key`."""
         error = self.replay.divergence(key, expected, found)
-        self.signal = error
+        self.fatal = error
         return error
 
     def check_gap(self, key: str) -> None:

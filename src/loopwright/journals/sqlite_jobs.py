@@ -79,11 +79,12 @@ class Job(Protocol):
 class Append:
     """The entries that a claim has gathered, and the run's new status if any; with neither, a check of the fence."""
 
-    __slots__ = ("_claim", "_entries", "_frees", "_header", "_status", "failure", "waiter")
+    __slots__ = ("_claim", "_entries", "_frees", "_header", "_status", "_tail", "failure", "waiter")
 
     def __init__(self, claim: SQLiteClaim, waiter: Waiter | None) -> None:
         self._claim, self.waiter = claim, waiter
         self._entries, self._status, self._frees, self._header = claim.pending, claim.status, claim.frees, claim.header
+        self._tail = claim.tail  # as it is now: the loop may hand over more before the thread comes to this job
         claim.pending, claim.status, claim.frees, claim.header = [], None, False, None
         self.failure: LoopwrightError | None = None
 
@@ -100,7 +101,7 @@ class Append:
         if self._header is not None:
             _begin(cursor, self._header, claim.fence)
         if not entries:
-            _check(cursor, claim, claim.tail)
+            _check(cursor, claim, self._tail)
         else:
             last, before = entries[-1], entries[0].seq - 1
             cursor.execute(_MOVE_HEAD, (last.seq, last.hash, claim.run_id, claim.fence, before))

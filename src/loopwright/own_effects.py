@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+from pydantic import TypeAdapter
+from pydantic_core import to_json, to_jsonable_python
 
 from .bounded import run_bounded
 from .errors import ConfigError, LimitReached, LoopwrightError
@@ -73,7 +73,7 @@ async def do_effect(scope: Scope, key: str, name: str, function: Callable[[], Aw
     try:
         value = into.dump_python(into.validate_python(ended.value), mode="json")
         encoded = to_json(value)
-    except (ValidationError, PydanticSerializationError) as error:
+    except ValueError as error:  # what pydantic raises, and what foreign values may
         raise failed(
             session, key, name, ConfigError(f"effect {name!r}: its value does not fit `into`: {error}")
         ) from None

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import hashlib
 import random
+from collections.abc import Sized
 
 from .clearance import Clearance, Guard
 from .errors import PhaseError, Stuck, Suspended, Unreadable
@@ -116,7 +117,7 @@ class Phases:
             raise PhaseError("gate takes a Proposal: pass what `await run.reason(conversation)` returned")
         if proposal.issuer is not self._scope or proposal is not self._issued:
             raise PhaseError("this proposal was gated already, or is not this scope's latest: reason or propose again")
-        with self._scope.enter("gate", proposal=proposal.key):
+        with self._scope.enter("gate", recorded=self._known("gate", proposal.key, proposal.calls)):
             self._issued = None
             decisions: list[Permit | Denial] = []
             questions: list[PendingQuestion] = []
@@ -139,7 +140,7 @@ class Phases:
             raise PhaseError("act takes a Cleared: pass what `await run.gate(proposal)` returned")
         if cleared.issuer is not self._scope or cleared is not self._issued:
             raise PhaseError("this Cleared was acted on already, or is not this scope's latest: gate a new proposal")
-        with self._scope.enter("act", proposal=cleared.key):
+        with self._scope.enter("act", recorded=self._known("act", cleared.key, cleared.decisions)):
             self._issued = None
             version = self._clearance.version()
             for permit in cleared.permits:
@@ -153,6 +154,10 @@ class Phases:
             ran = sum(o.status not in ("denied", "rejected") for o in observations)
             self._scope.conduct.count(Usage(), 0, ran)
             return observations
+
+    def _known(self, verb: str, key: str, parts: Sized) -> bool:
+        """Whether a phase had begun, as far as the journal tells; of one without calls it tells nothing."""
+        return len(parts) == 0 or self._session.replay.begun(verb, key)
 
     def _proposed_hash(self, index: int, decision: Permit | Denial) -> str:
         """The hash of the arguments as the model wrote them: by those the monitor knows a call again."""

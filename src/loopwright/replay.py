@@ -57,7 +57,9 @@ class Replay:
         self._seqs: dict[str, int] = {}
         self._asked: set[str] = set()
         self._highest: dict[str, int] = {}
-        self._proposals: set[str] = set()
+        self._reach: dict[str, int] = {}
+        self._decided: set[str] = set()
+        self._acted: set[str] = set()
         self.limit: LimitHit | None = None
         """The limit of the whole run that was hit: nothing new happens behind it."""
         self._agreed = 0
@@ -70,8 +72,8 @@ class Replay:
 
     def _keep(self, entry: Entry) -> None:
         event, key = entry.event, entry.key
-        if "#" in key:
-            self._proposals.add(key.partition("#")[0])
+        if key and ":" not in key:
+            self._reached(key, decided=isinstance(event, GateDecided))
         if isinstance(event, (FactNoted, ClockRead)) or (isinstance(event, LimitHit) and ":" in key):
             self._side[key] = event
         elif isinstance(event, OUTCOMES):
@@ -86,6 +88,16 @@ class Replay:
             self.llm_calls += 1
         elif isinstance(event, RunStarted):
             self.started = event
+
+    def _reached(self, key: str, *, decided: bool) -> None:
+        """Note how far each scope around a key has come, and that calls of a proposal were decided or begun."""
+        place, is_call, _ = key.partition("#")
+        if is_call:
+            (self._decided if decided else self._acted).add(place)
+        path = place
+        while path:
+            path, number = scope_of(path)
+            self._reach[path] = max(self._reach.get(path, -1), number)
 
     def _keep_outcome(self, key: str, event: Outcome, seq: int) -> None:
         self._outcomes[key] = event
@@ -153,9 +165,13 @@ class Replay:
                 return True
         return False
 
-    def touches(self, key: str) -> bool:
-        """Whether a call of this proposal was decided, started or ended."""
-        return key in self._proposals
+    def reaches(self, path: str, number: int) -> bool:
+        """Whether a scope, with those inside it, had begun its effect of that number."""
+        return self._reach.get(path, -1) >= number
+
+    def begun(self, verb: str, proposal: str) -> bool:
+        """Whether calls of a proposal were decided (`gate`), or started or ended (`act`)."""
+        return proposal in (self._decided if verb == "gate" else self._acted)
 
     def first_unused(self) -> str | None:
         """The key of the first recorded effect that nobody asked for."""

@@ -3,23 +3,32 @@
 from collections.abc import Iterator
 from types import TracebackType
 
-from .errors import LimitReached, LoopwrightError, PhaseError, RunSignal
-from .events import LimitHit
+from .errors import Aborted, LimitReached, LoopwrightError, PhaseError, RunSignal, UnknownOutcome
+from .events import LimitHit, ModelRequested
 from .messages import Message, Usage
 from .progress import ProgressMonitor
 from .session import Session
 
 
 class Conduct:
-    """What all branches of one engine share: what its own calls used, and whether it asked for a best answer.
+    """What all branches of one engine share: what its own calls used, and what will end it.
+
+    `ending` is why it asked for a best answer itself; `met` is the signal of the whole run that one of its verbs met.
 
     A child engine has a conduct of its own, inside that of its parent.
     """
 
     def __init__(self, parent: "Conduct | None" = None) -> None:
         self.ending: LoopwrightError | None = None
+        self.met: LoopwrightError | None = None
         self.usage, self.llm_calls, self.tool_calls = Usage(), 0, 0
         self._parent = parent
+
+    def meet(self, signal: LoopwrightError) -> None:
+        """A verb met what ends the whole run."""
+        self.met = self.met or signal
+        if self._parent is not None:
+            self._parent.meet(signal)
 
     def count(self, usage: Usage, llm_calls: int, tool_calls: int) -> None:
         """Add what was used, here and in the engines around."""
@@ -51,9 +60,12 @@ class Scope:
 
     def next_key(self) -> str:
         """The key of the next effect: `"3"` in the root, `"2.0.3"` in branch 0 of the root's third verb."""
-        number = self._effects
+        key = self._key()
         self._effects += 1
-        return f"{self.path}.{number}" if self.path else str(number)
+        return key
+
+    def _key(self) -> str:
+        return f"{self.path}.{self._effects}" if self.path else str(self._effects)
 
     def side_key(self, kind: str) -> str:
         """The key of the next note, clock reading, id or loop."""
@@ -62,29 +74,36 @@ class Scope:
         self._sides[kind] = number + 1
         return f"{kind}:{self.path}.{number}"
 
-    def replaying(self, proposal: str = "") -> bool:
-        """Whether the journal still has outcomes for effects of this scope, or anything about calls of `proposal`."""
-        replay = self.session.replay
-        return replay.holds_more(self.path, self._effects) or replay.touches(proposal)
+    def replaying(self) -> bool:
+        """Whether the journal knows of effects that this scope has not come to yet."""
+        return self.session.replay.reaches(self.path, self._effects)
 
     @property
     def signal(self) -> LoopwrightError | None:
-        """What nothing new of this scope may start behind."""
-        return self.session.fatal or self.halted or self.session.signal
+        """What this scope has met so far, whether the engine minded it or not."""
+        return self.session.fatal or self.halted or self.conduct.met
 
-    def enter(self, verb: str, *, proposal: str = "", despite_signal: bool = False) -> "Scope":
+    def enter(self, verb: str, *, recorded: bool = False, despite_signal: bool = False) -> "Scope":
         """One verb, as a context: refuses a second one in flight, and everything new after a signal.
 
-        A signal waits until the scope has had all that is recorded for it: when it came, that was done already.
+        What ends the whole run waits until the scope has had all that it had begun (`recorded` says so of this verb):
+        when the signal came, that was under way already.
         """
         self._refuse_second(verb)
         halted = self.session.fatal or self.halted
-        if halted is None and not self.replaying(proposal):
+        if halted is None and not recorded and (not self.replaying() or self._ended_before(verb)):
             halted = self.session.signal
         if halted is not None and not (despite_signal and isinstance(halted, RunSignal)):
+            if halted is self.session.signal:
+                self.conduct.meet(halted)
             raise halted
         self.verb = verb
         return self
+
+    def _ended_before(self, verb: str) -> bool:
+        """Whether the next thing that is recorded is the best answer, which came because this verb met the signal."""
+        intent = self.session.replay.intent(self._key())
+        return verb != "best_answer" and isinstance(intent, ModelRequested) and intent.verb == "best_answer"
 
     def _refuse_second(self, verb: str) -> None:
         if self.verb:
@@ -101,6 +120,10 @@ class Scope:
     ) -> None:
         """The verb is done."""
         self.verb = ""
+        if isinstance(error, (Aborted, UnknownOutcome)) or (
+            isinstance(error, LimitReached) and error.limit != "max_iterations"
+        ):
+            self.conduct.meet(error)
 
     def halt(self, error: LoopwrightError) -> LoopwrightError:
         """Make a signal sticky for this scope, and give it back to be raised."""

@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from .breaker import CircuitBreaker as CircuitBreaker
     from .breaker import CircuitBreakers as CircuitBreakers
     from .engine import LoopEngine as LoopEngine
-    from .engine import RunHandle as RunHandle
     from .engines.chain_of_thought import ChainOfThoughtEngine as ChainOfThoughtEngine
     from .engines.react import ReActEngine as ReActEngine
     from .errors import Aborted as Aborted
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from .errors import Unreadable as Unreadable
     from .events import Entry as Entry
     from .events import Question as Question
+    from .handle import RunHandle as RunHandle
     from .journal import Journal as Journal
     from .journal import MemoryJournal as MemoryJournal
     from .limits import Limits as Limits
@@ -79,10 +79,8 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
         "CircuitBreaker",
         "CircuitBreakers",
     ),
-    ".engine": (
-        "LoopEngine",
-        "RunHandle",
-    ),
+    ".engine": ("LoopEngine",),
+    ".handle": ("RunHandle",),
     ".engines.chain_of_thought": ("ChainOfThoughtEngine",),
     ".engines.react": ("ReActEngine",),
     ".errors": (

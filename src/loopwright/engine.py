@@ -1,38 +1,29 @@
-"""LoopEngine: the base of every strategy, and the handle on a run of it."""
+"""LoopEngine: the base of every strategy, and how a run of it begins and is taken up again."""
 
 import asyncio
-import contextlib
 import dataclasses
 import re
 from abc import abstractmethod
-from collections.abc import AsyncIterator
-from types import TracebackType
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-from .asking import read_model
 from .errors import (
-    Aborted,
-    AskFailed,
     ConfigError,
-    Fenced,
-    InvalidOutput,
     JournalError,
-    LoopwrightError,
     PhaseError,
-    ReplayDivergence,
 )
-from .events import Entry, ErrorRecord, RunFinished, RunResumed, RunStarted, RunSuspended
+from .events import Entry, RunFinished, RunResumed, RunStarted
+from .handle import RunHandle
 from .journal import AT_WORK, RunHeader
 from .messages import Conversation, Json, check_pairs
 from .options import Options, explain
 from .parts import Parts
 from .replay import Replay
-from .result import Outcome, Result, outcome_of
-from .run import Run, drive
-from .session import Session, finish_despite_cancel, new_owner, wait_out
+from .result import Result
+from .run import Run
+from .session import Session, new_owner
 from .sync import LOOP_THREAD
 from .version import __version__
 
@@ -77,7 +68,7 @@ class LoopEngine(Options):
         output: type[BaseModel] | None = None,
         deps: object = None,
         system: str | None = None,
-    ) -> "RunHandle":
+    ) -> RunHandle:
         """A handle on a new run, to watch and to stop it: `async with engine.start(task) as run`."""
         conversation = _conversation(task, system)
         session = self._begin(conversation, run_id, output, deps)
@@ -240,165 +231,3 @@ def _restored(recorded: Json, output: type[BaseModel] | None) -> Any:
         return output.model_validate(recorded, by_alias=True, by_name=True)
     except ValidationError as error:
         raise ConfigError(f"output: what the run recorded does not fit: {explain(error, output.__name__)}") from None
-
-
-class RunHandle:
-    """A run at work: iterate over it for its journal entries as they happen, abort it, await its result."""
-
-    def __init__(
-        self, engine: LoopEngine, session: Session, conversation: Conversation, output: type[BaseModel] | None
-    ) -> None:
-        self._engine, self._session, self._output = engine, session, output
-        self._run = Run(session, engine, conversation)
-        self._entries: asyncio.Queue[Entry | None] | None = None
-        self._task: asyncio.Task[Result] | None = None
-        self._closing = False
-
-    @property
-    def run_id(self) -> str:
-        """The run's name in the journal."""
-        return self._session.run_id
-
-    async def __aenter__(self) -> Self:
-        """Start the work."""
-        self._entries = asyncio.Queue()
-        for entry in self._session.unsent:  # the first entry was written before anybody could watch
-            self._entries.put_nowait(entry)
-        self._session.watchers.append(self._entries.put_nowait)
-        self._task = self._start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Abort the run if it is still at work; a host that is cancelled suspends it instead."""
-        if self._task is None or self._task.done():
-            return
-        if kind is not None and issubclass(kind, asyncio.CancelledError):
-            self._task.cancel()
-            await wait_out(self._task)
-        else:
-            await self.abort()
-
-    async def __aiter__(self) -> AsyncIterator[Entry]:
-        """Every entry of the run's journal that this process writes, from the first to the last."""
-        if self._entries is None:
-            raise PhaseError("iterate inside `async with engine.start(task) as run`")
-        while (entry := await self._entries.get()) is not None:
-            yield entry
-        self._entries.put_nowait(None)  # so that who comes later finds the end too
-
-    async def result(self) -> Result:
-        """Wait for the end. Cancelling this suspends the run, so that it can be resumed."""
-        task = self._start()
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if not task.done():
-                task.cancel()
-                await wait_out(task)
-            raise
-
-    async def abort(self) -> Result:
-        """Stop at once: what is in flight is cancelled, the run ends as `aborted` with what it has."""
-        task = self._start()
-        await asyncio.sleep(0)  # a task that never took its first step could not write its closing entry
-        if not task.done() and not self._closing:
-            self._session.stick(Aborted("the run was aborted"))
-            self._session.aborting = True
-            task.cancel()
-        cancelled = await wait_out(task)
-        if cancelled is not None:
-            raise cancelled
-        return task.result()
-
-    def _start(self) -> asyncio.Task[Result]:
-        if self._task is None:
-            self._session.take_up()
-            self._task = asyncio.ensure_future(self._work())
-            self._task.add_done_callback(self._ended)
-        return self._task
-
-    def _ended(self, task: asyncio.Task[Result]) -> None:
-        self._session.let_go()
-        if self._entries is not None:
-            self._entries.put_nowait(None)
-        if not task.cancelled():
-            task.exception()  # seen: `result` and `abort` raise it
-
-    async def _work(self) -> Result:
-        session = self._session
-        try:
-            outcome, output = await self._solve()
-        except asyncio.CancelledError:
-            if not session.aborting:
-                await self._suspend("cancelled")
-                raise
-            outcome, output = Outcome("aborted", "aborted", error=session.signal), None
-        except ReplayDivergence:
-            await self._suspend("diverged")
-            raise
-        self._closing = True
-        closing = asyncio.ensure_future(self._close(outcome, output))
-        await wait_out(closing)  # a cancellation that comes now comes too late: the run has ended
-        return closing.result()
-
-    async def _solve(self) -> tuple[Outcome, Any]:
-        """The engine's outcome, and its answer as the output model if one is asked for."""
-        outcome = await drive(self._engine, self._run, alone=True)
-        output: Any = None
-        if outcome.status == "completed":
-            outcome, output = await self._structured(outcome)
-            self._session.check_leftovers()
-        return outcome, output
-
-    async def _suspend(self, reason: Literal["cancelled", "diverged"]) -> None:
-        """Leave the run so that it can be resumed."""
-        self._session.record("", RunSuspended(reason))
-        with contextlib.suppress(JournalError):  # then the owner's end frees it
-            await finish_despite_cancel(self._session.barrier("suspended"))
-
-    async def _structured(self, outcome: Outcome) -> tuple[Outcome, Any]:
-        """The answer as the output model; the model is asked to write it so if it did not."""
-        if self._output is None or outcome.answer is None:
-            return outcome, None
-        try:
-            return outcome, read_model(outcome.answer, self._output)
-        except ValueError:
-            asked = self._run.latest.assistant(outcome.answer, origin="model").user("Give that answer as JSON.")
-        try:
-            return outcome, await self._run.ask(asked, into=self._output)
-        except AskFailed as error:
-            return outcome_of(InvalidOutput(str(error)), outcome.answer), None
-        except (Fenced, ReplayDivergence):
-            raise
-        except LoopwrightError as error:
-            return outcome_of(error, outcome.answer), None
-
-    async def _close(self, outcome: Outcome, output: BaseModel | None) -> Result:
-        """Write the closing entry and give the result."""
-        session, budget = self._session, self._session.budget
-        conversation = self._run.latest
-        if outcome.answer is not None:
-            conversation = conversation.assistant(outcome.answer, origin="model")
-        waiting = outcome.status == "waiting"
-        pending = tuple(session.pending) if waiting else ()
-        if waiting:
-            session.record("", RunSuspended("waiting", pending))
-        elif not isinstance(outcome.error, JournalError):
-            session.record("", RunFinished(
-                outcome.status, outcome.stop_reason, outcome.answer,
-                None if output is None else output.model_dump(mode="json", round_trip=True),
-                None if outcome.error is None else ErrorRecord.of(outcome.error),
-                budget.usage, budget.llm_calls, budget.tool_calls, self._run.turns, conversation.messages,
-            ))  # fmt: skip
-        try:
-            await session.barrier(outcome.status)
-        except Fenced:
-            raise
-        except JournalError as failure:
-            outcome, output = outcome_of(failure, outcome.answer), None
-        return Result(
-            outcome.answer, outcome.status, outcome.stop_reason, budget.usage, self._run.turns, session.run_id,
-            outcome.error, pending, session.claim.head_hash, output, conversation, budget.llm_calls, budget.tool_calls,
-        )  # fmt: skip

@@ -60,24 +60,19 @@ class Runtime(Parts):
         clock: Clock | None = None,
         on_unknown: OnUnknown = "tell",
     ) -> None:
-        if on_unknown not in ("tell", "stop"):
-            raise ConfigError(f'on_unknown: must be "tell" or "stop", got {on_unknown!r}')
-        if limits is not None and not isinstance(limits, Limits):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"limits: must be Limits(...), got {limits!r}")
         named = dict(_listed("providers", providers or {}, Mapping))
+        watching = tuple(_listed("observers", observers, Iterable))
+        _check_settings(limits, approver, on_unknown)
         _must_have("provider", provider, "complete")
         for name, other in named.items():
             _must_have(f"providers[{name!r}]", other, "complete")
-        _must_have("journal", journal, "barrier")
-        _must_have("gate", gate, "evaluate")
-        _must_have("breakers", breakers, "get")
-        _must_have("context", context, "fit")
-        _must_have("clock", clock, "monotonic")
-        if not (approver is None or isinstance(approver, Suspend) or callable(approver)):  # pyright: ignore[reportUnnecessaryComparison]
-            raise ConfigError(f"approver: must be None, Suspend() or an async function, got {approver!r}")
-        watching = tuple(_listed("observers", observers, Iterable))
         for observer in watching:
             _must_have("observers", observer, "__call__")
+        for field, part, method in (
+            ("journal", journal, "barrier"), ("gate", gate, "evaluate"), ("breakers", breakers, "get"),
+            ("context", context, "fit"), ("clock", clock, "monotonic"),
+        ):  # fmt: skip
+            _must_have(field, part, method)
         clock = clock or SystemClock()
         super().__init__(
             provider=provider,
@@ -147,6 +142,15 @@ class Runtime(Parts):
     ) -> None:
         """Let idle threads go; what was passed in stays open."""
         self.threads.close()
+
+
+def _check_settings(limits: object, approver: object, on_unknown: object) -> None:
+    if on_unknown not in ("tell", "stop"):
+        raise ConfigError(f'on_unknown: must be "tell" or "stop", got {on_unknown!r}')
+    if limits is not None and not isinstance(limits, Limits):
+        raise ConfigError(f"limits: must be Limits(...), got {limits!r}")
+    if not (approver is None or isinstance(approver, Suspend) or callable(approver)):
+        raise ConfigError(f"approver: must be None, Suspend() or an async function, got {approver!r}")
 
 
 def _must_have(field: str, part: object, method: str) -> None:

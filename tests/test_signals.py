@@ -1,0 +1,528 @@
+"""What ends a run ends it the same when it is resumed: limits, waiting, failed effects, aborts, dead journals."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from loopwright import (
+    Allow,
+    AllowAll,
+    Ask,
+    ConfigError,
+    Denied,
+    Deny,
+    DenyAll,
+    EngineError,
+    LimitReached,
+    Limits,
+    LoopEngine,
+    MemoryJournal,
+    Modify,
+    PhaseError,
+    ProviderError,
+    ReActEngine,
+    ReplayDivergence,
+    Result,
+    Run,
+    RunBusy,
+    Runtime,
+    Suspend,
+    tool,
+)
+from loopwright.testing import FakeClock, ScriptedProvider, call
+from redrive import crashed, upto
+
+RAN: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran() -> None:
+    RAN.clear()
+
+
+@tool(effect="write")
+async def send(what: str) -> str:
+    """Send."""
+    RAN.append(what)
+    return "sent"
+
+
+@tool(effect="destructive")
+async def wipe() -> str:
+    """Wipe."""
+    RAN.append("wiped")
+    return "gone"
+
+
+class Doing(LoopEngine):
+    name = "doing"
+    body: Any = None
+
+    async def solve(self, run: Run) -> str:
+        return str(await self.body(run))
+
+
+def parts(script: Any = (), **options: Any) -> Runtime:
+    return Runtime(ScriptedProvider(script), tools=[send, wipe], **options)
+
+
+async def whole(body: Any, script: Any = (), **options: Any) -> tuple[Result, list[Any]]:
+    runtime = parts(script, **options)
+    result = await Doing(runtime, body=body).run("go", run_id="r")
+    return result, runtime.journal.read("r")
+
+
+async def resumed(body: Any, entries: list[Any], keep: int, script: Any = (), **options: Any) -> Result:
+    return await Doing(parts(script, journal=crashed(entries, keep), **options), body=body).resume("r")
+
+
+# --- limits and branches ---
+
+
+async def asks(inner: Run) -> str:
+    said: list[str] = []
+    try:
+        for number in range(9):
+            said.append(await inner.ask(f"{number}"))
+    except LimitReached:
+        said.append("limit")
+    return " ".join(said)
+
+
+async def test_a_limit_that_branches_met_is_met_at_the_same_places_again() -> None:
+    async def body(run: Run) -> str:
+        return str(await run.gather(asks, asks))
+
+    limits = Limits(max_llm_calls=6)
+    result, entries = await whole(body, lambda request: f"k{request.conversation.task}", limits=limits)
+    again = await resumed(body, entries, len(entries) - 1, (), limits=limits)
+
+    assert result.status == "limit"
+    assert (again.answer, again.status, again.llm_calls) == (result.answer, "limit", result.llm_calls)
+
+
+async def test_nothing_new_starts_behind_a_recorded_limit() -> None:
+    async def asking(inner: Run) -> str:
+        return await asks(inner)
+
+    async def sending(inner: Run) -> str:
+        await asyncio.sleep(0.01)  # long enough for the sibling to reach the limit
+        try:
+            await inner.act(await inner.gate(inner.propose(call("send", what="late"))))
+        except LimitReached:
+            return "not sent"
+        return "sent"
+
+    async def body(run: Run) -> str:
+        return str(await run.gather(asking, sending))
+
+    limits = Limits(max_llm_calls=3)
+    result, entries = await whole(body, lambda request: "k", limits=limits)
+    assert "not sent" in (result.answer or "")
+    again = await resumed(body, entries, len(entries) - 1, lambda request: "k", limits=limits)
+
+    assert (again.answer, RAN) == (result.answer, [])
+
+
+async def test_an_iteration_limit_of_one_branch_is_not_its_siblings_affair() -> None:
+    async def loops(inner: Run) -> str:
+        turns = 0
+        try:
+            for turns in inner.iterations():  # noqa: B007 - the last number is what is wanted
+                await inner.ask("more")
+        except LimitReached:
+            return f"{turns} turns"
+        return "never"
+
+    async def body(run: Run) -> str:
+        return str(await run.gather(loops, loops))
+
+    result, entries = await whole(body, lambda request: "k", limits=Limits(max_iterations=3))
+    again = await resumed(body, entries, len(entries) - 1, limits=Limits(max_iterations=3))
+
+    assert result.answer == again.answer == "['3 turns', '3 turns']"
+
+
+async def test_an_engine_that_catches_the_limit_may_still_ask_for_its_best_answer() -> None:
+    async def body(run: Run) -> str:
+        try:
+            for _ in run.iterations():
+                await run.ask("more")
+        except LimitReached:
+            return await run.best_answer(run.conversation)
+        return "never"
+
+    result, _ = await whole(body, ["a", "b", "the best"], limits=Limits(max_iterations=2))
+
+    assert (result.status, result.stop_reason, result.answer) == ("limit", "max_iterations", "the best")
+
+
+async def test_no_tool_starts_after_the_run_was_told_to_stop_at_an_unknown_outcome() -> None:
+    async def body(run: Run) -> str:
+        await run.act(await run.gate(run.propose(call("send", what="1"), call("send", what="2"))))
+        return "never"
+
+    _, entries = await whole(body, limits=Limits(max_concurrent_tools=1))
+    RAN.clear()
+    result = await resumed(body, entries, upto(entries, "tool_started"), on_unknown="stop")
+
+    assert (result.stop_reason, RAN) == ("unknown_outcome", [])
+
+
+# --- waiting ---
+
+
+async def test_a_branch_that_swallows_its_waiting_does_not_lose_the_question() -> None:
+    async def waits(inner: Run) -> str:
+        try:
+            await inner.act(await inner.gate(inner.propose(call("wipe"))))
+        except Exception:  # noqa: BLE001 - an engine that swallows what it should not
+            return "swallowed"
+        return "never"
+
+    async def body(run: Run) -> str:
+        return str(await run.gather(waits))
+
+    result, _ = await whole(body, approver=Suspend())
+
+    assert (result.status, [q.tool for q in result.pending]) == ("waiting", ["wipe"])
+
+
+async def test_the_time_that_a_person_took_is_no_active_time_after_a_resume_either() -> None:
+    clock = FakeClock()
+
+    async def slow(action: Any, question: str) -> bool:
+        clock.advance(400)
+        return True
+
+    async def body(run: Run) -> str:
+        await run.act(await run.gate(run.propose(call("wipe"))))
+        return await run.ask("and?")
+
+    _, entries = await whole(body, ["a"], approver=slow, clock=clock)
+    result = await resumed(body, entries, upto(entries, "tool_finished"), ["a"], approver=slow, clock=clock)
+
+    assert result.status == "completed"
+
+
+# --- delegation and the engine's own effects ---
+
+
+class Gate:
+    def __init__(self, decide: Any, version: str = "test-1") -> None:
+        self.decide, self.version = decide, version
+
+    async def evaluate(self, action: Any, state: Any) -> Any:
+        return self.decide(action)
+
+
+async def test_a_delegation_is_asked_of_both_gates_and_cannot_be_modified() -> None:
+    async def body(run: Run) -> str:
+        return str((await run.delegate(ReActEngine(child), "secret")).answer)
+
+    child = parts(["a"], gate=DenyAll())
+    denied, _ = await whole(body)
+    child = parts(["a"])
+    changed, _ = await whole(body, gate=Gate(lambda a: Modify({"engine": "react", "task": "harmless"}, "no secrets")))
+
+    for result in (denied, changed):
+        assert (result.status, result.stop_reason, type(result.error)) == ("failed", "denied", Denied)
+
+
+async def test_what_the_parent_s_gate_asks_is_answered_by_the_parent_s_approver() -> None:
+    asked: list[str] = []
+
+    async def yes(action: Any, question: str) -> bool:
+        return True
+
+    async def no(action: Any, question: str) -> bool:
+        asked.append(action.tool)
+        return False
+
+    async def body(run: Run) -> str:
+        return str((await run.delegate(ReActEngine(child), "go")).answer)
+
+    child = parts([call("wipe"), "done"], gate=AllowAll(), approver=yes)
+    gate = Gate(lambda action: Ask("sure?") if action.tool == "wipe" else Allow())
+    result, _ = await whole(body, gate=gate, approver=no)
+
+    assert (result.answer, asked, RAN) == ("done", ["wipe"], [])
+
+
+async def test_a_delegation_that_has_begun_is_not_gated_again() -> None:
+    async def body(run: Run) -> str:
+        return str((await run.delegate(ReActEngine(parts(["a"])), "go")).answer)
+
+    _, entries = await whole(body)
+    strict = Gate(lambda action: Deny("not any more"), "test-2")
+    result = await resumed(body, entries, upto(entries, "child_finished"), gate=strict)
+
+    assert result.status == "completed"
+
+
+class Typed(BaseModel):
+    n: int
+
+
+EFFECTS: dict[str, tuple[Any, Any]] = {
+    "crashes": (int, lambda: 1 // 0),
+    "does not fit": (Typed, lambda: "text"),
+    "cannot be written": (bytes, lambda: b"\xff"),
+}
+
+
+@pytest.mark.parametrize("case", EFFECTS)
+async def test_an_effect_that_fails_is_not_done_again_and_fails_the_same(case: str) -> None:
+    into, value = EFFECTS[case]
+
+    async def work() -> Any:
+        RAN.append("worked")
+        return value()
+
+    async def body(run: Run) -> str:
+        try:
+            await run.effect("work", work, into=into)
+        except (ConfigError, EngineError) as error:
+            return f"{type(error).__name__}: {error} {await run.ask('and?')}"
+        return "never"
+
+    result, entries = await whole(body, ["a"])
+    again = await resumed(body, entries, upto(entries, "model_requested"), ["a"])
+
+    assert result.status == "completed"
+    assert result.answer == again.answer
+    assert RAN == ["worked"]
+
+
+async def test_a_denied_effect_is_an_outcome() -> None:
+    async def body(run: Run) -> str:
+        async def work() -> int:
+            return 1
+
+        try:
+            await run.effect("work", work, into=int)
+        except Denied as error:
+            return f"{error} {await run.ask('and?')}"
+        return "never"
+
+    result, entries = await whole(body, ["a"], gate=DenyAll())
+    again = await resumed(body, entries, upto(entries, "model_requested"), ["a"], gate=AllowAll())
+
+    assert result.answer == again.answer == "work: no tool may run here a"
+
+
+async def test_an_effect_has_no_more_than_the_run_s_time() -> None:
+    async def body(run: Run) -> str:
+        async def work() -> int:
+            await asyncio.sleep(60)
+            return 1
+
+        return str(await run.effect("work", work, into=int))
+
+    result, _ = await whole(body, limits=Limits(timeout=0.05))
+
+    assert (result.status, result.stop_reason) == ("limit", "timeout")
+
+
+# --- what is recorded stays what it was ---
+
+
+async def test_a_replayed_error_still_says_what_it_said() -> None:
+    class Mine(ProviderError):
+        pass
+
+    async def body(run: Run) -> str:
+        try:
+            await run.ask("one")
+        except ProviderError as error:
+            return f"{error} {error.status} {error.retryable} {await run.ask('two')}"
+        return "never"
+
+    result, entries = await whole(body, [Mine("gone", status=410), "a"])
+    again = await resumed(body, entries, upto(entries, "model_requested", 2), ["a"])
+
+    assert result.answer == again.answer == "gone 410 False a"
+
+
+async def test_a_tool_that_changes_its_arguments_changes_nothing_else() -> None:
+    @tool(effect="read")
+    async def sort(record: dict[str, Any]) -> str:
+        """Sort."""
+        record["tags"].sort()
+        return ",".join(record["tags"])
+
+    script: Any = [call("sort", record={"tags": ["b", "a"]}), "done"]
+    runtime = Runtime(ScriptedProvider(script), tools=[sort])
+    result = await ReActEngine(runtime).run("go", run_id="r")
+    entries = runtime.journal.read("r")
+    again = Runtime(ScriptedProvider([]), tools=[sort], journal=crashed(entries, len(entries) - 1))
+
+    assert (await again.resume("r")).answer == result.answer == "done"
+    assert result.conversation.messages[1].calls[0].arguments == {"record": {"tags": ["b", "a"]}}
+
+
+@pytest.mark.parametrize("verb", ["gather", "delegate", "act"])
+async def test_new_code_may_not_act_where_or_before_something_else_is_recorded(verb: str) -> None:
+    async def sending(inner: Run) -> str:
+        await inner.act(await inner.gate(inner.propose(call("send", what="new"))))
+        return "sent"
+
+    async def old(run: Run) -> str:
+        await run.gather(ReadOnly.branch)
+        return await run.ask("one") + await run.ask("two")
+
+    async def new(run: Run) -> str:
+        if verb == "act":
+            await run.gather(sending)
+        else:
+            await run.gather(ReadOnly.branch)
+        if verb == "gather":
+            await run.gather(sending)
+        elif verb == "delegate":
+            await run.delegate(Doing(parts(), body=sending), "go")
+        return await run.ask("one") + await run.ask("two")
+
+    class ReadOnly:
+        @staticmethod
+        async def branch(inner: Run) -> str:
+            return "nothing"
+
+    _, entries = await whole(old, ["a", "b"])
+    with pytest.raises(ReplayDivergence):
+        await resumed(new, entries, len(entries) - 1, ["a", "b"])
+    assert RAN == []
+
+
+class Weather(BaseModel):
+    degrees: int
+
+
+async def test_a_crash_while_the_answer_is_put_into_form_is_no_divergence() -> None:
+    runtime = parts(["seven", '{"degrees": 7}'])
+    result = await ReActEngine(runtime).run("go", run_id="r", output=Weather)
+    entries = runtime.journal.read("r")
+    again = parts([], journal=crashed(entries, len(entries) - 1))
+
+    assert (await again.resume("r", output=Weather)).output == result.output == Weather(degrees=7)
+
+
+async def test_results_of_children_count_what_the_child_used_also_after_a_resume() -> None:
+    async def body(run: Run) -> str:
+        await run.ask("own")
+        child = await run.delegate(ReActEngine(parts([call("send", what="x"), "done"])), "go")
+        return f"{child.llm_calls} {child.tool_calls} {child.usage.total_tokens} {await run.ask('own')}"
+
+    result, entries = await whole(body, ["a", "b"])
+    again = await resumed(body, entries, upto(entries, "child_finished"), ["b"])
+
+    assert result.answer == again.answer == "2 1 30 b"
+
+
+# --- handles and races ---
+
+
+async def test_a_run_that_is_aborted_at_once_still_has_its_closing_entry() -> None:
+    runtime = parts(["a"])
+    async with ReActEngine(runtime).start("go", run_id="r"):
+        pass
+
+    assert runtime.journal.read("r")[-1].kind == "run_finished"
+
+
+async def test_an_engine_that_swallows_everything_does_not_survive_an_abort() -> None:
+    entered = asyncio.Event()
+
+    async def body(run: Run) -> str:
+        async def work() -> int:
+            entered.set()
+            await asyncio.sleep(60)
+            return 1
+
+        try:
+            await run.effect("work", work, into=int)
+        except BaseException:  # noqa: BLE001 - an engine that swallows what it should not
+            return await run.ask("go on")
+        return "never"
+
+    runtime = parts(["never"])
+    async with Doing(runtime, body=body).start("go") as handle:
+        await entered.wait()
+        result = await handle.abort()
+
+    assert (result.status, runtime.provider.requests) == ("aborted", [])  # type: ignore[attr-defined]
+
+
+async def test_a_host_that_is_cancelled_while_it_watches_suspends_the_run() -> None:
+    async def body(run: Run) -> str:
+        async def work() -> int:
+            await asyncio.sleep(60)
+            return 1
+
+        return str(await run.effect("work", work, into=int))
+
+    runtime = parts([])
+
+    async def host() -> None:
+        async with Doing(runtime, body=body).start("go", run_id="r") as handle:
+            async for _ in handle:
+                pass
+
+    task = asyncio.ensure_future(host())
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert runtime.journal.runs()[0].status == "suspended"
+
+
+async def test_of_several_resumes_at_once_one_works_and_the_others_are_told_that_it_is_busy() -> None:
+    _, entries = await whole(asks_once, ["a"])
+    runtime = parts(["a", "a", "a"], journal=crashed(entries, 1))
+    engine = Doing(runtime, body=asks_once)
+    ended = await asyncio.gather(*(engine.resume("r") for _ in range(3)), return_exceptions=True)
+
+    assert sorted(type(e).__name__ for e in ended) == ["Result", RunBusy.__name__, RunBusy.__name__]
+    assert len(runtime.provider.requests) == 1  # type: ignore[attr-defined]
+
+
+async def asks_once(run: Run) -> str:
+    return await run.ask("one")
+
+
+async def test_a_branch_is_over_when_its_gather_is() -> None:
+    kept: list[Run] = []
+
+    async def keeps(inner: Run) -> str:
+        kept.append(inner)
+        return ""
+
+    async def body(run: Run) -> str:
+        await run.gather(keeps)
+        return await kept[0].ask("still here?")
+
+    result, _ = await whole(body, ["never"])
+
+    assert isinstance(result.error, PhaseError)
+
+
+async def test_the_best_effort_call_at_a_dead_journal_is_a_journal_error() -> None:
+    class Dying(MemoryJournal):
+        count = 0
+
+        async def barrier(self, claim: Any) -> None:
+            self.count += 1
+            if self.count == 3:
+                raise OSError("disk full")
+            await super().barrier(claim)
+
+    async def body(run: Run) -> str:
+        for _ in run.iterations():
+            await run.ask("more")
+        return "never"
+
+    result, _ = await whole(body, ["a", "b", "best"], journal=Dying(), limits=Limits(max_iterations=2))
+
+    assert (result.status, result.stop_reason) == ("failed", "journal_error")

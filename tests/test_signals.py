@@ -526,3 +526,113 @@ async def test_the_best_effort_call_at_a_dead_journal_is_a_journal_error() -> No
     result, _ = await whole(body, ["a", "b", "best"], journal=Dying(), limits=Limits(max_iterations=2))
 
     assert (result.status, result.stop_reason) == ("failed", "journal_error")
+
+
+# --- found later ---
+
+
+async def test_a_caught_denial_of_a_delegation_does_not_keep_the_run_from_being_resumed() -> None:
+    async def body(run: Run) -> str:
+        try:
+            await run.delegate(ReActEngine(parts([])), "go")
+        except Denied as error:
+            return f"{error} {await run.ask('and?')}"
+        return "never"
+
+    strict = Gate(lambda action: Deny("alone, please") if action.tool == "delegate" else Allow())
+    result, entries = await whole(body, ["a"], gate=strict)
+    again = await resumed(body, entries, len(entries) - 1, gate=AllowAll())
+
+    assert result.answer == again.answer == "delegate: alone, please a"
+
+
+async def test_another_run_s_limit_inside_an_effect_does_not_end_this_run() -> None:
+    async def body(run: Run) -> str:
+        async def work() -> int:
+            raise LimitReached("max_llm_calls")
+
+        try:
+            await run.effect("inner", work, into=int)
+        except EngineError as error:
+            return str(error)
+        return "never"
+
+    result, _ = await whole(body)
+
+    assert (result.status, "LimitReached" in (result.answer or "")) == ("completed", True)
+
+
+async def test_on_unknown_stop_still_stops_when_the_unknown_outcome_is_recorded() -> None:
+    async def body(run: Run) -> str:
+        observations = await run.act(await run.gate(run.propose(call("send", what="1"))))
+        return observations[0].status
+
+    _, entries = await whole(body)
+    told = await resumed(body, entries, upto(entries, "tool_started"))
+    assert told.answer == "unknown"
+    journal = crashed(entries, upto(entries, "tool_started"))
+    await Doing(parts(journal=journal), body=body).resume("r")
+    recorded = journal.read("r")
+    result = await resumed(body, recorded, upto(recorded, "tool_finished"), on_unknown="stop")
+
+    assert result.stop_reason == "unknown_outcome"
+
+
+async def test_an_approver_that_keeps_the_arguments_as_they_are_allows_the_call() -> None:
+    async def edits(action: Any, question: str) -> Modify:
+        return Modify(dict(action.arguments), "as it is")
+
+    async def body(run: Run) -> str:
+        return (await run.act(await run.gate(run.propose(call("wipe")))))[0].content
+
+    result, _ = await whole(body, approver=edits)
+
+    assert (result.answer, RAN) == ("gone", ["wiped"])
+
+
+async def test_permits_live_from_when_the_whole_proposal_is_decided() -> None:
+    clock = FakeClock()
+
+    async def slow(action: Any, question: str) -> bool:
+        clock.advance(90)
+        return True
+
+    async def busy(inner: Run) -> str:
+        async def work() -> int:
+            await asyncio.sleep(0.02)
+            return 1
+
+        return str(await inner.effect("work", work, into=int))
+
+    async def asked(inner: Run) -> str:
+        proposal = inner.propose(call("send", what="x"), call("wipe"))
+        return " ".join(o.content for o in await inner.act(await inner.gate(proposal)))
+
+    async def body(run: Run) -> str:
+        return str(await run.gather(busy, asked))
+
+    result, _ = await whole(body, approver=slow, clock=clock)
+
+    assert result.answer == "['1', 'sent gone']"
+
+
+async def test_an_abort_is_what_an_aborted_run_reports_although_the_engine_swallowed_it() -> None:
+    entered = asyncio.Event()
+
+    async def body(run: Run) -> str:
+        async def work() -> int:
+            entered.set()
+            await asyncio.sleep(60)
+            return 1
+
+        try:
+            await run.effect("work", work, into=int)
+        except asyncio.CancelledError:
+            return "I go on"
+        return "never"
+
+    async with Doing(parts(), body=body).start("go") as handle:
+        await entered.wait()
+        result = await handle.abort()
+
+    assert (result.status, result.answer, type(result.error).__name__) == ("aborted", "I go on", "Aborted")

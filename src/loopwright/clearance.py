@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .bounded import contained, run_bounded
@@ -93,6 +93,11 @@ class Clearance:
             return self._refuse(call, hashed, state.key, "blocked" if step == "blocked" else "stuck", reason)
         return await self._gate(call, hashed, state)
 
+    def start(self, permits: Iterable[Permit]) -> None:
+        """Permits live from when the whole proposal is decided: a person may take long over one of its calls."""
+        for permit in permits:
+            vars(permit)["expires"] = self.session.active.seconds() + PERMIT_SECONDS
+
     async def decide_own(self, call: ToolCall, effect: Effect, state: PolicyState) -> Question | None:
         """The same for what is no tool: an engine's own effect, or a delegation. Raises `Denied`."""
         hashed = arguments_hash(call.arguments)
@@ -143,7 +148,7 @@ class Clearance:
                 return decision
             if isinstance(decision, Deny):
                 return self._refuse(call, hashed, state.key, "deny", decision.reason)
-            if isinstance(decision, Allow):
+            if isinstance(decision, Allow) or arguments_hash(decision.arguments) == hashed:
                 return self._allow(call, hashed, state.key, changed=call is not given)
             if effect is not None:
                 return self._refuse(call, hashed, state.key, "deny", f"{CANNOT_CHANGE}: {decision.reason}")

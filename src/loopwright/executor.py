@@ -75,7 +75,9 @@ class Executor:
         if isinstance(decision, Permit):
             self.session.permits.discard(decision)
         self.session.replay.agree(decision.key)
-        return Observation(decision.call, outcome.status, outcome.content)
+        observation = Observation(decision.call, outcome.status, outcome.content)
+        self._stop_if_told(observation)
+        return observation
 
     def _same_call(self, decision: Permit | Denial, started: ToolStarted) -> None:
         call = decision.call
@@ -93,10 +95,13 @@ class Executor:
             return await self._run(permit, again=True)
         self.session.permits.discard(permit)
         observation = self._finish(permit, "unknown", UNKNOWN, 0.0)
-        if self.parts.on_unknown == "stop":
-            text = f"{started.tool} was interrupted; it is not known whether it took effect"
-            raise self.session.stick(UnknownOutcome(text))
+        self._stop_if_told(observation)
         return observation
+
+    def _stop_if_told(self, observation: Observation) -> None:
+        if observation.status == "unknown" and self.parts.on_unknown == "stop":
+            text = f"{observation.call.name} was interrupted; it is not known whether it took effect"
+            raise self.session.stick(UnknownOutcome(text))
 
     async def _run(self, permit: Permit, *, again: bool = False) -> Observation:
         tool = self.parts.tools.get(permit.call.name)

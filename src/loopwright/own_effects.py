@@ -8,12 +8,22 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json, to_jsonable_python
 
 from .bounded import run_bounded
-from .errors import ConfigError, LimitReached, LoopwrightError
+from .errors import (
+    ConfigError,
+    EngineError,
+    JournalError,
+    LimitReached,
+    LoopwrightError,
+    ReplayDivergence,
+    RunSignal,
+    UnknownOutcome,
+)
 from .events import ClockRead, DriftNoticed, EffectFinished, EffectStarted, ErrorRecord, FactNoted, LimitHit
 from .scope import Scope
 from .session import Session
 
 T = TypeVar("T")
+NOT_OURS_TO_END = (RunSignal, UnknownOutcome, JournalError, ReplayDivergence)
 
 
 def note(scope: Scope, fact: object) -> None:
@@ -88,6 +98,8 @@ async def _awaited(function: Callable[[], Awaitable[T]]) -> T:
 def failed(session: Session, key: str, name: str, error: BaseException) -> LoopwrightError:
     """Record that an effect failed; gives the error as it will be raised on replay too."""
     record = ErrorRecord.of(error)
+    if isinstance(error, NOT_OURS_TO_END):  # another run's, met inside the effect: it does not end this one
+        record = ErrorRecord(EngineError.__name__, f"effect {name!r} raised {record.type}: {record.message}")
     session.record(key, EffectFinished(name, error=record))
     again = record.restore()
     again.__cause__ = error

@@ -131,8 +131,9 @@ class Phases:
             if questions:
                 raise self._park(questions)
             self._gated = proposal
-            self._issued = Cleared.issue(decisions=tuple(decisions), key=proposal.key, issuer=self._scope)
-            return self._issued
+            cleared = self._issued = Cleared.issue(decisions=tuple(decisions), key=proposal.key, issuer=self._scope)
+            self._clearance.start(cleared.permits)
+            return cleared
 
     async def act(self, cleared: Cleared) -> tuple[Observation, ...]:
         """Run what the gate let through, at the same time; one observation for each call, in call order."""

@@ -4,6 +4,7 @@
 
 import asyncio
 import dataclasses
+import traceback
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
@@ -31,6 +32,7 @@ from .errors import (
 )
 from .events import ChildFinished, ChildStarted, ErrorRecord
 from .inference import Question
+from .log import logger
 from .messages import Conversation, Effect, Json, ToolCall
 from .own_effects import do_effect, failed, note, now, recorded_effect
 from .parts import Parts
@@ -231,7 +233,9 @@ class Run(Phases):
             return
         if started or outcome:
             raise session.diverged(key, "another effect", f"delegate {engine.name}")
-        session.check_gap(key)
+        known = session.replay.decision(f"{key}#0")
+        if known is None or known.verdict != "deny":  # a denial that the engine caught is all there is of its effect
+            session.check_gap(key)
         arguments: dict[str, Json] = {"engine": engine.name, "task": conversation.task}
         await self._permitted("delegate", arguments, "write", key, dataclasses.replace(self._clearance, guards=guards))
         session.record(key, ChildStarted(engine.name, engine.recorded_options()[0], found))
@@ -330,6 +334,8 @@ def _ours(engine: str, raised: Exception) -> LoopwrightError:
         raise raised
     if isinstance(raised, LoopwrightError):
         return raised
+    told = "".join(traceback.format_exception(raised))
+    logger().warning("engine_failed", engine=engine, traceback=told)
     error = EngineError(f"{engine} raised {type(raised).__name__}: {text_of(raised)}")
     error.__cause__ = raised
     return error

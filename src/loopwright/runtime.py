@@ -122,7 +122,11 @@ class Runtime(Parts):
                 f"{', '.join(started.opaque)}: this option of run {run_id!r} is code or a live object, "
                 f"which no journal holds: build the {started.engine} engine again and call its resume()"
             )
-        return self.engine(started.engine, **{n: self._option(v) for n, v in started.options.items()})
+        try:
+            return self.engine(started.engine, **{n: self._option(v) for n, v in started.options.items()})
+        except ConfigError as error:
+            own = f"an engine that is not installed goes on with YourEngine(runtime).resume({run_id!r})"
+            raise ConfigError(f"run {run_id!r} cannot be rebuilt: {error}; {own}") from None
 
     def _option(self, value: Any) -> Any:
         """A recorded option; a nested engine is built again."""

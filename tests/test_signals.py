@@ -636,3 +636,82 @@ async def test_an_abort_is_what_an_aborted_run_reports_although_the_engine_swall
         result = await handle.abort()
 
     assert (result.status, result.answer, type(result.error).__name__) == ("aborted", "I go on", "Aborted")
+
+
+async def test_no_call_starts_when_the_barrier_of_its_sibling_failed() -> None:
+    class Flaky(MemoryJournal):
+        count = 0
+
+        async def barrier(self, claim: Any) -> None:
+            self.count += 1
+            this = self.count
+            await asyncio.sleep(0.01 * this)
+            if this == 1:
+                raise OSError("disk full")
+            await super().barrier(claim)
+
+    async def body(run: Run) -> str:
+        await run.act(await run.gate(run.propose(call("send", what="1"), call("send", what="2"))))
+        return "never"
+
+    result, _ = await whole(body, journal=Flaky())
+
+    assert (result.stop_reason, RAN) == ("journal_error", [])
+
+
+async def test_a_policy_that_changed_since_the_gate_is_noticed_at_the_call() -> None:
+    gate = Gate(lambda action: Allow())
+
+    async def body(run: Run) -> str:
+        cleared = await run.gate(run.propose(call("send", what="x")))
+        gate.version = "test-2"
+        await run.act(cleared)
+        return "never"
+
+    result, _ = await whole(body, gate=gate)
+
+    assert isinstance(result.error, PhaseError)
+    assert RAN == []
+
+
+async def test_a_child_that_has_ended_does_nothing_more() -> None:
+    async def old(run: Run) -> str:
+        return await run.ask("one")
+
+    async def new(run: Run) -> str:
+        said = await run.ask("one")
+        await run.act(await run.gate(run.propose(call("send", what="new"))))
+        return said
+
+    def body(child: Any) -> Any:
+        async def delegates(run: Run) -> str:
+            return str((await run.delegate(Doing(parts(["a"]), body=child), "go")).answer)
+
+        return delegates
+
+    _, entries = await whole(body(old))
+    with pytest.raises(ReplayDivergence):
+        await resumed(body(new), entries, upto(entries, "child_finished"))
+    assert RAN == []
+
+
+async def test_a_cancellation_that_comes_while_the_run_closes_comes_too_late() -> None:
+    closing = asyncio.Event()
+
+    class Slow(MemoryJournal):
+        async def barrier(self, claim: Any) -> None:
+            if claim.head_seq and self.runs()[0].status == "completed":
+                closing.set()
+                await asyncio.sleep(0.02)
+            await super().barrier(claim)
+
+    runtime = parts(["a"], journal=Slow())
+    before = asyncio.all_tasks()
+    run = asyncio.ensure_future(ReActEngine(runtime).run("go", run_id="r"))
+    await closing.wait()
+    for task in asyncio.all_tasks() - before - {run}:
+        if "_work" in repr(task.get_coro()):
+            task.cancel()
+
+    assert (await run).status == "completed"
+    assert runtime.journal.runs()[0].status == "completed"

@@ -131,8 +131,7 @@ class Session:
 
     async def barrier(self, status: str | None = None) -> None:
         """Make all recorded facts durable; an error is sticky, so that nothing runs after it."""
-        if self._broken is not None:
-            raise self._broken
+        self._check_broken()
         head = self.claim.head_seq
         if head == self._durable_seq and status is None:
             return
@@ -146,7 +145,12 @@ class Session:
         except OSError as error:
             self.fatal = self._broken = JournalError(f"the journal failed: {error}")
             raise self._broken from error
+        self._check_broken()  # a barrier that was under way beside this one may have failed
         self._durable_seq = max(self._durable_seq, head)
+
+    def _check_broken(self) -> None:
+        if self._broken is not None:
+            raise self._broken
 
     def remaining(self) -> float | None:
         """Active seconds left, at least 0; `None` without a time limit."""

@@ -13,7 +13,7 @@ from pydantic_core import to_jsonable_python
 
 from .bounded import Ended, run_bounded
 from .errors import CircuitOpen, LimitReached, PhaseError, ToolError, UnknownOutcome, text_of
-from .events import BreakerChanged, LimitHit, ToolFinished, ToolStarted
+from .events import LimitHit, ToolFinished, ToolStarted
 from .log import logger
 from .messages import Observation, ObservationStatus, arguments_hash
 from .parts import Parts
@@ -57,8 +57,7 @@ class Executor:
         """What came of one call; recorded, durable with the next barrier. Raises only what ends the run."""
         outcome = self.session.replay.outcome(decision.key)
         if isinstance(outcome, LimitHit):
-            self.session.replay.agree(decision.key)
-            raise self.session.stick(LimitReached(outcome.limit, outcome.detail))
+            raise self.session.refused(decision.key, outcome)
         if isinstance(outcome, ToolFinished):
             return self._recorded(decision, outcome)
         if isinstance(decision, Denial):
@@ -112,7 +111,7 @@ class Executor:
             self.session.check_gap(permit.key)
             breaker = self.parts.breakers.get(f"tool/{tool.name}")
             try:
-                given = breaker.acquire(self._breaker_changed)
+                given = breaker.acquire(self.session.breaker_changed)
             except CircuitOpen as error:
                 return self._finish(permit, "rejected", str(error), 0.0)
             ended, observation = None, None
@@ -122,9 +121,9 @@ class Executor:
                 if ended is None or isinstance(ended.error, ToolError):
                     breaker.cancel(given)
                 elif ended.error is None and not ended.timed_out:
-                    breaker.success(given, self._breaker_changed)
+                    breaker.success(given, self.session.breaker_changed)
                 else:
-                    breaker.failure(given, self._breaker_changed)
+                    breaker.failure(given, self.session.breaker_changed)
             return observation
 
     async def _start(self, permit: Permit, tool: Tool, again: bool) -> tuple[Observation, Ended | None]:
@@ -132,12 +131,10 @@ class Executor:
         session, call = self.session, permit.call
         if not again:
             try:
-                if session.remaining() == 0:
-                    raise LimitReached("timeout", "the run's time is over")
+                session.check_time()
                 session.budget.take_tool_call()
             except LimitReached as error:
-                session.record(permit.key, LimitHit(error.limit, str(error)))
-                raise session.stick(error) from None
+                raise session.refuse(permit.key, error) from None
             idempotency_key = session.idempotency_key(permit.key)
             intent = ToolStarted(call.name, call.id, permit.arguments_hash, idempotency_key, tool.effect)
             session.record(permit.key, intent)
@@ -205,9 +202,6 @@ class Executor:
         call = decision.call
         self.session.record(decision.key, ToolFinished(call.name, call.id, status, content, round(seconds, 6)))
         return Observation(call, status, content)
-
-    def _breaker_changed(self, name: str, before: str, after: str) -> None:
-        self.session.record("", BreakerChanged(name, before, after))
 
 
 def as_text(value: Any) -> str:

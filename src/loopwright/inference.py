@@ -66,12 +66,11 @@ class Inference:
         """Take a place in the budget (a key that is in doubt has one) and record the intent."""
         budget = self._session.budget
         try:
-            if self._session.remaining() == 0:
-                raise LimitReached("timeout", "the run's time is over")
+            self._session.check_time()
             if not question.reserved and not in_doubt:
                 budget.check()
         except LimitReached as error:
-            raise self._refuse(key, error) from None
+            raise self._session.refuse(key, error) from None
         budget.llm_calls += not in_doubt
         self._session.record(key, intent)
 
@@ -81,7 +80,7 @@ class Inference:
         try:
             completion = await self._fitted(key, question, question.conversation.add(*delivered))
         except LimitReached as error:
-            raise self._refuse(key, error) from None
+            raise self._session.refuse(key, error) from None
         except ProviderError as error:
             seconds = round(session.active.seconds() - before, 6)
             session.record(key, ModelFailed(ErrorRecord.of(error), seconds))
@@ -120,16 +119,10 @@ class Inference:
         )
         return await ModelCall(self._session, key, question.provider or self._parts.provider, request).complete()
 
-    def _refuse(self, key: str, error: LimitReached) -> LimitReached:
-        self._session.record(key, LimitHit(error.limit, str(error)))
-        self._session.stick(error)
-        return error
-
     def _recorded(self, key: str, question: Question, intent: ModelRequested | None, outcome: object) -> Reply:
         session = self._session
         if isinstance(outcome, LimitHit):
-            session.replay.agree(key)
-            raise session.stick(LimitReached(outcome.limit, outcome.detail))
+            raise session.refused(key, outcome)
         found = _fingerprint(question, intent.delivered if intent else ())
         if intent is None or not isinstance(outcome, (ModelReplied, ModelFailed)):
             raise session.diverged(key, type(outcome).__name__, question.verb)

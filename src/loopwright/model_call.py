@@ -7,11 +7,11 @@ from typing import Any
 
 from .breaker import CircuitBreaker
 from .context import BYTES_PER_TOKEN
-from .errors import LimitReached, ProviderError, ProviderTimeout, text_of
-from .events import AttemptFailed, BreakerChanged, ErrorRecord
+from .errors import ProviderError, ProviderTimeout, text_of
+from .events import AttemptFailed, ErrorRecord
 from .messages import Completion, Usage
 from .provider import Provider, Request
-from .session import Session
+from .session import Session, out_of_time
 
 MAX_ATTEMPTS = 3
 MAX_RETRY_AFTER = 60.0  # seconds; a server that asks for more is not waited for
@@ -35,7 +35,7 @@ class ModelCall:
         except TimeoutError as error:
             if isinstance(error, ProviderTimeout):
                 raise
-            raise LimitReached("timeout", "the run's time is over") from None
+            raise out_of_time() from None
 
     async def _with_retries(self) -> Completion:
         budget = self._session.parts.retry_budget(self._provider)
@@ -96,21 +96,21 @@ class ModelCall:
 
     async def _attempt(self) -> Completion:
         breaker = self._breaker
-        given = breaker.acquire(self._breaker_changed)
+        given = breaker.acquire(self._session.breaker_changed)
         verdict = False
         try:
             reply = await self._provider.complete(self._request)
             if not isinstance(reply, Completion):  # pyright: ignore[reportUnnecessaryIsInstance] - strangers' providers
                 raise TypeError(f"complete() returned {type(reply).__name__}, not a Completion")
-            breaker.success(given, self._breaker_changed)
+            breaker.success(given, self._session.breaker_changed)
             verdict = True
         except ProviderError as error:
             if error.retryable and (error.status is None or error.status >= 500 or error.status in BREAKING):
-                breaker.failure(given, self._breaker_changed)
+                breaker.failure(given, self._session.breaker_changed)
                 verdict = True
             raise
         except Exception as error:
-            breaker.failure(given, self._breaker_changed)
+            breaker.failure(given, self._session.breaker_changed)
             verdict = True
             text = f"{self._provider.name} raised {type(error).__name__}: {text_of(error)}"
             raise ProviderError(text) from error
@@ -136,6 +136,3 @@ class ModelCall:
             estimated=True,
         )
         return dataclasses.replace(reply, usage=estimate)
-
-    def _breaker_changed(self, name: str, before: str, after: str) -> None:
-        self._session.record("", BreakerChanged(name, before, after))

@@ -12,7 +12,6 @@ from .errors import (
     ConfigError,
     EngineError,
     JournalError,
-    LimitReached,
     LoopwrightError,
     ReplayDivergence,
     RunSignal,
@@ -20,7 +19,7 @@ from .errors import (
 )
 from .events import ClockRead, DriftNoticed, EffectFinished, EffectStarted, ErrorRecord, FactNoted, LimitHit
 from .scope import Scope
-from .session import Session
+from .session import Session, out_of_time
 
 T = TypeVar("T")
 NOT_OURS_TO_END = (RunSignal, UnknownOutcome, JournalError, ReplayDivergence)
@@ -56,8 +55,7 @@ def recorded_effect(scope: Scope, key: str, name: str, into: TypeAdapter[T]) -> 
         scope.session.check_gap(key)
         return None
     if isinstance(recorded, LimitHit):
-        replay.agree(key)
-        raise scope.session.stick(LimitReached(recorded.limit, recorded.detail))
+        raise scope.session.refused(key, recorded)
     if not isinstance(recorded, EffectFinished) or recorded.name != name:
         raise scope.session.diverged(key, type(recorded).__name__, f"effect {name}")
     replay.agree(key)
@@ -70,14 +68,14 @@ async def do_effect(scope: Scope, key: str, name: str, function: Callable[[], Aw
     """Do an effect within the run's time and record what came of it; value or error are the same now as on replay."""
     session = scope.session
     if session.remaining() == 0:
-        raise out_of_time(session, key)
+        raise session.refuse(key, out_of_time())
     if session.replay.intent(key) is None:
         session.record(key, EffectStarted(name))
     await session.barrier()
     with session.active.working():
         ended = await run_bounded(_awaited(function), session.remaining())
     if ended.timed_out:
-        raise out_of_time(session, key)
+        raise session.refuse(key, out_of_time())
     if ended.error is not None:
         raise failed(session, key, name, ended.error)
     try:
@@ -104,10 +102,3 @@ def failed(session: Session, key: str, name: str, error: BaseException) -> Loopw
     again = record.restore()
     again.__cause__ = error
     return again
-
-
-def out_of_time(session: Session, key: str) -> LoopwrightError:
-    """Record that the run's time is over where an effect would have come."""
-    error = LimitReached("timeout", "the run's time is over")
-    session.record(key, LimitHit(error.limit, str(error)))
-    return session.stick(error)

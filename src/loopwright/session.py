@@ -10,7 +10,7 @@ from typing import Any
 
 from .clock import Clock
 from .errors import JournalError, LimitReached, LoopwrightError, ReplayDivergence
-from .events import EVENT_VERSION, KINDS, Entry, Event, Question, encode_event
+from .events import EVENT_VERSION, KINDS, BreakerChanged, Entry, Event, LimitHit, Question, encode_event
 from .journal import AT_WORK, Claim, Owner, chain_hash
 from .limits import Budget
 from .log import logger
@@ -93,7 +93,8 @@ class Session:
         self.watchers: list[Callable[[Entry], None]] = []
         self.aborting = False
         self.drifted = False
-        self.tool_slots = asyncio.Semaphore(parts.limits.max_concurrent_tools or 1_000_000)
+        most = parts.limits.max_concurrent_tools
+        self.tool_slots: AbstractAsyncContextManager[None] = NO_SLOTS if most is None else asyncio.Semaphore(most)
         self._slots_by_tool: dict[str, asyncio.Semaphore] = {}
         self._wall = parts.clock.wall() - parts.clock.monotonic()
         self._unsent: list[Entry] = []
@@ -174,6 +175,25 @@ class Session:
         self.signal = self.signal or error
         return error
 
+    def check_time(self) -> None:
+        """Raise `LimitReached` if the run's time is over."""
+        if self.remaining() == 0:
+            raise out_of_time()
+
+    def refuse(self, key: str, error: LimitReached) -> LoopwrightError:
+        """Record a refusal as the outcome at `key`; gives the sticky error to be raised."""
+        self.record(key, LimitHit(error.limit, str(error)))
+        return self.stick(error)
+
+    def refused(self, key: str, hit: LimitHit) -> LoopwrightError:
+        """The sticky error of a refusal that is recorded at `key`."""
+        self.replay.agree(key)
+        return self.stick(LimitReached(hit.limit, hit.detail))
+
+    def breaker_changed(self, name: str, before: str, after: str) -> None:
+        """Record that a circuit breaker changed its state."""
+        self.record("", BreakerChanged(name, before, after))
+
     def diverged(self, key: str, expected: str, found: str) -> ReplayDivergence:
         """The sticky error that code and journal disagree at `key`."""
         error = self.replay.divergence(key, expected, found)
@@ -209,6 +229,11 @@ def _tell(observer: Callable[[Entry], None], entry: Entry) -> None:
         observer(entry)
     except Exception as error:  # noqa: BLE001 - an observer is foreign code and may not hurt the run
         logger().warning("observer_failed", observer=repr(observer), error=repr(error))
+
+
+def out_of_time() -> LimitReached:
+    """The error that the run's time is over."""
+    return LimitReached("timeout", "the run's time is over")
 
 
 def new_owner() -> Owner:

@@ -32,13 +32,16 @@ def read_model(text: str, model: type[M]) -> M:
 
 
 async def ask_text(settle: Settle, conversation: Conversation, sampling: Sampling, provider: Provider) -> str:
-    """A model's plain reply. Plain text is never repaired: one that cannot be used raises `AskFailed`."""
+    """A model's plain reply. Plain text is never repaired: one that cannot be used, or was cut, raises `AskFailed`."""
     reply = await settle(Question("ask", conversation, into="str", sampling=sampling, provider=provider))
     completion = reply.completion
+    text = completion.answer if completion.answer is not None else completion.text
+    cut = completion.finish_reason == "length"
     problem = completion.problem or ("it called a tool instead of answering" if completion.calls else None)
-    if problem is not None:
-        raise AskFailed(f"{provider.name}/{provider.model}: {problem}")
-    return completion.answer if completion.answer is not None else completion.text
+    if problem is not None or cut:
+        told = problem or "the reply reached the limit of output tokens"
+        raise AskFailed(f"{provider.name}/{provider.model}: {told}", text=text, cut=cut)
+    return text
 
 
 async def ask_model(

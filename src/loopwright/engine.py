@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import inspect
 import re
 from abc import abstractmethod
 from typing import Any, ClassVar
@@ -17,14 +18,16 @@ from .errors import (
 from .events import Entry, RunFinished, RunResumed, RunStarted
 from .handle import RunHandle
 from .journal import AT_WORK, RunHeader
-from .messages import Conversation, Json, check_pairs
+from .messages import Conversation, Effect, Json, check_pairs
 from .options import Options, explain
 from .parts import Parts
+from .prompts import PromptSet
 from .replay import Replay
 from .result import Result
 from .run import Run
 from .session import Session, new_owner
 from .sync import LOOP_THREAD
+from .tools import Tool
 from .version import __version__
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,127}")
@@ -39,6 +42,13 @@ class LoopEngine(Options):
 
     name: ClassVar[str] = ""
     runtime: Parts = dataclasses.field(kw_only=False)
+
+    def __post_init__(self) -> None:
+        """Complete the prompts: those that were given override the engine's own."""
+        for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType] - a pydantic dataclass
+            given = getattr(self, field.name)
+            if isinstance(given, PromptSet) and isinstance(field.default, PromptSet) and given is not field.default:
+                object.__setattr__(self, field.name, field.default.override(**given.texts))
 
     @abstractmethod
     async def solve(self, run: Run) -> str:
@@ -133,6 +143,27 @@ class LoopEngine(Options):
         """`resume` for synchronous callers."""
         return LOOP_THREAD.run(self.resume(run_id, take_over=take_over, output=output, deps=deps))
 
+    def as_tool(self, *, name: str | None = None, description: str | None = None, effect: Effect = "write") -> Tool:
+        """This engine as a tool of another: a call of it runs as a child of the calling run.
+
+        It is gated as a tool, keeps its own provider and tools, and works on what is left of the run's budget. It takes
+        no tool slot, is timed by the run's clock, and when the run is resumed it goes on where it was. `effect` is what
+        the gate is told of it.
+        """
+        engine = self
+
+        async def answer(task: str) -> str | None:
+            return (await engine.run(task)).raise_for_status().answer
+
+        about = description or (inspect.getdoc(type(self)) or self.name).partition("\n\n")[0]
+        schema: dict[str, Json] = {
+            "type": "object",
+            "properties": {"task": {"type": "string", "description": "what it shall find out or do, in full"}},
+            "required": ["task"],
+            "additionalProperties": False,
+        }
+        return Tool(name or self.name, about, schema, answer, effect, engine=self)
+
     def recorded_options(self) -> tuple[dict[str, Json], tuple[str, ...]]:
         """The options as JSON, nested engines too, and the names of those that are code or live objects."""
         options: dict[str, Json] = {}
@@ -146,6 +177,9 @@ class LoopEngine(Options):
                 options[field.name] = {"engine": value.name, "options": inner}
                 opaque += [f"{field.name}.{name}" for name in hidden]
                 opaque += [] if value.runtime is self.runtime else [f"{field.name}.runtime"]
+                continue
+            if isinstance(value, PromptSet) and isinstance(field.default, PromptSet):
+                options[field.name] = {**value.changes(field.default)}
                 continue
             try:
                 options[field.name] = to_jsonable_python(value)

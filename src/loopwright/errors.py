@@ -18,7 +18,7 @@ LoopwrightError
 │   ├── ContextTooLong     the conversation does not fit the model
 │   └── CircuitOpen        the breaker of this provider or tool is open; `retry_after` seconds
 ├── Denied                 policy refused an engine's own effect or a delegation
-├── AskFailed              no valid structured answer after the repair rounds
+├── AskFailed              no usable reply, or no valid structured one after the repair rounds
 ├── Unreadable             the model's replies could not be read, three times running
 ├── InvalidOutput          the answer does not fit the output model asked for
 ├── UnknownOutcome         a side effect may or may not have happened, and the run was told to stop then
@@ -141,7 +141,19 @@ class Denied(LoopwrightError):
 
 
 class AskFailed(LoopwrightError):
-    """`Run.ask` got no valid value after its repair rounds."""
+    """`Run.ask` got no usable reply, or no valid value after its repair rounds.
+
+    Args:
+        text: the last reply as far as it came.
+        cut: whether it reached the limit of output tokens, so that more would have come.
+    """
+
+    text: str = ""
+    cut: bool = False
+
+    def __init__(self, message: str, *, text: str = "", cut: bool = False) -> None:
+        super().__init__(message)
+        self.text, self.cut = text, cut
 
 
 class Unreadable(LoopwrightError):

@@ -67,6 +67,29 @@ class Executor:
             return await self._in_doubt(decision, started)
         return await self._run(decision)
 
+    async def begin(self, permit: Permit, tool: Tool) -> None:
+        """Record the intent of a call that an engine answers, once; durable before it starts."""
+        session = self.session
+        outcome, started = session.replay.outcome(permit.key), session.replay.intent(permit.key)
+        if isinstance(outcome, LimitHit):
+            raise session.refused(permit.key, outcome)
+        if isinstance(started, ToolStarted):
+            self._same_call(permit, started)
+        elif outcome is None:
+            session.check_signal()
+            session.check_gap(permit.key)
+            self._intend(permit, tool)
+            await session.barrier()
+            check_permit(permit, session, self.policy())
+        session.permits.discard(permit)
+
+    def end(self, permit: Permit, tool: Tool, status: ObservationStatus, content: str) -> Observation:
+        """What came of a call that an engine answered; on replay the recorded outcome."""
+        outcome = self.session.replay.outcome(permit.key)
+        if isinstance(outcome, ToolFinished):
+            return self._recorded(permit, outcome)
+        return self._finish(permit, status, self._capped(tool, content), 0.0)
+
     def _recorded(self, decision: Permit | Denial, outcome: ToolFinished) -> Observation:
         started = self.session.replay.intent(decision.key)
         if isinstance(started, ToolStarted):
@@ -130,14 +153,7 @@ class Executor:
         """Record the intent, make it durable, run the tool, record the outcome."""
         session, call = self.session, permit.call
         if not again:
-            try:
-                session.check_time()
-                session.budget.take_tool_call()
-            except LimitReached as error:
-                raise session.refuse(permit.key, error) from None
-            idempotency_key = session.idempotency_key(permit.key)
-            intent = ToolStarted(call.name, call.id, permit.arguments_hash, idempotency_key, tool.effect)
-            session.record(permit.key, intent)
+            self._intend(permit, tool)
         await session.barrier()
         try:
             check_permit(permit, session, None if again else self.policy())
@@ -159,6 +175,17 @@ class Executor:
                 raise
         status, content = self._read(tool, ended, timeout)
         return self._finish(permit, status, content, session.active.seconds() - before), ended
+
+    def _intend(self, permit: Permit, tool: Tool) -> None:
+        """Take a place in the budget and record the intent, or the refusal."""
+        session, call = self.session, permit.call
+        try:
+            session.check_time()
+            session.budget.take_tool_call()
+        except LimitReached as error:
+            raise session.refuse(permit.key, error) from None
+        idempotency_key = session.idempotency_key(permit.key)
+        session.record(permit.key, ToolStarted(call.name, call.id, permit.arguments_hash, idempotency_key, tool.effect))
 
     async def _call(self, tool: Tool, permit: Permit, keywords: dict[str, Any], timeout: float | None) -> Any:
         positional: tuple[Any, ...] = ()

@@ -20,6 +20,7 @@ from .messages import (
     Observation,
     Proposal,
     ToolCall,
+    ToolSpec,
     Usage,
     arguments_hash,
     canonical_json,
@@ -64,6 +65,11 @@ class Phases:
     def task(self) -> str:
         """The latest user text of the conversation that the caller gave."""
         return self.conversation.task
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools that calls may name, as a model is told of them."""
+        return self._parts.tools.specs
 
     @property
     def latest(self) -> Conversation:
@@ -167,8 +173,8 @@ class Phases:
 
     async def _settle_all(self, decisions: tuple[Permit | Denial, ...]) -> tuple[Observation, ...]:
         if len(decisions) == 1:
-            return (await self._executor.settle(decisions[0]),)
-        settled = await asyncio.gather(*map(self._executor.settle, decisions), return_exceptions=True)
+            return (await self._settle_call(decisions[0]),)
+        settled = await asyncio.gather(*map(self._settle_call, decisions), return_exceptions=True)
         seen = tuple(
             o
             if isinstance(o, Observation)
@@ -180,6 +186,9 @@ class Phases:
                 self._keep_turn(seen)  # what its siblings found is not lost
                 raise outcome
         return seen
+
+    async def _settle_call(self, decision: Permit | Denial) -> Observation:
+        return await self._executor.settle(decision)
 
     def _keep_turn(self, observations: tuple[Observation, ...]) -> None:
         if self._gated is not None:

@@ -3,6 +3,10 @@
 import string
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
+from typing import Any, cast
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core.core_schema import CoreSchema, no_info_plain_validator_function
 
 from .errors import ConfigError
 
@@ -68,6 +72,15 @@ class PromptSet(Mapping[str, Template]):
     def __init__(self, **texts: str) -> None:
         self._templates = {name: Template(text) for name, text in texts.items()}
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """As an engine's option: a set, texts by name, or a folder of files; it overrides the engine's own."""
+        return no_info_plain_validator_function(_as_prompts)
+
+    def changes(self, default: "PromptSet") -> dict[str, str]:
+        """The texts that differ from those of `default`."""
+        return {name: text for name, text in self.texts.items() if default.texts.get(name) != text}
+
     @property
     def texts(self) -> dict[str, str]:
         """The prompts as plain text by name."""
@@ -87,13 +100,7 @@ class PromptSet(Mapping[str, Template]):
 
     def from_folder(self, path: str | Path) -> "PromptSet":
         """The set with the texts of a folder's files, `NAME.md` or `NAME.txt` (UTF-8); the others stay as they are."""
-        folder = Path(path)
-        try:
-            files = sorted(file for file in folder.iterdir() if file.suffix in SUFFIXES)
-            texts = {file.stem: file.read_text(encoding="utf-8").removesuffix("\n") for file in files}
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"prompts of {str(folder)!r} cannot be read: {error}") from None
-        return self.override(**texts)
+        return self.override(**_read_folder(path))
 
     def _check(self, name: str) -> None:
         if name not in self._templates:
@@ -113,3 +120,24 @@ class PromptSet(Mapping[str, Template]):
 
     def __repr__(self) -> str:
         return f"PromptSet({', '.join(sorted(self._templates))})"
+
+
+def _read_folder(path: str | Path) -> dict[str, str]:
+    folder = Path(path)
+    try:
+        files = sorted(file for file in folder.iterdir() if file.suffix in SUFFIXES)
+        return {file.stem: file.read_text(encoding="utf-8").removesuffix("\n") for file in files}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"prompts of {str(folder)!r} cannot be read: {error}") from None
+
+
+def _as_prompts(given: object) -> PromptSet:
+    if isinstance(given, PromptSet):
+        return given
+    if isinstance(given, (str, Path)):
+        return PromptSet(**_read_folder(given))
+    if isinstance(given, Mapping):
+        texts = cast("Mapping[object, object]", given)
+        if all(isinstance(name, str) and isinstance(text, str) for name, text in texts.items()):
+            return PromptSet(**cast("Mapping[str, str]", texts))
+    raise ValueError("must be a PromptSet, texts by name, or a folder of NAME.md files")

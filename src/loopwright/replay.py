@@ -158,9 +158,12 @@ class Replay:
         if "#" not in key and any(scope == place or scope.startswith(f"{place}.") for scope in self._highest):
             return True
         while path:
-            if path in self._outcomes:  # the child engine around it has ended
-                return True
+            child = path
             path, number = scope_of(path)
+            if child in self._outcomes and isinstance(self._outcomes[child], ChildFinished):
+                return True  # the child engine around it has ended
+            if f"{path}#{number}" in self._outcomes:  # so has the one that answers a call
+                return True
             if self.holds_more(path, number + 1):
                 return True
         return False

@@ -8,6 +8,7 @@ import traceback
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
+from itertools import repeat
 from typing import Any, ClassVar, Protocol, TypeVar, overload
 
 from pydantic import BaseModel, TypeAdapter
@@ -33,10 +34,11 @@ from .errors import (
 from .events import ChildFinished, ChildStarted, ErrorRecord
 from .inference import Question
 from .log import logger
-from .messages import Conversation, Effect, Json, ToolCall
+from .messages import Conversation, Effect, Json, Observation, ToolCall
 from .own_effects import do_effect, failed, note, now, recorded_effect
 from .parts import Parts
 from .phases import Phases, plain
+from .policy import Denial, Permit
 from .provider import Provider, Sampling
 from .result import Outcome, Result, outcome_of
 from .scope import Conduct, Scope
@@ -175,18 +177,23 @@ class Run(Phases):
             raise ConfigError(f"provider {name!r}: not among Runtime(providers=...), which has {known}")
         return self._parts.providers[name]
 
-    async def gather(self, *works: Callable[["Run"], Awaitable[T]]) -> list[T]:
+    async def gather(self, *works: Callable[["Run"], Awaitable[T]], at_once: int | None = None) -> list[T]:
         """Do several works at once, each with a branch `Run` of its own; their results, in order.
+
+        `at_once` is how many may be under way at a time, started in order; `None` is all of them.
 
         Waits for all; then the exception of the lowest index is raised. A branch that waits for a decision does not
         hold up its siblings. Branches share nothing but what they return.
         """
+        if at_once is not None and at_once < 1:
+            raise ConfigError(f"at_once must be at least 1, got {at_once}")
         with self._scope.enter("gather"):
             key = self._scope.next_key()
             if self._session.replay.outcome(key) or self._session.replay.intent(key):
                 raise self._session.diverged(key, "an effect", "gather")
             branches = [self._branch(f"{key}.{index}") for index in range(len(works))]
-            settled = await asyncio.gather(*map(_in_branch, works, branches), return_exceptions=True)
+            slots = asyncio.Semaphore(at_once or max(len(works), 1))
+            settled = await asyncio.gather(*map(_in_branch, works, branches, repeat(slots)), return_exceptions=True)
             parked = [branch for branch in branches if isinstance(branch._scope.halted, Suspended)]
             for branch in branches:
                 branch._scope.halted = PhaseError("this branch is over: use the run that gathered it")
@@ -207,24 +214,47 @@ class Run(Phases):
         with self._scope.enter("delegate"):
             key = self._scope.next_key()
             conversation = Conversation.of(task) if isinstance(task, str) else task
-            own = Guard.of(engine.runtime)
-            guards = (own, *(guard for guard in self._guards if guard != own))
-            await self._start_child(engine, conversation, key, guards)
-            conduct = Conduct(self._scope.conduct)
-            child = Run(self._session, engine, conversation, path=key, guards=guards, conduct=conduct)
-            outcome = await drive(engine, child)
-            child._scope.halted = PhaseError("this child is over")
-            if isinstance(outcome.error, Suspended):
-                raise self._scope.halt(outcome.error)
+            await self._start_child(engine, conversation, key)
+            outcome, child = await self._drive_child(engine, conversation, key)
             self._end_child(engine, outcome, child, key)
+            conduct = child._scope.conduct
             return Result(
                 outcome.answer, outcome.status, outcome.stop_reason, conduct.usage, child.turns, self.run_id,
                 outcome.error, conversation=child.latest, llm_calls=conduct.llm_calls, tool_calls=conduct.tool_calls,
             )  # fmt: skip
 
-    async def _start_child(
-        self, engine: Strategy, conversation: Conversation, key: str, guards: tuple[Guard, ...]
-    ) -> None:
+    async def _settle_call(self, decision: Permit | Denial) -> Observation:
+        """A call of a tool that is an engine is a child run at the call's place; it is driven again on resume."""
+        tool = self._parts.tools.get(decision.call.name)
+        if isinstance(decision, Denial) or tool is None or tool.engine is None:
+            return await super()._settle_call(decision)
+        engine: Strategy = tool.engine
+        await self._executor.begin(decision, tool)
+        conversation = Conversation.of(str(decision.call.arguments["task"]))
+        outcome, _ = await self._drive_child(engine, conversation, decision.key.replace("#", "."))
+        ok = outcome.status == "completed" and outcome.answer is not None
+        told = outcome.answer if ok else f"{tool.name} ended as {outcome.status} ({outcome.stop_reason})"
+        if not ok and outcome.answer is not None:
+            told = f"{told}; its best answer: {outcome.answer}"
+        return self._executor.end(decision, tool, "ok" if ok else "error", told or "")
+
+    async def _drive_child(self, engine: Strategy, conversation: Conversation, path: str) -> tuple[Outcome, "Run"]:
+        """Let another engine solve in a scope of its own; if it waits, so does this scope."""
+        child = Run(
+            self._session, engine, conversation,
+            path=path, guards=self._guards_with(engine), conduct=Conduct(self._scope.conduct),
+        )  # fmt: skip
+        outcome = await drive(engine, child)
+        child._scope.halted = PhaseError("this child is over")
+        if isinstance(outcome.error, Suspended):
+            raise self._scope.halt(outcome.error)
+        return outcome, child
+
+    def _guards_with(self, engine: Strategy) -> tuple[Guard, ...]:
+        own = Guard.of(engine.runtime)
+        return own, *(guard for guard in self._guards if guard != own)
+
+    async def _start_child(self, engine: Strategy, conversation: Conversation, key: str) -> None:
         session, found = self._session, fingerprint(f"delegate {engine.name}", conversation.digest)
         started, outcome = session.replay.intent(key), session.replay.outcome(key)
         if isinstance(started, ChildStarted) and (outcome is None or isinstance(outcome, ChildFinished)):
@@ -237,7 +267,8 @@ class Run(Phases):
         if known is None or known.verdict != "deny":  # a denial that the engine caught is all there is of its effect
             session.check_gap(key)
         arguments: dict[str, Json] = {"engine": engine.name, "task": conversation.task}
-        await self._permitted("delegate", arguments, "write", key, dataclasses.replace(self._clearance, guards=guards))
+        clearance = dataclasses.replace(self._clearance, guards=self._guards_with(engine))
+        await self._permitted("delegate", arguments, "write", key, clearance)
         session.record(key, ChildStarted(engine.name, engine.recorded_options()[0], found))
 
     def _end_child(self, engine: Strategy, outcome: Outcome, child: "Run", key: str) -> None:
@@ -290,8 +321,9 @@ class Run(Phases):
             return await do_effect(self._scope, key, name, function, adapter)
 
 
-async def _in_branch(work: Callable[[Run], Awaitable[T]], branch: Run) -> T:
-    return await work(branch)
+async def _in_branch(work: Callable[[Run], Awaitable[T]], branch: Run, slots: asyncio.Semaphore) -> T:
+    async with slots:
+        return await work(branch)
 
 
 async def drive(engine: Strategy, run: Run, *, alone: bool = False) -> Outcome:

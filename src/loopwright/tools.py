@@ -58,6 +58,7 @@ class Tool:
         max_output_chars: longest result, if other than the run's limit.
         arguments_model: turns validated JSON into the types that the function expects.
         takes_context: whether `function` wants a `ToolContext` first.
+        engine: the engine that answers its calls as a child of the run; see `LoopEngine.as_tool`.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Tool:
     max_output_chars: int | None = None
     arguments_model: type[BaseModel] | None = dataclasses.field(default=None, repr=False)
     takes_context: bool = False
+    engine: Any = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):

@@ -1,6 +1,7 @@
 """Text dialects: how models without native tool calls are told of tools, and how their text is read."""
 
-from .dialect import Dialect, Parsed, Signature
+from ...parsing.arguments import Signature
+from .dialect import Dialect, Parsed
 from .json import JsonDialect
 from .react import ReActDialect
 

@@ -4,22 +4,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Protocol
 
-from ...messages import JsonObject, ToolCall
+from ...messages import ToolCall
+from ...parsing.arguments import Signature
 from ...provider import Request
-
-
-class Signature(Protocol):
-    """What a reader of calls must know of a tool; `Tool` and `ToolSpec` both fit."""
-
-    @property
-    def name(self) -> str:
-        """The registered spelling."""
-        ...
-
-    @property
-    def schema(self) -> JsonObject:
-        """JSON schema of the arguments, an object."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 
 from ...messages import Conversation, Json, JsonObject, ToolCall, ToolSpec
 from ...parsing import read_object
+from ...parsing.arguments import Signature, find_tool, list_tools, read_arguments, read_name
 from ...prompts import PromptSet
 from ...provider import OutputSchema, Request
-from .arguments import find_tool, list_tools, read_arguments, read_name
-from .dialect import Parsed, Signature
+from .dialect import Parsed
 from .turns import compact_json, instructions, tell
 
 PROMPTS = PromptSet(

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from ...messages import ToolCall
 from ...parsing import Markers, Scan, find_close, read_object
+from ...parsing.arguments import Signature, find_tool, list_tools, plain_arguments, read_arguments, read_name
 from ...prompts import PromptSet
 from ...provider import Request
-from .arguments import find_tool, list_tools, plain_arguments, read_arguments, read_name
-from .dialect import Parsed, Signature
+from .dialect import Parsed
 from .turns import compact_json, instructions, tell
 
 PROMPTS = PromptSet(

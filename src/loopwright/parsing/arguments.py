@@ -1,15 +1,30 @@
 """From the text of a model's call to its tool and arguments; what cannot be read is a ValueError with a cure."""
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-from ...messages import Json, JsonObject
-from ...parsing import read_fence, read_json, read_object
-from .dialect import Signature
+from ..messages import Json, JsonObject
+from .fences import read_fence
+from .strict import read_json, read_object
 
 NOTHING = {"", "none", "null", "n/a", "()", "{}", "[]"}
 MAX_NAME = 128
 MARKUP = "*`\"'"
 SHOWN_TOOLS = 20
+
+
+class Signature(Protocol):
+    """What a reader of calls must know of a tool; `Tool` and `ToolSpec` both fit."""
+
+    @property
+    def name(self) -> str:
+        """The registered spelling."""
+        ...
+
+    @property
+    def schema(self) -> JsonObject:
+        """JSON schema of the arguments, an object."""
+        ...
 
 
 def find_tool(name: str, tools: Sequence[Signature]) -> Signature | None:

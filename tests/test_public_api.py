@@ -14,7 +14,8 @@ from loopwright import errors
 ERRORS = {name for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, Exception)}
 NAMES = """
     Action Allow AllowAll Ask Capabilities ChainOfThoughtEngine CircuitBreaker CircuitBreakers Cleared
-    Completion Conversation DefaultGate Deny DenyAll Entry Journal Limits LoopEngine MemoryJournal Message
+    Completion Conversation CriticEngine PlanExecuteEngine ReflexionEngine SelfAskEngine TreeOfThoughtsEngine
+    DefaultGate Deny DenyAll Entry Journal Limits LoopEngine MemoryJournal Message
     Modify Observation Permit PolicyGate PolicyState Proposal Provider Question ReActEngine Request Result Run
     RunHandle Runtime Sampling Suspend Tool ToolCall ToolContext ToolRegistry ToolSpec Usage available_engines
     tool

@@ -9,7 +9,12 @@ if TYPE_CHECKING:
     from .breaker import CircuitBreakers as CircuitBreakers
     from .engine import LoopEngine as LoopEngine
     from .engines.chain_of_thought import ChainOfThoughtEngine as ChainOfThoughtEngine
+    from .engines.critic import CriticEngine as CriticEngine
+    from .engines.plan_execute import PlanExecuteEngine as PlanExecuteEngine
     from .engines.react import ReActEngine as ReActEngine
+    from .engines.reflexion import ReflexionEngine as ReflexionEngine
+    from .engines.self_ask import SelfAskEngine as SelfAskEngine
+    from .engines.tree_of_thoughts import TreeOfThoughtsEngine as TreeOfThoughtsEngine
     from .errors import Aborted as Aborted
     from .errors import AskFailed as AskFailed
     from .errors import CircuitOpen as CircuitOpen
@@ -83,6 +88,11 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
     ".handle": ("RunHandle",),
     ".engines.chain_of_thought": ("ChainOfThoughtEngine",),
     ".engines.react": ("ReActEngine",),
+    ".engines.tree_of_thoughts": ("TreeOfThoughtsEngine",),
+    ".engines.critic": ("CriticEngine",),
+    ".engines.self_ask": ("SelfAskEngine",),
+    ".engines.reflexion": ("ReflexionEngine",),
+    ".engines.plan_execute": ("PlanExecuteEngine",),
     ".errors": (
         "Aborted",
         "AskFailed",
@@ -179,6 +189,7 @@ __all__ = [
     "ConfigError",
     "ContextTooLong",
     "Conversation",
+    "CriticEngine",
     "DefaultGate",
     "Denied",
     "Deny",
@@ -199,6 +210,7 @@ __all__ = [
     "Observation",
     "Permit",
     "PhaseError",
+    "PlanExecuteEngine",
     "PolicyGate",
     "PolicyState",
     "Proposal",
@@ -207,6 +219,7 @@ __all__ = [
     "ProviderTimeout",
     "Question",
     "ReActEngine",
+    "ReflexionEngine",
     "ReplayDivergence",
     "Request",
     "Result",
@@ -216,6 +229,7 @@ __all__ = [
     "RunSignal",
     "Runtime",
     "Sampling",
+    "SelfAskEngine",
     "Stuck",
     "Suspend",
     "Suspended",
@@ -225,6 +239,7 @@ __all__ = [
     "ToolError",
     "ToolRegistry",
     "ToolSpec",
+    "TreeOfThoughtsEngine",
     "UnknownOutcome",
     "UnknownRun",
     "Unreadable",

@@ -162,6 +162,11 @@ class Phases:
             self._scope.conduct.count(Usage(), 0, ran)
             return observations
 
+    async def call(self, call: ToolCall, *, thought: str = "") -> Observation:
+        """Propose, gate and act on one call that the engine writes itself: what came of it, whether it ran or not."""
+        [observation] = await self.act(await self.gate(self.propose(call, thought=thought)))
+        return observation
+
     def _known(self, verb: str, key: str, parts: Sized) -> bool:
         """Whether a phase had begun, as far as the journal tells; of one without calls it tells nothing."""
         return len(parts) == 0 or self._session.replay.begun(verb, key)

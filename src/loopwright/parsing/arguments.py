@@ -108,7 +108,9 @@ def _inside_fence(body: str, name: str) -> tuple[str, str]:
 
 
 def plain_arguments(text: str, name: str, tool: Signature | None, *, quotes_are_text: bool = False) -> JsonObject:
-    """The arguments that plain text means, the value of the only parameter; ValueError if there is none or several.
+    """The arguments that plain text means: the value of the only parameter, or of the only one that is required.
+
+    Raises ValueError if there is none such.
 
     `quotes_are_text` keeps the quotes around a text, which are otherwise read as those of a JSON string.
     """
@@ -117,6 +119,8 @@ def plain_arguments(text: str, name: str, tool: Signature | None, *, quotes_are_
     parameters = properties(tool)
     if text.casefold() in NOTHING and not required(tool):
         return {}
+    if len(parameters) != 1:
+        parameters = {one: parameters[one] for one in required(tool) if one in parameters}
     if len(parameters) != 1:
         raise ValueError(f"The input of {name} must be a JSON object. {_cure(tool)}")
     if not text:

@@ -31,10 +31,10 @@ from .errors import (
     Unreadable,
     text_of,
 )
-from .events import ChildFinished, ChildStarted, ErrorRecord
+from .events import ChildFinished, ChildStarted, EffectFinished, ErrorRecord
 from .inference import Question
 from .log import logger
-from .messages import Conversation, Effect, Json, Observation, ToolCall
+from .messages import Conversation, Effect, Json, Observation, ToolCall, arguments_hash
 from .own_effects import do_effect, failed, note, now, recorded_effect
 from .parts import Parts
 from .phases import Phases, plain
@@ -314,11 +314,28 @@ class Run(Phases):
             recorded = recorded_effect(self._scope, key, name, adapter)
             if recorded is not None:
                 return recorded[0]
-            try:
-                await self._permitted(name, {}, "read", key, self._clearance)
-            except Denied as denied:
-                raise failed(self._session, key, name, denied) from None
+            await self._permitted_own(name, {}, "read", key)
             return await do_effect(self._scope, key, name, function, adapter)
+
+    async def permit(self, name: str, arguments: dict[str, Json]) -> None:
+        """Have policy decide about something that the engine is about to do and that is no tool call, such as a plan.
+
+        Gates see it as a call of `name` with the effect "write"; nothing runs. Raises `Denied`; waits if a gate asks.
+        """
+        with self._scope.enter("permit"):
+            key = self._scope.next_key()
+            known = self._session.replay.decision(f"{key}#0")
+            if known is not None and known.arguments_hash != arguments_hash(arguments):
+                raise self._session.diverged(key, f"{known.tool} with other arguments", name)
+            if recorded_effect(self._scope, key, name, TypeAdapter(type(None))) is None:
+                await self._permitted_own(name, arguments, "write", key)
+                self._session.record(key, EffectFinished(name))
+
+    async def _permitted_own(self, name: str, arguments: dict[str, Json], effect: Effect, key: str) -> None:
+        try:
+            await self._permitted(name, arguments, effect, key, self._clearance)
+        except Denied as denied:
+            raise failed(self._session, key, name, denied) from None
 
 
 async def _in_branch(work: Callable[[Run], Awaitable[T]], branch: Run, slots: asyncio.Semaphore) -> T:

@@ -1,82 +1,116 @@
 """kill -9 at every barrier: a new process goes on to the same answer and repeats nothing that is recorded."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from loopwright.events import ModelReplied, ToolFinished, ToolStarted
+from loopwright.events import Entry, ModelReplied, ModelRequested, ToolFinished, ToolStarted
 from loopwright.journals import SQLiteJournal
+from programs import PROGRAMS
 
 CHILD = Path(__file__).parent / "support" / "killed.py"
 PACKAGE = Path(__file__).parent / "third_party_engine"
 
 
+class Server:
+    """A process that forks one process for each job."""
+
+    def __init__(self, site: Path, seed: int) -> None:
+        path = os.pathsep.join(map(str, (site, CHILD.parent)))
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": str(seed)}
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen([sys.executable, CHILD], stdin=pipe, stdout=pipe, text=True, env=environment)
+
+    def work(self, folder: Path, program: str, barrier: int = 0, when: str = "-") -> tuple[int, str]:
+        """One process's work on a run: its exit status and what it printed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{program} {folder / 'runs.db'} {folder / 'log'} {barrier} {when}\n")
+        self._process.stdin.flush()
+        status, said = json.loads(self._process.stdout.readline())
+        return status, said
+
+    def close(self) -> None:
+        """End it."""
+        self._process.communicate()
+
+
 @pytest.fixture(scope="module")
-def strangers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which a stranger's engine was installed from its own pyproject."""
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
+    """Two interpreters that hash differently; a stranger's engine was installed for them from its own pyproject."""
     folder = tmp_path_factory.mktemp("site")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index"]
     subprocess.run([*pip, "--no-build-isolation", "--target", str(folder), str(PACKAGE)], check=True)
-    return folder
+    both = Server(folder, 1), Server(folder, 2)
+    yield both
+    for server in both:
+        server.close()
 
 
-def work(folder: Path, engine: str, site: Path, barrier: int = 0, when: str = "-", seed: int = 0) -> tuple[int, str]:
-    """One process's work on the run: its exit status and what it printed."""
-    environment = {**os.environ, "PYTHONPATH": str(site), "PYTHONHASHSEED": str(seed)}
-    arguments = [sys.executable, str(CHILD), engine, str(folder / "runs.db"), str(folder / "log"), str(barrier), when]
-    done = subprocess.run(arguments, capture_output=True, text=True, env=environment, timeout=60, check=False)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode, done.stdout.strip()
+def entries(folder: Path) -> list[Entry]:
+    """What the journal holds after a kill."""
+    return SQLiteJournal(folder / "runs.db").read("the-run") if (folder / "runs.db").exists() else []
 
 
-def recorded(folder: Path) -> tuple[list[str], list[str], list[str]]:
-    """What the journal holds after a kill: keys of finished tools, turns of the model, keys of tools in doubt."""
-    entries = SQLiteJournal(folder / "runs.db").read("the-run")
-    finished = [e.key for e in entries if isinstance(e.event, ToolFinished)]
-    replied = [str(n) for n, _ in enumerate(e for e in entries if isinstance(e.event, ModelReplied))]
-    started = [e.key for e in entries if isinstance(e.event, ToolStarted)]
-    return finished, replied, [key for key in started if key not in finished]
+def lines(folder: Path, kind: str) -> list[str]:
+    """The keys of the calls that really reached the model or a tool."""
+    log = folder / "log"
+    said = log.read_text().splitlines() if log.exists() else []
+    return [line.split()[1] for line in said if line.startswith(f"{kind} ")]
 
 
-@pytest.mark.timeout(240)
-@pytest.mark.parametrize("engine", ["react", "tiny"])
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_a_run_killed_at_any_barrier_resumes_in_a_new_process_to_the_same_answer(
-    engine: str, strangers: Path, tmp_path: Path
+    name: str, servers: tuple[Server, Server], tmp_path: Path
 ) -> None:
-    kills = 0
+    first, second = servers
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    status, expected = first.work(whole, name)
+    assert (status, expected.rsplit(" ", 3)[:2]) == (0, [PROGRAMS[name].answer, "verified"])
+    barriers = 0
     for when in ("before", "after"):
-        for barrier in range(1, 30):
+        for barrier in range(1, 200):
             folder = tmp_path / f"{when}-{barrier}"
             folder.mkdir()
-            status, printed = work(folder, engine, strangers, barrier, when, seed=barrier)
+            status, printed = first.work(folder, name, barrier, when)
             if status == 0:
-                assert printed == "blue verified 3 4"
+                assert printed == expected
                 break
-            kills += 1
-            begun = (folder / "runs.db").exists() and (when, barrier) != ("before", 1)
-            finished, replied, doubtful = recorded(folder) if begun else ([], [], [])
-            sent_before = sends(folder)
-
-            assert work(folder, engine, strangers, seed=barrier + 1000) == (0, "blue verified 3 4")
-            log = Counter(line.rsplit(" ", 1)[0] for line in (folder / "log").read_text().splitlines())
-            assert {key: log[f"tool {key}"] for key in finished} == dict.fromkeys(finished, 1)
-            assert {turn: log[f"model {turn}"] for turn in replied} == dict.fromkeys(replied, 1)
-            assert all(log[f"tool {key}"] <= 1 for key in ("0#1", "1#0"))  # the writes, in doubt or not
-            assert len(sends(folder)) == 2 - len([k for k in doubtful if k in ("0#1", "1#0") and k not in sent_before])
-            keys = {
-                line.split()[1]: line.split()[2] for line in (folder / "log").read_text().splitlines() if "#" in line
-            }
-            assert all(idempotency == f"the-run:{key}" for key, idempotency in keys.items())
-    assert kills == 2 * (4 + 3 + 1)  # a barrier for each of four calls and three model calls, and one at the end
+            assert status == -signal.SIGKILL
+            barriers += 1
+            kept = entries(folder) if (when, barrier) != ("before", 1) else []
+            resumed(name, folder, second, expected, kept)
+    assert barriers >= 2 * 4
 
 
-def sends(folder: Path) -> list[str]:
-    """Keys of the calls of the writing tool that really happened."""
-    log = folder / "log"
-    lines = log.read_text().splitlines() if log.exists() else []
-    return [line.split()[1] for line in lines if line.startswith(("tool 0#1 ", "tool 1#0 "))]
+def resumed(name: str, folder: Path, server: Server, expected: str, kept: list[Entry]) -> None:
+    """Resume a killed run: the same answer, nothing recorded repeated, nothing written twice."""
+    finished = {e.key for e in kept if isinstance(e.event, ToolFinished)}
+    started = {e.key: e.event for e in kept if isinstance(e.event, ToolStarted)}
+    replied = sum(isinstance(e.event, ModelReplied) for e in kept)
+    asked = sum(isinstance(e.event, ModelRequested) for e in kept)
+    before = Counter(lines(folder, "tool"))
+    models_before = len(lines(folder, "model"))
+
+    assert server.work(folder, name) == (0, expected)
+    ran = Counter(lines(folder, "tool"))
+    assert {key: ran[key] for key in finished} == {key: before[key] for key in finished}
+    writes = {e.key for e in entries(folder) if isinstance(e.event, ToolStarted) and e.event.effect == "write"}
+    assert all(ran[key] <= 1 for key in writes)
+    assert all(ran[key] == before[key] for key, event in started.items() if event.effect == "write")
+    total = sum(isinstance(e.event, ModelReplied) for e in entries(folder))
+    assert models_before <= asked
+    assert len(lines(folder, "model")) - models_before == total - replied
+    for line in (folder / "log").read_text().splitlines():
+        if line.startswith("tool "):
+            _, key, idempotency = line.split()
+            assert idempotency == f"the-run:{key}"

@@ -1,95 +1,93 @@
-"""A process that works on one run and kills itself at a chosen barrier of its journal.
+"""A server of processes that work on one run each and kill themselves at a chosen barrier of its journal.
 
-    python killed.py ENGINE DATABASE LOG BARRIER [before|after]
+    python killed.py
 
-It starts the run, or resumes it if the journal has it; what the model and the tools do goes into LOG, a line each,
-flushed to the disk before the process goes on. BARRIER 0 kills nothing. The last line printed is the answer.
+It reads jobs from its standard input, a line each: the names of a program (see `programs.py`), of a database and of a
+log, the number of a barrier (0 kills nothing), and "before" or "after". For each job it forks; the child starts the
+run, or resumes it if the journal has it. What the model and the tools do goes into the log, a line each, flushed to the
+disk before the process goes on. Answered is a line of JSON: the signal that ended the child, and what it printed.
 """
 
 import asyncio
+import json
 import os
 import signal
 import sys
 from pathlib import Path
 
-from loopwright import Request, Runtime, ToolContext, UnknownRun, tool
+from loopwright import Request, Runtime, UnknownRun
 from loopwright.journal import Claim
 from loopwright.journals import SQLiteJournal
-from loopwright.messages import ToolCall
-from loopwright.testing import ScriptedProvider, call
+from loopwright.testing import ScriptedProvider
+from programs import PROGRAMS, Line, Program, log
 
-ENGINE, DATABASE, LOG, BARRIER, WHEN = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5]
 RUN = "the-run"
-
-
-def log(line: str) -> None:
-    """Write a line that survives the process."""
-    with Path(LOG).open("a") as file:
-        file.write(line + "\n")
-        file.flush()
-        os.fsync(file.fileno())
 
 
 class Mortal(SQLiteJournal):
     """A journal whose process dies at a barrier."""
 
-    count = 0
+    def __init__(self, path: str, barrier: int, when: str) -> None:
+        super().__init__(path)
+        self._left, self._when = barrier, when
 
     async def barrier(self, claim: Claim) -> None:
         """Die before or after the chosen one."""
-        self.count += 1
-        this = self.count
-        if (this, WHEN) == (BARRIER, "before"):
+        self._left -= 1
+        this = self._left
+        if (this, self._when) == (0, "before"):
             os.kill(os.getpid(), signal.SIGKILL)
         await super().barrier(claim)
-        if (this, WHEN) == (BARRIER, "after"):
+        if (this, self._when) == (0, "after"):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-@tool(effect="read")
-async def look(ctx: ToolContext[None], what: str) -> str:
-    """Look."""
-    log(f"tool {ctx.key} {ctx.idempotency_key}")
-    return f"{what} is blue"
+async def work(program: Program, journal: Mortal) -> str:
+    """Start or resume, and give the answer."""
 
+    def model(request: Request) -> Line:
+        log(f"model {len(request.conversation)}")
+        return program.model(request)
 
-@tool(effect="idempotent")
-def put(ctx: ToolContext[None], what: str) -> str:
-    """Put."""
-    log(f"tool {ctx.key} {ctx.idempotency_key}")
-    return f"{what} put"
-
-
-@tool(effect="write")
-async def send(ctx: ToolContext[None], what: str) -> str:
-    """Send."""
-    log(f"tool {ctx.key} {ctx.idempotency_key}")
-    return f"{what} sent"
-
-
-def model(request: Request) -> str | list[ToolCall]:
-    """What the model says depends on the conversation alone."""
-    turn = sum(message.role == "assistant" for message in request.conversation.messages)
-    log(f"model {turn} {len(request.conversation)}")
-    return [
-        [call("look", what="sky"), call("send", what="card"), call("put", what="cup")],
-        [call("send", what="end")],
-        "blue",
-    ][turn]
-
-
-async def main() -> None:
-    """Start or resume, and print the answer."""
-    journal = Mortal(DATABASE)
-    async with Runtime(ScriptedProvider(model), tools=[look, put, send], journal=journal) as runtime:
+    runtime = Runtime(ScriptedProvider(model), tools=program.tools, journal=journal, approver=program.approver)
+    async with runtime:
+        engine = program.engine(runtime)
         try:
-            result = await runtime.resume(RUN)
+            result = await engine.resume(RUN)
         except UnknownRun:
-            result = await runtime.engine(ENGINE).run("What is blue?", run_id=RUN)
+            result = await engine.run(program.task, run_id=RUN)
         result.raise_for_status()
         check = journal.verify(RUN, result.head_hash)
         await journal.close()
-        print(result.answer, check.problem or "verified", result.llm_calls, result.tool_calls)
+        return f"{result.answer} {check.problem or 'verified'} {result.llm_calls} {result.tool_calls}"
 
 
-asyncio.run(main())
+def child(job: list[str], answers: int) -> None:
+    """One process's work: what it prints goes to `answers`; an error leaves a traceback there."""
+    name, database, log, barrier, when = job
+    os.environ["KILLED_LOG"] = log
+    try:
+        said = asyncio.run(work(PROGRAMS[name], Mortal(database, int(barrier), when)))
+    except BaseException as error:  # noqa: BLE001 - the parent tells the test
+        said = f"{type(error).__name__}: {error}"
+    os.write(answers, said.encode())
+    os._exit(0)
+
+
+def serve() -> None:
+    """Do each job in a fork, one after the other."""
+    for line in sys.stdin:
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reading)
+            child(line.split(), writing)
+        os.close(writing)
+        with os.fdopen(reading) as answers:
+            said = answers.read()
+        _, status = os.waitpid(pid, 0)
+        print(json.dumps([os.waitstatus_to_exitcode(status), said]), flush=True)
+
+
+if __name__ == "__main__":
+    serve()

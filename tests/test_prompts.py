@@ -1,13 +1,18 @@
 """Prompt templates and sets of them."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loopwright import LoopEngine, MemoryJournal, ReplayDivergence, Run, Runtime
 from loopwright.errors import ConfigError
+from loopwright.events import RunStarted
 from loopwright.prompts import PromptSet, Template
+from loopwright.testing import ScriptedProvider
+from redrive import crashed
 
 PROMPTS = PromptSet(plan="Plan for {task} with {tools}.", judge='Is {answer} right? Reply {{"score": 1}}.')
 
@@ -83,3 +88,128 @@ def test_a_set_is_a_mapping_of_templates() -> None:
     assert len(PROMPTS) == 2
     assert PROMPTS["plan"].names == {"task", "tools"}
     assert repr(PROMPTS) == "PromptSet(judge, plan)"
+
+
+# --- as an option of an engine ---
+
+
+class Asking(LoopEngine):
+    """Asks two prompts."""
+
+    name = "asking"
+    prompts: PromptSet = PromptSet(first="First {task}.", second="Then {said}: {task}.")
+
+    async def solve(self, run: Run) -> str:
+        said = await run.ask(self.prompts.fill("first", task=run.task))
+        return await run.ask(self.prompts.fill("second", said=said, task=run.task))
+
+
+class Outer(LoopEngine):
+    """Hands its task to another engine."""
+
+    name = "outer"
+    inner: LoopEngine
+    prompts: PromptSet = PromptSet(task="Do {task}")
+
+    async def solve(self, run: Run) -> str:
+        return (await run.delegate(self.inner, self.prompts.fill("task", task=run.task))).answer or ""
+
+
+class Shelf(Runtime):
+    """A runtime that knows the engines above by name, as if a distribution had brought them."""
+
+    def engine(self, name: str, **options: Any) -> LoopEngine:
+        return {"asking": Asking, "outer": Outer}[name](self, **options)
+
+
+def runtime(journal: MemoryJournal | None = None) -> Runtime:
+    return Shelf(ScriptedProvider(lambda request: f"<{request.conversation.task}>"), journal=journal)
+
+
+async def test_prompts_that_are_given_replace_those_and_leave_the_others(tmp_path: Path) -> None:
+    (tmp_path / "second.md").write_text("{said} | {task}\n")
+
+    for mine in (PromptSet(second="{said} | {task}"), {"second": "{said} | {task}"}, tmp_path, str(tmp_path)):
+        engine = Asking(runtime(), prompts=mine)  # type: ignore[arg-type] - what is not a set is made one
+        result = await engine.run("x", run_id="r")
+        started = engine.runtime.journal.read("r")[0].event
+        assert result.answer == "<<First x.> | x>"
+        assert engine.prompts.texts == {"first": "First {task}.", "second": "{said} | {task}"}
+        assert isinstance(started, RunStarted)
+        assert (started.options, started.opaque) == ({"prompts": {"second": "{said} | {task}"}}, ())
+
+
+def test_a_whole_set_may_be_given_too() -> None:
+    mine = Asking.prompts.override(first="{task}?")
+    engine = Asking(runtime(), prompts=mine)
+
+    assert engine.prompts == mine
+    assert engine.recorded_options() == ({"prompts": {"first": "{task}?"}}, ())
+    assert Asking(runtime()).prompts is Asking.prompts
+    assert Asking(runtime(), prompts=Asking.prompts).recorded_options() == ({"prompts": {}}, ())
+    assert Asking(runtime(), prompts=PromptSet()).prompts == Asking.prompts
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"third": "x"}, "there is no prompt 'third'; prompts: first, second"),
+        ({"first": "no task"}, r"prompt 'first': the placeholder \{task\} is missing"),
+        (PromptSet(first="{task} {more}"), r"prompt 'first': there is no placeholder \{more\}; it has task"),
+        ({"first": "{task"}, "a prompt has a brace on its own"),
+        ({"first": 3}, "prompts: .*must be a PromptSet, texts by name, or a folder"),
+        (3, "prompts: .*must be a PromptSet, texts by name, or a folder"),
+        (None, "prompts: .*must be a PromptSet, texts by name, or a folder"),
+        ("/no/such/folder", "prompts of '/no/such/folder' cannot be read"),
+    ],
+)
+def test_prompts_that_do_not_fit_are_a_config_error_that_names_them(given: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Asking(runtime(), prompts=given)
+
+
+async def test_a_run_is_resumed_with_the_prompts_that_it_was_started_with() -> None:
+    first = runtime()
+    whole = await Asking(first, prompts={"second": "{said} | {task}"}).run("x", run_id="r")  # type: ignore[arg-type]
+    entries = first.journal.read("r")
+
+    for keep in range(1, len(entries) + 1):
+        result = await runtime(crashed(entries, keep)).resume("r")
+        assert (result.answer, result.status) == (whole.answer, "completed")
+
+
+async def test_prompts_of_a_nested_engine_are_recorded_and_rebuilt_too() -> None:
+    first = runtime()
+    inner = Asking(first, prompts=PromptSet(second="{said} | {task}"))
+    whole = await Outer(first, inner=inner, prompts=PromptSet(task="Please {task}")).run("x", run_id="r")
+    entries = first.journal.read("r")
+    started = entries[0].event
+    result = await runtime(crashed(entries, 3)).resume("r")
+
+    assert isinstance(started, RunStarted)
+    assert started.options == {
+        "inner": {"engine": "asking", "options": {"prompts": {"second": "{said} | {task}"}}},
+        "prompts": {"task": "Please {task}"},
+    }
+    assert result.answer == whole.answer == "<<First Please x.> | Please x>"
+
+
+async def test_another_prompt_than_the_run_was_started_with_is_divergence() -> None:
+    first = runtime()
+    await Asking(first).run("x", run_id="r")
+    entries = first.journal.read("r")
+    engine = Asking(runtime(crashed(entries, len(entries) - 1)), prompts=PromptSet(first="1. {task}"))
+    with pytest.raises(ReplayDivergence, match="prompts"):
+        await engine.resume("r")
+
+
+async def test_an_engine_s_own_check_comes_after_its_prompts_are_complete() -> None:
+    class Checking(Asking):
+        name = "checking"
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if "task" not in self.prompts["second"].names:
+                raise ConfigError("prompts: second")
+
+    assert Checking(runtime(), prompts=PromptSet(first="{task}")).prompts["second"].names == {"said", "task"}

@@ -79,13 +79,20 @@ class Phases:
             self._latest, self._turn = self._latest.observe(proposal, observations), None
         return self._latest
 
+    def keep(self, conversation: Conversation) -> None:
+        """Say how far the conversation has come: the result shows it, and a best answer at a limit goes on from it.
+
+        `reason` does so by itself; a strategy that works with `ask` says it here.
+        """
+        self._latest, self._turn = conversation, None
+
     async def reason(self, conversation: Conversation, *, tools: bool = True) -> Proposal:
         """Ask the model what to do next; with `tools=False` it may only answer.
 
         An unreadable reply goes back to it with the reason, at most three times running; then `Unreadable`.
         """
         with self._scope.enter("reason"):
-            self._latest, self._turn = conversation, None
+            self.keep(conversation)
             asked = conversation
             delivered: tuple[Message, ...] = ()
             problem: str | None = None

@@ -39,7 +39,8 @@ from .own_effects import do_effect, failed, note, now, recorded_effect
 from .parts import Parts
 from .phases import Phases, plain
 from .policy import Denial, Permit
-from .provider import Provider, Sampling
+from .provider import Provider
+from .provider import Sampling as Sampling
 from .result import Outcome, Result, outcome_of
 from .scope import Conduct, Scope
 from .session import Session, fingerprint

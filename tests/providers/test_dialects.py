@@ -14,7 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loopwright.errors import ConfigError
 from loopwright.messages import Conversation, Message, ToolCall, ToolSpec
+from loopwright.prompts import PromptSet
 from loopwright.provider import OutputSchema, Request, Sampling
 from loopwright.providers.dialects import Dialect, JsonDialect, Parsed, ReActDialect
 from loopwright.tools import tool
@@ -36,7 +38,9 @@ SQUARE, LIST = spec("square", "number", kind="integer"), spec("list", "folder", 
 LONG_NAME = spec("Wikipedia Research Tool", "topic")
 TOOLS = (SEARCH, WRITE, NOW, SQUARE, LIST, LONG_NAME)
 REACT, JSON = ReActDialect(), JsonDialect()
-DIALECTS: tuple[Dialect, ...] = (REACT, JSON)
+BRACKET, NUMBERED = ReActDialect("bracket"), ReActDialect("numbered")
+MUSING = ReActDialect("numbered", thoughts_alone=True)
+DIALECTS: tuple[Dialect, ...] = (REACT, BRACKET, NUMBERED, JSON)
 
 
 def called(name: str, arguments: dict[str, Any], thought: str = "", *flags: str) -> Parsed:
@@ -139,10 +143,19 @@ def rows(name: str) -> list[Any]:
         ("Thought: I could use Action: now\nFinal Answer: 1", answered("1", "I could use Action: now")),
         ("Thought:\n```\nAction: now\n```\nFinal Answer: 1", answered("1", "```\nAction: now\n```")),
         ("- Action: now\n> Action: now\nFinal Answer: 1", answered("1", "- Action: now\n> Action: now")),
+        # the result of a step is an answer where there is no other
+        ("Thought: t\nSTEP_RESULT: done", answered("done", "t")),
+        ("**Step result:** one\ntwo", answered("one\ntwo")),
+        ("Action: None\nStep Result: x\nObservation: y", answered("x", "Action: None", "invented_observation")),
+        ("STEP_RESULT: a\nSTEP_RESULT: b", answered("a", "", "several_actions")),
+        ("STEP_RESULT: a\nFinal Answer: b", answered("b", "STEP_RESULT: a")),
+        ("Final Answer: b\nSTEP_RESULT: a", answered("b\nSTEP_RESULT: a")),
+        ("Action: search[a]\nSTEP_RESULT: b", called("search", {"query": "a"}, "", "trailing_text")),
     ],
 )  # fmt: skip
 def test_react_reads(text: str, parsed: Parsed) -> None:
     assert REACT.parse(text, TOOLS) == parsed
+    assert [BRACKET.parse(text, TOOLS), NUMBERED.parse(text, TOOLS), MUSING.parse(text, TOOLS)] == [parsed] * 3
 
 
 @pytest.mark.parametrize(
@@ -187,6 +200,10 @@ def test_react_reads(text: str, parsed: Parsed) -> None:
         ('Action: write_file\nAction Input: {"path": 1, "path": 2}', "a key is given twice"),
         ("Action: write_file[a.txt]", "input of write_file must be a JSON object"),
         ("Action: now\nAction Input: in Paris", "now takes no parameters: write {}"),
+        ("STEP_RESULT:", "final answer is empty"),
+        ("Observation: 3\nSTEP_RESULT: 3", "Never write `Observation:` yourself"),
+        ("So STEP_RESULT: 3", "neither an action nor a final answer"),
+        ("```\nSTEP_RESULT: 3", "code fence is never closed"),
     ],
 )
 def test_react_gives_a_problem_that_says_what_to_do(text: str, problem: str) -> None:
@@ -195,6 +212,74 @@ def test_react_gives_a_problem_that_says_what_to_do(text: str, problem: str) -> 
     assert (parsed.calls, parsed.answer) == ((), None)
     with pytest.raises(AssertionError, match=problem):
         raise AssertionError(parsed.problem)
+
+
+@pytest.mark.parametrize("form", [BRACKET, NUMBERED], ids=lambda form: form.name)
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "Thought: I should search",
+            "The reply has neither an action nor a final answer, each at the start of a line and outside code. "
+            "Write `Action: tool[input]` with one of these tools: search, write_file, now, square, list, Wikipedia "
+            "Research Tool; or, if you know the answer, write `Action: Finish[the answer]`.",
+        ),
+        ("Action: Finish[]", "The final answer is empty. Write `Action: Finish[the answer]`."),
+        (
+            'Action: search\n{"query": "a"}',
+            "The input of search must stand in brackets right behind its name: search[input].",
+        ),
+        (
+            "Action: I will look",
+            "`Action:` must be followed by a call, `tool[input]`, of one of these tools: search, write_file, now, "
+            "square, list, Wikipedia Research Tool.",
+        ),
+    ],
+)
+def test_each_form_says_in_its_own_words_what_to_do(form: ReActDialect, text: str, problem: str) -> None:
+    assert form.parse(text, TOOLS).problem == problem
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("Thought: I should search.", Parsed("I should search.", (), None, None)),
+        ("Thought 2: one\nThought: two", Parsed("one\ntwo", (), None, None)),
+        ("Well.\nThought: two", Parsed("Well.\ntwo", (), None, None)),
+        ("Action 2: think[I should search.]", Parsed("I should search.", (), None, None)),
+        ("Thought: a\nAction: Think[b [c]]", Parsed("a\nb [c]", (), None, None)),
+        ("Action: think[a], search[b]", Parsed("a", (), None, None, ("several_actions",))),
+        (" think[I should search.]\n", Parsed("I should search.", (), None, None)),
+        ("Thought: a\nAction: search[b]", called("search", {"query": "b"}, "a")),
+        ("Thought: a\nFinal Answer: b", answered("b", "a")),
+        ("Thought: a\nSTEP_RESULT: b", answered("b", "a")),
+    ],
+)
+def test_a_thought_alone_is_a_turn_where_that_is_allowed(text: str, parsed: Parsed) -> None:
+    assert MUSING.parse(text, TOOLS) == parsed
+    if parsed.calls or parsed.answer:
+        return
+    strict = REACT.parse(text, TOOLS)
+    assert strict.problem is not None or strict.calls[0].name.casefold() == "think"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "I should search.", "Thought:", "Thought: a\nAction: None", "Thought: a\nAction Input: b",
+        "Thought: a\nObservation: b", "Thought: a\n```", "think[]", "Action: think[]", "think[a", "think[a] so",
+        "Action: search", "Finish[]",
+    ],
+)  # fmt: skip
+def test_what_is_more_or_less_than_a_thought_is_still_a_problem(text: str) -> None:
+    parsed = MUSING.parse(text, TOOLS)
+
+    assert (parsed.calls, parsed.answer) == ((), None)
+    assert parsed.problem is not None
+
+
+def test_a_registered_tool_named_think_is_a_tool() -> None:
+    assert MUSING.parse("Action: think[x]", (spec("think", "a"),)) == called("think", {"a": "x"})
 
 
 def test_react_without_tools_asks_for_an_answer_only() -> None:
@@ -282,7 +367,8 @@ WORDS = st.sampled_from(
     [
         "Thought:", "Action:", "Action Input:", "Observation:", "Final Answer:", "FINAL_ANSWER:", "Action 3:", "**",
         "search", "[", "]", "{", "}", '"', "'", ":", ",", "\\", "```", "\n", "\r", "\u2028", " ", "Finish", "now",
-        "None", "1", '{"query": "a"}', '"action"', '"action_input"', "final_answer", "write_file",
+        "STEP_RESULT:", "think[", "None", "1",
+        '{"query": "a"}', '"action"', '"action_input"', "final_answer", "write_file",
         '{"action": "now", "action_input": {}}',
     ]
 )  # fmt: skip
@@ -298,6 +384,14 @@ def test_any_text_is_a_call_an_answer_or_a_problem(dialect: Dialect, text: str) 
     assert len(parsed.calls) <= 1
     assert parsed.answer is None or parsed.answer.strip()
     json.dumps([dict(call.arguments) for call in parsed.calls], allow_nan=False).encode()
+
+
+@given(text=TEXTS)
+def test_any_text_is_a_thought_at_most_where_thoughts_may_stand_alone(text: str) -> None:
+    parsed, strict = MUSING.parse(text, TOOLS), NUMBERED.parse(text, TOOLS)
+    thinks = not parsed.calls and parsed.answer is parsed.problem is None
+
+    assert parsed == strict or (thinks and parsed.thought != "")
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
@@ -330,11 +424,21 @@ BENCH = bench()
 
 
 @pytest.mark.parametrize("shape", BENCH.SHAPES)
-@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+@pytest.mark.parametrize("dialect", [REACT, JSON, MUSING], ids=["react", "json", "thoughts alone"])
 def test_hostile_text_of_256_kb_takes_less_than_50_ms(dialect: Dialect, shape: str) -> None:
     text = BENCH.hostile(shape)
 
     assert best_of_three(lambda: dialect.parse(text, TOOLS)) < 0.050
+
+
+@pytest.mark.parametrize(
+    "unit", ["Step result:\n", "Thought: result\n", "**step_result\n", "think[", "think[]", "```\n"]
+)
+def test_hostile_text_of_256_kb_without_an_action_takes_less_than_50_ms(unit: str) -> None:
+    text = ("Step result" + unit * (262_144 // len(unit)))[:262_144]
+
+    assert best_of_three(lambda: MUSING.parse(text, TOOLS)) < 0.050
+    assert best_of_three(lambda: MUSING.parse(text[11:], TOOLS)) < 0.050
 
 
 def best_of_three(work: Callable[[], object]) -> float:
@@ -451,6 +555,160 @@ def test_react_tells_calls_results_and_answers_as_turns() -> None:
     assert role == "system"
     assert system.startswith("Be brief.\n\nYou can use these tools:\n- search: does search\n")
     assert all(t.name in system and json.dumps(t.schema) in system for t in TOOLS)
+
+
+def test_the_bracket_form_tells_calls_and_answers_as_the_paper_does() -> None:
+    rendered = BRACKET.render(Request(TALK, TOOLS))
+
+    assert said(rendered)[1:8] == [
+        ("user", "First?"),
+        ("assistant", "Action: Finish[Done.]"),
+        ("user", "Second?"),
+        ("assistant", "Thought: I look.\nAction: search[ü]"),
+        ("user", "Observation: > Action: now\nfound"),
+        ("assistant", "Action: now[]"),
+        ("user", "Observation: noon\n\nGo on."),
+    ]
+    assert rendered.sampling.stop == ("\nObservation:",)
+
+
+def test_the_numbered_form_counts_the_steps_of_each_question_and_stops_before_the_next_observation() -> None:
+    rendered = NUMBERED.render(Request(TALK, TOOLS, sampling=Sampling(stop=("END",))))
+
+    assert said(rendered)[1:] == [
+        ("user", "First?"),
+        ("assistant", "Action 1: Finish[Done.]"),
+        ("user", "Second?"),
+        ("assistant", "Thought 1: I look.\nAction 1: search[ü]"),
+        ("user", "Observation 1: > Action: now\nfound"),
+        ("assistant", "Action 2: now[]"),
+        ("user", "Observation 2: noon\n\nGo on."),
+        ("assistant", "hm"),
+        ("user", "That cannot be read."),
+    ]
+    assert rendered.sampling.stop == ("END", "\nObservation 3:")
+    asked_again = NUMBERED.render(Request(TALK.assistant("It is noon.").user("Third?"), TOOLS))
+    assert said(asked_again)[-2:] == [("assistant", "Action 3: Finish[It is noon.]"), ("user", "Third?")]
+    assert asked_again.sampling.stop == ("\nObservation 1:",)
+
+
+def test_the_bracket_forms_tell_tools_with_what_stands_in_their_brackets() -> None:
+    choice = ToolSpec("turn", "Turns.", {"type": "object", "properties": {"to": {"enum": ["left", "right"]}}})
+    for form in (BRACKET, NUMBERED):
+        system = said(form.render(Request(Conversation.of("q"), (*TOOLS[:4], choice))))[0][1]
+
+        assert system.startswith(
+            "You can use these tools:\n"
+            "- search[query]: does search\n"
+            f"- write_file[JSON object, as JSON schema: {json.dumps(WRITE.schema)}]: does write_file\n"
+            "- now[]: does now\n"
+            "- square[number]: does square\n"
+            f"- turn[to, as JSON schema: {json.dumps(choice.schema)}]: Turns.\n\n"
+        )
+        assert "Finish[the answer]" in system
+        assert "Action Input" not in system
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (ToolCall("search", {"query": "a [b] c"}), "search[a [b] c]"),
+        (ToolCall("search", {"query": '"a"'}), 'search["a"]'),
+        (ToolCall("search", {"query": "2024"}), "search[2024]"),
+        (ToolCall("square", {"number": 3}), "square[3]"),
+        (ToolCall("now", {}), "now[]"),
+        (ToolCall("list", {}), "list[]"),
+        (ToolCall("search", {}), "search[{}]"),
+        (ToolCall("list", {"folder": "none"}), 'list[{"folder": "none"}]'),
+        (ToolCall("search", {"query": ""}), 'search[{"query": ""}]'),
+        (ToolCall("search", {"query": "a ] b"}), 'search[{"query": "a ] b"}]'),
+        (ToolCall("search", {"query": " a"}), 'search[{"query": " a"}]'),
+        (ToolCall("search", {"query": "{a}"}), 'search[{"query": "{a}"}]'),
+        (ToolCall("search", {"query": "a\nThought: b]"}), 'search[{"query": "a\\nThought: b]"}]'),
+        (ToolCall("search", {"query": "a\u2028Thought: b"}), 'search[{"query": "a\\u2028Thought: b"}]'),
+        (ToolCall("search", {"query": 7}), 'search[{"query": 7}]'),
+        (ToolCall("square", {"number": "3"}), 'square[{"number": "3"}]'),
+        (ToolCall("search", {"q": "a"}), 'search[{"q": "a"}]'),
+        (ToolCall("write_file", {"path": "p", "text": "]"}), 'write_file[{"path": "p", "text": "]"}]'),
+        (ToolCall("write_file", {"path": "p"}), 'write_file[{"path": "p"}]'),
+        (ToolCall("fly", {"input": "high"}), "fly[high]"),
+    ],
+)
+def test_the_bracket_forms_tell_an_input_so_that_it_is_read_back_as_the_same(call: ToolCall, told: str) -> None:
+    asked = Message("assistant", "", (dataclasses.replace(call, id="1"),))
+    talk = Conversation([Message("user", "q"), asked, Message("tool", "r", call_id="1")])
+
+    assert said(BRACKET.render(Request(talk, TOOLS)))[2] == ("assistant", f"Action: {told}")
+    assert BRACKET.parse(f"Action: {told}", TOOLS).calls == (call,)
+
+
+TEXT_INPUTS = st.dictionaries(st.sampled_from(["query", "path", "text"]), TEXTS, max_size=2)
+
+
+@given(arguments=TEXT_INPUTS, name=st.sampled_from(["search", "write_file", "now", "list"]), answer=TEXTS)
+def test_whatever_was_called_is_told_so_that_it_is_read_back_as_the_same(
+    arguments: dict[str, Any], name: str, answer: str
+) -> None:
+    call = ToolCall(name, arguments, "1")
+    talk = Conversation([Message("user", "q"), Message("assistant", "", (call,)), Message("tool", "r", call_id="1")])
+    for form in (REACT, BRACKET, NUMBERED):
+        told = said(form.render(Request(talk.assistant(answer).user("And?"), TOOLS)))
+
+        assert form.parse(told[2][1], TOOLS).calls == (ToolCall(name, arguments),)
+        assert told[4][1] in (f"Final Answer: {answer}", f"Action: Finish[{answer}]", f"Action 2: Finish[{answer}]")
+        if told[4][1].startswith("Action"):
+            assert form.parse(told[4][1], TOOLS).answer == answer
+
+
+def test_an_answer_that_does_not_fit_in_brackets_is_told_behind_its_marker() -> None:
+    talk = Conversation.of("q").assistant("a ] b", origin="model").user("And?")
+
+    assert said(NUMBERED.render(Request(talk, TOOLS)))[2] == ("assistant", "Final Answer: a ] b")
+
+
+def test_thoughts_that_stood_alone_are_told_as_thoughts() -> None:
+    talk = TALK.add(
+        Message("assistant", "I should\nsearch.", origin="model"),
+        Message("user", "OK.", origin="runtime"),
+        Message("assistant", "Action: search[", origin="model"),
+        Message("user", "Never closed.", origin="runtime"),
+    )
+    told = [content for _, content in said(MUSING.render(Request(talk, TOOLS)))]
+
+    assert told[-4:] == ["Thought 3: I should\nsearch.", "OK.", "Action: search[", "Never closed."]
+    assert "A reply may also be a thought alone" in told[0]
+    assert "thought alone" not in said(NUMBERED.render(Request(talk, TOOLS)))[0][1]
+    assert said(NUMBERED.render(Request(talk, TOOLS)))[-4] == ("assistant", "I should\nsearch.")
+
+
+def test_the_prompts_of_each_form_can_be_overridden_in_part() -> None:
+    mine = PromptSet(answer_now="Antworte jetzt.", how_to_answer="`Ende[...]`")
+    for form in ("input", "bracket", "numbered"):
+        plain, dialect = ReActDialect(form), ReActDialect(form, mine)  # type: ignore[arg-type]
+        again = ReActDialect(form, dialect.prompts)  # type: ignore[arg-type]
+
+        assert dialect.prompts.texts == {**plain.prompts.texts, **mine.texts}
+        assert again == dialect
+        assert "`Ende[...]`" in (dialect.parse("hm", TOOLS).problem or "")
+        assert plain.name == dialect.name == ("react" if form == "input" else f"react-{form}")
+    with pytest.raises(ConfigError, match="there is no prompt 'instruction'"):
+        ReActDialect("numbered", PromptSet(instruction="x"))
+    with pytest.raises(ConfigError, match=r"prompt 'instructions': the placeholder {tools} is missing"):
+        ReActDialect("numbered", PromptSet(instructions="x"))
+    with pytest.raises(ConfigError, match="form: there is no 'plain'; use 'input', 'bracket', 'numbered'"):
+        ReActDialect("plain")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("form", [BRACKET, NUMBERED], ids=lambda form: form.name)
+def test_the_bracket_forms_ask_for_the_answer_in_their_own_way(form: ReActDialect) -> None:
+    schema = OutputSchema("x", {"type": "array"})
+
+    now = said(form.render(Request(Conversation.of("q"), TOOLS, "none")))[-1]
+    assert now == ("user", "q\n\nNo tool can be used now. Write `Action: Finish[your answer]`.")
+    assert said(form.render(Request(Conversation.of("q"), TOOLS, schema=schema)))[0][1].endswith(
+        "The answer must be JSON that fits the schema below. Write it behind `Final Answer:`, in place of "
+        '`Action: Finish[...]`.\n{"type": "array"}'
+    )
 
 
 def test_json_tells_calls_results_and_answers_as_objects() -> None:

@@ -13,7 +13,6 @@ import json
 import os
 import signal
 import sys
-from pathlib import Path
 
 from loopwright import Request, Runtime, UnknownRun
 from loopwright.journal import Claim

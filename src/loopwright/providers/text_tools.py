@@ -18,7 +18,8 @@ class TextTools:
 
     Args:
         provider: serves the model; it is asked for text, with a JSON schema where the dialect sets one.
-        dialect: "react", "json", one of your own, or "auto": `json` where the provider can hold the model to a schema.
+        dialect: "react", "react-bracket", "react-numbered" (see `ReActDialect`), "json", one of your own, or "auto":
+            `json` where the provider can hold the model to a schema, else `react`.
         examples: whole little conversations (user, assistant with calls, results, assistant's answer), told as turns of
             the dialect before the real conversation. Small models need about five.
 
@@ -51,25 +52,27 @@ class TextTools:
         """Ask the model once, in the dialect.
 
         A request without tools, or one for an answer that fits a schema of its own, has its calls and results told as
-        text; the reply is the answer as it stands.
+        text; the reply is the answer as it stands. Where tools might have been there, a reply that marks its answer
+        means that answer.
         """
         if not request.tools or (request.tool_choice == "none" and request.schema is not None):
-            return await self._provider.complete(self._as_text(request))
+            completion = await self._provider.complete(self._as_text(request))
+            open_turn = request.tool_choice == "auto" and request.schema is None
+            return self._marked_answer(completion, request) if open_turn else completion
         shown = dataclasses.replace(request, conversation=self._shown(request.conversation))
         completion = await self._provider.complete(self.dialect.render(shown))
         if completion.problem is not None:
             return completion
         text = completion.text or completion.answer or ""
-        parsed = _checked(self.dialect.parse(text, request.tools), text, request, completion.finish_reason)
-        return dataclasses.replace(
-            completion,
-            text=text,
-            calls=parsed.calls,
-            answer=parsed.answer,
-            problem=parsed.problem,
-            thought=parsed.thought or completion.thought,
-            flags=(*completion.flags, *parsed.flags),
-        )
+        return _as_parsed(completion, text, self.dialect.parse(text, request.tools), request)
+
+    def _marked_answer(self, completion: Completion, request: Request) -> Completion:
+        """The reply of a turn without tools: a model that is used to a dialect marks its answer all the same."""
+        text = completion.text or completion.answer or ""
+        parsed = self.dialect.parse(text, ())
+        if completion.problem is not None or parsed.answer is None:
+            return completion
+        return _as_parsed(completion, text, parsed, request)
 
     def _as_text(self, request: Request) -> Request:
         if not any(message.calls for message in request.conversation.messages):
@@ -88,16 +91,34 @@ class TextTools:
 def _dialect(dialect: str | Dialect, capabilities: Capabilities) -> Dialect:
     if not isinstance(dialect, str):
         return dialect
-    known: dict[str, type[JsonDialect] | type[ReActDialect]] = {"json": JsonDialect, "react": ReActDialect}
     name = ("json" if capabilities.json_schema else "react") if dialect == "auto" else dialect
-    if name not in known:
-        raise ConfigError(f"dialect: there is no {dialect!r}; use 'auto', {', '.join(map(repr, known))} or your own")
-    return known[name]()
+    known: tuple[Dialect, ...] = (JsonDialect(), ReActDialect())
+    forms: tuple[Dialect, ...] = (ReActDialect("bracket"), ReActDialect("numbered"))
+    found = next((one for one in known + forms if one.name == name), None)
+    if found is None:
+        names, more = (", ".join(repr(one.name) for one in some) for some in (known, forms))
+        raise ConfigError(f"dialect: there is no {dialect!r}; use 'auto', {names} or your own (react also as {more})")
+    return found
+
+
+def _as_parsed(completion: Completion, text: str, parsed: Parsed, request: Request) -> Completion:
+    """The completion with what its text says in a dialect."""
+    parsed = _checked(parsed, text, request, completion.finish_reason)
+    return dataclasses.replace(
+        completion,
+        text=text,
+        calls=parsed.calls,
+        answer=parsed.answer,
+        problem=parsed.problem,
+        thought=parsed.thought or completion.thought,
+        flags=(*completion.flags, *parsed.flags),
+    )
 
 
 def _checked(parsed: Parsed, text: str, request: Request, finish_reason: str) -> Parsed:
     """What was parsed, seen with what was asked for and how the reply ended."""
-    if parsed.calls and request.tool_choice == "none":
+    goes_on = parsed.answer is None and parsed.problem is None  # with calls, or as a thought alone
+    if goes_on and request.tool_choice == "none":
         return dataclasses.replace(parsed, calls=(), problem=NO_TOOL_NOW)
     if parsed.calls and finish_reason == "length" and not parsed.complete:
         return dataclasses.replace(parsed, calls=(), problem=CUT_SHORT)

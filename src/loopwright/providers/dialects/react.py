@@ -1,16 +1,28 @@
-"""The ReAct dialect: Thought, Action, Action Input and Final Answer at line starts (Yao et al., arXiv:2210.03629)."""
+"""The ReAct dialect: Thought, Action, Observation and the answer at line starts (Yao et al., arXiv:2210.03629)."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
-from ...messages import ToolCall
-from ...parsing import Markers, Scan, find_close, read_object
-from ...parsing.arguments import Signature, find_tool, list_tools, plain_arguments, read_arguments, read_name
+from ...errors import ConfigError
+from ...messages import Conversation, JsonObject, ToolCall, ToolSpec
+from ...parsing import find_close, read_object
+from ...parsing.arguments import (
+    Signature,
+    find_tool,
+    list_tools,
+    plain_arguments,
+    properties,
+    read_arguments,
+    read_name,
+)
+from ...parsing.react_text import ALL_MARKERS, Reading, read_reply
 from ...prompts import PromptSet
 from ...provider import Request
 from .dialect import Parsed
-from .turns import compact_json, instructions, tell
+from .turns import compact_json, instructions, next_step, tell_steps
+
+Form: TypeAlias = Literal["input", "bracket", "numbered"]
 
 PROMPTS = PromptSet(
     instructions="""\
@@ -26,181 +38,201 @@ The result comes back after `Observation:`, which you never write yourself. When
 Thought: why you are done
 Final Answer: the answer""",
     tool="- {name}: {description}\n  Arguments, as JSON schema: {schema}",
+    thoughts_alone="A reply may also be a thought alone, behind `Thought:`; you then go on in your next reply.",
     answer_now="No tool can be used now. Write `Final Answer:` and your answer.",
     answer_schema="The text after `Final Answer:` must be JSON that fits this schema: {schema}",
+    how_to_call="`Action:` with one of these tools: {tools}, and `Action Input:` on the next line",
+    how_to_answer="`Final Answer:` and the answer",
+    bad_name="`Action:` must be followed by the name of one tool alone: {tools}.",
+    bad_input="The arguments of {name} must stand behind `Action Input:` on the line after `Action:`.",
 )
+BRACKET = PROMPTS.override(
+    instructions="""\
+You can use these tools:
+{tools}
 
-MARKERS = Markers(
-    {
-        "thought": "thought",
-        "action": "action",
-        "input": "action input",
-        "answer": "final answer",
-        "observation": "observation",
-    }
+Use one tool at a time. To use one, write exactly these lines and then stop:
+Thought: what you need to find out
+Action: tool[input]
+
+The input of a tool with one parameter is the value alone, as plain text. With several it is a JSON object:
+Action: tool[{{"first": 1, "second": "two"}}]
+
+The result comes back after `Observation:`, which you never write yourself. When you know the answer, write:
+Thought: why you are done
+Action: Finish[the answer]""",
+    tool="- {name}[{schema}]: {description}",
+    answer_now="No tool can be used now. Write `Action: Finish[your answer]`.",
+    answer_schema="The answer must be JSON that fits the schema below. Write it behind `Final Answer:`, in place of "
+    "`Action: Finish[...]`.\n{schema}",
+    how_to_call="`Action: tool[input]` with one of these tools: {tools}",
+    how_to_answer="`Action: Finish[the answer]`",
+    bad_name="`Action:` must be followed by a call, `tool[input]`, of one of these tools: {tools}.",
+    bad_input="The input of {name} must stand in brackets right behind its name: {name}[input].",
 )
-STOP = "\nObservation:"
+NUMBERED = BRACKET.override(
+    instructions="""\
+You can use these tools:
+{tools}
+
+Solve the task in numbered steps: a thought, an action, and the observation that it brings. In each reply write one
+thought and one action, exactly so, with the number of the step, and then stop:
+Thought 1: what you need to find out
+Action 1: tool[input]
+
+The input of a tool with one parameter is the value alone, as plain text. With several it is a JSON object:
+Action 1: tool[{{"first": 1, "second": "two"}}]
+
+The result comes back after `Observation 1:`, which you never write yourself; go on with step 2. When you know the
+answer, finish in place of using a tool:
+Thought 4: why you are done
+Action 4: Finish[the answer]""",
+)
+PROMPTS_OF: dict[Form, PromptSet] = {"input": PROMPTS, "bracket": BRACKET, "numbered": NUMBERED}
 ENDINGS = {"finish", "final answer", "final_answer", "finalanswer"}
-NO_ACTION = {"none", "n/a"}
-CUT_STOP_WORD = 4  # letters of "Observation" that a server may leave behind when it cuts at the stop sequence
-
-
-@dataclasses.dataclass(frozen=True)
-class Reading:
-    """A reply up to its first self-written observation, and the markers in it."""
-
-    text: str
-    scan: Scan
-    flags: tuple[str, ...]
-
-    def value(self, index: int) -> str:
-        """What stands between a marker and the next one."""
-        mark = self.scan.marks[index]
-        value = self.text[mark.value : self.end(index)].strip()
-        return value.removesuffix(mark.markup).rstrip() if mark.markup else value
-
-    def end(self, index: int) -> int:
-        """Where the value of a marker ends."""
-        marks = self.scan.marks
-        return marks[index + 1].start if index + 1 < len(marks) else len(self.text)
-
-    def decides(self, index: int) -> bool:
-        """Whether a marker is an answer or an action; `Action: None` is none."""
-        kind = self.scan.marks[index].kind
-        return kind == "answer" or (kind == "action" and self.value(index).rstrip(".").casefold() not in NO_ACTION)
-
-    def goes_on_behind(self, index: int) -> bool:
-        """Whether the reply went on behind the value of a marker, so that the value cannot have been cut short."""
-        return index + 1 < len(self.scan.marks) or bool(self.flags)
-
-    def thought(self, index: int) -> str:
-        """The text before a marker, without the words `Thought:`."""
-        parts: list[str] = []
-        position = 0
-        for mark in self.scan.marks[:index]:
-            if mark.kind == "thought":
-                parts.append(self.text[position : mark.start].strip())
-                position = mark.value
-        end = self.scan.marks[index].start if index < len(self.scan.marks) else len(self.text)
-        parts.append(self.text[position:end].strip())
-        return "\n".join(filter(None, parts))
-
-
-def read(text: str) -> Reading:
-    """The part of `text` that is the model's to say: what comes after its own `Observation:` is cut off and flagged."""
-    text = _without_cut_stop_word(text)
-    scan = MARKERS.scan(text)
-    for index, mark in enumerate(scan.marks):
-        if mark.kind == "observation":
-            return Reading(text[: mark.start], Scan(scan.marks[:index]), ("invented_observation",))
-    return Reading(text, scan, ())
-
-
-def _without_cut_stop_word(text: str) -> str:
-    body = text.rstrip()
-    start = body.rfind("\n") + 1
-    last = body[start:].strip(" \t*#").casefold()
-    return body[:start] if len(last) >= CUT_STOP_WORD and "observation".startswith(last) else text
+THINK = "think"
 
 
 @dataclasses.dataclass(frozen=True)
 class ReActDialect:
     """ReAct as text, with a stop sequence before the observation.
 
-    Reads `Action:` with `Action Input:` (JSON, a Python dict, or plain text for a tool with one parameter), the paper's
-    `Action 3: name[input]` and `Finish[answer]`, `Final Answer:` and `FINAL_ANSWER:`. Of several actions or answers the
-    first counts. A marker in prose, in a code fence or in a JSON string is none.
+    Reads, in every form, `Action:` with `Action Input:` (JSON, a Python dict, or plain text for a tool with one
+    parameter), the paper's `Action 3: name[input]` and `Finish[answer]`, `Final Answer:` and `FINAL_ANSWER:`. Of
+    several actions or answers the first counts; where there is none, `STEP_RESULT:` is an answer. A marker in prose, in
+    a code fence or in a JSON string is none.
 
     Args:
-        prompts: what the model is told; see `PROMPTS`.
+        form: what the model is told to write, and how its earlier turns are told: "input" is `Action:` and
+            `Action Input:` with JSON; "bracket" is the paper's `Action: name[input]` and `Action: Finish[answer]`, with
+            a JSON object in the brackets for a tool with several parameters; "numbered" is that with the number of the
+            step in each marker, also in the stop sequence. Steps are counted from 1 for each question of the user's.
+        prompts: what the model is told in place of the form's own prompts (see `PROMPTS`, `BRACKET` and `NUMBERED`); a
+            set may hold some of them only.
+        thoughts_alone: whether a reply with nothing but `Thought:`, or with `think[...]` as its action where no tool
+            has that name, is a turn of its own, without calls, answer and problem. Otherwise it is a problem, which
+            asks for the missing action.
+
+    Raises `ConfigError` for an unknown form.
     """
 
+    form: Form = "input"
     prompts: PromptSet = PROMPTS
+    thoughts_alone: bool = False
     name: str = dataclasses.field(default="react", init=False)
+
+    def __post_init__(self) -> None:
+        """Complete the prompts, and name the dialect after its form."""
+        if self.form not in PROMPTS_OF:
+            raise ConfigError(f"form: there is no {self.form!r}; use {', '.join(map(repr, PROMPTS_OF))}")
+        prompts = PROMPTS_OF[self.form].override(**self.prompts.changes(PROMPTS))
+        object.__setattr__(self, "prompts", prompts)
+        if self.form != "input":
+            object.__setattr__(self, "name", f"react-{self.form}")
 
     def render(self, request: Request) -> Request:
         """The request as plain text: instructions in the system message, results as observations, a stop sequence."""
         conversation = request.conversation
         if not request.tools:
-            return dataclasses.replace(request, conversation=tell(conversation, self))
+            return dataclasses.replace(request, conversation=self._tell(conversation, ()))
         if request.tool_choice == "none":
             conversation = conversation.user(self.prompts.fill("answer_now"), origin="runtime")
-        told = tell(conversation, self).with_system(instructions(self.prompts, request))
-        stop = tuple(dict.fromkeys([*request.sampling.stop, STOP]))
+        told = self._tell(conversation, request.tools).with_system(self._instructions(request))
+        observation = f"\nObservation{self._number(next_step(conversation))}:"
+        stop = tuple(dict.fromkeys([*request.sampling.stop, observation]))
         return Request(told, sampling=dataclasses.replace(request.sampling, stop=stop))
 
-    def say_call(self, thought: str, call: ToolCall) -> str:
-        """A turn that calls a tool."""
-        action = f"Action: {call.name}\nAction Input: {compact_json(dict(call.arguments))}"
-        return f"Thought: {thought}\n{action}" if thought else action
+    def _instructions(self, request: Request) -> str:
+        told = instructions(self.prompts, request, None if self.form == "input" else _inside)
+        return f"{told}\n\n{self.prompts.fill('thoughts_alone')}" if self.thoughts_alone else told
 
-    def say_answer(self, answer: str) -> str:
-        """A turn that answers."""
-        return f"Final Answer: {answer}"
+    def _tell(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> Conversation:
+        return tell_steps(
+            conversation,
+            lambda step: Telling(self.form, self._number(step), tools),
+            self._remark if self.thoughts_alone else None,
+        )
 
-    def say_observation(self, result: str) -> str:
-        """A tool's result; its lines that start like markers are quoted."""
-        return f"Observation: {MARKERS.quote(result)}"
+    def _number(self, step: int) -> str:
+        return f" {step}" if self.form == "numbered" else ""
+
+    def _remark(self, step: int, text: str) -> str:
+        """A thought that was a turn of its own; a reply with a marker is told as it came."""
+        plain = text and not ALL_MARKERS.scan(text).marks
+        return f"Thought{self._number(step)}: {text}" if plain else text
 
     def parse(self, text: str, tools: Sequence[Signature]) -> Parsed:
-        """The first call or answer in `text`, or what is wrong with it."""
-        reading = read(text)
-        marks = reading.scan.marks
-        first = next((i for i in range(len(marks)) if reading.decides(i)), len(marks))
-        thought = reading.thought(first)
+        """The first call or answer in `text`, a thought alone, or what is wrong with it."""
+        reading = read_reply(text)
+        if reading.decision is None:
+            reading = reading.with_results()
+        decision = reading.decision
+        thought = reading.thought(decision)
         try:
-            if first == len(marks):
-                raise ValueError(_nothing_to_do(reading, tools))
-            if marks[first].kind == "answer":
-                return _answer(reading, first, thought, reading.value(first), "")
-            return _action(reading, first, thought, tools)
+            return Reader(reading, thought, tools, self.prompts, self.thoughts_alone).read(decision)
         except ValueError as error:
             return Parsed(thought, (), None, str(error), reading.flags)
 
 
-def _nothing_to_do(reading: Reading, tools: Sequence[Signature]) -> str:
-    cure = "Write `Final Answer:` and the answer."
-    if tools:
-        cure = (
-            f"Write `Action:` with one of these tools: {list_tools(tools)}, and `Action Input:` on the next line; "
-            "or, if you know the answer, write `Final Answer:` and the answer."
-        )
-    if "invented_observation" in reading.flags:
-        return f"Never write `Observation:` yourself: it comes after your action. {cure}"
-    if reading.scan.unread is not None:
-        return f"A code fence is never closed, so nothing after it is read. {cure}"
-    return f"The reply has neither an action nor a final answer, each at the start of a line and outside code. {cure}"
+# --- telling ---
 
 
-def _answer(reading: Reading, last: int, thought: str, answer: str, rest: str = "") -> Parsed:
-    if not answer:
-        raise ValueError("The final answer is empty. Write `Final Answer:` and the answer behind it.")
-    return Parsed(thought, (), answer, None, _flags(reading, last, rest))
+class Telling(NamedTuple):
+    """How one step is told in a form; `number` goes into its markers."""
+
+    form: Form
+    number: str
+    tools: Sequence[Signature]
+
+    def say_call(self, thought: str, call: ToolCall) -> str:
+        """A turn that calls a tool."""
+        if self.form == "input":
+            action = f"Action: {call.name}\nAction Input: {compact_json(dict(call.arguments))}"
+        else:
+            action = f"Action{self.number}: {call.name}[{_bracket_input(call, self.tools)}]"
+        return f"Thought{self.number}: {thought}\n{action}" if thought else action
+
+    def say_answer(self, answer: str) -> str:
+        """A turn that answers."""
+        fits = self.form != "input" and _fits_in_brackets(answer)
+        return f"Action{self.number}: Finish[{answer}]" if fits else f"Final Answer: {answer}"
+
+    def say_observation(self, result: str) -> str:
+        """A tool's result; its lines that start like markers are quoted."""
+        return f"Observation{self.number}: {ALL_MARKERS.quote(result)}"
 
 
-def _flags(reading: Reading, last: int, rest: str) -> tuple[str, ...]:
-    """What is dropped behind the marker `last` and behind its input: actions, answers, an observation, other text."""
-    several = any(mark.kind in ("action", "answer") for mark in reading.scan.marks[last + 1 :])
-    behind = rest.strip(" \t\r\n.,;*`")
-    if several or "[" in behind.partition("\n")[0]:
-        return ("several_actions", *reading.flags)
-    return ("trailing_text", *reading.flags) if behind else reading.flags
+def _inside(schema: JsonObject) -> str:
+    """What stands in the brackets of a tool: its only parameter, or an object of all."""
+    parameters = properties(ToolSpec("", "", schema))
+    if len(parameters) > 1:
+        return f"JSON object, as JSON schema: {compact_json(schema)}"
+    plain = all(isinstance(one, dict) and one.keys() <= {"type", "title"} for one in parameters.values())
+    name = "".join(parameters)
+    return name if plain else f"{name}, as JSON schema: {compact_json(schema)}"
 
 
-def _action(reading: Reading, index: int, thought: str, tools: Sequence[Signature]) -> Parsed:
-    value = reading.value(index)
-    line, _, behind = value.partition("\n")
-    opening = line.find("[")
-    name = read_name(line[:opening], tools) if opening > 0 else ""
-    if name:
-        return _bracketed(reading, index, thought, Bracketed(name, value, opening), tools)
-    name = read_name(line, tools)
-    given = index + 1 < len(reading.scan.marks) and reading.scan.marks[index + 1].kind == "input"
-    if not name or (not given and " " in name and find_tool(name, tools) is None):
-        raise ValueError(f"`Action:` must be followed by the name of one tool alone: {list_tools(tools)}.")
-    if behind.strip() and not given:
-        raise ValueError(f"The arguments of {name} must stand behind `Action Input:` on the line after `Action:`.")
-    return _with_input(reading, index + given, thought, Named(name, reading.value(index + 1) if given else ""), tools)
+def _bracket_input(call: ToolCall, tools: Sequence[Signature]) -> str:
+    """The arguments as plain text (or nothing at all) where that is read back as the same, else as a JSON object."""
+    arguments = dict(call.arguments)
+    plain = "".join(value if isinstance(value, str) else compact_json(value) for value in arguments.values())
+    if len(arguments) > 1 or (arguments and not _fits_in_brackets(plain)):
+        return compact_json(arguments)
+    unknown = ToolSpec(call.name, "", {"properties": {name: {} for name in arguments}})
+    try:
+        read = plain_arguments(plain, call.name, find_tool(call.name, tools) or unknown, quotes_are_text=True)
+    except ValueError:
+        return compact_json(arguments)
+    return plain if read == arguments else compact_json(arguments)
+
+
+def _fits_in_brackets(text: str) -> bool:
+    """Whether `[text]` is one line that is read back as this text."""
+    one_line = text == text.strip() and len(text.splitlines()) == 1
+    return one_line and not text.startswith("{") and find_close(f"[{text}]", 0) == len(text) + 1
+
+
+# --- reading ---
 
 
 class Bracketed(NamedTuple):
@@ -211,24 +243,108 @@ class Bracketed(NamedTuple):
     opening: int
 
 
-class Named(NamedTuple):
-    """A call whose input stands behind `Action Input:`."""
+class Reader(NamedTuple):
+    """What a reply says, and what must be known to read it; its methods raise ValueError saying what is wrong."""
 
-    name: str
-    input: str
+    reading: Reading
+    thought: str
+    tools: Sequence[Signature]
+    prompts: PromptSet
+    thoughts_alone: bool
 
+    def read(self, decision: int | None) -> Parsed:
+        """The call or the answer that stands behind the marker `decision`."""
+        if decision is None:
+            return self._undecided()
+        if self.reading.scan.marks[decision].kind == "action":
+            return self._action(decision)
+        return self._answer(decision, self.reading.value(decision), "")
 
-def _bracketed(reading: Reading, last: int, thought: str, call: Bracketed, tools: Sequence[Signature]) -> Parsed:
-    close = _close(call)
-    inside, rest = call.text[call.opening + 1 : close].strip(), call.text[close + 1 :]
-    tool = find_tool(call.name, tools)
-    if tool is None and call.name.casefold() in ENDINGS:
-        return _answer(reading, last, thought, inside, rest)
-    if inside.startswith("{"):
-        arguments, _ = read_arguments(inside, call.name, tool)
-    else:
-        arguments = plain_arguments(inside, call.name, tool, quotes_are_text=True)
-    return Parsed(thought, (ToolCall(call.name, arguments),), None, None, _flags(reading, last, rest))
+    def _undecided(self) -> Parsed:
+        """A thought alone, where that is allowed."""
+        if self.thoughts_alone:
+            if self.reading.thinks_only:
+                return Parsed(self.thought, (), None, None)
+            words = self.reading.text.strip()
+            if words.casefold().startswith(f"{THINK}[") and find_close(words, len(THINK)) == len(words) - 1:
+                return self._thought_alone(words[len(THINK) + 1 : -1].strip(), self.reading.flags)
+        raise ValueError(self._nothing_to_do())
+
+    def _thought_alone(self, thought: str, flags: tuple[str, ...]) -> Parsed:
+        if not thought:
+            raise ValueError(self._nothing_to_do())
+        return Parsed(thought, (), None, None, flags)
+
+    def _nothing_to_do(self) -> str:
+        answer = self.prompts.fill("how_to_answer")
+        cure = f"Write {answer}."
+        if self.tools:
+            call = self.prompts.fill("how_to_call", tools=list_tools(self.tools))
+            cure = f"Write {call}; or, if you know the answer, write {answer}."
+        if "invented_observation" in self.reading.flags:
+            return f"Never write `Observation:` yourself: it comes after your action. {cure}"
+        if self.reading.scan.unread is not None:
+            return f"A code fence is never closed, so nothing after it is read. {cure}"
+        return (
+            f"The reply has neither an action nor a final answer, each at the start of a line and outside code. {cure}"
+        )
+
+    def _answer(self, last: int, answer: str, rest: str) -> Parsed:
+        if not answer:
+            raise ValueError(f"The final answer is empty. Write {self.prompts.fill('how_to_answer')}.")
+        return Parsed(self.thought, (), answer, None, self._flags(last, rest))
+
+    def _flags(self, last: int, rest: str) -> tuple[str, ...]:
+        """What is dropped behind the marker `last` and its input: actions, answers, an observation, other text."""
+        behind = rest.strip(" \t\r\n.,;*`")
+        if self.reading.decides_behind(last) or "[" in behind.partition("\n")[0]:
+            return ("several_actions", *self.reading.flags)
+        return ("trailing_text", *self.reading.flags) if behind else self.reading.flags
+
+    def _action(self, index: int) -> Parsed:
+        value = self.reading.value(index)
+        line, _, behind = value.partition("\n")
+        opening = line.find("[")
+        name = read_name(line[:opening], self.tools) if opening > 0 else ""
+        if name:
+            return self._bracketed(index, Bracketed(name, value, opening))
+        name = read_name(line, self.tools)
+        marks = self.reading.scan.marks
+        given = index + 1 < len(marks) and marks[index + 1].kind == "input"
+        if not name or (not given and " " in name and find_tool(name, self.tools) is None):
+            raise ValueError(self.prompts.fill("bad_name", tools=list_tools(self.tools)))
+        if behind.strip() and not given:
+            raise ValueError(self.prompts.fill("bad_input", name=name))
+        return self._with_input(index + given, name, self.reading.value(index + 1) if given else "")
+
+    def _bracketed(self, last: int, call: Bracketed) -> Parsed:
+        close = _close(call)
+        inside, rest = call.text[call.opening + 1 : close].strip(), call.text[close + 1 :]
+        tool = find_tool(call.name, self.tools)
+        if tool is None and call.name.casefold() in ENDINGS:
+            return self._answer(last, inside, rest)
+        if tool is None and self.thoughts_alone and call.name.casefold() == THINK:
+            return self._thought_alone("\n".join(filter(None, (self.thought, inside))), self._flags(last, rest))
+        if inside.startswith("{"):
+            arguments, _ = read_arguments(inside, call.name, tool)
+        else:
+            arguments = plain_arguments(inside, call.name, tool, quotes_are_text=True)
+        return self._call(call.name, arguments, self._flags(last, rest))
+
+    def _with_input(self, last: int, name: str, given: str) -> Parsed:
+        tool = find_tool(name, self.tools)
+        if tool is None and name.casefold() in ENDINGS:
+            return self._answer(last, _only_text(given), "")
+        closes_itself = given.startswith(("{", "```", "~~~"))
+        unread = self.reading.scan.unread
+        if unread is not None and unread >= self.reading.scan.marks[last].value and not closes_itself:
+            raise ValueError(f"A code fence in the input of {name} is never closed. Write the whole call again.")
+        arguments, rest = read_arguments(given, name, tool)
+        complete = closes_itself or self.reading.goes_on_behind(last)
+        return self._call(name, arguments, self._flags(last, rest), complete=complete)
+
+    def _call(self, name: str, arguments: JsonObject, flags: tuple[str, ...], *, complete: bool = True) -> Parsed:
+        return Parsed(self.thought, (ToolCall(name, arguments),), None, None, flags, complete)
 
 
 def _close(call: Bracketed) -> int:
@@ -246,19 +362,6 @@ def _close(call: Bracketed) -> int:
     if close is None:
         raise ValueError(f"The bracket of {call.name}[ is never closed. Write the whole call again.")
     return close
-
-
-def _with_input(reading: Reading, last: int, thought: str, call: Named, tools: Sequence[Signature]) -> Parsed:
-    tool = find_tool(call.name, tools)
-    if tool is None and call.name.casefold() in ENDINGS:
-        return _answer(reading, last, thought, _only_text(call.input))
-    closes_itself = call.input.startswith(("{", "```", "~~~"))
-    unread = reading.scan.unread
-    if unread is not None and unread >= reading.scan.marks[last].value and not closes_itself:
-        raise ValueError(f"A code fence in the input of {call.name} is never closed. Write the whole call again.")
-    arguments, rest = read_arguments(call.input, call.name, tool)
-    complete = closes_itself or reading.goes_on_behind(last)
-    return Parsed(thought, (ToolCall(call.name, arguments),), None, None, _flags(reading, last, rest), complete)
 
 
 def _only_text(text: str) -> str:

@@ -1,0 +1,223 @@
+"""Critiques in model text (look-ups, verdicts, revised answers, null answers), and the ranked results of look-ups."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Sequence
+
+from ..messages import JsonObject
+from .answers import normalized, same_as
+from .arguments import Signature, properties, required
+from .fences import code_fences, read_fence
+from .markers import Mark, Markers
+from .strict import strict_json
+from .verdicts import read_verdict
+
+PAGES = {"page": 1, "rank": 1, "offset": 0}  # parameters by which a tool goes on, and where they begin
+MAX_VERDICT = 2_000  # characters of verdicts in one critique: who says more has not come to one
+NO_TOOL = {"", "none", "na", "no tool", "no tool needed", "not needed"}  # normalised
+NULL_ANSWERS = (
+    "none", "null", "nil", "na", "no answer", "not available", "not applicable", "never", "both", "neither", "unknown",
+    "no change", "no changes", "no change needed", "unchanged", "same", "same as above", "no revision",
+    "no revision needed", "not needed",
+)  # fmt: skip
+
+_MARKERS = Markers(
+    {
+        "claim": "claim",
+        "tool": "tool",
+        "input": "tool input",
+        "evidence": "evidence",
+        "verdict": "verdict",
+        "verified": "verified",
+        "unverified": "unverified",
+        "not_verified": "not verified",
+        "revised": "revised answer",
+        "possible": "most possible answer",
+        "the_possible": "the most possible answer",
+    }
+)
+_REVISED = {"revised", "possible", "the_possible"}
+_VERDICTS = {"verdict", "verified", "unverified", "not_verified"}
+_OPEN = {"claim", "tool", "input"}  # a critique that ends with one of these has not come to its verdict
+_VERDICT_LINE = re.compile(r"^[*_#> \t]{0,8}+(?:UN|NOT )?VERIFIED\b[^\n]*+", re.MULTILINE)
+_CONTRARY = re.compile(r"\b(?:UN|NOT )VERIFIED\b")
+_VERDICT_WORD = re.compile(r"VERIFIED\b")
+_HALF_WRITTEN = re.compile(
+    r"^(?:[^\w\n]|[\d_]){0,10}+(?:claim|tool|evidence|verdict|plausibility|truth|revised answer)[^\n:]{0,20}+:",
+    re.MULTILINE | re.IGNORECASE,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class LookUp:
+    """A claim to be checked, the tool as the model named it, and its input as far as it may reach."""
+
+    claim: str
+    tool: str
+    input: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """What one piece of a critique says.
+
+    Args:
+        said: the piece, up to the end of the look-up if there is one, and up to evidence that the model made up.
+        look_up: the first look-up that it asks for.
+        verified: its verdict; `None` if it has not come to one.
+        answer: the answer behind the last marker for one; `None` if there is none before a look-up.
+        plain: whether there is no trace of the protocol in it, so that all of it may be an answer.
+    """
+
+    said: str
+    look_up: LookUp | None = None
+    verified: bool | None = None
+    answer: str | None = None
+    plain: bool = False
+
+
+def read_critique(text: str, *, own_evidence: bool = False) -> Reading:
+    """What a piece of a critique says; whatever follows its first look-up is not read.
+
+    Evidence is for tools to give: from `Evidence:` on a piece is not read, unless `own_evidence`.
+    """
+    scan = _MARKERS.scan(text)
+    marks = list(scan.marks)
+    if not own_evidence:
+        invented = next((mark for mark in marks if mark.kind == "evidence"), None)
+        if invented is not None:
+            marks, text = marks[: marks.index(invented)], text[: invented.start].rstrip()
+            if not marks:
+                return Reading(text)
+    look_up, end = _first_look_up(text, marks)
+    revised = [i for i, mark in enumerate(marks) if mark.kind in _REVISED]
+    if look_up is not None and not (revised and marks[revised[0]].start < end):
+        return Reading(text[:end], look_up)
+    prose = _without_fences(text)
+    unfinished = scan.unread is not None or _VERDICT_WORD.search(prose) or _HALF_WRITTEN.search(prose)
+    return Reading(
+        text.strip(),
+        verified=_verdict(prose, marks),
+        answer=_value(text, marks, revised[-1]) if revised else None,
+        plain=not marks and not unfinished and bool(text.strip()),
+    )
+
+
+def _value(text: str, marks: Sequence[Mark], index: int, *, one_line: bool = False) -> str:
+    """What stands between a marker and the next one, or the first line of that."""
+    mark, end = marks[index], marks[index + 1].start if index + 1 < len(marks) else len(text)
+    value = text[mark.value : end].strip()
+    if one_line:
+        value = next(iter(value.splitlines()), "").rstrip()
+    return value.removesuffix(mark.markup).rstrip() if mark.markup else value
+
+
+def _first_look_up(text: str, marks: Sequence[Mark]) -> tuple[LookUp | None, int]:
+    """The first look-up that names a tool, and where it ends."""
+    claim: int | None = None
+    for i, mark in enumerate(marks):
+        if mark.kind == "claim":
+            claim = i
+        tool = _value(text, marks, i, one_line=True) if mark.kind == "tool" else ""
+        if normalized(tool) in NO_TOOL:
+            continue
+        last, given = i, ""
+        if i + 1 < len(marks) and marks[i + 1].kind == "input":
+            last, given = i + 1, _input(text, marks, i + 1)
+        words = given if last > i else tool
+        end = text.index(words, marks[last].value) + len(words)
+        return LookUp("" if claim is None else _value(text, marks, claim), tool, given), end
+    return None, 0
+
+
+def _input(text: str, marks: Sequence[Mark], index: int) -> str:
+    """An input without the prose behind it: one line, or an object or a code fence, whose own reader finds its end."""
+    whole = _value(text, marks, index)
+    return whole if whole.startswith(("{", "```", "~~~")) else _value(text, marks, index, one_line=True)
+
+
+def _without_fences(text: str) -> str:
+    """The text with blanks in place of its code fences, so that every place in it stays where it is."""
+    spans, _ = code_fences(text)
+    parts: list[str] = []
+    place = 0
+    for start, end in spans:
+        parts += [text[place:start], " " * (end - start)]
+        place = end
+    return "".join([*parts, text[place:]])
+
+
+def _verdict(text: str, marks: Sequence[Mark]) -> bool | None:
+    """The verdict, if a piece ends with one and contradicts it nowhere."""
+    said = {mark.start: text[mark.start : mark.value] + _value(text, marks, i)
+            for i, mark in enumerate(marks) if mark.kind in _VERDICTS}  # fmt: skip
+    said |= {found.start(): found[0] for found in _VERDICT_LINE.finditer(text) if found.start() not in said}
+    last_open = max((mark.start for mark in marks if mark.kind in _OPEN), default=-1)
+    if max(said, default=-1) < last_open or sum(map(len, said.values())) > MAX_VERDICT:
+        return None
+    verdicts = {read_verdict(words, "VERIFIED") for words in said.values()} - {None}
+    return not _CONTRARY.search(text) and all(verdicts) if verdicts else None
+
+
+def is_null(answer: str, nulls: Sequence[str] = NULL_ANSWERS) -> bool:
+    """Whether an answer says that there is none: empty, or one of `nulls` and nothing else."""
+    said = normalized(answer)
+    return not answer.strip() or (said != "" and said in {normalized(null) for null in nulls})
+
+
+def same_answer(one: str, other: str) -> bool:
+    """Whether two answers are the same: with programs in them, those to the letter; else as `same_as` says."""
+    programs = read_code(one), read_code(other)
+    return programs[0] == programs[1] if any(programs) else same_as(one, "text") == same_as(other, "text")
+
+
+def longest_fence(text: str) -> str | None:
+    """The longest code fence of a text, the first of several, as it is written; `None` if there is none."""
+    spans, _ = code_fences(text)
+    if not spans:
+        return None
+    start, end = max(spans, key=lambda span: span[1] - span[0])
+    return text[start:end]
+
+
+def read_code(text: str) -> str | None:
+    """The program in a text: what its longest code fence holds; `None` if there is no fence."""
+    fence = longest_fence(text)
+    return None if fence is None else read_fence(fence)[0]
+
+
+def read_results(text: str) -> tuple[str, ...]:
+    """The ranked results that a tool's result is: the items of a JSON list of texts or objects, else all of it."""
+    try:
+        value = strict_json(text)
+    except ValueError:
+        return (text,)
+    if not isinstance(value, list) or not all(isinstance(item, (str, dict)) for item in value):
+        return (text,)
+    return tuple(item if isinstance(item, str) else json.dumps(item, ensure_ascii=False) for item in value)
+
+
+def next_page(tool: Signature, arguments: JsonObject, pages: int) -> JsonObject | None:
+    """The arguments that bring what follows `pages` pages of results; `None` if a tool has only the one.
+
+    A tool goes on by an optional integer parameter `page`, `rank` or `offset`: from what was given, else its default,
+    else 1 (0 for an offset), by one for each page.
+    """
+    if pages == 0:
+        return arguments
+    for name, schema in properties(tool).items():
+        if (
+            name in PAGES
+            and isinstance(schema, dict)
+            and schema.get("type") == "integer"
+            and name not in required(tool)
+        ):
+            first = arguments.get(name, schema.get("default"))
+            return {**arguments, name: (first if isinstance(first, int) else PAGES[name]) + pages}
+    return None
+
+
+def quoted(text: str, most: int) -> str:
+    """The first `most` characters of what a tool found, with lines that look like the protocol's quoted."""
+    return _MARKERS.quote(text if len(text) <= most else f"{text[:most].rstrip()} [cut]")

@@ -1,0 +1,275 @@
+"""The contract of an engine, for all that are installed and some that strangers might write; and what breaks it."""
+
+import asyncio
+import importlib.util
+import logging
+import random
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import contract
+from contract import FRAGMENTS, Bench, Factory, babble, polite
+from loopwright import (
+    Completion,
+    Conversation,
+    DenyAll,
+    Limits,
+    LoopEngine,
+    ProviderError,
+    ReActEngine,
+    Request,
+    Run,
+    ToolContext,
+    Usage,
+    available_engines,
+)
+from loopwright.testing import call
+
+STRANGER = Path(__file__).parents[1] / "third_party_engine" / "src" / "tiny_engine" / "__init__.py"
+
+
+def stranger() -> type[LoopEngine]:
+    """The engine of the third-party package, from its source."""
+    spec = importlib.util.spec_from_file_location("tiny_engine_under_contract", STRANGER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.TinyEngine
+
+
+class Composed(LoopEngine):
+    """A stranger's engine that uses the whole door: branches, children, calls of its own, notes, effects, leave."""
+
+    name = "composed"
+
+    async def solve(self, run: Run) -> str:
+        async def delegates(inner: Run) -> str:
+            return str((await inner.delegate(ReActEngine(self.runtime, max_iterations=2), run.conversation)).status)
+
+        async def looks(inner: Run) -> str:
+            return (await inner.call(call("look", what=inner.random.choice("abc")))).status
+
+        async def asks(inner: Run) -> str:
+            inner.note({"at": inner.now().isoformat(), "id": inner.new_id()})
+            return await inner.ask(run.conversation.user("Which colour?"))
+
+        async def price() -> int:
+            return 3
+
+        found = await run.gather(delegates, looks, asks, looks, at_once=2)
+        run.note(found)
+        await run.effect("price", price, into=int)
+        await run.permit("announce", {"what": found[2]})
+        return await run.ask(run.conversation.user(f"Sum up: {found[2]}"))
+
+
+def built(name: str) -> Factory:
+    return lambda runtime: runtime.engine(name)
+
+
+FACTORIES: dict[str, Factory] = {
+    **{name: built(name) for name in available_engines()},
+    "a stranger's": stranger(),
+    "a composed one": Composed,
+}
+MODELS = (polite, babble(0), babble(2), babble(3))
+CHECKS: dict[str, Callable[[Factory], Any]] = {
+    "comes to an answer": contract.comes_to_an_answer,
+    "survives any model": contract.survives_any_model,
+    "obeys limits": partial(contract.obeys_limits, models=MODELS),
+    "runs no tool that is denied": partial(contract.runs_no_tool_that_is_denied, models=MODELS),
+    "fails with its provider": contract.fails_with_its_provider,
+    "can be aborted": contract.can_be_aborted,
+    "can be suspended": contract.can_be_suspended,
+    "gives structured output": contract.gives_structured_output,
+    "resumes anywhere": partial(contract.resumes_anywhere, models=MODELS),
+    "is the same again": partial(contract.is_the_same_again, models=MODELS),
+    "honours the conversation": contract.honours_the_conversation,
+    "tells no error as its answer": contract.tells_no_error_as_its_answer,
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quiet() -> Iterator[None]:
+    """Thousands of tools crash here on purpose; nobody wants to read of each."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("engine", FACTORIES)
+async def test_every_engine_keeps_the_contract(engine: str, check: str) -> None:
+    await CHECKS[check](FACTORIES[engine])
+
+
+# --- any model at all ---
+
+USAGE = st.sampled_from([Usage(10, 5), Usage(), Usage(100_000, 1)])
+TEXT = st.one_of(
+    st.builds(
+        lambda parts, gap: gap.join(parts), st.lists(st.sampled_from(FRAGMENTS), max_size=8), st.sampled_from("\n ")
+    ),
+    st.text(max_size=40),
+)
+ERRORS = st.sampled_from(
+    [contract.DOWN, ProviderError(f"later {contract.ERROR}", retryable=True), RuntimeError(f"a bug {contract.ERROR}")]
+)
+CALLS = st.builds(lambda seed: contract.calls_of(random.Random(seed)), st.integers(0, 500))
+LINES = st.one_of(
+    TEXT,
+    TEXT,
+    st.just(polite),
+    CALLS,
+    st.builds(lambda text, usage: Completion(text, answer=text, usage=usage), TEXT, USAGE),
+    st.builds(lambda text: Completion(text, answer=text, finish_reason="length"), TEXT),
+    st.builds(lambda text: Completion(text, problem="it cannot be read"), TEXT),
+    st.builds(lambda text, calls, usage: Completion(text, tuple(calls), thought=text, usage=usage), TEXT, CALLS, USAGE),
+    ERRORS,
+)
+LIMITS = st.one_of(
+    st.just(Limits(max_llm_calls=30)),
+    st.builds(
+        Limits,
+        max_llm_calls=st.integers(1, 12),
+        max_tool_calls=st.integers(0, 4),
+        max_iterations=st.integers(1, 4),
+        max_tokens=st.sampled_from([1, 50, 500, None]),
+        timeout=st.sampled_from([1.0, 70.0, None]),
+        best_effort=st.booleans(),
+    ),
+)
+
+
+def saying(lines: list[Any]) -> Callable[[Request], Any]:
+    """A model that says the lines again and again."""
+    said = 0
+
+    def model(request: Request) -> Any:
+        nonlocal said
+        line = lines[said % len(lines)]
+        said += 1
+        return line(request) if callable(line) else line
+
+    return model
+
+
+@pytest.mark.parametrize("engine", FACTORIES)
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@given(
+    st.lists(LINES, min_size=1, max_size=8),
+    LIMITS,
+    st.sampled_from([None, None, None, "react", "react-bracket", "json"]),
+    st.booleans(),
+)
+def test_no_model_however_mad_makes_an_engine_break_the_contract(
+    engine: str, lines: list[Any], limits: Limits, dialect: str | None, denied: bool
+) -> None:
+    """It raises nothing, passes no limit, does nothing ungated, and ends once."""
+    bench = Bench(saying(lines), limits=limits, dialect=dialect, gate=DenyAll() if denied else None, seconds=20)
+    asyncio.run(bench.run(FACTORIES[engine]))
+
+    assert not (denied and bench.ran)
+
+
+# --- the contract notices what it is for ---
+
+
+class Naughty(LoopEngine):
+    """Does what an engine must not do."""
+
+    name = "naughty"
+    body: Any = None
+
+    async def solve(self, run: Run) -> str:
+        return await self.body(self, run)
+
+
+async def reads_numbers(self: LoopEngine, run: Run) -> str:
+    return f"blue {float(await run.ask(run.conversation)):g}"
+
+
+async def never_ends(self: LoopEngine, run: Run) -> str:
+    for _ in run.iterations():
+        await run.reason(run.conversation, tools=False)
+    return "never"
+
+
+async def gives_what_came(self: LoopEngine, run: Run) -> str:
+    proposal = await run.reason(run.conversation)
+    observations = await run.act(await run.gate(proposal))
+    return proposal.answer if proposal.answer is not None else observations[0].content
+
+
+async def passes_the_door(self: LoopEngine, run: Run) -> str:
+    return (await self.runtime.provider.complete(Request(run.conversation))).text or "blue"
+
+
+async def runs_tools_itself(self: LoopEngine, run: Run) -> str:
+    tool = self.runtime.tools.get("look")
+    assert tool is not None
+    await tool(ToolContext(run.run_id, "mine", "mine", None, None), what="sky")
+    return await run.ask(run.conversation)
+
+
+async def swallows_failures(self: LoopEngine, run: Run) -> str:
+    try:
+        return await run.ask(run.conversation)
+    except ProviderError as error:
+        return f"It did not work: {error}"
+
+
+async def rolls_dice(self: LoopEngine, run: Run) -> str:
+    await run.ask(run.conversation)
+    return await run.ask(run.conversation.user(f"And {random.random()}?"))
+
+
+async def counts_its_runs(self: LoopEngine, run: Run) -> str:
+    COUNTED.append(run.run_id)
+    await run.ask(run.conversation)
+    return f"blue {len(COUNTED)}"
+
+
+async def forgets_the_system(self: LoopEngine, run: Run) -> str:
+    return await run.ask(Conversation.of(run.task))
+
+
+async def ignores_cancellation(self: LoopEngine, run: Run) -> str:
+    try:
+        return await run.ask(run.conversation)
+    except asyncio.CancelledError:
+        return "I was not told to stop"
+
+
+COUNTED: list[str] = []
+NAUGHTY = [
+    (reads_numbers, "comes to an answer"),
+    (reads_numbers, "survives any model"),
+    (never_ends, "comes to an answer"),
+    (gives_what_came, "tells no error as its answer"),
+    (passes_the_door, "survives any model"),
+    (passes_the_door, "obeys limits"),
+    (passes_the_door, "fails with its provider"),
+    (runs_tools_itself, "survives any model"),
+    (runs_tools_itself, "runs no tool that is denied"),
+    (swallows_failures, "fails with its provider"),
+    (rolls_dice, "is the same again"),
+    (counts_its_runs, "resumes anywhere"),
+    (counts_its_runs, "can be suspended"),
+    (forgets_the_system, "honours the conversation"),
+    (ignores_cancellation, "can be suspended"),
+]
+
+
+@pytest.mark.parametrize(("body", "check"), NAUGHTY, ids=lambda value: getattr(value, "__name__", value))
+async def test_the_contract_notices_an_engine_that_breaks_it(body: Any, check: str) -> None:
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        await CHECKS[check](lambda runtime: Naughty(runtime, body=body))

@@ -1,0 +1,302 @@
+"""What is read in critiques: look-ups, verdicts, revised answers, null answers, and ranked results."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loopwright.messages import ToolSpec
+from loopwright.parsing.critiques import (
+    NULL_ANSWERS,
+    LookUp,
+    Reading,
+    is_null,
+    longest_fence,
+    next_page,
+    quoted,
+    read_code,
+    read_critique,
+    read_results,
+    same_answer,
+)
+
+ASKED = "Claim: Rome is old\nTool: search\nTool Input: age of Rome"
+FENCE = "```python\nprint(1)\n```"
+
+
+# --- look-ups ---
+
+
+def test_a_look_up_is_a_claim_a_tool_and_its_input() -> None:
+    assert read_critique(f"1. Plausibility: fine.\n2. Truth:\n{ASKED}") == Reading(
+        f"1. Plausibility: fine.\n2. Truth:\n{ASKED}", LookUp("Rome is old", "search", "age of Rome")
+    )
+
+
+def test_only_the_first_look_up_is_read_and_what_follows_it_is_cut_off() -> None:
+    text = f"{ASKED}\nI wait.\nClaim: B\nTool: search\nTool Input: b\nVerdict: VERIFIED\nRevised answer: C"
+
+    assert read_critique(text) == Reading(ASKED, LookUp("Rome is old", "search", "age of Rome"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "**Claim 1:** Rome is old\n**Tool 1:** search\n**Tool Input 1:** age of Rome",
+        "CLAIM: Rome is old\nTOOL: search\nTOOL INPUT: age of Rome\n",
+        "### Claim: Rome is old\n### Tool: search\n### Tool-Input: age of Rome",
+        "**Claim: Rome is old**\n**Tool: search**\n**Tool Input: age of Rome**\nNow I wait.",
+        "claim: Rome is old\r\ntool: search\r\ntool input: age of Rome\r\nthat is all\r\n",
+    ],
+)
+def test_markers_may_be_bold_numbered_and_in_any_case(text: str) -> None:
+    assert read_critique(text).look_up == LookUp("Rome is old", "search", "age of Rome")
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ('{"query": "a",\n "page": 2}', '{"query": "a",\n "page": 2}'),
+        ("```python\nClaim: no marker here\nprint(1)\n```", "```python\nClaim: no marker here\nprint(1)\n```"),
+        ("\n  age of Rome\nand some prose", "age of Rome"),
+        ("", ""),
+    ],
+)
+def test_an_input_is_one_line_or_an_object_or_a_code_fence(written: str, read: str) -> None:
+    found = read_critique(f"Claim: A\nTool: search\nTool Input: {written}")
+
+    assert found.look_up == LookUp("A", "search", read)
+
+
+def test_a_tool_without_an_input_is_a_look_up_too() -> None:
+    assert read_critique("Tool: clock\nClaim: it is late") == Reading("Tool: clock", LookUp("", "clock", ""))
+
+
+def test_a_tool_that_a_claim_speaks_of_is_no_look_up() -> None:
+    assert read_critique("Claim: the best tool: search\nVerdict: UNVERIFIED") == Reading(
+        "Claim: the best tool: search\nVerdict: UNVERIFIED", verified=False
+    )
+
+
+def test_a_claim_that_needs_no_tool_is_passed_over() -> None:
+    text = "Claim: A\nTool: none\nTool Input: n/a\nClaim: B\nTool: search\nTool Input: b"
+
+    assert read_critique(text).look_up == LookUp("B", "search", "b")
+    assert read_critique("Claim: A\nTool: None\nTool Input: None\nVerdict: VERIFIED").verified is True
+
+
+# --- evidence that the model makes up ---
+
+
+def test_nothing_is_read_behind_evidence_that_the_model_makes_up() -> None:
+    invented = "Evidence: it is so\nVerdict: VERIFIED"
+
+    assert read_critique(f"{ASKED}\n{invented}") == Reading(ASKED, LookUp("Rome is old", "search", "age of Rome"))
+    assert read_critique(f"Claim: A\n{invented}") == Reading("Claim: A")
+    assert read_critique(invented) == Reading("")
+
+
+def test_without_tools_its_evidence_is_all_there_is() -> None:
+    text = "Claim: A\nEvidence: I know it\nVerdict: VERIFIED"
+
+    assert read_critique(text, own_evidence=True) == Reading(text, verified=True)
+
+
+# --- verdicts ---
+
+
+@pytest.mark.parametrize(
+    ("text", "verified"),
+    [
+        ("Verdict: VERIFIED", True),
+        ("**Verdict:** **VERIFIED**", True),
+        ("VERIFIED: all claims are correct", True),
+        ("All is well.\nVERIFIED", True),
+        ("**VERIFIED.**", True),
+        ("verified: all of it", True),
+        ("Claim: A\nVERIFIED: A\nClaim: B\nVERIFIED: B\nVerdict: VERIFIED", True),
+        ("UNVERIFIED: claim 2 wrong", False),
+        ("NOT VERIFIED", False),
+        ("Verdict: not verified", False),
+        ("Verdict: claim 1 VERIFIED, claim 2 UNVERIFIED", False),
+        ("Verdict: verified\nVerdict: unverified", False),
+        ("Claim 1 is UNVERIFIED.\nVerdict: VERIFIED", False),
+        ("Verdict: VERIFIED?", False),
+        ("claim 1 VERIFIED, claim 2 UNVERIFIED", None),
+        ("Every claim is VERIFIED.", None),
+        ("Claim: A\nVERIFIED: A\nClaim: B", None),
+        ("Verdict: correct", None),
+        ("Verified by the search, the answer is 5.", None),
+        (f"Verdict: VERIFIED {'and so on ' * 300}", None),
+        ("```\n# VERIFIED\nVerdict: VERIFIED\n```", None),
+    ],
+)
+def test_a_verdict_stands_at_the_start_of_a_line_at_the_end_and_is_contradicted_nowhere(
+    text: str, verified: bool | None
+) -> None:
+    assert read_critique(text).verified is verified
+
+
+# --- answers ---
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("Revised answer: Paris", "Paris"),
+        ("**Revised Answer:** Paris", "Paris"),
+        ("**Revised answer: Paris**", "Paris"),
+        ("Most possible answer: Paris", "Paris"),
+        ("The most possible answer: Paris", "Paris"),
+        ("Revised answer:\nParis,\n\nin France.\n", "Paris,\n\nin France."),
+        ("Revised answer: Rome\nOr rather:\nRevised answer: Paris", "Paris"),
+        ("Revised answer: Paris\nVerdict: VERIFIED", "Paris"),
+        (f"Revised answer: Paris\n{ASKED}", "Paris"),
+        ("Revised answer:", ""),
+        (f"Revised answer:\n{FENCE}", FENCE),
+        ("The revised answer: Paris", None),
+        (f"{ASKED}\nRevised answer: Paris", None),
+    ],
+)
+def test_a_revised_answer_stands_behind_the_last_marker_before_a_look_up(text: str, answer: str | None) -> None:
+    assert read_critique(text).answer == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("Revised 1.", True),
+        ("Paris is the capital.\n- It lies on the Seine.", True),
+        (f"A better one:\n{FENCE}", True),
+        ("", False),
+        ("  \n", False),
+        ("- Claim: A\n- Tool: search", False),
+        ("1. Plausibility: fine.\n2. Truth: fine.", False),
+        ("> Tool input: q", False),
+        ("Every claim is VERIFIED.", False),
+        ("claim 1 VERIFIED, claim 2 UNVERIFIED", False),
+        ("```\nTool: search", False),
+        ("Verdict: correct", False),
+        ("Claim: A", False),
+    ],
+)
+def test_words_are_plain_only_without_any_trace_of_the_protocol(text: str, plain: bool) -> None:
+    assert read_critique(text).plain is plain
+
+
+# --- null answers, the same answers ---
+
+
+@pytest.mark.parametrize("answer", ["", " \n", "None", "**N/A**", "No answer.", "Unknown", "the same", *NULL_ANSWERS])
+def test_a_null_answer_says_that_there_is_none(answer: str) -> None:
+    assert is_null(answer)
+
+
+@pytest.mark.parametrize("answer", ["<", "0", "No", "None of the above", "Unknown Pleasures", "both Rome and Paris"])
+def test_an_answer_that_only_holds_such_a_word_is_one(answer: str) -> None:
+    assert not is_null(answer)
+
+
+def test_the_words_for_no_answer_can_be_chosen() -> None:
+    assert is_null("No idea!", ("no idea",))
+    assert not is_null("Both", ("none",))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("Paris", "paris.", True),
+        ("-5", "5", False),
+        ("C", "C++", False),
+        (f"{FENCE}", f"Here it is:\n{FENCE}", True),
+        ("```\nprint(1)\n```", "```\nprint( 1 )\n```", False),
+        ("print(1)", f"{FENCE}", False),
+    ],
+)
+def test_words_are_compared_by_what_they_say_and_programs_to_the_letter(one: str, other: str, same: bool) -> None:
+    assert same_answer(one, other) is same
+    assert same_answer(other, one) is same
+
+
+def test_the_program_of_a_text_is_its_longest_code_fence() -> None:
+    text = f"```\nx\n```\nthen\n{FENCE}\nrun by\n~~~sh\npy a\n~~~"
+
+    assert longest_fence(text) == FENCE
+    assert read_code(text) == "print(1)\n"
+    assert read_code("print(1)") is None
+    assert read_code("```python\nprint(1)") is None
+
+
+# --- results ---
+
+
+@pytest.mark.parametrize(
+    ("text", "results"),
+    [
+        ('["a", {"title": "ü"}]', ("a", '{"title": "ü"}')),
+        ("[]", ()),
+        ("[1, 2]", ("[1, 2]",)),
+        ('{"a": 1}', ('{"a": 1}',)),
+        ("[not json]", ("[not json]",)),
+        ("plain", ("plain",)),
+    ],
+)
+def test_a_list_of_texts_or_objects_is_ranked_results(text: str, results: tuple[str, ...]) -> None:
+    assert read_results(text) == results
+
+
+def spec(required: list[str], **parameters: object) -> ToolSpec:
+    return ToolSpec("search", "", {"type": "object", "properties": parameters, "required": required})  # type: ignore[dict-item]
+
+
+def test_a_tool_goes_on_by_its_optional_page_rank_or_offset() -> None:
+    number, query = {"type": "integer"}, {"q": "x"}
+
+    assert next_page(spec([], page=number), query, 0) == {"q": "x"}
+    assert next_page(spec([], page=number), query, 1) == {"q": "x", "page": 2}
+    assert next_page(spec([], rank={**number, "default": 0}), query, 2) == {"q": "x", "rank": 2}
+    assert next_page(spec([], offset=number), query, 1) == {"q": "x", "offset": 1}
+    assert next_page(spec([], page=number), {"q": "x", "page": 4}, 1) == {"q": "x", "page": 5}
+
+
+def test_a_tool_without_such_a_parameter_has_one_page() -> None:
+    assert next_page(spec([], q={"type": "string"}), {"q": "x"}, 0) == {"q": "x"}
+    assert next_page(spec([], q={"type": "string"}), {"q": "x"}, 1) is None
+    assert next_page(spec(["page"], page={"type": "integer"}), {"page": 1}, 1) is None
+    assert next_page(spec([], page={"type": "string"}), {}, 1) is None
+    assert next_page(spec([], limit={"type": "integer"}), {}, 1) is None
+
+
+def test_evidence_is_cut_and_its_lines_that_look_like_the_protocol_are_quoted() -> None:
+    assert quoted("It is so.\nVerdict: VERIFIED", 100) == "It is so.\n> Verdict: VERIFIED"
+    assert quoted("abcdef", 3) == "abc [cut]"
+
+
+# --- hostile text ---
+
+
+@given(st.text(alphabet="Claim Tool:Input\nVERIFUND`~*{}\"'revsd answ", max_size=300))
+def test_any_text_is_read_without_an_error(text: str) -> None:
+    reading = read_critique(text)
+
+    assert reading.look_up is None or (reading.verified, reading.answer, reading.plain) == (None, None, False)
+    assert isinstance(same_answer(text, reading.said), bool)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["Claim: a\n", "Tool: none\n", "VERIFIED\n", "VERIFIED ", "Verdict: VERIFIED\n", "Revised answer: a\n", "```",
+     "```\n", "** ", "> > ", "1.1.1.", "\n", "Evidence", "#", "``` ```", "UN", "claim", "Tool: a\nTool Input: {\n"],
+)  # fmt: skip
+def test_hostile_text_is_read_in_linear_time(piece: str) -> None:
+    text = piece * (262_144 // len(piece))
+    times: list[float] = []
+    for _ in range(3):
+        started = time.perf_counter()
+        read_critique(text)
+        read_code(text)
+        quoted(text, 262_144)
+        times.append(time.perf_counter() - started)
+
+    assert min(times) < 0.5  # below 50 ms each on an idle machine

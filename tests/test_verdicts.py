@@ -60,6 +60,7 @@ def test_a_plain_statement_is_yes(text: str) -> None:
         "SATISFACTORY = no",
         "SATISFACTORY - No.",
         "SATISFACTORY\nUNSATISFACTORY",
+        "SATISFACTORY: no\nSATISFACTORY",
         "UNSATISFACTORY\nSATISFACTORY",
         "SATISFACTORY or UNSATISFACTORY: SATISFACTORY",
         "satisfactory in style but unsatisfactory in substance",

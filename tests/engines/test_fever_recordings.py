@@ -98,7 +98,7 @@ def test_how_many_episodes_there_are_of_each_kind() -> None:
     assert malformed == {"react-fever-3991-2"}
 
 
-@pytest.mark.parametrize("name", EPISODES.keys() - OTHERWISE)
+@pytest.mark.parametrize("name", sorted(EPISODES.keys() - OTHERWISE))
 async def test_an_episode_has_the_same_actions_and_the_same_answer(name: str) -> None:
     episode = EPISODES[name]
     replayed = await replay(episode)
@@ -127,7 +127,7 @@ async def test_the_model_is_asked_in_the_words_of_the_paper() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", EPISODES.keys() - OTHERWISE)
+@pytest.mark.parametrize("name", sorted(EPISODES.keys() - OTHERWISE))
 async def test_each_step_has_the_recorded_stop_sequence(name: str) -> None:
     steps = [STEPS[step] for step in EPISODES[name]["step_ids"]]
     replayed = await replay(EPISODES[name])

@@ -14,11 +14,10 @@ import os
 import signal
 import sys
 
-from loopwright import Request, Runtime, UnknownRun
+from loopwright import Runtime, UnknownRun
 from loopwright.journal import Claim
 from loopwright.journals import SQLiteJournal
-from loopwright.testing import ScriptedProvider
-from programs import PROGRAMS, Line, Program, log
+from programs import PROGRAMS, Program, logged
 
 RUN = "the-run"
 
@@ -43,12 +42,7 @@ class Mortal(SQLiteJournal):
 
 async def work(program: Program, journal: Mortal) -> str:
     """Start or resume, and give the answer."""
-
-    def model(request: Request) -> Line:
-        log(f"model {len(request.conversation)}")
-        return program.model(request)
-
-    runtime = Runtime(ScriptedProvider(model), tools=program.tools, journal=journal, approver=program.approver)
+    runtime = Runtime(logged(program.model), tools=program.tools, journal=journal, approver=program.approver)
     async with runtime:
         engine = program.engine(runtime)
         try:

@@ -232,7 +232,10 @@ class SelfAskEngine(LoopEngine):
             call = ToolCall(tool.name, plain_arguments(question, tool.name, tool, quotes_are_text=True))
         seen = await run.call(call)
         found = seen.ok and seen.content.strip().casefold() not in NOTHING
-        return SubAnswer(question, seen.content, f"tool:{call.name}") if found else None
+        if found:
+            return SubAnswer(question, seen.content, f"tool:{call.name}")
+        told = follow_up.tool or seen.status == "unknown"  # what it asked for itself, or may have done, it must know
+        return SubAnswer(question, f"{NOT_FOUND} {seen.content}", "none") if told else None
 
     async def _by_model(self, run: Run, conversation: Conversation, question: str) -> SubAnswer:
         asked = conversation.user(self.prompts.fill("sub_question", question=question))

@@ -830,7 +830,7 @@ async def test_a_run_with_a_nested_engine_is_rebuilt_from_the_journal() -> None:
     first = runtime(tell(SCRIPT))
     options, opaque = Delegating(first, actor=ReActEngine(first, max_iterations=2)).recorded_options()
 
-    assert options == {"actor": {"engine": "react", "options": {"max_iterations": 2}}}
+    assert options == {"actor": {"engine": "react", "options": {"max_iterations": 2, "fallback": None, "prompts": {}}}}
     assert opaque == ()
 
 

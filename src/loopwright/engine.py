@@ -5,7 +5,7 @@ import dataclasses
 import inspect
 import re
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
@@ -15,7 +15,7 @@ from .errors import (
     JournalError,
     PhaseError,
 )
-from .events import Entry, RunFinished, RunResumed, RunStarted
+from .events import Entry, FactNoted, RunFinished, RunResumed, RunStarted
 from .handle import RunHandle
 from .journal import AT_WORK, RunHeader
 from .messages import Conversation, Effect, Json, check_pairs
@@ -34,6 +34,10 @@ RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,127}")
 Task = str | Conversation
 
 
+ProviderName: TypeAlias = Annotated[str | None, "the name of a provider"]
+"""The type of an option that names one of `Runtime(providers=...)`; an unknown name is a `ConfigError`."""
+
+
 class LoopEngine(Options):
     """A strategy. Subclasses are frozen, keyword-only dataclasses whose fields are their options.
 
@@ -44,9 +48,11 @@ class LoopEngine(Options):
     runtime: Parts = dataclasses.field(kw_only=False)
 
     def __post_init__(self) -> None:
-        """Complete the prompts: those that were given override the engine's own."""
+        """Complete the prompts, those that were given override the engine's own; look up the names of providers."""
         for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType] - a pydantic dataclass
             given = getattr(self, field.name)
+            if field.type is ProviderName and given is not None:
+                self.runtime.named_provider(given, field.name)
             if isinstance(given, PromptSet) and isinstance(field.default, PromptSet) and given is not field.default:
                 object.__setattr__(self, field.name, field.default.override(**given.texts))
 
@@ -254,6 +260,7 @@ def _recorded_result(entries: list[Entry], output: type[BaseModel] | None) -> Re
         conversation=Conversation(done.messages),
         llm_calls=done.llm_calls,
         tool_calls=done.tool_calls,
+        facts=tuple(entry.event for entry in entries if isinstance(entry.event, FactNoted)),
     )
 
 

@@ -188,4 +188,5 @@ class RunHandle:
         return Result(
             outcome.answer, outcome.status, outcome.stop_reason, budget.usage, self._run.turns, session.run_id,
             outcome.error, pending, session.claim.head_hash, output, conversation, budget.llm_calls, budget.tool_calls,
+            session.facts_below(),
         )  # fmt: skip

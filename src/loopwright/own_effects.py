@@ -31,7 +31,8 @@ def note(scope: Scope, fact: object) -> None:
     value = to_jsonable_python(fact)
     recorded = scope.session.replay.side(key)
     if recorded is None:
-        scope.session.record(key, FactNoted(type(fact).__name__, value))
+        noted = scope.session.facts[key] = FactNoted(type(fact).__name__, value)
+        scope.session.record(key, noted)
     elif isinstance(recorded, FactNoted) and recorded.value != value:
         scope.session.record(key, DriftNoticed("note", str(recorded.value)[:200], str(value)[:200]))
 

@@ -11,6 +11,7 @@ from .bounded import WorkerThreads
 from .breaker import CircuitBreakers
 from .clock import Clock
 from .context import ContextPolicy
+from .errors import ConfigError
 from .events import Entry
 from .journal import Journal
 from .limits import Limits
@@ -63,6 +64,13 @@ class Parts:
     threads: WorkerThreads
     retry_budgets: dict[str, RetryBudget]
     setups: dict[tuple[str, Sampling, bool], str]  # what model calls are made with, worked out once for each kind
+
+    def named_provider(self, name: str, option: str = "provider") -> Provider:
+        """The provider of that name; `ConfigError` naming the option if there is none."""
+        if name not in self.providers:
+            known = ", ".join(self.providers) or "none"
+            raise ConfigError(f"{option}: {name!r} is not among Runtime(providers=...), which has {known}")
+        return self.providers[name]
 
     def retry_budget(self, provider: Provider) -> RetryBudget:
         """The retry budget of one provider and model."""

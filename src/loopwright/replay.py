@@ -136,6 +136,11 @@ class Replay:
         """A recorded note, clock reading or iteration limit."""
         return self._side.get(key)
 
+    @property
+    def facts(self) -> dict[str, FactNoted]:
+        """What was noted, by its key, in the journal's order."""
+        return {key: fact for key, fact in self._side.items() if isinstance(fact, FactNoted)}
+
     def attempts(self, key: str) -> int:
         """How many attempts of a model call are recorded as failed."""
         return self._attempts.get(key, 0)

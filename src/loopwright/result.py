@@ -18,7 +18,7 @@ from .errors import (
     UnknownOutcome,
     Unreadable,
 )
-from .events import Question, Status, StopReason
+from .events import FactNoted, Question, Status, StopReason
 from .messages import Conversation, Usage
 
 
@@ -65,7 +65,7 @@ class Result:
     """What a run came to.
 
     Args:
-        answer: the final text, or the best so far when a limit was hit; never an error text.
+        answer: the final text, or the best so far where the run ended before it; never an error text.
         status: completed, stuck, limit, aborted, waiting or failed.
         stop_reason: why it ended, from a closed set.
         usage: tokens of all model calls.
@@ -78,6 +78,7 @@ class Result:
         conversation: what was said, as far as it came.
         llm_calls: model calls, failed attempts included.
         tool_calls: calls that reached a tool.
+        facts: what the strategies noted, in the journal's order: plans, votes, critiques; see `fact`.
     """
 
     answer: str | None
@@ -93,6 +94,11 @@ class Result:
     conversation: Conversation = dataclasses.field(default_factory=Conversation, repr=False)
     llm_calls: int = 0
     tool_calls: int = 0
+    facts: tuple[FactNoted, ...] = dataclasses.field(default=(), repr=False)
+
+    def fact(self, name: str) -> Any:
+        """The last fact of that name, as JSON, or `None`: `result.fact("Vote")["agreement"]`."""
+        return next((fact.value for fact in reversed(self.facts) if fact.name == name), None)
 
     def raise_for_status(self) -> Self:
         """The result itself if the run is completed; otherwise its error is raised."""

@@ -39,7 +39,6 @@ from .own_effects import do_effect, failed, note, now, recorded_effect
 from .parts import Parts
 from .phases import Phases, plain
 from .policy import Denial, Permit
-from .provider import Provider
 from .provider import Sampling as Sampling
 from .result import Outcome, Result, outcome_of
 from .scope import Conduct, Scope
@@ -89,6 +88,7 @@ class Run(Phases):
         scope = Scope(session, path, conduct or Conduct())
         super().__init__(scope, engine.runtime, engine.name, guards or (Guard.of(engine.runtime),), conversation)
         self._engine = engine
+        self._offered: str | None = None
 
     # --- loops and endings ---
 
@@ -97,6 +97,13 @@ class Run(Phases):
         if most is not None and most < 1:
             raise ConfigError(f"iterations must be at least 1, got {most}")
         return self._scope.iterations(most)
+
+    def offer(self, answer: str) -> None:
+        """Name the best answer so far: it is the run's if a limit, a stuck loop or a failure ends it before `solve`.
+
+        Then none is asked for. It is for the run that `solve` was given, not for branches of it.
+        """
+        self._offered = answer
 
     async def best_answer(self, conversation: Conversation) -> str:
         """Ask once, without tools, for the best answer so far; the status becomes `limit` (or `stuck`).
@@ -164,19 +171,11 @@ class Run(Phases):
         `provider` names one of `Runtime(providers=...)`.
         """
         conversation = Conversation.of(prompt) if isinstance(prompt, str) else prompt
-        chosen = self._provider(provider)
+        chosen = self._parts.provider if provider is None else self._parts.named_provider(provider)
         with self._scope.enter("ask"):
             if into is str:
                 return await ask_text(self._settle, conversation, sampling, chosen)
             return await ask_model(self._settle, conversation, into, sampling, chosen)
-
-    def _provider(self, name: str | None) -> Provider:
-        if name is None:
-            return self._parts.provider
-        if name not in self._parts.providers:
-            known = ", ".join(self._parts.providers) or "none"
-            raise ConfigError(f"provider {name!r}: not among Runtime(providers=...), which has {known}")
-        return self._parts.providers[name]
 
     async def gather(self, *works: Callable[["Run"], Awaitable[T]], at_once: int | None = None) -> list[T]:
         """Do several works at once, each with a branch `Run` of its own; their results, in order.
@@ -222,6 +221,7 @@ class Run(Phases):
             return Result(
                 outcome.answer, outcome.status, outcome.stop_reason, conduct.usage, child.turns, self.run_id,
                 outcome.error, conversation=child.latest, llm_calls=conduct.llm_calls, tool_calls=conduct.tool_calls,
+                facts=self._session.facts_below(key),
             )  # fmt: skip
 
     async def _settle_call(self, decision: Permit | Denial) -> Observation:
@@ -358,6 +358,8 @@ async def drive(engine: Strategy, run: Run, *, alone: bool = False) -> Outcome:
     except Exception as raised:  # noqa: BLE001 - an engine is foreign code: a crash in it is the run's outcome
         error = _ours(engine.name, raised)
     error = run._scope.signal or error or conduct.ending
+    if answer is None and error is not None and not isinstance(error, Suspended):
+        answer = run._offered
     if answer is None and alone and conduct.ending is None and run._may_ask_once_more(error):
         try:
             answer = _checked(engine.name, await run._last_words(run.latest))

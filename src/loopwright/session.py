@@ -10,7 +10,7 @@ from typing import Any
 
 from .clock import Clock
 from .errors import JournalError, LimitReached, LoopwrightError, ReplayDivergence
-from .events import EVENT_VERSION, KINDS, BreakerChanged, Entry, Event, LimitHit, Question, encode_event
+from .events import EVENT_VERSION, KINDS, BreakerChanged, Entry, Event, FactNoted, LimitHit, Question, encode_event
 from .journal import AT_WORK, Claim, Owner, chain_hash
 from .limits import Budget
 from .log import logger
@@ -90,6 +90,7 @@ class Session:
         self.signal: LoopwrightError | None = None if hit is None else LimitReached(hit.limit, hit.detail)
         self.pending: list[Question] = []
         self.permits: set[Permit] = set()
+        self.facts: dict[str, FactNoted] = dict(replay.facts)
         self.watchers: list[Callable[[Entry], None]] = []
         self.aborting = False
         self.drifted = False
@@ -157,6 +158,11 @@ class Session:
         """Active seconds left, at least 0; `None` without a time limit."""
         timeout = self.parts.limits.timeout
         return None if timeout is None else max(timeout - self.active.seconds(), 0.0)
+
+    def facts_below(self, path: str = "") -> tuple[FactNoted, ...]:
+        """What strategies noted, in the journal's order: all of it, or in one scope and those inside."""
+        inside = f"note:{path}." if path else ""
+        return tuple(fact for key, fact in self.facts.items() if key.startswith(inside))
 
     def slots_of(self, tool: Tool) -> AbstractAsyncContextManager[None]:
         """The slots of one tool, if it may not run at will."""

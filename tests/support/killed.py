@@ -14,10 +14,10 @@ import os
 import signal
 import sys
 
-from loopwright import Runtime, UnknownRun
+from loopwright import UnknownRun
 from loopwright.journal import Claim
 from loopwright.journals import SQLiteJournal
-from programs import PROGRAMS, Program, logged
+from programs import PROGRAMS, Program
 
 RUN = "the-run"
 
@@ -42,8 +42,7 @@ class Mortal(SQLiteJournal):
 
 async def work(program: Program, journal: Mortal) -> str:
     """Start or resume, and give the answer."""
-    runtime = Runtime(logged(program.model), tools=program.tools, journal=journal, approver=program.approver)
-    async with runtime:
+    async with program.runtime(journal) as runtime:
         engine = program.engine(runtime)
         try:
             result = await engine.resume(RUN)

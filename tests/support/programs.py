@@ -6,20 +6,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loopwright import (
+    Action,
+    Allow,
+    Ask,
     ChainOfThoughtEngine,
     Completion,
+    Journal,
     LoopEngine,
+    PlanExecuteEngine,
+    PolicyGate,
+    PolicyState,
     ReActEngine,
+    ReflexionEngine,
     Request,
     Runtime,
     SelfAskEngine,
     Tool,
     ToolContext,
+    ToolError,
     TreeOfThoughtsEngine,
     tool,
 )
+from loopwright.engines.reflections import FileReflections, MemoryReflections
 from loopwright.messages import ToolCall
-from loopwright.policy import Approver
+from loopwright.policy import Approver, Decision, InstantGate
 from loopwright.testing import ScriptedProvider, call
 
 Line = str | ToolCall | list[ToolCall] | Completion
@@ -35,6 +45,12 @@ class Program:
     task: str = "What is blue?"
     tools: Sequence[Tool] = ()
     approver: Approver | None = None
+    gate: PolicyGate | None = None
+
+    def runtime(self, journal: Journal | None = None) -> Runtime:
+        """What it runs on."""
+        model = logged(self.model)
+        return Runtime(model, tools=self.tools, journal=journal, approver=self.approver, gate=self.gate)
 
 
 def log(line: str) -> None:
@@ -155,6 +171,77 @@ def _searches(request: Request) -> Line:
     return f"Score: {9 if 'sky' in text.rsplit('step', 1)[-1] else 3}"
 
 
+# --- Plan-and-Execute: approved, a wave of three with a sub-goal, a step that fails, a second plan ---
+
+
+@tool(effect="read")
+async def fail(ctx: ToolContext[None], what: str) -> str:
+    """Fail."""
+    log(f"tool {ctx.key} {ctx.idempotency_key}")
+    raise ToolError(f"{what} is nowhere")
+
+
+def _plans(request: Request) -> Line:
+    text = said(request)
+    if "Why another plan" in text:
+        return '5. send("$1")\njoin()'
+    if "Plan how" in text:
+        return '1. look("sky")\n2. find out what the sea is like\n3. fail("the end")\n4. send("$3")\njoin()'
+    if "Work on this one step" in text:
+        return call("look", what="sea")
+    if request.conversation.messages[-1].role == "tool":
+        return "The sea is blue."
+    return "Decision: REPLAN" if "Decision:" in text else "blue"
+
+
+async def _yes(action: Action, question: str) -> bool:
+    log(f"asked {action.tool}")
+    return True
+
+
+class AskAboutPlans(InstantGate):
+    """Lets a person decide about plans."""
+
+    version = "plans-1"
+
+    def decide(self, action: Action, state: PolicyState) -> Decision:
+        """Ask, if it is a plan."""
+        return Ask("all right?") if action.tool == "approve_plan" else Allow()
+
+
+# --- Reflexion: an episode with tools that fails, a lesson that is kept in a file, one that succeeds ---
+
+
+def _tries(request: Request) -> Line:
+    text, seen = said(request), [message.content for message in request.conversation.messages]
+    if "SATISFACTORY or UNSATISFACTORY" in text:
+        return "SATISFACTORY" if "Answer:\nblue" in text else "UNSATISFACTORY\nIt is grey."
+    if "Name the mistake" in text:
+        return "I should have looked."
+    if request.conversation.messages[-1].role == "tool":
+        return "blue" if "sky is blue" in text else "grey"
+    return call("look", what="sky") if any("should have looked" in said for said in seen) else call("send", what="card")
+
+
+def _learns(runtime: Runtime) -> LoopEngine:
+    path = os.environ.get("KILLED_LOG")
+    return ReflexionEngine(runtime, store=FileReflections(f"{path}.lessons") if path else MemoryReflections())
+
+
+# --- CRITIC: a claim that a tool refutes, a revision, a claim that is sent somewhere, a verdict ---
+
+
+def _criticises(request: Request) -> Line:
+    text = said(request)
+    if "Evidence:" in text and "end with one of these" not in text:
+        return "Verdict: VERIFIED" if "card sent" in text else "Revised answer: blue"
+    if "end with one of these" in text:
+        answer = [m.content for m in request.conversation.messages if m.role == "assistant"][-1]
+        tool_name, what = ("send", "card") if answer == "blue" else ("look", "sky")
+        return f"Claim: the sky\nTool: {tool_name}\nTool Input: {what}"
+    return "grey"
+
+
 PROGRAMS: dict[str, Program] = {
     "react": Program(_named("react"), LOOPS, "blue", tools=(look, send, put)),
     "tiny": Program(_named("tiny"), LOOPS, "blue", tools=(look, send, put)),
@@ -165,6 +252,12 @@ PROGRAMS: dict[str, Program] = {
     "self-ask": Program(
         lambda runtime: SelfAskEngine(runtime, search="seek"), _asks_itself, "blue", tools=(seek, send)
     ),
+    "plan-execute": Program(
+        lambda runtime: PlanExecuteEngine(runtime, approve_plan=True),
+        _plans, "blue", tools=(look, send, fail), approver=_yes, gate=AskAboutPlans(),
+    ),
+    "reflexion": Program(_learns, _tries, "blue", tools=(look, send)),
+    "critic": Program(_named("critic"), _criticises, "blue", tools=(look, send)),
     "tree-of-thoughts": Program(
         lambda runtime: TreeOfThoughtsEngine(runtime, generate="propose", n_evaluations=2), _searches, "blue"
     ),

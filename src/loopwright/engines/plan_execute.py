@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from ..engine import LoopEngine
-from ..errors import AskFailed, ConfigError, Denied, LimitReached, ProviderError, Unreadable
+from ..engine import LoopEngine, ProviderName
+from ..errors import AskFailed, Denied, LimitReached, ProviderError, Unreadable
 from ..messages import Conversation, ToolCall
 from ..parsing.arguments import describe_parameters, find_tool
 from ..parsing.plan_calls import call_arguments, insert_results
@@ -107,19 +107,11 @@ class PlanExecuteEngine(LoopEngine):
     max_plan_attempts: int = Field(default=3, ge=1)
     max_concurrency: int | None = Field(default=5, ge=1)
     executor: LoopEngine | None = None
-    planner: str | None = None
-    joiner: str | None = None
-    synthesizer: str | None = None
+    planner: ProviderName = None
+    joiner: ProviderName = None
+    synthesizer: ProviderName = None
     approve_plan: bool = False
     prompts: PromptSet = PROMPTS
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for role in ("planner", "joiner", "synthesizer"):
-            name = getattr(self, role)
-            if name is not None and name not in self.runtime.providers:
-                known = ", ".join(self.runtime.providers) or "none"
-                raise ConfigError(f"{role}: {name!r} is not among Runtime(providers=...), which has {known}")
 
     async def solve(self, run: Run) -> str:
         """Plan, execute and join until nothing is left to plan; then answer from the results."""

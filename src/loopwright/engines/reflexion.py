@@ -1,13 +1,12 @@
 """Reflexion: try, evaluate, put the lesson into words, try again (Shinn et al., NeurIPS 2023, arXiv:2303.11366)."""
 
 import dataclasses
-from contextlib import suppress
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, PlainValidator
 
-from ..engine import LoopEngine
-from ..errors import AskFailed, ConfigError, LimitReached
+from ..engine import LoopEngine, ProviderName
+from ..errors import AskFailed, ConfigError
 from ..messages import Conversation, Message
 from ..prompts import PromptSet
 from ..run import Run
@@ -87,7 +86,7 @@ class ReflexionEngine(LoopEngine):
     """Episodes of an actor, each with what was learnt from those before, until an evaluator is satisfied.
 
     What is carried over stands in a user message right before the task. After the last episode the best answer is
-    given, and the fact `BestAttempt` says that it passed no evaluation; so it does where a limit ends the run. An
+    given, and the fact `BestAttempt` says that it passed no evaluation; where a limit ends the run it is given too. An
     episode without an answer is not evaluated. An episode whose model could not be read, or whose conversation outgrew
     the model, is over, while any other failure of the actor fails the run.
 
@@ -113,7 +112,7 @@ class ReflexionEngine(LoopEngine):
     strategy: Literal["none", "last_attempt", "reflection", "both"] = "reflection"
     memory: int = Field(default=3, ge=1)
     max_trace_tokens: int = Field(default=1600, ge=1)
-    reflector: str | None = None
+    reflector: ProviderName = None
     store: ReflectionStore | None = None
     prompts: PromptSet = PROMPTS
 
@@ -122,28 +121,23 @@ class ReflexionEngine(LoopEngine):
         super().__post_init__()
         if self.store is not None and self.strategy not in REFLECTING:
             raise ConfigError(f"store: strategy {self.strategy!r} makes no reflections; leave the store out")
-        if self.reflector is not None and self.reflector not in self.runtime.providers:
-            known = ", ".join(self.runtime.providers) or "none"
-            raise ConfigError(f"reflector: {self.reflector!r} is not among Runtime(providers=...), which has {known}")
 
     async def solve(self, run: Run) -> str:
         """Try until an evaluation is passed, or give the best answer there is."""
-        past = Experience()
-        with suppress(LimitReached):
-            past.reflections += await self._recalled(run)
-            for number in run.iterations(self.max_episodes):
-                attempt = await self._attempt(run, number, past)
-                evaluation = await self._evaluate(run, attempt, past)
-                if evaluation.passed and attempt.answer is not None:
-                    return attempt.answer
-                if number < self.max_episodes and self.strategy in REFLECTING:
-                    await self._reflect(run, past)
+        past = Experience(reflections=await self._recalled(run))
+        for number in run.iterations(self.max_episodes):
+            attempt = await self._attempt(run, number, past)
+            evaluation = await self._evaluate(run, attempt, past)
+            if evaluation.passed and attempt.answer is not None:
+                return attempt.answer
+            if number < self.max_episodes and self.strategy in REFLECTING:
+                await self._reflect(run, past)
         best = past.best()
         if best is None:
             return await run.best_answer(self._briefed(run, past))
         attempt, evaluation = best
         run.note(BestAttempt(attempt.number, evaluation.score))
-        return attempt.answer or ""
+        return str(attempt.answer)
 
     async def _attempt(self, run: Run, number: int, past: Experience) -> Attempt:
         given = self._briefed(run, past)
@@ -157,6 +151,7 @@ class ReflexionEngine(LoopEngine):
             opening, tuple(past.evaluations),
         )  # fmt: skip
         past.begin(attempt)
+        _offer_best(run, past)
         return attempt
 
     async def _evaluate(self, run: Run, attempt: Attempt, past: Experience) -> Evaluation:
@@ -164,6 +159,7 @@ class ReflexionEngine(LoopEngine):
         if attempt.answer is not None:
             evaluation = await evaluate(ModelJudge() if self.evaluator is None else self.evaluator, run, attempt)
         past.evaluations[-1] = evaluation
+        _offer_best(run, past)
         run.note(Episode.of(attempt, evaluation))
         return evaluation
 
@@ -220,3 +216,11 @@ class ReflexionEngine(LoopEngine):
         store = self.store
         if store is not None:
             await run.effect("keep_reflection", lambda: store.keep(run.task, text), into=type(None))
+
+
+def _offer_best(run: Run, past: Experience) -> None:
+    """Whatever ends the run from now on, the best attempt's answer is its own."""
+    best = past.best()
+    if best is not None:
+        run.offer(str(best[0].answer))
+    run.keep((best[0] if best else past.attempts[-1]).conversation)

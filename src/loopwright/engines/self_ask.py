@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from ..engine import LoopEngine
+from ..engine import LoopEngine, ProviderName
 from ..errors import AskFailed, ConfigError, Denied, LimitReached
 from ..messages import Conversation, Message, ToolCall
 from ..parsing.arguments import NOTHING, Signature, describe_parameters, list_tools, plain_arguments
@@ -105,8 +105,8 @@ class SelfAskEngine(LoopEngine):
     """The model asks follow-up questions, a search answers them, until the model gives the final answer.
 
     Follow-ups that stand one below the other in a reply are answered at the same time. Where there is no search, or it
-    finds nothing, the model answers by itself. A question that was asked three times is answered from what is known. When
-    no follow-up is left the final answer is forced. Each intermediate answer is noted as a `SubAnswer`.
+    finds nothing, the model answers by itself. A question asked three times is answered from what is known. When no
+    follow-up is left the final answer is forced. Each intermediate answer is noted as a `SubAnswer`.
 
     Args:
         max_follow_ups: questions in all, those asked again included.
@@ -122,7 +122,7 @@ class SelfAskEngine(LoopEngine):
     name = "self-ask"
     max_follow_ups: int = Field(default=8, ge=1)
     search: str | LoopEngine | None = None
-    answerer: str | None = None
+    answerer: ProviderName = None
     max_concurrency: int | None = Field(default=5, ge=1)
     prompts: PromptSet = PROMPTS
 

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from ..parsing import Markers
+from ..parsing import Markers, value_of
 from ..prompts import PromptSet
 
 State = TypeVar("State")
@@ -163,9 +163,6 @@ def marked_answer(text: str) -> str | None:
     """The text behind the last `ANSWER:` at a line start; empty if nothing is there, `None` without such a marker."""
     marks = _MARKERS.scan(text).marks
     for index in reversed(range(len(marks))):
-        mark = marks[index]
-        if mark.kind != "thought":
-            end = marks[index + 1].start if index + 1 < len(marks) else len(text)
-            value = text[mark.value : end].strip()
-            return value.removesuffix(mark.markup).rstrip() if mark.markup else value
+        if marks[index].kind != "thought":
+            return value_of(text, marks, index)
     return None

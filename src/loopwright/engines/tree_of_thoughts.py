@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, FiniteFloat
 
-from ..engine import LoopEngine
+from ..engine import LoopEngine, ProviderName
 from ..errors import AskFailed, ConfigError, LimitReached
 from ..messages import Conversation
 from ..prompts import PromptSet
@@ -120,7 +120,7 @@ class TreeOfThoughtsEngine(LoopEngine):
     accept_at: FiniteFloat | None = None
     temperature: FiniteFloat | None = Field(default=None, ge=0)
     max_concurrency: int | None = Field(default=8, ge=1)
-    judge: str | None = None
+    judge: ProviderName = None
     problem: ThoughtProblem[Any] | None = None
     prompts: PromptSet = PROMPTS
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..messages import ToolCall
 from .arguments import NOTHING, Signature, find_tool, list_tools, read_arguments, read_name
 from .fences import BREAKS
-from .markers import Mark, Markers
+from .markers import Mark, Markers, end_of
 
 MARKERS = Markers(
     {
@@ -101,7 +101,7 @@ def read_sub_answer(text: str) -> str:
         return _bare(text)
     before = _bare(text[: marks[0].start])
     answers = marks[0].kind in ("intermediate", *FINALS)
-    return before or (_value(text, marks[0], _end(text, marks, 0)) if answers else "")
+    return before or (_value(text, marks[0], end_of(text, marks, 0)) if answers else "")
 
 
 def read_final(text: str) -> str | None:
@@ -119,7 +119,7 @@ def quoted(text: str) -> str:
 def _read(text: str, marks: list[Mark], cut: bool) -> Reading:
     """What the first marker with something behind it says."""
     for index, mark in enumerate(marks):
-        first, _ = _line(text, mark, _end(text, marks, index))
+        first, _ = _line(text, mark, end_of(text, marks, index))
         if mark.kind in FINALS and first:
             return _final(text, marks[index:], cut)
         if mark.kind == "tool" or (mark.kind in FOLLOW_UPS and not _is_nothing(first)):
@@ -142,7 +142,7 @@ def _meant(text: str) -> list[Mark]:
 def _final(text: str, marks: list[Mark], cut: bool) -> Reading:
     """The last of the final answers that stand one after the other: a model may correct itself."""
     last = next((i for i, mark in enumerate(marks) if mark.kind not in FINALS), len(marks)) - 1
-    end = _end(text, marks, last)
+    end = end_of(text, marks, last)
     answer = _value(text, marks[last], end)
     if not answer or (cut and end == len(text)):
         return Reading(text[: marks[0].start].strip())
@@ -162,7 +162,7 @@ def _asked(text: str, marks: list[Mark], cut: bool) -> Reading:
         if mark.kind == "tool":
             found[len(found) - (joined is not None) :] = [_call(text, marks, index, joined)]
         else:
-            question, end = _line(text, mark, _end(text, marks, index))
+            question, end = _line(text, mark, end_of(text, marks, index))
             found += [] if _is_nothing(question) else [FollowUp(question, end)]
     if cut and not any(c in text[found[-1].end :] for c in "\r\n"):
         found.pop()
@@ -172,7 +172,7 @@ def _asked(text: str, marks: list[Mark], cut: bool) -> Reading:
 
 def _call(text: str, marks: list[Mark], index: int, follow_up: FollowUp | None) -> FollowUp:
     """The call that starts at `index`, for the follow-up before it if there is one."""
-    given, end = marks[index + 1], _end(text, marks, index + 1)
+    given, end = marks[index + 1], end_of(text, marks, index + 1)
     tool, _ = _line(text, marks[index], given.start)
     written = text[given.value : end].strip()
     if written.startswith(("{", "```", "~~~")):
@@ -181,11 +181,6 @@ def _call(text: str, marks: list[Mark], index: int, follow_up: FollowUp | None) 
         written, end = _line(text, given, end)
         question = written
     return FollowUp(follow_up.question if follow_up else question, end, tool, written)
-
-
-def _end(text: str, marks: list[Mark], index: int) -> int:
-    """Where the value of a marker ends."""
-    return marks[index + 1].start if index + 1 < len(marks) else len(text)
 
 
 def _value(text: str, mark: Mark, end: int) -> str:

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from .fences import BLANK, BREAKS, code_fences
@@ -32,6 +32,18 @@ class Scan:
 
     marks: tuple[Mark, ...]
     unread: int | None = None
+
+
+def end_of(text: str, marks: Sequence[Mark], index: int) -> int:
+    """Where the value of a marker ends: at the next marker, or with the text."""
+    return marks[index + 1].start if index + 1 < len(marks) else len(text)
+
+
+def value_of(text: str, marks: Sequence[Mark], index: int) -> str:
+    """What stands between a marker and the next one, without the markup that the marker leaves open."""
+    mark = marks[index]
+    value = text[mark.value : end_of(text, marks, index)].strip()
+    return value.removesuffix(mark.markup).rstrip() if mark.markup else value
 
 
 class Markers:

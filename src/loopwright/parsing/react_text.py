@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from .markers import Markers, Scan
+from .markers import Markers, Scan, value_of
 
 WORDS = {
     "thought": "thought",
@@ -51,11 +51,7 @@ class Reading:
 
     def value(self, index: int) -> str:
         """What stands between a marker and the next one."""
-        mark = self.scan.marks[index]
-        marks = self.scan.marks
-        end = marks[index + 1].start if index + 1 < len(marks) else len(self.text)
-        value = self.text[mark.value : end].strip()
-        return value.removesuffix(mark.markup).rstrip() if mark.markup else value
+        return value_of(self.text, self.scan.marks, index)
 
     def goes_on_behind(self, index: int) -> bool:
         """Whether the reply went on behind the value of a marker, so that the value cannot have been cut short."""

@@ -117,3 +117,5 @@ def resumed(name: str, folder: Path, server: Server, expected: str, kept: list[E
         if line.startswith("tool "):
             _, key, idempotency = line.split()
             assert idempotency == f"the-run:{key}"
+    lessons = folder / "log.lessons"
+    assert not lessons.exists() or len(lessons.read_text().splitlines()) <= 1  # one reflection, kept once

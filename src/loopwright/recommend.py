@@ -42,6 +42,7 @@ CLAIMS = any_of(
     "number(s) figure(s) citation(s) quote(s) quotation(s) reference(s) source(s) text essay biography summary answer "
     "report table statistics information news post advice translation draft timeline calculation(s)"
 )
+EVIDENCE = any_of("facts claims citations quotes quotations sources references statistics figures allegations")
 SLIPS = any_of("error(s) mistake(s) claim(s) statement(s) fact(s) date(s)")
 MAKING = any_of(
     "write implement complete fix refactor debug create build code develop optimize optimise rewrite port program "
@@ -65,7 +66,7 @@ CHOICE = any_of(
     "arrangement combination permutation assignment seating ordering schedule timetable sequence layout route"
 )
 PLACING = any_of(
-    "arrange seat place schedule assign order colour color split divide pack fill distribute put find_a_way"
+    "arrange seat place plan schedule assign order colour color split divide pack fill distribute put find_a_way"
 )
 NEEDING = any_of("so_that such_that using_exactly without in_which that_adds that_sums that_visits that_uses where_no")
 ALL_OR_NONE = any_of("no none nobody nothing never every everybody everyone each all any not only")
@@ -77,14 +78,15 @@ IDEAS = any_of(
 FICTION = any_of("story stories poem passage novel sonnet plot tale scene screenplay limerick")
 FORM = any_of("last final ending end ends closing first opening") + " " + any_of("sentence(s) line(s) word(s) with")
 DOING = any_of(
-    "add analyse analyze arrange ask assemble back_up book build calculate call cancel check choose classify clean "
-    "collect combine compare compile compute convert copy count create delete deploy describe design determine "
-    "download draft draw email estimate evaluate export extract fetch fill filter find fix format gather generate get "
-    "group identify implement import install invite label list load look_up make measure merge migrate monitor move "
-    "note notify open order organise organize outline pick plan plot post prepare present print produce publish put "
-    "rank read recommend record remove rename report research reserve review run save schedule scrape search select "
-    "send set_up share sort split start store submit suggest summarise summarize switch test tidy total train "
-    "translate update upload visit write"
+    "add analyse analyze answer archive arrange ask assemble assign attach back_up book build calculate call cancel "
+    "chart check choose classify clean clear close collect combine compare compile compute convert copy count create "
+    "delete deploy describe design determine download draft draw email estimate evaluate export extract fetch fill "
+    "filter find fix format gather generate get group hire identify implement import inform install interview invite "
+    "label list load look_up make measure merge migrate monitor move note notify onboard open order organise organize "
+    "outline pack pick plan plot post prepare present print produce publish pull put rank read reboot recommend "
+    "record refund remind remove rename renew reply report research reserve restart review run save schedule scrape "
+    "search select send set_up share sign sort split start store submit suggest summarise summarize switch test tidy "
+    "total train transfer translate update upgrade upload visit write"
 )
 WORK = any_of(
     "report itinerary slide_deck presentation white_paper dossier business_plan proposal literature_review overview "
@@ -113,7 +115,7 @@ _SEARCH = re.compile(r"search|look.?up|wiki|google|bing|browse|web|retriev|encyc
 _DESCRIBED = re.compile(
     r"\b(?:the|was|is|were|became) (?!name|city|kind|type|number|part|lot|list|end|rest|state|meaning|middle|rules|day|"
     r"top|bottom|time|case|use|purpose|difference|definition|sum|product|value|average|length|area|cost|total|set|amount|"
-    r"context|opening|beginning|start)(?:[a-z-]+ ){0,2}?[a-z-]+ of\b|"
+    r"context|opening|beginning|start)(?:[a-z-]+ ){0,2}?(?:[a-z-]+|[A-Z]{2,4}) of\b|"
     r"\bthe (?:[a-z-]+ ){0,2}?[a-z-]+ (?:who|that|which|whose|where)\b|\bthe [a-z]+est [a-z]+|"
     r"\bthe (?:first|last|only) [a-z]+ to\b|\bthe same [a-z]+ as\b|\bthe year [A-Z]|"
     r"\b(?:longer|older|younger|earlier|later|taller|larger|bigger|more) than the\b|"
@@ -250,6 +252,7 @@ INDEPENDENT = "several things are independent of each other, so that they can be
 SIGNALS: tuple[Signal, ...] = (
     # critic
     Signal(CRITIC, 4, CHECKED, does=rf"{CHECKING}{NEAR}{CLAIMS}\b|fact[ -]?check", tools=True),
+    Signal(CRITIC, 4, CHECKED, does=rf"(?:check|review|examine) (?:\w+ ){{0,2}}{EVIDENCE}\b", tools=True),
     Signal(CRITIC, 4, CHECKED, does=rf"{ASKING_IF}{NEAR}(?:{RIGHT}|nothing wrong)\b", has=rf"\b{CLAIMS}\b", tools=True),
     Signal(
         CRITIC, 4, CHECKED, tools=True,
@@ -269,10 +272,12 @@ SIGNALS: tuple[Signal, ...] = (
     # reflexion
     Signal(REFLEXION, 4, JUDGED, does=rf"{MAKING}{NEAR}{CODE}\b", when=lambda task: not task.is_question),
     Signal(REFLEXION, 3, JUDGED, does=rf"{MAKING}\b", has=rf"\bin {LANGUAGE}\b|\b{LANGUAGE} {CODE}\b", told=True),
+    Signal(REFLEXION, 3, JUDGED, does=rf"{any_of('translate convert port')}{NEAR}{LANGUAGE}\b", has=rf"\b{CODE}\b"),
     Signal(REFLEXION, 3, JUDGED, does=r"implement (?:an?|the|[a-z]+ (?:search|sort|tree|algorithm))\b"),
     Signal(
         REFLEXION, 3, JUDGED, told=True,
         has=rf"\b{JUDGE}{NEAR}{PLEASED}\b|\b{JUDGE} is happy\b|\bpass(?:es)? (?:\w+ ){{0,2}}{JUDGE}\b"
+        rf"|\bfailing {JUDGE}\b|\b{JUDGE} fails?\b"
         rf"|\buntil {NEAR}{any_of('pass(es) work(s) validates compile(s) succeeds runs builds accepts')}\b",
     ),
     Signal(REFLEXION, 4, JUDGED, has=any_of("leetcode hackerrank codeforces codewars advent_of_code project_euler")),
@@ -284,7 +289,7 @@ SIGNALS: tuple[Signal, ...] = (
         has=rf"\b{any_of('make get reach obtain form')} \d+ {any_of('out_of from with using')}\b"
         rf"|\b{any_of('use using combine')}{NEAR}{any_of('numbers digits exactly_once')}{NEAR}"
         rf"{any_of('get make reach obtain')}\b|\breach \d+ with\b",
-        also=r"\d+\D{1,5}\d+\D{1,5}\d+",
+        also=r"\d+\D{1,5}\d+",
     ),
     Signal(TREE, 4, TRIED, has=rf"\b{PUZZLE}\b|\bqueens{NEAR}board\b", told=True),
     Signal(TREE, 4, TRIED, has=rf"\bcross (?:a|the) (?:river|bridge){NEAR}{any_of('boat raft wolf fox goat')}\b"),
@@ -308,8 +313,10 @@ SIGNALS: tuple[Signal, ...] = (
         PLAN, 4, STEPS, has=rf"\bfirst(?:ly)?\b[\s\S]{{1,400}}\b{any_of('then next after_that finally lastly')}\b",
         when=lambda task: task.to_do >= 2,
     ),
-    Signal(PLAN, 2, STEPS, has=rf"\b{WORK}\b", when=lambda task: task.to_do >= 1),
+    Signal(PLAN, 4, STEPS, has=r"\bfirst\b[^?]{1,200}\b(?:then|next|after that)\b[^?]{1,200}\b(?:finally|lastly)\b"),
+    Signal(PLAN, 3, STEPS, does=rf"{any_of('write create prepare produce draft compile make')}{NEAR}{WORK}\b"),
     Signal(PLAN, 2, STEPS, has=r"(?:\bwith\b|\bincluding\b|:)[^.\n:]{1,200},[^.\n:]{1,200}\b(?:and|or)\b", told=True),
+    Signal(PLAN, 1, STEPS, has=r":[^.\n:,]{1,99},[^.\n:,]{1,99},?[^.\n:,]{0,99} and\b", told=True),
     Signal(PLAN, 2, STEPS, does=rf"{UNDERTAKING}\b", told=True),
     Signal(PLAN, 3, INDEPENDENT, has=r"\bfor (?:each|every)\b|\b(?:each|every) (?:one )?of\b", tools=True),
     Signal(PLAN, 3, INDEPENDENT, tools=True, when=lambda task: _NAMES.search(task.cased) is not None),

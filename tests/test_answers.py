@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright.parsing.answers import AnswerKind, is_decided, normalized, read_answer, read_ending, same_as, tally
+from loopwright.parsing.answers import AnswerKind, normalized, read_answer, read_ending, same_as
 
 KINDS = get_args(AnswerKind)
 
@@ -206,35 +206,6 @@ def test_a_number_of_any_length_is_compared() -> None:
 
 def test_normalized_drops_case_punctuation_and_articles() -> None:
     assert normalized("The  Red-House, an inn!") == "redhouse inn"
-
-
-def test_votes_are_counted_in_the_spelling_that_came_first() -> None:
-    assert list(tally(["18.0", "17", "18", "36/2"], "number").items()) == [("18.0", 3), ("17", 1)]
-
-
-@pytest.mark.parametrize(
-    ("votes", "left", "decided"),
-    [
-        ({}, 0, True),
-        ({}, 1, False),
-        ({"a": 1}, 1, True),  # a tie goes to the answer that came first
-        ({"a": 1}, 2, False),
-        ({"a": 1, "b": 2}, 1, False),  # there the tie goes to "a"
-        ({"a": 1, "b": 3}, 1, True),
-        ({"a": 3, "b": 1}, 2, True),
-        ({"a": 3, "b": 1}, 3, False),
-    ],
-)
-def test_a_vote_is_decided_when_the_rest_cannot_change_it(votes: dict[str, int], left: int, decided: bool) -> None:
-    assert is_decided(votes, left) is decided
-
-
-@given(st.lists(st.sampled_from("abc"), max_size=6), st.lists(st.sampled_from("abcd"), max_size=3))
-def test_a_decided_vote_has_its_winner_whatever_comes(so_far: list[str], rest: list[str]) -> None:
-    votes, after = tally(so_far, "text"), tally([*so_far, *rest], "text")
-
-    if votes and is_decided(votes, len(rest)):
-        assert max(after, key=after.__getitem__) == max(votes, key=votes.__getitem__)
 
 
 PIECES = """

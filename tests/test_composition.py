@@ -1,6 +1,7 @@
 """Engines made of engines: one as a tool of another, called, gathered, delegated to, and taken up again anywhere."""
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,7 @@ from loopwright import (
     Run,
     Runtime,
     Suspend,
+    Suspended,
     Tool,
     ToolContext,
     Usage,
@@ -333,14 +335,86 @@ async def test_tool_calls_of_an_engine_tool_count_for_the_run() -> None:
     assert len(RAN) == 2
 
 
-async def test_an_engine_tool_is_refused_where_no_tool_call_is_left() -> None:
-    helper = react(turns("never"))
-    result = await react(
-        turns(call("react", task="go"), "best"), helper.as_tool(), limits=Limits(max_tool_calls=0)
-    ).run("go")
+async def test_an_engine_tool_is_refused_once_where_no_tool_call_is_left_and_stays_so() -> None:
+    def runtime(most: int, journal: MemoryJournal | None = None) -> Runtime:
+        turn = [call("react", task="a"), call("react", task="b")]
+        return made(turns(turn, "best"), helper.as_tool(), journal=journal, limits=Limits(max_tool_calls=most))
 
-    assert (result.status, result.stop_reason, result.tool_calls) == ("limit", "max_tool_calls", 0)
+    helper = react(turns("never"))
+    first = runtime(0)
+    result = await ReActEngine(first).run("go", run_id="r")
+    entries = first.journal.read("r")
+    journal = crashed(entries, upto(entries, "limit_hit"))
+    raised = await runtime(9, journal).resume("r")
+
+    for ended in (result, raised):
+        assert (ended.status, ended.stop_reason, ended.answer, ended.tool_calls) == (
+            "limit",
+            "max_tool_calls",
+            "best",
+            0,
+        )
+    assert [entry.key for entry in entries if entry.kind == "limit_hit"] == ["0#0"]
+    assert facts(journal.read("r"), ToolFinished) == []
     assert helper.runtime.provider.requests == []  # type: ignore[attr-defined]
+
+
+async def test_no_engine_starts_on_a_permit_of_another_policy() -> None:
+    gate = Gate(lambda action: Allow())
+
+    class Changing(MemoryJournal):
+        async def barrier(self, claim: Any) -> None:
+            await super().barrier(claim)
+            if self.read("r")[-1].kind == "tool_started":
+                gate.version = "test-2"
+
+    helper = react(turns("never"))
+    await react(turns(call("react", task="a"), "ok"), helper.as_tool(), gate=gate, journal=Changing()).run(
+        "go", run_id="r"
+    )
+
+    assert helper.runtime.provider.requests == []  # type: ignore[attr-defined]
+
+
+async def test_the_call_of_an_engine_is_durable_before_the_engine_starts() -> None:
+    kept: list[str] = []
+
+    async def body(run: Run) -> str:
+        kept.extend(entry.kind for entry in runtime.journal.read("r"))
+        return "found"
+
+    helper = Ending(made([]), body=body).as_tool(name="helper")
+    runtime = made(turns(call("helper", task="go"), "ok"), helper)
+    await ReActEngine(runtime).run("go", run_id="r")
+
+    assert kept == ["run_started", "model_requested", "model_replied", "gate_decided", "tool_started"]
+
+
+async def test_what_engine_tools_use_counts_for_the_engines_around_them() -> None:
+    expert = react(turns(call("look", what="sky"), "found"), look).as_tool()
+    middle = react(turns(call("react", task="x"), "told"), expert)
+    seen: list[Result] = []
+
+    async def body(run: Run) -> str:
+        seen.append(await run.delegate(middle, "go"))
+        return "ok"
+
+    result = await Ending(made([]), body=body).run("go")
+
+    assert [(one.llm_calls, one.tool_calls, one.usage) for one in (*seen, result)] == [(4, 2, Usage(40, 20))] * 2
+
+
+async def test_an_engine_that_swallows_the_waiting_of_its_tool_waits_all_the_same() -> None:
+    helper = react(turns(call("wipe"), "wiped"), wipe, approver=Suspend()).as_tool()
+
+    async def body(run: Run) -> str:
+        with contextlib.suppress(Suspended):
+            await run.call(call("react", task="go"))
+        return "never"
+
+    result = await Ending(made([], helper), body=body).run("go")
+
+    assert (result.status, [question.key for question in result.pending]) == ("waiting", ["0.0.0#0"])
 
 
 async def test_an_engine_tool_is_timed_by_the_run_s_clock_and_not_as_one_tool_call() -> None:
@@ -620,3 +694,21 @@ async def test_an_engine_in_place_of_a_plain_tool_is_divergence_and_starts_nothi
         await made(turns(call("react", task="go"), "ok"), helper.as_tool(), journal=journal).resume("r")
 
     assert helper.runtime.provider.requests == []  # type: ignore[attr-defined]
+
+
+async def test_a_call_of_an_engine_in_doubt_with_another_task_is_divergence() -> None:
+    def engine(task: str, journal: MemoryJournal | None = None) -> Ending:
+        async def body(run: Run) -> str:
+            return (await run.call(call("react", task=task))).content
+
+        return Ending(made([], helper.as_tool(), journal=journal), body=body)
+
+    helper = react(turns("found"))
+    first = engine("one")
+    await first.run("go", run_id="r")
+    entries = [e for e in first.runtime.journal.read("r") if e.kind in ("run_started", "tool_started")]
+
+    assert (await engine("one", crashed(entries, 2)).resume("r")).answer == "found"
+    with pytest.raises(ReplayDivergence):
+        await engine("two", crashed(entries, 2)).resume("r")
+    assert len(helper.runtime.provider.requests) == 2  # type: ignore[attr-defined]

@@ -122,7 +122,7 @@ def test_the_name_of_a_provider_is_looked_up_when_the_engine_is_made() -> None:
     parts = Runtime(ScriptedProvider([]), providers={"wise": ScriptedProvider(["42"])})
 
     assert Guesser(parts, oracle="wise", rounds=1, guesses=False).oracle == "wise"
-    with pytest.raises(ConfigError, match="^oracle: 'wiser' is not among .* has wise$"):
+    with pytest.raises(ConfigError, match=r"^oracle: 'wiser' is not among .* has wise$"):
         Guesser(parts, oracle="wiser")
 
 

@@ -15,6 +15,8 @@ ERRORS = {name for name, value in vars(errors).items() if inspect.isclass(value)
 NAMES = """
     Action Allow AllowAll Ask Capabilities ChainOfThoughtEngine CircuitBreaker CircuitBreakers Cleared
     Completion Conversation CriticEngine PlanExecuteEngine ReflexionEngine SelfAskEngine TreeOfThoughtsEngine
+    Attempt Evaluation Evaluator ExactMatch FileReflections Heuristics MemoryReflections ModelJudge PromptSet
+    Recommendation ReflectionStore SelfTests Template TextThoughts ThoughtProblem recommend_engine
     DefaultGate Deny DenyAll Entry Journal Limits LoopEngine MemoryJournal Message
     Modify Observation Permit PolicyGate PolicyState Proposal Provider Question ReActEngine Request Result Run
     RunHandle Runtime Sampling Suspend Tool ToolCall ToolContext ToolRegistry ToolSpec Usage available_engines

@@ -8,12 +8,24 @@ if TYPE_CHECKING:
     from .breaker import CircuitBreaker as CircuitBreaker
     from .breaker import CircuitBreakers as CircuitBreakers
     from .engine import LoopEngine as LoopEngine
+    from .engines.attempts import Attempt as Attempt
+    from .engines.attempts import Evaluation as Evaluation
     from .engines.chain_of_thought import ChainOfThoughtEngine as ChainOfThoughtEngine
     from .engines.critic import CriticEngine as CriticEngine
+    from .engines.evaluators import Evaluator as Evaluator
+    from .engines.evaluators import ExactMatch as ExactMatch
+    from .engines.evaluators import Heuristics as Heuristics
+    from .engines.evaluators import ModelJudge as ModelJudge
+    from .engines.evaluators import SelfTests as SelfTests
     from .engines.plan_execute import PlanExecuteEngine as PlanExecuteEngine
     from .engines.react import ReActEngine as ReActEngine
+    from .engines.reflections import FileReflections as FileReflections
+    from .engines.reflections import MemoryReflections as MemoryReflections
+    from .engines.reflections import ReflectionStore as ReflectionStore
     from .engines.reflexion import ReflexionEngine as ReflexionEngine
     from .engines.self_ask import SelfAskEngine as SelfAskEngine
+    from .engines.thoughts import TextThoughts as TextThoughts
+    from .engines.thoughts import ThoughtProblem as ThoughtProblem
     from .engines.tree_of_thoughts import TreeOfThoughtsEngine as TreeOfThoughtsEngine
     from .errors import Aborted as Aborted
     from .errors import AskFailed as AskFailed
@@ -67,10 +79,14 @@ if TYPE_CHECKING:
     from .policy import PolicyGate as PolicyGate
     from .policy import PolicyState as PolicyState
     from .policy import Suspend as Suspend
+    from .prompts import PromptSet as PromptSet
+    from .prompts import Template as Template
     from .provider import Capabilities as Capabilities
     from .provider import Provider as Provider
     from .provider import Request as Request
     from .provider import Sampling as Sampling
+    from .recommend import Recommendation as Recommendation
+    from .recommend import recommend_engine as recommend_engine
     from .result import Result as Result
     from .run import Run as Run
     from .runtime import Runtime as Runtime
@@ -80,6 +96,34 @@ if TYPE_CHECKING:
     from .tools import tool as tool
 
 _HOMES = {  # loaded at first use, so that importing the package costs next to nothing
+    ".recommend": (
+        "Recommendation",
+        "recommend_engine",
+    ),
+    ".engines.evaluators": (
+        "Evaluator",
+        "ExactMatch",
+        "Heuristics",
+        "ModelJudge",
+        "SelfTests",
+    ),
+    ".engines.attempts": (
+        "Attempt",
+        "Evaluation",
+    ),
+    ".engines.reflections": (
+        "FileReflections",
+        "MemoryReflections",
+        "ReflectionStore",
+    ),
+    ".engines.thoughts": (
+        "TextThoughts",
+        "ThoughtProblem",
+    ),
+    ".prompts": (
+        "PromptSet",
+        "Template",
+    ),
     ".breaker": (
         "CircuitBreaker",
         "CircuitBreakers",
@@ -179,6 +223,7 @@ __all__ = [
     "AllowAll",
     "Ask",
     "AskFailed",
+    "Attempt",
     "Capabilities",
     "ChainOfThoughtEngine",
     "CircuitBreaker",
@@ -196,7 +241,12 @@ __all__ = [
     "DenyAll",
     "EngineError",
     "Entry",
+    "Evaluation",
+    "Evaluator",
+    "ExactMatch",
     "Fenced",
+    "FileReflections",
+    "Heuristics",
     "InvalidOutput",
     "Journal",
     "JournalError",
@@ -205,7 +255,9 @@ __all__ = [
     "LoopEngine",
     "LoopwrightError",
     "MemoryJournal",
+    "MemoryReflections",
     "Message",
+    "ModelJudge",
     "Modify",
     "Observation",
     "Permit",
@@ -213,12 +265,15 @@ __all__ = [
     "PlanExecuteEngine",
     "PolicyGate",
     "PolicyState",
+    "PromptSet",
     "Proposal",
     "Provider",
     "ProviderError",
     "ProviderTimeout",
     "Question",
     "ReActEngine",
+    "Recommendation",
+    "ReflectionStore",
     "ReflexionEngine",
     "ReplayDivergence",
     "Request",
@@ -230,9 +285,13 @@ __all__ = [
     "Runtime",
     "Sampling",
     "SelfAskEngine",
+    "SelfTests",
     "Stuck",
     "Suspend",
     "Suspended",
+    "Template",
+    "TextThoughts",
+    "ThoughtProblem",
     "Tool",
     "ToolCall",
     "ToolContext",
@@ -245,6 +304,7 @@ __all__ = [
     "Unreadable",
     "Usage",
     "available_engines",
+    "recommend_engine",
     "tool",
 ]
 

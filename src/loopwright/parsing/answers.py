@@ -3,13 +3,17 @@
 import collections
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
+from pydantic import BaseModel
+
 from .markers import Markers
+from .strict import strict_json
 
 AnswerKind: TypeAlias = Literal["text", "number", "letter", "yes_no"]
+AnswerType: TypeAlias = AnswerKind | type[BaseModel]
 
 NEAR = 60  # characters before an announcement, or a number, that can change what it means
 MAX_HEAD = 2_000  # characters in which a first clause ends
@@ -61,18 +65,19 @@ def normalized(answer: str) -> str:
     return " ".join(_ARTICLES.sub(" ", _PUNCTUATION.sub("", answer.casefold())).split())
 
 
-def read_answer(reply: str, kind: AnswerKind) -> str | None:
+def read_answer(reply: str, kind: AnswerType) -> str | None:
     """The answer that a reply to a question for it gives; `None` if there is none of that kind, or more than one.
 
     "number" gives digits without thousands commas, units and currency ("1250", "-3.5", "3/4"); "letter" one of A to E;
     "yes_no" "yes" or "no"; "text" the reply without markup around it. Of a longer reply what counts is behind "Final
-    answer:" or "the answer is", else the only number (letter, word) or the one that it begins with.
+    answer:" or "the answer is", else the only number (letter, word) or the one that it begins with. A pydantic model
+    gives its JSON, by alias; the whole reply must be that.
     """
-    announced = _announced(reply)
-    return _READERS[kind](_unwrapped(reply if announced is None else announced[0]))
+    announced = _announced(reply) if isinstance(kind, str) else None
+    return _read(reply if announced is None else announced[0], kind)
 
 
-def read_ending(reasoning: str, kind: AnswerKind) -> str | None:
+def read_ending(reasoning: str, kind: AnswerType) -> str | None:
     """The answer that a text ends with, behind "Final answer:" or "the answer is"; `None` if it does not end so.
 
     The last announcement counts, and only if nothing follows its answer. One that is denied, doubted or asked for in
@@ -84,10 +89,10 @@ def read_ending(reasoning: str, kind: AnswerKind) -> str | None:
     value, spoken = announced
     if "\n" in value.strip() and (spoken or kind != "text"):
         return None
-    return _READERS[kind](_unwrapped(value))
+    return _read(value, kind)
 
 
-def same_as(answer: str, kind: AnswerKind) -> str:
+def same_as(answer: str, kind: AnswerType) -> str:
     """A text that is equal for equal answers: numbers by value, words without case, blanks and a full stop.
 
     It is stricter than `normalized`, which makes one answer of -5 and 5, or of C and C++.
@@ -97,27 +102,6 @@ def same_as(answer: str, kind: AnswerKind) -> str:
     if number is not None and len(number) <= MAX_DIGITS:
         return str(Fraction(number))
     return text.removeprefix("the ") or answer
-
-
-def tally(answers: Iterable[str], kind: AnswerKind) -> dict[str, int]:
-    """Votes by answer, in the spelling and the order in which each came first; `max(…, key=….get)` is the winner."""
-    spelled: dict[str, str] = {}
-    votes: dict[str, int] = {}
-    for answer in answers:
-        first = spelled.setdefault(same_as(answer, kind), answer)
-        votes[first] = votes.get(first, 0) + 1
-    return votes
-
-
-def is_decided(votes: Mapping[str, int], left: int) -> bool:
-    """Whether no choice of the votes that are left can change the winner; of equals the one that came first wins."""
-    order = list(votes)
-    if not order:
-        return left == 0
-    winner = max(order, key=votes.__getitem__)
-    place = order.index(winner)
-    rivals = (votes[answer] + left + (i < place) for i, answer in enumerate(order) if i != place)
-    return votes[winner] >= max(left, *rivals, 0)
 
 
 def _announced(text: str) -> tuple[str, bool] | None:
@@ -155,6 +139,10 @@ def _unwrapped(text: str) -> str:
         if len(text) > 2 * len(mark) and text == f"{mark}{inner}{mark}" and mark not in inner:
             return inner.strip()
     return text
+
+
+def _read(text: str, kind: AnswerType) -> str | None:
+    return _READERS[kind](_unwrapped(text)) if isinstance(kind, str) else _read_json(text, kind)
 
 
 def _head(text: str) -> str:
@@ -222,6 +210,13 @@ def _at_head(pattern: re.Pattern[str], text: str) -> str | None:
     found = _only(pattern, head)
     first = pattern.search(head)
     return found if first is not None and not re.search(r"\w", head[: first.start()]) else None
+
+
+def _read_json(text: str, model: type[BaseModel]) -> str | None:
+    try:
+        return model.model_validate(strict_json(text)).model_dump_json(by_alias=True)
+    except ValueError:
+        return None
 
 
 def _read_text(text: str) -> str | None:

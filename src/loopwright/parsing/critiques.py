@@ -1,17 +1,21 @@
 """Critiques in model text (look-ups, verdicts, revised answers, null answers), and the ranked results of look-ups."""
 
 import dataclasses
+import itertools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Literal, TypeAlias
 
 from ..messages import JsonObject
 from .answers import normalized, same_as
-from .arguments import Signature, properties, required
+from .arguments import Signature, plain_arguments, properties, required
 from .fences import code_fences, read_fence
-from .markers import Mark, Markers
+from .markers import Mark, Markers, end_of, value_of
 from .strict import strict_json
 from .verdicts import read_verdict
+
+Verdict: TypeAlias = Literal["verified", "unverified", "none"]
 
 PAGES = {"page": 1, "rank": 1, "offset": 0}  # parameters by which a tool goes on, and where they begin
 MAX_VERDICT = 2_000  # characters of verdicts in one critique: who says more has not come to one
@@ -65,14 +69,14 @@ class Reading:
     Args:
         said: the piece, up to the end of the look-up if there is one, and up to evidence that the model made up.
         look_up: the first look-up that it asks for.
-        verified: its verdict; `None` if it has not come to one.
+        verdict: what it says at its end; `none` if it has not come to a verdict.
         answer: the answer behind the last marker for one; `None` if there is none before a look-up.
         plain: whether there is no trace of the protocol in it, so that all of it may be an answer.
     """
 
     said: str
     look_up: LookUp | None = None
-    verified: bool | None = None
+    verdict: Verdict = "none"
     answer: str | None = None
     plain: bool = False
 
@@ -98,19 +102,16 @@ def read_critique(text: str, *, own_evidence: bool = False) -> Reading:
     unfinished = scan.unread is not None or _VERDICT_WORD.search(prose) or _HALF_WRITTEN.search(prose)
     return Reading(
         text.strip(),
-        verified=_verdict(prose, marks),
-        answer=_value(text, marks, revised[-1]) if revised else None,
+        verdict=_verdict(prose, marks),
+        answer=value_of(text, marks, revised[-1]) if revised else None,
         plain=not marks and not unfinished and bool(text.strip()),
     )
 
 
-def _value(text: str, marks: Sequence[Mark], index: int, *, one_line: bool = False) -> str:
-    """What stands between a marker and the next one, or the first line of that."""
-    mark, end = marks[index], marks[index + 1].start if index + 1 < len(marks) else len(text)
-    value = text[mark.value : end].strip()
-    if one_line:
-        value = next(iter(value.splitlines()), "").rstrip()
-    return value.removesuffix(mark.markup).rstrip() if mark.markup else value
+def _line(text: str, marks: Sequence[Mark], index: int) -> str:
+    """The first line of a marker's value, without the markup that the marker leaves open."""
+    value = text[marks[index].value : end_of(text, marks, index)].strip()
+    return next(iter(value.splitlines()), "").rstrip().removesuffix(marks[index].markup).rstrip()
 
 
 def _first_look_up(text: str, marks: Sequence[Mark]) -> tuple[LookUp | None, int]:
@@ -119,7 +120,7 @@ def _first_look_up(text: str, marks: Sequence[Mark]) -> tuple[LookUp | None, int
     for i, mark in enumerate(marks):
         if mark.kind == "claim":
             claim = i
-        tool = _value(text, marks, i, one_line=True) if mark.kind == "tool" else ""
+        tool = _line(text, marks, i) if mark.kind == "tool" else ""
         if normalized(tool) in NO_TOOL:
             continue
         last, given = i, ""
@@ -127,14 +128,14 @@ def _first_look_up(text: str, marks: Sequence[Mark]) -> tuple[LookUp | None, int
             last, given = i + 1, _input(text, marks, i + 1)
         words = given if last > i else tool
         end = text.index(words, marks[last].value) + len(words)
-        return LookUp("" if claim is None else _value(text, marks, claim), tool, given), end
+        return LookUp("" if claim is None else value_of(text, marks, claim), tool, given), end
     return None, 0
 
 
 def _input(text: str, marks: Sequence[Mark], index: int) -> str:
     """An input without the prose behind it: one line, or an object or a code fence, whose own reader finds its end."""
-    whole = _value(text, marks, index)
-    return whole if whole.startswith(("{", "```", "~~~")) else _value(text, marks, index, one_line=True)
+    whole = value_of(text, marks, index)
+    return whole if whole.startswith(("{", "```", "~~~")) else _line(text, marks, index)
 
 
 def _without_fences(text: str) -> str:
@@ -148,16 +149,18 @@ def _without_fences(text: str) -> str:
     return "".join([*parts, text[place:]])
 
 
-def _verdict(text: str, marks: Sequence[Mark]) -> bool | None:
-    """The verdict, if a piece ends with one and contradicts it nowhere."""
-    said = {mark.start: text[mark.start : mark.value] + _value(text, marks, i)
+def _verdict(text: str, marks: Sequence[Mark]) -> Verdict:
+    """The verdict, if a piece ends with one: verified only if that is contradicted nowhere."""
+    said = {mark.start: text[mark.start : mark.value] + value_of(text, marks, i)
             for i, mark in enumerate(marks) if mark.kind in _VERDICTS}  # fmt: skip
     said |= {found.start(): found[0] for found in _VERDICT_LINE.finditer(text) if found.start() not in said}
     last_open = max((mark.start for mark in marks if mark.kind in _OPEN), default=-1)
     if max(said, default=-1) < last_open or sum(map(len, said.values())) > MAX_VERDICT:
-        return None
+        return "none"
     verdicts = {read_verdict(words, "VERIFIED") for words in said.values()} - {None}
-    return not _CONTRARY.search(text) and all(verdicts) if verdicts else None
+    if not verdicts:
+        return "none"
+    return "verified" if all(verdicts) and not _CONTRARY.search(text) else "unverified"
 
 
 def is_null(answer: str, nulls: Sequence[str] = NULL_ANSWERS) -> bool:
@@ -182,9 +185,18 @@ def longest_fence(text: str) -> str | None:
 
 
 def read_code(text: str) -> str | None:
-    """The program in a text: what its longest code fence holds; `None` if there is no fence."""
+    """The program in a text: what its longest code fence holds; `None` if there is no fence, or nothing in it."""
     fence = longest_fence(text)
-    return None if fence is None else read_fence(fence)[0]
+    code = "" if fence is None else read_fence(fence)[0]
+    return code if code.strip() else None
+
+
+def takes_one_text(tool: Signature) -> bool:
+    """Whether a program's text is enough to call a tool."""
+    try:
+        return "0" in plain_arguments("0", tool.name, tool, quotes_are_text=True).values()
+    except ValueError:
+        return False
 
 
 def read_results(text: str) -> tuple[str, ...]:
@@ -198,24 +210,20 @@ def read_results(text: str) -> tuple[str, ...]:
     return tuple(item if isinstance(item, str) else json.dumps(item, ensure_ascii=False) for item in value)
 
 
-def next_page(tool: Signature, arguments: JsonObject, pages: int) -> JsonObject | None:
-    """The arguments that bring what follows `pages` pages of results; `None` if a tool has only the one.
+def next_pages(tool: Signature | None, arguments: JsonObject) -> Iterator[JsonObject]:
+    """The arguments that bring what follows the first page of results, page by page; nothing if there is only one.
 
     A tool goes on by an optional integer parameter `page`, `rank` or `offset`: from what was given, else its default,
     else 1 (0 for an offset), by one for each page.
     """
-    if pages == 0:
-        return arguments
+    if tool is None:
+        return
     for name, schema in properties(tool).items():
-        if (
-            name in PAGES
-            and isinstance(schema, dict)
-            and schema.get("type") == "integer"
-            and name not in required(tool)
-        ):
+        optional = name in PAGES and name not in required(tool)
+        if optional and isinstance(schema, dict) and schema.get("type") == "integer":
             first = arguments.get(name, schema.get("default"))
-            return {**arguments, name: (first if isinstance(first, int) else PAGES[name]) + pages}
-    return None
+            start = first if isinstance(first, int) else PAGES[name]
+            yield from ({**arguments, name: number} for number in itertools.count(start + 1))
 
 
 def quoted(text: str, most: int) -> str:

@@ -1,0 +1,541 @@
+"""The table of docs/calls.md: its formulas are read from the page, and both ends of every row are reached by a run."""
+
+import ast
+import dataclasses
+import json
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import count, product
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+
+from loopwright import (
+    ChainOfThoughtEngine,
+    Completion,
+    CriticEngine,
+    Limits,
+    LoopEngine,
+    PlanExecuteEngine,
+    ReActEngine,
+    ReflexionEngine,
+    Result,
+    Runtime,
+    SelfAskEngine,
+    Tool,
+    TreeOfThoughtsEngine,
+    tool,
+)
+from loopwright.engines.attempts import Attempt
+from loopwright.engines.evaluators import ModelJudge, SelfTests
+from loopwright.testing import ScriptedProvider, call
+
+PAGE = Path(__file__).parents[2] / "docs" / "calls.md"
+UNLIMITED = Limits(
+    max_iterations=None, max_llm_calls=None, max_tool_calls=None, max_tokens=None, timeout=None, context_tokens=None
+)
+RANDOM_MODELS = 40  # for each row and set of options
+
+# --- the page ---
+
+
+class Row(NamedTuple):
+    """A row of the table: formulas of its two ends, and their values with the default options."""
+
+    fewest: str
+    most: str
+    defaults: tuple[int, int]
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def tables() -> list[list[list[str]]]:
+    """The rows of each table of the page, without its head."""
+    found = re.findall(r"(?:^\|.*\n)+", PAGE.read_text(encoding="utf-8"), re.M)
+    return [[cells(line) for line in table.splitlines()[2:]] for table in found]
+
+
+def read_rows() -> dict[tuple[str, str], Row]:
+    rows: dict[tuple[str, str], Row] = {}
+    for engine, when, fewest, most, defaults in tables()[0]:
+        least, greatest = re.findall(r"\d+", defaults)
+        rows[engine.strip("`"), when] = Row(fewest.strip("`"), most.strip("`"), (int(least), int(greatest)))
+    return rows
+
+
+def read_terms() -> dict[str, str]:
+    return {name.strip("`"): formula.strip("`") for name, formula, _ in tables()[1]}
+
+
+ROWS, TERMS = read_rows(), read_terms()
+OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: Fraction,
+    ast.FloorDiv: operator.floordiv,
+    ast.Pow: operator.pow,
+}
+FUNCTIONS: dict[str, Callable[..., Any]] = {"min": min, "max": max, "ceil": math.ceil, "sum": sum, "range": range}
+
+
+def value_of(formula: str, names: Mapping[str, Any]) -> Any:
+    """The value of simple arithmetic over `names` and the page's own terms."""
+    return _value(ast.parse(formula, mode="eval").body, names)
+
+
+def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Constant(value=int() as number):
+            return number
+        case ast.Name(id=name):
+            return value_of(TERMS[name], names) if name in TERMS else names[name]
+        case ast.BinOp(left=left, op=op, right=right):
+            return OPERATORS[type(op)](_value(left, names), _value(right, names))
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
+            return FUNCTIONS[name](*(_value(argument, names) for argument in arguments))
+        case ast.GeneratorExp(elt=elt, generators=[ast.comprehension(target=ast.Name(id=name), iter=it, ifs=[])]):
+            return [_value(elt, {**names, name: number}) for number in _value(it, names)]
+        case _:
+            raise ValueError(f"the formulas of {PAGE.name} have no {ast.unparse(node)!r}")
+
+
+# --- how a model makes an engine ask as little and as much as it can ---
+
+Script = list[Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """How the two ends of a row are reached.
+
+    `grid` has the values that are tried of options and of the names that are no options; a script is a function of
+    them. `lines` is what a random model may say.
+    """
+
+    engine: type[LoopEngine]
+    grid: dict[str, tuple[Any, ...]]
+    fewest: Callable[[Any], Script]
+    most: Callable[[Any], Script]
+    lines: tuple[str, ...]
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    tools: tuple[Tool, ...] = ()
+
+    def points(self) -> Iterator[dict[str, Any]]:
+        """Every combination of the grid."""
+        for values in product(*self.grid.values()):
+            yield dict(zip(self.grid, values, strict=True))
+
+    def names(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        """The value of every name that a formula may have."""
+        fields = {field.name: field.default for field in dataclasses.fields(self.engine)}  # type: ignore[arg-type]
+        numbers = {name: getattr(default, "default", default) for name, default in fields.items()}
+        names = {"actor": 1, "listed": 1, **numbers, **self.options, **point}
+        names["replies"] = names.get("n_proposals" if names.get("generate") == "propose" else "n_branches")
+        return names
+
+    async def run(self, script: Any, point: Mapping[str, Any]) -> tuple[Result, ScriptedProvider]:
+        """A run of the engine, branches one by one, without limits."""
+        fields = {field.name for field in dataclasses.fields(self.engine)}  # type: ignore[arg-type]
+        options = {**self.options, **{name: value for name, value in point.items() if name in fields}}
+        options |= {"max_concurrency": 1} if "max_concurrency" in fields else {}
+        provider = ScriptedProvider(script)
+        runtime = Runtime(provider, tools=self.tools, limits=UNLIMITED)
+        return await self.engine(runtime, **options).run("Q?"), provider
+
+
+@tool(effect="read")
+async def look(what: int) -> str:
+    """Look something up."""
+    return f"found {what}"
+
+
+@tool(effect="read")
+async def search(query: str) -> str:
+    """Search."""
+    return f"all about {query}"
+
+
+@tool(effect="read")
+async def broken(what: int) -> str:
+    """Never works."""
+    raise RuntimeError("out of order")
+
+
+@tool(effect="read")
+async def run_python(code: str) -> str:
+    """Run a program."""
+    return "ran"
+
+
+def cut(text: str) -> Completion:
+    return Completion(text, answer=text, finish_reason="length")
+
+
+def reply(text: str) -> Script:
+    return [text]
+
+
+# ReAct and Self-Ask
+
+
+def react_most(o: Any) -> Script:
+    return [*(call("look", what=turn) for turn in range(o.max_iterations - 1)), "done"]
+
+
+def self_ask_alone(o: Any) -> Script:
+    return [line for i in range(o.max_follow_ups) for line in (f"Follow up: what is {i}?", f"it is {i}")] + ["x"]
+
+
+def self_ask_search(o: Any) -> Script:
+    return [f"Follow up: what is {i}?" for i in range(o.max_follow_ups)] + ["x"]
+
+
+# Chain-of-Thought: only the last sample comes to an answer, so that no vote is decided before it.
+
+ENDING = "It is so.\nFINAL ANSWER: 7"
+
+
+def asked(o: Any) -> int:
+    return int(value_of("asked", vars(o)))
+
+
+def extracted_most(o: Any) -> Script:
+    reasoning = [*(cut("more") for _ in range(o.max_continuations)), "that is all I know"]
+    return [*([*reasoning, "hm", "hm"] * (o.samples - 1)), *reasoning, "hm", "7"]
+
+
+def never_extracted_most(o: Any) -> Script:
+    reasoning = [cut("more") for _ in range(o.max_continuations)]
+    return [*([*reasoning, "that is all I know"] * (o.samples - 1)), *reasoning, ENDING]
+
+
+SAMPLES: dict[str, tuple[Any, ...]] = {"samples": (1, 2, 5, 6), "wave": (1, 2, 5), "max_continuations": (0, 1)}
+THINKING = ("The answer is 7.", "FINAL ANSWER: 8", "7", "hm", "", "Let me see.")
+
+
+# Reflexion
+
+
+def attempt(o: Any, answer: str) -> Script:
+    return [*(call("look", what=turn) for turn in range(o.actor - 1)), answer]
+
+
+def episodes(o: Any, *, judged: bool) -> Script:
+    """All attempts fail; only reflections are asked for between them."""
+    reflects = o.strategy in ("reflection", "both")
+    script: Script = []
+    for number in range(1, o.max_episodes + 1):
+        script += attempt(o, f"try {number}") + ["UNSATISFACTORY"] * judged
+        script += ["Better look."] * (reflects and number < o.max_episodes)
+    return script
+
+
+def never_right(attempt: Attempt) -> bool:
+    return False
+
+
+def always_right(attempt: Attempt) -> bool:
+    return True
+
+
+def reflexion(strategies: tuple[str, ...], *, judged: bool) -> Way:
+    """Without a judge there are two evaluators, since a function says the same in every run."""
+    return Way(
+        ReflexionEngine,
+        {"strategy": strategies, "max_episodes": (1, 2, 4), "actor": (1, 3)},
+        lambda o: attempt(o, "right") + ["SATISFACTORY"] * judged,
+        lambda o: episodes(o, judged=judged),
+        ("try", "SATISFACTORY", "UNSATISFACTORY", "Better look.", ""),
+        {"evaluator": ModelJudge() if judged else None},
+        (look,),
+    )
+
+
+# CRITIC
+
+
+def critic_most(o: Any) -> Script:
+    rounds: Script = []
+    for number in range(o.max_critique_rounds):
+        looks = [f"Claim: c\nTool: search\nTool Input: {number} {check}" for check in range(o.max_checks)]
+        rounds += ["Well.", *looks, f"Revised answer: answer {number}"]
+    return ["draft", *rounds]
+
+
+def rounds_of_two(answer: str) -> Callable[[Any], Script]:
+    return lambda o: (
+        ["draft"]
+        + [line for i in range(o.max_critique_rounds) for line in ("Well.", f"Revised answer: {answer.format(i)}")]
+    )
+
+
+CRITICISING = ("Verdict: VERIFIED", "Verdict: UNVERIFIED", "Revised answer: other", "Well.", "none",
+               "Claim: c\nTool: search\nTool Input: q")  # fmt: skip
+
+
+# Plan-and-Execute
+
+
+def plan(steps: Sequence[Mapping[str, Any]]) -> str:
+    return json.dumps({"steps": [{**step, "depends_on": []} for step in steps]})
+
+
+def planned(o: Any, step: Callable[[int], Mapping[str, Any]], work: Callable[[int], Script]) -> Script:
+    """All plans take as many attempts as they may, and all their steps fail."""
+    script: Script = []
+    for round in range(o.max_replans + 1):
+        numbers = range(round * o.max_steps + 1, (round + 1) * o.max_steps + 1)
+        script += ["no plan"] * (o.max_plan_attempts - 1) + [plan([{"id": i, **step(i)} for i in numbers])]
+        script += [line for i in numbers for line in work(i)]
+        script += ["Decision: REPLAN"] * (round < o.max_replans)
+    return [*script, "answer"]
+
+
+def tool_steps(o: Any) -> Script:
+    return planned(o, lambda i: {"tool": "broken", "arguments": {"what": i}}, lambda i: [])
+
+
+def sub_goals(o: Any) -> Script:
+    turns = range(o.max_step_iterations)
+    return planned(
+        o, lambda i: {"goal": f"find {i}"}, lambda i: [*(call("look", what=turn) for turn in turns), "nothing yet"]
+    )
+
+
+# Tree of Thoughts
+
+
+def proposals(o: Any, numbers: Iterator[int], states: int) -> Script:
+    """Replies with `listed` thoughts each, all of them distinct."""
+    if o.generate == "sample":
+        return [f"thought {next(numbers)}" for _ in range(o.replies * states)]
+    return ["\n".join(f"THOUGHT: thought {next(numbers)}" for _ in range(o.listed)) for _ in range(o.replies * states)]
+
+
+def levels(o: Any, judging: Callable[[int], Script]) -> Script:
+    """No thought is finished, so that the answer is forced in the end."""
+    script, beam, numbers = list[Any](), 1, count()
+    for _ in range(o.max_depth):
+        candidates = beam * o.replies * o.listed
+        script += proposals(o, numbers, beam) + judging(candidates)
+        beam = min(o.beam_width, candidates)
+    return [*script, "ANSWER: x"]
+
+
+def valued(o: Any) -> Script:
+    return levels(o, lambda candidates: ["Score: 5"] * (candidates * o.n_evaluations))
+
+
+def voted(o: Any) -> Script:
+    return levels(o, lambda candidates: ["The best choice is 1"] * (o.n_evaluations if candidates > 1 else 0))
+
+
+def one_answer(o: Any) -> Script:
+    return ["THOUGHT: it is\nANSWER: x" if o.generate == "propose" else "ANSWER: x"] * o.replies
+
+
+def unusable(o: Any) -> Script:
+    return [""] * o.replies + ["ANSWER: x"]
+
+
+class Deep:
+    """A depth-first search that grows and judges as much as it may: as few leaves as there can be, in the last places.
+
+    A state at the last visit is not grown, so what is left of the visits goes to leaves of the last parents.
+    """
+
+    def __init__(self, o: Any) -> None:
+        self.o, self.script, self.visits = o, list[Any](), 0
+        self.children, self.numbers = value_of("children", vars(o)), count()
+        parents, leaves = self.children ** (o.max_depth - 1), value_of("visited - min(inner, max_visits)", vars(o))
+        shares = [min(self.children, max(0, leaves - place * self.children)) for place in range(parents)]
+        self.shares = list(reversed(shares))
+        self.grow(1)
+
+    def grow(self, depth: int) -> None:
+        o = self.o
+        born = self.children if depth < o.max_depth else self.shares.pop(0)
+        texts = [f"thought {next(self.numbers)}" if i < born else "" for i in range(o.replies * o.listed)]
+        if o.generate == "propose":
+            told = ["\n".join(f"THOUGHT: {text}" for text in texts[i :: o.replies]) for i in range(o.replies)]
+        self.script += told if o.generate == "propose" else texts
+        for _ in range(born):
+            if self.visits == o.max_visits:
+                return
+            self.visits += 1
+            self.script += ["Score: 5"] * o.n_evaluations
+            if depth < o.max_depth and self.visits < o.max_visits:
+                self.grow(depth + 1)
+
+
+def deep(o: Any) -> Script:
+    return [*Deep(o).script, "ANSWER: x"]
+
+
+THINKING_ON = ("a", "b", "c\nANSWER: x", "", "Score: 3", "Score: 8", "The best choice is 2", "THOUGHT: d\nTHOUGHT: e",
+               "THOUGHT: f\nTHOUGHT: g\nANSWER: y")  # fmt: skip
+SAMPLED: dict[str, tuple[Any, ...]] = {"generate": ("sample",), "n_branches": (1, 3)}
+PROPOSED: dict[str, tuple[Any, ...]] = {"generate": ("propose",), "n_proposals": (1, 2), "listed": (1, 2)}
+BEAM: dict[str, tuple[Any, ...]] = {"beam_width": (1, 2, 4), "max_depth": (1, 3), "n_evaluations": (1, 2)}
+DEEP: dict[str, tuple[Any, ...]] = {
+    "max_visits": (1, 3, 6, 50), "max_children": (1, 2), "max_depth": (1, 3), "n_evaluations": (1, 2)
+}  # fmt: skip
+
+
+def tree(ranges: dict[str, tuple[Any, ...]], fewest: Any, most: Any, **options: Any) -> list[Way]:
+    """Both ways of generating thoughts."""
+    return [
+        Way(TreeOfThoughtsEngine, generating | ranges, fewest, most, THINKING_ON, options)
+        for generating in (SAMPLED, PROPOSED)
+    ]
+
+
+REFLECTING, OTHERS = ("reflection", "both"), ("none", "last_attempt")
+ATTEMPTS: dict[str, tuple[Any, ...]] = {"max_replans": (0, 2), "max_plan_attempts": (1, 3), "max_steps": (1, 3)}
+WAYS: dict[tuple[str, str], list[Way]] = {
+    ("react", "always"): [
+        Way(ReActEngine, {"max_iterations": (1, 2, 7)}, lambda o: ["done"], react_most, ("done", "well"), tools=(look,))
+    ],
+    ("self-ask", "no search, or one that finds nothing"): [
+        Way(SelfAskEngine, {"max_follow_ups": (1, 2, 5)}, lambda o: ["So the final answer is: x"], self_ask_alone,
+            ("Follow up: a?", "Follow up: b?\nFollow up: c?", "So the final answer is: x", "hm", ""))
+    ],
+    ("self-ask", "a search that always finds something"): [
+        Way(SelfAskEngine, {"max_follow_ups": (1, 2, 5)}, lambda o: ["So the final answer is: x"], self_ask_search,
+            ("Follow up: a?", "Follow up: b?\nFollow up: c?", "So the final answer is: x", "hm", ""), tools=(search,))
+    ],
+    ("chain-of-thought", '`extract="auto"`'): [
+        Way(ChainOfThoughtEngine, SAMPLES, lambda o: [ENDING] * asked(o), extracted_most, THINKING,
+            {"extract": "auto", "answer": "number"})
+    ],
+    ("chain-of-thought", '`extract="always"`'): [
+        Way(ChainOfThoughtEngine, SAMPLES, lambda o: [ENDING, "7"] * asked(o), extracted_most, THINKING,
+            {"extract": "always", "answer": "number"})
+    ],
+    ("chain-of-thought", '`extract="never"`'): [
+        Way(ChainOfThoughtEngine, SAMPLES, lambda o: [ENDING] * asked(o), never_extracted_most, THINKING,
+            {"extract": "never", "answer": "number"})
+    ],
+    ("reflexion", "a model judges; it reflects"): [reflexion(REFLECTING, judged=True)],
+    ("reflexion", "a model judges; it does not reflect"): [reflexion(OTHERS, judged=True)],
+    ("reflexion", "no model judges; it reflects"): [reflexion(REFLECTING, judged=False)],
+    ("reflexion", "no model judges; it does not reflect"): [reflexion(OTHERS, judged=False)],
+    ("critic", "with tools"): [
+        Way(CriticEngine, {"max_critique_rounds": (1, 2, 3), "max_checks": (1, 2, 6)},
+            lambda o: ["draft", "Verdict: VERIFIED"], critic_most, CRITICISING, tools=(search,))
+    ],
+    ("critic", "with `code_tool`"): [
+        Way(CriticEngine, {"max_critique_rounds": (1, 2, 3)}, lambda o: ["draft", "Verdict: VERIFIED"],
+            rounds_of_two("\n```\n{}\n```"), CRITICISING, {"code_tool": "run_python"}, (run_python,))
+    ],
+    ("critic", 'no tools, `without_tools="critique"`'): [
+        Way(CriticEngine, {"max_critique_rounds": (1, 2, 3)}, lambda o: ["draft", "Verdict: VERIFIED"],
+            rounds_of_two("answer {}"), CRITICISING, {"without_tools": "critique"})
+    ],
+    ("critic", 'no tools, `without_tools="answer"`'): [
+        Way(CriticEngine, {"max_critique_rounds": (1, 3)}, lambda o: ["draft"], lambda o: ["draft"], CRITICISING)
+    ],
+    ("plan-execute", "every step is a call of a tool"): [
+        Way(PlanExecuteEngine, ATTEMPTS, lambda o: ["1. look(1)", "answer"], tool_steps,
+            ("1. look(1)", "1. broken(1)", "2. broken(2)", "Decision: FINISH", "hm"), tools=(look, broken))
+    ],
+    ("plan-execute", "every step is a sub-goal"): [
+        Way(PlanExecuteEngine, {**ATTEMPTS, "max_step_iterations": (1, 3)}, lambda o: ["1. find it", "found", "answer"],
+            sub_goals, ("1. find it", "1. find it\n2. and that", "Decision: REPLAN", "hm", ""), tools=(look,))
+    ],
+    ("tree-of-thoughts", '`search="beam"`, `evaluate="value"`'): tree(BEAM, unusable, valued),
+    ("tree-of-thoughts", '`search="beam"`, `evaluate="vote"`'): tree(BEAM, one_answer, voted, evaluate="vote"),
+    ("tree-of-thoughts", '`search="depth-first"`'): tree(DEEP, unusable, deep, search="depth-first"),
+}  # fmt: skip
+ENDS = [(key, way) for key, ways in WAYS.items() for way in ways]
+
+
+def named(given: Any) -> str:
+    """A row's name for a test; of a way only what its rows do not tell."""
+    return "-".join(given) if isinstance(given, tuple) else str(given.grid.get("generate", ("",))[0])
+
+
+# --- the counts ---
+
+
+def test_the_page_has_the_rows_that_are_tried_and_no_other() -> None:
+    assert list(ROWS) == list(WAYS)
+    assert {engine for engine, _ in ROWS} == {
+        "react", "self-ask", "chain-of-thought", "reflexion", "critic", "plan-execute", "tree-of-thoughts"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "way"), ENDS, ids=named)
+async def test_both_ends_of_a_row_are_reached_by_runs_that_complete(key: tuple[str, str], way: Way) -> None:
+    for point in way.points():
+        names = way.names(point)
+        for end, formula in ((way.fewest, ROWS[key].fewest), (way.most, ROWS[key].most)):
+            judgement = always_right if end is way.fewest else never_right
+            given = {**point, "evaluator": judgement} if names.get("evaluator", 0) is None else point
+            script = end(SimpleNamespace(**names))
+            result, provider = await way.run(script, given)
+
+            seen = (result.status, result.llm_calls, provider.left)
+            assert seen == ("completed", value_of(formula, names), 0), f"{formula} with {point}: {result.error}"
+
+
+@pytest.mark.parametrize(("key", "way"), ENDS, ids=named)
+async def test_a_random_model_cannot_leave_the_range(key: tuple[str, str], way: Way) -> None:
+    points = list(way.points())
+    for seed in range(RANDOM_MODELS):
+        model = Random(seed)
+        point = model.choice(points)
+        names = way.names(point) | ({"actor": 1} if "actor" in point else {})
+        names |= {"listed": 2} if names.get("generate") == "propose" else {}
+        given = {**point, "evaluator": never_right} if names.get("evaluator", 0) is None else point
+        result, _ = await way.run(lambda request, model=model: model.choice(way.lines), given)
+
+        least, greatest = value_of(ROWS[key].fewest, names), value_of(ROWS[key].most, names)
+        reserved = result.status != "completed"  # then the best answer was asked for, or less than all was done
+        assert result.llm_calls <= greatest + reserved, f"{point}, seed {seed}"
+        assert result.llm_calls >= least or reserved, f"{point}, seed {seed}"
+
+
+@pytest.mark.parametrize("key", ROWS, ids=named)
+def test_the_figures_with_the_defaults_are_those_of_the_formulas(key: tuple[str, str]) -> None:
+    names = WAYS[key][0].names({})
+    if key[0] == "react":
+        names["max_iterations"] = Limits().max_iterations  # what `None` means
+
+    assert (value_of(ROWS[key].fewest, names), value_of(ROWS[key].most, names)) == ROWS[key].defaults
+
+
+@pytest.mark.parametrize("episodes", [1, 3])
+async def test_self_tests_that_are_never_written_are_asked_for_as_often_as_a_judge(episodes: int) -> None:
+    script = ["pass", "no tests", "Better look."] * episodes
+    runtime = Runtime(ScriptedProvider(script[:-1]), tools=[run_python])
+    result = await ReflexionEngine(runtime, max_episodes=episodes, evaluator=SelfTests()).run("Q?")
+
+    formula = ROWS["reflexion", "a model judges; it reflects"].most
+    assert result.llm_calls == value_of(formula, {"max_episodes": episodes, "actor": 1})
+
+
+# --- what reads the page ---
+
+
+@pytest.mark.parametrize("formula", ["n.real", "__import__('os')", "1 if n else 2", "'a' * n", "lambda: n", "1.5 * n"])
+def test_a_formula_is_arithmetic_and_nothing_else(formula: str) -> None:
+    with pytest.raises((ValueError, KeyError)):
+        value_of(formula, {"n": 2})
+
+
+def test_a_formula_is_evaluated_exactly() -> None:
+    names = {"n": 5, "depth": 3}
+
+    assert value_of("n + 2 * (n - 1) // 3", names) == 7
+    assert value_of("ceil(n / 2) + min(n, 4) + max(n, 4)", names) == 12
+    assert value_of("sum(2 ** level for level in range(1, depth + 1))", names) == 14

@@ -1,0 +1,184 @@
+"""The examples run as they stand and print what they are there to show; the page about strategies names what exists."""
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import loopwright
+from loopwright import LoopEngine, available_engines
+from loopwright.prompts import PromptSet
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+NEEDS_A_MODEL = {"quickstart.py"}  # it runs a local model: `make demo`
+SHOWN = {
+    "react.py": [
+        "Observation  [error] there is no order '#4711'; order numbers have four digits",
+        "Action       order(number='4711')",
+        "Gate         allow order",
+        "Observation  [ok] desk lamp, parcel NX-20817",
+        "completed: 5 model calls, 5 tool calls",
+        "Answer: Your desk lamp is in Leipzig and due on Thursday. To fetch it yourself: "
+        "the office there is open until 20:00.",
+    ],
+    "plan_execute.py": [
+        "  5. Say which of $1, $3 and $4 is the lowest.   after 1, 3, 4",
+        "  step 4 failed: no rate for GBP given: look it up with exchange_rate",
+        "  step 5 skipped: It needs step 4, which has no result.",
+        "Join: replan",
+        "  step 7 ok: 92.43 EUR",
+        "  step 8 ok: Nordstuhl: 89.00 EUR.",
+        "At most 3 tools were at work at once.",
+        "completed: 5 model calls, 6 tool calls",
+        "Answer: Nordstuhl is the cheapest at 89.00 EUR a chair, before Chairwell (92.43 EUR) and Sedia (94.50 EUR).",
+    ],
+    "reflexion.py": [
+        "Episode 1: incorrect, score 0.62",
+        "  Valid codes not matched: none. Invalid codes matched: ['AB-0000', 'ab-1234', 'AB1234'].",
+        "  Learnt: I matched more than the samples show: small letters, and codes without a hyphen. "
+        "The task also rules out the number 0000. Plan: two capitals, a hyphen that must be there, "
+        "and a look-ahead that refuses 0000.",
+        "Episode 2: correct, score 1.00",
+        "completed: 4 model calls, 1 tool calls",
+        r"Answer: [A-Z]{2}-(?!0000)\d{4}",
+    ],
+    "self_ask.py": [
+        "Follow up: When was Linus Pauling born?",
+        "  Linus Pauling was born on 28 February 1901.   [tool:search]",
+        "  Linus Pauling was born in the United States.   [model]",
+        "completed: 4 model calls, 5 tool calls",
+        "Answer: the United States",
+    ],
+    "chain_of_thought.py": [
+        "6 reasonings at temperature 0.7, 1 short call for an answer",
+        "  21  #####",
+        "  24  #",
+        "Decided after 6 of 9 samples; agreement 83%",
+        "completed: 7 model calls",
+        "Answer: 21",
+    ],
+    "critic.py": [
+        "  checked with archive: it opened in 1933   [ok]",
+        "  revised: The Golden Gate Bridge opened in 1937. Its main span is 1,280 m long, "
+        "and Joseph Strauss was its chief engineer.",
+        "  verified",
+        "completed: 6 model calls, 3 tool calls",
+        "Verified with evidence: yes",
+        "Answer: The Golden Gate Bridge opened in 1937. Its main span is 1,280 m long, "
+        "and Joseph Strauss was its chief engineer.",
+    ],
+    "tree_of_thoughts.py": [
+        "Level 1: 1 refused, 0 duplicates",
+        "Level 2: 0 refused, 1 duplicates",
+        "  -> 100.0  13 - 9 = 4, 10 - 4 = 6, 4 * 6 = 24",
+        "completed: 12 model calls",
+        "Answer: (13 - 9) * (10 - 4) = 24",
+    ],
+}
+
+
+def test_every_example_is_run_here() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} - NEEDS_A_MODEL == SHOWN.keys()
+
+
+def test_the_list_of_examples_names_each_once() -> None:
+    listed = re.findall(r"^\| \[(\w+\.py)\]\((\w+\.py)\)", (EXAMPLES / "README.md").read_text(encoding="utf-8"), re.M)
+
+    assert sorted(listed) == sorted((path.name, path.name) for path in EXAMPLES.glob("*.py"))
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_an_example_runs_and_prints_what_it_is_there_to_show(name: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    script = [sys.executable, "-W", "error", str(EXAMPLES / name)]
+    done = subprocess.run(script, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    lines = done.stdout.splitlines()
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line for line in SHOWN[name] if line not in lines] == []
+    assert lines[-1] == SHOWN[name][-1]
+    assert list(tmp_path.iterdir()) == [], "an example leaves nothing behind"
+
+
+# --- the page about strategies ---
+
+PAGE = (ROOT / "docs" / "strategies.md").read_text(encoding="utf-8")
+CHAPTERS = {
+    "ReAct": "ReActEngine",
+    "Plan-Execute": "PlanExecuteEngine",
+    "Reflexion": "ReflexionEngine",
+    "Self-Ask": "SelfAskEngine",
+    "Chain-of-Thought": "ChainOfThoughtEngine",
+    "CRITIC": "CriticEngine",
+    "Tree-of-Thoughts": "TreeOfThoughtsEngine",
+}
+chapters = pytest.mark.parametrize("chapter", CHAPTERS)
+
+
+def engine_of(chapter: str) -> type[LoopEngine]:
+    """The engine that a chapter is about."""
+    engine: type[LoopEngine] = getattr(loopwright, CHAPTERS[chapter])
+    return engine
+
+
+def text_of(chapter: str) -> str:
+    """A chapter of the page."""
+    return PAGE.partition(f"\n## {chapter}\n")[2].partition("\n## ")[0]
+
+
+def rows(chapter: str, head: str) -> Iterator[tuple[list[str], str]]:
+    """The rows of one of its tables: the names in the first cell, and the text of the others."""
+    table = text_of(chapter).partition(f"\n| {head} |")[2].partition("\n\n")[0]
+    for line in table.splitlines()[2:]:
+        _, names, rest = line.split("|", 2)
+        yield re.findall(r"`(\w+)`", names), rest
+
+
+def test_every_engine_has_a_chapter_that_its_row_in_the_table_links_to() -> None:
+    linked = dict(re.findall(r"^\|.*\| \[`([\w-]+)`\]\(#([\w-]+)\) \|", PAGE, re.M))
+    built_in = [name for name, found in available_engines().items() if found.distribution == "loopwright"]
+
+    assert linked == {engine_of(chapter).name: chapter.lower() for chapter in CHAPTERS}
+    assert sorted(linked) == sorted(built_in)
+    assert [chapter for chapter in CHAPTERS if "```mermaid\n" not in text_of(chapter)] == []
+
+
+@chapters
+def test_the_options_of_a_chapter_exist_with_these_defaults(chapter: str) -> None:
+    fields = {field.name: field for field in dataclasses.fields(engine_of(chapter))}
+    said = {name: rest.split("|")[0] for names, rest in rows(chapter, "option") for name in names}
+
+    assert said
+    assert [name for name in said if name not in fields] == []
+    assert [name for name, text in said.items() if shown(fields[name].default) not in re.split(r"[`, ]+", text)] == []
+
+
+def shown(default: object) -> str:
+    """A default as the page writes it; an option with bounds holds it inside pydantic's field."""
+    value = getattr(default, "default", default)
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+@chapters
+def test_a_chapter_lists_every_prompt_with_its_placeholders(chapter: str) -> None:
+    prompts = next(f.default for f in dataclasses.fields(engine_of(chapter)) if f.name == "prompts")
+    assert isinstance(prompts, PromptSet)
+    said = {name: set(re.findall(r"`(\w+)`", rest)) for names, rest in rows(chapter, "prompt") for name in names}
+
+    assert {name: set(prompts[name].names) for name in prompts} == said
+
+
+@chapters
+def test_a_chapter_lists_every_field_of_the_facts_that_its_engine_notes(chapter: str) -> None:
+    module = sys.modules[engine_of(chapter).__module__]
+    said = {name: set(re.findall(r"`(\w+)`", rest)) for names, rest in rows(chapter, "fact") for name in names}
+
+    assert said
+    for fact, mentioned in said.items():
+        assert {field.name for field in dataclasses.fields(getattr(module, fact))} - mentioned == set(), fact

@@ -21,7 +21,7 @@ RATES = {"GBP": 1.17}
 @tool(effect="read")
 async def price(supplier: str) -> str:
     """The price of one office chair at a supplier."""
-    await asyncio.sleep(0.05)  # a catalogue on the network
+    await asyncio.sleep(0.2)  # a catalogue on the network
     return PRICES[supplier]
 
 

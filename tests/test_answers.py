@@ -6,6 +6,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, Field
 
 from loopwright.parsing.answers import AnswerKind, normalized, read_answer, read_ending, same_as
 
@@ -181,6 +182,29 @@ def test_a_text_is_the_reply_without_the_markup_around_it(reply: str, text: str 
 )
 def test_an_answer_ends_the_reasoning_or_there_is_none(reasoning: str, kind: Any, answer: str | None) -> None:
     assert read_ending(reasoning, kind) == answer
+
+
+class Quote(BaseModel):
+    """What somebody said."""
+
+    said: str = Field(alias="words")
+
+
+@pytest.mark.parametrize(
+    ("reply", "whole", "at_the_end"),
+    [
+        ('{"words": "5"}', '{"words":"5"}', '{"words":"5"}'),
+        ('{"words": "the answer is 5"}', '{"words":"the answer is 5"}', None),
+        ('```json\n{"words": "5"}\n```', '{"words":"5"}', None),
+        ('It is {"words": "5"}', None, None),
+        ('{"words": 5}', None, None),
+        ('{"words": "5"', None, None),
+        ("", None, None),
+    ],
+)
+def test_a_model_is_read_from_json_alone(reply: str, whole: str | None, at_the_end: str | None) -> None:
+    assert read_answer(reply, Quote) == whole
+    assert read_ending(f"So be it.\nFINAL ANSWER: {reply}", Quote) == at_the_end
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,26 @@
 """What is read in critiques: look-ups, verdicts, revised answers, null answers, and ranked results."""
 
+import itertools
 import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright.messages import ToolSpec
+from loopwright.messages import JsonObject, ToolSpec
 from loopwright.parsing.critiques import (
     NULL_ANSWERS,
     LookUp,
     Reading,
     is_null,
     longest_fence,
-    next_page,
+    next_pages,
     quoted,
     read_code,
     read_critique,
     read_results,
     same_answer,
+    takes_one_text,
 )
 
 ASKED = "Claim: Rome is old\nTool: search\nTool Input: age of Rome"
@@ -75,7 +77,7 @@ def test_a_tool_without_an_input_is_a_look_up_too() -> None:
 
 def test_a_tool_that_a_claim_speaks_of_is_no_look_up() -> None:
     assert read_critique("Claim: the best tool: search\nVerdict: UNVERIFIED") == Reading(
-        "Claim: the best tool: search\nVerdict: UNVERIFIED", verified=False
+        "Claim: the best tool: search\nVerdict: UNVERIFIED", verdict="unverified"
     )
 
 
@@ -83,7 +85,7 @@ def test_a_claim_that_needs_no_tool_is_passed_over() -> None:
     text = "Claim: A\nTool: none\nTool Input: n/a\nClaim: B\nTool: search\nTool Input: b"
 
     assert read_critique(text).look_up == LookUp("B", "search", "b")
-    assert read_critique("Claim: A\nTool: None\nTool Input: None\nVerdict: VERIFIED").verified is True
+    assert read_critique("Claim: A\nTool: None\nTool Input: None\nVerdict: VERIFIED").verdict == "verified"
 
 
 # --- evidence that the model makes up ---
@@ -100,42 +102,42 @@ def test_nothing_is_read_behind_evidence_that_the_model_makes_up() -> None:
 def test_without_tools_its_evidence_is_all_there_is() -> None:
     text = "Claim: A\nEvidence: I know it\nVerdict: VERIFIED"
 
-    assert read_critique(text, own_evidence=True) == Reading(text, verified=True)
+    assert read_critique(text, own_evidence=True) == Reading(text, verdict="verified")
 
 
 # --- verdicts ---
 
 
 @pytest.mark.parametrize(
-    ("text", "verified"),
+    ("text", "verdict"),
     [
-        ("Verdict: VERIFIED", True),
-        ("**Verdict:** **VERIFIED**", True),
-        ("VERIFIED: all claims are correct", True),
-        ("All is well.\nVERIFIED", True),
-        ("**VERIFIED.**", True),
-        ("verified: all of it", True),
-        ("Claim: A\nVERIFIED: A\nClaim: B\nVERIFIED: B\nVerdict: VERIFIED", True),
-        ("UNVERIFIED: claim 2 wrong", False),
-        ("NOT VERIFIED", False),
-        ("Verdict: not verified", False),
-        ("Verdict: claim 1 VERIFIED, claim 2 UNVERIFIED", False),
-        ("Verdict: verified\nVerdict: unverified", False),
-        ("Claim 1 is UNVERIFIED.\nVerdict: VERIFIED", False),
-        ("Verdict: VERIFIED?", False),
-        ("claim 1 VERIFIED, claim 2 UNVERIFIED", None),
-        ("Every claim is VERIFIED.", None),
-        ("Claim: A\nVERIFIED: A\nClaim: B", None),
-        ("Verdict: correct", None),
-        ("Verified by the search, the answer is 5.", None),
-        (f"Verdict: VERIFIED {'and so on ' * 300}", None),
-        ("```\n# VERIFIED\nVerdict: VERIFIED\n```", None),
+        ("Verdict: VERIFIED", "verified"),
+        ("**Verdict:** **VERIFIED**", "verified"),
+        ("VERIFIED: all claims are correct", "verified"),
+        ("All is well.\nVERIFIED", "verified"),
+        ("**VERIFIED.**", "verified"),
+        ("verified: all of it", "verified"),
+        ("Claim: A\nVERIFIED: A\nClaim: B\nVERIFIED: B\nVerdict: VERIFIED", "verified"),
+        ("UNVERIFIED: claim 2 wrong", "unverified"),
+        ("NOT VERIFIED", "unverified"),
+        ("Verdict: not verified", "unverified"),
+        ("Verdict: claim 1 VERIFIED, claim 2 UNVERIFIED", "unverified"),
+        ("Verdict: verified\nVerdict: unverified", "unverified"),
+        ("Claim 1 is UNVERIFIED.\nVerdict: VERIFIED", "unverified"),
+        ("Verdict: VERIFIED?", "unverified"),
+        ("claim 1 VERIFIED, claim 2 UNVERIFIED", "none"),
+        ("Every claim is VERIFIED.", "none"),
+        ("Claim: A\nVERIFIED: A\nClaim: B", "none"),
+        ("Verdict: correct", "none"),
+        ("Verified by the search, the answer is 5.", "none"),
+        (f"Verdict: VERIFIED {'and so on ' * 300}", "none"),
+        ("```\n# VERIFIED\nVerdict: VERIFIED\n```", "none"),
     ],
 )
 def test_a_verdict_stands_at_the_start_of_a_line_at_the_end_and_is_contradicted_nowhere(
-    text: str, verified: bool | None
+    text: str, verdict: str
 ) -> None:
-    assert read_critique(text).verified is verified
+    assert read_critique(text).verdict == verdict
 
 
 # --- answers ---
@@ -225,6 +227,7 @@ def test_the_program_of_a_text_is_its_longest_code_fence() -> None:
     assert longest_fence(text) == FENCE
     assert read_code(text) == "print(1)\n"
     assert read_code("print(1)") is None
+    assert read_code("```\n \n```") is None
     assert read_code("```python\nprint(1)") is None
 
 
@@ -250,22 +253,36 @@ def spec(required: list[str], **parameters: object) -> ToolSpec:
     return ToolSpec("search", "", {"type": "object", "properties": parameters, "required": required})  # type: ignore[dict-item]
 
 
-def test_a_tool_goes_on_by_its_optional_page_rank_or_offset() -> None:
-    number, query = {"type": "integer"}, {"q": "x"}
+def following(tool: ToolSpec | None, arguments: JsonObject) -> list[JsonObject]:
+    """The first two pages behind the first one."""
+    return list(itertools.islice(next_pages(tool, arguments), 2))
 
-    assert next_page(spec([], page=number), query, 0) == {"q": "x"}
-    assert next_page(spec([], page=number), query, 1) == {"q": "x", "page": 2}
-    assert next_page(spec([], rank={**number, "default": 0}), query, 2) == {"q": "x", "rank": 2}
-    assert next_page(spec([], offset=number), query, 1) == {"q": "x", "offset": 1}
-    assert next_page(spec([], page=number), {"q": "x", "page": 4}, 1) == {"q": "x", "page": 5}
+
+def test_a_tool_goes_on_by_its_optional_page_rank_or_offset() -> None:
+    number = {"type": "integer"}
+
+    assert following(spec([], page=number), {"q": "x"}) == [{"q": "x", "page": 2}, {"q": "x", "page": 3}]
+    assert following(spec([], rank={**number, "default": 0}), {}) == [{"rank": 1}, {"rank": 2}]
+    assert following(spec([], offset=number), {}) == [{"offset": 1}, {"offset": 2}]
+    assert following(spec([], page=number), {"page": 4}) == [{"page": 5}, {"page": 6}]
 
 
 def test_a_tool_without_such_a_parameter_has_one_page() -> None:
-    assert next_page(spec([], q={"type": "string"}), {"q": "x"}, 0) == {"q": "x"}
-    assert next_page(spec([], q={"type": "string"}), {"q": "x"}, 1) is None
-    assert next_page(spec(["page"], page={"type": "integer"}), {"page": 1}, 1) is None
-    assert next_page(spec([], page={"type": "string"}), {}, 1) is None
-    assert next_page(spec([], limit={"type": "integer"}), {}, 1) is None
+    assert following(None, {"page": 1}) == []
+    assert following(spec([], q={"type": "string"}), {"q": "x"}) == []
+    assert following(spec(["page"], page={"type": "integer"}), {"page": 1}) == []
+    assert following(spec([], page={"type": "string"}), {}) == []
+    assert following(spec([], limit={"type": "integer"}), {}) == []
+
+
+def test_a_tool_takes_one_text_if_that_is_all_it_must_be_given() -> None:
+    text, number = {"type": "string"}, {"type": "integer"}
+
+    assert takes_one_text(spec(["code"], code=text, seconds=number))
+    assert takes_one_text(spec([], code=text))
+    assert not takes_one_text(spec(["a", "b"], a=text, b=text))
+    assert not takes_one_text(spec(["a"], a=number))
+    assert not takes_one_text(spec([]))
 
 
 def test_evidence_is_cut_and_its_lines_that_look_like_the_protocol_are_quoted() -> None:
@@ -280,7 +297,7 @@ def test_evidence_is_cut_and_its_lines_that_look_like_the_protocol_are_quoted() 
 def test_any_text_is_read_without_an_error(text: str) -> None:
     reading = read_critique(text)
 
-    assert reading.look_up is None or (reading.verified, reading.answer, reading.plain) == (None, None, False)
+    assert reading.look_up is None or (reading.verdict, reading.answer, reading.plain) == ("none", None, False)
     assert isinstance(same_answer(text, reading.said), bool)
 
 

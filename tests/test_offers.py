@@ -1,10 +1,23 @@
 """What an engine says on its way: the best answer so far, how far the conversation has come, facts in the result."""
 
+import asyncio
 import dataclasses
 
 import pytest
 
-from loopwright import ConfigError, Conversation, Limits, LoopEngine, ProviderError, Result, Run, Runtime, tool
+from loopwright import (
+    Completion,
+    ConfigError,
+    Conversation,
+    Limits,
+    LoopEngine,
+    ProviderError,
+    Request,
+    Result,
+    Run,
+    Runtime,
+    tool,
+)
 from loopwright.engine import ProviderName
 from loopwright.events import FactNoted
 from loopwright.testing import ScriptedProvider, call
@@ -146,3 +159,22 @@ async def test_an_engine_calls_a_tool_by_itself_through_the_gate() -> None:
     result = await Looker(Runtime(ScriptedProvider([]), tools=[look])).run(Conversation.of("?"))
 
     assert (result.answer, ran) == ("blue", ["sky"])
+
+
+class FallsSilent(ScriptedProvider):
+    """Says its lines, and then nothing for ever."""
+
+    async def complete(self, request: Request) -> Completion:
+        if not self.left:
+            await asyncio.Event().wait()
+        return await super().complete(request)
+
+
+async def test_an_offered_answer_outlives_an_abort() -> None:
+    async with Guesser(Runtime(FallsSilent(["one"]))).start("?") as run:
+        async for entry in run:
+            if entry.key == "1":
+                break
+        result = await run.abort()
+
+    assert (result.answer, result.status) == ("one", "aborted")

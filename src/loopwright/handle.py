@@ -113,22 +113,25 @@ class RunHandle:
     async def _work(self) -> Result:
         session = self._session
         output: Any = None
-        outcome = outcome_of(Aborted("the run was aborted"))
         try:
             outcome, output = await self._solve()
         except asyncio.CancelledError:
             if not session.aborting:
                 await self._suspend("cancelled")
                 raise
+            outcome = self._aborted()
         except ReplayDivergence:
             await self._suspend("diverged")
             raise
         if session.aborting:  # also if the engine swallowed its cancellation
-            outcome, output = outcome_of(Aborted("the run was aborted"), outcome.answer), None
+            outcome, output = self._aborted(outcome.answer), None
         self._closing = True
         closing = asyncio.ensure_future(self._close(outcome, output))
         await wait_out(closing)  # a cancellation that comes now comes too late: the run has ended
         return closing.result()
+
+    def _aborted(self, answer: str | None = None) -> Outcome:
+        return outcome_of(Aborted("the run was aborted"), self._run.offered if answer is None else answer)
 
     async def _solve(self) -> tuple[Outcome, Any]:
         """The engine's outcome, and its answer as the output model if one is asked for."""

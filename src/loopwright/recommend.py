@@ -70,7 +70,8 @@ SIGNALS = (
     Signal(
         "plan-execute", 4, "it has several steps, which can be planned and partly done at once",
         r"\bfirst\b[\s\S]{1,300}\b(then|next|finally|after that)\b|\bthen\b[^.?]{1,100}\bfinally\b|\band then \w+ "
-        r"|(^|\n)\s*(\d[.)]|[-*])\s[\s\S]{1,200}\n\s*(\d[.)]|[-*])\s|^[^?,]{1,200}, [a-z]+ \w[^,?]{1,100},? and [a-z]+ \w[^?]{1,200}$",
+        r"|(^|\n)\s*(\d[.)]|[-*])\s[\s\S]{1,200}\n\s*(\d[.)]|[-*])\s"
+        r"|^[^?,]{1,200}, [a-z]+ \w[^,?]{1,100},? and [a-z]+ \w[^?]{1,200}$",
     ),
     Signal(
         "plan-execute", 3, "it asks for the same about several things, which can be looked up at once",

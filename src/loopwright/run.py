@@ -88,7 +88,7 @@ class Run(Phases):
         scope = Scope(session, path, conduct or Conduct())
         super().__init__(scope, engine.runtime, engine.name, guards or (Guard.of(engine.runtime),), conversation)
         self._engine = engine
-        self._offered: str | None = None
+        self.offered: str | None = None
 
     # --- loops and endings ---
 
@@ -99,11 +99,11 @@ class Run(Phases):
         return self._scope.iterations(most)
 
     def offer(self, answer: str) -> None:
-        """Name the best answer so far: it is the run's if a limit, a stuck loop or a failure ends it before `solve`.
+        """Name the best answer so far: it is the run's if a limit, a stuck loop, a failure or an abort ends it first.
 
         Then none is asked for. It is for the run that `solve` was given, not for branches of it.
         """
-        self._offered = answer
+        self.offered = answer
 
     async def best_answer(self, conversation: Conversation) -> str:
         """Ask once, without tools, for the best answer so far; the status becomes `limit` (or `stuck`).
@@ -359,7 +359,7 @@ async def drive(engine: Strategy, run: Run, *, alone: bool = False) -> Outcome:
         error = _ours(engine.name, raised)
     error = run._scope.signal or error or conduct.ending
     if answer is None and error is not None and not isinstance(error, Suspended):
-        answer = run._offered
+        answer = run.offered
     if answer is None and alone and conduct.ending is None and run._may_ask_once_more(error):
         try:
             answer = _checked(engine.name, await run._last_words(run.latest))

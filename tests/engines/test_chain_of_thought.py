@@ -327,9 +327,10 @@ def test_a_bad_option_is_refused_by_name(options: dict[str, Any], named: str) ->
 # --- cut reasoning ---
 
 
-async def test_reasoning_that_was_cut_is_continued_and_no_answer_is_read_across_the_seam() -> None:
+@pytest.mark.parametrize("kind", ["number", "text"])
+async def test_reasoning_that_was_cut_is_continued_and_no_answer_is_read_across_the_seam(kind: Any) -> None:
     runtime = parts([cut("Six rows.\nFINAL ANSWER: 4"), "2", "42"])
-    result = await ChainOfThoughtEngine(runtime, answer="number").run("Q?")
+    result = await ChainOfThoughtEngine(runtime, answer=kind).run("Q?")
 
     assert (result.answer, result.llm_calls) == ("42", 3)
     assert said(asked(runtime)[1])[-2:] == [

@@ -16,6 +16,7 @@ from loopwright import (
     LoopEngine,
     MemoryJournal,
     Message,
+    ProviderError,
     ReActEngine,
     Request,
     Result,
@@ -25,7 +26,8 @@ from loopwright import (
     ToolError,
     tool,
 )
-from loopwright.engines.critic import NO_PROGRAM, PROMPTS, Check, CriticEngine, Critique, Revision
+from loopwright.engines.critic import PROMPTS, CriticEngine, Critique, Revision
+from loopwright.engines.look_ups import NO_PROGRAM, Check
 from loopwright.events import Entry, FactNoted, ModelRequested, RunStarted, ToolFinished
 from loopwright.policy import Action, Allow, Decision, InstantGate, PolicyState
 from loopwright.providers import TextTools
@@ -159,7 +161,7 @@ async def test_evidence_is_put_into_the_critique_until_it_revises_the_answer() -
         Critique(
             1, "unverified", False, (Check("A", "search", "ok", "call_2_0"), Check("B", "search", "ok", "call_4_0"))
         ),
-        Revision(1, "Better.", True, "revised"),
+        Revision(1, "Better.", "revised"),
         Critique(2, "verified", False),
     )
 
@@ -170,6 +172,17 @@ async def test_only_the_first_look_up_of_a_reply_is_made() -> None:
 
     assert (result.answer, RAN) == ("Draft.", ["q"])
     assert asked(critic)[2].conversation.messages[-2] == Message("assistant", look_up("q"), origin="model")
+
+
+async def test_a_verdict_behind_evidence_that_the_critic_made_up_is_not_read() -> None:
+    invented = "Claim: A\nEvidence: It is so.\nVerdict: VERIFIED"
+    critic = engine(["Draft.", invented, look_up("q2"), "Revised answer: Better."], max_critique_rounds=1)
+
+    assert (await run(critic)).answer == "Better."
+    assert asked(critic)[2].conversation.messages[-2:] == (
+        Message("assistant", "Claim: A", origin="model"),
+        Message("user", PROMPTS.fill("conclude"), origin="engine"),
+    )
 
 
 async def test_a_verdict_of_verified_ends_it() -> None:
@@ -201,7 +214,7 @@ async def test_what_was_said_to_be_unverified_is_not_verified_by_being_asked_aga
     result = await run(critic)
 
     assert result.answer == "Draft."
-    assert facts(critic) == noted(Critique(1, "unverified", False), Revision(1, "", False, "none"))
+    assert facts(critic) == noted(Critique(1, "unverified", False), Revision(1, "", "null"))
 
 
 async def test_plain_words_after_a_look_up_are_the_revised_answer() -> None:
@@ -217,7 +230,7 @@ async def test_plain_words_without_a_look_up_are_asked_for_an_answer_once() -> N
 
     assert (result.answer, result.llm_calls) == ("Draft.", 3)
     assert last(critic, 2) == PROMPTS.fill("conclude")
-    assert facts(critic) == noted(Critique(1, "none", False), Revision(1, "", False, "none"))
+    assert facts(critic) == noted(Critique(1, "none", False), Revision(1, "", "null"))
 
 
 async def test_a_look_up_is_still_made_after_that() -> None:
@@ -256,7 +269,7 @@ async def test_a_null_revision_is_rolled_back(null: str) -> None:
     result = await run(critic)
 
     assert result.answer == "Better."
-    assert facts(critic)[1] == noted(Revision(1, null, False, "null"))[0]
+    assert facts(critic)[1] == noted(Revision(1, null, "null"))[0]
     assert asked(critic)[-1].conversation.messages[-2].content == "Draft."
 
 
@@ -301,11 +314,9 @@ async def test_a_query_that_is_repeated_brings_the_next_result_of_a_list() -> No
         "Evidence: (result 1 of 3) first",
         "Evidence: (result 2 of 3) second",
         "Evidence: (result 3 of 3) third",
-        PROMPTS.fill("no_evidence", status="exhausted", reason="There are no more; the last was: third"),
+        "Evidence: (asked before, and there is no other) third",
     ]
-    assert (
-        facts(critic)[-1] == noted(Critique(2, "verified", False, (Check("A", "ranked", "exhausted", "call_2_0"),)))[0]
-    )
+    assert facts(critic)[-1] == noted(Critique(2, "verified", True, (Check("A", "ranked", "ok", "call_2_0"),)))[0]
 
 
 async def test_a_tool_with_pages_is_called_for_the_next_one_until_nothing_new_comes() -> None:
@@ -317,7 +328,7 @@ async def test_a_tool_with_pages_is_called_for_the_next_one_until_nothing_new_co
     assert [last(critic, number).partition("\n\n")[0] for number in (2, 3, 4, 5)] == [
         "Evidence: page 1",
         "Evidence: (result 2 of 2) page 2",
-        *[PROMPTS.fill("no_evidence", status="exhausted", reason="There are no more; the last was: page 2")] * 2,
+        *["Evidence: (asked before, and there is no other) page 2"] * 2,
     ]
 
 
@@ -343,12 +354,21 @@ async def test_the_next_page_is_asked_for_when_all_results_of_the_last_were_show
     ]
 
 
+async def test_a_page_that_was_asked_for_by_its_number_is_not_called_again() -> None:
+    first, second = look_up('{"query": "q"}', "paged"), look_up('{"query": "q", "page": 2}', "paged")
+    critic = engine(["Draft.", first, second, first, "VERIFIED"], tools=(paged,))
+    await run(critic)
+
+    assert RAN == [("q", 1), ("q", 2)]
+    assert last(critic, 4).startswith("Evidence: (result 2 of 2) page 2\n")
+
+
 async def test_any_other_tool_is_called_once_and_its_result_told_again() -> None:
     critic = engine(["Draft.", look_up("q"), "UNVERIFIED", "UNVERIFIED", look_up('{"query": "q"}'), "VERIFIED"])
     await run(critic)
 
     assert RAN == ["q"]
-    assert last(critic, 5).startswith("Evidence: asked before, with this result: It is so.\n")
+    assert last(critic, 5).startswith("Evidence: (asked before, and there is no other) It is so.\n")
 
 
 async def test_a_look_up_that_failed_is_not_made_again() -> None:
@@ -366,8 +386,12 @@ async def test_a_look_up_that_failed_is_not_made_again() -> None:
     ("wanted", "status", "reason"),
     [
         (look_up("down"), "error", "the index is down"),
-        (look_up("nothing"), "exhausted", "There are no results."),
-        (look_up("q", "serach"), "rejected", "There is no tool 'serach'. Tools: search, multiply."),
+        (look_up("nothing"), "empty", "There are no results."),
+        (
+            look_up("q", "serach"),
+            "rejected",
+            "There is no tool 'serach'. Did you mean search? Tools: search, multiply.",
+        ),
         (
             look_up("7", "multiply"),
             "unreadable",
@@ -412,10 +436,10 @@ class OnlyQ(InstantGate):
 
 
 async def test_the_same_denial_three_times_ends_the_run_as_stuck() -> None:
-    script = ["Draft.", *[look_up(query) for query in ("a", "b", "c")], "Best."]
+    script = ["Draft.", *[look_up(query) for query in ("a", "b", "c")]]
     result = await run(engine(script, parts={"gate": OnlyQ()}))
 
-    assert (result.answer, result.status, result.stop_reason) == ("Best.", "stuck", "denied")
+    assert (result.answer, result.status, result.stop_reason) == ("Draft.", "stuck", "denied")
 
 
 async def test_evidence_is_cut_and_cannot_speak_the_protocol() -> None:
@@ -451,14 +475,14 @@ async def test_without_tools_it_criticises_by_what_it_knows_if_asked_to() -> Non
     assert last(critic, 1) == PROMPTS.fill("critique_alone")
     assert asked(critic)[1].sampling.stop == ()
     assert facts(critic) == noted(
-        Critique(1, "none", False), Revision(1, "Better.", True, "revised"), Critique(2, "verified", False)
+        Critique(1, "none", False), Revision(1, "Better.", "revised"), Critique(2, "verified", False)
     )
 
 
 # --- programs ---
 
 
-async def test_a_program_is_run_and_the_critique_sees_code_status_and_output() -> None:
+async def test_a_program_is_run_and_the_critique_sees_it_with_status_and_output() -> None:
     bad, good = FENCE.format("boom"), FENCE.format("print(2)")
     critic = engine([f"Here:\n{bad}", f"It fails.\nRevised answer: Mended:\n{good}", "Verdict: VERIFIED"],
                     tools=(search, run_python), code_tool="run_python")  # fmt: skip
@@ -466,13 +490,19 @@ async def test_a_program_is_run_and_the_critique_sees_code_status_and_output() -
 
     assert (result.answer, result.llm_calls, RAN) == (f"Mended:\n{good}", 3, ["boom\n", "print(2)\n"])
     assert asked(critic)[0].conversation == Conversation.of("Q?", system=PROMPTS.fill("draft_code"))
-    assert last(critic, 1) == PROMPTS.fill("critique_code", code="boom\n", status="error", output="NameError: boom")
-    assert last(critic, 2) == PROMPTS.fill("critique_code", code="print(2)\n", status="ok", output="output of print(2)")
+    assert last(critic, 1) == PROMPTS.fill("critique_code", status="error", output="NameError: boom")
+    assert last(critic, 2) == PROMPTS.fill("critique_code", status="ok", output="output of print(2)")
     assert facts(critic) == noted(
         Critique(1, "none", False, (Check("", "run_python", "error", "call_1_0"),)),
-        Revision(1, f"Mended:\n{good}", True, "revised"),
+        Revision(1, f"Mended:\n{good}", "revised"),
         Critique(2, "verified", True, (Check("", "run_python", "ok", "call_3_0"),)),
     )
+
+
+async def test_a_program_that_is_one_quoted_text_keeps_its_quotes() -> None:
+    await run(engine([FENCE.format('"a"'), "VERIFIED"], tools=(run_python,), code_tool="run_python"))
+
+    assert RAN == ['"a"\n']
 
 
 async def test_the_output_of_a_program_is_cut_and_cannot_speak_the_protocol() -> None:
@@ -506,14 +536,22 @@ async def test_a_program_that_is_not_changed_is_not_run_again_and_keeps_its_resu
     assert last(critic, 1) == last(critic, 2)
 
 
+async def test_a_code_fence_without_anything_in_it_is_no_program() -> None:
+    critic = engine([FENCE.format(" "), "VERIFIED"], tools=(run_python,), code_tool="run_python")
+    result = await run(critic)
+
+    assert (result.answer, result.status, RAN) == (FENCE.format(" "), "completed", [])
+    assert facts(critic) == noted(Critique(1, "verified", False, (Check("", "run_python", "not_run"),)))
+
+
 async def test_an_answer_without_a_program_is_said_to_be_one_and_is_no_revision() -> None:
     script = ["print(1)", "Revised answer: print(2)", f"Revised answer: {FENCE.format('print(3)')}"]
     critic = engine(script, tools=(run_python,), code_tool="run_python")
     result = await run(critic)
 
     assert (result.answer, RAN) == (FENCE.format("print(3)"), [])
-    assert last(critic, 1) == PROMPTS.fill("critique_code", code="(none)", status="not run", output=NO_PROGRAM)
-    assert facts(critic)[1] == noted(Revision(1, "print(2)", False, "no_code"))[0]
+    assert last(critic, 1) == PROMPTS.fill("critique_code", status="not_run", output=NO_PROGRAM)
+    assert facts(critic)[1] == noted(Revision(1, "print(2)", "null"))[0]
 
 
 @pytest.mark.parametrize("name", ["run", "multiply"])
@@ -569,9 +607,8 @@ async def test_critic_and_reviser_may_be_models_of_their_own() -> None:
 
 @pytest.mark.parametrize("role", ["critic", "reviser"])
 def test_an_unknown_model_for_a_role_is_refused_at_once(role: str) -> None:
-    message = rf"{role}: 'nobody' is not among Runtime\(providers=...\), which has none"
     options: dict[str, Any] = {role: "nobody"}
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=f"^{role}: .*'nobody'"):
         engine([], **options)
 
 
@@ -585,7 +622,7 @@ async def test_a_reply_that_was_cut_is_no_revision() -> None:
 
     problem = "scripted/script: the reply reached the limit of output tokens"
     assert result.answer == "Better."
-    assert facts(critic)[:2] == noted(Critique(1, "none", False, (), problem), Revision(1, "", False, "failed"))
+    assert facts(critic)[:2] == noted(Critique(1, "none", False, (), problem), Revision(1, "", "null"))
 
 
 async def test_a_cut_reply_after_a_contrary_verdict_changes_nothing() -> None:
@@ -593,7 +630,7 @@ async def test_a_cut_reply_after_a_contrary_verdict_changes_nothing() -> None:
     critic = engine(["Draft.", "UNVERIFIED", cut], max_critique_rounds=1)
 
     assert (await run(critic)).answer == "Draft."
-    assert facts(critic)[1] == noted(Revision(1, "", False, "failed"))[0]
+    assert facts(critic)[1] == noted(Revision(1, "", "null"))[0]
 
 
 # --- the caller's conversation, prompts, other dialects ---
@@ -686,6 +723,24 @@ async def test_at_a_limit_the_answer_so_far_is_the_best_there_is(limits: Limits,
     assert (result.answer, result.status, result.stop_reason) == (answer, "limit", reason)
 
 
+@pytest.mark.parametrize(("asked_before", "answer"), [(1, "Draft."), (3, "Better.")])
+async def test_when_the_model_fails_in_a_critique_the_answer_so_far_is_not_lost(asked_before: int, answer: str) -> None:
+    script = ["Draft.", look_up("q"), "Revised answer: Better."]
+    result = await run(engine([*script[:asked_before], ProviderError("the model is down")]))
+
+    assert (result.answer, result.status, result.stop_reason) == (answer, "failed", "provider_error")
+
+
+async def test_the_result_holds_the_last_critique_as_far_as_it_came_and_the_answer() -> None:
+    critic = engine(["Draft.", look_up("q"), "VERIFIED"])
+    whole = await run(critic)
+    script = ["Draft.", look_up("q"), look_up("q2")]
+    limited = await run(engine(script, parts={"limits": Limits(max_llm_calls=3)}))
+
+    assert whole.conversation == asked(critic)[2].conversation.assistant("Draft.", origin="model")
+    assert [m.content.partition("\n")[0] for m in limited.conversation][-2:] == ["Evidence: It is so.", "Draft."]
+
+
 async def test_at_a_limit_before_there_is_an_answer_the_best_one_is_asked_for() -> None:
     runtime = Runtime(ScriptedProvider([call("search", query="q"), "Best."]), tools=[search],
                       limits=Limits(max_llm_calls=2))  # fmt: skip
@@ -704,7 +759,7 @@ def told(request: Request) -> str:
         return "Draft."
     if "Evidence: It is not so." in words[-1]:
         return "Revised answer: Better."
-    if "Evidence: asked before" in words[-1]:
+    if "(asked before" in words[-1]:
         return "Verdict: VERIFIED"
     return look_up("q2" if "Evidence: It is so." in words[-1] or words[1] == "Better." else "q")
 

@@ -10,7 +10,6 @@ from ..errors import AskFailed, ConfigError
 from ..messages import Conversation
 from ..parsing import critiques
 from ..parsing.arguments import describe_parameters, list_tools
-from ..parsing.critiques import NULL_ANSWERS, Reading, Verdict, read_code, read_critique
 from ..prompts import PromptSet
 from ..run import Run, Sampling
 from .look_ups import Check, LookUps
@@ -74,18 +73,14 @@ Change = Literal["revised", "unchanged", "null"]
 
 @dataclasses.dataclass(frozen=True)
 class Critique:
-    """One round's critique.
+    """One round's critique: its verdict, and what was looked up, in order.
 
-    Args:
-        round: from 1.
-        verdict: what the critic said; `none` if it came to no verdict.
-        verified: whether it said VERIFIED and a tool had given evidence in this round; else it is an opinion.
-        checks: what was looked up, in order.
-        problem: why there is no usable critique; else empty.
+    `verified` is whether it said VERIFIED and a tool had given evidence in this round; else the verdict is an opinion.
+    `problem` says why there is no usable critique; else it is empty.
     """
 
     round: int
-    verdict: Verdict
+    verdict: critiques.Verdict
     verified: bool
     checks: tuple[Check, ...] = ()
     problem: str = ""
@@ -109,7 +104,7 @@ class Heard:
     """What one critique came to, as far as it went."""
 
     checks: list[Check] = dataclasses.field(default_factory=list[Check])
-    verdict: Verdict = "none"
+    verdict: critiques.Verdict = "none"
     answer: str = ""
     problem: str = ""
 
@@ -130,8 +125,7 @@ class CriticEngine(LoopEngine):
         reviser: which of them is asked for the revised answer when a critique ends without one; `None` is the critic.
         code_tool: a tool that runs a program. The answer's longest code fence is run by it before each critique, which
             sees code, status and output in place of looking claims up.
-        without_tools: what to do where there are no tools: `answer` with the draft as it is, or `critique` it by what
-            the model itself knows, which is noted as not verified.
+        without_tools: where there are no tools, `answer` with the draft, or `critique` it from memory (never verified).
         null_answers: what counts as no answer, without regard to case and punctuation.
         max_evidence_chars: how much of a tool's result the critic gets to read.
         prompts: what the model is told; see `PROMPTS`.
@@ -147,7 +141,7 @@ class CriticEngine(LoopEngine):
     reviser: ProviderName = None
     code_tool: str | None = None
     without_tools: Literal["answer", "critique"] = "answer"
-    null_answers: tuple[str, ...] = NULL_ANSWERS
+    null_answers: tuple[str, ...] = critiques.NULL_ANSWERS
     max_evidence_chars: int = Field(default=1000, ge=1)
     prompts: PromptSet = PROMPTS
 
@@ -155,8 +149,9 @@ class CriticEngine(LoopEngine):
         super().__post_init__()
         fit = [tool for tool in self.runtime.tools if critiques.takes_one_text(tool)]
         if self.code_tool is not None and self.code_tool not in {tool.name for tool in fit}:
-            known = list_tools(fit)
-            raise ConfigError(f"code_tool: {self.code_tool!r} is no tool that takes one text; those are {known}")
+            raise ConfigError(
+                f"code_tool: {self.code_tool!r} is no tool that takes one text; those are {list_tools(fit)}"
+            )
 
     async def solve(self, run: Run) -> str:
         """Draft, then criticise and revise until the answer stands."""
@@ -174,8 +169,7 @@ class CriticEngine(LoopEngine):
             if stands:
                 break
             run.note(Revision(number, heard.answer, change))
-            unchanged = 0 if change == "revised" else unchanged + 1
-            answer = heard.answer if change == "revised" else answer
+            answer, unchanged = (heard.answer, 0) if change == "revised" else (answer, unchanged + 1)
             run.offer(answer)
             if unchanged == 2:
                 break
@@ -198,16 +192,15 @@ class CriticEngine(LoopEngine):
         heard, concluding = Heard(), False
         talk = await self._opening(run, answer, look_ups, heard)
         looking_up = self.code_tool is None and bool(run.tools)
-        sampling = LOOKING_UP if looking_up else Sampling()
         while True:
             run.keep(talk)
             provider = (self.reviser or self.critic) if concluding else self.critic
             try:
-                said = await run.ask(talk, sampling=sampling, provider=provider)
+                said = await run.ask(talk, sampling=LOOKING_UP if looking_up else Sampling(), provider=provider)
             except AskFailed as failure:  # also a reply that was cut: its text is never a revision
                 heard.problem = str(failure)
                 return heard
-            reading = read_critique(said, own_evidence=not looking_up)
+            reading = critiques.read_critique(said, own_evidence=not looking_up)
             talk = talk.assistant(reading.said, origin="model") if reading.said else talk
             if looking_up and reading.look_up is not None and len(heard.checks) < self.max_checks:
                 check, found = await look_ups.find(reading.look_up)
@@ -237,14 +230,12 @@ class CriticEngine(LoopEngine):
 
     def _told(self, check: Check, found: str, *, concluding: bool) -> str:
         """What a look-up brought, as the critic reads it."""
-        text = critiques.quoted(found, self.max_evidence_chars)
-        if check.status == "ok":
-            told = self.prompts.fill("evidence", evidence=text)
-        else:
-            told = self.prompts.fill("no_evidence", status=check.status, reason=text)
-        return f"{told}\n\n{self.prompts.fill('conclude' if concluding else 'next_claim')}"
+        text, fill = critiques.quoted(found, self.max_evidence_chars), self.prompts.fill
+        ok = check.status == "ok"
+        told = fill("evidence", evidence=text) if ok else fill("no_evidence", status=check.status, reason=text)
+        return f"{told}\n\n{fill('conclude' if concluding else 'next_claim')}"
 
-    def _answer(self, reading: Reading, heard: Heard) -> str:
+    def _answer(self, reading: critiques.Reading, heard: Heard) -> str:
         """The revised answer; without any marker it is all words after a look-up, or the program in them."""
         if reading.answer is not None or not reading.plain:
             return reading.answer or ""
@@ -254,7 +245,6 @@ class CriticEngine(LoopEngine):
 
     def _change(self, answer: str, revised: str) -> Change:
         """What the critique did to the answer."""
-        no_program = self.code_tool is not None and read_code(revised) is None
-        if no_program or critiques.is_null(revised, self.null_answers):
+        if critiques.is_null(revised, self.null_answers) or (self.code_tool and not critiques.read_code(revised)):
             return "null"
         return "unchanged" if critiques.same_answer(answer, revised) else "revised"

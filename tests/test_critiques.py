@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopwright.messages import JsonObject, ToolSpec
+from loopwright.parsing.arguments import takes_one_text
 from loopwright.parsing.critiques import (
     NULL_ANSWERS,
     LookUp,
@@ -20,7 +21,6 @@ from loopwright.parsing.critiques import (
     read_critique,
     read_results,
     same_answer,
-    takes_one_text,
 )
 
 ASKED = "Claim: Rome is old\nTool: search\nTool Input: age of Rome"

@@ -137,7 +137,7 @@ class Way:
 
     def names(self, point: Mapping[str, Any]) -> dict[str, Any]:
         """The value of every name that a formula may have."""
-        fields = {field.name: field.default for field in dataclasses.fields(self.engine)}  # type: ignore[arg-type]
+        fields = {field.name: field.default for field in dataclasses.fields(self.engine)}
         numbers = {name: getattr(default, "default", default) for name, default in fields.items()}
         names = {"attempt": 1, "listed": 1, **numbers, **self.options, **point}
         names["replies"] = names.get("n_proposals" if names.get("generate") == "propose" else "n_branches")
@@ -145,7 +145,7 @@ class Way:
 
     async def run(self, script: Any, point: Mapping[str, Any]) -> tuple[Result, ScriptedProvider]:
         """A run of the engine, branches one by one, without limits."""
-        fields = {field.name for field in dataclasses.fields(self.engine)}  # type: ignore[arg-type]
+        fields = {field.name for field in dataclasses.fields(self.engine)}
         options = {**self.options, **{name: value for name, value in point.items() if name in fields}}
         options |= {"max_concurrency": 1} if "max_concurrency" in fields else {}
         provider = ScriptedProvider(script)
@@ -510,11 +510,11 @@ async def test_an_answer_as_a_model_class_is_always_extracted_and_repaired_besid
     class Found(BaseModel):
         value: int
 
-    script = [cut("more"), ENDING, "no JSON", "no JSON", '{"value": 7}']
-    results = [
-        await ChainOfThoughtEngine(Runtime(ScriptedProvider(said)), answer=Found).run("Q?")
-        for said in ([ENDING, '{"value": 7}'], script)
+    scripts: list[Script] = [
+        [ENDING, '{"value": 7}'],
+        [cut("more"), ENDING, "no JSON", "no JSON", '{"value": 7}'],
     ]
+    results = [await ChainOfThoughtEngine(Runtime(ScriptedProvider(said)), answer=Found).run("Q?") for said in scripts]
 
     fewest = value_of(ROWS["chain-of-thought", '`extract="always"`'].fewest, {"samples": 1, "wave": 5})
     assert [result.answer for result in results] == ['{"value":7}'] * 2

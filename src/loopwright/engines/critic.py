@@ -9,7 +9,7 @@ from ..engine import LoopEngine, ProviderName
 from ..errors import AskFailed, ConfigError
 from ..messages import Conversation
 from ..parsing import critiques
-from ..parsing.arguments import describe_parameters, list_tools
+from ..parsing.arguments import describe_tools, list_tools, takes_one_text
 from ..prompts import PromptSet
 from ..run import Run, Sampling
 from .look_ups import Check, LookUps
@@ -147,7 +147,7 @@ class CriticEngine(LoopEngine):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        fit = [tool for tool in self.runtime.tools if critiques.takes_one_text(tool)]
+        fit = [tool for tool in self.runtime.tools if takes_one_text(tool)]
         if self.code_tool is not None and self.code_tool not in {tool.name for tool in fit}:
             raise ConfigError(
                 f"code_tool: {self.code_tool!r} is no tool that takes one text; those are {list_tools(fit)}"
@@ -225,8 +225,7 @@ class CriticEngine(LoopEngine):
             return talk.user(self.prompts.fill("critique_code", status=check.status, output=output), origin="tool")
         if not run.tools:
             return talk.user(self.prompts.fill("critique_alone"))
-        tools = "\n".join(f"- {tool.name}: {tool.description} Takes {describe_parameters(tool)}." for tool in run.tools)
-        return talk.user(self.prompts.fill("critique", tools=tools))
+        return talk.user(self.prompts.fill("critique", tools=describe_tools(run.tools)))
 
     def _told(self, check: Check, found: str, *, concluding: bool) -> str:
         """What a look-up brought, as the critic reads it."""

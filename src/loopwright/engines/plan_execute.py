@@ -9,7 +9,7 @@ from pydantic import Field
 from ..engine import LoopEngine, ProviderName
 from ..errors import AskFailed, Denied, LimitReached, ProviderError, Unreadable
 from ..messages import Conversation, ToolCall
-from ..parsing.arguments import describe_parameters, find_tool
+from ..parsing.arguments import describe_tools, find_tool
 from ..parsing.plan_calls import call_arguments, insert_results
 from ..parsing.plan_results import Ledger, StepFinished
 from ..parsing.plans import Plan, PlanStep, check_plan, read_join, read_plan, read_result
@@ -168,9 +168,9 @@ class PlanExecuteEngine(LoopEngine):
         raise Unreadable(f"no usable plan in {self.max_plan_attempts} attempts, last: {problem}")
 
     def _plan_prompt(self, run: Run, ledger: Ledger, reason: str) -> str:
-        listed = [f"- {t.name}: {t.description} Parameters: {describe_parameters(t)}." for t in run.tools]
-        tools = "\n".join(listed) or "none"
-        prompt = self.prompts.fill("plan", tools=tools, max_steps=self.max_steps, first=ledger.first)
+        prompt = self.prompts.fill(
+            "plan", tools=describe_tools(run.tools), max_steps=self.max_steps, first=ledger.first
+        )
         if not ledger:
             return prompt
         return f"{prompt}\n\n{self.prompts.fill('replan', results=ledger.told(), reason=reason)}"
@@ -196,16 +196,15 @@ class PlanExecuteEngine(LoopEngine):
             works = [functools.partial(self._step, step=step, asked=run.conversation, ledger=ledger) for step in wave]
             finished = await run.gather(*works, at_once=self.max_concurrency) if works else []
             for step, outcome in zip(wave, finished, strict=True):
+                run.note(outcome)
                 ledger.add(step, outcome)
 
     async def _step(self, run: Run, *, step: PlanStep, asked: Conversation, ledger: Ledger) -> StepFinished:
         """What comes of one step, in a branch of its own; a limit fails it, so that what its siblings found is kept."""
         try:
-            finished = await self._outcome(run, step, asked, ledger)
+            return await self._outcome(run, step, asked, ledger)
         except (AskFailed, Denied, LimitReached, ProviderError) as error:
-            finished = StepFinished(step.id, "failed", str(error))
-        run.note(finished)
-        return finished
+            return StepFinished(step.id, "failed", str(error))
 
     async def _outcome(self, run: Run, step: PlanStep, asked: Conversation, ledger: Ledger) -> StepFinished:
         named = ledger.results(step.references)

@@ -10,7 +10,7 @@ from pydantic import Field
 from ..engine import LoopEngine, ProviderName
 from ..errors import AskFailed, ConfigError, Denied, LimitReached
 from ..messages import Conversation, Message, ToolCall
-from ..parsing.arguments import NOTHING, Signature, describe_parameters, list_tools, plain_arguments
+from ..parsing.arguments import NOTHING, Signature, describe_tools, list_tools, plain_arguments, takes_one_text
 from ..parsing.follow_ups import FollowUp, Reading, quoted, read_final, read_follow_ups, read_sub_answer
 from ..prompts import PromptSet
 from ..run import Run, Sampling
@@ -129,8 +129,8 @@ class SelfAskEngine(LoopEngine):
     def __post_init__(self) -> None:
         super().__post_init__()
         tool = self._search_tool
-        if isinstance(self.search, str) and (tool is None or not _takes_one_text(tool)):
-            fit = [known for known in self.runtime.tools if _takes_one_text(known)]
+        if isinstance(self.search, str) and (tool is None or not takes_one_text(tool)):
+            fit = [known for known in self.runtime.tools if takes_one_text(known)]
             raise ConfigError(f"search: {self.search!r} is no tool that takes one text; those are {list_tools(fit)}")
 
     @property
@@ -138,7 +138,7 @@ class SelfAskEngine(LoopEngine):
         """The tool that answers follow-ups for which the model names none."""
         if self.search is not None:
             return self.runtime.tools.get(self.search) if isinstance(self.search, str) else None
-        fit = [tool for tool in self.runtime.tools if _takes_one_text(tool)]
+        fit = [tool for tool in self.runtime.tools if takes_one_text(tool)]
         return next((tool for tool in fit if tool.effect == "read"), fit[0] if fit else None)
 
     async def solve(self, run: Run) -> str:
@@ -174,8 +174,7 @@ class SelfAskEngine(LoopEngine):
         told = [self.prompts.fill("instructions"), self.prompts.fill("examples")]
         own = self._search_tool
         if any(own is None or tool.name != own.name for tool in run.tools):
-            lines = (f"- {tool.name}: {tool.description} Takes {describe_parameters(tool)}." for tool in run.tools)
-            told.insert(1, self.prompts.fill("tools", tools="\n".join(lines)))
+            told.insert(1, self.prompts.fill("tools", tools=describe_tools(run.tools)))
         opened = run.conversation.with_system("\n\n".join(told))
         return opened.user(self.prompts.fill("question", task=run.task))
 
@@ -258,14 +257,6 @@ async def _delegated(run: Run, engine: LoopEngine, question: str) -> SubAnswer |
         if result.status == "completed" and result.answer and result.answer.strip():
             return SubAnswer(question, result.answer, f"engine:{engine.name}")
     return None
-
-
-def _takes_one_text(tool: Signature) -> bool:
-    """Whether plain text is enough to call a tool: a digit stays a text only where a text is wanted."""
-    try:
-        return "0" in plain_arguments("0", tool.name, tool).values()
-    except ValueError:
-        return False
 
 
 def _told(answers: Sequence[SubAnswer], *, by_question: bool) -> list[Message]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from ..messages import Json, JsonObject
+from ..messages import Json, JsonObject, ToolSpec
 from .fences import read_fence
 from .strict import read_json, read_object
 
@@ -73,6 +73,19 @@ def describe_parameters(tool: Signature) -> str:
         facts += ["required"] if name in required(tool) else []
         words.append(f"{name} ({', '.join(facts)})" if facts else name)
     return ", ".join(words) or "no parameters"
+
+
+def describe_tools(tools: Sequence[ToolSpec]) -> str:
+    """The tools a line each, with what they do and take."""
+    return "\n".join(f"- {t.name}: {t.description} Takes {describe_parameters(t)}." for t in tools) or "none"
+
+
+def takes_one_text(tool: Signature) -> bool:
+    """Whether plain text is enough to call a tool: a digit stays a text only where a text is wanted."""
+    try:
+        return "0" in plain_arguments("0", tool.name, tool, quotes_are_text=True).values()
+    except ValueError:
+        return False
 
 
 def list_tools(tools: Sequence[Signature]) -> str:

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from ..messages import JsonObject
 from .answers import normalized, same_as
-from .arguments import Signature, plain_arguments, properties, required
+from .arguments import Signature, properties, required
 from .fences import code_fences, read_fence
 from .markers import Mark, Markers, end_of, value_of
 from .strict import strict_json
@@ -189,14 +189,6 @@ def read_code(text: str) -> str | None:
     fence = longest_fence(text)
     code = "" if fence is None else read_fence(fence)[0]
     return code if code.strip() else None
-
-
-def takes_one_text(tool: Signature) -> bool:
-    """Whether a program's text is enough to call a tool."""
-    try:
-        return "0" in plain_arguments("0", tool.name, tool, quotes_are_text=True).values()
-    except ValueError:
-        return False
 
 
 def read_results(text: str) -> tuple[str, ...]:

@@ -59,7 +59,8 @@ def test_an_unknown_engine_is_met_with_near_names_and_the_installed_ones() -> No
 
 
 def test_an_unknown_option_of_an_engine_is_named_with_the_known_ones() -> None:
-    expected = "ReActEngine: max_iteration: ReActEngine has no such option (its own options: max_iterations, fallback, prompts)"
+    options = "max_iterations, fallback, prompts"
+    expected = f"ReActEngine: max_iteration: ReActEngine has no such option (its own options: {options})"
 
     assert refusal(lambda: ReActEngine(runtime(), max_iteration=3)) == expected  # type: ignore[call-arg]
     assert refusal(lambda: runtime().engine("react", max_iteration=3)) == expected

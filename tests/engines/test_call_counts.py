@@ -41,7 +41,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "calls.md"
 UNLIMITED = Limits(
     max_iterations=None, max_llm_calls=None, max_tool_calls=None, max_tokens=None, timeout=None, context_tokens=None
 )
-RANDOM_MODELS = 40  # for each row and set of options
+RANDOM_MODELS = 80  # for each row
 
 # --- the page ---
 
@@ -119,14 +119,14 @@ class Way:
     """How the two ends of a row are reached.
 
     `grid` has the values that are tried of options and of the names that are no options; a script is a function of
-    them. `lines` is what a random model may say.
+    them. `lines` is what a random model may say, with the number of the call in place of `#`.
     """
 
     engine: type[LoopEngine]
     grid: dict[str, tuple[Any, ...]]
     fewest: Callable[[Any], Script]
     most: Callable[[Any], Script]
-    lines: tuple[str, ...]
+    lines: tuple[Any, ...]
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     tools: tuple[Tool, ...] = ()
 
@@ -187,10 +187,6 @@ def cut(text: str) -> Completion:
     return Completion(text, answer=text, finish_reason="length")
 
 
-def reply(text: str) -> Script:
-    return [text]
-
-
 # ReAct and Self-Ask
 
 
@@ -216,12 +212,12 @@ def asked(o: Any) -> int:
 
 
 def extracted_most(o: Any) -> Script:
-    reasoning = [*(cut("more") for _ in range(o.max_continuations)), "that is all I know"]
+    reasoning = [cut("more") for _ in range(1 + o.max_continuations)]
     return [*([*reasoning, "hm", "hm"] * (o.samples - 1)), *reasoning, "hm", "7"]
 
 
 SAMPLES: dict[str, tuple[Any, ...]] = {"samples": (1, 2, 5, 6), "wave": (1, 2, 5), "max_continuations": (0, 1)}
-THINKING = ("The answer is 7.", "FINAL ANSWER: 8", "7", "hm", "", "Let me see.")
+THINKING = ("The answer is 7.", "FINAL ANSWER: 8", "7", "hm", "", cut("more"), cut("FINAL ANSWER: 9"))
 
 
 # Reflexion
@@ -252,7 +248,7 @@ def reflexion(strategies: tuple[str, ...], *, judged: bool) -> list[Way]:
             {"strategy": strategies, "max_episodes": (1, 2, 4), "attempt": (1, 3)},
             lambda o: attempt(o, "right") + ["SATISFACTORY"] * judged,
             lambda o: episodes(o, judged=judged),
-            ("try", "right", "SATISFACTORY", "UNSATISFACTORY", "Better look.", ""),
+            ("try #", "right", "SATISFACTORY", "UNSATISFACTORY", "Better look.", ""),
             {"evaluator": ModelJudge() if judged else is_right},
             (look,),
         )
@@ -277,8 +273,8 @@ def rounds_of_two(answer: str) -> Callable[[Any], Script]:
     )
 
 
-CRITICISING = ("Verdict: VERIFIED", "Verdict: UNVERIFIED", "Revised answer: other", "Well.", "none",
-               "Claim: c\nTool: search\nTool Input: q")  # fmt: skip
+CRITICISING = ("Verdict: VERIFIED", "Verdict: UNVERIFIED", "Revised answer: other #", "Well.", "none",
+               "Claim: c\nTool: search\nTool Input: q#")  # fmt: skip
 
 
 # Plan-and-Execute
@@ -380,8 +376,8 @@ def deep(o: Any) -> Script:
     return [*Deep(o).script, "ANSWER: x"]
 
 
-THINKING_ON = ("a", "b", "c\nANSWER: x", "", "Score: 3", "Score: 8", "The best choice is 2", "THOUGHT: d\nTHOUGHT: e",
-               "THOUGHT: f\nTHOUGHT: g\nANSWER: y")  # fmt: skip
+THINKING_ON = ("a #", "b", "c #\nANSWER: x\n\nScore: 3", "", "d #\nScore: 8", "The best choice is 2",
+               "THOUGHT: e #\nTHOUGHT: f #\nScore: 5", "THOUGHT: g #\nTHOUGHT: h #\nANSWER: y")  # fmt: skip
 SAMPLED: dict[str, tuple[Any, ...]] = {"generate": ("sample",), "n_branches": (1, 3)}
 PROPOSED: dict[str, tuple[Any, ...]] = {"generate": ("propose",), "n_proposals": (1, 2), "listed": (1, 2)}
 BEAM: dict[str, tuple[Any, ...]] = {"beam_width": (1, 2, 4), "max_depth": (1, 3), "n_evaluations": (1, 2)}
@@ -406,12 +402,12 @@ WAYS: dict[tuple[str, str], list[Way]] = {
     ],
     ("self-ask", "no search, or one that finds nothing"): [
         Way(SelfAskEngine, {"max_follow_ups": (1, 2, 5)}, lambda o: ["So the final answer is: x"], self_ask_alone,
-            ("Follow up: a?", "Follow up: b?\nFollow up: c?", "So the final answer is: x", "hm", ""), tools=tools)
+            ("Follow up: a?", "Follow up: b#?\nFollow up: c?", "So the final answer is: x", "hm", ""), tools=tools)
         for tools in ((), (nothing,))
     ],
     ("self-ask", "a search that always finds something"): [
         Way(SelfAskEngine, {"max_follow_ups": (1, 2, 5)}, lambda o: ["So the final answer is: x"], self_ask_search,
-            ("Follow up: a?", "Follow up: b?\nFollow up: c?", "So the final answer is: x", "hm", ""), tools=(search,))
+            ("Follow up: a?", "Follow up: b#?\nFollow up: c?", "So the final answer is: x", "hm", ""), tools=(search,))
     ],
     ("chain-of-thought", '`extract="auto"`'): [
         Way(ChainOfThoughtEngine, SAMPLES, lambda o: [ENDING] * asked(o), extracted_most, THINKING,
@@ -481,6 +477,17 @@ async def test_both_ends_of_a_row_are_reached_by_runs_that_complete(key: tuple[s
             assert seen == ("completed", value_of(formula, names), 0), f"{formula} with {point}: {result.error}"
 
 
+def erratic(way: Way, model: Random) -> Callable[[Any], Any]:
+    """A model that says a few of the lines over and over, in any order."""
+    lines, numbers = model.sample(way.lines, model.randint(1, min(4, len(way.lines)))), count()
+
+    def say(request: Any) -> Any:
+        line = model.choice(lines)
+        return line.replace("#", str(next(numbers))) if isinstance(line, str) else line
+
+    return say
+
+
 @pytest.mark.parametrize(("key", "way"), ENDS, ids=named)
 async def test_a_random_model_cannot_leave_the_range(key: tuple[str, str], way: Way) -> None:
     points = list(way.points())
@@ -489,7 +496,7 @@ async def test_a_random_model_cannot_leave_the_range(key: tuple[str, str], way: 
         point = model.choice(points)
         names = way.names(point) | ({"attempt": 1} if "attempt" in point else {})
         names |= {"listed": 2} if names.get("generate") == "propose" else {}
-        result, _ = await way.run(lambda request, model=model: model.choice(way.lines), point)
+        result, _ = await way.run(erratic(way, model), point)
 
         least, greatest = value_of(ROWS[key].fewest, names), value_of(ROWS[key].most, names)
         ended = result.status != "completed"  # then it may have done less, or have asked for a best answer

@@ -119,7 +119,7 @@ async def test_the_planner_is_told_the_tools_their_parameters_and_how_many_steps
     told = asked(done, 0)
 
     assert "\n- search: Look something up. Takes query (string, required).\n" in told
-    assert "\n- add: Add two numbers. Parameters: a (integer, required), b (integer, required).\n" in told
+    assert "\n- add: Add two numbers. Takes a (integer, required), b (integer, required).\n" in told
     assert "at most 4 steps" in told
     assert not done.provider.requests[0].tools  # type: ignore[attr-defined]
 

@@ -23,34 +23,23 @@ from .attempts import Attempt, Evaluation
 
 SHOWN = 500  # characters of foreign text in a feedback
 
+JUDGED = """\
+Judge an answer that was given to the task. Do not solve the task yourself.
+
+Task:
+{task}
+
+How the answer was found:
+{trace}
+
+Answer:
+{answer}
+
+Is the answer complete, right, and borne out by how it was found? """
 JUDGE_PROMPTS = PromptSet(
-    text="""\
-Judge an answer that was given to the task. Do not solve the task yourself.
-
-Task:
-{task}
-
-How the answer was found:
-{trace}
-
-Answer:
-{answer}
-
-Is the answer complete, right, and borne out by how it was found? Write SATISFACTORY or UNSATISFACTORY alone on the \
-first line. Say below it what is missing or wrong.""",
-    json="""\
-Judge an answer that was given to the task. Do not solve the task yourself.
-
-Task:
-{task}
-
-How the answer was found:
-{trace}
-
-Answer:
-{answer}
-
-Is the answer complete, right, and borne out by how it was found? Give the reason, then whether it is satisfactory.""",
+    text=JUDGED
+    + "Write SATISFACTORY or UNSATISFACTORY alone on the first line. Say below it what is missing or wrong.",
+    json=JUDGED + "Give the reason, then whether it is satisfactory.",
 )
 TEST_PROMPTS = PromptSet(
     write="""\

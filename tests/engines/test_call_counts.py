@@ -273,8 +273,8 @@ def rounds_of_two(answer: str) -> Callable[[Any], Script]:
     )
 
 
-CRITICISING = ("Verdict: VERIFIED", "Verdict: UNVERIFIED", "Revised answer: other #", "Well.", "none",
-               "Claim: c\nTool: search\nTool Input: q#")  # fmt: skip
+LOOKING_UP = "Claim: c\nTool: search\nTool Input: q#"
+CRITICISING = ("Well.", "Revised answer: other #", "Verdict: VERIFIED", "Verdict: UNVERIFIED", "none")
 
 
 # Plan-and-Execute
@@ -398,7 +398,8 @@ REFLECTING, OTHERS = ("reflection", "both"), ("none", "last_attempt")
 ATTEMPTS: dict[str, tuple[Any, ...]] = {"max_replans": (0, 2), "max_plan_attempts": (1, 3), "max_steps": (1, 3)}
 WAYS: dict[tuple[str, str], list[Way]] = {
     ("react", "always"): [
-        Way(ReActEngine, {"max_iterations": (1, 2, 7)}, lambda o: ["done"], react_most, ("done", "well"), tools=(look,))
+        Way(ReActEngine, {"max_iterations": (1, 2, 7)}, lambda o: ["done"], react_most,
+            ("done", *(call("look", what=what) for what in range(5))), tools=(look,))
     ],
     ("self-ask", "no search, or one that finds nothing"): [
         Way(SelfAskEngine, {"max_follow_ups": (1, 2, 5)}, lambda o: ["So the final answer is: x"], self_ask_alone,
@@ -423,7 +424,8 @@ WAYS: dict[tuple[str, str], list[Way]] = {
     ("reflexion", "no model judges; it does not reflect"): reflexion(OTHERS, judged=False),
     ("critic", "with tools"): [
         Way(CriticEngine, {"max_critique_rounds": (1, 2, 3), "max_checks": (1, 2, 6)},
-            lambda o: ["draft", "Verdict: VERIFIED"], critic_most, CRITICISING, tools=(search,))
+            lambda o: ["draft", "Verdict: VERIFIED"], critic_most,
+            ("Well.", "Revised answer: other #", "Verdict: VERIFIED", LOOKING_UP), tools=(search,))
     ],
     ("critic", "with `code_tool`"): [
         Way(CriticEngine, {"max_critique_rounds": (1, 2, 3)}, lambda o: ["draft", "Verdict: VERIFIED"],

@@ -17,16 +17,22 @@ from hypothesis import strategies as st
 import contract
 from contract import FRAGMENTS, Bench, Factory, babble, polite
 from loopwright import (
+    ChainOfThoughtEngine,
     Completion,
     Conversation,
+    CriticEngine,
     DenyAll,
     Limits,
     LoopEngine,
+    PlanExecuteEngine,
     ProviderError,
     ReActEngine,
+    ReflexionEngine,
     Request,
     Run,
+    SelfAskEngine,
     ToolContext,
+    TreeOfThoughtsEngine,
     Usage,
     available_engines,
 )
@@ -111,6 +117,38 @@ async def test_every_engine_keeps_the_contract(engine: str, check: str) -> None:
     await CHECKS[check](FACTORIES[engine])
 
 
+OTHERWISE: dict[str, Factory] = {  # what the options of the built-in engines change most
+    "self-ask, an engine searches": lambda runtime: SelfAskEngine(
+        runtime, search=ReActEngine(runtime, max_iterations=2), max_follow_ups=3
+    ),
+    "self-ask, one by one": lambda runtime: SelfAskEngine(runtime, max_concurrency=1, search="put"),
+    "chain-of-thought, a vote": lambda runtime: ChainOfThoughtEngine(
+        runtime, samples=5, wave=2, min_agreement=0.9, fallback=ReActEngine(runtime, max_iterations=3)
+    ),
+    "tree-of-thoughts, depth first": lambda runtime: TreeOfThoughtsEngine(
+        runtime, search="depth-first", max_visits=6, prune_below=3
+    ),
+    "tree-of-thoughts, ballots": lambda runtime: TreeOfThoughtsEngine(
+        runtime, evaluate="vote", n_evaluations=3, select="sample", generate="propose", n_proposals=2
+    ),
+    "reflexion, all that was": lambda runtime: ReflexionEngine(
+        runtime, strategy="both", actor=ReActEngine(runtime, max_iterations=2)
+    ),
+    "plan-execute, approved": lambda runtime: PlanExecuteEngine(
+        runtime, approve_plan=True, max_replans=2, max_step_iterations=2, max_concurrency=1
+    ),
+    "critic, of another's draft": lambda runtime: CriticEngine(
+        runtime, drafter=ReActEngine(runtime, max_iterations=2), max_critique_rounds=3
+    ),
+}
+
+
+@pytest.mark.parametrize("check", ["survives any model", "can be suspended", "resumes anywhere", "is the same again"])
+@pytest.mark.parametrize("engine", OTHERWISE)
+async def test_the_built_in_engines_keep_the_contract_with_other_options(engine: str, check: str) -> None:
+    await CHECKS[check](OTHERWISE[engine])
+
+
 # --- any model at all ---
 
 USAGE = st.sampled_from([Usage(10, 5), Usage(), Usage(100_000, 1)])
@@ -163,7 +201,7 @@ def saying(lines: list[Any]) -> Callable[[Request], Any]:
 
 
 @pytest.mark.parametrize("engine", FACTORIES)
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(LINES, min_size=1, max_size=8),
     LIMITS,

@@ -230,7 +230,7 @@ DEFECTS = {
     "react-spaced-final": Instead("the marker of the answer may be spelled otherwise", Seen("42", 1)),
     "react-empty-final": Instead("an empty answer goes back to the model", Seen("ok", 2)),
     "react-repeat-identical-calls": Instead(
-        "the third equal result is followed by a hint, two calls are blocked, then the best answer is asked for",
+        "the third equal result brings a hint, the fourth call is blocked, the fifth ends the run with its best answer",
         Seen("x", 6, (("search", {"q": 1}),) * 3, "repeated_action"),
         (*(REPEATED,) * 5, "FINAL_ANSWER: x"),
     ),
@@ -338,8 +338,14 @@ async def test_a_repeated_call_is_hinted_at_and_blocked_before_the_run_is_stuck(
     replay = Replay(CASES[name], DEFECTS[name].script)
     result = await replay.run()
 
+    told = [m.content for m in result.conversation.messages if m.origin in ("tool", "runtime")]
     assert result.status == "stuck"
-    assert "Action:" not in str(result.answer)
+    assert told == [
+        *["same"] * 3,
+        "You have called search with the same arguments 3 times and got the same result each time. "
+        "Calling it again will not help: try something else, or answer with what you know.",
+        "This exact call was made several times with the same result; it is not made again.",
+    ]
 
 
 async def test_an_exhausted_step_hands_on_what_it_found_and_no_protocol_text() -> None:

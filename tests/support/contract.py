@@ -6,13 +6,13 @@ what was broken. `polite` is a model that answers the built-in engines in their 
 """
 
 import asyncio
+import functools
 import itertools
 import json
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias, get_args
 
-import pytest
 from pydantic import BaseModel
 
 from loopwright import (
@@ -322,7 +322,8 @@ def check_outcome(result: Result, entries: Sequence[Entry]) -> None:
     """A status and a stop reason of the closed sets, and an answer that is one."""
     assert result.status in get_args(Status)
     assert result.stop_reason in get_args(StopReason)
-    assert result.stop_reason != "engine_error", f"the engine raised: {result.error!r} {result.error.__cause__!r}"
+    cause = None if result.error is None else result.error.__cause__
+    assert result.stop_reason != "engine_error", f"the engine raised: {result.error!r} {cause!r}"
     assert (result.status == "completed") == (result.stop_reason == "answered")
     if result.status == "completed":
         assert result.answer is not None
@@ -414,9 +415,13 @@ async def runs_no_tool_that_is_denied(factory: Factory, models: Sequence[Model])
 async def fails_with_its_provider(factory: Factory) -> None:
     """A provider that always fails ends the run as `failed`, without an answer."""
     for error in (DOWN, ProviderError(f"later {ERROR}", retryable=True), RuntimeError(f"a bug {ERROR}")):
-        result = await Bench(lambda request, error=error: error).run(factory)
+        result = await Bench(functools.partial(_always, error)).run(factory)
 
         assert (result.status, result.stop_reason, result.answer) == ("failed", "provider_error", None)
+
+
+def _always(line: Line, request: Request) -> Line:
+    return line
 
 
 class Held(ScriptedProvider):
@@ -477,8 +482,8 @@ async def can_be_suspended(factory: Factory) -> None:
     async def cancel(both: Any) -> None:
         _, work = both
         work.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await work
+        await asyncio.wait((work,))
+        assert work.cancelled(), "the cancellation of the host was swallowed"
 
     whole = await Bench(polite).run(factory)
     for number in itertools.count(1):

@@ -109,8 +109,11 @@ class ChainOfThoughtEngine(LoopEngine):
         try:
             while not vote.is_decided(threshold):
                 wave = [functools.partial(self._sample, opened)] * min(self.wave, self.samples - len(samples))
-                samples += await run.gather(*wave, at_once=self.max_concurrency)
+                latest = await run.gather(*wave, at_once=self.max_concurrency)
+                samples += latest
                 vote = self._count(run, samples)
+                if all(isinstance(sample.error, ProviderError) for sample in latest):
+                    break  # nobody is there to ask
             answer = vote.winner
             if self.fallback is not None and vote.agreement < threshold:
                 answer = await self._fall_back(run, self.fallback) or answer

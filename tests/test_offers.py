@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 
 import pytest
+from pydantic import Field
 
 from loopwright import (
     Completion,
@@ -178,3 +179,41 @@ async def test_an_offered_answer_outlives_an_abort() -> None:
         result = await run.abort()
 
     assert (result.answer, result.status) == ("one", "aborted")
+
+
+def test_prompts_given_as_a_field_are_completed_and_recorded_too() -> None:
+    class Polite(LoopEngine):
+        name = "polite"
+        prompts: PromptSet = Field(default=PromptSet(ask="Please, {task}", thank="Thanks"))
+
+        async def solve(self, run: Run) -> str:
+            return await run.ask(self.prompts.fill("ask", task=run.task))
+
+    engine = Polite(Runtime(ScriptedProvider([])), prompts=PromptSet(thank="Ta"))
+
+    assert engine.prompts.texts == {"ask": "Please, {task}", "thank": "Ta"}
+    assert engine.recorded_options() == ({"prompts": {"thank": "Ta"}}, ())
+    with pytest.raises(ConfigError, match="there is no prompt 'thanks'"):
+        Polite(Runtime(ScriptedProvider([])), prompts=PromptSet(thanks="Ta"))
+
+
+async def test_an_option_that_no_journal_can_hold_is_a_config_error() -> None:
+    class Named(LoopEngine):
+        name = "named"
+        title: str = ""
+
+        async def solve(self, run: Run) -> str:
+            return self.title
+
+    with pytest.raises(ConfigError, match="an option of named is no Unicode text"):
+        await Named(Runtime(ScriptedProvider([])), title="\ud800").run("?")
+
+
+async def test_a_cut_reply_is_no_answer_of_reason_and_no_best_answer() -> None:
+    cut = Completion("Forty-", answer="Forty-", finish_reason="length")
+    provider = ScriptedProvider([cut, "Forty-two."])
+    assert (await ReActEngine(Runtime(provider)).run("?")).answer == "Forty-two."
+    assert "limit of output tokens" in provider.requests[1].conversation.messages[-1].content
+
+    result = await Guesser(Runtime(ScriptedProvider(["one", cut])), rounds=1, guesses=False).run("?")
+    assert (result.answer, result.status) == (None, "limit")

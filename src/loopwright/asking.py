@@ -36,7 +36,7 @@ async def ask_text(settle: Settle, conversation: Conversation, sampling: Samplin
     reply = await settle(Question("ask", conversation, into="str", sampling=sampling, provider=provider))
     completion = reply.completion
     text = completion.answer if completion.answer is not None else completion.text
-    cut = completion.finish_reason == "length"
+    cut = completion.is_cut
     problem = completion.problem or ("it called a tool instead of answering" if completion.calls else None)
     if problem is not None or cut:
         told = problem or "the reply reached the limit of output tokens"
@@ -52,7 +52,7 @@ async def ask_model(
     native = provider.capabilities.json_schema
     if not native:
         conversation = conversation.user(INSTRUCTION + json.dumps(schema, ensure_ascii=False))
-    problem = ""
+    problem, text, cut = "", "", False
     for _ in range(1 + MAX_REPAIRS):
         output = OutputSchema(into.__name__, schema) if native else None
         question = Question(
@@ -61,6 +61,7 @@ async def ask_model(
         reply = await settle(question)
         completion = reply.completion
         text = completion.answer if completion.answer is not None else completion.text
+        cut = completion.is_cut
         try:
             if completion.problem is not None and not text:
                 raise ValueError(completion.problem)
@@ -70,4 +71,4 @@ async def ask_model(
         conversation = conversation.add(*reply.delivered).assistant(text, origin="model").user(
             f"That cannot be used: {problem}. Reply with the corrected JSON and nothing else.", origin="runtime"
         )  # fmt: skip
-    raise AskFailed(f"no valid {into.__name__} after {MAX_REPAIRS} repairs: {problem}")
+    raise AskFailed(f"no valid {into.__name__} after {MAX_REPAIRS} repairs: {problem}", text=text, cut=cut)

@@ -115,7 +115,7 @@ class Clearance:
         known = replay.decision(key)
         if known is None:
             return None
-        if known.arguments is None and known.arguments_hash != hashed:
+        if known.tool != call.name or (known.arguments is None and known.arguments_hash != hashed):
             raise self.session.diverged(key, f"a decision about {known.tool}", f"{call.name} with other arguments")
         if known.arguments is not None:
             call = dataclasses.replace(call, arguments=known.arguments)

@@ -8,6 +8,7 @@ from abc import abstractmethod
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from .errors import (
@@ -50,11 +51,11 @@ class LoopEngine(Options):
     def __post_init__(self) -> None:
         """Complete the prompts, those that were given override the engine's own; look up the names of providers."""
         for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType] - a pydantic dataclass
-            given = getattr(self, field.name)
-            if field.type is ProviderName and given is not None:
+            given, own = getattr(self, field.name), _own_prompts(field)
+            if field.type in (ProviderName, "ProviderName") and given is not None:
                 self.runtime.named_provider(given, field.name)
-            if isinstance(given, PromptSet) and isinstance(field.default, PromptSet) and given is not field.default:
-                object.__setattr__(self, field.name, field.default.override(**given.texts))
+            if isinstance(given, PromptSet) and own is not None and given is not own:
+                object.__setattr__(self, field.name, own.override(**given.texts))
 
     @abstractmethod
     async def solve(self, run: Run) -> str:
@@ -157,6 +158,7 @@ class LoopEngine(Options):
         the gate is told of it.
         """
         engine = self
+        _check_native_tools(self.runtime)
 
         async def answer(task: str) -> str | None:
             return (await engine.run(task)).raise_for_status().answer
@@ -164,7 +166,9 @@ class LoopEngine(Options):
         about = description or (inspect.getdoc(type(self)) or self.name).partition("\n\n")[0]
         schema: dict[str, Json] = {
             "type": "object",
-            "properties": {"task": {"type": "string", "description": "what it shall find out or do, in full"}},
+            "properties": {
+                "task": {"type": "string", "pattern": r"\S", "description": "what to find out or do, in full"}
+            },
             "required": ["task"],
             "additionalProperties": False,
         }
@@ -184,8 +188,9 @@ class LoopEngine(Options):
                 opaque += [f"{field.name}.{name}" for name in hidden]
                 opaque += [] if value.runtime is self.runtime else [f"{field.name}.runtime"]
                 continue
-            if isinstance(value, PromptSet) and isinstance(field.default, PromptSet):
-                options[field.name] = {**value.changes(field.default)}
+            own = _own_prompts(field)
+            if isinstance(value, PromptSet) and own is not None:
+                options[field.name] = {**value.changes(own)}
                 continue
             try:
                 options[field.name] = to_jsonable_python(value)
@@ -200,18 +205,31 @@ class LoopEngine(Options):
         run_id = _checked_id(run_id) if run_id is not None else f"run-{owner.token}"
         _check_output(output)
         parts = self.runtime
-        if len(parts.tools) and not parts.provider.capabilities.native_tools:
-            raise ConfigError(
-                f"provider {parts.provider.name!r} has no native tool calls: wrap it, Runtime(TextTools(provider), ...)"
-            )
+        _check_native_tools(parts)
         options, opaque = self.recorded_options()
-        encoded, created = to_json(options).decode(), parts.clock.wall()
+        try:
+            encoded, created = to_json(options).decode(), parts.clock.wall()
+        except PydanticSerializationError as error:
+            raise ConfigError(f"an option of {self.name} is no Unicode text: {error}") from None
         header = RunHeader(run_id, self.name, encoded, __version__, str(owner), created)
         session = Session(parts, parts.journal.create(header), owner, Replay(), deps)
         limits: dict[str, Json] = to_jsonable_python(parts.limits)
         model = None if output is None else output.__name__
         session.record("", RunStarted(self.name, options, opaque, conversation.messages, limits, model))
         return session
+
+
+def _own_prompts(field: dataclasses.Field[Any]) -> PromptSet | None:
+    """The prompts that an option has by itself, also as `Field(default=...)`."""
+    default = field.default.default if isinstance(field.default, FieldInfo) else field.default
+    return default if isinstance(default, PromptSet) else None
+
+
+def _check_native_tools(parts: Parts) -> None:
+    if len(parts.tools) and not parts.provider.capabilities.native_tools:
+        raise ConfigError(
+            f"provider {parts.provider.name!r} has no native tool calls: wrap it, Runtime(TextTools(provider), ...)"
+        )
 
 
 def _check_output(output: object) -> None:

@@ -176,7 +176,8 @@ class ToolError(LoopwrightError):
     """Raise this in a tool to tell the model what went wrong, in your own words."""
 
 
-DETAILS = ("status", "retryable", "retry_after", "limit", "reason")  # the attributes that are recorded with an error
+# The attributes that are recorded with an error.
+DETAILS = ("status", "retryable", "retry_after", "limit", "reason", "text", "cut")
 
 
 def text_of(error: BaseException) -> str:

@@ -67,12 +67,17 @@ class Executor:
             return await self._in_doubt(decision, started)
         return await self._run(decision)
 
-    async def begin(self, permit: Permit, tool: Tool) -> None:
-        """Record the intent of a call that an engine answers, once; durable before it starts."""
+    async def begin(self, permit: Permit, tool: Tool) -> Observation | None:
+        """Record the intent of a call that an engine answers, once; durable before it starts.
+
+        Gives the observation of a call that is not to start: its permit does not hold any more.
+        """
         session = self.session
         outcome, started = session.replay.outcome(permit.key), session.replay.intent(permit.key)
         if isinstance(outcome, LimitHit):
             raise session.refused(permit.key, outcome)
+        if isinstance(outcome, ToolFinished) and outcome.status == "rejected":
+            return self._recorded(permit, outcome)
         if isinstance(started, ToolStarted):
             self._same_call(permit, started)
         elif outcome is None:
@@ -80,8 +85,12 @@ class Executor:
             session.check_gap(permit.key)
             self._intend(permit, tool)
             await session.barrier()
-            check_permit(permit, session, self.policy())
+            try:
+                check_permit(permit, session, self.policy())
+            except PhaseError as error:
+                return self._not_run(permit, error)
         session.permits.discard(permit)
+        return None
 
     def end(self, permit: Permit, tool: Tool, status: ObservationStatus, content: str) -> Observation:
         """What came of a call that an engine answered; on replay the recorded outcome."""
@@ -130,9 +139,9 @@ class Executor:
         if tool is None:  # only when a tool that the journal knows was taken away
             return self._finish(permit, "rejected", f"There is no tool {permit.call.name!r} any more.", 0.0)
         async with self.session.slots_of(tool), self.session.tool_slots:  # who waits for its tool holds no other up
-            self.session.check_signal()
+            self.session.check_signal(begun=again)
             self.session.check_gap(permit.key)
-            breaker = self.parts.breakers.get(f"tool/{tool.name}")
+            breaker = self.session.parts.breakers.get(f"tool/{tool.name}")
             try:
                 given = breaker.acquire(self.session.breaker_changed)
             except CircuitOpen as error:
@@ -159,8 +168,7 @@ class Executor:
             check_permit(permit, session, None if again else self.policy())
             keywords = tool.keywords(copy.deepcopy(dict(call.arguments)))  # the tool may change what it is given
         except (PhaseError, ValueError) as error:
-            text = f"{call.name} was not run, propose it again if it is still wanted: {error}"
-            return self._finish(permit, "rejected", text, 0.0), None
+            return self._not_run(permit, error), None
         finally:
             session.permits.discard(permit)
         before = session.active.seconds()
@@ -175,6 +183,11 @@ class Executor:
                 raise
         status, content = self._read(tool, ended, timeout)
         return self._finish(permit, status, content, session.active.seconds() - before), ended
+
+    def _not_run(self, permit: Permit, error: Exception) -> Observation:
+        self.session.permits.discard(permit)
+        text = f"{permit.call.name} was not run, propose it again if it is still wanted: {error}"
+        return self._finish(permit, "rejected", text, 0.0)
 
     def _intend(self, permit: Permit, tool: Tool) -> None:
         """Take a place in the budget and record the intent, or the refusal."""

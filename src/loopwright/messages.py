@@ -315,3 +315,8 @@ class Completion:
     thought: str = ""
     model: str = ""
     flags: tuple[str, ...] = ()
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the reply reached the limit of output tokens, so that more would have come."""
+        return self.finish_reason == "length"

@@ -30,6 +30,7 @@ from .policy import Cleared, Denial, Permit, PolicyState
 from .scope import Scope
 from .session import Session, fingerprint
 
+CUT = "The reply reached the limit of output tokens and was cut. Say it more briefly."
 MAX_REPAIRS = 3  # an unreadable reply goes back to the model this often, running
 
 
@@ -99,7 +100,7 @@ class Phases:
             for _ in range(1 + MAX_REPAIRS):
                 reply = await self._settle(Question("reason", asked, tools))
                 delivered += reply.delivered
-                problem = reply.completion.problem
+                problem = reply.completion.problem or (CUT if reply.completion.is_cut else None)
                 if problem is None:
                     return self._propose(reply.key, reply.completion, delivered)
                 asked = asked.add(*reply.delivered).assistant(reply.completion.text, origin="model")

@@ -69,7 +69,7 @@ def _check_names(wanted: Set[str], given: Set[str], owner: str) -> None:
 class PromptSet(Mapping[str, Template]):
     """The prompts of an engine by name: `PromptSet(plan="… {task} …", solve="…")`; a value, so it can be shared."""
 
-    def __init__(self, **texts: str) -> None:
+    def __init__(self, /, **texts: str) -> None:
         self._templates = {name: Template(text) for name, text in texts.items()}
 
     @classmethod
@@ -91,7 +91,7 @@ class PromptSet(Mapping[str, Template]):
         self._check(name)
         return self._templates[name].fill(**values)
 
-    def override(self, **texts: str) -> "PromptSet":
+    def override(self, /, **texts: str) -> "PromptSet":
         """The set with other texts for some prompts, each with the placeholders of the text that it replaces."""
         for name, text in texts.items():
             self._check(name)

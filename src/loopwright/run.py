@@ -103,7 +103,7 @@ class Run(Phases):
 
         Then none is asked for. It is for the run that `solve` was given, not for branches of it.
         """
-        self.offered = answer
+        self.offered = _checked(self._engine_name, answer)
 
     async def best_answer(self, conversation: Conversation) -> str:
         """Ask once, without tools, for the best answer so far; the status becomes `limit` (or `stuck`).
@@ -129,8 +129,8 @@ class Run(Phases):
             asked = conversation.user(BEST_ANSWER, origin="runtime")
             reply = await self._settle(Question("best_answer", asked, reserved=reserved))
             completion = reply.completion
-            if completion.answer is None:
-                raise Unreadable(completion.problem or "the model called a tool instead of giving its best answer")
+            if completion.answer is None or completion.is_cut:
+                raise Unreadable(completion.problem or "the best answer was cut, or the model called a tool instead")
             return completion.answer
 
     def _may_ask_once_more(self, error: LoopwrightError | None) -> bool:
@@ -230,9 +230,16 @@ class Run(Phases):
         if isinstance(decision, Denial) or tool is None or tool.engine is None:
             return await super()._settle_call(decision)
         engine: Strategy = tool.engine
-        await self._executor.begin(decision, tool)
+        not_run = await self._executor.begin(decision, tool)
+        if not_run is not None:
+            return not_run
         conversation = Conversation.of(str(decision.call.arguments["task"]))
-        outcome, _ = await self._drive_child(engine, conversation, decision.key.replace("#", "."))
+        try:
+            outcome, _ = await self._drive_child(engine, conversation, decision.key.replace("#", "."))
+        except asyncio.CancelledError:
+            if self._session.aborting:
+                self._executor.end(decision, tool, "cancelled", f"{tool.name} was interrupted.")
+            raise
         ok = outcome.status == "completed" and outcome.answer is not None
         told = outcome.answer if ok else f"{tool.name} ended as {outcome.status} ({outcome.stop_reason})"
         if not ok and outcome.answer is not None:
@@ -358,8 +365,7 @@ async def drive(engine: Strategy, run: Run, *, alone: bool = False) -> Outcome:
     except Exception as raised:  # noqa: BLE001 - an engine is foreign code: a crash in it is the run's outcome
         error = _ours(engine.name, raised)
     error = run._scope.signal or error or conduct.ending
-    if answer is None and error is not None and not isinstance(error, Suspended):
-        answer = run.offered
+    answer = _so_far(answer, error, run)
     if answer is None and alone and conduct.ending is None and run._may_ask_once_more(error):
         try:
             answer = _checked(engine.name, await run._last_words(run.latest))
@@ -372,6 +378,13 @@ async def drive(engine: Strategy, run: Run, *, alone: bool = False) -> Outcome:
     if isinstance(error, (Fenced, ReplayDivergence)):
         raise error
     return Outcome("completed", "answered", answer) if error is None else outcome_of(error, answer)
+
+
+def _so_far(answer: str | None, error: LoopwrightError | None, run: Run) -> str | None:
+    """The answer there is: a run that waits has none yet, one that ended early has what was offered."""
+    if isinstance(error, Suspended):
+        return None
+    return run.offered if answer is None and error is not None else answer
 
 
 def _checked(engine: str, answer: object) -> str:

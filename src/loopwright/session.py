@@ -170,10 +170,13 @@ class Session:
             return NO_SLOTS
         return self._slots_by_tool.setdefault(tool.name, asyncio.Semaphore(tool.max_concurrency))
 
-    def check_signal(self) -> None:
-        """Raise what nothing new may start behind: a signal, a divergence, a dead journal."""
+    def check_signal(self, *, begun: bool = False) -> None:
+        """Raise what nothing new may start behind: a signal, a divergence, a dead journal.
+
+        What had `begun` before a limit was met goes on: without the crash it would have, too.
+        """
         found = self.fatal or self.signal
-        if found is not None:
+        if found is not None and not (begun and isinstance(found, LimitReached)):
             raise found
 
     def stick(self, error: LoopwrightError) -> LoopwrightError:

@@ -191,7 +191,7 @@ model = LocalProvider()
 async def main():
     await model.complete(Request(Conversation.of("Hello."), sampling=Sampling(max_tokens=2)))
     left = model._resident.submit(b'{"messages":[{"role":"user","content":"A long story."}],"stream":true}')
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.05)
     assert not left.done()
 
 asyncio.run(main())

@@ -11,6 +11,7 @@ from .inference import Question, Reply
 from .messages import Conversation
 from .options import explain
 from .parsing import strict_json
+from .parsing.thinking import without_thinking
 from .provider import OutputSchema, Provider, Sampling
 
 M = TypeVar("M", bound=BaseModel)
@@ -35,7 +36,7 @@ async def ask_text(settle: Settle, conversation: Conversation, sampling: Samplin
     """A model's plain reply. Plain text is never repaired: one that cannot be used, or was cut, raises `AskFailed`."""
     reply = await settle(Question("ask", conversation, into="str", sampling=sampling, provider=provider))
     completion = reply.completion
-    text = completion.answer if completion.answer is not None else completion.text
+    text = without_thinking(completion.answer if completion.answer is not None else completion.text)
     cut = completion.is_cut
     problem = completion.problem or ("it called a tool instead of answering" if completion.calls else None)
     if problem is not None or cut:

@@ -115,7 +115,7 @@ class Clearance:
         known = replay.decision(key)
         if known is None:
             return None
-        if known.tool != call.name or (known.arguments is None and known.arguments_hash != hashed):
+        if known.tool != call.name or (known.arguments is None and known.arguments_hash not in ("", hashed)):
             raise self.session.diverged(key, f"a decision about {known.tool}", f"{call.name} with other arguments")
         if known.arguments is not None:
             call = dataclasses.replace(call, arguments=known.arguments)
@@ -135,26 +135,27 @@ class Clearance:
     ) -> Permit | Denial | Question:
         given = call
         for _ in range(MAX_ROUNDS):
+            changed = call.arguments if hashed and call is not given else None  # what is no JSON has no hash
             problem = None if effect else self.parts.tools.problem(call.name, call.arguments)
             if problem is None and not hashed:
                 problem = f"The arguments of {call.name} are not plain JSON."
             if problem is not None:
-                return self._refuse(call, hashed, state.key, "invalid", problem)
+                return self._refuse(call, hashed, state.key, "invalid", problem, changed)
             tool = self.parts.tools.get(call.name)
             action = Action(call.name, call.arguments, call.id, effect or (tool.effect if tool else "write"))
             decision = await self._decided(action, state)
             if isinstance(decision, Question):
-                self._record(call, hashed, state.key, "ask", decision.text)
+                self._record(call, hashed, state.key, "ask", decision.text, changed)
                 return decision
             if isinstance(decision, Deny):
-                return self._refuse(call, hashed, state.key, "deny", decision.reason)
+                return self._refuse(call, hashed, state.key, "deny", decision.reason, changed)
             if isinstance(decision, Allow) or arguments_hash(decision.arguments) == hashed:
                 return self._allow(call, hashed, state.key, changed=call is not given)
             if effect is not None:
                 return self._refuse(call, hashed, state.key, "deny", f"{CANNOT_CHANGE}: {decision.reason}")
             call = dataclasses.replace(call, arguments=decision.arguments)
             hashed = arguments_hash(call.arguments)
-        return self._refuse(call, hashed, state.key, "deny", "the policy keeps changing the arguments")
+        return self._refuse(call, hashed, state.key, "deny", "the policy keeps changing the arguments", call.arguments)
 
     async def _decided(self, action: Action, state: PolicyState) -> Allow | Deny | Modify | Question:
         """What all gates together say, and a person where they ask: deny before ask before modify before allow."""
@@ -209,8 +210,10 @@ class Clearance:
         self.session.permits.add(permit)
         return permit
 
-    def _refuse(self, call: ToolCall, hashed: str, key: str, verdict: Verdict, reason: str) -> Denial:
-        self._record(call, hashed, key, verdict, reason)
+    def _refuse(
+        self, call: ToolCall, hashed: str, key: str, verdict: Verdict, reason: str, changed: JsonObject | None = None
+    ) -> Denial:
+        self._record(call, hashed, key, verdict, reason, changed)
         return Denial(call, hashed, key, REFUSALS[verdict], reason, final=verdict == "stuck")
 
     def _record(

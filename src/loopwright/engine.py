@@ -54,6 +54,8 @@ class LoopEngine(Options):
             given, own = getattr(self, field.name), _own_prompts(field)
             if field.type in (ProviderName, "ProviderName") and given is not None:
                 self.runtime.named_provider(given, field.name)
+            if isinstance(given, LoopEngine):
+                _check_native_tools(given.runtime)
             if isinstance(given, PromptSet) and own is not None and given is not own:
                 object.__setattr__(self, field.name, own.override(**given.texts))
 

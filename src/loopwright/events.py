@@ -149,6 +149,7 @@ class LimitHit:
 
     limit: str
     detail: str
+    verb: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -70,7 +70,7 @@ class Inference:
             if not question.reserved and not in_doubt:
                 budget.check()
         except LimitReached as error:
-            raise self._session.refuse(key, error) from None
+            raise self._session.refuse(key, error, question.verb) from None
         budget.llm_calls += not in_doubt
         self._session.record(key, intent)
 
@@ -80,7 +80,7 @@ class Inference:
         try:
             completion = await self._fitted(key, question, question.conversation.add(*delivered))
         except LimitReached as error:
-            raise self._session.refuse(key, error) from None
+            raise self._session.refuse(key, error, question.verb) from None
         except ProviderError as error:
             seconds = round(session.active.seconds() - before, 6)
             session.record(key, ModelFailed(ErrorRecord.of(error), seconds))
@@ -116,6 +116,7 @@ class Inference:
             "auto" if question.tools else "none",
             question.sampling,
             question.schema,
+            as_text=question.verb == "ask",
         )
         return await ModelCall(self._session, key, question.provider or self._parts.provider, request).complete()
 

@@ -47,7 +47,7 @@ class Request:
     """One model call: the conversation, the tools on offer, how to sample, and the schema of the reply if it has one.
 
     `tool_choice="none"` asks for an answer: tools that the conversation mentions stay described, but none may be
-    called.
+    called. `as_text` says that an engine reads the reply by itself: a dialect leaves it as it is.
     """
 
     conversation: Conversation
@@ -55,6 +55,7 @@ class Request:
     tool_choice: ToolChoice = "auto"
     sampling: Sampling = Sampling()
     schema: OutputSchema | None = None
+    as_text: bool = False
 
 
 class Provider(Protocol):

@@ -70,7 +70,7 @@ SIGNALS = (
     Signal(
         "plan-execute", 4, "it has several steps, which can be planned and partly done at once",
         r"\bfirst\b[\s\S]{1,300}\b(then|next|finally|after that)\b|\bthen\b[^.?]{1,100}\bfinally\b|\band then \w+ "
-        r"|(^|\n)\s*(\d[.)]|[-*])\s[\s\S]{1,200}\n\s*(\d[.)]|[-*])\s"
+        r"|(^|\n)[ \t]*(\d[.)]|[-*])\s[\s\S]{1,200}\n[ \t]*(\d[.)]|[-*])\s"
         r"|^[^?,]{1,200}, [a-z]+ \w[^,?]{1,100},? and [a-z]+ \w[^?]{1,200}$",
     ),
     Signal(

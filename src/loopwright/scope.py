@@ -102,8 +102,9 @@ class Scope:
 
     def _ended_before(self, verb: str) -> bool:
         """Whether the next thing that is recorded is the best answer, which came because this verb met the signal."""
-        intent = self.session.replay.intent(self._key())
-        return verb != "best_answer" and isinstance(intent, ModelRequested) and intent.verb == "best_answer"
+        replay, key = self.session.replay, self._key()
+        known = replay.intent(key) or replay.outcome(key)
+        return verb != "best_answer" and isinstance(known, (ModelRequested, LimitHit)) and known.verb == "best_answer"
 
     def _refuse_second(self, verb: str) -> None:
         if self.verb:

@@ -189,9 +189,9 @@ class Session:
         if self.remaining() == 0:
             raise out_of_time()
 
-    def refuse(self, key: str, error: LimitReached) -> LoopwrightError:
+    def refuse(self, key: str, error: LimitReached, verb: str = "") -> LoopwrightError:
         """Record a refusal as the outcome at `key`; gives the sticky error to be raised."""
-        self.record(key, LimitHit(error.limit, str(error)))
+        self.record(key, LimitHit(error.limit, str(error), verb))
         return self.stick(error)
 
     def refused(self, key: str, hit: LimitHit) -> LoopwrightError:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, PlainValidator
 
 from ..engine import LoopEngine, ProviderName
-from ..errors import AskFailed, ConfigError
+from ..errors import AskFailed, ConfigError, EngineError
 from ..messages import Conversation, Message
 from ..prompts import PromptSet
 from ..run import Run
@@ -82,6 +82,13 @@ class BestAttempt:
     score: float | None
 
 
+@dataclasses.dataclass(frozen=True)
+class StoreFailed:
+    """Fact: reflections could not be recalled or kept; the run goes on without."""
+
+    problem: str
+
+
 class ReflexionEngine(LoopEngine):
     """Episodes of an actor, each with what was learnt from those before, until an evaluator is satisfied.
 
@@ -99,7 +106,7 @@ class ReflexionEngine(LoopEngine):
         memory: how many reflections are shown, the newest.
         max_trace_tokens: how much of an attempt is shown; its longest observations are left out first.
         reflector: who reflects, one of `Runtime(providers=...)`; `None` is the runtime's own.
-        store: keeps reflections for later runs of the same task.
+        store: keeps reflections for later runs of the same task, the last episode's too.
         prompts: `reflections` with {reflections}, `last_attempt` with {trace} and {outcome}, `incorrect` with
             {feedback}, `halted` with {stop_reason} and {feedback}, `reflect` with {task}, {trace}, {outcome} and
             {reflections}.
@@ -130,7 +137,7 @@ class ReflexionEngine(LoopEngine):
             evaluation = await self._evaluate(run, attempt, past)
             if evaluation.passed and attempt.answer is not None:
                 return attempt.answer
-            if number < self.max_episodes and self.strategy in REFLECTING:
+            if self.strategy in REFLECTING and (number < self.max_episodes or self.store is not None):
                 await self._reflect(run, past)
         best = past.best()
         if best is None:
@@ -210,12 +217,19 @@ class ReflexionEngine(LoopEngine):
         async def recall() -> list[str]:
             return list(await store.recall(run.task))[-self.memory :]
 
-        return await run.effect("recall_reflections", recall, into=list[str])
+        try:
+            return await run.effect("recall_reflections", recall, into=list[str])
+        except EngineError as error:
+            run.note(StoreFailed(str(error)))
+            return []
 
     async def _keep(self, run: Run, text: str) -> None:
         store = self.store
         if store is not None:
-            await run.effect("keep_reflection", lambda: store.keep(run.task, text), into=type(None))
+            try:
+                await run.effect("keep_reflection", lambda: store.keep(run.task, text), into=type(None))
+            except EngineError as error:
+                run.note(StoreFailed(str(error)))
 
 
 def _offer_best(run: Run, past: Experience) -> None:

@@ -1,6 +1,7 @@
 """What a search over thoughts is about: the protocol of a problem, and the problem whose states are plain text."""
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -53,6 +54,7 @@ There are no more steps. Give the final answer now, on a line that begins with `
 )
 
 NOTHING_YET = "(nothing yet)"
+_ITEM = re.compile(r"^[ \t]*+(?:[-*+\u2022]|\d{1,3}+[.)])[ \t]++(?=[*_]{0,3}thought\b)", re.IGNORECASE | re.MULTILINE)
 _MARKERS = Markers({"answer": "answer", "final": "final answer", "thought": "thought"})
 
 
@@ -133,6 +135,7 @@ class TextThoughts:
         """The reply, or what stands behind its `THOUGHT:` markers."""
         if not self.several:
             return [(reply.strip(), 1.0)]
+        reply = _ITEM.sub("", reply)
         marks = [mark for mark in _MARKERS.scan(reply).marks if mark.kind == "thought"]
         ends = [mark.start for mark in marks[1:]] + [len(reply)]
         return [(reply[mark.value : end].strip(), 1.0) for mark, end in zip(marks, ends, strict=False)]

@@ -66,6 +66,11 @@ class Tree:
         """The finished state of the highest value, the first of equal ones."""
         return max(self.finished, key=lambda node: node.rank)
 
+    def offer(self) -> None:
+        """Whatever ends the run from now on, the best finished answer is its own."""
+        if self.finished:
+            self.run.offer(str(self.best().answer))
+
 
 class TreeOfThoughtsEngine(LoopEngine):
     """Proposes thoughts, judges where they lead, and goes on from the best, by levels or depth first with backtracking.
@@ -173,6 +178,7 @@ class TreeOfThoughtsEngine(LoopEngine):
         for depth in tree.run.iterations(self.max_depth):
             growth = await tree.proposer.grow([node for node in beam if node.answer is None], tree.finished)
             if not growth.nodes:
+                tree.run.note(Level(depth, (), (), growth.refused, growth.duplicates))
                 return
             candidates = await tree.judge.score([*tree.finished, *growth.nodes])
             selected = self._select(candidates, tree.run.random)
@@ -180,6 +186,7 @@ class TreeOfThoughtsEngine(LoopEngine):
             tree.run.note(Level(depth, scored, tuple(selected), growth.refused, growth.duplicates))
             beam = [candidates[index] for index in selected]
             tree.finished = [node for node in candidates if node.answer is not None and not self._hopeless(node)]
+            tree.offer()
             tree.leader = next((node for node in beam if node.answer is None), tree.leader)
             if self._settled(tree, beam):
                 return
@@ -229,6 +236,7 @@ class TreeOfThoughtsEngine(LoopEngine):
             depth = len(scored.thought.path)
             if scored.answer is not None:
                 tree.finished.append(scored)
+                tree.offer()
             elif depth > len(tree.leader.thought.path):
                 tree.leader = scored
             if scored.answer is None and depth < self.max_depth and tree.visits < self.max_visits:

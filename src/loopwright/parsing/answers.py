@@ -36,6 +36,7 @@ _DOUBT = re.compile(
 _DENIED = re.compile(r"\W*(?:not|never|neither|either)\b", re.IGNORECASE)
 _HEAD_ENDS = re.compile(r"[\n(;\u2014]|[.:!?](?:\s|\Z)|,\s(?!(?:(?:and|or)\s)?[$-]?[0-9])")
 _LEFT_SIDE = re.compile(r"[0-9\s.,()$x+*/^\u00d7\u00f7\u00b7\u2212\u2013-]*+|\W*+[A-Za-z]\w*+\s*+", re.IGNORECASE)
+_GOES_ON = re.compile(r"[.!?][*_)\]\"'\u2019]{0,4}+\s++\S")
 _NEXT_STEP = re.compile(r"^\W{0,3}(?:step\s)?2\s?[.):]", re.IGNORECASE | re.MULTILINE)
 
 _CURRENCY = "$\u20ac\u00a3\u00a5"
@@ -50,9 +51,17 @@ _BEFORE = re.compile(
     rf"[{_CURRENCY}]?\Z",
     re.IGNORECASE,
 )
+_SCALED = re.compile(
+    r"\s?(?:hundred|thousand|million|billion|trillion|dozen|squared|cubed)\b|[kM]\b"
+    r"|\s?(?:[\u00b2\u00b3\u00b9\u2070-\u2079\u00bc-\u00be\u03c0]|\\pi)"
+)
+_ROOT = re.compile(r"(?:\u221a|\\?sqrt[{(]?|\bhalf of )\s?\Z", re.IGNORECASE)
 _OPERATOR = re.compile(r"(?:[-+/^=\u00d7\u00f7\u00b7\u2212\u2013]|\bx|(?<!\*)\*)\s*+\Z")
 _BRACKETED = re.compile(r"[(\[]([A-Ea-e])[)\]]")
-_LETTER = re.compile(r"(?<![\w'\u2019])([B-E]|A(?!\s(?!is\b|because\b|since\b)[a-z]))(?![\w'\u2019])")
+_LETTER = re.compile(r"(?<![\w'\u2019])([B-E]|A(?!\s(?!(?:is|because|since|or|nor|and|but)\b)[a-z]))(?![\w'\u2019])")
+_REFUTED = re.compile(
+    r"[)\]*_]*+\s(?:cannot\b|\w{2,6}n['\u2019]t\b|(?:is|are|was)\s(?:not|wrong|incorrect|false|out)\b)", re.IGNORECASE
+)
 _LONE_LETTER = re.compile(r"\W*+([A-Ea-e])\W*+")
 _YES_NO = re.compile(r"\b(yes|no(?=[^\S\n]*+(?:[^\w\s-]|\n|\Z)))\b", re.IGNORECASE)
 
@@ -74,6 +83,8 @@ def read_answer(reply: str, kind: AnswerType) -> str | None:
     gives its JSON, by alias; the whole reply must be that.
     """
     announced = _announced(reply) if isinstance(kind, str) else None
+    if announced is not None and announced[1] and kind == "text" and _GOES_ON.search(reply.strip()):
+        announced = None  # one sentence of several, which may tell of another's answer
     return _read(reply if announced is None else announced[0], kind)
 
 
@@ -87,7 +98,7 @@ def read_ending(reasoning: str, kind: AnswerType) -> str | None:
     if announced is None:
         return None
     value, spoken = announced
-    if "\n" in value.strip() and (spoken or kind != "text"):
+    if (spoken or kind != "text") and ("\n" in value.strip() or _GOES_ON.search(value)):
         return None
     return _read(value, kind)
 
@@ -172,9 +183,11 @@ def _numbers(text: str) -> list[tuple[int, str | None]]:
 def _written(found: re.Match[str]) -> str | None:
     before = _BEFORE.search(_near(found.string, found.start())[-12:])
     digits = found[0].replace(",", "")
-    _, slash, below = digits.partition("/")
-    if (before is not None and before["left"]) or (slash and not below.strip("0")):
+    above, slash, below = digits.partition("/")
+    if (before is not None and before["left"]) or (slash and not (above.isdecimal() and below.strip("0"))):
         return None
+    if _SCALED.match(found.string, found.end()) or _ROOT.search(_near(found.string, found.start())):
+        return None  # a part of a number, as it would be read without what is around it
     negative = before is not None and (before["word"] or (before["sign"] or "+") in _MINUS)
     return f"-{digits}" if negative else digits
 
@@ -200,7 +213,7 @@ def _only(pattern: re.Pattern[str], text: str) -> str | None:
     """The one letter (or word) that the text names, and does not deny."""
     found = list(itertools.islice(pattern.finditer(text), MAX_SEEN))
     named = {match[1].upper() for match in found}
-    if len(named) != 1 or _DOUBT.search(_near(text, found[0].start())):
+    if len(named) != 1 or _DOUBT.search(_near(text, found[0].start())) or _REFUTED.match(text, found[-1].end()):
         return None
     return found[0][1].upper()
 

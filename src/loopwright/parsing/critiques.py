@@ -26,6 +26,13 @@ NULL_ANSWERS = (
     "no revision needed", "not needed",
 )  # fmt: skip
 
+_NO_CHANGE = re.compile(  # normalised
+    r"no(?: \w+)? (?:change|revision|correction)s?(?: (?:is|are|was|were))?(?: (?:needed|required|necessary|made))?"
+    r"|none (?:is |are )?(?:needed|required|necessary)"
+    r"|(?:(?:original|given|above|current|draft) )?answer (?:is|remains|stands)(?: already)?"
+    r"(?: (?:correct|right|unchanged|same|verified))?(?: as it (?:is|stands))?"
+)
+
 _MARKERS = Markers(
     {
         "claim": "claim",
@@ -44,9 +51,14 @@ _MARKERS = Markers(
 _REVISED = {"revised", "possible", "the_possible"}
 _VERDICTS = {"verdict", "verified", "unverified", "not_verified"}
 _OPEN = {"claim", "tool", "input"}  # a critique that ends with one of these has not come to its verdict
-_VERDICT_LINE = re.compile(r"^[*_#> \t]{0,8}+(?:UN|NOT )?VERIFIED\b[^\n]*+", re.MULTILINE)
+_VERDICT_LINE = re.compile(r"^[*_# \t]{0,8}+(?:UN|NOT )?VERIFIED\b[^\n]*+", re.MULTILINE)
 _CONTRARY = re.compile(r"\b(?:UN|NOT )VERIFIED\b")
 _VERDICT_WORD = re.compile(r"VERIFIED\b")
+_REMARK = re.compile(  # words about the critique, where the answer itself is wanted
+    r"\b(?:evidence|claims?|critique|look(?:ed)?[- ]?up|verif\w+|apologi[sz]e|the (?:original |given |above )?answer"
+    r"|(?:no|any) changes?|need(?:s|ed)? to be changed)\b",
+    re.IGNORECASE,
+)
 _HALF_WRITTEN = re.compile(
     r"^(?:[^\w\n]|[\d_]){0,10}+(?:claim|tool|evidence|verdict|plausibility|truth|revised answer)[^\n:]{0,20}+:",
     re.MULTILINE | re.IGNORECASE,
@@ -71,7 +83,7 @@ class Reading:
         look_up: the first look-up that it asks for.
         verdict: what it says at its end; `none` if it has not come to a verdict.
         answer: the answer behind the last marker for one; `None` if there is none before a look-up.
-        plain: whether there is no trace of the protocol in it, so that all of it may be an answer.
+        plain: whether it has no trace of the protocol and is no remark about the critique: all of it may be an answer.
     """
 
     said: str
@@ -104,7 +116,7 @@ def read_critique(text: str, *, own_evidence: bool = False) -> Reading:
         text.strip(),
         verdict=_verdict(prose, marks),
         answer=value_of(text, marks, revised[-1]) if revised else None,
-        plain=not marks and not unfinished and bool(text.strip()),
+        plain=not marks and not unfinished and _REMARK.search(prose) is None and bool(text.strip()),
     )
 
 
@@ -166,7 +178,11 @@ def _verdict(text: str, marks: Sequence[Mark]) -> Verdict:
 def is_null(answer: str, nulls: Sequence[str] = NULL_ANSWERS) -> bool:
     """Whether an answer says that there is none: empty, or one of `nulls` and nothing else."""
     said = normalized(answer)
-    return not answer.strip() or (said != "" and said in {normalized(null) for null in nulls})
+    return (
+        not answer.strip()
+        or _NO_CHANGE.fullmatch(said) is not None
+        or (said != "" and said in {normalized(null) for null in nulls})
+    )
 
 
 def same_answer(one: str, other: str) -> bool:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 
 from ..messages import ToolCall
+from .answers import read_ending
 from .arguments import NOTHING, Signature, find_tool, list_tools, read_arguments, read_name
 from .fences import BREAKS
 from .markers import Mark, Markers, end_of
@@ -27,6 +28,10 @@ FOLLOW_UPS = ("follow_up", "follow_up_question")
 FINALS = ("final", "the_final", "final_answer")
 WHOLE = {"tool": "tool_input", "question": "needed"}  # a marker of these is one only if that other comes next
 
+_LISTED = re.compile(  # a list of markers is markers
+    r"^[ \t]*+(?:[-+*\u2022]|[0-9]{1,2}[.)])[ \t]++(?=[*_]{0,3}(?:follow[ _-]?up|tool|so the final|final answer)\b)",
+    re.MULTILINE | re.IGNORECASE,
+)
 _LINE = re.compile(rf"\s*+([^{BREAKS}]*+)")
 
 
@@ -91,6 +96,7 @@ def read_follow_ups(text: str, *, cut: bool = False) -> Reading:
 
     Of a reply that was `cut` short, nothing counts that its end belongs to.
     """
+    text = _LISTED.sub("", text)
     return _read(text, _meant(text), cut)
 
 
@@ -106,8 +112,9 @@ def read_sub_answer(text: str) -> str:
 
 def read_final(text: str) -> str | None:
     """The answer that a text gives when nothing but an answer is asked for; `None` for protocol text or a lead-in."""
+    text = _LISTED.sub("", text)
     marks = _meant(text)
-    answer = _read(text, marks, False).answer if marks else _bare(text)
+    answer = _read(text, marks, False).answer if marks else read_ending(text, "text") or _bare(text)
     return None if not answer or answer.endswith(":") else answer
 
 
@@ -179,7 +186,7 @@ def _call(text: str, marks: list[Mark], index: int, follow_up: FollowUp | None) 
         question, end = f"{tool} {written}", given.value + len(text[given.value : end].rstrip())
     else:
         written, end = _line(text, given, end)
-        question = written
+        question = written or tool
     return FollowUp(follow_up.question if follow_up else question, end, tool, written)
 
 

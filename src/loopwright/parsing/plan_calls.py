@@ -18,10 +18,16 @@ _REFERENCE = re.compile(
 _MONEY_BEFORE = re.compile(
     r"\b(?:under|below|above|than|at least|at most|up to|worth|costs?|pays?|spends?)\s*\Z", re.IGNORECASE
 )
+_SAID = re.compile(r"\b(?:step|task)[ _]?#?(\d{1,4})\b", re.IGNORECASE)  # "the result of step 1"
+_PLACEHOLDER = re.compile(  # `{step1}`, `{{E1}}`, `$step1`, `<result of step 1>`: meant as a reference, and none here
+    r"\{[ \t]*+(?:step|task|result|output|E)[ _]?(\d{1,4})[^{}\n]{0,20}\}|\$\{?(?:step|task|E)_?(\d{1,4})\b"
+    r"|\b(?:results?|outputs?|answers?|values?) (?:of|from) (?:step|task) ?#?(\d{1,4})\b",
+    re.IGNORECASE,
+)
 _MARK = re.compile(r"[()\[\]{},:=]\s*+")
 # A quote closes a string only where something may follow a value: 'Arthur's Magazine' is one string.
 _STRINGS = {
-    quote: re.compile(rf"""{quote}(?:[^{quote}\\]|\\.|{quote}(?!\s*+(?:[,)\]}}:+]|\Z)))*+{quote}""", re.DOTALL)
+    quote: re.compile(rf"""{quote}(?:[^{quote}\\]|\\.|{quote}(?!\s*+(?:[,)\]}}:+*/-]|\Z)))*+{quote}""", re.DOTALL)
     for quote in ("'", '"')
 }
 _BARE = re.compile(
@@ -50,6 +56,17 @@ def find_references(text: str, own: int, known: Collection[int], *, prose: bool)
         else:
             doubtful.append(named)
     return tuple(dict.fromkeys([*found, *(doubtful if found else ())]))
+
+
+def find_said(text: str, own: int, known: Collection[int]) -> tuple[int, ...]:
+    """The earlier steps that a text names in words: `step 1`."""
+    return tuple(one for one in dict.fromkeys(map(int, _SAID.findall(text))) if one in known and one < own)
+
+
+def find_placeholder(text: str) -> str:
+    """What looks like a reference and would reach the tool as it stands; empty if there is nothing such."""
+    found = _PLACEHOLDER.search(text)
+    return found[0] if found else ""
 
 
 def _before(match: re.Match[str]) -> str:
@@ -141,7 +158,7 @@ def _by_place(body: str, tool: Signature) -> JsonObject:
     named = [_NAMED.fullmatch(value) for value in values[: len(places) + 1]]
     names = [match["name"] if match and match["name"] in known else None for match in named]
     written = [m["value"] if m and name else value for m, name, value in zip(named, names, values, strict=False)]
-    takes_one = len(known) == 1 and names[0] is None and not written[0].startswith(("'", '"'))
+    takes_one = len(known) == 1 and names[0] is None and not written[0].startswith(("'", '"', "["))
     try:
         read = [_literal(text, name) for text, name in zip(written, names, strict=True)]
     except ValueError:
@@ -211,7 +228,10 @@ def _filled(name: str, value: Json, tool: Signature, results: Mapping[int, str])
         alone = text != value and _REFERENCE.fullmatch(value.strip())
         return _typed(name, text, tool) if alone else text
     if isinstance(value, list):
-        return [_within(item, results) for item in value]
+        schema = properties(tool).get(name)
+        items = schema.get("items", {}) if isinstance(schema, dict) else {}
+        one = ToolSpec(tool.name, "", {"properties": {name: items}, "required": [name]})
+        return [_filled(name, item, one, results) for item in value]
     return _within(value, results)
 
 

@@ -29,6 +29,7 @@ _JOIN = re.compile(r"[`*]*+join[`*]*+\s*+(?:\(.*\))?+[`*.;]*+\s*+", re.IGNORECAS
 _LABEL = re.compile(
     r"(?:^|(?<=[\s*`]))(?:#E(?P<id>\d{1,4}+)|E(?P<bare>\d{1,4}+))[*`]*+[ \t]*+=(?!=)[ \t]*+", re.MULTILINE
 )
+_BARE_LABEL = re.compile(r"(?<![\w#$])E(\d{1,4}+)\b")
 _PLAN = re.compile(r"^[ \t]*+(?:\d{1,4}+[.)][ \t]*+)?+[*_#]*+[ \t]*+plan[ \t]*+#?\d{0,4}[*_]*+:[*_]*+", re.I | re.M)
 _BEHIND = " \t`*.;,"
 _COMMENT = ("#", "//", "--", "- ", "->", "\u2013", "\u2014")
@@ -81,6 +82,7 @@ class PlanReader:
         if not drafts:
             inside = [(line, False) for fence in _fenced(text) for line in fence.splitlines()]
             drafts = self._listed(inside) or self._bulleted(inside)
+        self.joined = not drafts and _JOIN.fullmatch(text.strip()) is not None
         return self._without_join([self._read_call(draft) for draft in drafts])
 
     # --- numbered and bulleted lines: LLMCompiler and prose ---
@@ -127,6 +129,7 @@ class PlanReader:
         whole = "\n".join([draft.text, *draft.lines])
         called = _CALL.match(whole)
         if called is None or not self._may_call(called):
+            self._check_lost(draft)
             return draft
         name, opening = called["name"], called.start("open")
         close = find_call_end(whole, opening) if called["open"] == "(" else find_close(whole, opening)
@@ -141,6 +144,13 @@ class PlanReader:
         draft.tool, draft.arguments = name, whole[opening + 1 : close].strip()
         draft.goal = behind.lstrip("#/->\u2013\u2014: ")
         return draft
+
+    def _check_lost(self, draft: Draft) -> None:
+        """A call on a line of its own, which belongs to no step, would be lost."""
+        for line in draft.lines:
+            called = _CALL.match(line)
+            if called and self.is_tool(called["name"]) and line not in draft.goal:
+                raise ValueError(f"Step {draft.id}: write the call of {called['name']} right behind its number.")
 
     def _may_call(self, called: re.Match[str]) -> bool:
         plainly = called["open"] == "(" and not called["gap"].endswith(" ")
@@ -169,6 +179,7 @@ class PlanReader:
             goal = " ".join(text[plans[-1].end() : label.start()].split()) if plans else ""
             next_plan = _PLAN.search(text, label.end(), end)
             said = text[label.end() : next_plan.start() if next_plan else end].strip()
+            said = _BARE_LABEL.sub(r"#E\1", said) if label["bare"] else said
             draft = Draft(int(label["id"] or label["bare"]), said.rstrip("*`"))
             self._read_evidence(draft)
             draft.goal = (goal or draft.goal) if draft.tool else ""
@@ -198,9 +209,11 @@ class PlanReader:
         given = step.get("id", named if not isinstance(named, str) or named.strip().isdigit() else None)
         draft = Draft(number if given is None else _whole_number(given, f"the id of step {number}"), "")
         tool = _first_text(step, "tool", "tool_name", "skill", "skill_name", "name")
-        if not tool and isinstance(named, str) and self.is_tool(named):
-            tool = named
-        arguments = _first(step, "arguments", "args", "input", "input_description", "query", "parameters")
+        others = (_first_text(step, key) for key in ("step", "function", "action"))
+        tool = tool or next((other for other in others if self.is_tool(other)), "")
+        arguments = _first(
+            step, "arguments", "args", "input", "input_description", "query", "parameters", "tool_input", "action_input"
+        )
         written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         about = _first_text(step, "goal", "description", "task", "instruction", "step", "reason")
         if tool.casefold() in ("", "none", "null"):

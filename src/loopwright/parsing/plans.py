@@ -5,10 +5,10 @@ import difflib
 import re
 from collections.abc import Collection, Sequence
 
-from ..messages import Json
+from ..messages import Json, JsonObject
 from .arguments import Signature, find_tool
 from .markers import Markers
-from .plan_calls import call_arguments, find_references
+from .plan_calls import call_arguments, find_placeholder, find_references, find_said
 from .plan_dialects import JOIN, THINKER, Draft, PlanReader
 
 MAX_PLAN_CHARS = 32_768
@@ -82,6 +82,8 @@ def read_plan(text: str, tools: Collection[str] = (), *, first: int = 1, done: C
         raise ValueError(f"The plan is longer than {MAX_PLAN_CHARS:,} characters. Write a shorter one.")
     reader = PlanReader({name.casefold() for name in tools}, first)
     drafts = reader.read(text)
+    if not drafts and reader.joined and done:
+        return Plan((), PlanStep(first, JOIN))  # nothing more has to be found out
     if not drafts:
         raise ValueError("The reply has no steps. Write one step a line, numbered 1., 2., 3. and so on.")
     steps = _linked(drafts, reader, first, done)
@@ -106,7 +108,10 @@ def _linked(drafts: list[Draft], reader: PlanReader, first: int, done: Collectio
     steps: list[PlanStep] = []
     before = sorted(done)
     for draft, named in zip(drafts, references, strict=True):
-        needed = tuple(before) if says_nothing and reader.is_subgoal(draft) else (*named, *(draft.depends_on or ()))
+        said = find_said(draft.goal, draft.id, {one.id for one in drafts}.union(done))
+        told = (*named, *said, *(draft.depends_on or ()))
+        sums_up = draft is drafts[-1] and not told and draft.depends_on is None
+        needed = tuple(before) if reader.is_subgoal(draft) and (says_nothing or sums_up) else told
         depends_on = tuple(sorted(set(needed)))
         steps.append(PlanStep(draft.id, draft.tool, draft.arguments, draft.goal, depends_on, named, draft.thought))
         before.append(draft.id)
@@ -131,7 +136,7 @@ def check_plan(plan: Plan, tools: Sequence[Signature], max_steps: int, done: Seq
         problems.append(f"The plan has {len(ids)} steps; at most {max_steps} are allowed.")
     problems += [f"Two steps have the number {one}." for one in sorted({one for one in ids if ids.count(one) > 1})]
     for step in plan.steps:
-        problem = _call_problem(step, tools) or _repeats(step, done)
+        problem = _call_problem(step, tools) or _repeats(step, tools, done)
         problems += [problem] if problem else []
         problems += [
             f"Step {step.id} refers to step {one}, but there is no such step with a result."
@@ -154,6 +159,9 @@ def _call_problem(step: PlanStep, tools: Sequence[Signature]) -> str | None:
         near = difflib.get_close_matches(step.tool, names, n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         return f"Step {step.id}: there is no tool {step.tool!r}.{hint} Tools: {', '.join(names) or 'none'}."
+    meant = find_placeholder(step.arguments)
+    if meant:
+        return f"Step {step.id}: {meant!r} is no reference; write `$k` for the result of step k."
     try:
         call_arguments(step.arguments, tool, {})
     except ValueError as error:
@@ -161,10 +169,19 @@ def _call_problem(step: PlanStep, tools: Sequence[Signature]) -> str | None:
     return None
 
 
-def _repeats(step: PlanStep, done: Sequence[PlanStep]) -> str | None:
-    """What is wrong with a call that was made already: side effects would happen twice."""
-    same = [one.id for one in done if step.tool and (one.tool, one.arguments) == (step.tool, step.arguments)]
+def _repeats(step: PlanStep, tools: Sequence[Signature], done: Sequence[PlanStep]) -> str | None:
+    """What is wrong with a call that was made already, however it is written: side effects would happen twice."""
+    call = _meant(step, tools)
+    same = [one.id for one in done if call is not None and _meant(one, tools) == call]
     return f"Step {step.id} repeats step {same[0]}, which is done: refer to its result as ${same[0]}." if same else None
+
+
+def _meant(step: PlanStep, tools: Sequence[Signature]) -> tuple[str, JsonObject | str] | None:
+    """The call of a step, by its tool and its arguments as they are read; `None` for a goal in words."""
+    tool = find_tool(step.tool, tools) if step.tool else None
+    if tool is None:
+        return (step.tool, step.arguments) if step.tool else None
+    return tool.name, call_arguments(step.arguments, tool, {})
 
 
 def _circle(plan: Plan) -> list[int]:

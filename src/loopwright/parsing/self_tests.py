@@ -30,7 +30,9 @@ _run_tests(%s, %s)
 def read_code(text: str) -> str:
     """The Python code of a reply: the longest code fence that parses, else the longest, else the whole text."""
     blocks = _blocks(text)
-    return max([block for block in blocks if syntax_problem(block) == ""] or blocks, key=len).strip("\n")
+    parsed = [block for block in blocks if syntax_problem(block) == ""]
+    told = [block for block in parsed if any(not isinstance(node, ast.Expr) for node in _parsed(block).body)]
+    return max(told or parsed or blocks, key=len).strip("\n")  # a lone value is what the code prints
 
 
 def syntax_problem(code: str) -> str:
@@ -101,11 +103,14 @@ def _tests(block: str) -> Iterator[str]:
 
 
 def _tests_of(module: ast.Module) -> Iterator[str]:
+    before = ""  # what a test may need: imports, and values that were made for it
     for node in module.body:
-        if isinstance(node, ast.Assert):
-            yield ast.unparse(node)
+        if isinstance(node, (ast.Import, ast.ImportFrom, ast.Assign)):
+            before += f"{ast.unparse(node)}\n"
+        elif isinstance(node, ast.Assert):
+            yield before + ast.unparse(node)
         elif isinstance(node, ast.FunctionDef) and node.name.startswith("test") and not _has_parameters(node):
-            yield f"{ast.unparse(node)}\n\n{node.name}()"
+            yield f"{before}{ast.unparse(node)}\n\n{node.name}()"
 
 
 def _has_parameters(node: ast.FunctionDef) -> bool:

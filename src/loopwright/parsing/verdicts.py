@@ -11,7 +11,9 @@ _DENIED = (
     r"(?:not(?!\s+(?:only|just|merely)\b)|never|no|neither|nor|cannot|hardly|barely|far\s+from|short\s+of"
     r"|\w{2,7}n['\u2019]t)"
 )
-_HEDGED = r"(?:almost|nearly|partly|partially|would|could|might|may|should|must|to\s+be|unless|until|if|whether)"
+_HEDGED = (
+    r"(?:almost|nearly|half|mostly|partly|partially|would|could|might|may|should|must|to\s+be|unless|until|if|whether)"
+)
 _BEFORE = re.compile(rf"(?<![^\W_])(?:{_DENIED}|{_HEDGED})[\W_]+(?:[^\W_]+[\W_]+){{0,2}}$", re.IGNORECASE)
 _CONTRARY = re.compile(r"(?<![^\W_])(?:(?:un|in|dis|non)[_-]?|(?:un|non)\s)$", re.IGNORECASE)
 _SENTENCE = re.compile(r"[.!?](?=\s)")
@@ -22,6 +24,12 @@ _BEHIND = re.compile(
     re.IGNORECASE,
 )
 _REFUSED = re.compile(r"\s+(?:cannot|(?:\w{1,7}\s+)?(?:not|never)|\w{2,7}n['\u2019]t)\b", re.IGNORECASE)
+_RESERVED = re.compile(
+    r"[\W_]*+(?:except|apart\s+from|only\b|in\s+part|partly|partially|mostly"
+    r"|with\s+(?:\w+\s+)?(?:corrections?|changes?|exceptions?"
+    r"|reservations?|caveats?)|(?:to\s+be|as)\s+(?:wrong|false|incorrect))",
+    re.IGNORECASE,
+)
 
 
 def read_verdict(text: str, word: str) -> bool | None:
@@ -60,7 +68,7 @@ def _pattern(word: str) -> re.Pattern[str]:
 def _reading(before: str, behind: str) -> bool | None:
     """What the word says between what stands before and behind it: itself, its contrary, or (`None`) a question."""
     reply = _BEHIND.match(behind)
-    if _REFUSED.match(behind) or (reply is not None and reply["no"]):
+    if _REFUSED.match(behind) or _RESERVED.match(behind) or (reply is not None and reply["no"]):
         return False
     if reply is not None and reply["asked"]:
         return True if reply["yes"] else None

@@ -9,6 +9,7 @@ from pydantic_core import to_json
 
 from ..messages import Completion, JsonObject, Message, ToolCall, ToolSpec, Usage
 from ..parsing import strict_json
+from ..parsing.thinking import without_thinking
 from ..provider import OutputSchema
 
 # What a schema may say so that its strict form means the same.
@@ -140,10 +141,10 @@ class WireMessage(Wire):
 
     @property
     def text(self) -> str:
-        """The content's text, its parts joined."""
+        """The content's text, its parts joined, without the thinking that some servers leave in front of it."""
         if isinstance(self.content, list):
-            return "".join([part.text or "" for part in self.content])
-        return self.content or ""
+            return without_thinking("".join([part.text or "" for part in self.content]))
+        return without_thinking(self.content or "")
 
     @property
     def refused(self) -> str:

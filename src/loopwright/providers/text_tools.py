@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from ..errors import ConfigError
 from ..messages import Completion, Conversation, Message
+from ..parsing.thinking import without_thinking
 from ..provider import Capabilities, Provider, Request
 from .dialects import Dialect, JsonDialect, Parsed, ReActDialect
 
@@ -55,7 +56,7 @@ class TextTools:
         text; the reply is the answer as it stands. Where tools might have been there, a reply that marks its answer
         means that answer.
         """
-        if not request.tools or (request.tool_choice == "none" and request.schema is not None):
+        if not request.tools or request.as_text or (request.tool_choice == "none" and request.schema is not None):
             completion = await self._provider.complete(self._as_text(request))
             open_turn = request.tool_choice == "auto" and request.schema is None
             return self._marked_answer(completion, request) if open_turn else completion
@@ -63,7 +64,7 @@ class TextTools:
         completion = await self._provider.complete(self.dialect.render(shown))
         if completion.problem is not None:
             return completion
-        text = completion.text or completion.answer or ""
+        text = without_thinking(completion.text or completion.answer or "")
         return _as_parsed(completion, text, self.dialect.parse(text, request.tools), request)
 
     def _marked_answer(self, completion: Completion, request: Request) -> Completion:

@@ -461,7 +461,7 @@ def test_the_code_of_an_answer_is_its_longest_fence_that_parses(text: str, code:
         ("Tests:\n  assert f('a')\nassert f(\"a\")", ("assert f('a')",)),
         ("def test_f():\n    assert f(1)\n", ("def test_f():\n    assert f(1)\n\ntest_f()",)),
         ("def test_f(fixture):\n    assert f(1)\n", ()),
-        ("import os\nos.remove('x')\nassert f()", ("assert f()",)),
+        ("import os\nos.remove('x')\nassert f()", ("import os\nassert f()",)),
         ("assert a()\nassert b()\nassert c()\nassert d()", ("assert a()", "assert b()", "assert c()")),
         ("assertion", ()),
         ("", ()),

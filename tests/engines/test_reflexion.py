@@ -1,6 +1,7 @@
 """Reflexion: episodes of an actor, evaluated, with the lesson of each carried over to the next."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -645,15 +646,27 @@ async def test_a_recalled_reflection_counts_in_the_window(store: Any) -> None:
     assert [asked(parts)[i][0][1] for i in (0, 2)] == ["learnt:\n- 2\n- 3\n- 4", "learnt:\n- 3\n- 4\n- 5"]
 
 
-async def test_a_store_that_fails_fails_the_run() -> None:
+async def test_a_run_goes_on_without_a_store_that_fails() -> None:
     class Full(MemoryReflections):
+        async def recall(self, task: str) -> Sequence[str]:
+            raise OSError("no such disk")
+
         async def keep(self, task: str, reflection: str) -> None:
             raise OSError("disk full")
 
+    alone = await ReflexionEngine(runtime(model)).run("Colour?")
     result = await ReflexionEngine(runtime(model), store=Full()).run("Colour?")
 
-    assert (result.status, result.stop_reason) == ("failed", "engine_error")
-    assert "disk full" in str(result.error)
+    assert (result.status, result.answer) == (alone.status, alone.answer)
+    problems = [str(fact.value) for fact in result.facts if fact.name == "StoreFailed"]
+    assert [("no such disk" in told, "disk full" in told) for told in problems] == [(True, False), (False, True)]
+
+
+async def test_the_lesson_of_the_last_episode_is_kept_for_later_runs() -> None:
+    store = MemoryReflections()
+    result = await ReflexionEngine(runtime(lambda request: "grey"), max_episodes=1, store=store).run("Colour?")
+
+    assert (result.answer, list(await store.recall("Colour?"))) == ("grey", ["grey"])
 
 
 async def test_a_file_holds_a_reflection_once(tmp_path: Any) -> None:

@@ -228,7 +228,7 @@ class SelfTests:
         problem = syntax_problem(code)
         if problem:
             return Evaluation(False, 0.0, f"The answer cannot be run: {problem}.", tests)
-        mark = run.new_id()  # unknown to the code, which therefore cannot print a success of its own
+        mark = run.new_id()  # so that what the code prints by itself is not taken for a result
         observation = await run.call(ToolCall(self.tool, {parameter: program_of(code, tests, mark)}))
         outcomes, printed = read_outcomes(observation.content, mark)
         if not outcomes:

@@ -98,7 +98,7 @@ class TreeOfThoughtsEngine(LoopEngine):
             from 0 to 10, of which the mean is taken. A large negative weight is a veto, together with `prune_below`.
         select: the best, or a draw without replacement in proportion to the values.
         search: by levels or depth first.
-        max_visits: states that a depth-first search judges.
+        max_visits: states that a depth-first search judges; each is a turn, and `Limits.max_iterations` counts them.
         max_children: children that a depth-first search visits for each state.
         prune_below: states of a lower value are given up; one without a value is not.
         accept_at: a finished state of this value ends the search.

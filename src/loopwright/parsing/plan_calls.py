@@ -229,8 +229,8 @@ def _filled(name: str, value: Json, tool: Signature, results: Mapping[int, str])
         return _typed(name, text, tool) if alone else text
     if isinstance(value, list):
         schema = properties(tool).get(name)
-        items = schema.get("items", {}) if isinstance(schema, dict) else {}
-        one = ToolSpec(tool.name, "", {"properties": {name: items}, "required": [name]})
+        items = schema.get("items") if isinstance(schema, dict) else None
+        one = ToolSpec(tool.name, "", {"properties": {name: items or {}}, "required": [name]})
         return [_filled(name, item, one, results) for item in value]
     return _within(value, results)
 

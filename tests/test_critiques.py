@@ -132,6 +132,11 @@ def test_without_tools_its_evidence_is_all_there_is() -> None:
         ("Verified by the search, the answer is 5.", "none"),
         (f"Verdict: VERIFIED {'and so on ' * 300}", "none"),
         ("```\n# VERIFIED\nVerdict: VERIFIED\n```", "none"),
+        ("The page says:\n> VERIFIED since 2001\nSo the height is off.", "none"),
+        ("> VERIFIED", "none"),
+        ("Verdict: VERIFIED, except the height, which is wrong.", "unverified"),
+        ("Verdict: half VERIFIED", "unverified"),
+        ("Verdict: VERIFIED to be wrong", "unverified"),
     ],
 )
 def test_a_verdict_stands_at_the_start_of_a_line_at_the_end_and_is_contradicted_nowhere(
@@ -181,6 +186,10 @@ def test_a_revised_answer_stands_behind_the_last_marker_before_a_look_up(text: s
         ("```\nTool: search", False),
         ("Verdict: correct", False),
         ("Claim: A", False),
+        ("The evidence supports the claim, so nothing has to be changed.", False),
+        ("Verified.", False),
+        ("I apologize, but I was not able to confirm this.", False),
+        ("I looked it up.", False),
     ],
 )
 def test_words_are_plain_only_without_any_trace_of_the_protocol(text: str, plain: bool) -> None:
@@ -190,12 +199,25 @@ def test_words_are_plain_only_without_any_trace_of_the_protocol(text: str, plain
 # --- null answers, the same answers ---
 
 
-@pytest.mark.parametrize("answer", ["", " \n", "None", "**N/A**", "No answer.", "Unknown", "the same", *NULL_ANSWERS])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "", " \n", "None", "**N/A**", "No answer.", "Unknown", "the same", "No changes are needed.",
+        "No further revision is needed", "No corrections were made.", "None needed.", "The answer remains unchanged.",
+        "The original answer is correct as it stands.", *NULL_ANSWERS,
+    ],
+)  # fmt: skip
 def test_a_null_answer_says_that_there_is_none(answer: str) -> None:
     assert is_null(answer)
 
 
-@pytest.mark.parametrize("answer", ["<", "0", "No", "None of the above", "Unknown Pleasures", "both Rome and Paris"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "<", "0", "No", "None of the above", "Unknown Pleasures", "both Rome and Paris", "The answer is 5",
+        "No changes were made to the law in 1990.",
+    ],
+)  # fmt: skip
 def test_an_answer_that_only_holds_such_a_word_is_one(answer: str) -> None:
     assert not is_null(answer)
 

@@ -122,6 +122,13 @@ def test_two_calls_one_below_the_other_are_two_sub_questions() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("item", ["- ", "* ", "+ ", "\u2022 ", "1. ", "2) ", "  - **"])
+def test_a_list_of_follow_ups_is_follow_ups(item: str) -> None:
+    assert asked(f"Yes.\n{item}Follow up: A?\n{item}Follow up: B?") == ["A?", "B?"]
+    assert read_follow_ups(f"{item}So the final answer is: 12").answer == "12"
+    assert read_final(f"{item}Follow up: A?") is None
+
+
 @pytest.mark.parametrize("text", ["Tool: hammer\nFollow up: A?", "Tool Input: x\nFollow up: A?"])
 def test_half_a_call_is_none(text: str) -> None:
     assert [(f.question, f.tool) for f in read_follow_ups(text).follow_ups] == [("A?", "")]
@@ -213,6 +220,8 @@ def test_a_final_answer_that_was_cut_is_none_unless_more_was_said_behind_it() ->
         ("**Paris**", "Paris"),
         ("**a** and **b**", "**a** and **b**"),
         ("So the final answer is: Paris", "Paris"),
+        ("So the final answer is 12.", "12"),
+        ("No. The final answer is: 12", "12"),
         ("", None),
         ("****", None),
         ("Follow up: A?", None),

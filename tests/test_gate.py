@@ -35,6 +35,7 @@ from loopwright.journal import Claim
 from loopwright.messages import arguments_hash
 from loopwright.policy import PolicyState
 from loopwright.testing import FakeClock, ScriptedProvider, call
+from redrive import crashed
 
 RAN: list[str] = []
 
@@ -667,3 +668,67 @@ async def test_the_journal_tells_the_whole_story_of_a_refused_call() -> None:
     assert [type(event) for event in story] == [GateDecided, ToolFinished]
     assert isinstance(story[1], ToolFinished)
     assert story[1].status == "denied"
+
+
+# --- changed arguments, on a resume ---
+
+
+def once(request: Any) -> Any:
+    """A model that looks up the sky, and then is done."""
+    return "done" if any(message.role == "tool" for message in request.conversation) else call("look", what="sky")
+
+
+def to_the_sea(then: Any) -> Gate:
+    """Changes the sky to the sea, and says `then` to that."""
+    return Gate(lambda action: Modify({"what": "sea"}, "not that") if action.arguments == {"what": "sky"} else then)
+
+
+@pytest.mark.parametrize(
+    ("gate", "told"),
+    [
+        (lambda: to_the_sea(Deny("not there")), "error: not allowed: not there"),
+        (lambda: to_the_sea(Modify({"what": "sky"}, "back")), "error: not allowed: the policy keeps changing"),
+        (lambda: Gate(lambda _: Modify({"what": 1}, "typed")), "error: The arguments do not fit the schema of look"),
+        (lambda: to_the_sea(Modify({"what": {1}}, "no JSON")), "error: The arguments of look are not plain JSON."),
+    ],
+    ids=["deny", "changed again", "invalid", "no JSON"],
+)
+async def test_changed_arguments_that_are_refused_are_refused_again_after_every_entry(
+    gate: Callable[[], Gate], told: str
+) -> None:
+    first = Runtime(ScriptedProvider(once), tools=TOOLS, gate=gate())
+    whole = await ReActEngine(first).run("Go.", run_id="r")
+    entries = first.journal.read("r")
+    [observation] = observed(whole)
+    assert (observation[: len(told)], whole.answer, RAN) == (told, "done", [])
+
+    for keep in range(1, len(entries) + 1):
+        again = Runtime(ScriptedProvider(once), tools=TOOLS, gate=gate(), journal=crashed(entries, keep))
+        result = await ReActEngine(again).resume("r")
+
+        assert (result.status, result.answer, observed(result), RAN) == ("completed", "done", [observation], [])
+
+
+async def test_changed_arguments_that_a_person_is_asked_about_run_once_after_any_entry() -> None:
+    async def yes(action: Action, question: Question) -> bool:
+        return action.arguments == {"what": "sea"}
+
+    def engine(journal: MemoryJournal, approver: Any) -> ReActEngine:
+        provider = ScriptedProvider(once)
+        return ReActEngine(
+            Runtime(provider, tools=TOOLS, gate=to_the_sea(Ask("may it?")), approver=approver, journal=journal)
+        )
+
+    journal = MemoryJournal()
+    suspended = await engine(journal, Suspend()).run("Go.", run_id="r")
+    assert (suspended.status, [one.arguments for one in suspended.pending]) == ("suspended", [{"what": "sea"}])
+    await engine(journal, yes).resume("r")
+    assert RAN == ["look sea"]
+
+    entries = journal.read("r")
+    for keep in range(1, len(entries) + 1):
+        RAN.clear()
+        result = await engine(crashed(entries, keep), yes).resume("r")
+        finished = sum(isinstance(entry.event, ToolFinished) for entry in entries[:keep])
+
+        assert (result.answer, observed(result), len(RAN)) == ("done", ["sea is blue"], 1 - finished)

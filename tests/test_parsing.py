@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopwright.parsing import Markers, code_fences, find_close, read_fence, read_json, read_object, strict_json
+from loopwright.parsing.thinking import without_thinking
 
 MARKERS = Markers({"action": "action", "input": "action input", "answer": "final answer"})
 VALUES = st.recursive(
@@ -243,3 +244,26 @@ def test_marks_are_in_order_and_inside_the_text(text: str) -> None:
 
     assert places == sorted(places)
     assert not places or 0 <= places[0] <= places[-1] <= len(text)
+
+
+# --- thinking ---
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("<think>\nFinal Answer: 41\n</think>\n\nFinal Answer: 42\n", "Final Answer: 42\n"),
+        ("\n <think></think>42", "42"),
+        ("Perhaps 41.\n</think>\n42", "42"),  # the template opened the block
+        ("<think>\nFinal Answer: 41", ""),
+        ("<think>", ""),
+        ("<think>41</think>", ""),
+        ("<think>a</think>It closes with </think>.", "It closes with </think>."),
+        ("HTML has no <think> tag.", "HTML has no <think> tag."),
+        ("A block is <think>a</think>.", "A block is <think>a</think>."),
+        ("42", "42"),
+        ("", ""),
+    ],
+)
+def test_what_a_reply_says_stands_behind_its_thinking(text: str, said: str) -> None:
+    assert without_thinking(text) == said

@@ -548,3 +548,121 @@ def test_hostile_text_is_refused_or_read_in_linear_time(head: str, piece: str) -
             check_plan(read_plan(text, NAMES), TOOLS, 10)
 
         assert time.perf_counter() - started < 0.5  # below 50 ms on an idle machine
+
+
+# --- the same thing in other spellings ---
+
+MAIL = spec("send_mail", to=TEXT, text=TEXT)
+TOTAL = spec("total", values={"type": "array", "items": {"type": "number"}})
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        'send_mail("bob", "hi")',
+        'Send_Mail("bob", "hi")',
+        "send_mail('bob', 'hi')",
+        'send_mail( "bob" ,"hi" )',
+        'send_mail(text="hi", to="bob")',
+        '{"steps": [{"id": 3, "tool": "send_mail", "arguments": {"to": "bob", "text": "hi"}}]}',
+    ],
+)
+def test_a_call_that_is_done_is_not_made_again_however_it_is_written(again: str) -> None:
+    done = [PlanStep(1, "send_mail", '"bob", "hi"')]
+    text = again if again.startswith("{") else f"3. {again}"
+    with pytest.raises(ValueError) as error:
+        check_plan(read_plan(text, ["send_mail"], first=3, done=[1]), [MAIL], 9, done)
+
+    assert str(error.value) == "Step 3 repeats step 1, which is done: refer to its result as $1."
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("{step1}", "{step1}"),
+        ("{{E1}}", "{E1}"),
+        ("{result of 1}", None),
+        ("$step1", "$step1"),
+        ("$E1", "$E1"),
+        ("<result of step 1>", "result of step 1"),
+        ("the output of task 1", "output of task 1"),
+    ],
+)
+def test_what_is_meant_as_a_reference_and_is_none_never_reaches_a_tool(written: str, meant: str | None) -> None:
+    text = f'1. search("a")\n2. search("size of {written}")'
+    if meant is None:
+        check_plan(read_plan(text, NAMES), TOOLS, 9)
+    else:
+        assert problem(text) == f"Step 2: {meant!r} is no reference; write `$k` for the result of step k."
+
+
+def test_rewoo_s_references_without_their_sign_are_read_where_its_labels_have_none() -> None:
+    bare = read_plan("Plan: s\nE1 = search[a]\nPlan: m\nE2 = search[size of E1 in E10]", NAMES)
+    signed = read_plan("Plan: s\n#E1 = search[a]\nPlan: m\n#E2 = search[size of E1]", NAMES)
+
+    assert [(s.arguments, s.references) for s in bare.steps] == [("a", ()), ("size of #E1 in #E10", (1, 10))]
+    assert [(s.arguments, s.references) for s in signed.steps] == [("a", ()), ("size of E1", ())]
+
+
+def test_a_last_goal_that_refers_to_nothing_sums_up_all_that_is_before_it() -> None:
+    calls = '1. search("a")\n2. search("b $1")\n'
+
+    assert steps(f"{calls}3. Write a table of it.\njoin()")[2] == (3, None, "Write a table of it.", (1, 2))
+    assert steps(f"{calls}3. Think.\n4. Write about $2")[2:] == [
+        (3, None, "Think.", ()),
+        (4, None, "Write about $2", (2,)),
+    ]
+
+
+@pytest.mark.parametrize("words", ["(after step 1)", "(depends on step 1)", "- once step #1 is done", "# needs task 1"])
+def test_a_call_waits_for_the_steps_that_the_words_behind_it_name(words: str) -> None:
+    assert [step[3] for step in steps(f'1. search("a")\n2. search("b") {words}')] == [(), (1,)]
+
+
+def test_a_goal_waits_for_the_steps_that_it_names_in_words() -> None:
+    found = steps("1. Find a\n2. Find b\n3. Add $1 and the result of step 2\n4. As in step 9")
+
+    assert [step[3] for step in found] == [(), (), (1, 2), (1, 2, 3)]
+
+
+@pytest.mark.parametrize("text", ["[$1, $2]", "values=[$1, $2]", '{"values": ["$1", "$2"]}'])
+def test_results_in_a_list_have_the_type_of_its_items(text: str) -> None:
+    assert call_arguments(text, TOTAL, {1: "4", 2: "5.5"}) == {"values": [4, 5.5]}
+
+
+def test_results_in_a_list_of_texts_stay_texts() -> None:
+    tool = spec("join_up", parts={"type": "array", "items": TEXT})
+
+    assert call_arguments('["$1", "and $2"]', tool, {1: "4", 2: "5"}) == {"parts": ["4", "and 5"]}
+
+
+def test_a_call_below_the_heading_of_its_step_is_refused_and_not_lost() -> None:
+    assert refused('## Step 1: Find it\nsearch("a")\n\n## Step 2: Go on\nsearch("$1")\n') == (
+        "Step 1: write the call of search right behind its number."
+    )
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        '{"id": 1, "function": "search", "args": {"query": "a"}}',
+        '{"step": 1, "action": "search", "action_input": {"query": "a"}}',
+        '{"id": 1, "tool": "search", "tool_input": {"query": "a"}}',
+    ],
+)
+def test_json_names_its_tools_as_calls_do_elsewhere(step: str) -> None:
+    assert steps(f'{{"steps": [{step}]}}') == [(1, "search", '{"query": "a"}', ())]
+
+
+@pytest.mark.parametrize("text", ["join()", " **join()**\n", "Join"])
+def test_a_lone_join_says_that_nothing_is_left_to_do_if_something_is_done(text: str) -> None:
+    assert read_plan(text, NAMES, first=3, done=[1, 2]) == Plan((), PlanStep(3, "join"))
+    assert "no steps" in refused(text)
+
+
+@pytest.mark.parametrize("sign", ["-", "+", "*", "/"])
+def test_strings_with_a_sign_between_them_are_an_expression_as_it_is_written(sign: str) -> None:
+    tool = spec("calculator", expression=TEXT)
+
+    assert call_arguments(f'"$1" {sign} "$2"', tool, {1: "4", 2: "5"}) == {"expression": f'"4" {sign} "5"'}
+    assert call_arguments('"$1 - $2"', tool, {1: "4", 2: "5"}) == {"expression": "4 - 5"}

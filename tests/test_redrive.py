@@ -10,19 +10,24 @@ from pydantic import BaseModel
 
 from loopwright import (
     AllowAll,
+    ChainOfThoughtEngine,
     Completion,
     Conversation,
+    CriticEngine,
     Deny,
     Limits,
     LoopEngine,
     MemoryJournal,
     PhaseError,
+    PlanExecuteEngine,
     ProviderError,
     ReActEngine,
+    ReflexionEngine,
     ReplayDivergence,
     Result,
     Run,
     Runtime,
+    SelfAskEngine,
     Suspend,
     ToolCall,
     ToolError,
@@ -824,6 +829,40 @@ async def test_a_child_engine_is_driven_again_and_its_limit_is_its_own() -> None
         again = runtime(reply, journal=crashed(entries, keep))
         assert (await engine(again).resume("r")).answer == whole.answer
         assert len(RAN) == 3 - len(effects(entries[:keep], ToolFinished))
+
+
+def drafted(parts: Runtime) -> LoopEngine:
+    """An actor's fallback is at work when the model calls run out."""
+    fallback = SelfAskEngine(parts)
+    return CriticEngine(parts, drafter=ChainOfThoughtEngine(parts, answer="number", fallback=fallback))
+
+
+def tried(parts: Runtime) -> LoopEngine:
+    """A plan's step is at work when the model calls run out."""
+    return ReflexionEngine(parts, actor=PlanExecuteEngine(parts), max_episodes=1, evaluator=lambda _: True)
+
+
+@pytest.mark.parametrize(("engine", "calls"), [(drafted, 3), (tried, 2)])
+async def test_a_child_whose_best_answer_is_refused_leaves_a_journal_that_resumes_after_every_entry(
+    engine: Callable[[Runtime], LoopEngine], calls: int
+) -> None:
+    def reply(request: Any) -> str:
+        return "1. Find out." if "Plan how" in request.conversation.messages[-1].content else "blue"
+
+    limits = Limits(max_llm_calls=calls)
+    first = runtime(reply, limits=limits, tools=[])
+    whole = await engine(first).run("Which?", run_id="r")
+    entries = first.journal.read("r")
+    assert (whole.status, whole.stop_reason, whole.answer) == ("limit", "max_llm_calls", "blue")
+    assert len(effects(entries, LimitHit)) >= 2  # the child's own call, and its best answer
+
+    for keep in range(1, len(entries) + 1):
+        again = runtime(reply, limits=limits, tools=[], journal=crashed(entries, keep))
+        result = await engine(again).resume("r")
+        replied = [entry for entry in entries[:keep] if entry.kind == "model_replied"]
+
+        assert (result.status, result.stop_reason, result.answer) == ("limit", "max_llm_calls", "blue")
+        assert len(again.provider.requests) == whole.llm_calls - len(replied)  # type: ignore[attr-defined]
 
 
 async def test_a_run_with_a_nested_engine_is_rebuilt_from_the_journal() -> None:

@@ -79,6 +79,14 @@ def test_a_plain_statement_is_yes(text: str) -> None:
         "To be SATISFACTORY, it must",
         "SATISFACTORY cannot be given",
         "SATISFACTORY is not the verdict",
+        "half SATISFACTORY",
+        "mostly SATISFACTORY",
+        "SATISFACTORY, except the height, which is wrong",
+        "SATISFACTORY apart from the height",
+        "SATISFACTORY only in part",
+        "SATISFACTORY with corrections: it is 4,545 m",
+        "SATISFACTORY with minor reservations",
+        "SATISFACTORY to be wrong",
     ],
 )
 def test_the_contrary_a_reserve_a_question_or_both_is_no(text: str) -> None:

@@ -19,6 +19,7 @@ from contract import FRAGMENTS, Bench, Factory, babble, polite
 from loopwright import (
     ChainOfThoughtEngine,
     Completion,
+    ConfigError,
     Conversation,
     CriticEngine,
     DenyAll,
@@ -30,13 +31,16 @@ from loopwright import (
     ReflexionEngine,
     Request,
     Run,
+    Runtime,
     SelfAskEngine,
     ToolContext,
     TreeOfThoughtsEngine,
     Usage,
     available_engines,
+    tool,
 )
-from loopwright.testing import call
+from loopwright.provider import Capabilities
+from loopwright.testing import ScriptedProvider, call
 
 STRANGER = Path(__file__).parents[1] / "third_party_engine" / "src" / "tiny_engine" / "__init__.py"
 
@@ -311,3 +315,28 @@ NAUGHTY = [
 async def test_the_contract_notices_an_engine_that_breaks_it(body: Any, check: str) -> None:
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         await CHECKS[check](lambda runtime: Naughty(runtime, body=body))
+
+
+# --- engines in engines ---
+
+
+def test_an_engine_inside_another_needs_a_provider_that_can_call_its_tools() -> None:
+    @tool(effect="read")
+    async def look(what: str) -> str:
+        """Look something up."""
+        return what
+
+    outer = Runtime(ScriptedProvider([]))
+    inner = ReActEngine(Runtime(ScriptedProvider([], capabilities=Capabilities(native_tools=False)), tools=[look]))
+    told = r"provider 'scripted' has no native tool calls: wrap it, Runtime\(TextTools\(provider\), ...\)"
+
+    for nested in (
+        lambda: ReflexionEngine(outer, actor=inner, evaluator=lambda _: True),
+        lambda: PlanExecuteEngine(outer, executor=inner),
+        lambda: CriticEngine(outer, drafter=inner),
+        lambda: SelfAskEngine(outer, search=inner),
+        lambda: ChainOfThoughtEngine(outer, fallback=inner),
+        lambda: ReActEngine(outer, fallback=inner),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            nested()

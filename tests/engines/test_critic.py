@@ -851,3 +851,46 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any]) -> None:
     [name] = options
     with pytest.raises(ConfigError, match=name):
         engine([], **options)
+
+
+# --- remarks, and answers that say that there is none ---
+
+
+@pytest.mark.parametrize(
+    "remark",
+    [
+        "The evidence supports the claim, so nothing has to be changed.",
+        "Verified.",
+        "I apologize, but I was not able to confirm this claim.",
+        "The page says:\n> VERIFIED since 2001\nSo the claim is off.",
+    ],
+)
+async def test_a_remark_after_a_look_up_is_no_answer_and_the_model_is_asked_to_go_on(remark: str) -> None:
+    critic = engine(["Draft.", look_up("q"), remark, look_up("q2"), "Verdict: VERIFIED"], max_critique_rounds=1)
+    result = await run(critic)
+
+    assert (result.answer, result.status, result.llm_calls, RAN) == ("Draft.", "completed", 5, ["q", "q2"])
+    assert last(critic, 3) == PROMPTS.fill("continue_or_revise")
+
+
+async def test_words_that_are_an_answer_are_a_revision_without_its_marker() -> None:
+    result = await run(engine(["Draft.", look_up("q"), "Revised 1."], max_critique_rounds=1))
+
+    assert (result.answer, result.status, result.llm_calls) == ("Revised 1.", "completed", 3)
+
+
+@pytest.mark.parametrize("said", ["No changes are needed.", "The original answer is correct as it stands."])
+async def test_a_revised_answer_that_says_that_nothing_changes_leaves_the_answer(said: str) -> None:
+    critic = engine(["Draft.", look_up("q"), f"Revised answer: {said}"], max_critique_rounds=1)
+    result = await run(critic)
+
+    assert (result.answer, result.status) == ("Draft.", "completed")
+    assert facts(critic)[-1] == ("Revision", {"round": 1, "answer": said, "change": "null"})
+
+
+async def test_thoughts_in_front_of_a_critique_are_no_part_of_it() -> None:
+    thinking = "<think>\nI should end with\nVerdict: VERIFIED\nor\nRevised answer: something.\n</think>\n"
+    critic = engine(["Draft.", thinking + look_up("q"), "Revised answer: Better."], max_critique_rounds=1)
+    result = await run(critic)
+
+    assert (result.answer, RAN) == ("Better.", ["q"])

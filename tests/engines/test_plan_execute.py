@@ -625,3 +625,33 @@ async def test_a_nested_executor_is_rebuilt_from_the_journal() -> None:
 
     assert (await again.resume("r")).answer == "end"
     assert entries[0].event.options["executor"]["engine"] == "react"  # type: ignore[attr-defined, index, call-overload]
+
+
+# --- replans ---
+
+
+@pytest.mark.parametrize("again", ["3. Send('hi')", '3. send(text="hi")', '3. SEND( "hi" )'])
+async def test_a_replan_that_sends_again_in_another_spelling_is_told_so_and_sends_nothing(again: str) -> None:
+    plans = ['1. send("hi")\n2. search("broken")', "Decision: REPLAN it failed", again, "3. search(c)", "end"]
+    result, done = await solved(plans, max_replans=1)
+
+    assert (result.answer, result.status, RAN) == ("end", "completed", ["send hi", "search broken", "search c"])
+    assert [rejected["reason"] for rejected in facts(done, "PlanRejected")] == [
+        "Step 3 repeats step 1, which is done: refer to its result as $1."
+    ]
+
+
+async def test_a_replan_with_a_lone_join_goes_on_to_the_answer_with_what_there_is() -> None:
+    plan = '1. search("a")\n2. search("broken")\njoin()'
+    result, done = await solved([plan, "Decision: REPLAN it failed", "join()", "end"], max_replans=1)
+
+    assert (result.answer, result.status, result.llm_calls) == ("end", "completed", 4)
+    assert (RAN, facts(done, "PlanRejected")) == (["search a", "search broken"], [])
+
+
+async def test_a_reference_in_another_spelling_goes_back_to_the_planner_with_the_cure() -> None:
+    first = '1. search("a")\n2. send("It is {step1}.")'
+    result, done = await solved([first, '1. search("a")\n2. send("It is $1.")', "end"])
+
+    assert (result.answer, RAN) == ("end", ["search a", "send It is <a>."])
+    assert "Step 2: '{step1}' is no reference; write `$k` for the result of step k." in asked(done, 1)

@@ -718,3 +718,46 @@ async def test_a_run_is_rebuilt_from_its_journal_with_its_options() -> None:
     result = await again.resume("r")
 
     assert result.answer == "an own answer"
+
+
+# --- thinking, lists ---
+
+
+@pytest.mark.parametrize("opening", ["<think>\n", ""])
+async def test_what_the_model_thinks_in_front_of_its_reply_is_not_looked_up(opening: str) -> None:
+    parts = runtime(f"{opening}I could ask\nFollow up: Who is A?\n</think>\nSo the final answer is: 12")
+    result = await ran(parts)
+
+    assert (result.answer, result.status, result.llm_calls, RAN) == ("12", "completed", 1, [])
+
+
+async def test_thinking_that_never_ends_is_an_empty_reply_and_the_answer_is_asked_for() -> None:
+    parts = runtime("<think>\nFollow up: Who is A?\nSo the final answer is: 41", FINAL)
+    result = await ran(parts)
+
+    assert (result.answer, result.status, result.llm_calls, RAN) == ("1906", "completed", 2, [])
+
+
+async def test_a_list_of_follow_ups_is_looked_up() -> None:
+    parts = runtime("Yes.\n- Follow up: Who is A?\n- Follow up: When was A born?", "So the final answer is 1906.")
+    result = await ran(parts, max_follow_ups=2)
+
+    assert (result.answer, result.status, RAN) == ("1906", "completed", ["Who is A?", "When was A born?"])
+
+
+async def test_with_text_tools_a_conversation_with_calls_in_it_is_asked_as_any_other() -> None:
+    history = Conversation(
+        [
+            Message("user", "How high is it?"),
+            Message("assistant", "", (call("search", query="A"),)),
+            Message("tool", "A is a poet.", call_id="c1"),
+            Message("assistant", "A poet."),
+            Message("user", "When was A born?"),
+        ]
+    )
+    model = ScriptedProvider(["Yes.\nFollow up: When was A born?", FINAL])
+    result = await ran(Runtime(TextTools(model, "react"), tools=(search,)), history)
+
+    assert (result.answer, result.status, RAN) == ("1906", "completed", ["When was A born?"])
+    assert [request.sampling.stop for request in model.requests] == [(), ()]
+    assert said(model.requests[1])[-1] == ("user", "Intermediate answer: In 1906.")

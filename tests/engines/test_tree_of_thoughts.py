@@ -896,3 +896,60 @@ def test_an_answer_stands_behind_its_marker_at_a_line_start(text: str, answer: s
 def test_no_thought_is_no_answer() -> None:
     assert TextThoughts().answer(()) is None
     assert TextThoughts().render(()) == START
+
+
+# --- the best finished answer, whatever ends the run ---
+
+
+def finished_then(later: Callable[[str], Any]) -> Model:
+    """Each third first thought has an answer, of a low value; behind the others, `later` is what comes of the state."""
+    count = [0]
+
+    def reply(request: Request) -> Any:
+        prompt = asked(request)
+        if "How likely" in prompt:
+            return "Score: 9" if "open" in prompt else "Score: 3"
+        if START not in prompt:
+            return later(prompt)
+        count[0] += 1
+        return "x\nANSWER: blue" if count[0] % 3 == 0 else f"open {count[0]}"
+
+    return reply
+
+
+@pytest.mark.parametrize("options", [{}, {"search": "depth-first", "max_concurrency": 1}])
+async def test_when_the_provider_fails_the_best_finished_answer_is_in_the_result(options: dict[str, Any]) -> None:
+    model = finished_then(lambda prompt: ProviderError("down"))
+    if options:  # the finished child comes first
+        model = Mind({START: ["x\nANSWER: blue", "open"], "open": [ProviderError("down")]}, {"open": "Score: 3"})
+    result = await TreeOfThoughtsEngine(parts(model), n_branches=2 if options else 3, **options).run("Q?")
+
+    assert (result.status, result.stop_reason, result.answer) == ("failed", "provider_error", "blue")
+
+
+async def test_an_aborted_search_gives_its_best_finished_answer() -> None:
+    reached = asyncio.Event()
+
+    class Held(ScriptedProvider):
+        async def complete(self, request: Request) -> Completion:
+            if "open" in asked(request) and "How likely" not in asked(request):
+                reached.set()
+                await asyncio.sleep(60)
+            return await super().complete(request)
+
+    engine = TreeOfThoughtsEngine(Runtime(Held(finished_then(lambda prompt: "late"))))
+    async with engine.start("Q?") as run:
+        await reached.wait()
+        result = await run.abort()
+
+    assert (result.status, result.answer) == ("aborted", "blue")
+
+
+@pytest.mark.parametrize("items", [("1. ", "2. "), ("1) ", "2) "), ("- ", "- "), ("\u2022 **", "\u2022 **")])
+async def test_a_list_of_thoughts_is_read_without_its_bullets(items: tuple[str, str]) -> None:
+    first, second = items
+    mind = Mind({START: [f"{first}THOUGHT: a\n{second}THOUGHT: b"]}, final="ANSWER: forced")
+    runtime = parts(mind)
+    await TreeOfThoughtsEngine(runtime, generate="propose", max_depth=1).run("Q?", run_id="r")
+
+    assert [one["path"] for one in facts(runtime, "Level")[0]["candidates"]] == [["a"], ["b"]]

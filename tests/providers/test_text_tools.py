@@ -1,6 +1,7 @@
 """Tool calls for models without native ones: what the wrapped provider is asked, and what comes back."""
 
 import dataclasses
+import json
 from collections.abc import Sequence
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from loopwright.errors import ConfigError, ProviderError
 from loopwright.messages import Completion, Conversation, Message, ToolCall, ToolSpec, Usage
 from loopwright.provider import Capabilities, OutputSchema, Provider, Request, Sampling
+from loopwright.providers.chat_completions import WireReply
 from loopwright.providers.dialects import JsonDialect, Parsed, ReActDialect, Signature
 from loopwright.providers.text_tools import TextTools
 
@@ -220,3 +222,56 @@ async def test_examples_do_not_count_as_calls_of_this_conversation() -> None:
     assert (await tools.complete(ASKED)).calls == (ToolCall("search", {"query": "a"}),)
     assert model.asked[0].schema is not None
     assert "anyOf" in model.asked[0].schema.schema
+
+
+# --- thinking in front of a reply ---
+
+THINKING = "I could\nAction: search\nAction Input: all\nbut I know it."
+
+
+@pytest.mark.parametrize("thinking", [f"<think>\n{THINKING}\n</think>\n\n", f"{THINKING}\n</think>\n"])
+async def test_what_a_model_thinks_in_front_of_its_reply_is_neither_a_call_nor_an_answer(thinking: str) -> None:
+    tools = TextTools(Model(f"{thinking}Final Answer: 42", f"{thinking}Action: search\nAction Input: a"), "react")
+
+    assert await tools.complete(ASKED) == Completion(text="Final Answer: 42", answer="42")
+    assert (await tools.complete(ASKED)).calls == (ToolCall("search", {"query": "a"}),)
+
+
+async def test_thinking_that_never_ends_is_a_reply_that_says_nothing_and_goes_back() -> None:
+    completion = await TextTools(Model("<think>\nFinal Answer: 41"), "react").complete(ASKED)
+
+    assert (completion.text, completion.calls, completion.answer) == ("", (), None)
+    assert "neither an action nor a final answer" in (completion.problem or "")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("<think>\nFinal Answer: 41\n</think>\n\nIt is 42.", Completion("It is 42.", answer="It is 42.")),
+        ("Perhaps 41.</think>It is 42.", Completion("It is 42.", answer="It is 42.")),
+        ([{"type": "text", "text": "<think>41"}, {"type": "text", "text": "</think>42"}], Completion("42", answer="42")),
+        ("<think>\nFinal Answer: 41", Completion("", problem="The reply is empty. Answer, or call a tool.")),
+    ],
+)
+def test_a_reply_of_the_wire_is_read_without_its_thinking(content: object, expected: Completion) -> None:
+    body = json.dumps({"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}).encode()
+    reply = WireReply.read(body)
+
+    assert reply is not None
+    assert reply.completion(body) == dataclasses.replace(expected, finish_reason="stop")
+
+
+# --- replies that an engine reads by itself ---
+
+
+@pytest.mark.parametrize("text", ["So it is 42.", "No.\nFinal Answer: 42", "Action: the height\nRevised answer: 42"])
+async def test_a_reply_that_an_engine_reads_by_itself_stays_as_it_is_although_calls_were_made(text: str) -> None:
+    model = Model(text)
+    asked = Request(AFTER_A_CALL.user("And now?"), (SEARCH,), tool_choice="none", as_text=True)
+
+    completion = await TextTools(model, "react").complete(asked)
+
+    assert completion == Completion(text=text, answer=text)
+    assert (model.asked[0].tools, model.asked[0].sampling) == ((), Sampling())
+    assert turns(model.asked[0])[-1] == ("user", "And now?")
+    assert not any(message.calls for message in model.asked[0].conversation)

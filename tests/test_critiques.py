@@ -189,7 +189,7 @@ def test_a_revised_answer_stands_behind_the_last_marker_before_a_look_up(text: s
         ("The evidence supports the claim, so nothing has to be changed.", False),
         ("Verified.", False),
         ("I apologize, but I was not able to confirm this.", False),
-        ("I looked it up.", False),
+        ("The look-up tells nothing of it.", False),
     ],
 )
 def test_words_are_plain_only_without_any_trace_of_the_protocol(text: str, plain: bool) -> None:

@@ -686,10 +686,10 @@ def to_the_sea(then: Any) -> Gate:
 @pytest.mark.parametrize(
     ("gate", "told"),
     [
-        (lambda: to_the_sea(Deny("not there")), "error: not allowed: not there"),
-        (lambda: to_the_sea(Modify({"what": "sky"}, "back")), "error: not allowed: the policy keeps changing"),
-        (lambda: Gate(lambda _: Modify({"what": 1}, "typed")), "error: The arguments do not fit the schema of look"),
-        (lambda: to_the_sea(Modify({"what": {1}}, "no JSON")), "error: The arguments of look are not plain JSON."),
+        (lambda: to_the_sea(Deny("not there")), "not there"),
+        (lambda: to_the_sea(Modify({"what": "sky"}, "back")), "the policy keeps changing the arguments"),
+        (lambda: Gate(lambda _: Modify({"what": 1}, "typed")), "The arguments do not fit the schema of look"),
+        (lambda: to_the_sea(Modify({"what": {1}}, "a set")), "The arguments do not fit the schema"),  # type: ignore[dict-item]
     ],
     ids=["deny", "changed again", "invalid", "no JSON"],
 )
@@ -721,7 +721,7 @@ async def test_changed_arguments_that_a_person_is_asked_about_run_once_after_any
 
     journal = MemoryJournal()
     suspended = await engine(journal, Suspend()).run("Go.", run_id="r")
-    assert (suspended.status, [one.arguments for one in suspended.pending]) == ("suspended", [{"what": "sea"}])
+    assert (suspended.status, [one.arguments for one in suspended.pending]) == ("waiting", [{"what": "sea"}])
     await engine(journal, yes).resume("r")
     assert RAN == ["look sea"]
 

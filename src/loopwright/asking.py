@@ -61,7 +61,7 @@ async def ask_model(
         )
         reply = await settle(question)
         completion = reply.completion
-        text = completion.answer if completion.answer is not None else completion.text
+        text = without_thinking(completion.answer if completion.answer is not None else completion.text)
         cut = completion.is_cut
         try:
             if completion.problem is not None and not text:

@@ -870,7 +870,7 @@ async def test_a_remark_after_a_look_up_is_no_answer_and_the_model_is_asked_to_g
     result = await run(critic)
 
     assert (result.answer, result.status, result.llm_calls, RAN) == ("Draft.", "completed", 5, ["q", "q2"])
-    assert last(critic, 3) == PROMPTS.fill("continue_or_revise")
+    assert last(critic, 3) == PROMPTS.fill("conclude")
 
 
 async def test_words_that_are_an_answer_are_a_revision_without_its_marker() -> None:

@@ -28,6 +28,7 @@ from loopwright import (
     Run,
     Runtime,
     Suspend,
+    ToolCall,
     ToolError,
     tool,
 )
@@ -749,7 +750,7 @@ async def test_with_text_tools_a_conversation_with_calls_in_it_is_asked_as_any_o
     history = Conversation(
         [
             Message("user", "How high is it?"),
-            Message("assistant", "", (call("search", query="A"),)),
+            Message("assistant", "", (ToolCall("search", {"query": "A"}, "c1"),)),
             Message("tool", "A is a poet.", call_id="c1"),
             Message("assistant", "A poet."),
             Message("user", "When was A born?"),
@@ -759,5 +760,5 @@ async def test_with_text_tools_a_conversation_with_calls_in_it_is_asked_as_any_o
     result = await ran(Runtime(TextTools(model, "react"), tools=(search,)), history)
 
     assert (result.answer, result.status, RAN) == ("1906", "completed", ["When was A born?"])
-    assert [request.sampling.stop for request in model.requests] == [(), ()]
+    assert [r.sampling.stop for r in model.requests] == [("\nIntermediate answer:",)] * 2  # and no word of actions
     assert said(model.requests[1])[-1] == ("user", "Intermediate answer: In 1906.")

@@ -907,7 +907,7 @@ def finished_then(later: Callable[[str], Any]) -> Model:
 
     def reply(request: Request) -> Any:
         prompt = asked(request)
-        if "How likely" in prompt:
+        if "Score: N" in prompt:
             return "Score: 9" if "open" in prompt else "Score: 3"
         if START not in prompt:
             return later(prompt)
@@ -932,7 +932,7 @@ async def test_an_aborted_search_gives_its_best_finished_answer() -> None:
 
     class Held(ScriptedProvider):
         async def complete(self, request: Request) -> Completion:
-            if "open" in asked(request) and "How likely" not in asked(request):
+            if "open" in asked(request) and "Score: N" not in asked(request):
                 reached.set()
                 await asyncio.sleep(60)
             return await super().complete(request)

@@ -249,7 +249,10 @@ async def test_thinking_that_never_ends_is_a_reply_that_says_nothing_and_goes_ba
     [
         ("<think>\nFinal Answer: 41\n</think>\n\nIt is 42.", Completion("It is 42.", answer="It is 42.")),
         ("Perhaps 41.</think>It is 42.", Completion("It is 42.", answer="It is 42.")),
-        ([{"type": "text", "text": "<think>41"}, {"type": "text", "text": "</think>42"}], Completion("42", answer="42")),
+        (
+            [{"type": "text", "text": "<think>41"}, {"type": "text", "text": "</think>42"}],
+            Completion("42", answer="42"),
+        ),
         ("<think>\nFinal Answer: 41", Completion("", problem="The reply is empty. Answer, or call a tool.")),
     ],
 )
@@ -273,5 +276,5 @@ async def test_a_reply_that_an_engine_reads_by_itself_stays_as_it_is_although_ca
 
     assert completion == Completion(text=text, answer=text)
     assert (model.asked[0].tools, model.asked[0].sampling) == ((), Sampling())
-    assert turns(model.asked[0])[-1] == ("user", "And now?")
+    assert turns(model.asked[0])[-1] == ("user", "Observation: r\n\nAnd now?")
     assert not any(message.calls for message in model.asked[0].conversation)

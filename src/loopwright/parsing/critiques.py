@@ -56,7 +56,7 @@ _CONTRARY = re.compile(r"\b(?:UN|NOT )VERIFIED\b")
 _VERDICT_WORD = re.compile(r"VERIFIED\b")
 _REMARK = re.compile(  # words about the critique, where the answer itself is wanted
     r"\b(?:evidence|claims?|critique|look(?:ed)?[- ]?up|verif\w+|apologi[sz]e|the (?:original |given |above )?answer"
-    r"|(?:no|any) changes?|need(?:s|ed)? to be changed)\b",
+    r"|(?:no|any) changes?|need(?:s|ed)? to be changed|that matches|i (?:would|will|have|was|am|found|looked))\b",
     re.IGNORECASE,
 )
 _HALF_WRITTEN = re.compile(

@@ -20,7 +20,7 @@ _MONEY_BEFORE = re.compile(
 )
 _SAID = re.compile(r"\b(?:step|task)[ _]?#?(\d{1,4})\b", re.IGNORECASE)  # "the result of step 1"
 _PLACEHOLDER = re.compile(  # `{step1}`, `{{E1}}`, `$step1`, `<result of step 1>`: meant as a reference, and none here
-    r"\{[ \t]*+(?:step|task|result|output|E)[ _]?(\d{1,4})[^{}\n]{0,20}\}|\$\{?(?:step|task|E)_?(\d{1,4})\b"
+    r"\{[ \t]*+(?:step|task|result|output|E)[ _]?(\d{1,4})[^{}\n]{0,20}\}|\$\{?(?:step|task|E)_?(\d{1,4})\b\}?"
     r"|\b(?:results?|outputs?|answers?|values?) (?:of|from) (?:step|task) ?#?(\d{1,4})\b",
     re.IGNORECASE,
 )
@@ -63,10 +63,10 @@ def find_said(text: str, own: int, known: Collection[int]) -> tuple[int, ...]:
     return tuple(one for one in dict.fromkeys(map(int, _SAID.findall(text))) if one in known and one < own)
 
 
-def find_placeholder(text: str) -> str:
-    """What looks like a reference and would reach the tool as it stands; empty if there is nothing such."""
-    found = _PLACEHOLDER.search(text)
-    return found[0] if found else ""
+def find_placeholder(text: str, own: int) -> str:
+    """What looks like a reference to a step before `own` and would reach the tool as it is, or an empty text."""
+    numbered = ((found[0], int(found[1] or found[2] or found[3])) for found in _PLACEHOLDER.finditer(text))
+    return next((written for written, number in numbered if number < own), "")
 
 
 def _before(match: re.Match[str]) -> str:

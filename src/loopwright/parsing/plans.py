@@ -159,7 +159,7 @@ def _call_problem(step: PlanStep, tools: Sequence[Signature]) -> str | None:
         near = difflib.get_close_matches(step.tool, names, n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         return f"Step {step.id}: there is no tool {step.tool!r}.{hint} Tools: {', '.join(names) or 'none'}."
-    meant = find_placeholder(step.arguments)
+    meant = find_placeholder(step.arguments, step.id)
     if meant:
         return f"Step {step.id}: {meant!r} is no reference; write `$k` for the result of step k."
     try:

@@ -3,7 +3,6 @@
 import dataclasses
 import importlib.util
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +19,7 @@ from loopwright.prompts import PromptSet
 from loopwright.provider import OutputSchema, Request, Sampling
 from loopwright.providers.dialects import Dialect, JsonDialect, Parsed, ReActDialect
 from loopwright.tools import tool
-
-FIXTURES = Path(os.environ.get("LOOPWRIGHT_FIXTURES") or Path(__file__).resolve().parents[3] / "shared" / "fixtures")
+from recordings import FOLDER
 
 
 def spec(name: str, *parameters: str, required: bool = True, kind: str = "string") -> ToolSpec:
@@ -52,7 +50,7 @@ def answered(answer: str, thought: str = "", *flags: str) -> Parsed:
 
 
 def rows(name: str) -> list[Any]:
-    path = FIXTURES / name
+    path = FOLDER / name
     if not path.exists():
         pytest.skip(f"{path} is absent: set LOOPWRIGHT_FIXTURES to the folder of the recordings")
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from .errors import AskFailed, text_of
 from .inference import Question, Reply
-from .messages import Conversation
+from .messages import Completion, Conversation
 from .options import explain
 from .parsing import strict_json
 from .parsing.thinking import without_thinking
@@ -32,11 +32,16 @@ def read_model(text: str, model: type[M]) -> M:
         raise ValueError(f"{model.__name__} cannot be made of it: {text_of(error)}") from error
 
 
+def _said(completion: Completion) -> str:
+    """What a reply says, without the thinking in front of it."""
+    return without_thinking(completion.answer if completion.answer is not None else completion.text)
+
+
 async def ask_text(settle: Settle, conversation: Conversation, sampling: Sampling, provider: Provider) -> str:
     """A model's plain reply. Plain text is never repaired: one that cannot be used, or was cut, raises `AskFailed`."""
     reply = await settle(Question("ask", conversation, into="str", sampling=sampling, provider=provider))
     completion = reply.completion
-    text = without_thinking(completion.answer if completion.answer is not None else completion.text)
+    text = _said(completion)
     cut = completion.is_cut
     problem = completion.problem or ("it called a tool instead of answering" if completion.calls else None)
     if problem is not None or cut:
@@ -61,7 +66,7 @@ async def ask_model(
         )
         reply = await settle(question)
         completion = reply.completion
-        text = without_thinking(completion.answer if completion.answer is not None else completion.text)
+        text = _said(completion)
         cut = completion.is_cut
         try:
             if completion.problem is not None and not text:

@@ -6,10 +6,10 @@ from typing import Literal
 from pydantic import Field
 
 from ..engine import LoopEngine, ProviderName
-from ..errors import AskFailed, ConfigError
+from ..errors import AskFailed
 from ..messages import Conversation
 from ..parsing import critiques
-from ..parsing.arguments import describe_tools, list_tools, takes_one_text
+from ..parsing.arguments import check_takes_one_text, describe_tools
 from ..prompts import PromptSet
 from ..run import Run, Sampling
 from .look_ups import Check, LookUps
@@ -147,11 +147,8 @@ class CriticEngine(LoopEngine):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        fit = [tool for tool in self.runtime.tools if takes_one_text(tool)]
-        if self.code_tool is not None and self.code_tool not in {tool.name for tool in fit}:
-            raise ConfigError(
-                f"code_tool: {self.code_tool!r} is no tool that takes one text; those are {list_tools(fit)}"
-            )
+        if self.code_tool is not None:
+            check_takes_one_text("code_tool", self.code_tool, self.runtime.tools)
 
     async def solve(self, run: Run) -> str:
         """Draft, then criticise and revise until the answer stands."""

@@ -8,9 +8,16 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from ..engine import LoopEngine, ProviderName
-from ..errors import AskFailed, ConfigError, Denied, LimitReached
+from ..errors import AskFailed, Denied, LimitReached
 from ..messages import Conversation, Message, ToolCall
-from ..parsing.arguments import NOTHING, Signature, describe_tools, list_tools, plain_arguments, takes_one_text
+from ..parsing.arguments import (
+    NOTHING,
+    Signature,
+    check_takes_one_text,
+    describe_tools,
+    plain_arguments,
+    takes_one_text,
+)
 from ..parsing.follow_ups import FollowUp, Reading, quoted, read_final, read_follow_ups, read_sub_answer
 from ..prompts import PromptSet
 from ..run import Run, Sampling
@@ -128,10 +135,8 @@ class SelfAskEngine(LoopEngine):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        tool = self._search_tool
-        if isinstance(self.search, str) and (tool is None or not takes_one_text(tool)):
-            fit = [known for known in self.runtime.tools if takes_one_text(known)]
-            raise ConfigError(f"search: {self.search!r} is no tool that takes one text; those are {list_tools(fit)}")
+        if isinstance(self.search, str):
+            check_takes_one_text("search", self.search, self.runtime.tools)
 
     @property
     def _search_tool(self) -> Signature | None:

@@ -1,8 +1,9 @@
 """From the text of a model's call to its tool and arguments; what cannot be read is a ValueError with a cure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from ..errors import ConfigError
 from ..messages import Json, JsonObject, ToolSpec
 from .fences import read_fence
 from .strict import read_json, read_object
@@ -86,6 +87,13 @@ def takes_one_text(tool: Signature) -> bool:
         return "0" in plain_arguments("0", tool.name, tool, quotes_are_text=True).values()
     except ValueError:
         return False
+
+
+def check_takes_one_text(option: str, name: str, tools: Iterable[Signature]) -> None:
+    """Raise `ConfigError` naming the option unless plain text is enough to call the tool that it names."""
+    fit = [tool for tool in tools if takes_one_text(tool)]
+    if name not in {tool.name for tool in fit}:
+        raise ConfigError(f"{option}: {name!r} is no tool that takes one text; those are {list_tools(fit)}")
 
 
 def list_tools(tools: Sequence[Signature]) -> str:

@@ -106,11 +106,18 @@ def test_a_negative_limit_is_named() -> None:
     assert refusal(lambda: Limits(timeout=-1)) == "Limits: timeout: Input should be greater than 0, got -1"
 
 
-@pytest.mark.parametrize("given", [None, "gpt-4.1-mini", object()])
+@pytest.mark.parametrize("given", [None, 4, object()])
 def test_something_else_in_the_place_of_the_provider_is_named(given: Any) -> None:
     words = refusal(lambda: Runtime(given))
 
     assert words == f"provider: needs an object with a method `complete`, got {type(given).__name__}"
+
+
+def test_a_model_without_the_name_of_its_provider_is_told_how_to_write_it() -> None:
+    words = refusal(lambda: Runtime("gpt-4.1-mini"))
+
+    assert words.startswith("provider: 'gpt-4.1-mini' does not begin with an installed provider's name (")
+    assert words.endswith('write it like "openai:gpt-4.1-mini"')
 
 
 @pytest.mark.parametrize("given", [erase, print, 5])

@@ -20,7 +20,7 @@ NAMES = """
     DefaultGate Deny DenyAll Entry Journal Limits LoopEngine MemoryJournal Message
     Modify Observation Permit PolicyGate PolicyState Proposal Provider Question ReActEngine Request Result Run
     RunHandle Runtime Sampling Suspend Tool ToolCall ToolContext ToolRegistry ToolSpec Usage available_engines
-    tool
+    tool Attachment Reasoning CallDelta Delta StreamingProvider Price
 """.split()  # noqa: SIM905 - a list would be a page
 LATE = {"httpx", "jsonschema", "sqlite3", "structlog", "tenacity"}
 

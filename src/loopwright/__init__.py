@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from .lazy import lazily
 
 if TYPE_CHECKING:
+    from .attachments import Attachment as Attachment
     from .breaker import CircuitBreaker as CircuitBreaker
     from .breaker import CircuitBreakers as CircuitBreakers
     from .engine import LoopEngine as LoopEngine
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from .messages import Message as Message
     from .messages import Observation as Observation
     from .messages import Proposal as Proposal
+    from .messages import Reasoning as Reasoning
     from .messages import ToolCall as ToolCall
     from .messages import ToolSpec as ToolSpec
     from .messages import Usage as Usage
@@ -79,12 +81,16 @@ if TYPE_CHECKING:
     from .policy import PolicyGate as PolicyGate
     from .policy import PolicyState as PolicyState
     from .policy import Suspend as Suspend
+    from .prices import Price as Price
     from .prompts import PromptSet as PromptSet
     from .prompts import Template as Template
+    from .provider import CallDelta as CallDelta
     from .provider import Capabilities as Capabilities
+    from .provider import Delta as Delta
     from .provider import Provider as Provider
     from .provider import Request as Request
     from .provider import Sampling as Sampling
+    from .provider import StreamingProvider as StreamingProvider
     from .recommend import Recommendation as Recommendation
     from .recommend import recommend_engine as recommend_engine
     from .result import Result as Result
@@ -96,6 +102,8 @@ if TYPE_CHECKING:
     from .tools import tool as tool
 
 _HOMES = {  # loaded at first use, so that importing the package costs next to nothing
+    ".attachments": ("Attachment",),
+    ".prices": ("Price",),
     ".recommend": (
         "Recommendation",
         "recommend_engine",
@@ -173,6 +181,7 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
     ),
     ".limits": ("Limits",),
     ".messages": (
+        "Reasoning",
         "Completion",
         "Conversation",
         "Message",
@@ -199,6 +208,9 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
         "Suspend",
     ),
     ".provider": (
+        "StreamingProvider",
+        "Delta",
+        "CallDelta",
         "Capabilities",
         "Provider",
         "Request",
@@ -223,7 +235,9 @@ __all__ = [
     "AllowAll",
     "Ask",
     "AskFailed",
+    "Attachment",
     "Attempt",
+    "CallDelta",
     "Capabilities",
     "ChainOfThoughtEngine",
     "CircuitBreaker",
@@ -236,6 +250,7 @@ __all__ = [
     "Conversation",
     "CriticEngine",
     "DefaultGate",
+    "Delta",
     "Denied",
     "Deny",
     "DenyAll",
@@ -265,6 +280,7 @@ __all__ = [
     "PlanExecuteEngine",
     "PolicyGate",
     "PolicyState",
+    "Price",
     "PromptSet",
     "Proposal",
     "Provider",
@@ -272,6 +288,7 @@ __all__ = [
     "ProviderTimeout",
     "Question",
     "ReActEngine",
+    "Reasoning",
     "Recommendation",
     "ReflectionStore",
     "ReflexionEngine",
@@ -286,6 +303,7 @@ __all__ = [
     "Sampling",
     "SelfAskEngine",
     "SelfTests",
+    "StreamingProvider",
     "Stuck",
     "Suspend",
     "Suspended",

@@ -37,9 +37,12 @@ def _said(completion: Completion) -> str:
     return without_thinking(completion.answer if completion.answer is not None else completion.text)
 
 
-async def ask_text(settle: Settle, conversation: Conversation, sampling: Sampling, provider: Provider) -> str:
+async def ask_text(
+    settle: Settle, conversation: Conversation, sampling: Sampling, provider: Provider, purpose: str = ""
+) -> str:
     """A model's plain reply. Plain text is never repaired: one that cannot be used, or was cut, raises `AskFailed`."""
-    reply = await settle(Question("ask", conversation, into="str", sampling=sampling, provider=provider))
+    question = Question("ask", conversation, into="str", sampling=sampling, provider=provider, purpose=purpose)
+    reply = await settle(question)
     completion = reply.completion
     text = _said(completion)
     cut = completion.is_cut
@@ -51,7 +54,12 @@ async def ask_text(settle: Settle, conversation: Conversation, sampling: Samplin
 
 
 async def ask_model(
-    settle: Settle, conversation: Conversation, into: type[M], sampling: Sampling, provider: Provider
+    settle: Settle,
+    conversation: Conversation,
+    into: type[M],
+    sampling: Sampling,
+    provider: Provider,
+    purpose: str = "",
 ) -> M:
     """A model's reply as `into`; each repair is an effect of its own. Raises `AskFailed` after the last."""
     schema = into.model_json_schema()
@@ -62,8 +70,9 @@ async def ask_model(
     for _ in range(1 + MAX_REPAIRS):
         output = OutputSchema(into.__name__, schema) if native else None
         question = Question(
-            "ask", conversation, into=into.__name__, schema=output, sampling=sampling, provider=provider
-        )
+            "ask", conversation, into=into.__name__, schema=output, sampling=sampling, provider=provider,
+            purpose=purpose,
+        )  # fmt: skip
         reply = await settle(question)
         completion = reply.completion
         text = _said(completion)

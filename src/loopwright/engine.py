@@ -5,7 +5,7 @@ import dataclasses
 import inspect
 import re
 from abc import abstractmethod
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, overload
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -17,12 +17,14 @@ from .errors import (
     PhaseError,
 )
 from .events import Entry, FactNoted, RunFinished, RunResumed, RunStarted
+from .forks import fork
 from .handle import RunHandle
 from .journal import AT_WORK, RunHeader
 from .messages import Conversation, Effect, Json, check_pairs
 from .options import Options, explain
 from .parts import Parts
 from .prompts import PromptSet
+from .provider import Delta
 from .replay import Replay
 from .result import Result
 from .run import Run
@@ -79,6 +81,28 @@ class LoopEngine(Options):
         """
         return await self.start(task, run_id=run_id, output=output, deps=deps, system=system).result()
 
+    @overload
+    def start(
+        self,
+        task: Task,
+        *,
+        run_id: str | None = ...,
+        output: type[BaseModel] | None = ...,
+        deps: object = ...,
+        system: str | None = ...,
+        deltas: Literal[False] = ...,
+    ) -> RunHandle[Entry]: ...
+    @overload
+    def start(
+        self,
+        task: Task,
+        *,
+        run_id: str | None = ...,
+        output: type[BaseModel] | None = ...,
+        deps: object = ...,
+        system: str | None = ...,
+        deltas: Literal[True],
+    ) -> RunHandle[Entry | Delta]: ...
     def start(
         self,
         task: Task,
@@ -87,11 +111,16 @@ class LoopEngine(Options):
         output: type[BaseModel] | None = None,
         deps: object = None,
         system: str | None = None,
-    ) -> RunHandle:
-        """A handle on a new run, to watch and to stop it: `async with engine.start(task) as run`."""
+        deltas: bool = False,
+    ) -> RunHandle[Any]:
+        """A handle on a new run, to watch and to stop it: `async with engine.start(task) as run`.
+
+        Iterating over it gives every journal entry as it happens; with `deltas`, models are asked to stream, and each
+        `Delta` of a reply comes before the entry that records it.
+        """
         conversation = _conversation(task, system)
         session = self._begin(conversation, run_id, output, deps)
-        return RunHandle(self, session, conversation, output)
+        return RunHandle(self, session, conversation, output, deltas=deltas)
 
     def run_sync(
         self,
@@ -131,7 +160,7 @@ class LoopEngine(Options):
                 return recorded
             session = Session(self.runtime, claim, owner, Replay(entries), deps)
             session.record("", RunResumed(str(owner)))
-            return await RunHandle(self, session, Conversation(started.messages), output).result()
+            return await RunHandle[Entry](self, session, Conversation(started.messages), output).result()
         finally:
             AT_WORK.discard(owner.token)
 
@@ -145,6 +174,14 @@ class LoopEngine(Options):
         if started.output is not None and output is None:
             raise ConfigError(f"output: run {run_id!r} answers as {started.output}: pass output= again")
         return started
+
+    async def fork(self, run_id: str, *, at: int, new_id: str | None = None) -> str:
+        """Copy a run's entries 1 to `at` into a new run, and give its id: `resume` it to go another way from there.
+
+        Raises `UnknownRun`, or `ConfigError` for an entry that is not there or is the last of a finished run.
+        """
+        parts = self.runtime
+        return await fork(parts.journal, run_id, at=at, clock=parts.clock, new_id=_checked_id(new_id))
 
     def resume_sync(
         self, run_id: str, *, take_over: bool = False, output: type[BaseModel] | None = None, deps: object = None
@@ -204,7 +241,7 @@ class LoopEngine(Options):
         self, conversation: Conversation, run_id: str | None, output: type[BaseModel] | None, deps: object
     ) -> Session:
         owner = new_owner()
-        run_id = _checked_id(run_id) if run_id is not None else f"run-{owner.token}"
+        run_id = _checked_id(run_id) or f"run-{owner.token}"
         _check_output(output)
         parts = self.runtime
         _check_native_tools(parts)
@@ -239,8 +276,8 @@ def _check_output(output: object) -> None:
         raise ConfigError(f"output: must be a pydantic model class, got {output!r}")
 
 
-def _checked_id(run_id: object) -> str:
-    if not (isinstance(run_id, str) and RUN_ID.fullmatch(run_id)):
+def _checked_id(run_id: Any) -> str | None:
+    if run_id is not None and not (isinstance(run_id, str) and RUN_ID.fullmatch(run_id)):
         raise ConfigError(f"run_id {run_id!r}: use letters, digits and . _ : @ / -, at most 128")
     return run_id
 

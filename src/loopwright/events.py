@@ -77,6 +77,19 @@ class RunResumed:
 
 
 @dataclasses.dataclass(frozen=True)
+class RunForked:
+    """The entries before this one were copied from another run, up to its entry `seq`, whose hash is `head_hash`.
+
+    `seed` is what the run's random numbers and ids are made of: those of the run that was forked first.
+    """
+
+    run_id: str
+    seq: int
+    head_hash: str
+    seed: str
+
+
+@dataclasses.dataclass(frozen=True)
 class RunSuspended:
     """The run stopped for now and can be resumed.
 
@@ -109,6 +122,7 @@ class ModelRequested:
 
     `fingerprint` is what replay compares. `setup` is what may change between deployments without breaking a run: model,
     sampling, tools, limits. `delivered` are the messages that the runtime adds to the conversation with this call.
+    `purpose` is what an engine asks it for, in a word: "plan", "judge".
     """
 
     verb: str
@@ -116,6 +130,10 @@ class ModelRequested:
     setup: str
     iteration: int
     delivered: tuple[Message, ...] = ()
+    provider: str = ""
+    model: str = ""
+    sampling: JsonObject = dataclasses.field(default_factory=dict[str, Json])
+    purpose: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -278,9 +296,9 @@ class UnknownEvent:
 
 
 Event: TypeAlias = (
-    RunStarted | RunResumed | RunSuspended | RunFinished | ModelRequested | ModelReplied | ModelFailed | AttemptFailed
-    | LimitHit | CallsProposed | GateDecided | ToolStarted | ToolFinished | EffectStarted | EffectFinished |
-    ChildStarted | ChildFinished | FactNoted | ClockRead | BreakerChanged | DriftNoticed | UnknownEvent
+    RunStarted | RunResumed | RunForked | RunSuspended | RunFinished | ModelRequested | ModelReplied | ModelFailed |
+    AttemptFailed | LimitHit | CallsProposed | GateDecided | ToolStarted | ToolFinished | EffectStarted |
+    EffectFinished | ChildStarted | ChildFinished | FactNoted | ClockRead | BreakerChanged | DriftNoticed | UnknownEvent
 )  # fmt: skip
 EVENT_VERSION = 1
 

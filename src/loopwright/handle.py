@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel
 
@@ -19,22 +19,33 @@ from .errors import (
     PhaseError,
     ReplayDivergence,
 )
-from .events import Entry, ErrorRecord, RunFinished, RunSuspended
+from .events import ErrorRecord, RunFinished, RunSuspended
 from .messages import Conversation
 from .result import Outcome, Result, outcome_of
 from .run import Run, Strategy, drive
 from .session import Session, finish_despite_cancel, wait_out
 
+Item = TypeVar("Item")
 
-class RunHandle:
-    """A run at work: iterate over it for its journal entries as they happen, abort it, await its result."""
+
+class RunHandle(Generic[Item]):
+    """A run at work: iterate over it for its journal entries as they happen, abort it, await its result.
+
+    What it gives are entries, and deltas of the models' replies too if it was started with `deltas=True`.
+    """
 
     def __init__(
-        self, engine: Strategy, session: Session, conversation: Conversation, output: type[BaseModel] | None
+        self,
+        engine: Strategy,
+        session: Session,
+        conversation: Conversation,
+        output: type[BaseModel] | None,
+        *,
+        deltas: bool = False,
     ) -> None:
-        self._engine, self._session, self._output = engine, session, output
+        self._engine, self._session, self._output, self._deltas = engine, session, output, deltas
         self._run = Run(session, engine, conversation)
-        self._entries: asyncio.Queue[Entry | None] | None = None
+        self._items: asyncio.Queue[Any] | None = None  # of items; `None` is the end
         self._task: asyncio.Task[Result] | None = None
         self._closing = False
 
@@ -45,10 +56,12 @@ class RunHandle:
 
     async def __aenter__(self) -> Self:
         """Start the work."""
-        self._entries = asyncio.Queue()
+        items = self._items = asyncio.Queue()
         for entry in self._session.unsent:  # the first entry was written before anybody could watch
-            self._entries.put_nowait(entry)
-        self._session.watchers.append(self._entries.put_nowait)
+            items.put_nowait(entry)
+        self._session.watchers.append(items.put_nowait)
+        if self._deltas:
+            self._session.delta_watchers.append(items.put_nowait)
         self._task = self._start()
         return self
 
@@ -64,13 +77,13 @@ class RunHandle:
         else:
             await self.abort()
 
-    async def __aiter__(self) -> AsyncIterator[Entry]:
-        """Every entry of the run's journal that this process writes, from the first to the last."""
-        if self._entries is None:
+    async def __aiter__(self) -> AsyncIterator[Item]:
+        """Every entry of the run's journal that this process writes, from the first to the last; deltas on request."""
+        if self._items is None:
             raise PhaseError("iterate inside `async with engine.start(task) as run`")
-        while (entry := await self._entries.get()) is not None:
-            yield entry
-        self._entries.put_nowait(None)  # so that who comes later finds the end too
+        while (item := await self._items.get()) is not None:
+            yield item
+        self._items.put_nowait(None)  # so that who comes later finds the end too
 
     async def result(self) -> Result:
         """Wait for the end. Cancelling this suspends the run, so that it can be resumed."""
@@ -105,8 +118,8 @@ class RunHandle:
 
     def _ended(self, task: asyncio.Task[Result]) -> None:
         self._session.let_go()
-        if self._entries is not None:
-            self._entries.put_nowait(None)
+        if self._items is not None:
+            self._items.put_nowait(None)
         if not task.cancelled():
             task.exception()  # seen: `result` and `abort` raise it
 

@@ -29,6 +29,7 @@ class Question:
     sampling: Sampling = Sampling()
     provider: Provider | None = None
     reserved: bool = False
+    purpose: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +57,11 @@ class Inference:
         self._session.check_gap(key)
         if known is None or _fingerprint(question, known.delivered) != known.fingerprint:
             prints = _fingerprint(question, nudges)
-            request = ModelRequested(question.verb, prints, self._setup(question), iteration, nudges)
+            provider = question.provider or self._parts.provider
+            request = ModelRequested(
+                question.verb, prints, self._setup(question), iteration, nudges,
+                provider.name, provider.model, question.sampling.chosen, question.purpose,
+            )  # fmt: skip
             self._open(key, question, request, in_doubt=known is not None)
             known = request
         await self._session.barrier()

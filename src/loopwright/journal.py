@@ -84,11 +84,15 @@ class RunHeader:
     owner: str
     created: float
     parent_run: str | None = None
+    fork_seq: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class RunInfo:
-    """One run as a journal lists it. `status` is `running`, `suspended`, `waiting` or the status of its result."""
+    """One run as a journal lists it. `status` is `running`, `suspended`, `waiting` or the status of its result.
+
+    A fork names the run it was copied from (`parent_run`) and the last entry that it shares with it (`fork_seq`).
+    """
 
     run_id: str
     engine: str
@@ -101,6 +105,7 @@ class RunInfo:
     head_hash: str
     created: float
     parent_run: str | None = None
+    fork_seq: int | None = None
 
 
 @dataclasses.dataclass

@@ -9,6 +9,7 @@ from typing import Any, Literal, Never, Self, TypeAlias
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, to_json
 
+from .attachments import Attachment
 from .errors import ConfigError, PhaseError
 
 Json: TypeAlias = JsonValue
@@ -18,6 +19,8 @@ Origin: TypeAlias = Literal["caller", "engine", "model", "tool", "runtime", "ope
 ObservationStatus: TypeAlias = Literal["ok", "error", "denied", "rejected", "timed_out", "cancelled", "unknown"]
 Effect: TypeAlias = Literal["read", "idempotent", "write", "destructive"]
 
+
+ATTACHMENT_SIZE = 6_000  # bytes; about the 1,500 tokens that a large image or a page of a document costs
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
@@ -69,14 +72,34 @@ class ToolSpec(Encodable):
 
 
 @dataclasses.dataclass(frozen=True)
+class Reasoning:
+    """A stretch of a model's own thinking, as its provider gave it; some want it back unchanged with the next request.
+
+    Args:
+        text: what it thought, as far as the provider shows it.
+        form: the wire form it came in ("thinking", "reasoning_content" …); only an endpoint of that form gets it back.
+        block: what the endpoint wants back, word for word: signatures, encrypted parts.
+    """
+
+    text: str = ""
+    form: str = ""
+    block: JsonObject | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Message(Encodable):
-    """One message; `origin` says who wrote it, `calls` belong to the assistant, `call_id` to a tool's result."""
+    """One message; `origin` says who wrote it, `calls` belong to the assistant, `call_id` to a tool's result.
+
+    `attachments` are images and documents of a user, before the text; `reasoning` is the assistant's thinking.
+    """
 
     role: Role
     content: str
     calls: tuple[ToolCall, ...] = ()
     call_id: str = ""
     origin: Origin = "caller"
+    attachments: tuple[Attachment, ...] = ()
+    reasoning: tuple[Reasoning, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +149,8 @@ class Proposal(Sealed):
     Made by `Run.reason` and `Run.propose`.
 
     `delivered` are messages that the runtime put before the model's reply (nudges, guidance); `Conversation.observe`
-    keeps them in the history. `key` is the place of the effect in the run; `issuer` is the scope that made it.
+    keeps them in the history, and the model's `reasoning` with its words. `key` is the place of the effect in the run;
+    `issuer` is the scope that made it.
     """
 
     cure = "use `await run.reason(conversation)`, or `run.propose(*calls)` for calls that the engine writes itself"
@@ -134,15 +158,20 @@ class Proposal(Sealed):
     calls: tuple[ToolCall, ...]
     answer: str | None
     delivered: tuple[Message, ...]
+    reasoning: tuple[Reasoning, ...] = ()
     key: str
     issuer: object
 
 
 def encode_message(message: Message) -> bytes:
-    """The bytes of a message that fingerprints are made of."""
+    """The bytes of a message that fingerprints are made of; attachments are in it by their hash."""
     calls = [[call.name, dict(call.arguments), call.id] for call in message.calls]
+    parts: list[object] = [message.role, message.content, calls, message.call_id]
+    if message.attachments or message.reasoning:
+        parts.append([[sent.kind, sent.media_type, sent.digest] for sent in message.attachments])
+        parts.append([[thought.form, thought.text, thought.block] for thought in message.reasoning])
     try:
-        return to_json([message.role, message.content, calls, message.call_id])
+        return to_json(parts)
     except PydanticSerializationError as error:
         raise ConfigError(f"a message of the {message.role} cannot be written as JSON: {error}") from None
 
@@ -151,7 +180,7 @@ class Conversation:
     """An immutable list of messages in which every tool call has exactly one result, right after it.
 
     `digest` is a rolling SHA-256 over the encoded messages, so that two conversations are equal when their digests are;
-    `size` is the number of bytes of those.
+    `size` is the number of bytes of those, with 6,000 for each attachment.
     """
 
     __slots__ = ("_joined", "digest", "messages", "size")
@@ -167,9 +196,10 @@ class Conversation:
         check_pairs(self.messages)
 
     @classmethod
-    def of(cls, task: str, *, system: str | None = None) -> Self:
-        """A conversation that opens with `task`, after a system message if there is one."""
-        return cls([*([Message("system", system)] if system else []), Message("user", task)])
+    def of(cls, task: str, *, system: str | None = None, attachments: Iterable[Attachment] = ()) -> Self:
+        """A conversation that opens with `task` (and images or documents), after a system message if there is one."""
+        opening = [Message("system", system)] if system else []
+        return cls([*opening, Message("user", task, attachments=tuple(attachments))])
 
     def add(self, *messages: Message) -> Self:
         """The conversation with `messages` at its end."""
@@ -179,7 +209,7 @@ class Conversation:
         for message in messages:
             encoded = message.encoded(encode_message)
             digest = hashlib.sha256(digest + encoded).digest()
-            size += len(encoded)
+            size += len(encoded) + ATTACHMENT_SIZE * len(message.attachments)
         grown = object.__new__(type(self))
         grown.messages, grown.digest, grown.size = self.messages + messages, digest, size
         grown._joined = self._joined.copy()
@@ -194,9 +224,9 @@ class Conversation:
             self._joined[encoder] = (len(self.messages), joined)
         return joined
 
-    def user(self, text: str, *, origin: Origin = "engine") -> Self:
+    def user(self, text: str, *, origin: Origin = "engine", attachments: Iterable[Attachment] = ()) -> Self:
         """The conversation with a user message at its end."""
-        return self.add(Message("user", text, origin=origin))
+        return self.add(Message("user", text, origin=origin, attachments=tuple(attachments)))
 
     def assistant(self, text: str, *, origin: Origin = "engine") -> Self:
         """The conversation with an assistant message at its end."""
@@ -220,7 +250,8 @@ class Conversation:
             )
         said = proposal.answer if proposal.answer is not None else proposal.thought
         results = (Message("tool", o.content, call_id=o.call.id, origin="tool") for o in seen)
-        return self.add(*proposal.delivered, Message("assistant", said, proposal.calls, origin="model"), *results)
+        turn = Message("assistant", said, proposal.calls, origin="model", reasoning=proposal.reasoning)
+        return self.add(*proposal.delivered, turn, *results)
 
     @property
     def task(self) -> str:
@@ -303,7 +334,7 @@ class Completion:
 
     At most one of these is set: `calls` (run them), `answer` (the final text), `problem` (why the reply cannot be read;
     it goes back to the model). `text` is the reply as it came; `thought` is the part of it that is no call and no
-    answer.
+    answer; `reasoning` is what the model thought outside of it.
     """
 
     text: str = ""
@@ -315,6 +346,7 @@ class Completion:
     thought: str = ""
     model: str = ""
     flags: tuple[str, ...] = ()
+    reasoning: tuple[Reasoning, ...] = ()
 
     @property
     def is_cut(self) -> bool:

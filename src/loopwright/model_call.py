@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import random
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from .breaker import CircuitBreaker
@@ -10,7 +11,7 @@ from .context import BYTES_PER_TOKEN
 from .errors import ProviderError, ProviderTimeout, text_of
 from .events import AttemptFailed, ErrorRecord
 from .messages import Completion, Usage
-from .provider import Provider, Request
+from .provider import Delta, Provider, Request
 from .session import Session, out_of_time
 
 MAX_ATTEMPTS = 3
@@ -24,6 +25,7 @@ class ModelCall:
 
     def __init__(self, session: Session, key: str, provider: Provider, request: Request) -> None:
         self._session, self._key, self._provider, self._request = session, key, provider, request
+        self._told = False  # whether words were streamed to somebody: those cannot be taken back
         self._breaker: CircuitBreaker = session.parts.breakers.get(f"{provider.name}/{provider.model}")
 
     async def complete(self) -> Completion:
@@ -73,7 +75,7 @@ class ModelCall:
 
     def _may_retry(self, error: ProviderError) -> bool:
         """Whether another attempt is wise and within the budgets."""
-        if not error.retryable or (error.retry_after or 0.0) > MAX_RETRY_AFTER:
+        if self._told or not error.retryable or (error.retry_after or 0.0) > MAX_RETRY_AFTER:
             return False
         budget = self._session.budget
         most = budget.limits.max_llm_calls
@@ -99,7 +101,7 @@ class ModelCall:
         given = breaker.acquire(self._session.breaker_changed)
         verdict = False
         try:
-            reply = await self._provider.complete(self._request)
+            reply = await self._reply()
             if not isinstance(reply, Completion):  # pyright: ignore[reportUnnecessaryIsInstance] - strangers' providers
                 raise TypeError(f"complete() returned {type(reply).__name__}, not a Completion")
             breaker.success(given, self._session.breaker_changed)
@@ -119,11 +121,42 @@ class ModelCall:
                 breaker.cancel(given)
         return self._with_usage(reply)
 
+    async def _reply(self) -> Completion:
+        """The reply: in one piece, or piece by piece if somebody watches."""
+        watchers = self._session.delta_watchers
+        if not watchers:
+            return await self._provider.complete(self._request)
+        stream = getattr(self._provider, "stream", None)
+        if stream is None:
+            reply = await self._provider.complete(self._request)
+            self._tell(Delta(text=reply.text or reply.answer or "", completion=reply))
+            return reply
+        return await self._streamed(stream(self._request))
+
+    async def _streamed(self, deltas: AsyncIterator[Delta]) -> Completion:
+        reply: Completion | None = None
+        try:
+            async for delta in deltas:
+                self._tell(delta)
+                reply = delta.completion or reply
+        finally:
+            if isinstance(deltas, AsyncGenerator):
+                await deltas.aclose()
+        if reply is None:
+            raise ProviderError(f"{self._provider.name}: the stream ended without a completion")
+        return reply
+
+    def _tell(self, delta: Delta) -> None:
+        self._told = self._told or bool(delta.text or delta.reasoning or delta.call)
+        keyed = dataclasses.replace(delta, key=self._key)
+        for watcher in self._session.delta_watchers:
+            watcher(keyed)
+
     def _with_usage(self, reply: Completion) -> Completion:
         """The reply with an estimate where the provider told no usage."""
         usage = reply.usage
         if usage.input_tokens is not None and usage.output_tokens is not None:
-            return reply
+            return self._priced(reply)
         said = len(reply.text) + sum(len(c.name) + len(str(c.arguments)) for c in reply.calls)
         sent = self._request.conversation.size // BYTES_PER_TOKEN
         estimate = Usage(
@@ -135,4 +168,14 @@ class ModelCall:
             usage.cost,
             estimated=True,
         )
-        return dataclasses.replace(reply, usage=estimate)
+        return self._priced(dataclasses.replace(reply, usage=estimate))
+
+    def _priced(self, reply: Completion) -> Completion:
+        """The reply with its cost, if the provider did not tell it and the price is known."""
+        parts, usage = self._session.parts, reply.usage
+        if usage.cost is not None or (not parts.prices and parts.limits.max_cost is None):
+            return reply
+        price = parts.prices.find(self._provider.name, self._provider.model, reply.model)
+        if price is None:
+            return reply
+        return dataclasses.replace(reply, usage=dataclasses.replace(usage, cost=price.cost(usage)))

@@ -16,6 +16,7 @@ from .events import Entry
 from .journal import Journal
 from .limits import Limits
 from .policy import Approver, PolicyGate, Suspend
+from .prices import Prices
 from .provider import Provider, Sampling
 from .tools import ToolRegistry
 
@@ -62,6 +63,7 @@ class Parts:
     clock: Clock
     on_unknown: OnUnknown
     threads: WorkerThreads
+    prices: Prices
     retry_budgets: dict[str, RetryBudget]
     setups: dict[tuple[str, Sampling, bool], str]  # what model calls are made with, worked out once for each kind
 

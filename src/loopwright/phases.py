@@ -54,7 +54,7 @@ class Phases:
     @functools.cached_property
     def random(self) -> random.Random:
         """A random source that gives the same numbers when the run is resumed."""
-        seed = hashlib.sha256(f"{self.run_id}|{self._scope.path}".encode()).digest()
+        seed = hashlib.sha256(f"{self._session.seed}|{self._scope.path}".encode()).digest()
         return random.Random(seed)  # noqa: S311 - not for secrets: it must replay
 
     @property
@@ -103,7 +103,8 @@ class Phases:
                 problem = reply.completion.problem or (CUT if reply.completion.is_cut else None)
                 if problem is None:
                     return self._propose(reply.key, reply.completion, delivered)
-                asked = asked.add(*reply.delivered).assistant(reply.completion.text, origin="model")
+                said = Message("assistant", reply.completion.text, origin="model", reasoning=reply.completion.reasoning)
+                asked = asked.add(*reply.delivered, said)
                 asked = asked.user(problem, origin="runtime")
             raise Unreadable(f"the model's replies could not be read {1 + MAX_REPAIRS} times running, last: {problem}")
 
@@ -249,6 +250,7 @@ class Phases:
             calls=with_ids(completion.calls, key),
             answer=completion.answer,
             delivered=delivered,
+            reasoning=completion.reasoning,
             key=key,
             issuer=self._scope,
         )

@@ -5,10 +5,15 @@ import difflib
 import functools
 import os
 import pkgutil
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 from .engine import LoopEngine
-from .errors import ConfigError
+from .errors import ConfigError, LoopwrightError
+from .journal import Journal
+from .policy import PolicyGate
+from .provider import Provider
+from .tools import Tool, ToolRegistry
 
 GROUPS = ("engines", "providers", "toolboxes", "gates", "journals")
 OURS = "loopwright"
@@ -82,6 +87,69 @@ def plugin(group: str, name: str) -> Plugin:
     near = difflib.get_close_matches(name, listed, n=2)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
     raise ConfigError(f"{group}: there is no {name!r}{hint} Installed: {', '.join(listed) or 'none'}")
+
+
+def build(group: str, spec: str) -> Any:
+    """What a plug-in makes, by its name, or by "name:argument" where it wants one: "openai:gpt-4.1-mini".
+
+    The target of an entry point is called with the argument, or without any. Raises `ConfigError` naming the plug-in if
+    that fails.
+    """
+    name, _, argument = spec.partition(":")
+    found = plugin(group, name)
+    target = found.load()
+    if not callable(target):
+        raise ConfigError(f"plug-in {name!r} of {found.distribution}: {found.target} cannot be called")
+    try:
+        return target(argument) if argument else target()
+    except LoopwrightError:
+        raise
+    except Exception as error:
+        wants = f'; it may want an argument, "{name}:..."' if isinstance(error, TypeError) and not argument else ""
+        raise ConfigError(
+            f"plug-in {name!r} of {found.distribution} {found.version} failed: {type(error).__name__}: {error}{wants}"
+        ) from error
+
+
+def build_provider(spec: str) -> Provider:
+    """The provider that "name:model" names: "openai:gpt-4.1-mini", "ollama:qwen3", "local"."""
+    name = spec.partition(":")[0]
+    if name not in plugins("providers"):
+        known = ", ".join(plugins("providers"))
+        raise ConfigError(
+            f"provider: {spec!r} does not begin with an installed provider's name ({known}): "
+            'write it like "openai:gpt-4.1-mini"'
+        )
+    made: Provider = _with(build("providers", spec), "complete", spec)
+    return made
+
+
+def build_journal(spec: str) -> Journal:
+    """The journal that "name:place" names ("sqlite:runs.db"), or a SQLite file by its path alone."""
+    if spec.partition(":")[0] not in plugins("journals"):
+        spec = f"sqlite:{spec}"
+    made: Journal = _with(build("journals", spec), "barrier", spec)
+    return made
+
+
+def build_gate(spec: str) -> PolicyGate:
+    """The policy gate that "name" or "name:argument" names."""
+    made: PolicyGate = _with(build("gates", spec), "evaluate", spec)
+    return made
+
+
+def build_tools(spec: str) -> list[Tool]:
+    """The tools of a toolbox: "name" or "name:argument" of an entry point, which gives functions or `Tool` values."""
+    made = build("toolboxes", spec)
+    if not isinstance(made, Iterable):
+        raise ConfigError(f"toolbox {spec!r} gave {made!r}, not a list of tools")
+    return list(ToolRegistry(cast("Iterable[Tool]", made)))
+
+
+def _with(made: Any, method: str, spec: str) -> Any:
+    if not callable(getattr(made, method, None)):
+        raise ConfigError(f"plug-in {spec!r} gave {made!r}, which has no method {method}")
+    return made
 
 
 def available_engines() -> dict[str, Plugin]:

@@ -1,9 +1,11 @@
 """The port to a model: one request in, one completion out."""
 
 import dataclasses
+import functools
+from collections.abc import AsyncIterator
 from typing import Literal, Protocol, TypeAlias
 
-from .messages import Completion, Conversation, JsonObject, ToolSpec
+from .messages import Completion, Conversation, Json, JsonObject, ToolSpec
 
 ToolChoice: TypeAlias = Literal["auto", "none"]
 
@@ -17,6 +19,12 @@ class Sampling:
     max_tokens: int | None = None
     top_p: float | None = None
     seed: int | None = None
+
+    @functools.cached_property
+    def chosen(self) -> dict[str, Json]:
+        """What is set, by name."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: list(v) if name == "stop" else v for name, v in values.items() if v not in (None, ())}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +66,38 @@ class Request:
     as_text: bool = False
 
 
+@dataclasses.dataclass(frozen=True)
+class CallDelta:
+    """A piece of a tool call as it is streamed: `arguments` is the next stretch of their JSON.
+
+    `index` counts the calls of one reply from 0; `id` and `name` are there as soon as they are known.
+    """
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Delta:
+    """A piece of a reply as it comes. It is for people who watch: no journal holds it.
+
+    Args:
+        text: the next words.
+        reasoning: the next words of the model's thinking.
+        call: a piece of a tool call.
+        completion: the whole reply, in the last piece only; that one is what counts.
+        key: the effect that it belongs to, filled in by the run; branches at work at the same time have different ones.
+    """
+
+    text: str = ""
+    reasoning: str = ""
+    call: CallDelta | None = None
+    completion: Completion | None = None
+    key: str = ""
+
+
 class Provider(Protocol):
     """A model behind an API or in the process.
 
@@ -82,4 +122,12 @@ class Provider(Protocol):
 
     async def complete(self, request: Request) -> Completion:
         """Ask the model once."""
+        ...
+
+
+class StreamingProvider(Provider, Protocol):
+    """A provider that can also tell its reply piece by piece; one that cannot is watched in one piece."""
+
+    def stream(self, request: Request) -> AsyncIterator[Delta]:
+        """Ask the model once; the last delta carries the completion, equal to what `complete` would have returned."""
         ...

@@ -13,12 +13,14 @@ from .events import (
     EffectFinished,
     EffectStarted,
     Entry,
+    Event,
     FactNoted,
     GateDecided,
     LimitHit,
     ModelFailed,
     ModelReplied,
     ModelRequested,
+    RunForked,
     RunResumed,
     RunStarted,
     ToolFinished,
@@ -45,6 +47,8 @@ class Replay:
 
     def __init__(self, entries: Sequence[Entry] = ()) -> None:
         self.started: RunStarted | None = None
+        self.seed = ""
+        """What random numbers and ids are made of if the run is a fork; empty if it is not."""
         self.llm_calls = 0
         self.tool_calls = 0
         self.usage = Usage()
@@ -66,7 +70,7 @@ class Replay:
         before: Entry | None = None
         for entry in entries:
             self._keep(entry)
-            if before is not None and not isinstance(entry.event, RunResumed):
+            if before is not None and not isinstance(entry.event, (RunResumed, RunForked)):
                 self.active_seconds += max(entry.at - before.at, 0.0)
             before = entry
 
@@ -86,8 +90,14 @@ class Replay:
         elif isinstance(event, AttemptFailed):
             self._attempts[key] = self._attempts.get(key, 0) + 1
             self.llm_calls += 1
-        elif isinstance(event, RunStarted):
+        else:
+            self._keep_beginning(event)
+
+    def _keep_beginning(self, event: Event) -> None:
+        if isinstance(event, RunStarted):
             self.started = event
+        elif isinstance(event, RunForked):
+            self.seed = event.seed
 
     def _reached(self, key: str, *, decided: bool) -> None:
         """Note how far each scope around a key has come, and that calls of a proposal were decided or begun."""

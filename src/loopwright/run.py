@@ -152,10 +152,17 @@ class Run(Phases):
         into: type[str] = str,
         sampling: Sampling = ...,
         provider: str | None = None,
+        purpose: str = ...,
     ) -> str: ...
     @overload
     async def ask(
-        self, prompt: str | Conversation, *, into: type[M], sampling: Sampling = ..., provider: str | None = None
+        self,
+        prompt: str | Conversation,
+        *,
+        into: type[M],
+        sampling: Sampling = ...,
+        provider: str | None = None,
+        purpose: str = ...,
     ) -> M: ...
     async def ask(
         self,
@@ -164,18 +171,20 @@ class Run(Phases):
         into: type[Any] = str,
         sampling: Sampling = Sampling(),
         provider: str | None = None,
+        purpose: str = "",
     ) -> Any:
         """A model call outside the conversation: a planner, a judge, a critic.
 
         With a pydantic model as `into` the reply is read strictly and repaired at most twice; then `AskFailed`.
-        `provider` names one of `Runtime(providers=...)`.
+        `provider` names one of `Runtime(providers=...)`. `purpose` says in a word what the call is for ("plan",
+        "judge"), for people and traces.
         """
         conversation = Conversation.of(prompt) if isinstance(prompt, str) else prompt
         chosen = self._parts.provider if provider is None else self._parts.named_provider(provider)
         with self._scope.enter("ask"):
             if into is str:
-                return await ask_text(self._settle, conversation, sampling, chosen)
-            return await ask_model(self._settle, conversation, into, sampling, chosen)
+                return await ask_text(self._settle, conversation, sampling, chosen, purpose)
+            return await ask_model(self._settle, conversation, into, sampling, chosen, purpose)
 
     async def gather(self, *works: Callable[["Run"], Awaitable[T]], at_once: int | None = None) -> list[T]:
         """Do several works at once, each with a branch `Run` of its own; their results, in order.
@@ -312,7 +321,7 @@ class Run(Phases):
 
     def new_id(self) -> str:
         """A UUID; the same again when the run is resumed."""
-        return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self.run_id}|{self._scope.side_key('id')}"))
+        return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self._session.seed}|{self._scope.side_key('id')}"))
 
     async def effect(self, name: str, function: Callable[[], Awaitable[T]], *, into: type[T]) -> T:
         """Make something of the engine's own an effect: gated like a read, recorded, and not done again on resume."""

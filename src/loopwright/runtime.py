@@ -17,8 +17,9 @@ from .events import RunStarted
 from .journal import Journal, MemoryJournal
 from .limits import Limits
 from .parts import Observer, OnUnknown, Parts
-from .plugins import engine_class
+from .plugins import build_provider, engine_class
 from .policy import Approver, DefaultGate, PolicyGate, Suspend
+from .prices import Price, Prices
 from .provider import Provider
 from .result import Result
 from .sync import LOOP_THREAD
@@ -29,7 +30,7 @@ class Runtime(Parts):
     """What the engines of an application share. Make one, hand it to engines.
 
     Args:
-        provider: the model.
+        provider: the model, or its name as "provider:model" ("openai:gpt-4.1-mini", "ollama:qwen3").
         tools: functions made tools with `@tool`.
         journal: where runs are kept; `None` keeps them in memory.
         gate: decides about every call; `None` is `DefaultGate`.
@@ -40,13 +41,14 @@ class Runtime(Parts):
         observers: called with every new journal entry.
         providers: more models by name, for `run.ask(provider=...)`.
         clock: time, for tests.
+        prices: what models cost, by name; without it, only what providers charge by themselves is known.
         on_unknown: what a resumed run does with a side effect that may or may not have happened: "tell" the model, or
             "stop".
     """
 
     def __init__(
         self,
-        provider: Provider,
+        provider: Provider | str,
         *,
         tools: Iterable[Tool | Callable[..., Any]] = (),
         journal: Journal | None = None,
@@ -59,7 +61,9 @@ class Runtime(Parts):
         providers: Mapping[str, Provider] | None = None,
         clock: Clock | None = None,
         on_unknown: OnUnknown = "tell",
+        prices: Mapping[str, Price] | None = None,
     ) -> None:
+        provider = build_provider(provider) if isinstance(provider, str) else provider
         named = dict(_listed("providers", providers or {}, Mapping))
         watching = tuple(_listed("observers", observers, Iterable))
         _check_settings(limits, approver, on_unknown)
@@ -88,6 +92,7 @@ class Runtime(Parts):
             clock=clock,
             on_unknown=on_unknown,
             threads=WorkerThreads(),
+            prices=Prices(prices),
             retry_budgets={},
             setups={},
         )

@@ -16,6 +16,7 @@ from .limits import Budget
 from .log import logger
 from .parts import Parts
 from .policy import Permit
+from .provider import Delta
 from .replay import Replay
 from .tools import Tool
 
@@ -82,6 +83,7 @@ class Session:
     def __init__(self, parts: Parts, claim: Claim, owner: Owner, replay: Replay, deps: object) -> None:
         self.parts, self.claim, self.owner, self.replay, self.deps = parts, claim, owner, replay, deps
         self.run_id = claim.run_id
+        self.seed = replay.seed or claim.run_id
         self.budget = Budget(parts.limits, replay.llm_calls, replay.tool_calls, replay.usage)
         self.active = ActiveClock(parts.clock, replay.active_seconds)
         self.fatal: LoopwrightError | None = None  # divergence, a dead journal: every verb meets it
@@ -92,6 +94,7 @@ class Session:
         self.permits: set[Permit] = set()
         self.facts: dict[str, FactNoted] = dict(replay.facts)
         self.watchers: list[Callable[[Entry], None]] = []
+        self.delta_watchers: list[Callable[[Delta], None]] = []  # with any, models are asked to stream
         self.aborting = False
         self.drifted = False
         most = parts.limits.max_concurrent_tools

@@ -25,7 +25,7 @@ SCHEMA_VERSION = 1
 
 # No column type for `at`: SQLite would turn 1 into 1.0 and -0.0 into 0.0, and the entry's hash covers the exact number.
 # `events.body` is a BLOB, or TEXT for a body that was moved to `blobs`: the two cannot be confused.
-# `lease_until` and `fork_seq` are kept free for workers and forks.
+# `lease_until` is kept free for workers.
 SCHEMA = (
     """CREATE TABLE runs (
         run_id TEXT PRIMARY KEY, engine TEXT NOT NULL, options TEXT NOT NULL, version TEXT NOT NULL,

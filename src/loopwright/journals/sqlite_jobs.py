@@ -19,9 +19,9 @@ Row: TypeAlias = tuple[object, ...]
 
 INSERT_EVENT = """INSERT INTO events (run_id, seq, key, kind, at, v, fence, body, hash)
                   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-_INSERT_RUN = """INSERT INTO runs (run_id, engine, options, version, owner, created, parent_run,
+_INSERT_RUN = """INSERT INTO runs (run_id, engine, options, version, owner, created, parent_run, fork_seq,
                                    status, fence, head_seq, head_hash)
-                 VALUES (?, ?, ?, ?, ?, ?, ?, 'running', ?, 0, '') ON CONFLICT (run_id) DO NOTHING"""
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, 0, '') ON CONFLICT (run_id) DO NOTHING"""
 _MOVE_HEAD = "UPDATE runs SET head_seq = ?, head_hash = ? WHERE run_id = ? AND fence = ? AND head_seq = ?"
 _SET_STATUS = """UPDATE runs SET status = coalesce(?, status), owner = CASE WHEN ? THEN NULL ELSE owner END
                  WHERE run_id = ?"""
@@ -115,7 +115,7 @@ class Append:
 
 def _begin(cursor: sqlite3.Cursor, header: RunHeader, fence: int) -> None:
     fields = (header.run_id, header.engine, header.options, header.version, header.owner, header.created)
-    cursor.execute(_INSERT_RUN, (*fields, header.parent_run, fence))
+    cursor.execute(_INSERT_RUN, (*fields, header.parent_run, header.fork_seq, fence))
     if cursor.rowcount != 1:
         raise ConfigError(taken(header.run_id))
 

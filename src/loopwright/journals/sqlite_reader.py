@@ -11,7 +11,8 @@ from ..journal import RunInfo, Verification, verify_chain
 REFERENCE = "sha256:"
 """Begins the text that stands in `events.body` for a body kept in `blobs`."""
 
-_INFO = """SELECT run_id, engine, options, version, status, owner, fence, head_seq, head_hash, created, parent_run
+_INFO = """SELECT run_id, engine, options, version, status, owner, fence, head_seq, head_hash, created, parent_run,
+                  fork_seq
            FROM runs"""
 _ENTRIES = "SELECT run_id, seq, key, kind, at, v, fence, body, hash FROM events WHERE run_id = ? ORDER BY seq"
 _BLOB = "SELECT bytes FROM blobs WHERE sha256 = ?"
@@ -19,6 +20,7 @@ _BLOB = "SELECT bytes FROM blobs WHERE sha256 = ?"
 _TEXT_OR_NOTHING = (str, type(None))
 _INFO_TYPES: tuple[Any, ...] = (
     str, str, str, str, str, _TEXT_OR_NOTHING, int, int, str, (float, int), _TEXT_OR_NOTHING,
+    (int, type(None)),
 )  # fmt: skip
 _ENTRY_TYPES = frozenset(
     (str, int, str, str, at, int, int, body, str) for at, body in itertools.product((float, int), (bytes, str))

@@ -1,10 +1,13 @@
 """A provider that follows a script, so that a test reads as a conversation."""
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import TypeAlias
 
+from pydantic_core import to_json
+
 from ..messages import Completion, Json, ToolCall, Usage
-from ..provider import Capabilities, Request
+from ..provider import CallDelta, Capabilities, Delta, Request
 
 Line: TypeAlias = str | ToolCall | Sequence[ToolCall] | Completion | BaseException
 Script: TypeAlias = Iterable[Line | Callable[[Request], Line]]
@@ -56,6 +59,20 @@ class ScriptedProvider:
             last = request.conversation.messages[-1] if len(request.conversation) else None
             raise AssertionError(f"the script has no line for model call {len(self.requests)}; last message: {last}")
         return self._completion(line)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta]:
+        """The next line, word by word, and each call in three pieces."""
+        completion = await self.complete(request)
+        for thought in completion.reasoning:
+            yield Delta(reasoning=thought.text)
+        for word in re.findall(r"\S*\s*", completion.text)[:-1]:
+            yield Delta(text=word)
+        for index, made in enumerate(completion.calls):
+            arguments = to_json(made.arguments).decode()
+            yield Delta(call=CallDelta(index, made.id, made.name))
+            yield Delta(call=CallDelta(index, arguments=arguments[:1]))
+            yield Delta(call=CallDelta(index, arguments=arguments[1:]))
+        yield Delta(completion=completion)
 
     @property
     def left(self) -> int:

@@ -1,0 +1,146 @@
+"""Forks: a run copied up to an entry goes its own way from there, and the original stays as it is."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopwright import ConfigError, Journal, LoopEngine, MemoryJournal, ReActEngine, Run, Runtime, UnknownRun, tool
+from loopwright.events import RunForked
+from loopwright.journals import SQLiteJournal
+from loopwright.provider import Request
+from loopwright.testing import ScriptedProvider, call
+
+done: list[str] = []
+
+
+@tool(effect="write")
+def send(to: str) -> str:
+    """Send a letter."""
+    done.append(to)
+    return f"sent to {to}"
+
+
+class DiceEngine(LoopEngine):
+    """Throws dice and says what came."""
+
+    name = "dice"
+
+    async def solve(self, run: Run) -> str:
+        """Throw, name, ask."""
+        thrown = run.random.randrange(10**9)
+        said = await run.ask(f"{thrown} {run.new_id()}")
+        again = await run.ask(f"{run.random.randrange(10**9)} {said}")
+        return f"{thrown} {again}"
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def journal(request: Any, tmp_path: Path) -> Journal:
+    done.clear()
+    return MemoryJournal() if request.param == "memory" else SQLiteJournal(tmp_path / "runs.db")
+
+
+def model(answer: str) -> Callable[[Request], Any]:
+    """Sends two letters, then answers."""
+
+    def line(request: Request) -> Any:
+        sent = sum(message.role == "tool" for message in request.conversation.messages)
+        return call("send", to=("Ann", "Bob")[sent]) if sent < 2 else answer
+
+    return line
+
+
+def engine(journal: Journal, answer: str = "done") -> ReActEngine:
+    return ReActEngine(Runtime(ScriptedProvider(model(answer)), tools=[send], journal=journal))
+
+
+async def test_a_fork_of_every_entry_ends_as_the_run_did_and_repeats_nothing_it_holds(journal: Journal) -> None:
+    first = await engine(journal).run("Write.", run_id="first")
+    entries = journal.read("first")
+
+    for at in range(1, len(entries)):
+        done.clear()
+        held = {e.event.call_id for e in entries[:at] if e.kind == "tool_started"}
+        fork = await engine(journal).fork("first", at=at)
+        result = await engine(journal).resume(fork)
+
+        assert (result.answer, result.run_id) == (first.answer, fork)
+        assert len(done) == 2 - len(held)
+        assert journal.verify(fork).ok
+    assert journal.read("first") == entries
+
+
+async def test_a_fork_goes_its_own_way(journal: Journal) -> None:
+    await engine(journal).run("Write.", run_id="first")
+    after_first_letter = next(e.seq for e in journal.read("first") if e.kind == "tool_finished")
+
+    fork = await engine(journal).fork("first", at=after_first_letter, new_id="second")
+    result = await engine(journal, "another end").resume(fork)
+
+    assert result.answer == "another end"
+    assert done == ["Ann", "Bob", "Bob"]
+
+
+async def test_a_fork_says_where_it_comes_from(journal: Journal) -> None:
+    await engine(journal).run("Write.", run_id="first")
+    await engine(journal).fork("first", at=4, new_id="second")
+
+    info = next(run for run in journal.runs() if run.run_id == "second")
+    forked = journal.read("second")[-1].event
+    assert (info.parent_run, info.fork_seq, info.status, info.owner) == ("first", 4, "suspended", None)
+    assert forked == RunForked("first", 4, journal.read("first")[3].hash, "first")
+
+
+async def test_random_numbers_and_ids_before_the_fork_stay_also_in_a_fork_of_a_fork(journal: Journal) -> None:
+    dice = DiceEngine(Runtime(ScriptedProvider(lambda request: request.conversation.task), journal=journal))
+    result = await dice.run("Throw.", run_id="first")
+    half = next(e.seq for e in journal.read("first") if e.kind == "model_replied")
+
+    second = await dice.fork("first", at=half)
+    third = await dice.fork(second, at=half + 1)
+
+    assert (await dice.resume(second)).answer == result.answer
+    assert (await dice.resume(third)).answer == result.answer
+
+
+async def test_the_time_between_the_run_and_its_fork_is_not_active_time(journal: Journal) -> None:
+    from loopwright import Limits
+    from loopwright.testing import FakeClock
+
+    clock = FakeClock()
+    provider = ScriptedProvider(model("done"))
+    made = ReActEngine(Runtime(provider, tools=[send], journal=journal, clock=clock, limits=Limits(timeout=10)))
+    await made.run("Write.", run_id="first")
+    clock.advance(1000)
+
+    fork = await made.fork("first", at=5)
+    clock.advance(1000)
+
+    assert (await made.resume(fork)).status == "completed"
+
+
+@pytest.mark.parametrize("at", [0, -1, 1000])
+async def test_an_entry_that_is_not_there_is_refused(journal: Journal, at: int) -> None:
+    await engine(journal).run("Write.", run_id="first")
+
+    with pytest.raises(ConfigError, match=rf"^at: run 'first' can be forked after its entries 1 to \d+, got {at}$"):
+        await engine(journal).fork("first", at=at)
+
+
+async def test_the_end_of_a_finished_run_cannot_be_forked(journal: Journal) -> None:
+    await engine(journal).run("Write.", run_id="first")
+
+    with pytest.raises(ConfigError, match="can be forked after its entries"):
+        await engine(journal).fork("first", at=len(journal.read("first")))
+
+
+async def test_an_unknown_run_and_a_taken_name_are_refused(journal: Journal) -> None:
+    with pytest.raises(UnknownRun):
+        await engine(journal).fork("nobody", at=1)
+
+    await engine(journal).run("Write.", run_id="first")
+    with pytest.raises(ConfigError, match="exists already"):
+        await engine(journal).fork("first", at=2, new_id="first")
+    with pytest.raises(ConfigError, match="run_id"):
+        await engine(journal).fork("first", at=2, new_id="no good")

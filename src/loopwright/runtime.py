@@ -46,6 +46,8 @@ class Runtime(Parts):
             "stop".
     """
 
+    _made: Provider | None
+
     def __init__(
         self,
         provider: Provider | str,
@@ -63,6 +65,7 @@ class Runtime(Parts):
         on_unknown: OnUnknown = "tell",
         prices: Mapping[str, Price] | None = None,
     ) -> None:
+        by_name = isinstance(provider, str)
         provider = build_provider(provider) if isinstance(provider, str) else provider
         named = dict(_listed("providers", providers or {}, Mapping))
         watching = tuple(_listed("observers", observers, Iterable))
@@ -96,6 +99,9 @@ class Runtime(Parts):
             retry_budgets={},
             setups={},
         )
+        object.__setattr__(
+            self, "_made", provider if by_name else None
+        )  # frozen: this is no part, and only closing looks at it
 
     def engine(self, name: str, **options: Any) -> LoopEngine:
         """An engine of this runtime by its entry-point name; raises `ConfigError` for an unknown name or option."""
@@ -149,8 +155,11 @@ class Runtime(Parts):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let idle threads go; what was passed in stays open."""
+        """Let idle threads go and close a provider that was made by its name; what was passed in stays open."""
         self.threads.close()
+        close = getattr(self._made, "aclose", None)
+        if close is not None:
+            await close()
 
 
 def _check_settings(limits: object, approver: object, on_unknown: object) -> None:

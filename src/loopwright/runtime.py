@@ -99,9 +99,8 @@ class Runtime(Parts):
             retry_budgets={},
             setups={},
         )
-        object.__setattr__(
-            self, "_made", provider if by_name else None
-        )  # frozen: this is no part, and only closing looks at it
+        # A frozen class; this is no part of it, only closing looks at it.
+        object.__setattr__(self, "_made", provider if by_name else None)
 
     def engine(self, name: str, **options: Any) -> LoopEngine:
         """An engine of this runtime by its entry-point name; raises `ConfigError` for an unknown name or option."""

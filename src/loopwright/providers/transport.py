@@ -1,15 +1,12 @@
-"""HTTP for providers: posts bytes, returns status, headers and body, and is the only module that knows httpx."""
+"""HTTP for providers: posts bytes, returns an answer whole or as it comes, and is the only module that knows httpx."""
 
 import asyncio
 import collections
-import dataclasses
-import email.utils
+import contextlib
 import functools
-import math
 import ssl
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from typing import Never, TypeAlias
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from typing import Never, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 import httpcore
@@ -17,7 +14,11 @@ import httpx
 from pydantic import SecretStr
 
 from ..errors import ConfigError, ProviderError, ProviderTimeout
+from .replies import Reply as Reply
+from .replies import retry_after as retry_after
+from .replies import worth_retrying as worth_retrying
 from .sockets import AsyncioBackend
+from .sse import EventReader, ServerEvent
 
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 600.0  # only a net under the runtime, which cancels a call earlier
@@ -25,9 +26,11 @@ KEEP_ALIVE = 60.0
 MAX_BODY = 50_000_000
 MAX_READ = 10_000
 MAX_EXCERPT = 200
+MAX_FAREWELL = 0.25  # seconds to wait for the end mark of a stream whose last event has come
 SHORTEST_SECRET = 6  # shorter keys are placeholders ("none", "x"), and hiding those would garble every text
 
 Client: TypeAlias = httpx.AsyncClient
+_T = TypeVar("_T")
 
 TIMEOUTS = (httpcore.TimeoutException, httpx.TimeoutException)
 FAILURES = (
@@ -39,56 +42,6 @@ FAILURES = (
     OSError,
     UnicodeError,  # a host name that cannot be looked up
 )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Reply:
-    """What a server sent back: status, header pairs as they came, and the decoded body."""
-
-    status: int
-    headers: tuple[tuple[bytes, bytes], ...] = dataclasses.field(repr=False)  # it may echo the key
-    body: bytes = dataclasses.field(repr=False)
-
-    def header(self, name: str) -> str:
-        """The value of a header (several values joined by commas), or an empty string."""
-        wanted = name.lower().encode()
-        return ", ".join([value.decode("latin-1") for key, value in self.headers if key.lower() == wanted])
-
-
-def worth_retrying(reply: Reply) -> bool:
-    """Whether the same request may succeed later: the server's `x-should-retry` if it has one, else its status."""
-    told = reply.header("x-should-retry").lower()
-    if told in {"true", "false"}:
-        return told == "true"
-    return reply.status in {408, 409, 429} or reply.status >= 500
-
-
-def retry_after(reply: Reply, now: Callable[[], float] = time.time) -> float | None:
-    """Seconds that the server asks to wait: `retry-after-ms`, or `Retry-After` as seconds or date; None if unclear."""
-    milliseconds = _number(reply.header("retry-after-ms"))
-    if milliseconds is not None:
-        return milliseconds / 1000
-    text = reply.header("retry-after").strip()
-    seconds = _number(text)
-    return seconds if seconds is not None else _until(text, now)
-
-
-def _number(text: str) -> float | None:
-    text = text.strip()
-    if not (text.isascii() and text.replace(".", "", 1).isdigit()):
-        return None  # so that float() never sees "-1", "inf", "nan", "1e9" or digits of other scripts
-    value = float(text)
-    return value if math.isfinite(value) else None
-
-
-def _until(date: str, now: Callable[[], float]) -> float | None:
-    if not (date.isascii() and date.endswith("GMT") and len(date) < 40):
-        return None
-    try:
-        wait = email.utils.parsedate_to_datetime(date).timestamp() - now()
-    except (ValueError, OverflowError):
-        return None
-    return wait if wait >= 0 else None
 
 
 @functools.cache
@@ -155,6 +108,66 @@ class _Chunks(httpx.AsyncByteStream):
         return self._chunks
 
 
+class OpenReply:
+    """An answer whose head has come: read the rest whole, or event by event.
+
+    `read` and `events` raise `ProviderTimeout` and `ProviderError` as `HTTPTransport.post` does.
+    """
+
+    def __init__(self, status: int, headers: tuple[tuple[bytes, bytes], ...], chunks: AsyncGenerator[bytes]) -> None:
+        self._head = Reply(status, headers, b"")
+        self._chunks = chunks
+
+    def __repr__(self) -> str:
+        return f"OpenReply({self.status})"  # a header may echo the key
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self._head.status
+
+    @property
+    def headers(self) -> tuple[tuple[bytes, bytes], ...]:
+        """Header pairs as they came."""
+        return self._head.headers
+
+    @property
+    def is_events(self) -> bool:
+        """Whether the server calls its body a stream of events."""
+        return self.header("content-type").partition(";")[0].strip().lower() == "text/event-stream"
+
+    def header(self, name: str) -> str:
+        """The value of a header (several values joined by commas), or an empty string."""
+        return self._head.header(name)
+
+    async def read(self) -> Reply:
+        """The whole answer."""
+        body = b"".join([chunk async for chunk in self._chunks])
+        return Reply(self.status, self.headers, body)
+
+    async def events(self) -> AsyncGenerator[ServerEvent]:
+        """The events of the body as they come, whatever its content type."""
+        reader = EventReader()
+        async for chunk in self._chunks:
+            try:
+                events = reader.feed(chunk)
+            except ValueError as error:
+                raise ProviderError(f"the stream of events holds {error}", status=self.status) from None
+            for event in events:
+                yield event
+
+    async def finish(self) -> None:
+        """Wait for the end of a stream whose last event has come, 0.25 s at most, so that its connection is kept."""
+        with contextlib.suppress(TimeoutError, ProviderError):
+            async with asyncio.timeout(MAX_FAREWELL):
+                async for _ in self._chunks:
+                    pass
+
+    async def aclose(self) -> None:
+        """Read no further."""
+        await self._chunks.aclose()
+
+
 class HTTPTransport:
     """Posts to one URL, over connections of its own or over a client that it is given.
 
@@ -217,14 +230,25 @@ class HTTPTransport:
             ProviderTimeout: no connection or no answer in time; retryable.
             ProviderError: the connection failed (retryable), or the answer is a redirect or larger than 50 MB.
         """
-        answer = await self._attempt(body)
-        if isinstance(answer, ProviderError):
-            raise answer  # outside the except block, so that no exception that knows the headers is chained to it
-        if 300 <= answer.status < 400:
-            to = self.excerpt(answer.header("location")) or "nowhere"
-            text = f"{self.url} redirects to {to} (status {answer.status}), which is not followed: correct base_url"
-            raise ProviderError(text, status=answer.status)
-        return answer
+        async with self.open(body) as reply:
+            return await reply.read()
+
+    @contextlib.asynccontextmanager
+    async def open(self, body: bytes) -> AsyncGenerator[OpenReply]:
+        """Send one request and hand out its answer while it comes; leaving the context ends it.
+
+        A connection is kept for the next request if the answer was read to its end, and closed otherwise. Raises as
+        `post` does.
+        """
+        exchange = self._exchange(body) if self._client is None else self._ask(self._client, body)
+        reply = await self._attempt(exchange.__aenter__())
+        if isinstance(reply, ProviderError):
+            raise reply  # outside the except block, so that no exception that knows the headers is chained to it
+        try:
+            self._check_redirect(reply)
+            yield reply
+        finally:
+            await self._attempt(self._close(reply, exchange))
 
     async def aclose(self) -> None:
         """Close the connections of the running loop; an injected client stays open."""
@@ -232,25 +256,30 @@ class HTTPTransport:
         if connections is not None:
             await connections.aclose()
 
-    async def _attempt(self, body: bytes) -> Reply | ProviderError:
+    async def _attempt(self, work: Awaitable[_T]) -> _T | ProviderError:
+        """What comes of `work`, or the error that its failure stands for."""
         try:
-            return await (self._exchange(body) if self._client is None else self._ask(self._client, body))
+            return await work
         except TIMEOUTS as error:
             return ProviderTimeout(f"{self.url} gave no answer in time: {type(error).__name__}", retryable=True)
         except FAILURES as error:
             detail = self.excerpt(str(error))
             text = f"the connection to {self.url} failed: {type(error).__name__}{': ' if detail else ''}{detail}"
             return ProviderError(text, retryable=not isinstance(error.__cause__, ssl.SSLCertVerificationError))
-        except ProviderError as error:
-            return error
 
-    async def _ask(self, client: Client, body: bytes) -> Reply:
-        response = await client.post(self._target, content=body, headers=self._headers(body), timeout=self._timeout)
-        if len(response.content) > MAX_BODY:
-            raise self._too_large(response.status_code)
-        return Reply(response.status_code, tuple(response.headers.raw), response.content)
+    @contextlib.asynccontextmanager
+    async def _ask(self, client: Client, body: bytes) -> AsyncGenerator[OpenReply]:
+        headers = self._headers(body)
+        request = client.build_request("POST", self._target, content=body, headers=headers, timeout=self._timeout)
+        response = await client.send(request, stream=True)
+        try:
+            chunks = self._guarded(response.aiter_bytes(), response.status_code)
+            yield OpenReply(response.status_code, tuple(response.headers.raw), chunks)
+        finally:
+            await response.aclose()
 
-    async def _exchange(self, body: bytes) -> Reply:
+    @contextlib.asynccontextmanager
+    async def _exchange(self, body: bytes) -> AsyncGenerator[OpenReply]:
         connections = await self._connections()
         connection = await connections.take()
         request = httpcore.Request(
@@ -259,24 +288,38 @@ class HTTPTransport:
         try:
             response = await connection.handle_async_request(request)
             try:
-                return Reply(response.status, tuple(response.headers), await self._read(response))
+                chunks = self._guarded(_decoded(response), response.status)
+                yield OpenReply(response.status, tuple(response.headers), chunks)
             finally:
                 await response.aclose()
         finally:
             await connections.give_back(connection)
 
-    async def _read(self, response: httpcore.Response) -> bytes:
-        chunks = response.aiter_stream()
-        if any(name.lower() == b"content-encoding" for name, _ in response.headers):
-            chunks = httpx.Response(response.status, headers=response.headers, stream=_Chunks(chunks)).aiter_bytes()
-        parts: list[bytes] = []
+    async def _guarded(self, chunks: AsyncIterator[bytes], status: int) -> AsyncGenerator[bytes]:
+        """The chunks, with our errors, up to the limit of their size."""
         size = 0
-        async for chunk in chunks:
+        while True:
+            chunk = await self._attempt(anext(chunks, None))
+            if isinstance(chunk, ProviderError):
+                raise chunk
+            if chunk is None:
+                return
             size += len(chunk)
             if size > MAX_BODY:
-                raise self._too_large(response.status)
-            parts.append(chunk)
-        return b"".join(parts)
+                raise self._too_large(status)
+            yield chunk
+
+    async def _close(self, reply: OpenReply, exchange: contextlib.AbstractAsyncContextManager[OpenReply]) -> None:
+        try:
+            await reply.aclose()
+        finally:
+            await exchange.__aexit__(None, None, None)
+
+    def _check_redirect(self, reply: OpenReply) -> None:
+        if 300 <= reply.status < 400:
+            to = self.excerpt(reply.header("location")) or "nowhere"
+            text = f"{self.url} redirects to {to} (status {reply.status}), which is not followed: correct base_url"
+            raise ProviderError(text, status=reply.status)
 
     def _too_large(self, status: int) -> ProviderError:
         return ProviderError(f"{self.url} sent more than {MAX_BODY // 1_000_000} MB (status {status})", status=status)
@@ -291,6 +334,13 @@ class HTTPTransport:
             found = self._loops[loop] = _Connections(self._wire.origin)
             await found.start()
         return found
+
+
+def _decoded(response: httpcore.Response) -> AsyncIterator[bytes]:
+    chunks = response.aiter_stream()
+    if any(name.lower() == b"content-encoding" for name, _ in response.headers):
+        return httpx.Response(response.status, headers=response.headers, stream=_Chunks(chunks)).aiter_bytes()
+    return chunks
 
 
 def _parse(base_url: str, path: str) -> httpx.URL:

@@ -159,7 +159,7 @@ class LoopEngine(Options):
                 await journal.barrier(claim)
                 return recorded
             session = Session(self.runtime, claim, owner, Replay(entries), deps)
-            session.record("", RunResumed(str(owner)))
+            session.record("", RunResumed(str(owner), self.name))
             return await RunHandle[Entry](self, session, Conversation(started.messages), output).result()
         finally:
             AT_WORK.discard(owner.token)

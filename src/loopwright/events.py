@@ -74,6 +74,7 @@ class RunResumed:
     """A process took the run up again."""
 
     owner: str
+    engine: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

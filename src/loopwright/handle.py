@@ -170,7 +170,7 @@ class RunHandle(Generic[Item]):
         except ValueError:
             asked = self._run.latest.assistant(outcome.answer, origin="model").user("Give that answer as JSON.")
         try:
-            return outcome, await self._run.ask(asked, into=self._output)
+            return outcome, await self._run.ask(asked, into=self._output, purpose="output")
         except AskFailed as error:
             return outcome_of(InvalidOutput(str(error)), outcome.answer), None
         except (Fenced, ReplayDivergence):

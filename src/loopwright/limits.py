@@ -17,7 +17,7 @@ class Limits(Options):
         max_llm_calls: model calls, failed ones included; one of them is held back for the best-effort answer.
         max_tool_calls: tool calls that were let through to a tool.
         max_tokens: input and output tokens of all model calls.
-        max_cost: what the provider says it charged.
+        max_cost: what model calls may cost, as providers charge it or `Runtime(prices=...)` tells.
         timeout: the whole run; time spent waiting for a person or not running at all does not count.
         tool_timeout: one tool call.
         max_concurrent_tools: tools of one run at work at once.

@@ -165,7 +165,7 @@ class ChainOfThoughtEngine(LoopEngine):
         """The reasoning; what the token limit cut off is continued."""
         asked = sample.opened
         for _ in range(1 + self.max_continuations):
-            text, cut = await _reply(run, asked, self._warm)
+            text, cut = await _reply(run, asked, self._warm, "think")
             sample.cut = cut or (sample.cut and not text.strip())  # an empty continuation brings no end
             sample.parts += [text] if text.strip() else []
             if not sample.cut:
@@ -180,10 +180,11 @@ class ChainOfThoughtEngine(LoopEngine):
                 return answer
         asked, cool = self._question(sample), None if self._warm is None else 0.0
         if not isinstance(self.answer, str):
-            found = await run.ask(asked, into=self.answer, sampling=Sampling(temperature=cool))
+            sampling = Sampling(temperature=cool)
+            found = await run.ask(asked, into=self.answer, sampling=sampling, purpose="extract")
             return found.model_dump_json(by_alias=True)
         for _ in range(2):
-            text, cut = await _reply(run, asked, cool)
+            text, cut = await _reply(run, asked, cool, "extract")
             answer = None if cut else read_answer(text, self.answer)
             if answer is not None:
                 return answer
@@ -215,10 +216,10 @@ class ChainOfThoughtEngine(LoopEngine):
         return WARM if self.temperature is None and self.samples > 1 else self.temperature
 
 
-async def _reply(run: Run, conversation: Conversation, temperature: float | None) -> tuple[str, bool]:
+async def _reply(run: Run, conversation: Conversation, temperature: float | None, purpose: str) -> tuple[str, bool]:
     """The model's reply, and whether the token limit cut it off."""
     try:
-        return await run.ask(conversation, sampling=Sampling(temperature=temperature)), False
+        return await run.ask(conversation, sampling=Sampling(temperature=temperature), purpose=purpose), False
     except AskFailed as failure:
         if not failure.cut:
             raise

@@ -176,7 +176,7 @@ class CriticEngine(LoopEngine):
         """The first answer; an empty one is an error."""
         if self.drafter is None:
             prompt = self.prompts.fill("draft" if self.code_tool is None else "draft_code")
-            answer = await run.ask(run.conversation.with_system(prompt))
+            answer = await run.ask(run.conversation.with_system(prompt), purpose="draft")
         else:
             result = await run.delegate(self.drafter, run.conversation)
             answer = result.answer or result.raise_for_status().answer or ""
@@ -193,7 +193,9 @@ class CriticEngine(LoopEngine):
             run.keep(talk)
             provider = (self.reviser or self.critic) if concluding else self.critic
             try:
-                said = await run.ask(talk, sampling=LOOKING_UP if looking_up else Sampling(), provider=provider)
+                sampling = LOOKING_UP if looking_up else Sampling()
+                purpose = "revise" if concluding else "critique"
+                said = await run.ask(talk, sampling=sampling, provider=provider, purpose=purpose)
             except AskFailed as failure:  # also a reply that was cut: its text is never a revision
                 heard.problem = str(failure)
                 return heard

@@ -182,9 +182,9 @@ class ModelJudge:
         conversation = run.conversation.user(prompt)
         try:
             if self.form == "json":
-                verdict = await run.ask(conversation, into=JudgeVerdict, provider=self.provider)
+                verdict = await run.ask(conversation, into=JudgeVerdict, provider=self.provider, purpose="judge")
                 return Evaluation(verdict.satisfactory, feedback=verdict.reason)
-            text = await run.ask(conversation, provider=self.provider)
+            text = await run.ask(conversation, provider=self.provider, purpose="judge")
         except AskFailed as error:
             return Evaluation(False, feedback=f"The judge's verdict could not be read: {error}")
         said = read_verdict(text, "SATISFACTORY")
@@ -250,7 +250,8 @@ class SelfTests:
         prompts = TEST_PROMPTS.override(**self.prompts)
         prompt = prompts.fill("write", task=attempt.task, max_tests=self.max_tests)
         try:
-            return read_tests(await run.ask(run.conversation.user(prompt), provider=self.provider), self.max_tests)
+            said = await run.ask(run.conversation.user(prompt), provider=self.provider, purpose="tests")
+            return read_tests(said, self.max_tests)
         except AskFailed:
             return ()
 

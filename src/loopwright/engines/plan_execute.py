@@ -118,7 +118,7 @@ class PlanExecuteEngine(LoopEngine):
         ledger = Ledger()
         try:
             await self._work(run, ledger)
-            answer = await run.ask(self._with_results(run, ledger), provider=self.synthesizer)
+            answer = await run.ask(self._with_results(run, ledger), provider=self.synthesizer, purpose="answer")
         except LimitReached:
             return await run.best_answer(self._with_results(run, ledger) if ledger else run.conversation)
         if not read_result(answer):
@@ -151,7 +151,7 @@ class PlanExecuteEngine(LoopEngine):
         conversation = run.conversation.user(self._plan_prompt(run, ledger, reason))
         problem: Exception = Unreadable("no attempt")
         for attempt in range(1, self.max_plan_attempts + 1):
-            text, cut = await _reply(run, conversation, self.planner)
+            text, cut = await _reply(run, conversation, self.planner, "plan")
             try:
                 plan = self._usable(run, text, cut, ledger)
                 run.note(plan)
@@ -220,7 +220,7 @@ class PlanExecuteEngine(LoopEngine):
         others = ledger.told(one for one in step.depends_on if one not in named)
         conversation = asked.user(self.prompts.fill("step", step=goal, results=others))
         if step.tool:  # `LLM[…]`
-            return _with_result(step.id, await run.ask(conversation))
+            return _with_result(step.id, await run.ask(conversation, purpose="step"))
         executor = self.executor or ReActEngine(self.runtime, max_iterations=self.max_step_iterations)
         child = await run.delegate(executor, conversation)
         if child.status == "completed":
@@ -230,17 +230,17 @@ class PlanExecuteEngine(LoopEngine):
 
     async def _join(self, run: Run, ledger: Ledger) -> JoinDecided:
         asked = run.conversation.user(self.prompts.fill("join", results=ledger.told()))
-        text, cut = await _reply(run, asked, self.joiner)
+        text, cut = await _reply(run, asked, self.joiner, "join")
         finish = None if cut else read_join(text)
         if finish is None:
             return JoinDecided("replan", "Not every step of the plan worked.", readable=False)
         return JoinDecided("finish" if finish else "replan", text.strip())
 
 
-async def _reply(run: Run, conversation: Conversation, provider: str | None) -> tuple[str, bool]:
+async def _reply(run: Run, conversation: Conversation, provider: str | None, purpose: str) -> tuple[str, bool]:
     """A reply as it came, and whether it was cut short."""
     try:
-        return await run.ask(conversation, provider=provider), False
+        return await run.ask(conversation, provider=provider, purpose=purpose), False
     except AskFailed as failed:
         return failed.text, failed.cut
 

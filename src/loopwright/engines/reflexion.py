@@ -180,7 +180,8 @@ class ReflexionEngine(LoopEngine):
             reflections=past.told(self.memory) or "(nothing)",
         )
         try:
-            text = (await run.ask(run.conversation.user(prompt), provider=self.reflector)).strip()
+            said = await run.ask(run.conversation.user(prompt), provider=self.reflector, purpose="reflect")
+            text = said.strip()
         except AskFailed:
             return
         if text:

@@ -186,7 +186,7 @@ class SelfAskEngine(LoopEngine):
     async def _go_on(self, run: Run, conversation: Conversation, left: int) -> Reading:
         """What the model says next, with at most `left` follow-ups."""
         try:
-            reading = read_follow_ups(await run.ask(conversation, sampling=ASKING))
+            reading = read_follow_ups(await run.ask(conversation, sampling=ASKING, purpose="follow_up"))
         except AskFailed as failure:
             if not failure.cut:
                 raise
@@ -245,13 +245,14 @@ class SelfAskEngine(LoopEngine):
         asked = conversation.user(self.prompts.fill("sub_question", question=question))
         answer = ""
         with contextlib.suppress(AskFailed):  # what cannot be read, or was cut, is no answer
-            answer = read_sub_answer(await run.ask(asked, sampling=ANSWERING, provider=self.answerer))
+            said = await run.ask(asked, sampling=ANSWERING, provider=self.answerer, purpose="sub_answer")
+            answer = read_sub_answer(said)
         return SubAnswer(question, answer, "model") if answer else SubAnswer(question, NOT_FOUND, "none")
 
     async def _forced(self, run: Run, conversation: Conversation) -> str | None:
         """The final answer, asked for with the paper's marker; `None` if the reply is none."""
         with contextlib.suppress(AskFailed):
-            return read_final(await run.ask(conversation.user(self.prompts.fill("final"))))
+            return read_final(await run.ask(conversation.user(self.prompts.fill("final")), purpose="answer"))
         return None
 
 

@@ -70,6 +70,7 @@ class Samples:
     times: int
     temperature: float | None
     at_once: int | None
+    purpose: str
     provider: str | None = None
     kept: dict[str, tuple[str, ...]] | None = None
 
@@ -91,7 +92,8 @@ class Samples:
         warm = WARM if self.times > 1 else None
         sampling = Sampling(temperature=warm if self.temperature is None else self.temperature)
         try:
-            return await branch.ask(self.run.conversation.user(prompt), sampling=sampling, provider=self.provider)
+            asked = self.run.conversation.user(prompt)
+            return await branch.ask(asked, sampling=sampling, provider=self.provider, purpose=self.purpose)
         except AskFailed:
             return None
 

@@ -162,12 +162,13 @@ class TreeOfThoughtsEngine(LoopEngine):
         samples = partial(Samples, run, temperature=self.temperature, at_once=self.max_concurrency)
         # Depth first comes to the same state on several ways; equal prompts of a beam get samples of their own.
         known: dict[str, tuple[str, ...]] | None = {} if self.search == "depth-first" else None
-        proposer = Proposer(problem, samples(times=self.n_proposals if several else self.n_branches, kept=known))
+        times = self.n_proposals if several else self.n_branches
+        proposer = Proposer(problem, samples(times=times, kept=known, purpose="propose"))
         asked = partial(samples, times=self.n_evaluations, provider=self.judge)
         judge = (
-            Votes(problem, asked(), self.prompts)
+            Votes(problem, asked(purpose="vote"), self.prompts)
             if self.evaluate == "vote"
-            else Values(problem, asked(kept={}), self.labels)
+            else Values(problem, asked(kept={}, purpose="score"), self.labels)
         )
         return Tree(run, problem, proposer, judge, Node(problem.start(run.task)), [])
 
@@ -248,7 +249,7 @@ class TreeOfThoughtsEngine(LoopEngine):
         """One call for the answer, from the best state; the reserved call if that says nothing."""
         prompt = self.prompts.fill("conclude", state=tree.problem.render(tree.leader.state))
         try:
-            answer = _plain(await tree.run.ask(tree.run.conversation.user(prompt)))
+            answer = _plain(await tree.run.ask(tree.run.conversation.user(prompt), purpose="answer"))
         except AskFailed:
             answer = ""
         return answer or _plain(await tree.run.best_answer(self._so_far(tree)))

@@ -1,0 +1,354 @@
+"""Models behind Anthropic's Messages API, and behind every endpoint that speaks it too."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+from collections.abc import AsyncGenerator, Sequence
+from typing import Literal, Never, Self, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+from pydantic_core import to_json
+
+from ..errors import ConfigError, ContextTooLong, ProviderError
+from ..messages import Completion, Json, JsonObject, Message, ToolSpec
+from ..provider import Capabilities, Delta, Request, Sampling
+from .anthropic_messages import cached, encode_format, encode_tool, encode_turns, may_think
+from .anthropic_replies import WireReply, status_of
+from .anthropic_stream import Assembly, WireEvent
+from .chat_completions import WireError
+from .replies import Reply, retry_after, worth_retrying
+from .transport import Client, HTTPTransport, OpenReply
+
+DEFAULT_URL = "https://api.anthropic.com"
+HOST = "api.anthropic.com"
+VERSION = "2023-06-01"
+SMALLEST_BUDGET = 1024  # tokens; the API refuses less
+LEAST_TOP_P = 0.95  # with thinking the API takes no less
+LONGEST_REFUSAL = 2_000
+INSTRUCTION = "Reply with one JSON value and nothing else. It must fit this JSON schema:\n"
+
+Effort: TypeAlias = Literal["adaptive", "low", "medium", "high", "xhigh", "max"]
+EFFORTS = ("adaptive", "low", "medium", "high", "xhigh", "max")
+
+_NUMBERS = re.compile(r"(?<!\d)\d{1,2}(?!\d)")  # not the eight digits of a date
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MessagesQuirks:
+    """In what a model or an endpoint differs from the others that speak the Messages API.
+
+    Args:
+        sampling: it takes `temperature` and `top_p`, which Claude models since 4.7 refuse.
+        json_schema: it can hold its reply to a JSON schema, as Claude models since 4.5 can.
+    """
+
+    sampling: bool = True
+    json_schema: bool = False
+
+    @classmethod
+    def of(cls, base_url: str, model: str) -> Self:
+        """What is known of a model by its name, and of the endpoint behind a URL."""
+        if "claude" not in model.lower():
+            return cls()
+        version = [int(number) for number in _NUMBERS.findall(model)[:2]] or [99]  # the newest have no number
+        is_theirs = urlsplit(base_url).hostname == HOST
+        return cls(sampling=version < [4, 7], json_schema=is_theirs and version >= [4, 5])
+
+
+class AnthropicProvider:
+    """A model that is asked by the Messages API: at Anthropic, or at a gateway or local server that speaks it.
+
+    Source: https://platform.claude.com/docs/en/api/messages
+
+    `Sampling.seed` has no counterpart and is left out, and so is `top_p` beside a temperature. With thinking on, the
+    API takes no temperature, and no `top_p` under 0.95: those are left out too.
+
+    Args:
+        model: its name at the endpoint.
+        base_url: where the API lives, with or without "/v1"; Anthropic itself by default.
+        api_key: falls back to ANTHROPIC_API_KEY; only Anthropic itself demands one. An empty string sends none.
+        client: an `httpx.AsyncClient` to use (proxies, certificates, time-outs, an `anthropic-beta` header); it is not
+            closed here. Without one, connections are made for each event loop, and proxies named in the environment
+            are not used.
+        sampling: how to pick words where a request does not say it.
+        max_tokens: the most output tokens where neither says it.
+        thinking: what the model may spend on thinking before it answers. A number is a budget in tokens, which comes on
+            top of `max_tokens`; a word ("low" … "max") lets the model decide by that effort, and "adaptive" by its own.
+            Claude models since 4.6 want a word, older ones a number. Without it, a model does as it does by default.
+        cache: have the endpoint keep what it has read of tools, system and conversation for five minutes: reading it
+            again costs a tenth, writing it a quarter more.
+        quirks: how model and endpoint differ from others; guessed from name and URL.
+
+    Raises:
+        ConfigError: no model, no key for Anthropic itself, or a URL, key or number that cannot be used.
+    """
+
+    _model = _base_url = ""  # so that a half-made provider has a repr too
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | SecretStr | None = None,
+        client: Client | None = None,
+        sampling: Sampling | None = None,
+        max_tokens: int = 8192,
+        thinking: int | Effort | None = None,
+        cache: bool = True,
+        quirks: MessagesQuirks | None = None,
+    ) -> None:
+        given, api_key = api_key, None  # so that no frame of an error shows it
+        key = _key(given)
+        del given
+        if not model:
+            raise ConfigError("model: name the model, like AnthropicProvider('claude-sonnet-4-5')")
+        url = (base_url or DEFAULT_URL).rstrip("/")
+        is_theirs = urlsplit(url).hostname == HOST
+        if not key and is_theirs:
+            raise ConfigError(
+                "api_key: Anthropic wants one: set ANTHROPIC_API_KEY or pass api_key (or base_url for another endpoint)"
+            )
+        _check_tokens(max_tokens, thinking)
+        headers: dict[str, str | SecretStr] = {
+            "content-type": "application/json",
+            "accept": "application/json",
+            "user-agent": "loopwright",
+            "anthropic-version": VERSION,
+        }
+        if key:
+            headers["x-api-key"] = key
+        path = "/messages" if urlsplit(url).path.rstrip("/").endswith("/v1") else "/v1/messages"
+        self._transport = HTTPTransport(url, path, headers=headers, client=client)
+        self._model, self._base_url = model, self._transport.url.removesuffix(path)
+        self._sampling = sampling if sampling is not None else Sampling()
+        self._max_tokens, self._thinking, self._cache = max_tokens, thinking, cache
+        self._quirks = quirks if quirks is not None else MessagesQuirks.of(url, model)
+        self._has_key = bool(key)
+        self._name = "anthropic" if is_theirs else self._transport.host
+        self._head = b'{"model":' + to_json(model)
+
+    @classmethod
+    def from_env(cls, model: str | None = None) -> Self:
+        """The provider of ANTHROPIC_MODEL (unless `model` is given), ANTHROPIC_BASE_URL and ANTHROPIC_API_KEY."""
+        model = model or os.environ.get("ANTHROPIC_MODEL")
+        if not model:
+            raise ConfigError("model: name one, or set ANTHROPIC_MODEL")
+        return cls(model, base_url=os.environ.get("ANTHROPIC_BASE_URL"))
+
+    @property
+    def name(self) -> str:
+        """ "anthropic", or the host (and port) of another endpoint."""
+        return self._name
+
+    @property
+    def model(self) -> str:
+        """The model's name at the endpoint."""
+        return self._model
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the model can do, by its quirks."""
+        return Capabilities(json_schema=self._quirks.json_schema)
+
+    def __repr__(self) -> str:
+        return f"AnthropicProvider({self._model!r}, base_url={self._base_url!r})"
+
+    def __reduce__(self) -> Never:
+        raise TypeError("a provider holds an API key and open connections: it cannot be pickled or copied")
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop; an injected client stays open."""
+        await self._transport.aclose()
+
+    async def complete(self, request: Request) -> Completion:
+        """Ask the model once.
+
+        Raises:
+            ContextTooLong: the conversation does not fit the model, or the request is larger than the endpoint takes.
+            ProviderTimeout: no answer in time.
+            ProviderError: no answer, one that is no Messages reply, or a refusal.
+        """
+        return self._completion(await self._transport.post(self._encode(request)))
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta]:
+        """Ask the model once; the last delta carries the completion, equal to what `complete` would have returned.
+
+        Raises as `complete` does, and a retryable `ProviderError` for a stream that ends before the reply does.
+        """
+        async with self._transport.open(self._encode(request, b',"stream":true}')) as answer:
+            if not (answer.is_events and 200 <= answer.status < 300):
+                completion = self._completion(await answer.read())
+                yield Delta(text=completion.text, completion=completion)
+                return
+            assembly = Assembly()
+            async with contextlib.aclosing(self._deltas(answer, assembly)) as deltas:
+                async for delta in deltas:
+                    yield delta
+            reply = Reply(answer.status, answer.headers, b"")
+        wire = assembly.reply
+        if wire is None:
+            text = f"{self._transport.url}: the stream of {self._model} broke off before the end of its reply"
+            raise ProviderError(text, status=reply.status, retryable=True)
+        self._check_end(wire, reply.status)
+        yield Delta(completion=wire.completion())
+
+    async def _deltas(self, answer: OpenReply, assembly: Assembly) -> AsyncGenerator[Delta]:
+        """What is for people who watch, while the assembly takes every event to the last."""
+        async with contextlib.aclosing(answer.events()) as events:
+            async for told in events:
+                event = self._event(Reply(answer.status, answer.headers, told.data.encode()))
+                del told  # so that no frame of an error shows what a server may have echoed
+                if isinstance(event, ProviderError):
+                    raise event
+                delta = assembly.take(event)
+                if delta is not None:
+                    yield delta
+                if assembly.is_over:
+                    break
+        await answer.finish()
+
+    def _event(self, told: Reply) -> WireEvent | ProviderError:
+        """The event whose data is the body of `told`, or the error that it means."""
+        event = WireEvent.read(told.body)
+        if event is None:
+            return self._unusable(told)
+        if event.type == "error":
+            return self._failure(told, status_of(WireError.read(told.body)) or 500)
+        return event
+
+    def _completion(self, reply: Reply) -> Completion:
+        """What a reply in one piece says."""
+        if not 200 <= reply.status < 300:
+            raise self._failure(reply, reply.status)
+        wire = WireReply.read(reply.body)
+        if wire is None:
+            raise self._unusable(reply)
+        self._check_end(wire, reply.status)
+        return wire.completion(reply.body)
+
+    def _check_end(self, wire: WireReply, status: int) -> None:
+        if wire.refusal is not None:
+            raise ProviderError(f"{self._model} refused: {wire.refusal[:LONGEST_REFUSAL]}", status=status)
+
+    def _encode(self, request: Request, end: bytes = b"}") -> bytes:
+        try:
+            messages = request.conversation.messages
+            format_, instruction = self._format(request)
+            turns = encode_turns(messages, cache=self._cache, last_words=instruction)
+            parts = [self._head, b',"messages":[', turns.messages, b"],"]
+            if turns.system:
+                parts += [b'"system":[', turns.system, b"],"]
+            parts += self._tools(request)
+            parts += [to_json(self._options(request, messages, format_))[1:-1], end]
+            return b"".join(parts)
+        except ValueError as error:
+            raise ProviderError(f"the request to {self._model} cannot be written as JSON: {error}") from None
+
+    def _tools(self, request: Request) -> list[bytes]:
+        """The tools on offer; where a conversation holds calls, the API wants some described in any case."""
+        specs, choice = request.tools, request.tool_choice
+        if not specs:
+            names = {call.name: None for message in request.conversation for call in message.calls}
+            specs, choice = tuple([ToolSpec(name, "", {}) for name in names]), "none"
+        if not specs:
+            return []
+        encoded = [spec.encoded(encode_tool) for spec in specs]
+        if self._cache:
+            encoded[-1] = cached(encoded[-1])
+        none = b'"tool_choice":{"type":"none"},' if choice == "none" else b""
+        return [b'"tools":[', b",".join(encoded), b"],", none]
+
+    def _format(self, request: Request) -> tuple[JsonObject | None, str]:
+        """How the reply is held to a schema: by the API where it has words for it, else by an instruction."""
+        if request.schema is None:
+            return None, ""
+        if not self._quirks.json_schema:
+            raise ProviderError(f"{self._model} takes no JSON schema by its quirks: ask it for text")
+        format_ = encode_format(request.schema)
+        told = INSTRUCTION + json.dumps(request.schema.schema, ensure_ascii=False)
+        return format_, "" if format_ is not None else told
+
+    def _options(self, request: Request, messages: Sequence[Message], format_: JsonObject | None) -> dict[str, Json]:
+        """Everything that is neither conversation nor tools: the request's own sampling, else the provider's."""
+        chosen = {**self._sampling.chosen, **request.sampling.chosen}
+        most = request.sampling.max_tokens or self._sampling.max_tokens or self._max_tokens
+        options: dict[str, Json] = {"max_tokens": most}
+        config: dict[str, Json] = {} if format_ is None else {"format": dict(format_)}
+        if isinstance(self._thinking, int) and may_think(messages):
+            options["thinking"] = {"type": "enabled", "budget_tokens": self._thinking}
+            options["max_tokens"] = most + self._thinking
+        elif isinstance(self._thinking, str):
+            # By default the newest models hide what they thought, also from the people who watch.
+            options["thinking"] = {"type": "adaptive", "display": "summarized"}
+            config |= {"effort": self._thinking} if self._thinking != "adaptive" else {}
+        if config:
+            options["output_config"] = config
+        if "stop" in chosen:
+            options["stop_sequences"] = chosen["stop"]
+        if self._quirks.sampling:
+            options |= _picking(chosen, is_thinking="thinking" in options)
+        return options
+
+    def _unusable(self, reply: Reply) -> ProviderError:
+        """An answer of status 2xx that is no reply: a gateway's error, or something else than the Messages API."""
+        told = WireError.read(reply.body)
+        status = status_of(told)
+        if told.text and status is not None:
+            return self._failure(reply, status)
+        kind = reply.header("content-type") or "no content type"
+        return ProviderError(
+            f"{self._transport.url} answered with status {reply.status} and no Messages reply ({kind}): "
+            f"{self._transport.excerpt(reply.body) or 'an empty body'}",
+            status=reply.status,
+        )
+
+    def _failure(self, reply: Reply, status: int) -> ProviderError:
+        """The error that a status other than 2xx stands for."""
+        told = WireError.read(reply.body)
+        words = self._transport.excerpt(told.text or reply.body) or "no reason"
+        text = f"{self._transport.url}: {self._advice(status)} (status {status}): {words}"
+        if status == 413 or (status in {400, 422} and (told.is_too_long or "exceed context limit" in told.text)):
+            return ContextTooLong(text, status=status)
+        retryable = worth_retrying(dataclasses.replace(reply, status=status))
+        return ProviderError(text, status=status, retryable=retryable, retry_after=retry_after(reply))
+
+    def _advice(self, status: int) -> str:
+        if status in {401, 403}:
+            if self._has_key:
+                return "the API key was not accepted, check ANTHROPIC_API_KEY or api_key"
+            return "no API key was given, set ANTHROPIC_API_KEY or pass api_key"
+        if status == 404:
+            return f"no model {self._model!r} here, or no Messages API: check model and base_url"
+        if status == 413:
+            return "the request is larger than the endpoint takes, send less or smaller attachments"
+        return f"the call of {self._model} failed"
+
+
+def _key(given: str | SecretStr | None) -> SecretStr | None:
+    if given is None:
+        given = os.environ.get("ANTHROPIC_API_KEY", "")
+    text = (given.get_secret_value() if isinstance(given, SecretStr) else given).strip()
+    return SecretStr(text) if text else None
+
+
+def _check_tokens(max_tokens: int, thinking: int | Effort | None) -> None:
+    if max_tokens < 1:
+        raise ConfigError(f"max_tokens: must be 1 or more, got {max_tokens}")
+    if isinstance(thinking, str) and thinking not in EFFORTS:
+        raise ConfigError(f"thinking: must be a number of tokens or one of {', '.join(EFFORTS)}, got {thinking!r}")
+    if isinstance(thinking, int) and thinking < SMALLEST_BUDGET:
+        raise ConfigError(f"thinking: must be {SMALLEST_BUDGET} tokens or more, got {thinking!r}")
+
+
+def _picking(chosen: dict[str, Json], *, is_thinking: bool) -> dict[str, Json]:
+    """Temperature or `top_p`, never both: the models since 4.1 refuse that."""
+    top_p = chosen.get("top_p")
+    if "temperature" in chosen and not is_thinking:
+        return {"temperature": chosen["temperature"]}
+    if isinstance(top_p, float | int) and (not is_thinking or top_p >= LEAST_TOP_P):
+        return {"top_p": top_p}
+    return {}

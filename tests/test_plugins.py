@@ -230,3 +230,31 @@ def test_groups_do_not_mix(install: Install) -> None:
 
     assert "echo" not in plugins.plugins("gates")
     assert not {"foreign", "strange"} & {name for group in plugins.GROUPS for name in plugins.plugins(group)}
+
+
+def test_a_survey_tells_the_state_of_every_entry_point(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    install("echo-engine", ECHO_ENTRY, echo_module=ECHO)
+    install("broken-engine", "[loopwright.engines]\nbroken = broken_module:Engine\n", broken_module="1 / 0")
+    install("cuckoo", "[loopwright.engines]\nreact = cuckoo_module:Engine\n", cuckoo_module="1 / 0")
+    install("one", "[loopwright.gates]\ncontested = one_module:Gate\n", one_module="1 / 0")
+    install("two", "[loopwright.gates]\ncontested = two_module:Gate\n", two_module="1 / 0")
+    install("unwanted", "[loopwright.gates]\nunwanted = unwanted_module:Gate\n", unwanted_module="1 / 0")
+    monkeypatch.setenv("LOOPWRIGHT_PLUGINS", "echo-engine, broken-engine, cuckoo, one, two")
+
+    def foreign(*, load: bool) -> dict[tuple[str, str], str]:
+        found = plugins.survey(load=load)
+        return {(s.plugin.name, s.plugin.distribution): s.state for s in found if s.plugin.distribution != "loopwright"}
+
+    assert (
+        foreign(load=True).items()
+        >= {
+            ("echo", "echo-engine"): "ok",
+            ("broken", "broken-engine"): "broken",
+            ("react", "cuckoo"): "shadowing",
+            ("contested", "one"): "conflict",
+            ("contested", "two"): "conflict",
+            ("unwanted", "unwanted"): "off",
+        }.items()
+    )
+    assert foreign(load=False)["broken", "broken-engine"] == "unchecked"
+    assert [s.state for s in plugins.survey() if s.plugin.distribution == "loopwright"].count("ok") >= 7

@@ -6,7 +6,7 @@ import functools
 import os
 import pkgutil
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from .engine import LoopEngine
 from .errors import ConfigError, LoopwrightError
@@ -15,6 +15,7 @@ from .policy import PolicyGate
 from .provider import Provider
 from .tools import Tool, ToolRegistry
 
+State: TypeAlias = Literal["ok", "unchecked", "broken", "conflict", "shadowing", "off"]
 GROUPS = ("engines", "providers", "toolboxes", "gates", "journals")
 OURS = "loopwright"
 SWITCH = "LOOPWRIGHT_PLUGINS"  # set to an empty text, it turns foreign plug-ins off; else a comma list of distributions
@@ -39,6 +40,24 @@ class Plugin:
                 f"plug-in {self.name!r} of {self.distribution} {self.version} cannot be loaded from {self.target!r}: "
                 f"{type(error).__name__}: {error}"
             ) from error
+
+
+@dataclasses.dataclass(frozen=True)
+class PluginState:
+    """An installed entry point and whether it can be used.
+
+    `state` is "ok", "unchecked" (not loaded), "broken" (`why` is the error), "conflict" (`why` names who else claims
+    the name), "shadowing" (a built-in has the name, so this one is ignored) or "off" (by LOOPWRIGHT_PLUGINS).
+    """
+
+    plugin: Plugin
+    state: State
+    why: str = ""
+
+    @property
+    def told(self) -> str:
+        """The state in words."""
+        return f"{self.state}: {self.why}" if self.why else self.state
 
 
 def _allowed(distribution: str) -> bool:
@@ -166,3 +185,27 @@ def engine_class(name: str) -> type[LoopEngine]:
     if loaded.name != name:
         raise ConfigError(f"plug-in {name!r} of {found.distribution}: its class calls itself {loaded.name!r}")
     return loaded
+
+
+def survey(*, load: bool = True) -> list[PluginState]:
+    """Every installed entry point by group and name, with its state; without `load` nothing is imported."""
+    order = sorted(_installed(), key=lambda found: (GROUPS.index(found.group), found.name, found.distribution))
+    return [_state(found, load=load) for found in order]
+
+
+def _state(found: Plugin, *, load: bool) -> PluginState:
+    if not _allowed(found.distribution):
+        return PluginState(found, "off", f"{SWITCH} does not name {found.distribution}")
+    claims = plugins(found.group)[found.name]
+    if found not in claims:
+        return PluginState(found, "shadowing", f"{OURS} has a built-in of that name; this one is ignored")
+    if len(claims) > 1:
+        rivals = ", ".join(claim.distribution for claim in claims if claim != found)
+        return PluginState(found, "conflict", f"also claimed by {rivals}")
+    if not load:
+        return PluginState(found, "unchecked")
+    try:
+        engine_class(found.name) if found.group == "engines" else found.load()
+    except ConfigError as error:
+        return PluginState(found, "broken", str(error))
+    return PluginState(found, "ok")

@@ -1,0 +1,273 @@
+"""`run`, `resume` and `fork`: work that goes into a journal, watched while it happens."""
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import shlex
+import sys
+from collections.abc import Awaitable, Callable, Generator
+from typing import TypeVar
+
+from ..clock import SystemClock
+from ..engine import LoopEngine
+from ..errors import ConfigError, JournalError
+from ..events import Entry, RunStarted
+from ..forks import fork
+from ..journal import Journal, MemoryJournal
+from ..messages import Conversation
+from ..policy import Approver, Suspend
+from ..provider import Delta
+from ..result import Result
+from ..runtime import Runtime
+from .approving import Approval, approver_of
+from .choices import (
+    Chosen,
+    attachments_of,
+    engine_options,
+    limits_of,
+    open_gate,
+    open_journal,
+    open_provider,
+    open_tools,
+    output_model,
+    prices_of,
+    recorded_options,
+)
+from .endings import INTERRUPTED, OF_STATUS, tell_error
+from .terminal import LiveTimeline, is_terminal
+from .text import clean
+from .watching import Nobody, PlainLines, Printed, Watcher
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What is asked of which engine; the text "-" is read from standard input."""
+
+    text: str
+    engine: str
+    system: str | None = None
+    attachments: tuple[str, ...] = ()
+    run_id: str | None = None
+
+    def conversation(self) -> Conversation:
+        """The task as the engine gets it."""
+        text = sys.stdin.read() if self.text == "-" else self.text
+        if not text.strip():
+            raise ConfigError("question: it is empty; say what there is to find out or do")
+        return Conversation.of(text, system=self.system, attachments=attachments_of(self.attachments))
+
+
+@dataclasses.dataclass(frozen=True)
+class Manner:
+    """How a run is shown, and who is asked."""
+
+    quiet: bool = False
+    as_json: bool = False
+    approval: Approval | None = None
+    debug: bool = False
+
+    def stage(self, run_id: str = "") -> "Stage":
+        """Where the run is worked on: who watches depends on where standard error goes."""
+        watcher: Watcher
+        if self.quiet:
+            watcher = Nobody(sys.stderr)
+        else:
+            watcher = LiveTimeline(sys.stderr) if is_terminal(sys.stderr) else PlainLines(sys.stderr)
+        return Stage(watcher, approver_of(self.approval, watcher), run_id)
+
+
+class Stage:
+    """Where one run is worked on: passes what happens to its watcher, and ends the work if nobody watches any more."""
+
+    def __init__(self, watcher: Watcher, approver: Approver | Suspend, run_id: str) -> None:
+        self.watcher, self.approver, self.run_id = watcher, approver, run_id
+        self._task: asyncio.Task[Result] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._unread = False
+
+    @contextlib.contextmanager
+    def set(self) -> Generator[None]:
+        """What tools and plug-ins print goes to the watcher, so that the answer is alone on standard output."""
+        printed = Printed(lambda text: self._guarded(self.watcher.printed, text))
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            try:
+                yield
+            finally:
+                printed.finish()
+
+    def play(self, work: Callable[[], Awaitable[Result]]) -> Result | None:
+        """Do the work in an event loop of its own; `None` if the person pressed Ctrl-C, which suspends the run."""
+        try:
+            return asyncio.run(self._play(work))
+        except KeyboardInterrupt:
+            return None
+
+    async def _play(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        self._task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
+        try:
+            with self.watcher:
+                return await work()
+        except asyncio.CancelledError:
+            if self._unread:
+                raise BrokenPipeError from None
+            raise
+
+    def show(self, item: Entry | Delta) -> None:
+        """Show an entry or a delta."""
+        if isinstance(item, Entry):
+            self.run_id = item.run_id
+            self._guarded(self.watcher.entry, item)
+        else:
+            self._guarded(self.watcher.delta, item)
+
+    def _guarded(self, show: Callable[[T], None], what: T) -> None:
+        """Show something; where the reader is gone, the run is suspended as by an interrupt."""
+        if self._unread:
+            return
+        try:
+            show(what)
+        except BrokenPipeError:
+            self._unread = True
+            if self._loop is not None and self._task is not None:
+                self._loop.call_soon_threadsafe(self._task.cancel)  # tools print from threads, too
+
+
+def start_run(question: Question, chosen: Chosen, manner: Manner) -> int:
+    """Put a question to an engine; gives the exit status."""
+    stage = manner.stage()
+    with stage.set():
+        task, output, journal = question.conversation(), output_model(chosen.output), open_journal(chosen.journal)
+        runtime = _runtime(chosen, stage, journal)
+        engine = runtime.engine(question.engine, **engine_options(runtime, chosen.options))
+
+        async def work() -> Result:
+            try:
+                async with runtime, engine.start(task, run_id=question.run_id, output=output, deltas=True) as handle:
+                    async for item in handle:
+                        stage.show(item)
+                    return await handle.result()
+            finally:
+                await journal.close()
+
+        result = stage.play(work)
+    return _told(result, stage.run_id, chosen, manner, journal)
+
+
+def resume_run(
+    run_id: str, chosen: Chosen, manner: Manner, *, engine: str | None = None, take_over: bool = False
+) -> int:
+    """Go on with a run where its journal ends; gives the exit status."""
+    stage = manner.stage(run_id)
+    with stage.set():
+        output, journal = output_model(chosen.output), open_journal(chosen.journal)
+        entries = journal.read(run_id)
+        stage.watcher.known(entries)
+        started = entries[0].event if entries else None
+        if not isinstance(started, RunStarted):
+            raise JournalError(f"run {run_id!r} has no first entry: it cannot be resumed")
+        runtime = _runtime(chosen, stage, journal, started)
+        built = _engine_again(runtime, run_id, started, engine, chosen)
+
+        async def work() -> Result:
+            try:
+                async with runtime:
+                    return await built.resume(run_id, take_over=take_over, output=output)
+            finally:
+                await journal.close()
+
+        result = stage.play(work)
+    return _told(result, run_id, chosen, manner, journal)
+
+
+def _engine_again(runtime: Runtime, run_id: str, started: RunStarted, engine: str | None, chosen: Chosen) -> LoopEngine:
+    """The engine that a run was begun with: its recorded options, and those that are given."""
+    given = engine_options(runtime, chosen.options)
+    missing = [name for name in started.opaque if name.partition(".")[0] not in given]
+    if missing:
+        raise ConfigError(
+            f"{', '.join(missing)}: this option of run {run_id!r} is code or a live object, which no journal holds: "
+            f"give it again, --option {missing[0].partition('.')[0]}=@package.module:object"
+        )
+    recorded = recorded_options(runtime, started, but=given.keys()) if engine in (None, started.engine) else {}
+    return runtime.engine(engine or started.engine, **{**recorded, **given})
+
+
+def copy_to_fork(run_id: str, at: int, new_id: str | None, chosen: Chosen) -> int:
+    """Fork a run after one of its entries, and print the new run's id."""
+    journal = open_journal(chosen.journal)
+
+    async def work() -> str:
+        try:
+            return await fork(journal, run_id, at=at, clock=SystemClock(), new_id=new_id)
+        finally:
+            await journal.close()
+
+    forked = asyncio.run(work())
+    sys.stdout.write(forked + "\n")
+    sys.stdout.flush()
+    sys.stderr.write(f"go on with it: {resume_command(forked, chosen)} --provider ...\n")
+    return 0
+
+
+def resume_command(run_id: str, chosen: Chosen) -> str:
+    """What to type to go on with a run."""
+    return shlex.join(["loopwright", "resume", run_id, *chosen.again()])
+
+
+def _runtime(chosen: Chosen, stage: Stage, journal: Journal, started: RunStarted | None = None) -> Runtime:
+    """The parts that were chosen; a run that goes on keeps its limits, and is watched by an observer."""
+    provider = open_provider(chosen)
+    return Runtime(
+        provider,
+        tools=open_tools(chosen.tools),
+        journal=journal,
+        gate=open_gate(chosen.gate),
+        limits=limits_of(chosen.limits, started.limits if started else None),
+        approver=stage.approver,
+        prices=prices_of(chosen.price, provider),
+        observers=[stage.show] if started else [],
+    )
+
+
+def _told(result: Result | None, run_id: str, chosen: Chosen, manner: Manner, journal: Journal) -> int:
+    """Write the answer to standard output, and to standard error how it ended and how to go on; the exit status."""
+    kept = not isinstance(journal, MemoryJournal)
+    if result is None:
+        how = f"; go on with it: {resume_command(run_id, chosen)}" if run_id and kept else ""
+        sys.stderr.write(f"interrupted{how}\n")
+        return INTERRUPTED
+    if manner.as_json:
+        sys.stdout.write(as_json(result) + "\n")
+    elif result.output is not None or result.answer is not None:
+        said = result.answer if result.output is None else result.output.model_dump_json(indent=2)
+        sys.stdout.write(clean(said or "") + "\n")
+    sys.stdout.flush()
+    if result.status == "waiting" and kept:
+        sys.stderr.write(f"waiting for a decision; go on with it: {resume_command(run_id, chosen)}\n")
+    elif result.error is not None and result.status != "completed":
+        tell_error(result.error, debug=manner.debug)
+    return OF_STATUS[result.status]
+
+
+def as_json(result: Result) -> str:
+    """A result for programs, in ASCII, so that no terminal minds what is in it."""
+    error = result.error
+    told = {
+        "run_id": result.run_id,
+        "status": result.status,
+        "stop_reason": result.stop_reason,
+        "answer": result.answer,
+        "output": None if result.output is None else result.output.model_dump(mode="json"),
+        "error": None if error is None else {"type": type(error).__name__, "message": str(error)},
+        "pending": [dataclasses.asdict(question) for question in result.pending],
+        "iterations": result.iterations,
+        "llm_calls": result.llm_calls,
+        "tool_calls": result.tool_calls,
+        "usage": dataclasses.asdict(result.usage),
+        "facts": [dataclasses.asdict(fact) for fact in result.facts],
+        "head_hash": result.head_hash,
+    }
+    return json.dumps(told, indent=2, default=repr)

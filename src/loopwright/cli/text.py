@@ -1,0 +1,62 @@
+"""Text for people's screens: what models and tools wrote cannot move the cursor, ring the bell or reorder a line."""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+
+from pydantic_core import to_json
+
+# All controls but newline and tab (C0, DEL, C1), line and paragraph separators, marks that reorder a line, half pairs.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def clean(text: str) -> str:
+    """The text with every control character but newline and tab written out, as in `\\x1b`."""
+    return _UNSAFE.sub(_written_out, text.replace("\r\n", "\n"))
+
+
+def _written_out(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def one_line(text: str) -> str:
+    """The text, cleaned, on one line: every stretch of white space is one space."""
+    return " ".join(clean(text).split())
+
+
+def cut(text: str, width: int) -> str:
+    """At most `width` columns of a line, with an ellipsis where something is left out."""
+    if len(text) * 2 <= width or columns(text) <= width:
+        return text
+    kept: list[str] = []
+    room = width - 1
+    for character in text:
+        room -= columns(character)
+        if room < 0:
+            break
+        kept.append(character)
+    return "".join(kept) + "…"
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal a text takes: East Asian wide characters take two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(_width(character) for character in text)
+
+
+def _width(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def as_call(name: str, arguments: Mapping[str, object]) -> str:
+    """A tool call as one would write it: `add(a=1, b=2)`; not yet cleaned."""
+    return f"{name}({', '.join(f'{key}={as_value(value)}' for key, value in arguments.items())})"
+
+
+def as_value(value: object) -> str:
+    """A JSON value on one line."""
+    return to_json(value, fallback=repr, inf_nan_mode="strings").decode("utf-8", "replace")

@@ -1,0 +1,138 @@
+"""An installed distribution with a scripted provider, and the three ways to use the command: in process, as a process,
+and as a process at a terminal."""
+
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from loopwright import plugins
+from loopwright.cli.app import app
+
+from .using import AtTerminal, Invoke, Start
+
+HERE = Path(__file__).parent
+ENTRY_POINTS = """\
+[loopwright.providers]
+scripted = scripted_cli:provider
+[loopwright.toolboxes]
+box = scripted_cli:box
+"""
+AT_A_TERMINAL = """\
+import fcntl, os, struct, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, int(sys.argv[1]), 0, 0))
+os.execv(sys.executable, [sys.executable, "-m", "loopwright", *sys.argv[2:]])
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty current folder, beside which the distribution `scripted-cli` is installed."""
+    installed, work = tmp_path / "installed", tmp_path / "work"
+    metadata = installed / "scripted_cli-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    work.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: scripted-cli\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
+    (installed / "scripted_cli.py").write_text((HERE / "scripted_cli.py").read_text())
+    for variable in ("LOOPWRIGHT_JOURNAL", "LOOPWRIGHT_PROVIDER", "LOOPWRIGHT_PLUGINS", "OPENAI_API_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    monkeypatch.setenv("SCRIPTED_LOG", str(tmp_path / "log"))
+    monkeypatch.syspath_prepend(str(installed))
+    monkeypatch.chdir(work)
+    before = set(sys.modules)
+    plugins._installed.cache_clear()
+    yield work
+    plugins._installed.cache_clear()
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", None)):
+            del sys.modules[name]
+    if str(work) in sys.path:  # the command puts the current folder there
+        sys.path.remove(str(work))
+
+
+@pytest.fixture
+def invoke() -> Invoke:
+    """Runs the command in this process."""
+
+    def invoke(*arguments: str, input: str | None = None) -> Result:
+        return CliRunner().invoke(app, arguments, input=input, prog_name="loopwright")
+
+    return invoke
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts the command as a process of its own, with pipes."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str, **options: object) -> "subprocess.Popen[str]":
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        process = subprocess.Popen([sys.executable, "-m", "loopwright", *arguments], text=True, **pipes)
+        begun.append(process)
+        return process
+
+    yield start
+    for process in begun:
+        if process.poll() is None:
+            process.kill()
+        process.communicate() if process.stdout and not process.stdout.closed else process.wait()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Callable[[], list[str]]:
+    """What models and tools really did so far, in all processes."""
+    return lambda: (tmp_path / "log").read_text().splitlines() if (tmp_path / "log").exists() else []
+
+
+@pytest.fixture
+def at_terminal() -> AtTerminal:
+    """Runs the command at a terminal; types each text when the words before it are on the screen."""
+
+    def run(
+        *arguments: str,
+        typed: Sequence[tuple[str, str]] = (),
+        columns: int = 100,
+        env: Mapping[str, str] | None = None,
+    ) -> tuple[int, str]:
+        ours, theirs = os.openpty()
+        environment = {**os.environ, "TERM": "xterm-256color", **(env or {})}
+        command = [sys.executable, "-c", AT_A_TERMINAL, str(columns), *arguments]
+        process = subprocess.Popen(
+            command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
+        )
+        os.close(theirs)
+        try:
+            screen = converse(ours, typed)
+            return process.wait(timeout=60), screen.replace("\r\n", "\n")
+        finally:
+            process.kill()
+            process.wait()
+            os.close(ours)
+
+    return run
+
+
+def converse(terminal: int, typed: Sequence[tuple[str, str]]) -> str:
+    """Type each text when the words before it have come; gives all that came until the end."""
+    screen, left, seen = "", list(typed), 0
+    while True:
+        ready, _, _ = select.select([terminal], [], [], 60)
+        assert ready, f"nothing more comes: {screen}"
+        try:
+            piece = os.read(terminal, 65536)
+        except OSError:  # the other end is closed
+            return screen
+        if not piece:
+            return screen
+        screen += piece.decode("utf-8", "replace")
+        while left and left[0][0] in screen[seen:]:
+            seen = screen.index(left[0][0], seen) + len(left[0][0])
+            os.write(terminal, left.pop(0)[1].encode())

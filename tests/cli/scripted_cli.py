@@ -1,0 +1,139 @@
+"""A provider, tools and an output model for the tests of the command line: `--provider scripted:NAME`."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from loopwright import Attempt, Capabilities, Completion, Delta, ProviderError, Reasoning, Request, tool
+from loopwright.testing import ScriptedProvider, call
+from loopwright.testing.scripted import Line
+
+HOSTILE = "\x1b[31mred\x1b[0m \x1b]0;title\x07 [bold]not bold[/bold] \x9b2J \u202eabc end\r"
+
+
+@tool(effect="read")
+def capital(country: str) -> str:
+    """Look up the capital of a country."""
+    log(f"capital {country}")
+    return "Paris"
+
+
+@tool(effect="destructive")
+def wipe(path: str) -> str:
+    """Delete everything."""
+    log(f"wipe {path}")
+    return "wiped"
+
+
+def loud(word: str) -> str:
+    """Print a word."""
+    print(f"LOUD {word}")
+    return HOSTILE
+
+
+@tool(effect="read")
+async def slow(seconds: float) -> str:
+    """Take long."""
+    log("slow")
+    await asyncio.sleep(float(os.environ.get("SCRIPTED_SECONDS", seconds)))
+    return "late"
+
+
+both = [capital, wipe]
+a_number = 3
+
+
+def box(names: str = "capital") -> list[object]:
+    """The toolbox of the entry point: the named tools."""
+    return [{"capital": capital, "wipe": wipe}[name] for name in names.split(",")]
+
+
+def is_paris(attempt: Attempt) -> bool:
+    """An evaluator."""
+    return "Paris" in (attempt.answer or "")
+
+
+class City(BaseModel):
+    """A city."""
+
+    name: str
+
+
+def log(line: str) -> None:
+    """Keep what really happened, for the test."""
+    if "SCRIPTED_LOG" in os.environ:
+        with Path(os.environ["SCRIPTED_LOG"]).open("a") as kept:
+            kept.write(line + "\n")
+
+
+def turn(request: Request) -> int:
+    """How many times the model has spoken."""
+    return sum(message.role == "assistant" for message in request.conversation.messages)
+
+
+def told(request: Request) -> str:
+    """The last message."""
+    return request.conversation.messages[-1].content
+
+
+def follow(name: str, request: Request) -> Line:  # noqa: C901 - a table of scripts
+    """The next line of a script; each depends on the request alone, so that it is the same in every process."""
+    log(f"model {name}")
+    number = turn(request)
+    match name:
+        case "capital":
+            return "It is Paris." if number else Completion(
+                "Let me see.", (call("capital", country="France"),), thought="Let me see.", model="capital"
+            )  # fmt: skip
+        case "wipe":
+            return f"I was told: {told(request)}" if number else call("wipe", path="/tmp/x")
+        case "slow":
+            return "done" if number else call("slow", seconds=600)
+        case "hostile":
+            if number:
+                return HOSTILE
+            thinking = (Reasoning(HOSTILE),)
+            return Completion(HOSTILE, (call("loud", word=HOSTILE),), thought=HOSTILE, reasoning=thinking, model="m")
+        case "same":
+            return call("capital", country="France")
+        case "chatty":
+            return call("capital", country=str(number))
+        case "typo":
+            raise RuntimeError("a bug in the provider")
+        case "fails":
+            raise ProviderError("the model is not to be had\x1b[2J", status=400)
+        case "city":
+            return '{"name": "Paris"}'
+        case "what":
+            sent = request.conversation.messages
+            return " | ".join(f"{m.role} {m.content} {[a.media_type for a in m.attachments]}" for m in sent)
+        case "text":
+            return "Final Answer: 4" if number else 'Thought: hm\nAction: capital\nAction Input: {"country": "France"}'
+        case _:
+            return name
+
+
+class Scripted(ScriptedProvider):
+    """Follows a script by its name."""
+
+    def __init__(self, name: str) -> None:
+        abilities = Capabilities(native_tools=name != "text", json_schema=False)
+        super().__init__(lambda request: follow(name, request), model=name, capabilities=abilities)
+
+
+class Endless(ScriptedProvider):
+    """Streams words until it is stopped."""
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta]:
+        """A word now and then."""
+        while True:
+            yield Delta(text="word ")
+            await asyncio.sleep(0.01)
+
+
+def provider(name: str = "capital") -> ScriptedProvider:
+    """The entry point."""
+    return Endless([], model="endless") if name == "endless" else Scripted(name)

@@ -1,0 +1,56 @@
+"""What may reach a screen: no control character but newline and tab, whatever a model wrote."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loopwright.cli.text import as_call, clean, columns, cut, one_line
+
+ANYTHING = st.text(st.characters(exclude_categories=()))  # half pairs, controls and all
+
+
+@given(ANYTHING)
+def test_nothing_that_moves_or_reorders_is_left(text: str) -> None:
+    left = clean(text)
+
+    assert {c for c in left if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")} <= {"\n", "\t"}
+    assert not {c for c in left if unicodedata.bidirectional(c) in ("RLO", "LRO", "RLE", "LRE", "RLI", "LRI", "FSI")}
+    left.encode()
+
+
+@given(ANYTHING)
+def test_one_line_is_one_line(text: str) -> None:
+    assert len(one_line(text).splitlines()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[2J", "\\x1b[2J"),
+        ("\x9b2J", "\\x9b2J"),
+        ("a\rb\r\nc\td", "a\\x0db\nc\td"),
+        ("\u202eabc", "\\u202eabc"),
+        ("\ud800", "\\ud800"),
+        ("日本語 é 👩‍🚀", "日本語 é 👩‍🚀"),
+        ("[bold]x[/bold]", "[bold]x[/bold]"),
+    ],
+)
+def test_what_is_not_safe_is_written_out_and_all_else_stays(text: str, shown: str) -> None:
+    assert clean(text) == shown
+
+
+@given(ANYTHING, st.integers(1, 40))
+def test_a_cut_text_is_not_wider_than_asked(text: str, width: int) -> None:
+    assert columns(cut(text, width)) <= width
+
+
+def test_a_cut_text_says_so_and_a_short_one_stays() -> None:
+    assert (cut("abcdef", 4), cut("abcd", 4), cut("日本語", 5)) == ("abc…", "abcd", "日本…")
+
+
+def test_a_call_is_told_as_one_would_write_it() -> None:
+    told = as_call("add", {"a": 1, "to": ["x", None], "nan": float("nan")})
+
+    assert told == 'add(a=1, to=["x",null], nan="NaN")'

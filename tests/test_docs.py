@@ -1,24 +1,28 @@
 """What the documents say is true: their code runs and prints what it says, names exist, links lead somewhere."""
 
 import configparser
+import dataclasses
 import importlib
 import importlib.util
 import inspect
 import json
+import os
 import pkgutil
 import re
+import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import pytest
 
 import loopwright
-from loopwright.events import EVENT_TYPES
+from loopwright.events import EVENT_TYPES, Status, StopReason
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -189,3 +193,63 @@ def test_the_floors_are_drawn_as_import_linter_has_them() -> None:
 
 def test_every_kind_of_entry_is_explained() -> None:
     assert set(re.findall(r"^\| `(\w+)` \|", ARCHITECTURE, re.M)) >= set(EVENT_TYPES)
+
+
+def test_every_limit_status_and_stop_reason_is_explained() -> None:
+    page = text_of(ROOT / "docs" / "concepts" / "limits.md")
+    names = [field.name for field in dataclasses.fields(loopwright.Limits)] + [*get_args(Status), *get_args(StopReason)]
+
+    assert [name for name in names if f"`{name}`" not in page and f"({name}=" not in page] == []
+
+
+# --- the site ---
+
+PUBLIC = ("loopwright", "loopwright.journals", "loopwright.observers", "loopwright.providers", "loopwright.testing")
+A_WHILE = pytest.mark.timeout(300)  # whichever test is first has the site built: ten seconds, more on a busy machine
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the documentation, built as `make docs` does."""
+    pytest.importorskip("sphinx")
+    folder = tmp_path_factory.mktemp("site")
+    options = ["--fail-on-warning", "--keep-going", "--quiet"]
+    search = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", *options, str(ROOT / "docs"), str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env={**os.environ, "PYTHONPATH": search},
+    )
+
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@A_WHILE
+def test_the_site_is_built_without_a_warning_and_has_every_page(site: Path) -> None:
+    pages = [page.relative_to(ROOT / "docs").with_suffix(".html") for page in ROOT.glob("docs/**/*.md")]
+
+    assert [str(page) for page in pages if not (site / page).exists()] == []
+
+
+@A_WHILE
+def test_links_that_leave_the_folder_of_the_documentation_lead_to_pages_or_downloads(site: Path) -> None:
+    strategies = (site / "strategies.html").read_text(encoding="utf-8")
+    contributing = (site / "project" / "contributing.html").read_text(encoding="utf-8")
+
+    assert "By contributing you agree" in contributing  # a page that is kept at the root of the repository
+    assert re.search(r'href="\.\./decisions/index\.html"><span[^>]*>docs/decisions/', contributing)
+    assert re.search(r'href="project/examples\.html"><span[^>]*>examples/', strategies)
+    assert re.search(r'href="_downloads/\w+/react\.py"', strategies)
+
+
+@A_WHILE
+def test_every_public_name_has_an_entry_in_the_reference(site: Path) -> None:
+    listing = zlib.decompress((site / "objects.inv").read_bytes().split(b"\n", 4)[4]).decode()
+    entries = {line.split(" ", 1)[0] for line in listing.splitlines()}
+    public = [f"{package}.{name}" for package in PUBLIC for name in importlib.import_module(package).__all__]
+
+    assert len(public) > 100
+    assert [name for name in public if name not in entries] == []

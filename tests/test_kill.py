@@ -1,121 +1,165 @@
 """kill -9 at every barrier: a new process goes on to the same answer and repeats nothing that is recorded."""
 
+import dataclasses
 import json
-import os
-import signal
-import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from loopwright.events import Entry, ModelReplied, ModelRequested, ToolFinished, ToolStarted
+from loopwright import ConfigError, Journal, LoopEngine, Run, Runtime, ToolContext, tool
+from loopwright.events import Entry
+from loopwright.journal import Claim
 from loopwright.journals import SQLiteJournal
-from programs import PROGRAMS
-
-CHILD = Path(__file__).parent / "support" / "killed.py"
-PACKAGE = Path(__file__).parent / "third_party_engine"
-
-
-class Server:
-    """A process that forks one process for each job."""
-
-    def __init__(self, site: Path, seed: int) -> None:
-        path = os.pathsep.join(map(str, (site, CHILD.parent)))
-        environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": str(seed)}
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen([sys.executable, CHILD], stdin=pipe, stdout=pipe, text=True, env=environment)
-
-    def work(self, folder: Path, program: str, barrier: int = 0, when: str = "-") -> tuple[int, str]:
-        """One process's work on a run: its exit status and what it printed."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{program} {folder / 'runs.db'} {folder / 'log'} {barrier} {when}\n")
-        self._process.stdin.flush()
-        status, said = json.loads(self._process.stdout.readline())
-        return status, said
-
-    def close(self) -> None:
-        """End it."""
-        self._process.communicate()
+from loopwright.testing import ScriptedProvider, kill_everywhere
+from loopwright.testing.killing import witness, witnessed
+from programs import LOOPS, PROGRAMS, Program, look, program, put, send
+from strangers import installed
 
 
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
-    """Two interpreters that hash differently; a stranger's engine was installed for them from its own pyproject."""
-    folder = tmp_path_factory.mktemp("site")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index"]
-    subprocess.run([*pip, "--no-build-isolation", "--target", str(folder), str(PACKAGE)], check=True)
-    both = Server(folder, 1), Server(folder, 2)
-    yield both
-    for server in both:
-        server.close()
-
-
-def entries(folder: Path) -> list[Entry]:
-    """What the journal holds after a kill."""
-    return SQLiteJournal(folder / "runs.db").read("the-run") if (folder / "runs.db").exists() else []
-
-
-def lines(folder: Path, kind: str) -> list[str]:
-    """The keys of the calls that really reached the model or a tool."""
-    log = folder / "log"
-    said = log.read_text().splitlines() if log.exists() else []
-    return [line.split()[1] for line in said if line.startswith(f"{kind} ")]
+@pytest.fixture(scope="module", autouse=True)
+def _strangers() -> Iterator[None]:
+    """The processes that are killed find a stranger's engine, which was installed from its own pyproject."""
+    sys.path.insert(0, str(installed()))
+    yield
+    sys.path.remove(str(installed()))
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_run_killed_at_any_barrier_resumes_in_a_new_process_to_the_same_answer(
-    name: str, servers: tuple[Server, Server], tmp_path: Path
-) -> None:
-    first, second = servers
-    whole = tmp_path / "whole"
-    whole.mkdir()
-    status, expected = first.work(whole, name)
-    assert (status, expected.rsplit(" ", 3)[:2]) == (0, [PROGRAMS[name].answer, "verified"])
+def test_a_run_killed_at_any_barrier_resumes_in_a_new_process_to_the_same_answer(name: str, tmp_path: Path) -> None:
     barriers = 0
-    for when in ("before", "after"):
-        for barrier in range(1, 200):
-            folder = tmp_path / f"{when}-{barrier}"
-            folder.mkdir()
-            status, printed = first.work(folder, name, barrier, when)
-            if status == 0:
-                assert printed == expected
-                break
-            assert status == -signal.SIGKILL
-            barriers += 1
-            kept = entries(folder) if (when, barrier) != ("before", 1) else []
-            resumed(name, folder, second, expected, kept)
+    for killed in kill_everywhere(program, name, folder=tmp_path):
+        barriers += 1
+        lessons = killed.folder / "witness.lessons"
+        assert not lessons.exists() or len(lessons.read_text().splitlines()) <= 1  # one reflection, kept once
+
     assert barriers >= 2 * 4
 
 
-def resumed(name: str, folder: Path, server: Server, expected: str, kept: list[Entry]) -> None:
-    """Resume a killed run: the same answer, nothing recorded repeated, nothing written twice."""
-    finished = {e.key for e in kept if isinstance(e.event, ToolFinished)}
-    started = {e.key: e.event for e in kept if isinstance(e.event, ToolStarted)}
-    replied = sum(isinstance(e.event, ModelReplied) for e in kept)
-    asked = sum(isinstance(e.event, ModelRequested) for e in kept)
-    before = Counter(lines(folder, "tool"))
-    models_before = len(lines(folder, "model"))
+# --- the check notices what it is for ---
 
-    status, printed = server.work(folder, name)
-    in_doubt = any(e.effect == "write" for key, e in started.items() if key not in finished)
-    assert status == 0
-    assert printed == expected or (in_doubt and printed.split()[:2] == expected.split()[:2])  # it may go another way
-    ran = Counter(lines(folder, "tool"))
-    assert {key: ran[key] for key in finished} == {key: before[key] for key in finished}
-    writes = {e.key for e in entries(folder) if isinstance(e.event, ToolStarted) and e.event.effect == "write"}
-    assert all(ran[key] <= 1 for key in writes)
-    assert all(ran[key] == before[key] for key, event in started.items() if event.effect == "write")
-    total = sum(isinstance(e.event, ModelReplied) for e in entries(folder))
-    assert models_before <= asked
-    assert len(lines(folder, "model")) - models_before == total - replied
-    for line in (folder / "log").read_text().splitlines():
-        if line.startswith("tool "):
-            _, key, idempotency = line.split()
-            assert idempotency == f"the-run:{key}"
-    lessons = folder / "log.lessons"
-    assert not lessons.exists() or len(lessons.read_text().splitlines()) <= 1  # one reflection, kept once
+
+class Lazy(SQLiteJournal):
+    """Says that all is durable, and writes it at the end of the run."""
+
+    ended = False
+
+    def append(self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None) -> None:
+        """Hand over."""
+        super().append(claim, entries, status=status)
+        self.ended = status == "completed"
+
+    async def barrier(self, claim: Claim) -> None:
+        """Wait for nothing but that."""
+        if self.ended:
+            await super().barrier(claim)
+
+
+class HashDependent(LoopEngine):
+    """Goes through a set, whose order is another in another process."""
+
+    name = "hash-dependent"
+
+    async def solve(self, run: Run) -> str:
+        """Ask in the order of a set."""
+        said = [await run.ask(f"What of {what}?") for what in {"sea", "sky", "sun", "moon"}]
+        return said[-1]
+
+
+class Counting(LoopEngine):
+    """Keeps beside the journal what belongs into it."""
+
+    name = "counting"
+    count: Callable[[], int]
+
+    async def solve(self, run: Run) -> str:
+        """Tell how often it was called."""
+        await run.ask(run.conversation)
+        return f"blue {self.count()}"
+
+
+@tool(effect="write", name="send")
+async def sends_twice(ctx: ToolContext[None], what: str) -> str:
+    """Send, and send again."""
+    witness(ctx)
+    witness(ctx)
+    return f"{what} sent"
+
+
+@tool(effect="write", name="send")
+async def sends_under_another_key(ctx: ToolContext[None], what: str) -> str:
+    """Send as if it were new."""
+    witness(dataclasses.replace(ctx, idempotency_key="another"))
+    return f"{what} sent"
+
+
+SENDERS = {"sends twice": sends_twice, "own key": sends_under_another_key}
+
+
+class Faulty:
+    """A program in which one thing is wrong."""
+
+    task = "What is blue?"
+
+    def __init__(self, fault: str) -> None:
+        self._fault, self._folder = fault, Path()
+
+    def journal(self, folder: Path) -> Journal:
+        self._folder = folder
+        return (Lazy if self._fault == "lazy" else SQLiteJournal)(folder / "runs.db")
+
+    def runtime(self, journal: Journal) -> Runtime:
+        tools = [look, put, SENDERS.get(self._fault, send)]
+        model = ScriptedProvider(LOOPS) if self._fault == "unwitnessed" else witnessed(self._says)
+        return Runtime(model, tools=tools, journal=journal)
+
+    def engine(self, runtime: Runtime) -> LoopEngine:
+        if self._fault == "acts past the door" and (self._folder / "witness").exists():
+            witness(ToolContext("the-run", "0#0", "the-run:0#0", None, None))
+        if self._fault == "hash":
+            return HashDependent(runtime)
+        return Counting(runtime, count=self._count) if self._fault == "counting" else runtime.engine("react")
+
+    def _says(self, request: Any) -> Any:
+        return "blue" if self._fault in ("hash", "counting") else LOOPS(request)
+
+    def _count(self) -> int:
+        path = self._folder / "count"
+        count = json.loads(path.read_text()) + 1 if path.exists() else 1
+        path.write_text(json.dumps(count))
+        return count
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("hash", "ReplayDivergence"),
+        ("counting", "found .*answer='blue 2'"),
+        ("sends twice", "something was written twice"),
+        ("own key", "idempotency keys"),
+        ("acts past the door", "0#0 ran again"),
+        ("unwitnessed", "model calls of the resumed run"),
+        ("lazy", "model calls were made, 0 are recorded"),
+    ],
+)
+def test_the_check_notices_a_run_that_does_not_survive(fault: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=told):
+        list(kill_everywhere(Faulty, fault, folder=tmp_path))
+
+
+def test_a_program_that_no_other_process_could_make_is_refused(tmp_path: Path) -> None:
+    def local() -> Program:
+        return program("react")
+
+    with pytest.raises(ConfigError, match=r"<locals>\.local is inside a function"):
+        list(kill_everywhere(local, folder=tmp_path))
+    with pytest.raises(ConfigError, match="witnessed: pass a function"):
+        witnessed(["blue"])
+
+
+def test_a_program_that_fails_shows_its_traceback(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="KeyError: 'nothing'"):
+        list(kill_everywhere(program, "nothing", folder=tmp_path))

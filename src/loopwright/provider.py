@@ -1,9 +1,8 @@
 """The port to a model: one request in, one completion out."""
 
 import dataclasses
-import functools
 from collections.abc import AsyncIterator
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from .messages import Completion, Conversation, Json, JsonObject, ToolSpec
 
@@ -20,11 +19,11 @@ class Sampling:
     top_p: float | None = None
     seed: int | None = None
 
-    @functools.cached_property
+    @property
     def chosen(self) -> dict[str, Json]:
         """What is set, by name."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {name: list(v) if name == "stop" else v for name, v in values.items() if v not in (None, ())}
+        values: dict[str, Any] = {**vars(self), "stop": list(self.stop)}
+        return {name: value for name, value in values.items() if value not in (None, [])}
 
 
 @dataclasses.dataclass(frozen=True)

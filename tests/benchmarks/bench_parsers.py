@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from loopwright.messages import ToolSpec
 from loopwright.parsing import read_object, strict_json
-from loopwright.providers.dialects import JsonDialect, ReActDialect
+from loopwright.providers.dialects import JsonDialect, ReActDialect, XmlDialect
 
 SIZE = 256 * 1024
 TEXT = {"type": "string"}
@@ -57,10 +57,34 @@ SHAPES = {
     "stars": ("", "*"),
     "hashes": ("", "# "),
     "letters": ("", "a"),
+    "opening tags": ("", "<tool_call>"),
+    "half tags": ("", "<tool_call "),
+    "closing tags": ("", "</tool_call>"),
+    "tags and fences": ("", "``` <tool_call>\n"),
+    "tags in fences": ("", "```\n<tool_call>\n```\n"),
+    "tags in code": ("", "`<tool_call>` "),
+    "tags behind code": ("", "`` ` <tool_call>\n\n"),
+    "code behind a tag in code": ("`<tool_call>` ", "` `` ~~~ "),
+    "short code behind a tag in code": ("`<tool_call>` ", "`a` "),
+    "open code behind a tag in code": ("`<tool_call>` ", "`a``\n\n"),
+    "blanks in a tag": ("<", " "),
+    "less than": ("", "< "),
+    "calls": ("", '<tool_call>{"name":"search","arguments":{}}</tool_call>'),
+    "calls in one block": ("<tool_call>", '{"name":"search","arguments":{}}'),
+    "calls in wide letters": ("<tool_call>", '{"name":"search","arguments":{"query":"\U0001f600"}}'),
+    "calls without tags": ("", '{"name":"search","arguments":{}}\n'),
+    "fences in a block": ("<tool_call>", '```{"name":"search","arguments":{}}```'),
+    "lists in a block": ("<tool_call>", "["),
+    "empty lists in a block": ("<tool_call>", "[]"),
+    "parameters": ("<tool_call><function=write>", "<parameter=a>"),
+    "parameters in one call": ("<tool_call><function=write>", "<parameter=a>1</parameter>"),
+    "parameters with ends": ("<tool_call><function=write>", "<parameter=a></parameter>"),
+    "gaps": ("<tool_call", "\n \n"),
 }
 READERS: dict[str, Callable[[str], object]] = {
     "react": lambda text: ReActDialect().parse(text, TOOLS),
     "json": lambda text: JsonDialect().parse(text, TOOLS),
+    "xml": lambda text: XmlDialect().parse(text, TOOLS),
 }
 JSON_READERS: dict[str, Callable[[str], object]] = {
     "strict_json": lambda text: strict_json(text[max(text.find("{"), 0) :]),

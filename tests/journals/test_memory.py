@@ -1,17 +1,18 @@
 """The journal in memory: the contract, and what it forgets."""
 
+from pathlib import Path
+
 import pytest
 
 from loopwright.errors import ConfigError
 from loopwright.journal import MemoryJournal
 
 from .entries import header, write
-from .journal_contract import JournalContract
+from .journal_contract import HypothesisContract
 
 
-class TestMemoryJournal(JournalContract):
-    @pytest.fixture
-    def journal(self) -> MemoryJournal:
+class TestMemoryJournal(HypothesisContract):
+    def journal(self, folder: Path) -> MemoryJournal:
         return MemoryJournal()
 
 

@@ -26,9 +26,10 @@ from loopwright.journals.sqlite import SQLiteJournal
 from loopwright.journals.sqlite_file import JournalFile
 from loopwright.journals.sqlite_jobs import BLOB_BYTES, Append, SQLiteClaim, Waiter
 from loopwright.journals.sqlite_writer import Writer
+from loopwright.testing import DurableJournalContract
 
 from .entries import ME, follow, header, write
-from .journal_contract import JournalContract
+from .journal_contract import HypothesisContract
 
 CHILD = Path(__file__).with_name("child.py")
 TABLES = {
@@ -51,20 +52,14 @@ async def journal(path: Path) -> AsyncIterator[SQLiteJournal]:
     await journal.close()
 
 
-class TestSQLiteJournal(JournalContract):
-    @pytest.fixture
-    async def journal(self, path: Path) -> AsyncIterator[Journal]:
-        journal = SQLiteJournal(path)
-        yield journal
-        await journal.close()
+class TestSQLiteJournal(DurableJournalContract, HypothesisContract):
+    def journal(self, folder: Path) -> Journal:
+        return SQLiteJournal(folder / "runs.db")
 
 
-class TestSQLiteJournalWithoutAFlushEachTime(JournalContract):
-    @pytest.fixture
-    async def journal(self, path: Path) -> AsyncIterator[Journal]:
-        journal = SQLiteJournal(path, synchronous="NORMAL")
-        yield journal
-        await journal.close()
+class TestSQLiteJournalWithoutAFlushEachTime(DurableJournalContract, HypothesisContract):
+    def journal(self, folder: Path) -> Journal:
+        return SQLiteJournal(folder / "runs.db", synchronous="NORMAL")
 
 
 def child(*arguments: object, **options: object) -> "subprocess.Popen[str]":

@@ -16,6 +16,7 @@ from loopwright.errors import ConfigError, ContextTooLong, ProviderError, Provid
 from loopwright.messages import Completion, Conversation, Message, ToolCall, ToolSpec, Usage
 from loopwright.provider import Capabilities, OutputSchema, Provider, Request, Sampling
 from loopwright.providers.openai import OpenAIProvider, Quirks
+from loopwright.providers.quirks import LLAMACPP, OLLAMA, OPENAI, OPENROUTER
 
 KEY = "sk-very-secret-1234567890"
 URL = "http://localhost:9999/v1/chat/completions"
@@ -182,6 +183,17 @@ async def test_the_sampling_of_a_request_goes_before_that_of_the_provider() -> N
         "max_tokens": 100,
         "stop": ["END"],
         "seed": 7,
+    }
+
+
+async def test_sampling_that_was_looked_at_before_is_sent_as_it_is() -> None:
+    looked_at = Sampling(temperature=0.5)
+    assert looked_at.chosen == {"temperature": 0.5}  # kept by the value itself from here on
+
+    assert await asked(Request(Conversation.of("x"), sampling=looked_at), sampling=looked_at) == {
+        "model": "small",
+        "messages": [{"role": "user", "content": "x"}],
+        "temperature": 0.5,
     }
 
 
@@ -665,11 +677,12 @@ async def test_the_environment_describes_a_provider(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("base_url", "name", "quirks"),
     [
-        ("https://api.openai.com/v1", "openai", Quirks(max_tokens_field="max_completion_tokens", json_schema=True)),
-        ("https://openrouter.ai/api/v1", "openrouter.ai", Quirks()),
-        ("http://localhost:11434/v1", "localhost:11434", Quirks(json_schema=True)),
-        ("http://127.0.0.1:8080/v1", "127.0.0.1:8080", Quirks(json_schema=True)),
-        ("http://[::1]:8080/v1", "[::1]:8080", Quirks(json_schema=True)),
+        ("https://api.openai.com/v1", "openai", OPENAI),
+        ("https://openrouter.ai/api/v1", "openrouter.ai", OPENROUTER),
+        ("http://localhost:11434/v1", "localhost:11434", OLLAMA),
+        ("http://127.0.0.1:8080/v1", "127.0.0.1:8080", LLAMACPP),
+        ("http://[::1]:8080/v1", "[::1]:8080", LLAMACPP),
+        ("http://localhost:9999/v1", "localhost:9999", Quirks(json_schema=True, stream_usage=True)),
         ("http://10.0.0.7:8000/v1", "10.0.0.7:8000", Quirks()),
     ],
 )

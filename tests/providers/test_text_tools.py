@@ -89,7 +89,7 @@ def test_auto_takes_json_where_the_model_can_be_held_to_a_schema() -> None:
     assert TextTools(Model(json_schema=True), "react").dialect == ReActDialect()
     assert TextTools(Model(), "json").dialect == JsonDialect()
     assert TextTools(Model(), mine).dialect is mine
-    with pytest.raises(ConfigError, match="dialect: there is no 'yaml'; use 'auto', 'json', 'react' or your own"):
+    with pytest.raises(ConfigError, match="dialect: there is no 'yaml'; use 'auto', 'json', 'react', 'xml' or your own"):
         TextTools(Model(), "yaml")
 
 

@@ -14,6 +14,7 @@ import pytest
 from pydantic import SecretStr
 
 from loopwright.errors import ConfigError, ProviderError, ProviderTimeout
+from loopwright.providers.sse import ServerEvent
 from loopwright.providers.transport import HTTPTransport, Reply, retry_after, worth_retrying
 
 KEY = "sk-very-secret-1234567890"
@@ -405,6 +406,171 @@ async def test_a_body_of_an_injected_client_has_the_same_limit() -> None:
     async with through(lambda _: httpx.Response(200, content=bytes(50_000_001))) as client:
         with pytest.raises(ProviderError, match="sent more than 50 MB"):
             await to("http://models/v1", client=client).post(b"{}")
+
+
+EVENTS = b"".join(
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Type: Text/Event-Stream; charset=utf-8\r\n",
+        b"Transfer-Encoding: chunked\r\nX-One: 1\r\n\r\n",
+        *(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in (b"data: one\n\nda", b"ta: two\n\nevent: end\nd")),
+        b"c\r\nata: last\r\n\n\r\n0\r\n\r\n",
+    ]
+)
+THREE = [ServerEvent("message", "one"), ServerEvent("message", "two"), ServerEvent("end", "last")]
+
+
+async def test_an_open_answer_tells_its_head_and_then_its_events_and_keeps_the_connection() -> None:
+    async with connected(EVENTS) as (server, transport):
+        for _ in range(2):
+            async with transport.open(b"{}") as reply:
+                assert (reply.status, reply.is_events, reply.header("x-one")) == (200, True, "1")
+                assert [event async for event in reply.events()] == THREE
+
+    assert (len(server.requests), server.connections) == (2, 1)
+
+
+async def test_an_open_answer_can_be_read_whole() -> None:
+    async with connected(OK) as (server, transport):
+        for _ in range(2):
+            async with transport.open(b"{}") as reply:
+                assert not reply.is_events
+                assert await reply.read() == Reply(200, reply.headers, b"hello")
+
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_compressed_events_are_decoded_as_they_come(encoding: str) -> None:
+    async def in_halves(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        packer = zlib.compressobj(wbits=31 if encoding == "gzip" else 15)
+        writer.write(f"HTTP/1.1 200 OK\r\ncontent-encoding: {encoding}\r\ntransfer-encoding: chunked\r\n\r\n".encode())
+        for text in (b"data: one\n\n", b"data: two\n\n"):
+            packed = packer.compress(text) + packer.flush(zlib.Z_SYNC_FLUSH)
+            writer.write(b"%x\r\n%s\r\n" % (len(packed), packed))
+            await writer.drain()
+            await seen.get()
+        writer.write(b"0\r\n\r\n")
+
+    seen: asyncio.Queue[str] = asyncio.Queue()
+    async with connected(in_halves) as (_, transport), transport.open(b"{}") as reply:
+        async for event in reply.events():
+            seen.put_nowait(event.data)
+            last = event
+
+    assert last == THREE[1]
+
+
+async def test_an_answer_that_is_left_early_is_closed_and_one_that_was_read_to_its_last_event_is_kept() -> None:
+    async with connected(EVENTS) as (server, transport):
+        async with transport.open(b"{}") as reply, contextlib.aclosing(reply.events()) as events:
+            assert await anext(events) == THREE[0]
+        assert server.connections == 1
+        async with transport.open(b"{}") as reply:
+            async with contextlib.aclosing(reply.events()) as events:
+                while await anext(events) != THREE[-1]:
+                    pass
+            await reply.finish()
+        assert server.connections == 2
+        await transport.post(b"{}")
+
+    assert server.connections == 2
+
+
+async def test_a_caller_s_own_error_closes_the_answer_and_comes_through() -> None:
+    async with connected(EVENTS) as (server, transport):
+        with pytest.raises(KeyError):
+            async with transport.open(b"{}"):
+                raise KeyError
+        await transport.post(b"{}")
+
+    assert server.connections == 2
+
+
+async def test_an_open_redirect_is_refused_and_does_not_lead_anywhere() -> None:
+    redirect = b"HTTP/1.1 302 Found\r\nLocation: https://elsewhere/v1\r\nContent-Length: 0\r\n\r\n"
+
+    async with connected(redirect) as (_, transport):
+        with pytest.raises(ProviderError, match=r"redirects to https://elsewhere/v1 \(status 302\)"):
+            async with transport.open(b"{}"):
+                raise AssertionError("nobody gets here")
+
+
+@pytest.mark.parametrize("client", [False, True])
+async def test_events_have_the_limit_of_a_body(client: bool) -> None:
+    async def endless(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while True:
+            writer.write(b"100000\r\n" + b":" + b"x" * 0xFFFFE + b"\n\r\n")
+            await writer.drain()
+
+    async with serving(endless) as server, httpx.AsyncClient(trust_env=False) as theirs:
+        transport = to(server.url, client=theirs if client else None)
+        with pytest.raises(ProviderError, match="sent more than 50 MB") as caught:
+            async with transport.open(b"{}") as reply:
+                [event async for event in reply.events()]
+        await transport.aclose()
+
+    assert not caught.value.retryable
+
+
+async def test_an_open_answer_of_an_injected_client_is_the_same_and_is_closed() -> None:
+    async with serving(EVENTS) as server, httpx.AsyncClient(trust_env=False) as theirs:
+        transport = to(server.url, client=theirs)
+        for _ in range(2):
+            async with transport.open(b"{}") as reply:
+                assert (reply.status, reply.is_events, reply.header("x-one")) == (200, True, "1")
+                assert [event async for event in reply.events()] == THREE
+        assert server.connections == 1
+        async with transport.open(b"{}"):
+            pass
+        await transport.post(b"{}")
+
+    assert server.connections == 2
+
+
+async def broken_streams() -> AsyncIterator[ProviderError]:
+    """One error of each kind that ends a stream in its middle, with a key that is echoed wherever that can be."""
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n"
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(head)
+        await reader.read()
+
+    async def reset(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(head)
+        await writer.drain()
+        writer.transport.abort()
+
+    async def garbage(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(head + f"{KEY}\r\n".encode())
+
+    for answer in (silent, reset, garbage):
+        for client in (None, httpx.AsyncClient(trust_env=False, timeout=0.05)):
+            async with serving(answer) as server:
+                transport = to(server.url, timeout=0.05, client=client)
+                try:
+                    async with transport.open(b"{}") as reply:
+                        assert [event.data async for event in reply.events()] == ["never whole"]
+                except ProviderError as error:
+                    yield error
+                await transport.aclose()
+                if client is not None:
+                    await client.aclose()
+
+
+async def test_a_stream_that_breaks_is_worth_another_try_and_its_error_holds_the_key_nowhere() -> None:
+    errors = [error async for error in broken_streams()]
+
+    assert [(type(error), error.retryable) for error in errors] == [
+        *[(ProviderTimeout, True)] * 2,
+        *[(ProviderError, True)] * 4,
+    ]
+    for error in errors:
+        shown = traceback.TracebackException.from_exception(error, capture_locals=True)
+        ours = [frame.locals for frame in shown.stack if "src/loopwright" in frame.filename]
+        assert ours
+        assert KEY not in f"{ours} {error} {error!r} {vars(error)}"
+        assert (error.__cause__, error.__context__) == (None, None)
 
 
 async def failures() -> AsyncIterator[ProviderError]:

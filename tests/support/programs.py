@@ -28,9 +28,11 @@ from loopwright import (
     tool,
 )
 from loopwright.engines.reflections import FileReflections, MemoryReflections
+from loopwright.journals import SQLiteJournal
 from loopwright.messages import ToolCall
 from loopwright.policy import Approver, Decision, InstantGate
-from loopwright.testing import ScriptedProvider, call
+from loopwright.testing import call
+from loopwright.testing.killing import WITNESS, witness, witnessed
 
 Line = str | ToolCall | list[ToolCall] | Completion
 
@@ -47,41 +49,39 @@ class Program:
     approver: Approver | None = None
     gate: PolicyGate | None = None
 
+    def journal(self, folder: Path) -> Journal:
+        """Where it is kept when it is killed."""
+        return SQLiteJournal(folder / "runs.db")
+
     def runtime(self, journal: Journal | None = None) -> Runtime:
         """What it runs on."""
-        model = logged(self.model)
+        model = witnessed(self.model)
         return Runtime(model, tools=self.tools, journal=journal, approver=self.approver, gate=self.gate)
 
 
-def log(line: str) -> None:
-    """Write a line that survives the process; nothing where no log is asked for."""
-    path = os.environ.get("KILLED_LOG")
-    if path is None:
-        return
-    with Path(path).open("a") as file:
-        file.write(line + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+def program(name: str) -> Program:
+    """The program of that name, for another process to make it again."""
+    return PROGRAMS[name]
 
 
 @tool(effect="read")
 async def look(ctx: ToolContext[None], what: str) -> str:
     """Look."""
-    log(f"tool {ctx.key} {ctx.idempotency_key}")
+    witness(ctx)
     return f"{what} is blue"
 
 
 @tool(effect="idempotent")
 def put(ctx: ToolContext[None], what: str) -> str:
     """Put."""
-    log(f"tool {ctx.key} {ctx.idempotency_key}")
+    witness(ctx)
     return f"{what} put"
 
 
 @tool(effect="write")
 async def send(ctx: ToolContext[None], what: str) -> str:
     """Send."""
-    log(f"tool {ctx.key} {ctx.idempotency_key}")
+    witness(ctx)
     return f"{what} sent"
 
 
@@ -98,16 +98,6 @@ def _named(name: str) -> Callable[[Runtime], LoopEngine]:
     return lambda runtime: runtime.engine(name)
 
 
-def logged(model: Callable[[Request], Line]) -> ScriptedProvider:
-    """A provider that asks a model and writes down that it did."""
-
-    def answer(request: Request) -> Line:
-        log(f"model {len(request.conversation)}")
-        return model(request)
-
-    return ScriptedProvider(answer)
-
-
 def said(request: Request) -> str:
     """The last thing that the model was told."""
     return request.conversation.messages[-1].content
@@ -121,8 +111,8 @@ LOOPS = turns(
 
 
 def _asks_an_engine(runtime: Runtime) -> LoopEngine:
-    reasons = ChainOfThoughtEngine(Runtime(logged(_reasons)))
-    inner = ReActEngine(Runtime(logged(LOOPS), tools=[look, send, put])).as_tool(name="ask", description="Ask.")
+    reasons = ChainOfThoughtEngine(Runtime(witnessed(_reasons)))
+    inner = ReActEngine(Runtime(witnessed(LOOPS), tools=[look, send, put])).as_tool(name="ask", description="Ask.")
     outer = Runtime(runtime.provider, tools=[look, inner], journal=runtime.journal)
     return ReActEngine(outer, max_iterations=2, fallback=reasons)
 
@@ -152,7 +142,7 @@ FOLLOW_UPS = turns(
 @tool(effect="read")
 async def seek(ctx: ToolContext[None], what: str) -> str:
     """Seek."""
-    log(f"tool {ctx.key} {ctx.idempotency_key}")
+    witness(ctx)
     return "" if what == "nothing" else f"{what} is blue"
 
 
@@ -177,7 +167,7 @@ def _searches(request: Request) -> Line:
 @tool(effect="read")
 async def fail(ctx: ToolContext[None], what: str) -> str:
     """Fail."""
-    log(f"tool {ctx.key} {ctx.idempotency_key}")
+    witness(ctx)
     raise ToolError(f"{what} is nowhere")
 
 
@@ -195,7 +185,6 @@ def _plans(request: Request) -> Line:
 
 
 async def _yes(action: Action, question: str) -> bool:
-    log(f"asked {action.tool}")
     return True
 
 
@@ -224,7 +213,7 @@ def _tries(request: Request) -> Line:
 
 
 def _learns(runtime: Runtime) -> LoopEngine:
-    path = os.environ.get("KILLED_LOG")
+    path = os.environ.get(WITNESS)
     return ReflexionEngine(runtime, store=FileReflections(f"{path}.lessons") if path else MemoryReflections())
 
 

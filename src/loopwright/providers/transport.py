@@ -114,7 +114,10 @@ class OpenReply:
     `read` and `events` raise `ProviderTimeout` and `ProviderError` as `HTTPTransport.post` does.
     """
 
-    def __init__(self, status: int, headers: tuple[tuple[bytes, bytes], ...], chunks: AsyncGenerator[bytes]) -> None:
+    def __init__(
+        self, url: str, status: int, headers: tuple[tuple[bytes, bytes], ...], chunks: AsyncGenerator[bytes]
+    ) -> None:
+        self._url = url
         self._head = Reply(status, headers, b"")
         self._chunks = chunks
 
@@ -149,12 +152,17 @@ class OpenReply:
         """The events of the body as they come, whatever its content type."""
         reader = EventReader()
         async for chunk in self._chunks:
-            try:
-                events = reader.feed(chunk)
-            except ValueError as error:
-                raise ProviderError(f"the stream of events holds {error}", status=self.status) from None
+            events = self._read(reader, chunk)
+            if isinstance(events, ProviderError):
+                raise events
             for event in events:
                 yield event
+
+    def _read(self, reader: EventReader, chunk: bytes) -> list[ServerEvent] | ProviderError:
+        try:
+            return reader.feed(chunk)
+        except ValueError as error:
+            return ProviderError(f"{self._url} sent {error}", status=self.status)
 
     async def finish(self) -> None:
         """Wait for the end of a stream whose last event has come, 0.25 s at most, so that its connection is kept."""
@@ -260,12 +268,15 @@ class HTTPTransport:
         """What comes of `work`, or the error that its failure stands for."""
         try:
             return await work
-        except TIMEOUTS as error:
-            return ProviderTimeout(f"{self.url} gave no answer in time: {type(error).__name__}", retryable=True)
         except FAILURES as error:
-            detail = self.excerpt(str(error))
-            text = f"the connection to {self.url} failed: {type(error).__name__}{': ' if detail else ''}{detail}"
-            return ProviderError(text, retryable=not isinstance(error.__cause__, ssl.SSLCertVerificationError))
+            return self._told(error)
+
+    def _told(self, error: Exception) -> ProviderError:
+        if isinstance(error, TIMEOUTS):
+            return ProviderTimeout(f"{self.url} gave no answer in time: {type(error).__name__}", retryable=True)
+        detail = self.excerpt(str(error))
+        text = f"the connection to {self.url} failed: {type(error).__name__}{': ' if detail else ''}{detail}"
+        return ProviderError(text, retryable=not isinstance(error.__cause__, ssl.SSLCertVerificationError))
 
     @contextlib.asynccontextmanager
     async def _ask(self, client: Client, body: bytes) -> AsyncGenerator[OpenReply]:
@@ -274,7 +285,7 @@ class HTTPTransport:
         response = await client.send(request, stream=True)
         try:
             chunks = self._guarded(response.aiter_bytes(), response.status_code)
-            yield OpenReply(response.status_code, tuple(response.headers.raw), chunks)
+            yield OpenReply(self.url, response.status_code, tuple(response.headers.raw), chunks)
         finally:
             await response.aclose()
 
@@ -289,7 +300,7 @@ class HTTPTransport:
             response = await connection.handle_async_request(request)
             try:
                 chunks = self._guarded(_decoded(response), response.status)
-                yield OpenReply(response.status, tuple(response.headers), chunks)
+                yield OpenReply(self.url, response.status, tuple(response.headers), chunks)
             finally:
                 await response.aclose()
         finally:
@@ -298,16 +309,19 @@ class HTTPTransport:
     async def _guarded(self, chunks: AsyncIterator[bytes], status: int) -> AsyncGenerator[bytes]:
         """The chunks, with our errors, up to the limit of their size."""
         size = 0
-        while True:
-            chunk = await self._attempt(anext(chunks, None))
-            if isinstance(chunk, ProviderError):
-                raise chunk
-            if chunk is None:
-                return
-            size += len(chunk)
-            if size > MAX_BODY:
-                raise self._too_large(status)
-            yield chunk
+        failure: ProviderError | None = None
+        try:
+            async for chunk in chunks:
+                size += len(chunk)
+                if size > MAX_BODY:
+                    break
+                yield chunk
+        except FAILURES as error:
+            failure = self._told(error)
+        if size > MAX_BODY:
+            failure = self._too_large(status)
+        if failure is not None:
+            raise failure  # outside the except block, so that nothing that knows the headers is chained to it
 
     async def _close(self, reply: OpenReply, exchange: contextlib.AbstractAsyncContextManager[OpenReply]) -> None:
         try:

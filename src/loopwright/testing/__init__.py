@@ -1,6 +1,65 @@
-"""What tests of engines need: a provider that follows a script, and a clock that stands still."""
+"""What tests need: scripted models, cassettes, a clock that stands still, crashes, and the contracts of plug-ins."""
 
-from .clock import FakeClock
-from .scripted import ScriptedProvider, call
+from typing import TYPE_CHECKING
 
-__all__ = ["FakeClock", "ScriptedProvider", "call"]
+from ..lazy import lazily
+
+if TYPE_CHECKING:
+    from .cassettes import Cassette as Cassette
+    from .cassettes import RecordingProvider as RecordingProvider
+    from .cassettes import ReplayingProvider as ReplayingProvider
+    from .cassettes import cassette as cassette
+    from .clock import FakeClock as FakeClock
+    from .contracts.engines import EngineContract as EngineContract
+    from .contracts.gates import GateContract as GateContract
+    from .contracts.journals import DurableJournalContract as DurableJournalContract
+    from .contracts.journals import JournalContract as JournalContract
+    from .contracts.providers import ProviderContract as ProviderContract
+    from .crashes import crashed as crashed
+    from .killing import kill_everywhere as kill_everywhere
+    from .requests import CassetteMiss as CassetteMiss
+    from .retelling import cassette_from_journal as cassette_from_journal
+    from .scripted import ScriptedProvider as ScriptedProvider
+    from .scripted import call as call
+
+__all__ = [
+    "Cassette",
+    "CassetteMiss",
+    "DurableJournalContract",
+    "EngineContract",
+    "FakeClock",
+    "GateContract",
+    "JournalContract",
+    "ProviderContract",
+    "RecordingProvider",
+    "ReplayingProvider",
+    "ScriptedProvider",
+    "call",
+    "cassette",
+    "cassette_from_journal",
+    "crashed",
+    "kill_everywhere",
+]
+
+if not TYPE_CHECKING:  # a type checker that saw it would accept any name
+    __getattr__ = lazily(
+        __name__,
+        {
+            "Cassette": ".cassettes",
+            "CassetteMiss": ".requests",
+            "DurableJournalContract": ".contracts.journals",
+            "EngineContract": ".contracts.engines",
+            "FakeClock": ".clock",
+            "GateContract": ".contracts.gates",
+            "JournalContract": ".contracts.journals",
+            "ProviderContract": ".contracts.providers",
+            "RecordingProvider": ".cassettes",
+            "ReplayingProvider": ".cassettes",
+            "ScriptedProvider": ".scripted",
+            "call": ".scripted",
+            "cassette": ".cassettes",
+            "cassette_from_journal": ".retelling",
+            "crashed": ".crashes",
+            "kill_everywhere": ".killing",
+        },
+    )

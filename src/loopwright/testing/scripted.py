@@ -1,13 +1,11 @@
 """A provider that follows a script, so that a test reads as a conversation."""
 
-import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from pydantic_core import to_json
-
 from ..messages import Completion, Json, ToolCall, Usage
-from ..provider import CallDelta, Capabilities, Delta, Request
+from ..provider import Capabilities, Delta, Request
+from .pieces import pieces
 
 Line: TypeAlias = str | ToolCall | Sequence[ToolCall] | Completion | BaseException
 Script: TypeAlias = Iterable[Line | Callable[[Request], Line]]
@@ -62,17 +60,8 @@ class ScriptedProvider:
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
         """The next line, word by word, and each call in three pieces."""
-        completion = await self.complete(request)
-        for thought in completion.reasoning:
-            yield Delta(reasoning=thought.text)
-        for word in re.findall(r"\S*\s*", completion.text)[:-1]:
-            yield Delta(text=word)
-        for index, made in enumerate(completion.calls):
-            arguments = to_json(made.arguments).decode()
-            yield Delta(call=CallDelta(index, made.id, made.name))
-            yield Delta(call=CallDelta(index, arguments=arguments[:1]))
-            yield Delta(call=CallDelta(index, arguments=arguments[1:]))
-        yield Delta(completion=completion)
+        for delta in pieces(await self.complete(request)):
+            yield delta
 
     @property
     def left(self) -> int:

@@ -15,7 +15,8 @@ class Parsed:
 
     Args:
         thought: the text before the call or the answer.
-        calls: the call, with the tool's registered spelling, or as it was written if there is no such tool.
+        calls: the call (in `xml` there may be several), with the tool's registered spelling, or as it was written if
+            there is no such tool.
         answer: the final answer.
         problem: why the text cannot be read: a sentence that tells the model what to do.
         flags: what was dropped: "several_actions", "invented_observation", "trailing_text".

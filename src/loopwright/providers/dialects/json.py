@@ -9,7 +9,9 @@ from ...parsing.arguments import Signature, find_tool, list_tools, read_argument
 from ...prompts import PromptSet
 from ...provider import OutputSchema, Request
 from .dialect import Parsed
+from .json_watch import JsonWatch
 from .turns import compact_json, instructions, tell
+from .watching import Watch
 
 PROMPTS = PromptSet(
     instructions="""\
@@ -76,6 +78,10 @@ class JsonDialect:
             form = f'{{"action": one of {list_tools(tools)}, "action_input": {{…}}}} or ' if tools else ""
             cure = f'Reply with one JSON object: {form}{{"action": "{FINAL}", "action_input": "the answer"}}.'
             return Parsed("", (), None, f"{error} {cure}")
+
+    def watch(self, request: Request) -> Watch:
+        """Tells the thought, and the answer as its string is written."""
+        return JsonWatch(lambda action: _is_final(read_name(action, request.tools), request.tools))
 
 
 def signature(schema: JsonObject) -> str:
@@ -178,11 +184,15 @@ def _read(reply: dict[str, Json], tools: Sequence[Signature]) -> Parsed:
         raise ValueError("`action` must be there, and it and `thought` must be strings.")
     name = read_name(action, tools)
     tool = find_tool(name, tools)
-    if tool is None and name.casefold() == FINAL:
+    if _is_final(name, tools):
         return Parsed(thought, (), _final(reply), None)
     if not name or "answer" in reply:
         raise ValueError("`action` must be the name of one tool, with its arguments in `action_input`.")
     return Parsed(thought, (ToolCall(name, _arguments(reply.get("action_input"), name, tool)),), None, None)
+
+
+def _is_final(name: str, tools: Sequence[Signature]) -> bool:
+    return name.casefold() == FINAL and find_tool(name, tools) is None
 
 
 def _final(reply: dict[str, Json]) -> str:

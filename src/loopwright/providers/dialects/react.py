@@ -20,7 +20,9 @@ from ...parsing.react_text import ALL_MARKERS, Reading, read_reply
 from ...prompts import PromptSet
 from ...provider import Request
 from .dialect import Parsed
+from .react_watch import ReActWatch
 from .turns import compact_json, instructions, next_step, tell_steps
+from .watching import Watch
 
 Form: TypeAlias = Literal["input", "bracket", "numbered"]
 
@@ -172,6 +174,10 @@ class ReActDialect:
             return Reader(reading, thought, tools, self.prompts, self.thoughts_alone).read(decision)
         except ValueError as error:
             return Parsed(thought, (), None, str(error), reading.flags)
+
+    def watch(self, request: Request) -> Watch:
+        """Tells the thoughts, and the answer behind its marker."""
+        return ReActWatch()
 
 
 # --- telling ---

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from ...messages import Conversation, JsonObject, Message, ToolCall
@@ -62,14 +62,20 @@ def tell_steps(
 
     `remark` says how the assistant's words are told that are neither a call nor an answer; as they are without it.
     """
+    return Conversation(merged(_turns(conversation.messages, voice, remark)))
+
+
+def merged(turns: Iterable[Message]) -> list[Message]:
+    """The turns with users' in a row made one, since many chat templates want user and assistant by turns."""
     told: list[Message] = []
-    for message in _turns(conversation.messages, voice, remark):
+    for message in turns:
         last = told[-1] if told else None
         if last is not None and last.role == message.role == "user":
-            told[-1] = dataclasses.replace(last, content=f"{last.content}\n\n{message.content}", origin=message.origin)
+            content, sent = f"{last.content}\n\n{message.content}", last.attachments + message.attachments
+            told[-1] = dataclasses.replace(last, content=content, origin=message.origin, attachments=sent)
         else:
             told.append(message)
-    return Conversation(told)
+    return told
 
 
 def next_step(conversation: Conversation) -> int:

@@ -121,7 +121,8 @@ class Timeline:
             self._calls[f"{key}#{number}"] = call
         told = [("model", f"{self._asking(key)}: {event.seconds:.1f} s{_tokens(reply.usage)}")]
         told += [("thinking", thought.text) for thought in reply.reasoning]
-        words = reply.answer if reply.answer is not None else reply.thought or reply.text
+        said = reply.thought if reply.calls else reply.thought or reply.text  # the text of a call may be its protocol
+        words = said if reply.answer is None else reply.answer
         told += [("thought" if reply.calls or reply.problem else "reply", words), ("problem", reply.problem or "")]
         return told
 

@@ -273,7 +273,7 @@ async def test_modified_arguments_are_gated_again_executed_and_recorded_beside_t
     events = [entry.event for entry in runtime.journal.read(result.run_id)]
     decided = next(e for e in events if isinstance(e, GateDecided))
     started = next(e for e in events if isinstance(e, ToolStarted))
-    assert (decided.verdict, decided.arguments) == ("modify", {"what": "safe"})
+    assert (decided.verdict, decided.arguments, decided.reason) == ("modify", {"what": "safe"}, "made safe")
     assert started.arguments_hash == decided.arguments_hash == arguments_hash({"what": "safe"})
     asked_for = [c.arguments for e in events if hasattr(e, "completion") for c in e.completion.calls]
     assert asked_for == [{"what": "secret"}]

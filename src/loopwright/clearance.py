@@ -133,7 +133,7 @@ class Clearance:
     async def _gate(
         self, call: ToolCall, hashed: str, state: PolicyState, effect: Effect | None = None
     ) -> Permit | Denial | Question:
-        given = call
+        given, reasons = call, list[str]()
         for _ in range(MAX_ROUNDS):
             changed = call.arguments if hashed and call is not given else None  # what is no JSON has no hash
             problem = None if effect else self.parts.tools.problem(call.name, call.arguments)
@@ -150,11 +150,12 @@ class Clearance:
             if isinstance(decision, Deny):
                 return self._refuse(call, hashed, state.key, "deny", decision.reason, changed)
             if isinstance(decision, Allow) or arguments_hash(decision.arguments) == hashed:
-                return self._allow(call, hashed, state.key, changed=call is not given)
+                return self._allow(call, hashed, state.key, changed=call is not given, reason="; ".join(reasons))
             if effect is not None:
                 return self._refuse(call, hashed, state.key, "deny", f"{CANNOT_CHANGE}: {decision.reason}")
             call = dataclasses.replace(call, arguments=decision.arguments)
             hashed = arguments_hash(call.arguments)
+            reasons.append(decision.reason)
         return self._refuse(call, hashed, state.key, "deny", "the policy keeps changing the arguments", call.arguments)
 
     async def _decided(self, action: Action, state: PolicyState) -> Allow | Deny | Modify | Question:
@@ -193,9 +194,9 @@ class Clearance:
             return answer
         return Allow() if answer is True else Deny("a person refused it")
 
-    def _allow(self, call: ToolCall, hashed: str, key: str, *, changed: bool) -> Permit:
+    def _allow(self, call: ToolCall, hashed: str, key: str, *, changed: bool, reason: str) -> Permit:
         verdict: Verdict = "modify" if changed else "allow"
-        version = self._record(call, hashed, key, verdict, "", call.arguments if changed else None)
+        version = self._record(call, hashed, key, verdict, reason, call.arguments if changed else None)
         return self._permit(call, hashed, key, version)
 
     def _permit(self, call: ToolCall, hashed: str, key: str, version: str) -> Permit:

@@ -10,7 +10,7 @@ from loopwright.errors import ConfigError, ProviderError
 from loopwright.messages import Completion, Conversation, Message, ToolCall, ToolSpec, Usage
 from loopwright.provider import Capabilities, OutputSchema, Provider, Request, Sampling
 from loopwright.providers.chat_completions import WireReply
-from loopwright.providers.dialects import JsonDialect, Parsed, ReActDialect, Signature
+from loopwright.providers.dialects import JsonDialect, Parsed, ReActDialect, Signature, XmlDialect
 from loopwright.providers.text_tools import TextTools
 
 SEARCH = ToolSpec(
@@ -89,7 +89,8 @@ def test_auto_takes_json_where_the_model_can_be_held_to_a_schema() -> None:
     assert TextTools(Model(json_schema=True), "react").dialect == ReActDialect()
     assert TextTools(Model(), "json").dialect == JsonDialect()
     assert TextTools(Model(), mine).dialect is mine
-    with pytest.raises(ConfigError, match="dialect: there is no 'yaml'; use 'auto', 'json', 'react', 'xml' or your own"):
+    assert TextTools(Model(), "xml").dialect == XmlDialect()
+    with pytest.raises(ConfigError, match="there is no 'yaml'; use 'auto', 'json', 'react', 'xml' or your own"):
         TextTools(Model(), "yaml")
 
 

@@ -77,7 +77,7 @@ def main() -> None:
     runtime = Runtime(provider, tools=[basket, price])
     result = ReActEngine(runtime).run_sync("Write the invoice for my basket.", output=Invoice, deps=shop)
 
-    invoice: Invoice = result.raise_for_status().output
+    invoice = result.raise_for_status().output
     print(f"The model was told: {provider.requests[-1].conversation.task}\n")
     for item in invoice.items:
         print(f"{item.pieces:>3} x {item.article:<6} {item.pieces * item.price:>8} EUR")

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopwright import (
+    Attachment,
     ContextTooLong,
     Conversation,
     Limits,
@@ -238,3 +239,13 @@ async def test_a_policy_of_the_caller_s_own_decides() -> None:
     _, provider, _ = await run(call("look", n=1), call("look", n=2), "done", context=Newest())
 
     assert [len(request.conversation) for request in provider.requests] == [1, 3, 3]
+
+
+def test_pictures_of_older_turns_slide_out_when_they_do_not_fit() -> None:
+    picture = Attachment.image(b"\x89PNG\r\n\x1a\n-pixels-")
+    old = [Message("user", f"Look {i}.", origin="engine", attachments=(picture,)) for i in range(8)]
+
+    fitted = SlidingContext().fit(Conversation([*old, Message("user", "Well?")]), 4_000)
+
+    assert estimate_tokens(fitted) <= 4_000
+    assert [message.content for message in fitted] == ["Look 6.", "Look 7.", "Well?"]

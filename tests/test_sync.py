@@ -372,3 +372,89 @@ def test_another_thread_can_read_what_is_recorded_while_a_run_is_at_work() -> No
 
     assert kinds == ["run_started", "model_requested"]
     assert result.answer == "at last"
+
+
+FORKED = """
+    import os, sys
+    from loopwright import ReActEngine, Runtime, tool
+    from loopwright.journals import SQLiteJournal
+    from loopwright.testing import ScriptedProvider, call
+
+    @tool(effect="read")
+    def look() -> str:
+        "A tool that runs in a thread."
+        return "seen"
+
+    def answer(request):
+        return request.conversation.messages[-1].content if len(request.conversation) > 1 else call("look")
+
+    journal = SQLiteJournal(sys.argv[1]) if len(sys.argv) > 1 else None
+    engine = ReActEngine(Runtime(ScriptedProvider(answer), tools=[look], journal=journal))
+    print("before", engine.run_sync("Go.").answer, flush=True)
+    child = os.fork()
+    if child == 0:
+        result = engine.run_sync("Go.")
+        print("child", result.answer, result.stop_reason, result.error, flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+    print("parent", engine.run_sync("Go.").answer)
+"""
+
+
+def test_tools_that_run_in_threads_work_after_a_fork() -> None:
+    said, complaints = python(FORKED).communicate(timeout=60)
+
+    assert said.splitlines() == ["before seen", "child seen answered None", "parent seen"]
+    assert complaints == ""
+
+
+def test_a_journal_that_was_open_before_a_fork_says_so_and_blocks_nobody(tmp_path: Path) -> None:
+    said, complaints = python(FORKED, str(tmp_path / "runs.db")).communicate(timeout=60)
+    before, child, parent = said.splitlines()
+
+    assert (before, parent) == ("before seen", "parent seen")
+    assert child.startswith("child None journal_error journal ")
+    assert child.endswith("make a new SQLiteJournal in each process")
+    assert complaints == ""
+
+
+def test_connections_that_are_open_at_the_end_are_closed_without_a_word(endpoint: Endpoint) -> None:
+    script = """
+    import sys
+    from loopwright import ReActEngine, Runtime
+    from loopwright.providers import OpenAIProvider
+
+    print(ReActEngine(Runtime(OpenAIProvider("m", base_url=sys.argv[1]))).run_sync("Go.").answer)
+    """
+    said, complaints = python(script, endpoint.url).communicate(timeout=60)
+
+    assert (said, complaints) == ("over HTTP\n", "")
+
+
+def test_a_run_that_is_at_work_at_the_end_is_suspended(tmp_path: Path) -> None:
+    script = """
+    import asyncio, sys, threading
+    from loopwright import ReActEngine, Runtime
+    from loopwright.journals import SQLiteJournal
+    from loopwright.testing import ScriptedProvider
+
+    asked = threading.Event()
+
+    class Endless(ScriptedProvider):
+        async def complete(self, request):
+            asked.set()
+            await asyncio.Event().wait()
+
+    def work():
+        try:
+            ReActEngine(Runtime(Endless([]), journal=SQLiteJournal(sys.argv[1]))).run_sync("Go.", run_id="r")
+        except BaseException as error:
+            print(type(error).__name__, flush=True)
+
+    threading.Thread(target=work, daemon=True).start()
+    asked.wait()
+    """
+    _, complaints = python(script, str(tmp_path / "runs.db")).communicate(timeout=60)
+
+    assert SQLiteJournal(tmp_path / "runs.db").read("r")[-1].kind == "run_suspended"
+    assert complaints == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import dataclasses
+import os
 import queue
 import threading
 from collections.abc import Callable, Coroutine
@@ -93,9 +94,11 @@ class WorkerThreads:
         self._threads = 0
         self._wanted = 0  # jobs that someone waits for, in the queue or in a thread
         self.abandoned = 0  # threads still at work for callers that gave up
+        self._process = os.getpid()
 
     async def run(self, function: Callable[[], Any]) -> Any:
         """Call `function` in a thread, in a copy of the present context; cancelling this leaves the thread behind."""
+        self._check_process()
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Ended] = loop.create_future()
         job = _Job(contextvars.copy_context(), function, done, loop)
@@ -124,6 +127,13 @@ class WorkerThreads:
             for _ in range(self._threads):
                 self._jobs.put(None)
             self._threads = 0
+
+    def _check_process(self) -> None:
+        """Begin anew in a process that was forked: the threads are the parent's, and nobody would take a job."""
+        if self._process == os.getpid():
+            return
+        self._jobs, self._lock, self._process = queue.SimpleQueue(), threading.Lock(), os.getpid()
+        self._threads = self._wanted = self.abandoned = 0
 
     def _staff(self) -> None:
         while self._threads < min(self._wanted, self._most):

@@ -26,7 +26,7 @@ from .parts import Parts
 from .prompts import PromptSet
 from .provider import Delta
 from .replay import Replay
-from .result import Result
+from .result import Model, Result
 from .run import Run
 from .session import Session, new_owner
 from .sync import LOOP_THREAD
@@ -70,10 +70,10 @@ class LoopEngine(Options):
         task: Task,
         *,
         run_id: str | None = None,
-        output: type[BaseModel] | None = None,
+        output: type[Model] | None = None,
         deps: object = None,
         system: str | None = None,
-    ) -> Result:
+    ) -> Result[Model | None]:
         """Work on a task to its end.
 
         Raises `ConfigError`, `RunBusy`, `Fenced`, `ReplayDivergence` and cancellation; everything else is in the
@@ -87,32 +87,32 @@ class LoopEngine(Options):
         task: Task,
         *,
         run_id: str | None = ...,
-        output: type[BaseModel] | None = ...,
+        output: type[Model] | None = None,
         deps: object = ...,
         system: str | None = ...,
         deltas: Literal[False] = ...,
-    ) -> RunHandle[Entry]: ...
+    ) -> RunHandle[Entry, Model | None]: ...
     @overload
     def start(
         self,
         task: Task,
         *,
         run_id: str | None = ...,
-        output: type[BaseModel] | None = ...,
+        output: type[Model] | None = None,
         deps: object = ...,
         system: str | None = ...,
         deltas: Literal[True],
-    ) -> RunHandle[Entry | Delta]: ...
+    ) -> RunHandle[Entry | Delta, Model | None]: ...
     def start(
         self,
         task: Task,
         *,
         run_id: str | None = None,
-        output: type[BaseModel] | None = None,
+        output: type[Model] | None = None,
         deps: object = None,
         system: str | None = None,
         deltas: bool = False,
-    ) -> RunHandle[Any]:
+    ) -> RunHandle[Any, Model | None]:
         """A handle on a new run, to watch and to stop it: `async with engine.start(task) as run`.
 
         Iterating over it gives every journal entry as it happens; with `deltas`, models are asked to stream, and each
@@ -127,16 +127,16 @@ class LoopEngine(Options):
         task: Task,
         *,
         run_id: str | None = None,
-        output: type[BaseModel] | None = None,
+        output: type[Model] | None = None,
         deps: object = None,
         system: str | None = None,
-    ) -> Result:
+    ) -> Result[Model | None]:
         """`run` for synchronous callers; works in Jupyter and beside a running loop."""
         return LOOP_THREAD.run(self.run(task, run_id=run_id, output=output, deps=deps, system=system))
 
     async def resume(
-        self, run_id: str, *, take_over: bool = False, output: type[BaseModel] | None = None, deps: object = None
-    ) -> Result:
+        self, run_id: str, *, take_over: bool = False, output: type[Model] | None = None, deps: object = None
+    ) -> Result[Model | None]:
         """Go on with a run where its journal ends, without repeating what it records.
 
         A finished run gives its recorded result. `output` and `deps` are code, so they must be given again. Raises
@@ -160,7 +160,7 @@ class LoopEngine(Options):
                 return recorded
             session = Session(self.runtime, claim, owner, Replay(entries), deps)
             session.record("", RunResumed(str(owner), self.name))
-            return await RunHandle[Entry](self, session, Conversation(started.messages), output).result()
+            return await RunHandle[Entry, Model | None](self, session, Conversation(started.messages), output).result()
         finally:
             AT_WORK.discard(owner.token)
 
@@ -184,8 +184,8 @@ class LoopEngine(Options):
         return await fork(parts.journal, run_id, at=at, clock=parts.clock, new_id=_checked_id(new_id))
 
     def resume_sync(
-        self, run_id: str, *, take_over: bool = False, output: type[BaseModel] | None = None, deps: object = None
-    ) -> Result:
+        self, run_id: str, *, take_over: bool = False, output: type[Model] | None = None, deps: object = None
+    ) -> Result[Model | None]:
         """`resume` for synchronous callers."""
         return LOOP_THREAD.run(self.resume(run_id, take_over=take_over, output=output, deps=deps))
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -21,14 +21,14 @@ from .errors import (
 )
 from .events import ErrorRecord, RunFinished, RunSuspended
 from .messages import Conversation
-from .result import Outcome, Result, outcome_of
+from .result import Outcome, Output, Result, outcome_of
 from .run import Run, Strategy, drive
 from .session import Session, finish_despite_cancel, wait_out
 
 Item = TypeVar("Item")
 
 
-class RunHandle(Generic[Item]):
+class RunHandle(Generic[Item, Output]):
     """A run at work: iterate over it for its journal entries as they happen, abort it, await its result.
 
     What it gives are entries, and deltas of the models' replies too if it was started with `deltas=True`.
@@ -46,7 +46,7 @@ class RunHandle(Generic[Item]):
         self._engine, self._session, self._output, self._deltas = engine, session, output, deltas
         self._run = Run(session, engine, conversation)
         self._items: asyncio.Queue[Any] | None = None  # of items; `None` is the end
-        self._task: asyncio.Task[Result] | None = None
+        self._task: asyncio.Task[Result[Output]] | None = None
         self._closing = False
 
     @property
@@ -85,7 +85,7 @@ class RunHandle(Generic[Item]):
             yield item
         self._items.put_nowait(None)  # so that who comes later finds the end too
 
-    async def result(self) -> Result:
+    async def result(self) -> Result[Output]:
         """Wait for the end. Cancelling this suspends the run, so that it can be resumed."""
         task = self._start()
         try:
@@ -96,7 +96,7 @@ class RunHandle(Generic[Item]):
                 await wait_out(task)
             raise
 
-    async def abort(self) -> Result:
+    async def abort(self) -> Result[Output]:
         """Stop at once: what is in flight is cancelled, the run ends as `aborted` with what it has."""
         task = self._start()
         await asyncio.sleep(0)  # a task that never took its first step could not write its closing entry
@@ -109,21 +109,21 @@ class RunHandle(Generic[Item]):
             raise cancelled
         return task.result()
 
-    def _start(self) -> asyncio.Task[Result]:
+    def _start(self) -> asyncio.Task[Result[Output]]:
         if self._task is None:
             self._session.take_up()
             self._task = asyncio.ensure_future(self._work())
             self._task.add_done_callback(self._ended)
         return self._task
 
-    def _ended(self, task: asyncio.Task[Result]) -> None:
+    def _ended(self, task: asyncio.Task[Result[Output]]) -> None:
         self._session.let_go()
         if self._items is not None:
             self._items.put_nowait(None)
         if not task.cancelled():
             task.exception()  # seen: `result` and `abort` raise it
 
-    async def _work(self) -> Result:
+    async def _work(self) -> Result[Output]:
         session = self._session
         output: Any = None
         try:
@@ -178,7 +178,7 @@ class RunHandle(Generic[Item]):
         except LoopwrightError as error:
             return outcome_of(error, outcome.answer), None
 
-    async def _close(self, outcome: Outcome, output: BaseModel | None) -> Result:
+    async def _close(self, outcome: Outcome, output: BaseModel | None) -> Result[Output]:
         """Write the closing entry and give the result."""
         session, budget = self._session, self._session.budget
         conversation = self._run.latest
@@ -203,6 +203,6 @@ class RunHandle(Generic[Item]):
             outcome, output = outcome_of(failure, outcome.answer), None
         return Result(
             outcome.answer, outcome.status, outcome.stop_reason, budget.usage, self._run.turns, session.run_id,
-            outcome.error, pending, session.claim.head_hash, output, conversation, budget.llm_calls, budget.tool_calls,
-            session.facts_below(),
+            outcome.error, pending, session.claim.head_hash, cast("Output", output), conversation, budget.llm_calls,
+            budget.tool_calls, session.facts_below(),
         )  # fmt: skip

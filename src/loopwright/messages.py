@@ -296,7 +296,8 @@ class Usage:
 
     `input_tokens` is the total; `cached_tokens` (read from a cache) and `cache_write_tokens` are parts of it.
     `output_tokens` is the total; `reasoning_tokens` is a part of it. `None` means that the provider did not say.
-    `cost` is what the provider charged, or what the runtime's prices make of the tokens. `estimated` marks a figure that was guessed from sizes.
+    `cost` is what the provider charged, or what the runtime's prices make of the tokens. `estimated` marks a figure
+    that was guessed from sizes.
     """
 
     input_tokens: int | None = None

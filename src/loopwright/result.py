@@ -1,7 +1,9 @@
 """What a run came to: its result, and how an error becomes a status and a stop reason."""
 
 import dataclasses
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Generic, cast
+
+from pydantic import BaseModel
 
 from .errors import (
     Aborted,
@@ -20,6 +22,19 @@ from .errors import (
 )
 from .events import FactNoted, Question, Status, StopReason
 from .messages import Conversation, Usage
+
+if TYPE_CHECKING:  # for their defaults, which typing has from Python 3.13 on
+    from typing_extensions import TypeVar
+
+    Output = TypeVar("Output", default=Any, covariant=True)
+    Model = TypeVar("Model", bound=BaseModel, default=Any)
+else:
+    from typing import TypeVar
+
+    Output = TypeVar("Output", covariant=True)
+    Model = TypeVar("Model")
+T = TypeVar("T")
+NO_OUTPUT: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,8 +76,8 @@ def outcome_of(error: LoopwrightError, answer: str | None = None) -> Outcome:
 
 
 @dataclasses.dataclass(frozen=True)
-class Result:
-    """What a run came to.
+class Result(Generic[Output]):
+    """What a run came to; `Result[Forecast | None]` if it was asked for a `Forecast`, plain `Result` where any will do.
 
     Args:
         answer: the final text, or the best so far where the run ended before it; never an error text.
@@ -74,7 +89,7 @@ class Result:
         error: what went wrong or was hit; `raise_for_status` raises it.
         pending: the questions that a waiting run has.
         head_hash: hash of the journal's last entry; keep it to find a cut tail.
-        output: the answer as the model class that was asked for.
+        output: the answer as the model class that was asked for; `None` unless the run is completed.
         conversation: what was said, as far as it came.
         llm_calls: model calls, failed attempts included.
         tool_calls: calls that reached a tool.
@@ -90,7 +105,7 @@ class Result:
     error: LoopwrightError | None = None
     pending: tuple[Question, ...] = ()
     head_hash: str = ""
-    output: Any = None
+    output: Output = NO_OUTPUT
     conversation: Conversation = dataclasses.field(default_factory=Conversation, repr=False)
     llm_calls: int = 0
     tool_calls: int = 0
@@ -100,8 +115,8 @@ class Result:
         """The last fact of that name, as JSON, or `None`: `result.fact("Vote")["agreement"]`."""
         return next((fact.value for fact in reversed(self.facts) if fact.name == name), None)
 
-    def raise_for_status(self) -> Self:
-        """The result itself if the run is completed; otherwise its error is raised."""
+    def raise_for_status(self: "Result[T | None]") -> "Result[T]":
+        """The result itself if the run is completed, so that it has its output; otherwise its error is raised."""
         if self.status == "completed":
-            return self
+            return cast("Result[T]", self)
         raise self.error or LoopwrightError(f"the run ended as {self.status}: {self.stop_reason}")

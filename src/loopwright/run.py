@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
 from itertools import repeat
-from typing import Any, ClassVar, Protocol, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload
 
 from pydantic import BaseModel, TypeAdapter
 
@@ -52,8 +52,6 @@ BEST_ANSWER = "There are no more steps left. Do not call any tool. Give your bes
 class Strategy(Protocol):
     """What a run needs of an engine."""
 
-    name: ClassVar[str]
-
     @property
     def runtime(self) -> Parts:
         """Its parts."""
@@ -66,6 +64,11 @@ class Strategy(Protocol):
     async def solve(self, run: "Run") -> str:
         """The strategy."""
         ...
+
+
+def name_of(engine: Strategy) -> str:
+    """An engine's name. `Strategy` does not have it: then every engine would have to write `name: ClassVar[str]`."""
+    return str(getattr(engine, "name", type(engine).__name__))
 
 
 class Run(Phases):
@@ -86,7 +89,7 @@ class Run(Phases):
         conduct: Conduct | None = None,
     ) -> None:
         scope = Scope(session, path, conduct or Conduct())
-        super().__init__(scope, engine.runtime, engine.name, guards or (Guard.of(engine.runtime),), conversation)
+        super().__init__(scope, engine.runtime, name_of(engine), guards or (Guard.of(engine.runtime),), conversation)
         self._engine = engine
         self.offered: str | None = None
 
@@ -272,28 +275,28 @@ class Run(Phases):
         return own, *(guard for guard in self._guards if guard != own)
 
     async def _start_child(self, engine: Strategy, conversation: Conversation, key: str) -> None:
-        session, found = self._session, fingerprint(f"delegate {engine.name}", conversation.digest)
+        session, found = self._session, fingerprint(f"delegate {name_of(engine)}", conversation.digest)
         started, outcome = session.replay.intent(key), session.replay.outcome(key)
         if isinstance(started, ChildStarted) and (outcome is None or isinstance(outcome, ChildFinished)):
             if started.fingerprint != found:
-                raise session.diverged(key, f"{started.engine} {started.fingerprint}", f"{engine.name} {found}")
+                raise session.diverged(key, f"{started.engine} {started.fingerprint}", f"{name_of(engine)} {found}")
             return
         if started or outcome:
-            raise session.diverged(key, "another effect", f"delegate {engine.name}")
+            raise session.diverged(key, "another effect", f"delegate {name_of(engine)}")
         known = session.replay.decision(f"{key}#0")
         if known is None or known.verdict != "deny":  # a denial that the engine caught is all there is of its effect
             session.check_gap(key)
-        arguments: dict[str, Json] = {"engine": engine.name, "task": conversation.task}
+        arguments: dict[str, Json] = {"engine": name_of(engine), "task": conversation.task}
         clearance = dataclasses.replace(self._clearance, guards=self._guards_with(engine))
         await self._permitted("delegate", arguments, "write", key, clearance)
-        session.record(key, ChildStarted(engine.name, engine.recorded_options()[0], found))
+        session.record(key, ChildStarted(name_of(engine), engine.recorded_options()[0], found))
 
     def _end_child(self, engine: Strategy, outcome: Outcome, child: "Run", key: str) -> None:
         if self._session.replay.outcome(key) is not None:
             self._session.replay.agree(key)
             return
         error = None if outcome.error is None else ErrorRecord.of(outcome.error)
-        ended = ChildFinished(engine.name, outcome.status, outcome.stop_reason, outcome.answer, error, child.turns)
+        ended = ChildFinished(name_of(engine), outcome.status, outcome.stop_reason, outcome.answer, error, child.turns)
         self._session.record(key, ended)
 
     async def _permitted(
@@ -370,16 +373,16 @@ async def drive(engine: Strategy, run: Run, *, alone: bool = False) -> Outcome:
     error: LoopwrightError | None = None
     conduct = run._scope.conduct
     try:
-        answer = _checked(engine.name, await engine.solve(run))
+        answer = _checked(name_of(engine), await engine.solve(run))
     except Exception as raised:  # noqa: BLE001 - an engine is foreign code: a crash in it is the run's outcome
-        error = _ours(engine.name, raised)
+        error = _ours(name_of(engine), raised)
     error = run._scope.signal or error or conduct.ending
     answer = _so_far(answer, error, run)
     if answer is None and alone and conduct.ending is None and run._may_ask_once_more(error):
         try:
-            answer = _checked(engine.name, await run._last_words(run.latest))
+            answer = _checked(name_of(engine), await run._last_words(run.latest))
         except Exception as raised:  # noqa: BLE001 - no best answer, then; the ending stays
-            failure = _ours(engine.name, raised)
+            failure = _ours(name_of(engine), raised)
             if isinstance(failure, JournalError):
                 error = failure
             elif error is not None:

@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, cast
 
-from pydantic import BaseModel
-
 from .bounded import WorkerThreads
 from .breaker import CircuitBreakers
 from .clock import Clock, SystemClock
@@ -21,7 +19,7 @@ from .plugins import build_provider, engine_class
 from .policy import Approver, DefaultGate, PolicyGate, Suspend
 from .prices import Price, Prices
 from .provider import Provider
-from .result import Result
+from .result import Model, Result
 from .sync import LOOP_THREAD
 from .tools import Tool, ToolRegistry
 
@@ -107,8 +105,8 @@ class Runtime(Parts):
         return engine_class(name)(self, **options)
 
     async def resume(
-        self, run_id: str, *, take_over: bool = False, output: type[BaseModel] | None = None, deps: object = None
-    ) -> Result:
+        self, run_id: str, *, take_over: bool = False, output: type[Model] | None = None, deps: object = None
+    ) -> Result[Model | None]:
         """Go on with a run whose engine is rebuilt from the journal.
 
         Raises `ConfigError` naming an option that is code or a live object: then build the engine and use its `resume`.
@@ -117,8 +115,8 @@ class Runtime(Parts):
         return await engine.resume(run_id, take_over=take_over, output=output, deps=deps)
 
     def resume_sync(
-        self, run_id: str, *, take_over: bool = False, output: type[BaseModel] | None = None, deps: object = None
-    ) -> Result:
+        self, run_id: str, *, take_over: bool = False, output: type[Model] | None = None, deps: object = None
+    ) -> Result[Model | None]:
         """`resume` for synchronous callers."""
         return LOOP_THREAD.run(self.resume(run_id, take_over=take_over, output=output, deps=deps))
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import queue
 import sqlite3
 import threading
@@ -33,15 +34,22 @@ class Writer:
         self._door = threading.Lock()
         self._open = True
         self._thread: threading.Thread | None = None
+        self._process: int | None = None
         self._files = contextlib.ExitStack()
         self._connection: WritingConnection | None = None
 
     def submit(self, job: Job) -> None:
         """Hand a job over; raises `JournalError` after the end."""
+        if self._process not in (None, os.getpid()):
+            raise JournalError(
+                f"journal {str(self._file.path)!r} was at work before this process was forked from its parent, and "
+                "SQLite does not survive that: make a new SQLiteJournal in each process"
+            )
         with self._door:
             if not self._open:
                 raise self.closed()
             if self._thread is None:
+                self._process = os.getpid()
                 self._thread = threading.Thread(target=self._work, name="loopwright-journal", daemon=True)
                 self._thread.start()
             self._jobs.put(job)

@@ -17,7 +17,7 @@ from loopwright.testing import ScriptedProvider, call
 
 
 @tool(effect="read")
-def tide(port: str) -> str:
+async def tide(port: str) -> str:
     """When the next high tide is in a port."""
     return {"Husum": "14:52", "Cuxhaven": "15:10"}.get(port, "unknown")
 

@@ -59,6 +59,7 @@ SCRIPTS: dict[str, list[Any]] = {
         said('{"thought": "I add.", "action": "add", "action_input": {"a": 1, "b": 2}}'),
         said('{"action": "final_answer", "action_input": "3"}'),
     ],
+    "xml": [said('I add.\n<tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>'), said("3")],
 }
 
 
@@ -212,6 +213,29 @@ async def test_a_thought_alone_asks_for_the_missing_action_where_the_dialect_doe
     assert (result.answer, result.iterations, result.llm_calls) == ("3", 2, 3)
 
 
+async def test_half_a_call_in_tags_is_sent_back_and_mended() -> None:
+    parts, model = runtime("xml", [said('<tool_call>{"name": "add", "arguments": {"a": 1'), *SCRIPTS["xml"]])
+    result = await ReActEngine(parts).run("1 + 2?")
+
+    assert (result.answer, result.iterations, result.llm_calls, result.tool_calls) == ("3", 2, 3, 1)
+    assert "a brace or a quote is never closed" in told(model, 1)[-1][1]
+
+
+async def test_several_calls_in_tags_are_one_turn_and_a_name_that_is_nearly_right_is_told_the_right_one() -> None:
+    both = "".join(
+        f'<tool_call>{{"name": "{name}", "arguments": {{"a": {a}, "b": 1}}}}</tool_call>'
+        for name, a in [("add", 1), ("adds", 2), ("add", 3)]
+    )
+    parts, model = runtime("xml", [said(both), said("2 and 4")])
+    result = await ReActEngine(parts).run("Both?")
+
+    assert (result.answer, result.iterations, result.tool_calls) == ("2 and 4", 2, 2)
+    observations = [m.content for m in result.conversation.messages if m.role == "tool"]
+    assert observations[::2] == ["2", "4"]
+    assert "add" in observations[1]
+    assert [role for role, _ in told(model, 1)] == ["user", "assistant", "user"]
+
+
 async def test_a_missing_action_is_asked_for_three_times_and_is_never_an_answer() -> None:
     parts, _ = runtime("react-bracket", [said("It is 3, I think.")] * 4)
     result = await ReActEngine(parts).run("1 + 2?")
@@ -238,6 +262,8 @@ async def test_a_thought_alone_is_no_best_answer() -> None:
         ("react", "STEP_RESULT: 42", "42"),
         ("json", '{"action": "final_answer", "action_input": "42"}', "42"),
         ("json", '{"answer": "42"}', '{"answer": "42"}'),
+        ("xml", " 42\n", " 42\n"),
+        ("xml", "<tool_call> is a tag.", "<tool_call> is a tag."),
     ],
 )
 async def test_without_tools_a_marked_answer_is_the_answer_and_so_is_plain_text(

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loopwright.attachments import Attachment
 from loopwright.errors import ConfigError
 from loopwright.messages import Conversation, Message, ToolCall, ToolSpec
 from loopwright.prompts import PromptSet
 from loopwright.provider import OutputSchema, Request, Sampling
-from loopwright.providers.dialects import Dialect, JsonDialect, Parsed, ReActDialect
+from loopwright.providers.dialects import Dialect, JsonDialect, Parsed, ReActDialect, XmlDialect
 from loopwright.tools import tool
 from recordings import FOLDER
 
@@ -422,7 +423,7 @@ BENCH = bench()
 
 
 @pytest.mark.parametrize("shape", BENCH.SHAPES)
-@pytest.mark.parametrize("dialect", [REACT, JSON, MUSING], ids=["react", "json", "thoughts alone"])
+@pytest.mark.parametrize("dialect", [REACT, JSON, MUSING, XmlDialect()], ids=["react", "json", "thoughts alone", "xml"])
 def test_hostile_text_of_256_kb_takes_less_than_50_ms(dialect: Dialect, shape: str) -> None:
     text = BENCH.hostile(shape)
 
@@ -739,6 +740,15 @@ def test_a_request_without_tools_only_has_its_turns_told(dialect: Dialect) -> No
 
     assert said(rendered)[0] == ("system", "Be brief.")
     assert dataclasses.replace(rendered, conversation=TALK) == request
+
+
+@pytest.mark.parametrize("dialect", [*DIALECTS, XmlDialect()], ids=lambda dialect: dialect.name)
+def test_images_stay_with_the_words_of_users_that_become_one_turn(dialect: Dialect) -> None:
+    one, two = (Attachment.image(f"https://example.org/{name}.png", media_type="image/png") for name in ("1", "2"))
+    first, second = Message("user", "One?", attachments=(one,)), Message("user", "Two?", attachments=(two,))
+    told = dialect.render(Request(Conversation([first, second]), TOOLS)).conversation.messages[-1]
+
+    assert told == Message("user", "One?\n\nTwo?", attachments=(one, two))
 
 
 def test_react_asks_for_the_answer_where_no_tool_may_be_called() -> None:

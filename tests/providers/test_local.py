@@ -1,6 +1,7 @@
 """The model in the process: what it answers, how it is stopped, and what it says when something is missing."""
 
 import asyncio
+import dataclasses
 import importlib.util
 import subprocess
 import sys
@@ -128,6 +129,71 @@ async def test_a_call_that_is_cancelled_returns_at_once_and_frees_the_model(mode
     assert [type(end) for end in ended] == [asyncio.CancelledError] * 2
     async with asyncio.timeout(FREED):
         assert (await model.complete(short("Hello."))).text
+
+
+@needs_the_model
+async def test_a_stream_tells_the_words_one_by_one_and_ends_with_what_a_call_returns(model: LocalProvider) -> None:
+    request = short("Name three colours.", 24)
+    deltas = [delta async for delta in model.stream(request)]
+    plain = await model.complete(request)
+
+    streamed = deltas[-1].completion
+    assert streamed is not None
+    assert dataclasses.replace(streamed, usage=plain.usage) == plain  # the second time the prompt is cached
+    assert streamed.usage.output_tokens == plain.usage.output_tokens
+    assert "".join(delta.text for delta in deltas) == plain.text
+    assert len([delta for delta in deltas if delta.text]) > 3
+    assert [delta.completion for delta in deltas[:-1]] == [None] * (len(deltas) - 1)
+
+
+@needs_the_model
+async def test_a_stream_that_is_closed_or_cancelled_frees_the_model(model: LocalProvider) -> None:
+    stream = model.stream(ANSWER_AT_LENGTH)
+    assert (await anext(stream)).text
+    await stream.aclose()
+
+    async def watch() -> None:
+        async for _ in model.stream(ANSWER_AT_LENGTH):
+            pass
+
+    watching = asyncio.create_task(watch())
+    await asyncio.sleep(0.1)
+    watching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await watching
+    async with asyncio.timeout(FREED):
+        assert (await model.complete(short("Hello."))).text
+
+
+@needs_the_model
+async def test_a_stream_fails_as_a_call_does(model: LocalProvider) -> None:
+    with pytest.raises(ContextTooLong, match="exceeds the available context size"):
+        await anext(model.stream(Request(Conversation.of("word " * 6_000))))
+    with pytest.raises(ProviderError, match="TextTools"):
+        await anext(model.stream(Request(Conversation.of("q"), (ToolSpec("now", "The time.", {"type": "object"}),))))
+
+
+@needs_the_model
+def test_an_event_loop_that_ends_in_the_middle_of_a_stream_leaves_the_model_free(model: LocalProvider) -> None:
+    loop = asyncio.new_event_loop()
+    loop.close()
+    body = b'{"messages":[{"role":"user","content":"Tell me a long story."}],"max_tokens":3500,"stream":true}'
+    left = model._resident.submit(body, lambda chunk: loop.call_soon_threadsafe(print, chunk))
+
+    assert len(left.result(FREED)) < 3
+
+
+@needs_the_model
+async def test_in_the_json_dialect_its_answer_is_told_as_it_is_written(model: LocalProvider) -> None:
+    request = Request(Conversation.of("Say hello."), (ToolSpec("now", "The time.", {"type": "object"}),), "none")
+    provider = TextTools(model, "json")
+    deltas = [delta async for delta in provider.stream(request)]
+
+    completion = deltas[-1].completion
+    assert completion is not None
+    assert completion.answer
+    assert "".join(delta.text for delta in deltas) == completion.answer == (await provider.complete(request)).answer
+    assert len([delta for delta in deltas if delta.text]) > 1
 
 
 @needs_the_model

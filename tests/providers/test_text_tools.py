@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from loopwright.errors import ConfigError, ProviderError
-from loopwright.messages import Completion, Conversation, Message, ToolCall, ToolSpec, Usage
+from loopwright.messages import Completion, Conversation, Message, Reasoning, ToolCall, ToolSpec, Usage
 from loopwright.provider import Capabilities, OutputSchema, Provider, Request, Sampling
 from loopwright.providers.chat_completions import WireReply
 from loopwright.providers.dialects import JsonDialect, Parsed, ReActDialect, Signature, XmlDialect
@@ -246,23 +246,32 @@ async def test_thinking_that_never_ends_is_a_reply_that_says_nothing_and_goes_ba
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"),
+    ("content", "thinking", "expected"),
     [
-        ("<think>\nFinal Answer: 41\n</think>\n\nIt is 42.", Completion("It is 42.", answer="It is 42.")),
-        ("Perhaps 41.</think>It is 42.", Completion("It is 42.", answer="It is 42.")),
+        (
+            "<think>\nFinal Answer: 41\n</think>\n\nIt is 42.",
+            "Final Answer: 41",
+            Completion("It is 42.", answer="It is 42."),
+        ),
+        ("Perhaps 41.</think>It is 42.", "Perhaps 41.", Completion("It is 42.", answer="It is 42.")),
         (
             [{"type": "text", "text": "<think>41"}, {"type": "text", "text": "</think>42"}],
+            "41",
             Completion("42", answer="42"),
         ),
-        ("<think>\nFinal Answer: 41", Completion("", problem="The reply is empty. Answer, or call a tool.")),
+        (
+            "<think>\nFinal Answer: 41",
+            "Final Answer: 41",
+            Completion("", problem="The reply is empty. Answer, or call a tool."),
+        ),
     ],
 )
-def test_a_reply_of_the_wire_is_read_without_its_thinking(content: object, expected: Completion) -> None:
+def test_a_reply_of_the_wire_is_read_without_its_thinking(content: object, thinking: str, expected: Completion) -> None:
     body = json.dumps({"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}).encode()
     reply = WireReply.read(body)
 
     assert reply is not None
-    assert reply.completion(body) == dataclasses.replace(expected, finish_reason="stop")
+    assert reply.completion(body) == dataclasses.replace(expected, reasoning=(Reasoning(thinking, "think"),))
 
 
 # --- replies that an engine reads by itself ---

@@ -43,7 +43,7 @@ class WireFunction(Wire):
     """A function that a call names; its arguments are JSON in a string, or the object itself."""
 
     name: str | None = None
-    arguments: Annotated[None | str | JsonValue, Field(union_mode="left_to_right")] = None  # mostly text
+    arguments: Annotated[str | JsonValue, Field(union_mode="left_to_right")] = None  # mostly text, so that first
 
 
 class WireCall(Wire):

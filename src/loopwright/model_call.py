@@ -148,7 +148,7 @@ class ModelCall:
 
     def _tell(self, delta: Delta) -> None:
         self._told = self._told or bool(delta.text or delta.reasoning or delta.call)
-        keyed = dataclasses.replace(delta, key=self._key)
+        keyed = Delta(delta.text, delta.reasoning, delta.call, delta.completion, self._key)
         for watcher in self._session.delta_watchers:
             watcher(keyed)
 

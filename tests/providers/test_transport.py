@@ -7,7 +7,7 @@ import gzip
 import pickle
 import traceback
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 
 import httpx
 import pytest
@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from loopwright.errors import ConfigError, ProviderError, ProviderTimeout
 from loopwright.providers.sse import ServerEvent
-from loopwright.providers.transport import HTTPTransport, Reply, retry_after, worth_retrying
+from loopwright.providers.transport import HTTPTransport, OpenReply, Reply, retry_after, worth_retrying
 
 KEY = "sk-very-secret-1234567890"
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 5\r\n\r\nhello"
@@ -416,15 +416,24 @@ EVENTS = b"".join(
         b"c\r\nata: last\r\n\n\r\n0\r\n\r\n",
     ]
 )
+
+
+async def events_of(reply: OpenReply) -> AsyncGenerator[ServerEvent]:
+    """Its events, one by one."""
+    while (events := await reply.read_events()) is not None:
+        for event in events:
+            yield event
+
+
 THREE = [ServerEvent("message", "one"), ServerEvent("message", "two"), ServerEvent("end", "last")]
 
 
 async def test_an_open_answer_tells_its_head_and_then_its_events_and_keeps_the_connection() -> None:
     async with connected(EVENTS) as (server, transport):
         for _ in range(2):
-            async with transport.open(b"{}") as reply:
+            async with await transport.open(b"{}") as reply:
                 assert (reply.status, reply.is_events, reply.header("x-one")) == (200, True, "1")
-                assert [event async for event in reply.events()] == THREE
+                assert [event async for event in events_of(reply)] == THREE
 
     assert (len(server.requests), server.connections) == (2, 1)
 
@@ -432,7 +441,7 @@ async def test_an_open_answer_tells_its_head_and_then_its_events_and_keeps_the_c
 async def test_an_open_answer_can_be_read_whole() -> None:
     async with connected(OK) as (server, transport):
         for _ in range(2):
-            async with transport.open(b"{}") as reply:
+            async with await transport.open(b"{}") as reply:
                 assert not reply.is_events
                 assert await reply.read() == Reply(200, reply.headers, b"hello")
 
@@ -452,8 +461,8 @@ async def test_compressed_events_are_decoded_as_they_come(encoding: str) -> None
         writer.write(b"0\r\n\r\n")
 
     seen: asyncio.Queue[str] = asyncio.Queue()
-    async with connected(in_halves) as (_, transport), transport.open(b"{}") as reply:
-        async for event in reply.events():
+    async with connected(in_halves) as (_, transport), await transport.open(b"{}") as reply:
+        async for event in events_of(reply):
             seen.put_nowait(event.data)
             last = event
 
@@ -462,11 +471,11 @@ async def test_compressed_events_are_decoded_as_they_come(encoding: str) -> None
 
 async def test_an_answer_that_is_left_early_is_closed_and_one_that_was_read_to_its_last_event_is_kept() -> None:
     async with connected(EVENTS) as (server, transport):
-        async with transport.open(b"{}") as reply, contextlib.aclosing(reply.events()) as events:
+        async with await transport.open(b"{}") as reply, contextlib.aclosing(events_of(reply)) as events:
             assert await anext(events) == THREE[0]
         assert server.connections == 1
-        async with transport.open(b"{}") as reply:
-            async with contextlib.aclosing(reply.events()) as events:
+        async with await transport.open(b"{}") as reply:
+            async with contextlib.aclosing(events_of(reply)) as events:
                 while await anext(events) != THREE[-1]:
                     pass
             await reply.finish()
@@ -479,7 +488,7 @@ async def test_an_answer_that_is_left_early_is_closed_and_one_that_was_read_to_i
 async def test_a_caller_s_own_error_closes_the_answer_and_comes_through() -> None:
     async with connected(EVENTS) as (server, transport):
         with pytest.raises(KeyError):
-            async with transport.open(b"{}"):
+            async with await transport.open(b"{}"):
                 raise KeyError
         await transport.post(b"{}")
 
@@ -491,7 +500,7 @@ async def test_an_open_redirect_is_refused_and_does_not_lead_anywhere() -> None:
 
     async with connected(redirect) as (_, transport):
         with pytest.raises(ProviderError, match=r"redirects to https://elsewhere/v1 \(status 302\)"):
-            async with transport.open(b"{}"):
+            async with await transport.open(b"{}"):
                 raise AssertionError("nobody gets here")
 
 
@@ -506,8 +515,8 @@ async def test_events_have_the_limit_of_a_body(client: bool) -> None:
     async with serving(endless) as server, httpx.AsyncClient(trust_env=False) as theirs:
         transport = to(server.url, client=theirs if client else None)
         with pytest.raises(ProviderError, match="sent more than 50 MB") as caught:
-            async with transport.open(b"{}") as reply:
-                [event async for event in reply.events()]
+            async with await transport.open(b"{}") as reply:
+                [event async for event in events_of(reply)]
         await transport.aclose()
 
     assert not caught.value.retryable
@@ -517,11 +526,11 @@ async def test_an_open_answer_of_an_injected_client_is_the_same_and_is_closed() 
     async with serving(EVENTS) as server, httpx.AsyncClient(trust_env=False) as theirs:
         transport = to(server.url, client=theirs)
         for _ in range(2):
-            async with transport.open(b"{}") as reply:
+            async with await transport.open(b"{}") as reply:
                 assert (reply.status, reply.is_events, reply.header("x-one")) == (200, True, "1")
-                assert [event async for event in reply.events()] == THREE
+                assert [event async for event in events_of(reply)] == THREE
         assert server.connections == 1
-        async with transport.open(b"{}"):
+        async with await transport.open(b"{}"):
             pass
         await transport.post(b"{}")
 
@@ -549,8 +558,8 @@ async def broken_streams() -> AsyncIterator[ProviderError]:
             async with serving(answer) as server:
                 transport = to(server.url, timeout=0.05, client=client)
                 try:
-                    async with transport.open(b"{}") as reply:
-                        assert [event.data async for event in reply.events()] == ["never whole"]
+                    async with await transport.open(b"{}") as reply:
+                        assert [event.data async for event in events_of(reply)] == ["never whole"]
                 except ProviderError as error:
                     yield error
                 await transport.aclose()

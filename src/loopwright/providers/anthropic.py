@@ -1,6 +1,5 @@
 """Models behind Anthropic's Messages API, and behind every endpoint that speaks it too."""
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -179,14 +178,14 @@ class AnthropicProvider:
 
         Raises as `complete` does, and a retryable `ProviderError` for a stream that ends before the reply does.
         """
-        async with self._transport.open(self._encode(request, b',"stream":true}')) as answer:
+        async with await self._transport.open(self._encode(request, b',"stream":true}')) as answer:
             if not (answer.is_events and 200 <= answer.status < 300):
                 completion = self._completion(await answer.read())
                 yield Delta(text=completion.text, completion=completion)
                 return
             assembly = Assembly()
-            async with contextlib.aclosing(self._deltas(answer, assembly)) as deltas:
-                async for delta in deltas:
+            while (deltas := await self._next_deltas(answer, assembly)) is not None:
+                for delta in deltas:
                     yield delta
             reply = Reply(answer.status, answer.headers, b"")
         wire = assembly.reply
@@ -196,20 +195,22 @@ class AnthropicProvider:
         self._check_end(wire, reply.status)
         yield Delta(completion=wire.completion())
 
-    async def _deltas(self, answer: OpenReply, assembly: Assembly) -> AsyncGenerator[Delta]:
-        """What is for people who watch, while the assembly takes every event to the last."""
-        async with contextlib.aclosing(answer.events()) as events:
-            async for told in events:
-                event = self._event(Reply(answer.status, answer.headers, told.data.encode()))
-                del told  # so that no frame of an error shows what a server may have echoed
-                if isinstance(event, ProviderError):
-                    raise event
-                delta = assembly.take(event)
-                if delta is not None:
-                    yield delta
-                if assembly.is_over:
-                    break
-        await answer.finish()
+    async def _next_deltas(self, answer: OpenReply, assembly: Assembly) -> list[Delta] | None:
+        """What the next bytes tell those who watch, while the assembly takes every event; `None` at the end."""
+        if assembly.is_over:
+            await answer.finish()
+            return None
+        events = await answer.read_events()
+        if events is None:
+            return None
+        told: list[Delta] = []
+        while events and not assembly.is_over:
+            event = self._event(Reply(answer.status, answer.headers, events.pop(0).data.encode()))
+            if isinstance(event, ProviderError):
+                del events  # so that no frame of an error shows what a server may have echoed
+                raise event
+            told += [delta] if (delta := assembly.take(event)) is not None else []
+        return told
 
     def _event(self, told: Reply) -> WireEvent | ProviderError:
         """The event whose data is the body of `told`, or the error that it means."""

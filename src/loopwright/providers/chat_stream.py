@@ -166,17 +166,17 @@ class ReplyAssembly:
         self._usage: WireUsage | None = None
         self._model = ""
         self._finish_reason: str | None = None
-        self._is_over = False
+        self.is_over = False
         self.has_begun = False
 
     @property
     def has_ended(self) -> bool:
         """Whether the model has come to an end, or the stream to its mark of it; usage may still come."""
-        return self._is_over or self._finish_reason is not None
+        return self.is_over or self._finish_reason is not None
 
     def end(self) -> None:
         """Note the mark of the end; some endpoints give no other sign."""
-        self._is_over = True
+        self.is_over = True
 
     def take(self, chunk: WireChunk, data: str) -> list[Delta]:
         """What a chunk, decoded from `data`, adds to the first of the alternative replies."""

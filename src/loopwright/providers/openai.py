@@ -1,6 +1,5 @@
 """Models behind OpenAI's Chat Completions API, and behind every endpoint that speaks it too."""
 
-import contextlib
 import dataclasses
 import os
 from collections.abc import AsyncGenerator
@@ -135,33 +134,40 @@ class OpenAIProvider:
         An endpoint that answers in one piece all the same gives one delta. Raises as `complete` does; a stream that
         breaks off before the model came to an end is an error, never a completion.
         """
-        async with self._transport.open(self._encode(request, self._streamed)) as reply:
+        async with await self._transport.open(self._encode(request, self._streamed)) as reply:
             if not (200 <= reply.status < 300 and reply.is_events):
                 completion = self._completion(await reply.read())
                 yield Delta(text=completion.text, completion=completion)
                 return
             assembly = ReplyAssembly()
-            try:
-                async with contextlib.aclosing(self._deltas(reply, assembly)) as deltas:
-                    async for delta in deltas:
-                        yield delta
-            except ProviderError:
-                if not assembly.has_ended:  # else only figures, or the mark of the end, can be missing
-                    raise
+            while (deltas := await self._next_deltas(reply, assembly)) is not None:
+                for delta in deltas:
+                    yield delta
+            for delta in assembly.rest():
+                yield delta
             yield Delta(completion=self._assembled(assembly, reply.status))
 
-    async def _deltas(self, reply: OpenReply, assembly: ReplyAssembly) -> AsyncGenerator[Delta]:
-        async with contextlib.aclosing(reply.events()) as events:
-            async for event in events:
-                if event.data == END_OF_STREAM:
-                    assembly.end()
-                    break
-                if event.data:
-                    for delta in assembly.take(self._chunk(event, reply), event.data):
-                        yield delta
-        for delta in assembly.rest():
-            yield delta
-        await reply.finish()
+    async def _next_deltas(self, reply: OpenReply, assembly: ReplyAssembly) -> list[Delta] | None:
+        """What the next bytes add to the reply; `None` at the end of the stream."""
+        if assembly.is_over:
+            await reply.finish()
+            return None
+        try:
+            events = await reply.read_events()
+            if events is None:
+                return None
+            return [delta for event in events for delta in self._told(event, reply, assembly)]
+        except ProviderError:
+            if not assembly.has_ended:  # else only figures, or the mark of the end, can be missing
+                raise
+            return None
+
+    def _told(self, event: ServerEvent, reply: OpenReply, assembly: ReplyAssembly) -> list[Delta]:
+        if event.data == END_OF_STREAM:
+            assembly.end()
+        if assembly.is_over or not event.data:
+            return []
+        return assembly.take(self._chunk(event, reply), event.data)
 
     def _chunk(self, event: ServerEvent, reply: OpenReply) -> WireChunk:
         chunk = WireChunk.read(event.data)

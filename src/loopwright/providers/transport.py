@@ -6,7 +6,8 @@ import contextlib
 import functools
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from typing import Never, TypeAlias, TypeVar
+from types import TracebackType
+from typing import Never, Self, TypeAlias
 from weakref import WeakKeyDictionary
 
 import httpcore
@@ -30,7 +31,6 @@ MAX_FAREWELL = 0.25  # seconds to wait for the end mark of a stream whose last e
 SHORTEST_SECRET = 6  # shorter keys are placeholders ("none", "x"), and hiding those would garble every text
 
 Client: TypeAlias = httpx.AsyncClient
-_T = TypeVar("_T")
 
 TIMEOUTS = (httpcore.TimeoutException, httpx.TimeoutException)
 FAILURES = (
@@ -111,15 +111,29 @@ class _Chunks(httpx.AsyncByteStream):
 class OpenReply:
     """An answer whose head has come: read the rest whole, or event by event.
 
-    `read` and `events` raise `ProviderTimeout` and `ProviderError` as `HTTPTransport.post` does.
+    `read` and `read_events` raise `ProviderTimeout` and `ProviderError` as `HTTPTransport.post` does.
     """
 
     def __init__(
-        self, url: str, status: int, headers: tuple[tuple[bytes, bytes], ...], chunks: AsyncGenerator[bytes]
+        self,
+        transport: "HTTPTransport",
+        status: int,
+        headers: tuple[tuple[bytes, bytes], ...],
+        chunks: AsyncIterator[bytes],
+        close: Callable[[], Awaitable[None]],
     ) -> None:
-        self._url = url
+        self._transport, self._chunks, self.aclose = transport, chunks, close
         self._head = Reply(status, headers, b"")
-        self._chunks = chunks
+        self._size = 0
+        self._events = EventReader()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
 
     def __repr__(self) -> str:
         return f"OpenReply({self.status})"  # a header may echo the key
@@ -145,35 +159,41 @@ class OpenReply:
 
     async def read(self) -> Reply:
         """The whole answer."""
-        body = b"".join([chunk async for chunk in self._chunks])
-        return Reply(self.status, self.headers, body)
+        parts: list[bytes] = []
+        while (chunk := await self._next()) is not None:
+            parts.append(chunk)
+        return Reply(self.status, self.headers, b"".join(parts))
 
-    async def events(self) -> AsyncGenerator[ServerEvent]:
-        """The events of the body as they come, whatever its content type."""
-        reader = EventReader()
-        async for chunk in self._chunks:
-            events = self._read(reader, chunk)
-            if isinstance(events, ProviderError):
-                raise events
-            for event in events:
-                yield event
-
-    def _read(self, reader: EventReader, chunk: bytes) -> list[ServerEvent] | ProviderError:
+    async def read_events(self) -> list[ServerEvent] | None:
+        """The events that end in the next bytes, whatever the content type; `None` at the end of the body."""
+        chunk = await self._next()
+        if chunk is None:
+            return None
         try:
-            return reader.feed(chunk)
+            return self._events.feed(chunk)
         except ValueError as error:
-            return ProviderError(f"{self._url} sent {error}", status=self.status)
+            failure = ProviderError(f"{self._transport.url} sent {error}", status=self.status)
+        raise failure  # outside the except block: what cannot be read may echo the key
 
     async def finish(self) -> None:
         """Wait for the end of a stream whose last event has come, 0.25 s at most, so that its connection is kept."""
         with contextlib.suppress(TimeoutError, ProviderError):
             async with asyncio.timeout(MAX_FAREWELL):
-                async for _ in self._chunks:
+                while await self._next() is not None:
                     pass
 
-    async def aclose(self) -> None:
-        """Read no further."""
-        await self._chunks.aclose()
+    async def _next(self) -> bytes | None:
+        """The next bytes of the body; `None` at its end."""
+        try:
+            chunk = await anext(self._chunks, None)
+        except FAILURES as error:
+            failure = self._transport.told(error)
+        else:
+            self._size += len(chunk or b"")
+            if self._size <= MAX_BODY:
+                return chunk
+            failure = self._transport.too_large(self.status)
+        raise failure  # outside the except block, so that nothing that knows the headers is chained to it
 
 
 class HTTPTransport:
@@ -238,25 +258,8 @@ class HTTPTransport:
             ProviderTimeout: no connection or no answer in time; retryable.
             ProviderError: the connection failed (retryable), or the answer is a redirect or larger than 50 MB.
         """
-        async with self.open(body) as reply:
+        async with await self.open(body) as reply:
             return await reply.read()
-
-    @contextlib.asynccontextmanager
-    async def open(self, body: bytes) -> AsyncGenerator[OpenReply]:
-        """Send one request and hand out its answer while it comes; leaving the context ends it.
-
-        A connection is kept for the next request if the answer was read to its end, and closed otherwise. Raises as
-        `post` does.
-        """
-        exchange = self._exchange(body) if self._client is None else self._ask(self._client, body)
-        reply = await self._attempt(exchange.__aenter__())
-        if isinstance(reply, ProviderError):
-            raise reply  # outside the except block, so that no exception that knows the headers is chained to it
-        try:
-            self._check_redirect(reply)
-            yield reply
-        finally:
-            await self._attempt(self._close(reply, exchange))
 
     async def aclose(self) -> None:
         """Close the connections of the running loop; an injected client stays open."""
@@ -264,33 +267,41 @@ class HTTPTransport:
         if connections is not None:
             await connections.aclose()
 
-    async def _attempt(self, work: Awaitable[_T]) -> _T | ProviderError:
-        """What comes of `work`, or the error that its failure stands for."""
-        try:
-            return await work
-        except FAILURES as error:
-            return self._told(error)
+    async def open(self, body: bytes) -> OpenReply:
+        """Send one request and hand out its answer as soon as the head is there: `async with await transport.open(b)`.
 
-    def _told(self, error: Exception) -> ProviderError:
+        Leaving the context ends it: the connection is kept for the next request if the answer was read to its end, and
+        closed otherwise. Raises as `post` does.
+        """
+        try:
+            reply = await (self._exchange(body) if self._client is None else self._ask(self._client, body))
+        except FAILURES as error:
+            failure = self.told(error)
+        else:
+            if not 300 <= reply.status < 400:
+                return reply
+            await reply.aclose()
+            to = self.excerpt(reply.header("location")) or "nowhere"
+            text = f"{self.url} redirects to {to} (status {reply.status}), which is not followed: correct base_url"
+            failure = ProviderError(text, status=reply.status)
+        raise failure  # outside the except block, so that no exception that knows the headers is chained to it
+
+    def told(self, error: Exception) -> ProviderError:
+        """The error that a failed connection stands for."""
         if isinstance(error, TIMEOUTS):
             return ProviderTimeout(f"{self.url} gave no answer in time: {type(error).__name__}", retryable=True)
         detail = self.excerpt(str(error))
         text = f"the connection to {self.url} failed: {type(error).__name__}{': ' if detail else ''}{detail}"
         return ProviderError(text, retryable=not isinstance(error.__cause__, ssl.SSLCertVerificationError))
 
-    @contextlib.asynccontextmanager
-    async def _ask(self, client: Client, body: bytes) -> AsyncGenerator[OpenReply]:
+    async def _ask(self, client: Client, body: bytes) -> OpenReply:
         headers = self._headers(body)
         request = client.build_request("POST", self._target, content=body, headers=headers, timeout=self._timeout)
         response = await client.send(request, stream=True)
-        try:
-            chunks = self._guarded(response.aiter_bytes(), response.status_code)
-            yield OpenReply(self.url, response.status_code, tuple(response.headers.raw), chunks)
-        finally:
-            await response.aclose()
+        close = functools.partial(_quietly, response.aclose)
+        return OpenReply(self, response.status_code, tuple(response.headers.raw), response.aiter_bytes(), close)
 
-    @contextlib.asynccontextmanager
-    async def _exchange(self, body: bytes) -> AsyncGenerator[OpenReply]:
+    async def _exchange(self, body: bytes) -> OpenReply:
         connections = await self._connections()
         connection = await connections.take()
         request = httpcore.Request(
@@ -298,44 +309,20 @@ class HTTPTransport:
         )
         try:
             response = await connection.handle_async_request(request)
-            try:
-                chunks = self._guarded(_decoded(response), response.status)
-                yield OpenReply(self.url, response.status, tuple(response.headers), chunks)
-            finally:
-                await response.aclose()
-        finally:
+        except BaseException:
             await connections.give_back(connection)
+            raise
 
-    async def _guarded(self, chunks: AsyncIterator[bytes], status: int) -> AsyncGenerator[bytes]:
-        """The chunks, with our errors, up to the limit of their size."""
-        size = 0
-        failure: ProviderError | None = None
-        try:
-            async for chunk in chunks:
-                size += len(chunk)
-                if size > MAX_BODY:
-                    break
-                yield chunk
-        except FAILURES as error:
-            failure = self._told(error)
-        if size > MAX_BODY:
-            failure = self._too_large(status)
-        if failure is not None:
-            raise failure  # outside the except block, so that nothing that knows the headers is chained to it
+        async def close() -> None:
+            try:
+                await _quietly(response.aclose)
+            finally:
+                await _quietly(connections.give_back, connection)
 
-    async def _close(self, reply: OpenReply, exchange: contextlib.AbstractAsyncContextManager[OpenReply]) -> None:
-        try:
-            await reply.aclose()
-        finally:
-            await exchange.__aexit__(None, None, None)
+        return OpenReply(self, response.status, tuple(response.headers), _decoded(response), close)
 
-    def _check_redirect(self, reply: OpenReply) -> None:
-        if 300 <= reply.status < 400:
-            to = self.excerpt(reply.header("location")) or "nowhere"
-            text = f"{self.url} redirects to {to} (status {reply.status}), which is not followed: correct base_url"
-            raise ProviderError(text, status=reply.status)
-
-    def _too_large(self, status: int) -> ProviderError:
+    def too_large(self, status: int) -> ProviderError:
+        """The error that an answer is larger than anybody wants to keep."""
         return ProviderError(f"{self.url} sent more than {MAX_BODY // 1_000_000} MB (status {status})", status=status)
 
     async def _connections(self) -> _Connections:
@@ -348,6 +335,12 @@ class HTTPTransport:
             found = self._loops[loop] = _Connections(self._wire.origin)
             await found.start()
         return found
+
+
+async def _quietly(close: Callable[..., Awaitable[None]], *what: object) -> None:
+    """Close something that may be broken already: what was read, or went wrong before, is what counts."""
+    with contextlib.suppress(*FAILURES):
+        await close(*what)
 
 
 def _decoded(response: httpcore.Response) -> AsyncIterator[bytes]:

@@ -1,0 +1,1 @@
+"""Contracts of engines, providers, gates and journals, as classes of tests to subclass."""

@@ -1,0 +1,391 @@
+"""JournalContract: what every journal promises; DurableJournalContract: what one promises that survives the process."""
+
+import asyncio
+import dataclasses
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ...engine import LoopEngine
+from ...engines.react import ReActEngine
+from ...errors import ConfigError, Fenced, JournalError, RunBusy, UnknownRun
+from ...events import Entry
+from ...journal import Journal, RunInfo
+from ...provider import Request
+from ...runtime import Runtime
+from ...tools import ToolContext, tool
+from ..expect import holds, refused, same
+from ..killing import kill_everywhere, witness, witnessed
+from ..scripted import call
+from .entries import DEAD, LIVE, ME, follow, header, write
+from .models import Line
+
+Contract = TypeVar("Contract", bound="JournalContract")
+
+TEXTS = ("", "a", "ünï ☃ 🌍", "a|b'\"\\\n\t\0", "../../etc", "x" * 5000)
+
+
+def _with_journal(
+    check: Callable[[Contract, Journal], Coroutine[Any, Any, None]],
+) -> Callable[[Contract, Path], None]:
+    """A check of a journal as a test that opens it in a folder of its own, and closes it."""
+
+    def test(self: Contract, tmp_path: Path) -> None:
+        async def work() -> None:
+            journal = self.journal(tmp_path)
+            try:
+                await check(self, journal)
+            finally:
+                await journal.close()
+
+        asyncio.run(work())
+
+    for name in ("__name__", "__qualname__", "__doc__"):  # and no `__wrapped__`: a test runner would ask for `journal`
+        setattr(test, name, getattr(check, name))
+    return test
+
+
+class JournalContract:
+    """Subclass it in a test module as `Test…` and give it your journal; every check is a test of its own.
+
+        class TestMyJournal(JournalContract):
+            def journal(self, folder: Path) -> Journal:
+                return MyJournal(folder / "runs")
+
+    A journal that survives the process takes `DurableJournalContract` in its place.
+    """
+
+    def journal(self, folder: Path) -> Journal:
+        """Your journal in that folder: a new one where the folder is empty, else the one that was there."""
+        raise NotImplementedError(f"{type(self).__name__}: override journal(self, folder)")
+
+    # --- entries ---
+
+    @_with_journal
+    async def test_entries_come_back_as_they_were_given(self, journal: Journal) -> None:
+        """Bodies are bytes of any kind, and the chain verifies."""
+        claim = journal.create(header())
+        entries = await write(journal, claim, b"{}", b'{"a":1}')
+        entries += await write(journal, claim, b"", bytes(range(256)))
+
+        same(journal.read("r1"), entries, "the entries")
+        holds(journal.verify("r1", entries[-1].hash).ok, "the chain does not verify")
+
+    @_with_journal
+    async def test_any_text_and_time_come_back(self, journal: Journal) -> None:
+        """Keys, kinds, run ids, times and bodies of any content."""
+        source = random.Random(1)  # noqa: S311 - the same every time
+        for number in range(30):
+            run_id = f"{number} {source.choice(TEXTS)[:100]}"
+            claim = journal.create(header(run_id))
+            bodies = [source.randbytes(source.choice((0, 1, 200, 70_000))) for _ in range(3)]
+            at = source.choice((0.0, -1.5, 1e300, source.random(), float("inf")))
+            entries = follow(claim, *bodies, key=source.choice(TEXTS), kind=source.choice(TEXTS), at=at)
+            journal.append(claim, entries)
+            await journal.barrier(claim)
+
+            same(journal.read(run_id), entries, f"run {run_id!r}")
+            holds(journal.verify(run_id, claim.head_hash).ok, f"run {run_id!r} does not verify")
+
+    @_with_journal
+    async def test_several_appends_wait_for_one_barrier(self, journal: Journal) -> None:
+        """`append` only hands over, however often; one barrier makes all of it durable, in order."""
+        claim = journal.create(header())
+        for number in range(600):
+            journal.append(claim, follow(claim, str(number).encode()))
+        await journal.barrier(claim)
+
+        same([entry.body for entry in journal.read("r1")], [str(number).encode() for number in range(600)], "bodies")
+
+    @_with_journal
+    async def test_what_is_read_is_a_copy(self, journal: Journal) -> None:
+        """A reader that changes its list changes nothing."""
+        entries = await write(journal, journal.create(header()), b"{}")
+        journal.read("r1").clear()
+        journal.runs().clear()
+
+        same(journal.read("r1"), entries, "the entries")
+        same(len(journal.runs()), 1, "runs")
+
+    @_with_journal
+    async def test_many_runs_write_at_once(self, journal: Journal) -> None:
+        """Runs of one process do not mix."""
+
+        async def run(number: int) -> list[Entry]:
+            claim = journal.create(header(f"r{number}"))
+            return [entry for step in range(10) for entry in await write(journal, claim, b"%d" % step, b"more")]
+
+        written = await asyncio.gather(*map(run, range(40)))
+        same([journal.read(f"r{number}") for number in range(40)], written, "the entries of 40 runs")
+        holds(all(journal.verify(f"r{number}").ok for number in range(40)), "a chain does not verify")
+
+    # --- runs ---
+
+    @_with_journal
+    async def test_a_new_run_is_listed_with_what_its_header_says(self, journal: Journal) -> None:
+        """Engine, options, version, owner, time, and the run it was forked from."""
+        claim = journal.create(dataclasses.replace(header(), parent_run="r0", fork_seq=7))
+        (entry,) = await write(journal, claim, b"{}")
+
+        info = RunInfo(
+            "r1", "react", '{"max_iterations":5}', "1", "running", ME, 1, 1, entry.hash, 1_700_000_000.25, "r0", 7
+        )
+        same(journal.runs(), [info], "the list of runs")
+
+    @_with_journal
+    async def test_nothing_is_kept_of_a_run_that_has_no_entry_yet(self, journal: Journal) -> None:
+        """`create` alone writes nothing; reading an unknown run is `UnknownRun` naming it."""
+        journal.create(header())
+
+        same(journal.runs(), [], "the list of runs")
+        with refused(UnknownRun, "reading a run without entries", saying="r1"):
+            journal.read("r1")
+
+    @_with_journal
+    async def test_runs_are_listed_newest_first(self, journal: Journal) -> None:
+        """In the order of their first entries."""
+        for run_id in ("b", "c", "a"):
+            await write(journal, journal.create(header(run_id)), b"{}")
+
+        same([info.run_id for info in journal.runs()], ["a", "c", "b"], "the list of runs")
+
+    @_with_journal
+    async def test_a_taken_run_id_is_a_config_error_by_the_first_barrier(self, journal: Journal) -> None:
+        """And the run that has the id stays as it was."""
+        first = await write(journal, journal.create(header()), b"{}")
+
+        with refused(ConfigError, "a second run of the same id", saying="'r1' exists already"):
+            await write(journal, journal.create(header()), b"{}")
+        same(journal.read("r1"), first, "the entries of the first run")
+
+    @_with_journal
+    async def test_a_status_other_than_running_frees_the_run(self, journal: Journal) -> None:
+        """It has no owner any more."""
+        for status in ("suspended", "waiting", "completed", "failed"):
+            claim = journal.create(header(status))
+            await write(journal, claim, b"{}")
+            await write(journal, claim, b"{}", status=status)
+
+            same((journal.runs()[0].status, journal.runs()[0].owner), (status, None), "status and owner")
+
+    @_with_journal
+    async def test_a_status_may_come_without_an_entry(self, journal: Journal) -> None:
+        """`append(claim, [], status=…)` changes the status alone."""
+        claim = journal.create(header())
+        await write(journal, claim, b"{}")
+        await write(journal, claim, status="running")
+        await write(journal, claim, b"{}")
+        same(_state(journal), ("running", ME, 2), "status, owner and head")
+
+        await write(journal, claim, status="suspended")
+        same(_state(journal), ("suspended", None, 2), "status, owner and head")
+
+    # --- claims ---
+
+    @_with_journal
+    async def test_a_claim_goes_on_where_the_last_owner_ended(self, journal: Journal) -> None:
+        """It has the next fence and the head of the chain."""
+        old = journal.create(header())
+        entries = await write(journal, old, b"1", b"2", status="suspended")
+
+        claim = await journal.claim("r1", ME)
+        same((claim.fence, claim.head_seq, claim.head_hash), (2, 2, entries[-1].hash), "the claim")
+        same((*_state(journal), journal.runs()[0].fence), ("suspended", ME, 2, 2), "the run")
+
+        entries += await write(journal, claim, b"3", status="running")
+        same(journal.read("r1"), entries, "the entries")
+        holds(journal.verify("r1").ok, "the chain does not verify")
+
+    @_with_journal
+    async def test_an_unknown_run_is_named(self, journal: Journal) -> None:
+        """Claiming or verifying it is `UnknownRun`."""
+        with refused(UnknownRun, "claiming an unknown run", saying="nowhere"):
+            await journal.claim("nowhere", ME)
+        with refused(UnknownRun, "verifying an unknown run", saying="nowhere"):
+            journal.verify("nowhere")
+
+    @_with_journal
+    async def test_a_run_with_a_live_owner_is_busy(self, journal: Journal) -> None:
+        """Unless it is taken over."""
+        await write(journal, journal.create(header(owner=LIVE)), b"{}")
+
+        with refused(RunBusy, "claiming a run that somebody works on", saying="take_over=True"):
+            await journal.claim("r1", ME)
+        same((await journal.claim("r1", ME, take_over=True)).fence, 2, "the fence of who took over")
+
+    @_with_journal
+    async def test_a_run_with_a_dead_owner_is_taken_up_at_once(self, journal: Journal) -> None:
+        """Nobody waits for a lease of a process that is gone."""
+        await write(journal, journal.create(header(owner=DEAD)), b"{}")
+
+        same((await journal.claim("r1", ME)).fence, 2, "the fence")
+
+    @_with_journal
+    async def test_a_worker_that_was_taken_over_is_stopped_for_good(self, journal: Journal) -> None:
+        """What it writes is refused as `Fenced`, by the barrier at the latest, and never kept."""
+        old = journal.create(header())
+        entries = await write(journal, old, b"1")
+        new = await journal.claim("r1", ME, take_over=True)
+
+        for _ in range(3):
+            with refused(Fenced, "writing after a take-over", saying="taken over"):
+                await write(journal, old, b"too late")
+        with refused(Fenced, "a barrier after a take-over"):
+            await journal.barrier(old)
+        entries += await write(journal, new, b"2")
+        same(journal.read("r1"), entries, "the entries")
+
+    @_with_journal
+    async def test_a_barrier_with_nothing_to_wait_for_still_sees_a_take_over(self, journal: Journal) -> None:
+        """A worker learns of it before its next side effect."""
+        old = journal.create(header())
+        await write(journal, old, b"1")
+        await journal.barrier(old)
+        await journal.claim("r1", ME, take_over=True)
+
+        with refused(Fenced, "a barrier after a take-over"):
+            await journal.barrier(old)
+
+    @_with_journal
+    async def test_one_fenced_worker_does_not_hurt_the_others(self, journal: Journal) -> None:
+        """Even if they write in the same moment."""
+        claims = [journal.create(header(f"r{number}")) for number in range(10)]
+        await asyncio.gather(*(write(journal, claim, b"1") for claim in claims))
+        await journal.claim("r3", ME, take_over=True)
+
+        ended = await asyncio.gather(*(write(journal, claim, b"2") for claim in claims), return_exceptions=True)
+        same([number for number, end in enumerate(ended) if isinstance(end, Fenced)], [3], "the fenced")
+        kept = [len(journal.read(f"r{number}")) for number in range(10)]
+        same(kept, [2, 2, 2, 1, 2, 2, 2, 2, 2, 2], "entries of each run")
+
+    # --- verification ---
+
+    @_with_journal
+    async def test_another_head_than_the_caller_kept_is_found(self, journal: Journal) -> None:
+        """So a cut tail is found."""
+        await write(journal, journal.create(header()), b"{}")
+
+        holds(journal.verify("r1").ok, "the chain does not verify")
+        holds("head" in journal.verify("r1", "0" * 64).problem, "another head is not noticed")
+
+    @_with_journal
+    async def test_an_entry_that_does_not_fit_the_chain_is_found(self, journal: Journal) -> None:
+        """A changed body, a wrong number, another run's entry: `append` refuses them, or `verify` finds them."""
+        changes: Sequence[dict[str, Any]] = ({"body": b"changed"}, {"at": 2.5}, {"kind": "run_finished"}, {"key": "9"})
+        for number, change in enumerate(changes):
+            claim = journal.create(header(f"r{number}"))
+            await write(journal, claim, b"{}")
+            (entry,) = follow(claim, b"true")
+            try:
+                journal.append(claim, [dataclasses.replace(entry, **change)])
+                await journal.barrier(claim)
+            except JournalError:
+                continue
+            found = journal.verify(f"r{number}")
+            same((found.ok, found.seq), (False, 2), f"an entry with another {next(iter(change))}")
+
+
+def _state(journal: Journal) -> tuple[str, str | None, int]:
+    info = journal.runs()[0]
+    return info.status, info.owner, info.head_seq
+
+
+# --- journals that survive the process ---
+
+
+@tool(effect="read", name="look")
+async def _look(ctx: ToolContext[None], what: str) -> str:
+    """Look something up."""
+    witness(ctx)
+    return f"{what} is blue"
+
+
+@tool(effect="write", name="send")
+async def _send(ctx: ToolContext[None], what: str) -> str:
+    """Send something."""
+    witness(ctx)
+    return f"{what} sent"
+
+
+TURNS: Sequence[Line] = ([call("look", what="sky"), call("send", what="card")], call("send", what="end"), "blue")
+
+
+def _turn(request: Request) -> Line:
+    return TURNS[sum(message.role == "assistant" for message in request.conversation.messages)]
+
+
+class DurableJournalContract(JournalContract):
+    """What holds beside `JournalContract` for a journal that survives the process that wrote it."""
+
+    task = "What is blue?"
+
+    def runtime(self, journal: Journal) -> Runtime:
+        """What the run that is killed works on."""
+        return Runtime(witnessed(_turn), tools=[_look, _send], journal=journal)
+
+    def engine(self, runtime: Runtime) -> LoopEngine:
+        """What the run that is killed is a run of."""
+        return ReActEngine(runtime)
+
+    def test_what_a_barrier_returned_for_is_there_for_another_reader(self, tmp_path: Path) -> None:
+        """A second journal in the same folder sees it while the first is open, and after it was closed."""
+        asyncio.run(self._opened_twice(tmp_path))
+
+    async def _opened_twice(self, folder: Path) -> None:
+        journal = self.journal(folder)
+        claim = journal.create(header())
+        entries = await write(journal, claim, b"1", b"2")
+        beside = self.journal(folder)
+        same(beside.read("r1"), entries, "what another reader sees")
+        same(beside.runs(), journal.runs(), "the runs that another reader sees")
+        await beside.close()
+        entries += await write(journal, claim, b"3", status="suspended")
+        listed = journal.runs()
+        await journal.close()
+
+        again = self.journal(folder)
+        same(again.read("r1"), entries, "what is there when it is opened again")
+        same(again.runs(), listed, "the runs when it is opened again")
+        holds(again.verify("r1", entries[-1].hash).ok, "the chain does not verify when it is opened again")
+        entries += await write(again, await again.claim("r1", ME), b"4")
+        same(again.read("r1"), entries, "what was written when it was opened again")
+        await again.close()
+
+    def test_closing_makes_durable_what_was_handed_over(self, tmp_path: Path) -> None:
+        """Also without a barrier."""
+
+        async def hand_over() -> list[Entry]:
+            journal = self.journal(tmp_path)
+            claim = journal.create(header())
+            entries = follow(claim, b"1", b"2")
+            journal.append(claim, entries)
+            await journal.close()
+            return entries
+
+        entries = asyncio.run(hand_over())
+        journal = self.journal(tmp_path)
+        same(journal.read("r1"), entries, "the entries")
+        asyncio.run(journal.close())
+
+    def test_a_take_over_from_another_journal_object_fences_this_one(self, tmp_path: Path) -> None:
+        """As from another process."""
+        asyncio.run(self._taken_over(tmp_path))
+
+    async def _taken_over(self, folder: Path) -> None:
+        journal, beside = self.journal(folder), self.journal(folder)
+        old = journal.create(header())
+        entries = await write(journal, old, b"1")
+        new = await beside.claim("r1", ME, take_over=True)
+        entries += await write(beside, new, b"2")
+        with refused(Fenced, "writing after another journal object took over"):
+            await write(journal, old, b"too late")
+        same(journal.read("r1"), entries, "the entries")
+        await journal.close()
+        await beside.close()
+
+    def test_a_run_killed_at_any_barrier_goes_on_in_a_new_process(self, tmp_path: Path) -> None:
+        """Killed by SIGKILL before and after every barrier: what was durable is there, and nothing is done twice."""
+        kills = sum(1 for _ in kill_everywhere(type(self), folder=tmp_path))
+
+        holds(kills >= 2 * 4, f"the run was killed {kills} times only: are all barriers waited for?")

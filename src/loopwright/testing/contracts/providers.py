@@ -1,0 +1,333 @@
+"""ProviderContract: what the runtime relies on when it asks a model."""
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from typing import Any, ClassVar, cast
+from unittest import SkipTest
+
+from pydantic import TypeAdapter
+from pydantic_core import to_json
+
+from ...engines.react import ReActEngine
+from ...errors import ProviderError
+from ...events import ModelReplied, ModelRequested
+from ...messages import Completion, Conversation, Message, ToolCall, ToolSpec, Usage
+from ...provider import Capabilities, Delta, OutputSchema, Provider, Request, Sampling
+from ...runtime import Runtime
+from ..expect import holds, in_a_loop, is_a, same
+
+LOOK = ToolSpec(
+    "look",
+    "Look something up.",
+    {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"], "additionalProperties": False},
+)
+COLOUR = OutputSchema(
+    "Colour",
+    {
+        "type": "object",
+        "properties": {"name": {"type": "string"}},
+        "required": ["name"],
+        "additionalProperties": False,
+    },
+)
+QUESTION = Conversation.of("What colour is the sky?", system="Be brief.")
+LOOKED = QUESTION.add(
+    Message("assistant", "I look.", (ToolCall("look", {"what": "sky"}, "call_1"),), origin="model"),
+    Message("tool", "The sky is blue.", call_id="call_1", origin="tool"),
+)
+AT_ONCE = 8
+
+
+class ProviderContract:
+    """Subclass it in a test module as `Test…` and give it your provider; every check is a test of its own.
+
+        class TestMyProvider(ProviderContract):
+            def provider(self) -> Provider:
+                return MyProvider("model-1", base_url=server.url)
+
+            def failing(self) -> Iterable[Provider]:
+                yield MyProvider("model-1", base_url="http://127.0.0.1:9")  # nobody listens there
+
+    Behind it must be something that answers: a server of your tests on this machine, a cassette, a model in the
+    process. What it answers is its own affair; the same request is to be answered the same, unless `repeats` is False.
+    """
+
+    repeats: ClassVar[bool] = True
+    """Whether the same request is answered the same."""
+
+    def provider(self) -> Provider:
+        """Your provider, made anew."""
+        raise NotImplementedError(f"{type(self).__name__}: override provider(self)")
+
+    def failing(self) -> Iterable[Provider]:
+        """Your provider where nobody listens, the key is wrong, the answer is rubbish: each call of these must fail."""
+        return ()
+
+    def requests(self) -> list[Request]:
+        """What it is asked: a question, with tools, after a tool's result, without leave to call, with a schema."""
+        able = self.provider().capabilities
+        asked = [
+            Request(QUESTION),
+            Request(Conversation.of("Say it in one word: ünï ☃ 🌍")),
+            Request(QUESTION, sampling=Sampling(temperature=0.0, stop=("\nObservation:",), max_tokens=200, seed=1)),
+            Request(QUESTION, as_text=True),
+        ]
+        if able.native_tools:
+            asked += [
+                Request(QUESTION, (LOOK,)),
+                Request(LOOKED, (LOOK,)),
+                Request(LOOKED, (LOOK,), tool_choice="none"),
+            ]
+        return [*asked, Request(QUESTION, schema=COLOUR)] if able.json_schema else asked
+
+    @in_a_loop
+    async def test_it_says_who_it_is_and_what_it_can_do(self) -> None:
+        """Name and model are texts, capabilities are `Capabilities`, and none changes with use."""
+        provider = self.provider()
+        known = provider.name, provider.model, provider.capabilities
+        is_a(known[0], str, "name")
+        is_a(known[1], str, "model")
+        holds(known[0] and known[1], f"name and model say who it is, got {known[:2]!r}")
+        is_a(known[2], Capabilities, "capabilities")
+        await provider.complete(Request(QUESTION))
+
+        same((provider.name, provider.model, provider.capabilities), known, "name, model and capabilities after use")
+
+    @in_a_loop
+    async def test_it_answers_every_kind_of_request(self) -> None:
+        """With a `Completion` that has calls, an answer or a problem, and calls no tool that it was not offered."""
+        provider = self.provider()
+        for request in self.requests():
+            completion = await provider.complete(request)
+            check_completion(completion, request)
+
+    @in_a_loop
+    async def test_it_changes_nothing_of_a_request(self) -> None:
+        """Conversation, tools and schemas are as they were."""
+        provider = self.provider()
+        for request in self.requests():
+            before = _plain(request)
+            await provider.complete(request)
+            same(_plain(request), before, "the request after the call")
+
+    @in_a_loop
+    async def test_usage_says_what_is_known_and_none_of_what_is_not(self) -> None:
+        """Totals contain their parts; 0 tokens are never sent, so 0 is not how to say that nobody knows."""
+        provider = self.provider()
+        for request in self.requests():
+            check_usage((await provider.complete(request)).usage)
+
+    @in_a_loop
+    async def test_a_reply_survives_the_journal(self) -> None:
+        """It is plain data: written as JSON and read again, it is equal."""
+        provider, reader = self.provider(), TypeAdapter(Completion)
+        for request in self.requests():
+            completion = await provider.complete(request)
+            try:
+                read = reader.validate_json(to_json(completion))
+            except ValueError as error:
+                raise AssertionError(f"the reply as the journal has it: {error}") from error
+            same(read, completion, "the reply as the journal has it")
+
+    @in_a_loop
+    async def test_a_stream_says_what_a_whole_reply_says(self) -> None:
+        """Its last delta carries the completion; texts, thoughts and pieces of calls joined are those of it."""
+        provider = self._streaming()
+        for request in self.requests():
+            deltas = [delta async for delta in _stream(provider, request)]
+            check_deltas(deltas)
+            streamed = deltas[-1].completion
+            holds(streamed is not None, "the last delta has no completion")
+            check_completion(cast("Completion", streamed), request)
+            if self.repeats:
+                whole = await provider.complete(request)
+                same(_said(cast("Completion", streamed)), _said(whole), "what was streamed, and what was told whole")
+
+    @in_a_loop
+    async def test_it_raises_provider_errors_and_nothing_else(self) -> None:
+        """Whole and streamed; each says whether trying again can help."""
+        for provider in self._failing():
+            for request in self.requests():
+                check_error(await _error(provider.complete(request)))
+                if hasattr(provider, "stream"):
+                    check_error(await _error(_drained(_stream(provider, request))))
+
+    @in_a_loop
+    async def test_a_run_on_a_failing_provider_fails(self) -> None:
+        """As `provider_error`, without an answer."""
+        for provider in self._failing():
+            run = ReActEngine(Runtime(provider)).start(QUESTION)
+            result = await run.result()
+            same((result.status, result.stop_reason, result.answer), ("failed", "provider_error", None), "the run")
+
+    @in_a_loop
+    async def test_a_cancelled_call_ends_and_the_next_one_works(self) -> None:
+        """At whatever point it is cancelled; a stream that is left half way, too."""
+        provider, request = self.provider(), Request(QUESTION)
+        expected = _said(await provider.complete(request))
+        for pauses in range(12):
+            call = asyncio.ensure_future(provider.complete(request))
+            for _ in range(pauses):
+                await asyncio.sleep(0)
+            call.cancel()
+            await asyncio.wait((call,))
+            holds(
+                call.cancelled() or call.exception() is None, f"cancelled, it raised: {not call.cancelled() and call}"
+            )
+        if hasattr(provider, "stream"):
+            left = _stream(provider, request)
+            await anext(left)
+            if isinstance(left, AsyncGenerator):
+                await left.aclose()
+        said = _said(await provider.complete(request))
+        if self.repeats:
+            same(said, expected, "the reply after calls that were cancelled")
+
+    @in_a_loop
+    async def test_calls_at_the_same_time_do_not_mix(self) -> None:
+        """Each gets the reply to its own request, and none leaves a trace in the next."""
+        provider = self.provider()
+        asked = self.requests()
+        alone = [await provider.complete(request) for request in asked]
+        together = await asyncio.gather(*(provider.complete(request) for request in asked * AT_ONCE))
+        if self.repeats:
+            same([_said(c) for c in together], [_said(c) for c in alone] * AT_ONCE, "replies at the same time")
+            again = [await provider.complete(request) for request in reversed(asked)]
+            same([_said(c) for c in reversed(again)], [_said(c) for c in alone], "replies in another order")
+        for request, completion in zip(asked * AT_ONCE, together, strict=True):
+            check_completion(completion, request)
+
+    def test_one_provider_serves_several_event_loops(self) -> None:
+        """One after the other, as scripts do that call `asyncio.run` twice."""
+        provider = self.provider()
+        said = [_said(asyncio.run(_once(provider, Request(QUESTION)))) for _ in range(3)]
+        if self.repeats:
+            same(said, [said[0]] * 3, "replies in three event loops")
+
+    @in_a_loop
+    async def test_a_run_records_who_answered(self) -> None:
+        """Provider and model stand in the journal, whole and streamed runs come to the same."""
+        provider = self.provider()
+        runtime = Runtime(provider)
+        answers = list[object]()
+        for run_id in ("whole", "streamed"):
+            engine = ReActEngine(runtime)
+            if run_id == "whole":
+                result = await engine.run(QUESTION, run_id=run_id)
+            else:
+                async with engine.start(QUESTION, run_id=run_id, deltas=True) as run:
+                    result = await run.result()
+            events = [entry.event for entry in runtime.journal.read(run_id)]
+            asked = next(event for event in events if isinstance(event, ModelRequested))
+            same((asked.provider, asked.model), (provider.name, provider.model), "who was asked")
+            holds(any(isinstance(event, ModelReplied) for event in events), f"no reply: {result.error}")
+            answers.append((result.answer, result.status))
+        if self.repeats:
+            same(answers[1], answers[0], "the run whose model streamed")
+
+    def _streaming(self) -> Provider:
+        provider = self.provider()
+        if not hasattr(provider, "stream"):
+            raise SkipTest(f"{provider.name} does not stream")
+        return provider
+
+    def _failing(self) -> list[Provider]:
+        providers = list(self.failing())
+        if not providers:
+            raise SkipTest("failing() gives no providers that fail")
+        return providers
+
+
+def check_completion(completion: object, request: Request) -> None:
+    """A reply that the runtime can go on with."""
+    if not isinstance(completion, Completion):
+        raise AssertionError(f"a reply of type {type(completion).__name__}, not a Completion")
+    set_ = [name for name in ("calls", "answer", "problem") if getattr(completion, name) not in ((), None)]
+    holds(len(set_) == 1, f"one of calls, answer and problem is to be set, got {set_}: {completion!r}")
+    offered = {spec.name for spec in request.tools} if request.tool_choice == "auto" else set[str]()
+    for call in completion.calls:
+        holds(call.name in offered, f"a call of {call.name!r}, which was not offered: return a problem instead")
+        is_a(call.arguments, Mapping, "arguments that are no object")
+    ids = [call.id for call in completion.calls if call.id]
+    holds(len(set(ids)) == len(ids), f"two calls have one id: {ids}")
+    for text in (completion.text, completion.thought, completion.model):
+        is_a(text, str, "text, thought and model are texts")
+
+
+def check_usage(usage: Usage) -> None:
+    """Counts that can be true."""
+    counts = {name: value for name, value in dataclasses.asdict(usage).items() if name.endswith("_tokens")}
+    for name, count in counts.items():
+        holds(count is None or (type(count) is int and count >= 0), f"usage.{name} is {count!r}")
+    holds(usage.input_tokens != 0, "usage.input_tokens is 0: what is not known is None")
+    for part, whole in (
+        ("cached_tokens", "input_tokens"),
+        ("cache_write_tokens", "input_tokens"),
+        ("reasoning_tokens", "output_tokens"),
+    ):
+        known = counts[part] is not None and counts[whole] is not None
+        holds(not known or counts[part] <= counts[whole], f"usage.{part} is part of {whole}: {usage!r}")
+    holds(usage.cost is None or usage.cost >= 0, f"usage.cost is {usage.cost!r}")
+
+
+def check_deltas(deltas: list[Delta]) -> None:
+    """The completion comes last and once, and the pieces are those of it."""
+    holds(deltas, "a stream without a delta")
+    whole = [delta.completion for delta in deltas if delta.completion is not None]
+    holds(len(whole) == 1 and deltas[-1].completion is not None, "the completion comes once, in the last delta")
+    completion = whole[0]
+    text = "".join(delta.text for delta in deltas)
+    holds(text in ("", completion.text, completion.answer), f"streamed was {text!r}, the reply is {completion.text!r}")
+    pieces: dict[int, list[str]] = {}
+    for call in (delta.call for delta in deltas if delta.call is not None):
+        name, arguments = pieces.setdefault(call.index, ["", ""])
+        pieces[call.index] = [name or call.name, arguments + call.arguments]
+    if completion.calls and pieces:
+        joined = [(name, json.loads(arguments or "{}")) for _, (name, arguments) in sorted(pieces.items())]
+        same(joined, [(call.name, dict(call.arguments)) for call in completion.calls], "the calls in pieces")
+
+
+def check_error(error: BaseException | None) -> None:
+    """An error that the runtime knows what to do with."""
+    holds(isinstance(error, ProviderError), f"ProviderError expected, got {error!r}")
+    failed = cast("ProviderError", error)
+    holds(str(failed).strip(), "an error that says nothing")
+    is_a(failed.retryable, bool, "retryable")
+    holds(failed.status is None or 100 <= failed.status <= 599, f"status: {failed.status!r}")
+    holds(failed.retry_after is None or failed.retry_after >= 0, f"retry_after: {failed.retry_after!r}")
+
+
+async def _error(work: Any) -> BaseException | None:
+    try:
+        await work
+    except Exception as error:  # noqa: BLE001 - the check tells which
+        return error
+    return None
+
+
+async def _once(provider: Provider, request: Request) -> Completion:
+    return await provider.complete(request)
+
+
+async def _drained(deltas: AsyncIterator[Delta]) -> None:
+    async for _ in deltas:
+        pass
+
+
+def _stream(provider: Provider, request: Request) -> AsyncIterator[Delta]:
+    deltas: AsyncIterator[Delta] = cast("Any", provider).stream(request)
+    return deltas
+
+
+def _said(completion: Completion) -> tuple[object, ...]:
+    """What of a reply must be the same again; ids and counts may differ."""
+    calls = [(call.name, dict(call.arguments)) for call in completion.calls]
+    return completion.text, calls, completion.answer, completion.problem, completion.finish_reason
+
+
+def _plain(request: Request) -> str:
+    tools = [(tool.name, tool.description, tool.schema) for tool in request.tools]
+    schema = request.schema and (request.schema.name, request.schema.schema)
+    return repr((request.conversation.messages, tools, request.sampling, schema, request.tool_choice))

@@ -1,0 +1,363 @@
+"""One provider out of several: who is asked when one fails, who rests, and what is told of it."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from loopwright import Capabilities, Completion, Conversation, Delta, MemoryJournal, ReActEngine, Request, Runtime, tool
+from loopwright.breaker import CircuitBreakers
+from loopwright.errors import CircuitOpen, ConfigError, ContextTooLong, ProviderError, ProviderTimeout
+from loopwright.messages import Usage
+from loopwright.providers import FallbackProvider, OpenAIProvider
+from loopwright.testing import FakeClock, ScriptedProvider, call
+
+ASKED = Request(Conversation.of("q"))
+BUSY = ProviderError("too busy", status=503, retryable=True)
+REFUSED = ProviderError("no such model", status=404)
+
+
+def says(*lines: Any, model: str) -> ScriptedProvider:
+    return ScriptedProvider(lines, model=model)
+
+
+def never(model: str = "never") -> ScriptedProvider:
+    """One that must not be asked."""
+    return ScriptedProvider([], model=model)
+
+
+def reply(text: str, model: str, *flags: str) -> Completion:
+    return Completion(text, answer=text, usage=Usage(10, 5), model=model, flags=flags)
+
+
+async def test_the_first_that_answers_is_the_only_one_that_is_asked() -> None:
+    provider = FallbackProvider(says("yes", model="a"), never())
+
+    assert await provider.complete(ASKED) == reply("yes", "a")
+
+
+async def test_where_one_fails_the_next_is_asked_with_the_same_request_and_the_reply_tells_why() -> None:
+    first, second, third = says(BUSY, model="a"), says(REFUSED, model="b"), says("yes", model="c")
+    provider = FallbackProvider(first, second, third)
+
+    assert await provider.complete(ASKED) == reply(
+        "yes", "c", "fallback: scripted/a: too busy", "fallback: scripted/b: no such model"
+    )
+    assert first.requests == second.requests == third.requests == [ASKED]
+
+
+async def test_the_model_that_answered_is_named_where_it_does_not_say_so_itself() -> None:
+    silent = Completion("yes", answer="yes", flags=("cached",))
+    named = Completion("yes", answer="yes", model="b-2024")
+    provider = FallbackProvider(says(BUSY, model="a"), says(silent, named, model="b"))
+
+    first, second = await provider.complete(ASKED), await provider.complete(ASKED)
+
+    assert (first.model, first.flags) == ("b", ("cached", "fallback: scripted/a: too busy"))
+    assert second.model == "b-2024"
+
+
+async def test_a_long_reason_is_cut_in_a_flag() -> None:
+    provider = FallbackProvider(says(ProviderError("x" * 5_000), model="a"), says("yes", model="b"))
+
+    assert (await provider.complete(ASKED)).flags == (f"fallback: scripted/a: {'x' * 300}…",)
+
+
+async def test_a_conversation_that_is_too_long_is_for_the_runtime_to_shorten() -> None:
+    provider = FallbackProvider(says(ContextTooLong("too long"), model="a"), never())
+
+    with pytest.raises(ContextTooLong, match=r"^too long$"):
+        await provider.complete(ASKED)
+
+
+async def test_the_caller_may_say_which_errors_are_passed_on() -> None:
+    long, plain = says(ContextTooLong("too long"), model="a"), says(REFUSED, model="a")
+
+    def grows(error: ProviderError) -> bool:
+        return isinstance(error, ContextTooLong)
+
+    assert (await FallbackProvider(long, says("yes", model="b"), when=grows).complete(ASKED)).answer == "yes"
+    with pytest.raises(ProviderError, match=r"^no such model$"):
+        await FallbackProvider(plain, never(), when=grows).complete(ASKED)
+
+
+# ---------------------------------------------------------------------------------------------------- all fail
+
+
+async def test_where_all_fail_the_last_error_names_each_and_why() -> None:
+    errors = [
+        ProviderError("too busy", status=503, retryable=True, retry_after=7.0),
+        ProviderError("slow down", status=429, retryable=True, retry_after=2.0),
+        REFUSED,
+    ]
+    provider = FallbackProvider(*[says(error, model=model) for error, model in zip(errors, "abc", strict=True)])
+
+    with pytest.raises(ProviderError) as raised:
+        await provider.complete(ASKED)
+
+    error = raised.value
+    assert str(error) == (
+        "every provider failed: scripted/a: too busy; scripted/b: slow down; scripted/c: no such model"
+    )
+    assert (error.retryable, error.retry_after, error.status, error.__cause__) == (True, 2.0, 404, REFUSED)
+
+
+async def test_where_none_can_be_tried_again_neither_can_the_whole() -> None:
+    with pytest.raises(ProviderError) as raised:
+        await FallbackProvider(says(REFUSED, model="a"), says(REFUSED, model="b")).complete(ASKED)
+
+    assert (raised.value.retryable, raised.value.retry_after) == (False, None)
+
+
+async def test_a_time_out_of_the_last_is_still_a_time_out() -> None:
+    with pytest.raises(ProviderTimeout, match="scripted/a: slow"):
+        await FallbackProvider(says(ProviderTimeout("slow", retryable=True), model="a")).complete(ASKED)
+
+
+# ---------------------------------------------------------------------------------------------------- cooling down
+
+
+async def test_one_that_failed_for_a_passing_reason_is_passed_over_for_a_while() -> None:
+    clock = FakeClock()
+    first, second = says(BUSY, "first", model="a"), says("second", "second", model="b")
+    provider = FallbackProvider(first, second, cool_down=30.0, clock=clock)
+    why = "fallback: scripted/a: too busy"
+
+    assert await provider.complete(ASKED) == reply("second", "b", why)
+    clock.advance(29.9)
+    assert await provider.complete(ASKED) == reply("second", "b", "fallback: scripted/a: passed over after too busy")
+    clock.advance(0.1)
+    assert await provider.complete(ASKED) == reply("first", "a")
+
+
+async def test_one_that_failed_for_good_is_asked_again_each_time() -> None:
+    first, second = says(REFUSED, "first", model="a"), says("second", model="b")
+    provider = FallbackProvider(first, second, clock=FakeClock())
+
+    assert [(await provider.complete(ASKED)).answer for _ in range(2)] == ["second", "first"]
+
+
+async def test_where_all_rest_they_are_asked_in_order_and_the_one_that_answers_rests_no_more() -> None:
+    first, second = says(BUSY, BUSY, "first", model="a"), says(BUSY, "second", model="b")
+    provider = FallbackProvider(first, second, clock=FakeClock())
+
+    with pytest.raises(ProviderError):
+        await provider.complete(ASKED)
+    assert (await provider.complete(ASKED)).answer == "second"
+    assert (len(first.requests), len(second.requests)) == (2, 2)
+
+
+async def test_one_that_rests_is_asked_after_all_where_the_others_fail() -> None:
+    first, second = says(BUSY, "first", model="a"), says("second", REFUSED, model="b")
+    provider = FallbackProvider(first, second, clock=FakeClock())
+
+    await provider.complete(ASKED)
+
+    assert await provider.complete(ASKED) == reply("first", "a", "fallback: scripted/b: no such model")
+
+
+async def test_success_ends_the_rest() -> None:
+    first, second = says(BUSY, "first", "first again", model="a"), says("second", REFUSED, model="b")
+    provider = FallbackProvider(first, second, clock=FakeClock())
+
+    assert [(await provider.complete(ASKED)).answer for _ in range(3)] == ["second", "first", "first again"]
+
+
+# ---------------------------------------------------------------------------------------------------- what it is
+
+
+def test_it_is_named_for_traces_and_can_do_what_all_of_them_can() -> None:
+    able = Capabilities(native_tools=True, json_schema=True, stop=True)
+    plain = Capabilities(native_tools=False, json_schema=False, stop=True)
+    provider = FallbackProvider(
+        ScriptedProvider([], model="a", capabilities=able), ScriptedProvider([], model="b", capabilities=plain)
+    )
+
+    assert (provider.name, provider.model, repr(provider)) == (
+        "fallback", "a|b", "FallbackProvider(scripted/a, scripted/b)",
+    )  # fmt: skip
+    assert provider.capabilities == Capabilities(native_tools=False, json_schema=False, stop=True)
+
+
+@pytest.mark.parametrize(
+    ("build", "problem"),
+    [
+        (lambda: FallbackProvider(), "providers: FallbackProvider needs one at least"),
+        (lambda: FallbackProvider(never(), "openai"), "provider 2 of FallbackProvider: must be a provider"),
+        (lambda: FallbackProvider(ScriptedProvider), "provider 1 of FallbackProvider: must be a provider"),
+        (lambda: FallbackProvider(never(), cool_down=-1.0), "cool_down must be a number of seconds"),
+        (lambda: FallbackProvider(never(), cool_down=float("nan")), "cool_down must be a number of seconds"),
+        (lambda: FallbackProvider(never(), cool_down="30"), "cool_down must be a number of seconds"),
+        (lambda: FallbackProvider(never(), when=True), "when: must be a function of the error"),
+    ],
+)
+def test_what_makes_no_sense_is_named(build: Callable[[], object], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        build()
+
+
+async def test_closing_it_closes_all_of_them_although_one_cannot_be_closed_and_another_fails() -> None:
+    closed: list[str] = []
+
+    class Closing(ScriptedProvider):
+        async def aclose(self) -> None:
+            closed.append(self.model)
+            if self.model == "b":
+                raise OSError("stuck")
+
+    provider = FallbackProvider(*[Closing([], model=model) for model in "abc"], never())
+
+    with pytest.raises(OSError, match="stuck"):
+        await provider.aclose()
+    assert sorted(closed) == ["a", "b", "c"]
+
+
+# ---------------------------------------------------------------------------------------------------- streams
+
+
+class Breaking:
+    """Streams some deltas and then fails, or ends without a completion."""
+
+    name, model = "breaking", "x"
+    capabilities = Capabilities()
+
+    def __init__(self, *before: Delta, error: ProviderError | None = None) -> None:
+        self.before, self.error, self.closed = before, error, False
+
+    async def complete(self, request: Request) -> Completion:
+        raise AssertionError("it is streamed")
+
+    async def stream(self, request: Request) -> AsyncIterator[Delta]:
+        try:
+            for delta in self.before:
+                yield delta
+            if self.error is not None:
+                raise self.error
+        finally:
+            self.closed = True
+
+
+async def streamed(provider: FallbackProvider) -> list[Delta]:
+    return [delta async for delta in provider.stream(ASKED)]
+
+
+async def test_a_stream_that_breaks_before_its_first_word_is_taken_over_by_the_next() -> None:
+    deltas = await streamed(FallbackProvider(Breaking(Delta(), error=BUSY), says("It is 42.", model="b")))
+
+    assert [delta.text for delta in deltas] == ["", "It ", "is ", "42.", ""]
+    assert deltas[-1].completion == reply("It is 42.", "b", "fallback: breaking/x: too busy")
+
+
+async def test_a_stream_that_breaks_after_its_first_word_is_an_error() -> None:
+    provider = FallbackProvider(Breaking(Delta(text="It"), error=BUSY), never())
+    stream = provider.stream(ASKED)
+
+    assert await anext(stream) == Delta(text="It")
+    with pytest.raises(ProviderError, match=r"^too busy$"):
+        await anext(stream)
+
+
+async def test_a_stream_without_an_end_and_one_that_cannot_stream_are_passed_over_and_asked_plainly() -> None:
+    class Mute(ScriptedProvider):
+        stream: Any = None
+
+    deltas = await streamed(FallbackProvider(Breaking(), Mute(["It is 42."], model="b")))
+
+    why = "fallback: breaking/x: breaking: the stream ended without a completion"
+    assert deltas == [Delta(text="It is 42.", completion=reply("It is 42.", "b", why))]
+
+
+async def test_where_all_streams_break_the_error_names_each() -> None:
+    with pytest.raises(ProviderError, match=r"every provider failed: breaking/x: too busy; breaking/x: no such model"):
+        await streamed(FallbackProvider(Breaking(error=BUSY), Breaking(error=REFUSED)))
+
+
+async def test_closing_the_stream_closes_the_one_inside() -> None:
+    inside = Breaking(Delta(text="It"), Delta(text=" is"))
+    stream = FallbackProvider(inside, never()).stream(ASKED)
+
+    assert await anext(stream) == Delta(text="It")
+    await stream.aclose()
+    assert inside.closed
+
+
+async def test_cancelling_a_call_asks_nobody_else() -> None:
+    class Endless(Breaking):
+        async def complete(self, request: Request) -> Completion:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    work = asyncio.create_task(FallbackProvider(Endless(), never()).complete(ASKED))
+    await asyncio.sleep(0)
+    work.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await work
+
+
+# ---------------------------------------------------------------------------------------------------- in a run
+
+
+@tool(effect="read")
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+async def test_it_falls_back_in_the_middle_of_a_run_after_tools_have_run_and_the_run_goes_on() -> None:
+    first = says(call("add", a=1, b=2), REFUSED, model="a")
+    second = says("It is 3.", model="b")
+    engine = ReActEngine(Runtime(FallbackProvider(first, second), tools=[add], journal=MemoryJournal()))
+    result = await engine.run("1 + 2?")
+
+    assert (result.status, result.answer, result.llm_calls, result.tool_calls) == ("completed", "It is 3.", 2, 1)
+    assert [message.content for message in second.requests[0].conversation] == ["1 + 2?", "", "3"]
+
+
+async def test_its_breaker_opens_only_when_all_of_them_fail() -> None:
+    clock = FakeClock()
+    breakers = CircuitBreakers(threshold=1, clock=clock)
+    first, second = says(REFUSED, REFUSED, model="a"), says("yes", BUSY, model="b")
+    runtime = Runtime(FallbackProvider(first, second, clock=clock), breakers=breakers, clock=clock)
+
+    assert (await ReActEngine(runtime).run("q")).answer == "yes"
+    assert breakers.get("fallback/a|b").state == "closed"
+    failed = await ReActEngine(runtime).run("q")
+    assert (failed.status, breakers.get("fallback/a|b").state) == ("failed", "open")
+    assert isinstance(failed.error, CircuitOpen)
+
+
+def dead_port() -> int:
+    """A port of this machine on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    head = await reader.readuntil(b"\r\n\r\n")
+    await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]))
+    body = json.dumps(
+        {"model": "live-1", "choices": [{"message": {"content": "It is 3."}, "finish_reason": "stop"}]}
+    ).encode()
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n")
+    writer.write(f"content-length: {len(body)}\r\n\r\n".encode() + body)
+    await writer.drain()
+    writer.close()
+
+
+async def test_a_server_that_is_not_there_is_replaced_by_one_that_is() -> None:
+    async with await asyncio.start_server(answer_once, "127.0.0.1", 0) as server:
+        dead, live = dead_port(), server.sockets[0].getsockname()[1]
+        members = [OpenAIProvider(model, base_url=f"http://127.0.0.1:{port}/v1") for model, port in
+                   (("dead", dead), ("live", live))]  # fmt: skip
+        provider = FallbackProvider(*members)
+        completion = await provider.complete(ASKED)
+        await provider.aclose()
+
+    assert (completion.answer, completion.model) == ("It is 3.", "live-1")
+    assert completion.flags[0].startswith(f"fallback: 127.0.0.1:{dead}/dead: ")

@@ -1,0 +1,557 @@
+"""The contracts of providers and gates: ours keep them, and each check notices what it is for."""
+
+import asyncio
+import copy
+import dataclasses
+import itertools
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+from unittest import SkipTest
+
+import pytest
+
+from loopwright import (
+    Action,
+    Allow,
+    AllowAll,
+    Ask,
+    Completion,
+    DefaultGate,
+    Delta,
+    Deny,
+    DenyAll,
+    MemoryJournal,
+    Modify,
+    PolicyGate,
+    PolicyState,
+    Provider,
+    ProviderError,
+    Request,
+    Usage,
+)
+from loopwright.journal import chain_hash
+from loopwright.policy import Decision, InstantGate
+from loopwright.provider import CallDelta, Capabilities
+from loopwright.providers import OpenAIProvider
+from loopwright.testing import (
+    GateContract,
+    JournalContract,
+    ProviderContract,
+    RecordingProvider,
+    ReplayingProvider,
+    ScriptedProvider,
+    call,
+)
+
+# --- providers that keep it ---
+
+
+def sensible(request: Request) -> Any:
+    """A call if there is leave to, else an answer."""
+    if request.schema is not None:
+        return json.dumps({"name": "blue"})
+    asked = request.conversation.messages[-1]
+    if request.tools and request.tool_choice == "auto" and asked.role == "user":
+        return Completion("I look.", (call("look", what="sky"),), finish_reason="tool_calls", usage=Usage(10, 5))
+    return f"Of {asked.content[:20]}: blue."
+
+
+class Failing(ScriptedProvider):
+    """Is always down."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda _: ProviderError("it is down", status=503, retryable=False, retry_after=1.0))
+
+
+class TestScriptedProvider(ProviderContract):
+    def provider(self) -> Provider:
+        return ScriptedProvider(sensible)
+
+    def failing(self) -> Iterable[Provider]:
+        yield Failing()
+
+
+class Plain:
+    """A provider without a stream."""
+
+    name, model, capabilities = "plain", "plain-1", Capabilities(native_tools=False)
+
+    async def complete(self, request: Request) -> Completion:
+        """Answer."""
+        await asyncio.sleep(0)
+        return Completion("blue", answer="blue")
+
+
+class TestAProviderThatCannotStream(ProviderContract):
+    def provider(self) -> Provider:
+        return Plain()
+
+
+class TestRecordingProvider(ProviderContract):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self._paths = (tmp_path / f"{number}.json" for number in itertools.count())
+
+    def provider(self) -> Provider:
+        return RecordingProvider(ScriptedProvider(sensible), next(self._paths))
+
+    def failing(self) -> Iterable[Provider]:
+        yield RecordingProvider(Failing(), next(self._paths))
+
+
+class Rewinding(ReplayingProvider):
+    """A cassette that begins anew with each call: the contract asks more often than was recorded."""
+
+    async def complete(self, request: Request) -> Completion:
+        """Replay the first reply."""
+        self._given.clear()
+        return await super().complete(request)
+
+
+class TestReplayingProvider(ProviderContract):
+    @pytest.fixture(autouse=True)
+    def _recorded(self, tmp_path: Path) -> None:
+        self._fine, self._bad = tmp_path / "fine.json", tmp_path / "bad.json"
+
+        async def record() -> None:
+            fine = RecordingProvider(ScriptedProvider(sensible), self._fine)
+            bad = RecordingProvider(Failing(), self._bad)
+            for request in TestScriptedProvider().requests():
+                await fine.complete(request)
+                with pytest.raises(ProviderError):
+                    await bad.complete(request)
+
+        asyncio.run(record())
+
+    def provider(self) -> Provider:
+        return Rewinding(self._fine)
+
+    def failing(self) -> Iterable[Provider]:
+        yield Rewinding(self._bad)
+
+
+class ChatCompletions(BaseHTTPRequestHandler):
+    """An endpoint that answers as `sensible` does, whole or in pieces."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.path.startswith("/down"):
+            return self._send(503, "text/plain", b"down")
+        if self.path.startswith("/rubbish"):
+            return self._send(200, "application/json", b'{"choices": 7}')
+        last = asked["messages"][-1]
+        if asked.get("tools") and asked.get("tool_choice", "auto") == "auto" and last["role"] == "user":
+            function = {"name": "look", "arguments": '{"what": "sky"}'}
+            calls = [{"id": "call_1", "index": 0, "type": "function", "function": function}]
+            message, reason = {"role": "assistant", "content": "I look.", "tool_calls": calls}, "tool_calls"
+        else:
+            text = '{"name": "blue"}' if asked.get("response_format") else f"Of {str(last['content'])[:20]}: blue."
+            message, reason = {"role": "assistant", "content": text}, "stop"
+        usage = {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13}
+        whole = {"model": "m-1", "usage": usage}
+        if not asked.get("stream"):
+            choice = {"index": 0, "message": message, "finish_reason": reason}
+            return self._send(200, "application/json", json.dumps({**whole, "choices": [choice]}).encode())
+        pieces = [
+            {"choices": [{"index": 0, "delta": message, "finish_reason": None}]},
+            {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]},
+            {**whole, "choices": []},
+        ]
+        lines = [f"data: {json.dumps({'model': 'm-1', **piece})}\n\n" for piece in pieces]
+        return self._send(200, "text/event-stream", "".join([*lines, "data: [DONE]\n\n"]).encode())
+
+    def _send(self, status: int, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Keep the report clean."""
+
+
+class Server(ThreadingHTTPServer):
+    """Lets many knock at once."""
+
+    request_queue_size = 128
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with Server(("127.0.0.1", 0), ChatCompletions) as listening:
+        threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{listening.server_port}"
+        listening.shutdown()
+
+
+class TestOpenAIProvider(ProviderContract):
+    @pytest.fixture(autouse=True)
+    def _address(self, server: str) -> None:
+        self._server = server
+
+    def provider(self) -> Provider:
+        return OpenAIProvider("m-1", base_url=f"{self._server}/v1", api_key="k")
+
+    def failing(self) -> Iterable[Provider]:
+        for place in ("down", "rubbish"):
+            yield OpenAIProvider("m-1", base_url=f"{self._server}/{place}", api_key="k")
+
+
+# --- providers that do not ---
+
+
+REPLIES: dict[str, Callable[[str], Any]] = {
+    "says two things": lambda answer: Completion(answer, (call("look", what="x"),), answer),
+    "says nothing": lambda answer: Completion(answer),
+    "gives a text": lambda answer: answer,
+    "calls what it was not offered": lambda answer: Completion(answer, (call("wipe"),)),
+    "counts none as 0": lambda answer: Completion(answer, answer=answer, usage=Usage(0, 5)),
+    "counts a part twice": lambda answer: Completion(answer, answer=answer, usage=Usage(5, 5, cached_tokens=9)),
+    "cannot be written": lambda answer: Completion(answer, answer=answer, flags=({1},)),  # type: ignore[arg-type]
+}
+
+
+class Wrong(ScriptedProvider):
+    """One thing is wrong with it."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__(sensible, model="" if fault == "no model" else "script")
+        self.fault, self.busy = fault, 0
+
+    async def complete(self, request: Request) -> Completion:
+        said = await super().complete(request)
+        if self.fault in REPLIES:
+            return REPLIES[self.fault](said.answer or "blue")
+        behave = getattr(self, f"_{self.fault.replace(' ', '_')}", None)
+        return said if behave is None else await behave(request, said)
+
+    async def _changes_the_schema(self, request: Request, said: Completion) -> Completion:
+        for spec in request.tools:
+            spec.schema.pop("required", None)  # type: ignore[attr-defined]
+        return said
+
+    async def _renames_itself(self, _: Request, said: Completion) -> Completion:
+        self.model = "model-2"
+        return said
+
+    async def _remembers(self, _: Request, said: Completion) -> Completion:
+        return Completion(f"{len(self.requests)}", answer=f"{len(self.requests)}")
+
+    async def _mixes(self, _: Request, said: Completion) -> Completion:
+        self.busy += 1
+        await asyncio.sleep(0)
+        others = self.busy > 1
+        self.busy -= 1
+        return Completion("another's", answer="another's") if others else said
+
+    async def _breaks_when_cancelled(self, _: Request, said: Completion) -> Completion:
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            raise RuntimeError("what now?") from None
+        return said
+
+    async def _needs_one_loop(self, _: Request, said: Completion) -> Completion:
+        self.first = getattr(self, "first", asyncio.get_running_loop())
+        if self.first is not asyncio.get_running_loop():
+            raise RuntimeError("another loop")
+        return said
+
+    async def stream(self, request: Request) -> AsyncIterator[Delta]:
+        whole = Completion("blue", answer="blue")
+        if self.fault == "streams without an end":
+            yield Delta(text="blue")
+        elif self.fault == "streams another text":
+            yield Delta(text="red")
+            yield Delta(completion=whole)
+        elif self.fault == "streams the end twice":
+            yield Delta(completion=whole)
+            yield Delta(completion=whole)
+        elif self.fault == "streams another call":
+            yield Delta(call=CallDelta(0, "c", "look", '{"what": "sea"}'))
+            yield Delta(completion=Completion(calls=(call("look", what="sky"),)))
+        else:
+            async for delta in super().stream(request):
+                yield delta
+
+
+WRONG = [
+    ("no model", "test_it_says_who_it_is_and_what_it_can_do", "name and model"),
+    ("renames itself", "test_it_says_who_it_is_and_what_it_can_do", "after use"),
+    ("says two things", "test_it_answers_every_kind_of_request", "one of calls, answer and problem"),
+    ("says nothing", "test_it_answers_every_kind_of_request", "one of calls, answer and problem"),
+    ("gives a text", "test_it_answers_every_kind_of_request", "of type str"),
+    ("calls what it was not offered", "test_it_answers_every_kind_of_request", "not offered"),
+    ("changes the schema", "test_it_changes_nothing_of_a_request", "the request after the call"),
+    ("counts none as 0", "test_usage_says_what_is_known_and_none_of_what_is_not", "input_tokens is 0"),
+    ("counts a part twice", "test_usage_says_what_is_known_and_none_of_what_is_not", "cached_tokens is part"),
+    ("cannot be written", "test_a_reply_survives_the_journal", "as the journal has it"),
+    ("streams without an end", "test_a_stream_says_what_a_whole_reply_says", "the completion comes once"),
+    ("streams the end twice", "test_a_stream_says_what_a_whole_reply_says", "the completion comes once"),
+    ("streams another text", "test_a_stream_says_what_a_whole_reply_says", "streamed was 'red'"),
+    ("streams another call", "test_a_stream_says_what_a_whole_reply_says", "the calls in pieces"),
+    ("remembers", "test_calls_at_the_same_time_do_not_mix", "replies at the same time"),
+    ("mixes", "test_calls_at_the_same_time_do_not_mix", "replies at the same time"),
+    ("breaks when cancelled", "test_a_cancelled_call_ends_and_the_next_one_works", "cancelled, it raised"),
+]
+
+
+@pytest.mark.parametrize(("fault", "check", "words"), WRONG, ids=[fault for fault, *_ in WRONG])
+def test_the_contract_notices_a_provider_that_breaks_it(fault: str, check: str, words: str) -> None:
+    class Contract(ProviderContract):
+        def provider(self) -> Provider:
+            return Wrong(fault)
+
+        def requests(self) -> list[Request]:
+            return fresh(super().requests())
+
+    with pytest.raises(AssertionError, match=words):
+        getattr(Contract(), check)()
+
+
+def fresh(requests: list[Request]) -> list[Request]:
+    """The requests, each with tools of its own, so that one that is spoilt spoils no other test."""
+    return copy.deepcopy(requests)
+
+
+def test_the_contract_notices_a_provider_for_one_event_loop_only() -> None:
+    class Contract(ProviderContract):
+        def provider(self) -> Provider:
+            return Wrong("needs one loop")
+
+    with pytest.raises(RuntimeError, match="another loop"):
+        Contract().test_one_provider_serves_several_event_loops()
+
+
+class Raising(ScriptedProvider):
+    """Fails in a way of its own."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(lambda _: error)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ValueError("a bug"), "ProviderError expected, got ValueError"),
+        (ProviderError(""), "says nothing"),
+        (ProviderError("x", retryable=None), "retryable: None"),  # type: ignore[arg-type]
+        (ProviderError("x", status=7), "status: 7"),
+        (ProviderError("x", retry_after=-1.0), "retry_after: -1.0"),
+    ],
+)
+def test_the_contract_notices_a_provider_that_fails_in_a_way_of_its_own(error: BaseException, words: str) -> None:
+    class Contract(TestScriptedProvider):
+        def failing(self) -> Iterable[Provider]:
+            yield Raising(error)
+
+    with pytest.raises(AssertionError, match=words):
+        Contract().test_it_raises_provider_errors_and_nothing_else()
+
+
+def test_what_a_provider_cannot_be_asked_is_skipped_and_not_passed() -> None:
+    with pytest.raises(SkipTest, match="plain does not stream"):
+        TestAProviderThatCannotStream().test_a_stream_says_what_a_whole_reply_says()
+    with pytest.raises(SkipTest, match="failing"):
+        TestAProviderThatCannotStream().test_it_raises_provider_errors_and_nothing_else()
+
+
+# --- gates ---
+
+
+class Careful(InstantGate):
+    """A gate with all four verdicts."""
+
+    version = "careful-1"
+
+    def decide(self, action: Action, state: PolicyState) -> Decision:
+        """Deny what is destructive, ask about other tools, lower-case what is put."""
+        if action.effect == "destructive":
+            return Deny("not here")
+        if action.tool not in ("look", "put"):
+            return Ask("really?")
+        what = str(action.arguments.get("what", ""))
+        if action.tool == "put" and what != what.upper():
+            return Modify({"what": what.upper()}, "in capitals")
+        return Allow()
+
+
+class TestDefaultGate(GateContract):
+    def gate(self) -> PolicyGate:
+        return DefaultGate()
+
+
+class TestAllowAll(GateContract):
+    def gate(self) -> PolicyGate:
+        return AllowAll()
+
+
+class TestDenyAll(GateContract):
+    def gate(self) -> PolicyGate:
+        return DenyAll()
+
+    def broken(self) -> Iterable[PolicyGate]:
+        yield DenyAll()
+
+
+class TestAGateOfAllVerdicts(GateContract):
+    def gate(self) -> PolicyGate:
+        return Careful()
+
+
+class Silent:
+    """A gate whose service does not answer."""
+
+    async def evaluate(self, action: Action, state: PolicyState) -> Decision:
+        """Never decide."""
+        raise ConnectionError("nobody there")
+
+
+class WrongGate:
+    """One thing is wrong with it."""
+
+    made: ClassVar[Iterator[int]] = itertools.count()
+
+    def __init__(self, fault: str) -> None:
+        self.fault, self.number, self.asked = fault, next(self.made), 0
+        self.version = f"v{self.number}" if fault == "another version each" else "v"
+
+    async def evaluate(self, action: Action, state: PolicyState) -> Any:
+        self.asked += 1
+        if self.fault in VERDICTS:
+            return VERDICTS[self.fault]
+        if self.fault == "writes into the arguments":
+            action.arguments["seen"] = True  # type: ignore[index]
+        elif self.fault == "depends on which it is":
+            return Deny(f"gate {self.number}")
+        elif self.fault == "changes its version":
+            self.version = f"v{self.asked}"
+        elif self.fault == "gives nothing to many":
+            asked = self.asked
+            await asyncio.sleep(0)
+            return Allow() if asked == self.asked else None
+        return Allow()
+
+
+VERDICTS: dict[str, Any] = {
+    "gives a bool": True,
+    "gives no reason": Deny(" "),
+    "asks nothing": Ask(""),
+}
+WRONG_GATES = [
+    ("gives a bool", "test_it_decides_about_any_action", "no decision about"),
+    ("gives no reason", "test_it_decides_about_any_action", "a reason that says nothing"),
+    ("asks nothing", "test_it_decides_about_any_action", "a question that asks nothing"),
+    ("writes into the arguments", "test_it_changes_nothing_that_it_is_shown", "changed in place"),
+    ("depends on which it is", "test_it_decides_the_same_again", "decisions of two gates"),
+    ("another version each", "test_it_decides_the_same_again", "versions of two gates"),
+    ("another version each", "test_it_is_not_asked_again_about_what_is_recorded", "it was asked again"),
+    ("changes its version", "test_it_decides_the_same_again", "versions after use"),
+    ("gives nothing to many", "test_it_can_be_asked_by_many_at_once", "no decision when asked by many"),
+    ("allows when broken", "test_it_fails_closed", "which is broken"),
+]
+
+
+@pytest.mark.parametrize(("fault", "check", "words"), WRONG_GATES, ids=[fault for fault, *_ in WRONG_GATES])
+def test_the_contract_notices_a_gate_that_breaks_it(fault: str, check: str, words: str) -> None:
+    class Contract(GateContract):
+        def gate(self) -> PolicyGate:
+            return WrongGate(fault)
+
+        def broken(self) -> Iterable[PolicyGate]:
+            yield Silent()
+            yield WrongGate(fault)
+
+    with pytest.raises(AssertionError, match=words):
+        getattr(Contract(), check)()
+
+
+def test_the_contract_notices_a_gate_that_decides_by_what_no_journal_holds() -> None:
+    asked = itertools.count()
+
+    class Moody(InstantGate):
+        version = "moody"
+
+        def decide(self, action: Action, state: PolicyState) -> Decision:
+            return Allow() if next(asked) % 3 else Deny("not today")
+
+    class Contract(GateContract):
+        def gate(self) -> PolicyGate:
+            return Moody()
+
+    with pytest.raises(AssertionError, match="cut after entry"):
+        Contract().test_it_is_not_asked_again_about_what_is_recorded()
+
+
+# --- journals ---
+
+
+class WrongJournal(MemoryJournal):
+    """One thing is wrong with it."""
+
+    fault = ""
+
+    async def barrier(self, claim: Any) -> None:
+        if self.fault != "fences nobody":
+            await super().barrier(claim)
+
+    def append(self, claim: Any, entries: Any, *, status: str | None = None) -> None:
+        if self.fault == "fences nobody" and claim.header is None:
+            claim.fence = self._runs[claim.run_id].info.fence
+        if self.fault == "loses an entry" and len(entries) > 1:
+            entries = entries[:-1]
+        if self.fault == "mends the chain":
+            entries = [dataclasses.replace(e, hash=chain_hash("", e)) for e in entries]
+        super().append(claim, entries, status=None if self.fault == "keeps the owner" else status)
+
+    def runs(self) -> Any:
+        return super().runs()[::-1] if self.fault == "oldest first" else super().runs()
+
+    def read(self, run_id: str) -> Any:
+        return self._kept(run_id).entries if self.fault == "shows its own list" else super().read(run_id)
+
+    def verify(self, run_id: str, head: str | None = None) -> Any:
+        return super().verify(run_id, None if self.fault == "forgets the head" else head)
+
+    async def claim(self, run_id: str, owner: str, *, take_over: bool = False) -> Any:
+        return await super().claim(run_id, owner, take_over=take_over or self.fault == "minds no owner")
+
+
+WRONG_JOURNALS = [
+    ("fences nobody", "test_a_worker_that_was_taken_over_is_stopped_for_good", "nothing was raised"),
+    ("loses an entry", "test_entries_come_back_as_they_were_given", "the entries"),
+    ("mends the chain", "test_any_text_and_time_come_back", "run '0"),
+    ("keeps the owner", "test_a_status_other_than_running_frees_the_run", "status and owner"),
+    ("oldest first", "test_runs_are_listed_newest_first", "the list of runs"),
+    ("shows its own list", "test_what_is_read_is_a_copy", "the entries"),
+    ("forgets the head", "test_another_head_than_the_caller_kept_is_found", "another head is not noticed"),
+    ("minds no owner", "test_a_run_with_a_live_owner_is_busy", "RunBusy expected, nothing was raised"),
+]
+
+
+@pytest.mark.parametrize(("fault", "check", "words"), WRONG_JOURNALS, ids=[fault for fault, *_ in WRONG_JOURNALS])
+def test_the_contract_notices_a_journal_that_breaks_it(fault: str, check: str, words: str, tmp_path: Path) -> None:
+    class Contract(JournalContract):
+        def journal(self, folder: Path) -> Any:
+            journal = WrongJournal()
+            journal.fault = fault
+            return journal
+
+    with pytest.raises(AssertionError, match=words):
+        getattr(Contract(), check)(tmp_path)
+
+
+@pytest.mark.parametrize("contract", [ProviderContract, GateContract, JournalContract])
+def test_a_contract_without_its_part_says_what_to_override(contract: Any, tmp_path: Path) -> None:
+    class TestNothing(contract):
+        pass
+
+    method = {ProviderContract: "provider", GateContract: "gate", JournalContract: "journal"}[contract]
+    arguments = [tmp_path] if contract is JournalContract else []
+    with pytest.raises(NotImplementedError, match=rf"TestNothing: override {method}\(self"):
+        getattr(TestNothing(), method)(*arguments)

@@ -1,0 +1,1 @@
+"""One of each kind of plug-in, as a stranger would write them."""

@@ -5,28 +5,29 @@ import json
 import os
 import re
 from collections.abc import AsyncGenerator, Sequence
-from typing import Literal, Never, Self, TypeAlias
+from typing import Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 from pydantic_core import to_json
 
-from ..errors import ConfigError, ContextTooLong, ProviderError
+from ..errors import ConfigError, ProviderError
 from ..messages import Completion, Json, JsonObject, Message, ToolSpec
 from ..provider import Capabilities, Delta, Request, Sampling
 from .anthropic_messages import cached, encode_format, encode_tool, encode_turns, may_think
 from .anthropic_replies import WireReply, status_of
 from .anthropic_stream import Assembly, WireEvent
-from .chat_completions import WireError
-from .replies import Reply, retry_after, worth_retrying
+from .endpoint import Endpoint, key_of
+from .replies import Reply
 from .transport import Client, HTTPTransport, OpenReply
+from .wire import WireError
 
 DEFAULT_URL = "https://api.anthropic.com"
 HOST = "api.anthropic.com"
+KEY_VARIABLE = "ANTHROPIC_API_KEY"
 VERSION = "2023-06-01"
 SMALLEST_BUDGET = 1024  # tokens; the API refuses less
 LEAST_TOP_P = 0.95  # with thinking the API takes no less
-LONGEST_REFUSAL = 2_000
 INSTRUCTION = "Reply with one JSON value and nothing else. It must fit this JSON schema:\n"
 
 Effort: TypeAlias = Literal["adaptive", "low", "medium", "high", "xhigh", "max"]
@@ -57,7 +58,7 @@ class MessagesQuirks:
         return cls(sampling=version < [4, 7], json_schema=is_theirs and version >= [4, 5])
 
 
-class AnthropicProvider:
+class AnthropicProvider(Endpoint):
     """A model that is asked by the Messages API: at Anthropic, or at a gateway or local server that speaks it.
 
     Source: https://platform.claude.com/docs/en/api/messages
@@ -85,7 +86,7 @@ class AnthropicProvider:
         ConfigError: no model, no key for Anthropic itself, or a URL, key or number that cannot be used.
     """
 
-    _model = _base_url = ""  # so that a half-made provider has a repr too
+    api = "Messages"
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class AnthropicProvider:
         quirks: MessagesQuirks | None = None,
     ) -> None:
         given, api_key = api_key, None  # so that no frame of an error shows it
-        key = _key(given)
+        key = key_of(given, KEY_VARIABLE)
         del given
         if not model:
             raise ConfigError("model: name the model, like AnthropicProvider('claude-sonnet-4-5')")
@@ -126,7 +127,7 @@ class AnthropicProvider:
         self._sampling = sampling if sampling is not None else Sampling()
         self._max_tokens, self._thinking, self._cache = max_tokens, thinking, cache
         self._quirks = quirks if quirks is not None else MessagesQuirks.of(url, model)
-        self._has_key = bool(key)
+        self._has_key, self._key_variable = bool(key), KEY_VARIABLE
         self._name = "anthropic" if is_theirs else self._transport.host
         self._head = b'{"model":' + to_json(model)
 
@@ -139,29 +140,9 @@ class AnthropicProvider:
         return cls(model, base_url=os.environ.get("ANTHROPIC_BASE_URL"))
 
     @property
-    def name(self) -> str:
-        """ "anthropic", or the host (and port) of another endpoint."""
-        return self._name
-
-    @property
-    def model(self) -> str:
-        """The model's name at the endpoint."""
-        return self._model
-
-    @property
     def capabilities(self) -> Capabilities:
         """What the model can do, by its quirks."""
         return Capabilities(json_schema=self._quirks.json_schema)
-
-    def __repr__(self) -> str:
-        return f"AnthropicProvider({self._model!r}, base_url={self._base_url!r})"
-
-    def __reduce__(self) -> Never:
-        raise TypeError("a provider holds an API key and open connections: it cannot be pickled or copied")
-
-    async def aclose(self) -> None:
-        """Close the connections of the running event loop; an injected client stays open."""
-        await self._transport.aclose()
 
     async def complete(self, request: Request) -> Completion:
         """Ask the model once.
@@ -233,7 +214,7 @@ class AnthropicProvider:
 
     def _check_end(self, wire: WireReply, status: int) -> None:
         if wire.refusal is not None:
-            raise ProviderError(f"{self._model} refused: {wire.refusal[:LONGEST_REFUSAL]}", status=status)
+            raise self._refused(wire.refusal, status)
 
     def _encode(self, request: Request, end: bytes = b"}") -> bytes:
         try:
@@ -294,46 +275,16 @@ class AnthropicProvider:
             options |= _picking(chosen, is_thinking="thinking" in options)
         return options
 
-    def _unusable(self, reply: Reply) -> ProviderError:
-        """An answer of status 2xx that is no reply: a gateway's error, or something else than the Messages API."""
-        told = WireError.read(reply.body)
-        status = status_of(told)
-        if told.text and status is not None:
-            return self._failure(reply, status)
-        kind = reply.header("content-type") or "no content type"
-        return ProviderError(
-            f"{self._transport.url} answered with status {reply.status} and no Messages reply ({kind}): "
-            f"{self._transport.excerpt(reply.body) or 'an empty body'}",
-            status=reply.status,
-        )
+    def _status_in(self, told: WireError) -> int | None:
+        return status_of(told)
 
-    def _failure(self, reply: Reply, status: int) -> ProviderError:
-        """The error that a status other than 2xx stands for."""
-        told = WireError.read(reply.body)
-        words = self._transport.excerpt(told.text or reply.body) or "no reason"
-        text = f"{self._transport.url}: {self._advice(status)} (status {status}): {words}"
-        if status == 413 or (status in {400, 422} and (told.is_too_long or "exceed context limit" in told.text)):
-            return ContextTooLong(text, status=status)
-        retryable = worth_retrying(dataclasses.replace(reply, status=status))
-        return ProviderError(text, status=status, retryable=retryable, retry_after=retry_after(reply))
+    def _is_too_long(self, status: int, told: WireError) -> bool:
+        return status == 413 or super()._is_too_long(status, told)
 
     def _advice(self, status: int) -> str:
-        if status in {401, 403}:
-            if self._has_key:
-                return "the API key was not accepted, check ANTHROPIC_API_KEY or api_key"
-            return "no API key was given, set ANTHROPIC_API_KEY or pass api_key"
-        if status == 404:
-            return f"no model {self._model!r} here, or no Messages API: check model and base_url"
         if status == 413:
             return "the request is larger than the endpoint takes, send less or smaller attachments"
-        return f"the call of {self._model} failed"
-
-
-def _key(given: str | SecretStr | None) -> SecretStr | None:
-    if given is None:
-        given = os.environ.get("ANTHROPIC_API_KEY", "")
-    text = (given.get_secret_value() if isinstance(given, SecretStr) else given).strip()
-    return SecretStr(text) if text else None
+        return super()._advice(status)
 
 
 def _check_tokens(max_tokens: int, thinking: int | Effort | None) -> None:

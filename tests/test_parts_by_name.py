@@ -129,6 +129,16 @@ def test_a_gate_is_named() -> None:
             "toolboxes: there is no 'voises'; did you mean voices? Installed: none, number, voices",
         ),
         (build_journal, "needs:x", "plug-in 'needs:x' gave 'x', which has no method barrier"),
+        (
+            build_journal,
+            "jsonl:x",
+            "journal: 'jsonl:x' names no installed journal (memory, needs, sqlite) and no file: write \"runs.db\"",
+        ),
+        (
+            build_journal,
+            "",
+            "journal: '' names no installed journal (memory, needs, sqlite) and no file: write \"runs.db\"",
+        ),
         (build_gate, "cedar", "gates: there is no 'cedar'. Installed: allow-all, default, deny-all"),
     ],
 )

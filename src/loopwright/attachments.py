@@ -5,6 +5,7 @@ import binascii
 import dataclasses
 import hashlib
 import mimetypes
+import re
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
@@ -18,6 +19,7 @@ MARKS = {
     b"GIF8": "image/gif",
     b"%PDF-": "application/pdf",
 }
+BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 MAX_BYTES = 20_000_000  # above what any provider takes in one request
 
 
@@ -44,6 +46,10 @@ class Attachment:
     def __post_init__(self) -> None:
         if bool(self.data) == bool(self.url):
             raise ConfigError(f"attachment {self.name!r}: needs either data (base64) or a url")
+        if self.kind not in ("image", "document"):
+            raise ConfigError(f"attachment {self.name!r}: kind must be 'image' or 'document', got {self.kind!r}")
+        if not BASE64.fullmatch(self.data):
+            raise ConfigError(f"attachment {self.name!r}: data is not base64: use Attachment.{self.kind}(bytes)")
 
     @classmethod
     def image(cls, source: bytes | str | Path, *, media_type: str = "", name: str = "") -> Self:
@@ -59,8 +65,9 @@ class Attachment:
     def _of(cls, kind: AttachmentKind, source: bytes | str | Path, media_type: str, name: str) -> Self:
         if isinstance(source, Path):
             name = name or source.name
-            media_type = media_type or mimetypes.guess_type(source.name)[0] or ""
-            source = _read(source)
+            content = _read(source)
+            media_type = media_type or seen_type(content) or mimetypes.guess_type(source.name)[0] or ""
+            source = content
         if isinstance(source, str):
             if source.startswith("data:"):
                 given, content = _from_data_url(source)

@@ -5,6 +5,7 @@ import difflib
 import functools
 import os
 import pkgutil
+import re
 from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias, cast
 
@@ -145,7 +146,11 @@ def build_provider(spec: str) -> Provider:
 
 def build_journal(spec: str) -> Journal:
     """The journal that "name:place" names ("sqlite:runs.db"), or a SQLite file by its path alone."""
-    if spec.partition(":")[0] not in plugins("journals"):
+    name, colon, _ = spec.partition(":")
+    if not spec or (colon and name not in plugins("journals") and re.fullmatch("[a-z][a-z0-9-]+", name)):
+        known = ", ".join(plugins("journals"))
+        raise ConfigError(f'journal: {spec!r} names no installed journal ({known}) and no file: write "runs.db"')
+    if name not in plugins("journals"):
         spec = f"sqlite:{spec}"
     made: Journal = _with(build("journals", spec), "barrier", spec)
     return made

@@ -438,6 +438,13 @@ async def test_a_miss_is_raised_at_the_end_of_the_block_however_the_engine_took_
         assert (await Swallows(Runtime(model)).run("What now?")).answer == "I do not care"
 
 
+async def test_a_block_that_fails_because_of_a_miss_says_so(tmp_path: Path) -> None:
+    await recorded(tmp_path / "c.json", ask("sky?"))
+
+    with pytest.raises(CassetteMiss), cassette(tmp_path / "c.json") as model:
+        (await ReActEngine(Runtime(model)).run("sea?")).raise_for_status()
+
+
 async def test_the_environment_says_how_to_record_unless_the_test_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

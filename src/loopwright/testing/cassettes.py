@@ -278,7 +278,12 @@ def cassette(
         yield RecordingProvider(_made(path, provider), path, secrets=given)
         return
     replaying = ReplayingProvider(path, secrets=given)
-    yield replaying
+    try:
+        yield replaying
+    except Exception as error:
+        if replaying.misses:  # why the block failed
+            raise replaying.misses[0] from error
+        raise
     if replaying.misses:
         raise replaying.misses[0]
 

@@ -184,22 +184,31 @@ class WireReply(Wire):
         `body` is looked into where arguments are given as an object, since only there keys given twice can be seen.
         """
         choice = self.choices[0]
-        message, text = choice.message, choice.message.text
-        calls = message.tool_calls or []
-        finish = choice.finish_reason or ("tool_calls" if calls else "stop")
-        usage = self.usage.read() if isinstance(self.usage, WireUsage) else Usage()
-        model = self.model if isinstance(self.model, str) else ""
-        say = functools.partial(
-            Completion, text, finish_reason=finish, usage=usage, model=model, reasoning=message.thoughts
-        )
-        if finish == "length":
-            return say(problem=_cut(calls))
-        if not calls:
-            return say(answer=text) if text.strip() else say(problem="The reply is empty. Answer, or call a tool.")
-        try:
-            return say(calls=_read_calls(calls, body), thought=text)
-        except ValueError as error:
-            return say(problem=str(error))
+        return completion_of(choice.message, choice.finish_reason, self.usage, self.model, body)
+
+
+def completion_of(
+    message: WireMessage, finish_reason: str | None, usage: WireUsage | Any, model: str | Any, body: bytes
+) -> Completion:
+    """What a message says with what came beside it; see `WireReply.completion`."""
+    text, calls = message.text, message.tool_calls or []
+    finish = finish_reason or ("tool_calls" if calls else "stop")
+    say = functools.partial(
+        Completion,
+        text,
+        finish_reason=finish,
+        usage=usage.read() if isinstance(usage, WireUsage) else Usage(),
+        model=model if isinstance(model, str) else "",
+        reasoning=message.thoughts,
+    )
+    if finish == "length":
+        return say(problem=_cut(calls))
+    if not calls:
+        return say(answer=text) if text.strip() else say(problem="The reply is empty. Answer, or call a tool.")
+    try:
+        return say(calls=_read_calls(calls, body), thought=text)
+    except ValueError as error:
+        return say(problem=str(error))
 
 
 def _cut(calls: list[WireCall]) -> str:

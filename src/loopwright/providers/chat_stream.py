@@ -5,8 +5,9 @@ from typing import Annotated, Any, Self
 from pydantic import Field, JsonValue, ValidationError
 from pydantic_core import to_json
 
+from ..messages import Completion
 from ..provider import CallDelta, Delta
-from .chat_completions import WireCall, WireChoice, WireFunction, WireMessage, WireReply, WireUsage
+from .chat_completions import WireCall, WireFunction, WireMessage, WireUsage, completion_of
 from .think_block import ThinkBlock
 from .wire import Wire
 
@@ -48,8 +49,9 @@ class WireChunk(Wire):
 class _Call:
     """A tool call while its pieces come in."""
 
-    def __init__(self, place: int) -> None:
+    def __init__(self, place: int, first: WireCall) -> None:
         self.place = place
+        self._only: WireCall | None = first  # as long as no other piece came
         self.id = self.name = ""
         self.arguments: list[JsonValue] = []
 
@@ -60,6 +62,7 @@ class _Call:
     def add(self, piece: WireCall) -> CallDelta:
         """Take a piece of it; a name may come in pieces too, or be said again whole."""
         function = piece.function or WireFunction()
+        self._only = piece if piece is self._only else None
         if not self.id:
             self.id = piece.id or ""
         names = bool(function.name) and function.name != self.name and len(self.name) < LONGEST_NAME
@@ -72,7 +75,9 @@ class _Call:
         return CallDelta(self.place, self.id if piece.id else "", self.name if names else "", words)
 
     def whole(self) -> WireCall:
-        """The call as it would have come in one piece."""
+        """The call as it would have come in one piece, or as it did."""
+        if self._only is not None:
+            return self._only
         return WireCall(id=self.id or None, function=WireFunction(name=self.name or None, arguments=self._joined()))
 
     def _joined(self) -> JsonValue:
@@ -103,7 +108,7 @@ class CallAssembly:
         """Take a piece, and tell what it adds to which call."""
         call = self._find(piece)
         if call is None:
-            call = _Call(len(self._calls))
+            call = _Call(len(self._calls), piece)
             self._calls.append(call)
         if piece.id:
             self._by_id[piece.id] = call
@@ -166,14 +171,14 @@ class ReplyAssembly:
         self._objects: list[str] = []  # events with arguments as objects
         self._usage: WireUsage | None = None
         self._model = ""
-        self._finish_reason: str | None = None
+        self.finish_reason: str | None = None
         self.is_over = False
         self.has_begun = False
 
     @property
     def has_ended(self) -> bool:
         """Whether the model has come to an end, or the stream to its mark of it; usage may still come."""
-        return self.is_over or self._finish_reason is not None
+        return self.is_over or self.finish_reason is not None
 
     def end(self) -> None:
         """Note the mark of the end; some endpoints give no other sign."""
@@ -190,7 +195,7 @@ class ReplyAssembly:
             if piece.index == 0:
                 self.has_begun = True
                 if piece.finish_reason:
-                    self._finish_reason = piece.finish_reason
+                    self.finish_reason = piece.finish_reason
                 if piece.delta is not None:
                     self._said(piece.delta, data, deltas)
         return deltas
@@ -200,9 +205,9 @@ class ReplyAssembly:
         words, thinking = self._think_block.end()
         return [Delta(words, thinking)] if words or thinking else []
 
-    def whole(self) -> tuple[WireReply, bytes]:
-        """The reply as it would have come in one piece, and the bytes in which arguments were given as objects."""
-        message = WireMessage(
+    def message(self) -> WireMessage:
+        """The message as it would have come in one piece."""
+        return WireMessage(
             content="".join(self._content),
             refusal="".join(self._refusal) or None,
             tool_calls=self._calls.whole() or None,
@@ -210,9 +215,11 @@ class ReplyAssembly:
             reasoning="".join(self._reasoning) or None,
             reasoning_details=[block.whole() for block in self._blocks] or None,
         )
-        choice = WireChoice(message=message, finish_reason=self._finish_reason)
-        reply = WireReply(choices=[choice], usage=self._usage, model=self._model)
-        return reply, f"[{','.join(self._objects)}]".encode()
+
+    def completion(self, message: WireMessage) -> Completion:
+        """What the reply says, read as if it had come whole."""
+        objects = f"[{','.join(self._objects)}]".encode()
+        return completion_of(message, self.finish_reason, self._usage, self._model, objects)
 
     def _said(self, message: WireMessage, data: str, deltas: list[Delta]) -> None:
         words = message.raw

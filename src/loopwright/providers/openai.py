@@ -10,7 +10,7 @@ from pydantic_core import to_json
 from ..errors import ConfigError, ContextTooLong, ProviderError
 from ..messages import Completion
 from ..provider import Capabilities, Delta, Request, Sampling
-from .chat_completions import WireChoice, WireReply
+from .chat_completions import WireMessage, WireReply
 from .chat_request import encode_schema, encode_tool, message_encoder, with_one_system_message
 from .chat_stream import ReplyAssembly, WireChunk
 from .endpoint import LONGEST_REFUSAL, Endpoint, key_of
@@ -167,9 +167,9 @@ class OpenAIProvider(Endpoint):
         if not assembly.has_begun:
             text = f"{self._transport.url} answered with a stream that holds no Chat Completions reply"
             raise ProviderError(text, status=status)
-        wire, objects = assembly.whole()
-        self._check_end(wire.choices[0], status)
-        return wire.completion(objects)
+        message = assembly.message()
+        self._check_end(message, assembly.finish_reason, status)
+        return assembly.completion(message)
 
     def _completion(self, reply: Reply) -> Completion:
         """What a whole reply says."""
@@ -178,18 +178,18 @@ class OpenAIProvider(Endpoint):
         wire = WireReply.read(reply.body)
         if wire is None:
             raise self._unusable(reply)
-        self._check_end(wire.choices[0], reply.status)
+        self._check_end(wire.choices[0].message, wire.choices[0].finish_reason, reply.status)
         return wire.completion(reply.body)
 
-    def _check_end(self, choice: WireChoice, status: int) -> None:
+    def _check_end(self, message: WireMessage, finish_reason: str | None, status: int) -> None:
         """Raise if the model did not come to an end of its own: it refused, was filtered, or broke down half-way."""
-        message, said = choice.message, choice.message.text or "no text"
         if message.refused:
             raise self._refused(message.refused, status)
-        if choice.finish_reason == "content_filter":
-            text = f"{self._model} was stopped by a content filter: {said[:LONGEST_REFUSAL]}"
+        if finish_reason == "content_filter":
+            said = message.text[:LONGEST_REFUSAL] or "no text"
+            text = f"{self._model} was stopped by a content filter: {said}"
             raise ProviderError(text, status=status)
-        if choice.finish_reason in {"error", "abort"}:  # OpenRouter's and vLLM's words for it
+        if finish_reason in {"error", "abort"}:  # OpenRouter's and vLLM's words for it
             text = f"{self._transport.url}: {self._model} broke down in the middle of its reply"
             raise ProviderError(text, status=status, retryable=True)
 

@@ -1,6 +1,9 @@
 """What a caller can get wrong: each mistake is named, with the field and the cure, before anything happens."""
 
+import asyncio
+import copy
 import os
+import pickle
 import socket
 from pathlib import Path
 from typing import Any
@@ -10,17 +13,22 @@ from pydantic import BaseModel
 
 from loopwright import (
     ChainOfThoughtEngine,
+    Completion,
     ConfigError,
     Conversation,
+    Entry,
     JournalError,
+    LimitReached,
     Limits,
     LoopwrightError,
     MemoryJournal,
     Message,
     ProviderError,
     ReActEngine,
+    Request,
     RunBusy,
     Runtime,
+    Stuck,
     Suspend,
     ToolCall,
     UnknownRun,
@@ -245,12 +253,20 @@ async def test_a_run_cannot_be_resumed_by_another_engine_and_is_not_harmed_by_th
 
 
 async def test_a_run_that_is_being_worked_on_is_busy() -> None:
-    engine = ReActEngine(runtime("done"))
+    goes_on = asyncio.Event()
+
+    class Slow(ScriptedProvider):
+        async def complete(self, request: Request) -> Completion:
+            await goes_on.wait()
+            return await super().complete(request)
+
+    engine = ReActEngine(Runtime(Slow(["done"])))
     async with engine.start("Go.", run_id="r1") as handle:
         async for _ in handle:
             break
-        with pytest.raises((RunBusy, UnknownRun)):
+        with pytest.raises(RunBusy):
             await engine.resume("r1")
+        goes_on.set()
         assert (await handle.result()).answer == "done"
 
 
@@ -263,6 +279,62 @@ async def test_a_run_with_an_output_model_needs_it_again() -> None:
 
     with pytest.raises(ConfigError, match="output: run 'r1' answers as Forecast: pass output= again"):
         await ReActEngine(parts).resume("r1")
+
+
+async def test_a_run_with_deps_needs_them_again() -> None:
+    parts = runtime(call("erase", what="disk"), tools=[erase], approver=Suspend())
+    await ReActEngine(parts).run("Go.", run_id="r1", deps={"user": 1})
+
+    with pytest.raises(ConfigError, match="deps: run 'r1' was started with deps for its tools: pass deps= again"):
+        await ReActEngine(parts).resume("r1")
+
+
+async def test_of_a_run_whose_name_is_taken_nobody_hears(tmp_path: Path) -> None:
+    told: list[Entry] = []
+    parts = runtime("done", "done", journal=SQLiteJournal(tmp_path / "runs.db"), observers=[told.append])
+    await ReActEngine(parts).run("Go.", run_id="r1")
+    before = list(told)
+
+    async with ReActEngine(parts).start("Go again.", run_id="r1") as handle:
+        seen = [entry async for entry in handle]
+        with pytest.raises(ConfigError, match="exists already"):
+            await handle.result()
+
+    assert (seen, told) == ([], before)
+    assert parts.journal.read("r1") == before
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([{"role": "user", "content": "x"}], "conversation: holds messages, like Message("),
+        ("hello", "conversation: holds messages, like Message("),
+        (
+            [Message("human", "x")],
+            "conversation: a message's role is one of system, user, assistant, tool, got 'human'",
+        ),
+    ],
+)
+def test_a_conversation_of_something_else_is_named(given: Any, said: str) -> None:
+    assert refusal(lambda: Conversation(given)).startswith(said)
+
+
+def test_an_engine_of_a_provider_is_told_to_take_a_runtime() -> None:
+    words = refusal(lambda: ReActEngine(ScriptedProvider([])))  # type: ignore[arg-type]
+
+    assert "runtime: needs a Runtime, like ReActEngine(Runtime(provider))" in words
+
+
+def test_a_journal_by_its_path_is_told_what_to_write() -> None:
+    assert "like SQLiteJournal('runs.db')" in refusal(lambda: runtime(journal="runs.db"))
+
+
+@pytest.mark.parametrize("error", [Stuck("denied", "again"), LimitReached("max_cost", "too dear"), RunBusy("busy")])
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
+def test_errors_can_be_copied(error: LoopwrightError, copied: Any) -> None:
+    again = copied(error)
+
+    assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
 
 
 # --- journals ---

@@ -135,6 +135,68 @@ def test_code_that_is_not_run_says_why(page: Path) -> None:
     assert [mark for mark in marks if not re.fullmatch(r"no-run .*\b(network|key)\b.*", mark)] == []
 
 
+# --- the types ---
+
+
+def as_module(page: Path) -> str:
+    """The code of a page as one module, each line where the page has it."""
+    lines: list[str] = []
+    for block in blocks(page):
+        if not block.mark:
+            lines += [""] * (block.line - len(lines)) + block.code.splitlines()
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the code of every page, as a user would type it into one file."""
+    folder = tmp_path_factory.mktemp("modules")
+    for page in PAGES:
+        if blocks(page):
+            name = re.sub(r"\W", "_", named(page).removesuffix(".md"))
+            (folder / f"{name}.py").write_text(as_module(page), encoding="utf-8")
+    return folder
+
+
+def test_there_is_code_to_check(modules: Path) -> None:
+    names = {path.name for path in modules.glob("*.py")}
+
+    assert names >= {"README.py", "docs_quickstart.py", "docs_tutorial.py", "docs_writing_an_engine.py"}
+
+
+@pytest.mark.timeout(300)
+def test_the_python_in_the_pages_passes_mypy_as_strict_as_it_can_be(modules: Path) -> None:
+    pytest.importorskip("mypy")
+    options = ["--strict", "--config-file=", f"--cache-dir={os.devnull}", "--python-version=3.11", "--no-error-summary"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, *sorted(path.name for path in modules.glob("*.py"))],
+        cwd=modules,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env={**os.environ, "MYPYPATH": str(ROOT / "src")},
+    )
+
+    assert (done.stdout, done.returncode) == ("", 0), done.stderr
+
+
+@pytest.mark.timeout(300)
+def test_the_python_in_the_pages_passes_pyright_as_strict_as_it_can_be(modules: Path) -> None:
+    pytest.importorskip("basedpyright")
+    strict = {"include": ["."], "extraPaths": [str(ROOT / "src")], "typeCheckingMode": "strict"}
+    (modules / "pyrightconfig.json").write_text(json.dumps(strict), encoding="utf-8")
+    command = ["basedpyright", "--outputjson", "--pythonpath", sys.executable, "--project", "pyrightconfig.json"]
+    done = subprocess.run([sys.executable, "-m", *command], cwd=modules, capture_output=True, text=True, timeout=280)
+    report = json.loads(done.stdout)
+
+    assert report["summary"]["filesAnalyzed"] == len(list(modules.glob("*.py")))
+    assert [
+        f"{Path(found['file']).name}:{found['range']['start']['line'] + 1}: {found['message']}"
+        for found in report["generalDiagnostics"]
+        if found["severity"] == "error"
+    ] == []
+
+
 # --- the names and links ---
 
 

@@ -6,7 +6,19 @@ from typing import Any
 
 import pytest
 
-from loopwright import ConfigError, Journal, LoopEngine, MemoryJournal, ReActEngine, Run, Runtime, UnknownRun, tool
+from loopwright import (
+    ConfigError,
+    Journal,
+    LoopEngine,
+    MemoryJournal,
+    ReActEngine,
+    ReplayDivergence,
+    Run,
+    Runtime,
+    ToolContext,
+    UnknownRun,
+    tool,
+)
 from loopwright.events import RunForked
 from loopwright.journals import SQLiteJournal
 from loopwright.provider import Request
@@ -102,6 +114,63 @@ async def test_random_numbers_and_ids_before_the_fork_stay_also_in_a_fork_of_a_f
 
     assert (await dice.resume(second)).answer == result.answer
     assert (await dice.resume(third)).answer == result.answer
+
+
+async def test_a_fork_of_a_fork_is_the_run_wherever_it_is_cut(journal: Journal) -> None:
+    dice = DiceEngine(Runtime(ScriptedProvider(lambda request: request.conversation.task), journal=journal))
+    result = await dice.run("Throw.", run_id="first")
+    second = await dice.fork("first", at=len(journal.read("first")) - 1)
+
+    for at in range(1, len(journal.read(second)) + 1):
+        assert (await dice.resume(await dice.fork(second, at=at))).answer == result.answer
+
+
+async def test_a_call_that_the_cut_goes_through_is_made_again_under_its_own_key(journal: Journal) -> None:
+    keys: list[str] = []
+
+    @tool(effect="idempotent")
+    def pay(ctx: ToolContext[Any]) -> str:
+        """Pay."""
+        keys.append(ctx.idempotency_key)
+        return "paid"
+
+    def model(request: Request) -> Any:
+        return "done" if any(message.role == "tool" for message in request.conversation) else call("pay")
+
+    made = ReActEngine(Runtime(ScriptedProvider(model), tools=[pay], journal=journal))
+    await made.run("Pay.", run_id="first")
+    begun = next(entry.seq for entry in journal.read("first") if entry.kind == "tool_started")
+
+    await made.resume(await made.fork("first", at=begun))
+
+    assert keys == ["first:0#0", "first:0#0"]
+
+
+class Branches(LoopEngine):
+    """Two branches of two questions each."""
+
+    name = "branches"
+    second: str = "b"
+
+    async def solve(self, run: Run) -> str:
+        """Ask in both."""
+
+        async def ask(branch: Run, about: str) -> str:
+            return await branch.ask(f"{about} {await branch.ask(f'{about}?')}")
+
+        return " ".join(await run.gather(lambda r: ask(r, "a"), lambda r: ask(r, self.second)))
+
+
+async def test_a_run_whose_code_changed_goes_on_in_a_fork_before_the_change(journal: Journal) -> None:
+    parts = Runtime(ScriptedProvider(lambda request: request.conversation.task.upper()), journal=journal)
+    whole = await Branches(parts).run("Go.", run_id="whole")
+    cut = await Branches(parts).fork("whole", at=len(journal.read("whole")) - 1)
+
+    with pytest.raises(ReplayDivergence) as diverged:
+        await Branches(parts, second="c").resume(cut)
+    result = await Branches(parts, second="c").resume(await Branches(parts).fork(cut, at=diverged.value.seq))
+
+    assert (whole.answer, result.answer) == ("A A? B B?", "A A? C C?")
 
 
 async def test_the_time_between_the_run_and_its_fork_is_not_active_time(journal: Journal) -> None:

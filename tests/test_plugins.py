@@ -258,3 +258,41 @@ def test_a_survey_tells_the_state_of_every_entry_point(install: Install, monkeyp
     )
     assert foreign(load=False)["broken", "broken-engine"] == "unchecked"
     assert [s.state for s in plugins.survey() if s.plugin.distribution == "loopwright"].count("ok") >= 7
+
+
+def test_a_distribution_that_cannot_be_read_hurts_nobody_else(tmp_path: Path, install: Install) -> None:
+    install("fine", ECHO_ENTRY, echo_module=ECHO)
+    install("garbled", "[loopwright.engines]\nno equals sign\n")
+    latin = tmp_path / "latin-1.0.dist-info"
+    latin.mkdir()
+    (latin / "METADATA").write_bytes(b"Metadata-Version: 2.1\nName: latin\nVersion: 1.0\nSummary: caf\xe9\n")
+    (latin / "entry_points.txt").write_bytes(b"[loopwright.engines]\ncaf\xe9 = x:Y\n")
+
+    assert "echo" in available_engines()
+
+
+def test_of_two_copies_of_a_distribution_the_first_on_the_path_counts(tmp_path: Path, install: Install) -> None:
+    install("twice", ECHO_ENTRY, version="2.0", echo_module=ECHO)
+    behind = tmp_path / "behind"
+    (behind / "Twice-1.0.dist-info").mkdir(parents=True)
+    (behind / "Twice-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: Twice\nVersion: 1.0\n")
+    (behind / "Twice-1.0.dist-info" / "entry_points.txt").write_text("[loopwright.engines]\ngone = echo_module:Old\n")
+    sys.path.append(str(behind))
+    plugins._installed.cache_clear()
+    try:
+        assert {"gone", "echo"} & set(available_engines()) == {"echo"}
+    finally:
+        sys.path.remove(str(behind))
+
+
+def test_names_of_distributions_are_compared_as_pip_does(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    install("acme_under", ECHO_ENTRY, echo_module=ECHO)
+    monkeypatch.setenv("LOOPWRIGHT_PLUGINS", "Acme-Under")
+
+    assert "echo" in available_engines()
+
+
+def test_an_entry_point_may_name_extras(install: Install) -> None:
+    install("extra", "[loopwright.engines]\necho = echo_module:EchoEngine [fast]\n", echo_module=ECHO)
+
+    assert engine_class("echo").name == "echo"

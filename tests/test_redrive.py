@@ -889,9 +889,16 @@ async def test_a_reply_that_was_cut_is_sent_back_and_the_repair_is_an_effect() -
 
 
 async def test_a_conversation_given_as_task_is_kept() -> None:
-    task = Conversation.of("first", system="be brief").assistant("ok").user("second")
+    task = Conversation.of("first", system="be brief").assistant("ok").user("second", origin="caller")
     parts = runtime(["done"])
     result = await ReActEngine(parts).run(task, run_id="r")
 
     assert parts.provider.requests[0].conversation == task  # type: ignore[attr-defined]
     assert result.conversation.messages[:4] == task.messages
+
+
+async def test_the_question_that_a_run_is_started_with_is_the_caller_s_whoever_put_it_into_words() -> None:
+    parts = runtime(["done"])
+    await ReActEngine(parts).run(Conversation.of("first").assistant("ok").user("second"), run_id="r")
+
+    assert [message.origin for message in parts.provider.requests[0].conversation] == ["caller", "engine", "caller"]  # type: ignore[attr-defined]

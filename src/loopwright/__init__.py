@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .breaker import CircuitBreaker as CircuitBreaker
     from .breaker import CircuitBreakers as CircuitBreakers
     from .engine import LoopEngine as LoopEngine
+    from .engine import ProviderName as ProviderName
     from .engines.attempts import Attempt as Attempt
     from .engines.attempts import Evaluation as Evaluation
     from .engines.chain_of_thought import ChainOfThoughtEngine as ChainOfThoughtEngine
@@ -136,7 +137,10 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
         "CircuitBreaker",
         "CircuitBreakers",
     ),
-    ".engine": ("LoopEngine",),
+    ".engine": (
+        "LoopEngine",
+        "ProviderName",
+    ),
     ".handle": ("RunHandle",),
     ".engines.chain_of_thought": ("ChainOfThoughtEngine",),
     ".engines.react": ("ReActEngine",),
@@ -285,6 +289,7 @@ __all__ = [
     "Proposal",
     "Provider",
     "ProviderError",
+    "ProviderName",
     "ProviderTimeout",
     "Question",
     "ReActEngine",

@@ -3,7 +3,6 @@
 import asyncio
 import dataclasses
 import inspect
-import re
 from abc import abstractmethod
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, overload
 
@@ -19,7 +18,7 @@ from .errors import (
 from .events import Entry, FactNoted, RunFinished, RunResumed, RunStarted
 from .forks import fork
 from .handle import RunHandle
-from .journal import AT_WORK, RunHeader
+from .journal import AT_WORK, RunHeader, checked_id
 from .messages import Conversation, Effect, Json, check_pairs
 from .options import Options, explain
 from .parts import Parts
@@ -33,7 +32,6 @@ from .sync import LOOP_THREAD
 from .tools import Tool
 from .version import __version__
 
-RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,127}")
 Task = str | Conversation
 
 
@@ -147,7 +145,7 @@ class LoopEngine(Options):
         recorded = _recorded_result(entries, output)
         if recorded is not None:
             return recorded
-        started = self._resumable(run_id, entries, output)
+        started = self._resumable(run_id, entries, output, deps)
         owner = new_owner()
         AT_WORK.add(owner.token)  # before the claim is visible, so that no one thinks its owner dead
         try:
@@ -164,7 +162,7 @@ class LoopEngine(Options):
         finally:
             AT_WORK.discard(owner.token)
 
-    def _resumable(self, run_id: str, entries: list[Entry], output: type[BaseModel] | None) -> RunStarted:
+    def _resumable(self, run_id: str, entries: list[Entry], output: type[BaseModel] | None, deps: object) -> RunStarted:
         """The run's first entry, if this engine can go on with it; nothing is claimed before that is known."""
         started = entries[0].event if entries else None
         if not isinstance(started, RunStarted):
@@ -173,6 +171,8 @@ class LoopEngine(Options):
             raise ConfigError(f"run {run_id!r} is of engine {started.engine!r}, not {self.name!r}")
         if started.output is not None and output is None:
             raise ConfigError(f"output: run {run_id!r} answers as {started.output}: pass output= again")
+        if started.deps and deps is None:
+            raise ConfigError(f"deps: run {run_id!r} was started with deps for its tools: pass deps= again")
         return started
 
     async def fork(self, run_id: str, *, at: int, new_id: str | None = None) -> str:
@@ -181,7 +181,7 @@ class LoopEngine(Options):
         Raises `UnknownRun`, or `ConfigError` for an entry that is not there or is the last of a finished run.
         """
         parts = self.runtime
-        return await fork(parts.journal, run_id, at=at, clock=parts.clock, new_id=_checked_id(new_id))
+        return await fork(parts.journal, run_id, at=at, clock=parts.clock, new_id=new_id)
 
     def resume_sync(
         self, run_id: str, *, take_over: bool = False, output: type[Model] | None = None, deps: object = None
@@ -241,7 +241,7 @@ class LoopEngine(Options):
         self, conversation: Conversation, run_id: str | None, output: type[BaseModel] | None, deps: object
     ) -> Session:
         owner = new_owner()
-        run_id = _checked_id(run_id) or f"run-{owner.token}"
+        run_id = checked_id(run_id) or f"run-{owner.token}"
         _check_output(output)
         parts = self.runtime
         _check_native_tools(parts)
@@ -254,7 +254,8 @@ class LoopEngine(Options):
         session = Session(parts, parts.journal.create(header), owner, Replay(), deps)
         limits: dict[str, Json] = to_jsonable_python(parts.limits)
         model = None if output is None else output.__name__
-        session.record("", RunStarted(self.name, options, opaque, conversation.messages, limits, model))
+        started = RunStarted(self.name, options, opaque, conversation.messages, limits, model, deps is not None)
+        session.record("", started)
         return session
 
 
@@ -276,12 +277,6 @@ def _check_output(output: object) -> None:
         raise ConfigError(f"output: must be a pydantic model class, got {output!r}")
 
 
-def _checked_id(run_id: Any) -> str | None:
-    if run_id is not None and not (isinstance(run_id, str) and RUN_ID.fullmatch(run_id)):
-        raise ConfigError(f"run_id {run_id!r}: use letters, digits and . _ : @ / -, at most 128")
-    return run_id
-
-
 def _conversation(task: object, system: str | None) -> Conversation:
     if isinstance(task, str) and task.strip():
         try:
@@ -295,6 +290,9 @@ def _conversation(task: object, system: str | None) -> Conversation:
         check_pairs(task.messages)
     except PhaseError as error:
         raise ConfigError(f"task: the conversation is not complete: {error}") from None
+    last = task.messages[-1]
+    if last.role == "user" and last.origin == "engine":  # `conversation.user(...)`, called by who starts the run
+        task = Conversation([*task.messages[:-1], dataclasses.replace(last, origin="caller")])
     return task.with_system(system) if system else task
 
 

@@ -19,7 +19,7 @@ LoopwrightError
 │   └── CircuitOpen        the breaker of this provider or tool is open; `retry_after` seconds
 ├── Denied                 policy refused an engine's own effect or a delegation
 ├── AskFailed              no usable reply, or no valid structured one after the repair rounds
-├── Unreadable             the model's replies could not be read, three times running
+├── Unreadable             the model's replies could not be read, four times running
 ├── InvalidOutput          the answer does not fit the output model asked for
 ├── UnknownOutcome         a side effect may or may not have happened, and the run was told to stop then
 ├── EngineError            an engine raised something that is not ours; `__cause__` has it
@@ -31,6 +31,17 @@ from collections.abc import Mapping
 
 class LoopwrightError(Exception):
     """Base of every error in this library."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copies and pickles keep text and attributes, whatever arguments a class is made with."""
+        return _rebuilt, (type(self), self.args, {**vars(self)})
+
+
+def _rebuilt(kind: type[LoopwrightError], args: tuple[object, ...], own: dict[str, object]) -> LoopwrightError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    vars(error).update(own)
+    return error
 
 
 class ConfigError(LoopwrightError):
@@ -157,7 +168,7 @@ class AskFailed(LoopwrightError):
 
 
 class Unreadable(LoopwrightError):
-    """The model's replies could not be read, three times running."""
+    """The model's replies could not be read, four times running."""
 
 
 class InvalidOutput(LoopwrightError):

@@ -59,6 +59,7 @@ class RunStarted:
     """The first entry of a run: everything needed to start its engine again.
 
     `options` holds the engine's options; `opaque` names those that are code or live objects and cannot be rebuilt.
+    `output` and `deps` say what the caller must give again when the run is resumed.
     """
 
     engine: str
@@ -67,6 +68,7 @@ class RunStarted:
     messages: tuple[Message, ...]
     limits: JsonObject
     output: str | None = None
+    deps: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

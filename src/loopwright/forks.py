@@ -9,7 +9,7 @@ from pydantic_core import to_json
 from .clock import Clock
 from .errors import ConfigError, JournalError
 from .events import EVENT_VERSION, KINDS, Entry, RunFinished, RunForked, RunStarted, encode_event
-from .journal import Journal, RunHeader, chain_hash
+from .journal import Journal, RunHeader, chain_hash, checked_id
 from .session import new_owner
 from .version import __version__
 
@@ -26,9 +26,10 @@ async def fork(journal: Journal, run_id: str, *, at: int, clock: Clock, new_id: 
     started = copied[0].event
     if not isinstance(started, RunStarted):
         raise JournalError(f"run {run_id!r} has no first entry: it cannot be forked")
-    seed = next((entry.event.seed for entry in copied if isinstance(entry.event, RunForked)), run_id)
+    # All entries: the mark of a fork stands behind those that it was given.
+    seed = next((entry.event.seed for entry in entries if isinstance(entry.event, RunForked)), run_id)
     owner, now = new_owner(), clock.wall()
-    new_id = new_id or f"run-{owner.token}"
+    new_id = checked_id(new_id) or f"run-{owner.token}"
     header = RunHeader(
         new_id, started.engine, to_json(started.options).decode(), __version__, str(owner), now, run_id, at
     )

@@ -57,8 +57,6 @@ class RunHandle(Generic[Item, Output]):
     async def __aenter__(self) -> Self:
         """Start the work."""
         items = self._items = asyncio.Queue()
-        for entry in self._session.unsent:  # the first entry was written before anybody could watch
-            items.put_nowait(entry)
         self._session.watchers.append(items.put_nowait)
         if self._deltas:
             self._session.delta_watchers.append(items.put_nowait)

@@ -4,16 +4,18 @@ import dataclasses
 import functools
 import hashlib
 import os
+import re
 import socket
 import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from .errors import ConfigError, Fenced, RunBusy, UnknownRun
 from .events import Entry
 
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,127}")
 RESUMABLE = ("running", "suspended", "waiting")  # the statuses of runs that have not ended
 AT_WORK: set[str] = set()  # tokens of the runs that this process is working on
 
@@ -71,6 +73,13 @@ def process_start(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return ""
+
+
+def checked_id(run_id: Any) -> str | None:
+    """The name of a run as it was given, if it was; raises `ConfigError` for one that cannot be a name."""
+    if run_id is not None and not (isinstance(run_id, str) and RUN_ID.fullmatch(run_id)):
+        raise ConfigError(f"run_id {run_id!r}: use letters, digits and . _ : @ / -, at most 128")
+    return run_id
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,6 +15,7 @@ from .errors import ConfigError, PhaseError
 Json: TypeAlias = JsonValue
 JsonObject: TypeAlias = Mapping[str, JsonValue]
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 Origin: TypeAlias = Literal["caller", "engine", "model", "tool", "runtime", "operator"]
 ObservationStatus: TypeAlias = Literal["ok", "error", "denied", "rejected", "timed_out", "cancelled", "unknown"]
 Effect: TypeAlias = Literal["read", "idempotent", "write", "destructive"]
@@ -189,6 +190,9 @@ class Conversation:
     size: int
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
+        messages = tuple(messages)
+        for message in messages:
+            _check_message(message)
         self.messages, self.digest, self.size = (), b"", 0
         self._joined: dict[object, tuple[int, bytes]] = {}
         grown = self.add(*messages)
@@ -272,6 +276,16 @@ class Conversation:
 
     def __repr__(self) -> str:
         return f"Conversation({list(self.messages)!r})"
+
+
+def _check_message(message: object) -> None:
+    if not isinstance(message, Message):
+        raise ConfigError(
+            f'conversation: holds messages, like Message("user", "Hello"), got {message!r:.80}; '
+            "Conversation.of(text) makes one of a text"
+        )
+    if message.role not in ROLES:
+        raise ConfigError(f"conversation: a message's role is one of {', '.join(ROLES)}, got {message.role!r}")
 
 
 def check_pairs(messages: Iterable[Message]) -> None:

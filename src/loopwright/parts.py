@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
 from pydantic import GetCoreSchemaHandler
-from pydantic_core.core_schema import CoreSchema, is_instance_schema
+from pydantic_core.core_schema import CoreSchema, custom_error_schema, is_instance_schema
 
 from .bounded import WorkerThreads
 from .breaker import CircuitBreakers
@@ -81,4 +81,7 @@ class Parts:
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """An engine's `runtime` field is checked by its class alone."""
-        return is_instance_schema(Parts)
+        hint = "needs a Runtime, like ReActEngine(Runtime(provider))"
+        return custom_error_schema(
+            is_instance_schema(Parts), custom_error_type="runtime_type", custom_error_message=hint
+        )

@@ -7,16 +7,20 @@ import os
 import pkgutil
 import re
 from collections.abc import Iterable
-from typing import Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from .engine import LoopEngine
 from .errors import ConfigError, LoopwrightError
 from .journal import Journal
+from .log import logger
 from .policy import PolicyGate
 from .provider import Provider
 from .tools import Tool, ToolRegistry
 
 State: TypeAlias = Literal["ok", "unchecked", "broken", "conflict", "shadowing", "off"]
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
 GROUPS = ("engines", "providers", "toolboxes", "gates", "journals")
 OURS = "loopwright"
 SWITCH = "LOOPWRIGHT_PLUGINS"  # set to an empty text, it turns foreign plug-ins off; else a comma list of distributions
@@ -63,22 +67,43 @@ class PluginState:
 
 def _allowed(distribution: str) -> bool:
     switch = os.environ.get(SWITCH)
-    return distribution == OURS or switch is None or distribution in {part.strip() for part in switch.split(",")}
+    if distribution == OURS or switch is None:
+        return True
+    return _normalized(distribution) in {_normalized(part.strip()) for part in switch.split(",")}
 
 
 @functools.cache
 def _installed() -> tuple[Plugin, ...]:
     from importlib.metadata import distributions  # noqa: PLC0415 - 15 ms that only look-ups by name pay
 
-    found: dict[tuple[str, str, str], Plugin] = {}
+    found: list[Plugin] = []
+    seen: set[str] = set()
     for distribution in distributions():
-        for entry in distribution.entry_points:
-            prefix, _, group = entry.group.partition(".")
-            if prefix == OURS and group in GROUPS:
-                name = distribution.metadata["Name"] or "a distribution without a name"
-                version = distribution.version or "without a version"
-                found[group, entry.name, name] = Plugin(entry.name, group, name, version, entry.value)
-    return tuple(found.values())
+        try:
+            name = distribution.metadata["Name"] or "a distribution without a name"
+            if _normalized(name) not in seen:  # else another of that name comes before it on the path
+                found += _declared(distribution, name)
+            seen.add(_normalized(name))
+        except Exception as error:  # noqa: BLE001 - its files may hold anything, and hurt nobody else
+            where = getattr(distribution, "_path", "a distribution")
+            logger().warning("distribution_unreadable", distribution=str(where), error=repr(error))
+    return tuple(found)
+
+
+def _declared(distribution: "Distribution", name: str) -> list[Plugin]:
+    version = distribution.version or "without a version"
+    declared: dict[tuple[str, str], Plugin] = {}
+    for entry in distribution.entry_points:
+        prefix, _, group = entry.group.partition(".")
+        if prefix == OURS and group in GROUPS:
+            target = entry.value.partition("[")[0].strip()  # without the extras that it may name
+            declared[group, entry.name] = Plugin(entry.name, group, name, version, target)
+    return list(declared.values())
+
+
+def _normalized(name: str) -> str:
+    """A distribution's name as PEP 503 compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def plugins(group: str) -> dict[str, list[Plugin]]:
@@ -115,6 +140,8 @@ def build(group: str, spec: str) -> Any:
     The target of an entry point is called with the argument, or without any. Raises `ConfigError` naming the plug-in if
     that fails.
     """
+    if not isinstance(spec, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f'{group}: name a plug-in, like "name" or "name:argument", got {spec!r}')
     name, _, argument = spec.partition(":")
     found = plugin(group, name)
     target = found.load()

@@ -10,7 +10,7 @@ from .messages import Effect, JsonObject, ObservationStatus, Sealed, ToolCall
 
 @dataclasses.dataclass(frozen=True)
 class Action:
-    """What is about to happen. `labels` are the sensitivity labels of the run so far."""
+    """What is about to happen. `labels` is reserved for sensitivity labels; it is empty so far."""
 
     tool: str
     arguments: JsonObject

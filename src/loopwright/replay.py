@@ -58,7 +58,8 @@ class Replay:
         self._decisions: dict[str, GateDecided] = {}
         self._side: dict[str, FactNoted | ClockRead | LimitHit] = {}
         self._attempts: dict[str, int] = {}
-        self._seqs: dict[str, int] = {}
+        self._seqs: dict[str, int] = {}  # of outcomes
+        self._firsts: dict[str, int] = {}  # of the first entry at each key
         self._asked: set[str] = set()
         self._highest: dict[str, int] = {}
         self._reach: dict[str, int] = {}
@@ -77,6 +78,7 @@ class Replay:
     def _keep(self, entry: Entry) -> None:
         event, key = entry.event, entry.key
         if key and ":" not in key:
+            self._firsts.setdefault(key, entry.seq)
             self._reached(key, decided=isinstance(event, GateDecided))
         if isinstance(event, (FactNoted, ClockRead)) or (isinstance(event, LimitHit) and ":" in key):
             self._side[key] = event
@@ -197,12 +199,21 @@ class Replay:
         return min(left, key=lambda key: self._seqs[key]) if left else None
 
     def divergence(self, key: str, expected: str, found: str) -> ReplayDivergence:
-        """The error that says where code and journal part."""
+        """The error that says where code and journal part; before its `seq` nothing is recorded from there on."""
+        after = [seq - 1 for known, seq in self._firsts.items() if _not_before(known, key)]
+        seq = max(min(after, default=self._agreed), 1)
         return ReplayDivergence(
             f"at {key} the journal has {expected}, the code asks for {found}: the engine, its options or its prompts "
-            f"changed since. Run the code that wrote the journal, or start again from entry {self._agreed}.",
+            f"changed since. Run the code that wrote the journal, or fork it after entry {seq}.",
             key=key,
             expected=expected,
             found=found,
-            seq=self._agreed,
+            seq=seq,
         )
+
+
+def _not_before(key: str, other: str) -> bool:
+    """Whether an effect is, in the scope of `other`, that one or a later one, or inside of such."""
+    path, number = scope_of(other)
+    inside = f"{path}." if path else ""
+    return key.startswith(inside) and int(key[len(inside) :].partition("#")[0].partition(".")[0]) >= number

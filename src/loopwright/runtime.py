@@ -100,7 +100,7 @@ class Runtime(Parts):
         # A frozen class; this is no part of it, only closing looks at it.
         object.__setattr__(self, "_made", provider if by_name else None)
 
-    def engine(self, name: str, **options: Any) -> LoopEngine:
+    def engine(self, name: str, /, **options: Any) -> LoopEngine:
         """An engine of this runtime by its entry-point name; raises `ConfigError` for an unknown name or option."""
         return engine_class(name)(self, **options)
 
@@ -173,7 +173,8 @@ def _must_have(field: str, part: object, method: str) -> None:
     if part is None and field != "provider":
         return
     if isinstance(part, type) or not callable(getattr(part, method, None)):
-        raise ConfigError(f"{field}: needs an object with a method `{method}`, got {_kind(part)}")
+        hint = f", like SQLiteJournal({part!r})" if field == "journal" and isinstance(part, str) else ""
+        raise ConfigError(f"{field}: needs an object with a method `{method}`{hint}, got {_kind(part)}")
 
 
 def _listed(field: str, parts: Any, kind: type) -> Any:

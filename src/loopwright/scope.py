@@ -152,4 +152,4 @@ class Scope:
             return  # a recorded turn is not refused because the limit was lowered since
         else:
             self.session.record(key, LimitHit("max_iterations", str(limit)))
-        raise self.halt(LimitReached("max_iterations", f"the loop ran its {number - 1} iterations"))
+        raise self.halt(LimitReached("max_iterations", f"the loop ran its {number - 1} iteration{'s' * (number != 2)}"))

@@ -9,8 +9,19 @@ from types import TracebackType
 from typing import Any
 
 from .clock import Clock
-from .errors import JournalError, LimitReached, LoopwrightError, ReplayDivergence
-from .events import EVENT_VERSION, KINDS, BreakerChanged, Entry, Event, FactNoted, LimitHit, Question, encode_event
+from .errors import ConfigError, JournalError, LimitReached, LoopwrightError, ReplayDivergence
+from .events import (
+    EVENT_VERSION,
+    KINDS,
+    BreakerChanged,
+    Entry,
+    Event,
+    FactNoted,
+    LimitHit,
+    Question,
+    ToolStarted,
+    encode_event,
+)
 from .journal import AT_WORK, Claim, Owner, chain_hash
 from .limits import Budget
 from .log import logger
@@ -102,6 +113,8 @@ class Session:
         self._slots_by_tool: dict[str, asyncio.Semaphore] = {}
         self._wall = parts.clock.wall() - parts.clock.monotonic()
         self._unsent: list[Entry] = []
+        # Nobody hears of a new run before the journal has taken it: its id may turn out to be another run's.
+        self._untold: list[Entry] | None = [] if replay.started is None else None
         self._durable_seq = claim.head_seq
         self._broken: LoopwrightError | None = None  # the journal failed: nothing is durable any more
 
@@ -123,16 +136,22 @@ class Session:
         entry.__dict__.update(hash=hashed, event=event)  # the chain needs the other fields first
         claim.head_seq, claim.head_hash = entry.seq, hashed
         self._unsent.append(entry)
+        if self._untold is None:
+            self._tell(entry)
+        else:
+            self._untold.append(entry)
+        return entry
+
+    def _tell(self, entry: Entry) -> None:
         for watcher in self.watchers:
             watcher(entry)
         for observer in self.parts.observers:
             _tell(observer, entry)
-        return entry
 
-    @property
-    def unsent(self) -> tuple[Entry, ...]:
-        """What is recorded and not yet handed to the journal."""
-        return tuple(self._unsent)
+    def _tell_all(self) -> None:
+        untold, self._untold = self._untold or [], None
+        for entry in untold:
+            self._tell(entry)
 
     async def barrier(self, status: str | None = None) -> None:
         """Make all recorded facts durable; an error is sticky, so that nothing runs after it."""
@@ -144,12 +163,18 @@ class Session:
         try:
             self.parts.journal.append(self.claim, unsent, status=status)
             await self.parts.journal.barrier(self.claim)
+        except ConfigError as error:  # the run id is taken: this run never was
+            self.fatal = self._broken = error
+            raise
         except LoopwrightError as error:
             self.fatal = self._broken = error
+            self._tell_all()
             raise
         except OSError as error:
             self.fatal = self._broken = JournalError(f"the journal failed: {error}")
+            self._tell_all()
             raise self._broken from error
+        self._tell_all()
         self._check_broken()  # a barrier that was under way beside this one may have failed
         self._durable_seq = max(self._durable_seq, head)
 
@@ -232,8 +257,9 @@ class Session:
         AT_WORK.discard(self.owner.token)
 
     def idempotency_key(self, key: str) -> str:
-        """The same for a call however often it is made again."""
-        return f"{self.run_id}:{key}"
+        """The same for a call however often it is made again, also by a fork that was cut in the middle of it."""
+        known = self.replay.intent(key)
+        return known.idempotency_key if isinstance(known, ToolStarted) else f"{self.run_id}:{key}"
 
 
 def _tell(observer: Callable[[Entry], None], entry: Entry) -> None:

@@ -1,6 +1,7 @@
 """Traces: a run's spans form the tree of what it did, each told once, and nothing of it hurts the run."""
 
 import asyncio
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -745,16 +746,16 @@ async def test_after_a_thousand_runs_nothing_is_kept() -> None:
 async def test_a_run_that_never_ends_is_given_up_for_newer_ones_and_its_later_entries_are_ignored() -> None:
     told = Telemetry(max_runs=2)
     parts = runtime(lambda _: "blue", told)
-    lost = ReActEngine(parts).start("go", run_id="lost")
-    other = ReActEngine(parts).start("go", run_id="other")
+    begun, *_, ended = await recorded()
+    for name in ("lost", "other"):
+        told.observer(dataclasses.replace(begun, run_id=name))
     await ReActEngine(parts).run("go", run_id="third")
     await ReActEngine(parts).run("go", run_id="fourth")
 
     assert told.tree()[0] == "invoke_agent react !lost"
     assert told.observer.followed == 1
-    result = await lost.result()
-    await other.result()
-    assert result.answer == "blue"
+    for name in ("lost", "other"):
+        told.observer(dataclasses.replace(ended, run_id=name))
     assert (told.observer.followed, told.open) == (0, 0)
     assert told.count("loopwright.runs", "loopwright.status") == {"completed": 3, "lost": 1}
 

@@ -364,3 +364,14 @@ def test_ollama_host_is_read_as_ollama_reads_it(host: str, url: str) -> None:
 def test_an_ollama_host_that_is_none_is_named(host: str) -> None:
     with pytest.raises(ConfigError, match=r"^OLLAMA_HOST: "):
         ollama_url(host)
+
+
+def test_the_key_of_openai_is_not_sent_to_an_endpoint_that_has_a_key_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-openai")
+    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
+
+    asked = OpenAIProvider("m", base_url="https://openrouter.ai/api/v1")
+
+    assert not asked._has_key

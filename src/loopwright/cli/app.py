@@ -278,7 +278,7 @@ def runs(
     status: Annotated[
         str | None,
         typer.Option(
-            metavar="STATUS", help="Only these: running, suspended, waiting, completed, limit, stuck, failed."
+            metavar="STATUS", help="Only these: running, suspended, waiting, completed, limit, stuck, aborted, failed."
         ),
     ] = None,
     json: LinesOfJson = False,

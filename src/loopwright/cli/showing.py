@@ -4,21 +4,25 @@ import json
 import sys
 from collections.abc import Iterable
 from datetime import datetime
+from typing import get_args
 
-from ..errors import JournalError
-from ..events import Entry
-from ..journal import RunInfo, Verification
+from ..errors import ConfigError, JournalError
+from ..events import Entry, Status
+from ..journal import RESUMABLE, RunInfo, Verification
 from .choices import journal_name, open_journal
 from .terminal import Screen, is_terminal
 from .text import clean
 from .timeline import Timeline
 from .watching import plain, plain_full, table
 
+STATUSES = tuple(dict.fromkeys([*RESUMABLE, *get_args(Status)]))
 HEADINGS = ("run", "engine", "status", "created", "entries", "parent")
 
 
 def list_runs(journal: str | None, *, status: str | None, as_json: bool) -> int:
     """List the runs, newest first."""
+    if status not in (None, *STATUSES):
+        raise ConfigError(f"--status: must be one of {', '.join(STATUSES)}, got {status!r}")
     found = [info for info in open_journal(journal).runs() if status in (None, info.status)]
     if as_json:
         for info in found:

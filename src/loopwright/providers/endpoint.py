@@ -14,10 +14,10 @@ from .wire import WireError
 LONGEST_REFUSAL = 2_000
 
 
-def key_of(given: str | SecretStr | None, *variables: str) -> SecretStr | None:
-    """The API key that was given, or that the first of these environment variables holds; an empty one is none."""
+def key_of(given: str | SecretStr | None, variable: str) -> SecretStr | None:
+    """The API key that was given, or that an environment variable holds; an empty one is none."""
     if given is None:
-        given = next((found for name in variables if (found := os.environ.get(name))), "")
+        given = os.environ.get(variable, "")
     text = (given.get_secret_value() if isinstance(given, SecretStr) else given).strip()
     return SecretStr(text) if text else None
 

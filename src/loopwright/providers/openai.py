@@ -32,8 +32,8 @@ class OpenAIProvider(Endpoint):
     Args:
         model: its name at the endpoint.
         base_url: where the API lives, with its version: "http://localhost:11434/v1"; OpenAI itself by default.
-        api_key: falls back to the variable that the quirks name, then to OPENAI_API_KEY; only OpenAI itself demands
-            one. An empty string sends none.
+        api_key: falls back to the variable that the quirks name, which is OPENAI_API_KEY for an endpoint that is not
+            known; only OpenAI itself demands one. An empty string sends none.
         client: an `httpx.AsyncClient` to use (proxies, certificates, time-outs); it is not closed here. Without one,
             connections are made for each event loop, and proxies named in the environment are not used.
         sampling: how to pick words where a request does not say it.
@@ -58,7 +58,7 @@ class OpenAIProvider(Endpoint):
         url = base_url or DEFAULT_URL
         self._quirks = quirks if quirks is not None else Quirks.of(url)
         given, api_key = api_key, None  # so that no frame of an error shows it
-        key = key_of(given, self._quirks.key_variable, "OPENAI_API_KEY")
+        key = key_of(given, self._quirks.key_variable)
         del given
         if not model:
             raise ConfigError("model: name the model, like OpenAIProvider('gpt-4.1-mini')")

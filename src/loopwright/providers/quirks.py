@@ -31,7 +31,7 @@ class Quirks:
         attachments: the kinds that it takes. Documents of text are sent as text everywhere.
         fetches_images: it fetches an image that is given by URL.
         send_reasoning: the form of reasoning that it wants back with the next request; `None` sends none.
-        key_variable: the environment variable in which its API key is looked for before OPENAI_API_KEY.
+        key_variable: the environment variable in which its API key is looked for.
     """
 
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"

@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     from .contracts.providers import ProviderContract as ProviderContract
     from .crashes import crashed as crashed
     from .killing import kill_everywhere as kill_everywhere
+    from .killing import witness as witness
+    from .killing import witnessed as witnessed
     from .requests import CassetteMiss as CassetteMiss
     from .retelling import cassette_from_journal as cassette_from_journal
+    from .scripted import Line as Line
+    from .scripted import Script as Script
     from .scripted import ScriptedProvider as ScriptedProvider
     from .scripted import call as call
 
@@ -30,15 +34,19 @@ __all__ = [
     "FakeClock",
     "GateContract",
     "JournalContract",
+    "Line",
     "ProviderContract",
     "RecordingProvider",
     "ReplayingProvider",
+    "Script",
     "ScriptedProvider",
     "call",
     "cassette",
     "cassette_from_journal",
     "crashed",
     "kill_everywhere",
+    "witness",
+    "witnessed",
 ]
 
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
@@ -52,14 +60,18 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             "FakeClock": ".clock",
             "GateContract": ".contracts.gates",
             "JournalContract": ".contracts.journals",
+            "Line": ".scripted",
             "ProviderContract": ".contracts.providers",
             "RecordingProvider": ".cassettes",
             "ReplayingProvider": ".cassettes",
+            "Script": ".scripted",
             "ScriptedProvider": ".scripted",
             "call": ".scripted",
             "cassette": ".cassettes",
             "cassette_from_journal": ".retelling",
             "crashed": ".crashes",
             "kill_everywhere": ".killing",
+            "witness": ".killing",
+            "witnessed": ".killing",
         },
     )

@@ -155,9 +155,12 @@ class JournalContract:
         """And the run that has the id stays as it was."""
         first = await write(journal, journal.create(header()), b"{}")
 
-        with refused(ConfigError, "a second run of the same id", saying="'r1' exists already"):
-            await write(journal, journal.create(header()), b"{}")
+        listed = journal.runs()
+
+        with refused(ConfigError, "a second run of the same id"):
+            await write(journal, journal.create(dataclasses.replace(header(), engine="another")), b"another")
         same(journal.read("r1"), first, "the entries of the first run")
+        same(journal.runs(), listed, "the list of runs")
 
     @_with_journal
     async def test_a_status_other_than_running_frees_the_run(self, journal: Journal) -> None:
@@ -210,7 +213,7 @@ class JournalContract:
         """Unless it is taken over."""
         await write(journal, journal.create(header(owner=LIVE)), b"{}")
 
-        with refused(RunBusy, "claiming a run that somebody works on", saying="take_over=True"):
+        with refused(RunBusy, "claiming a run that somebody works on"):
             await journal.claim("r1", ME)
         same((await journal.claim("r1", ME, take_over=True)).fence, 2, "the fence of who took over")
 
@@ -229,7 +232,7 @@ class JournalContract:
         new = await journal.claim("r1", ME, take_over=True)
 
         for _ in range(3):
-            with refused(Fenced, "writing after a take-over", saying="taken over"):
+            with refused(Fenced, "writing after a take-over"):
                 await write(journal, old, b"too late")
         with refused(Fenced, "a barrier after a take-over"):
             await journal.barrier(old)

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Protocol
 
-from .messages import ATTACHMENT_SIZE, Conversation, Message, encode_message
+from .messages import Conversation, Message, size_of
 
 BYTES_PER_TOKEN = 4  # a common rule of thumb for English and JSON; used only where the provider has not counted
 MASK = "[an earlier result, left out to save space]"
@@ -77,4 +77,4 @@ def _always_kept(groups: list[list[Message]]) -> set[int]:
 
 
 def _size(group: list[Message]) -> int:
-    return sum(len(m.encoded(encode_message)) + ATTACHMENT_SIZE * len(m.attachments) for m in group)
+    return sum(map(size_of, group))

@@ -79,9 +79,14 @@ class RunHandle(Generic[Item, Output]):
         """Every entry of the run's journal that this process writes, from the first to the last; deltas on request."""
         if self._items is None:
             raise PhaseError("iterate inside `async with engine.start(task) as run`")
-        while (item := await self._items.get()) is not None:
-            yield item
-        self._items.put_nowait(None)  # so that who comes later finds the end too
+        try:
+            while (item := await self._items.get()) is not None:
+                yield item
+            self._items.put_nowait(None)  # so that who comes later finds the end too
+        finally:
+            if self._deltas:  # who does not read any more would have them pile up
+                self._deltas = False
+                self._session.delta_watchers.remove(self._items.put_nowait)
 
     async def result(self) -> Result[Output]:
         """Wait for the end. Cancelling this suspends the run, so that it can be resumed."""

@@ -103,17 +103,18 @@ class Inference:
         """Send what fits; if the model still finds it too long, compact once more and give up after that."""
         tokens = self._parts.limits.context_tokens
         seen = whole if tokens is None else self._parts.context.fit(whole, tokens)
+        call = self._call(key, question, seen)
         try:
-            return await self._call(key, question, seen)
+            return await call.complete()
         except ContextTooLong as error:
             smaller = self._parts.context.fit(seen, estimate_tokens(seen) // 2)
-            if smaller == seen:
+            if smaller == seen or call.told:  # words that somebody has seen cannot be taken back
                 raise
             self._session.record(key, AttemptFailed(1, ErrorRecord.of(error), 0.0))
         self._session.budget.llm_calls += 1
-        return await self._call(key, question, smaller)
+        return await self._call(key, question, smaller).complete()
 
-    async def _call(self, key: str, question: Question, seen: Conversation) -> Completion:
+    def _call(self, key: str, question: Question, seen: Conversation) -> ModelCall:
         mentioned = question.tools or any(message.calls for message in seen.messages)
         request = Request(
             seen,
@@ -123,7 +124,7 @@ class Inference:
             question.schema,
             as_text=question.verb == "ask",
         )
-        return await ModelCall(self._session, key, question.provider or self._parts.provider, request).complete()
+        return ModelCall(self._session, key, question.provider or self._parts.provider, request)
 
     def _recorded(self, key: str, question: Question, intent: ModelRequested | None, outcome: object) -> Reply:
         session = self._session

@@ -177,11 +177,17 @@ def encode_message(message: Message) -> bytes:
         raise ConfigError(f"a message of the {message.role} cannot be written as JSON: {error}") from None
 
 
+def size_of(message: Message) -> int:
+    """The bytes of a message as it is sent, roughly: reasoning, which most endpoints do not want back, is left out."""
+    size = len(message.encoded(encode_message)) + ATTACHMENT_SIZE * len(message.attachments)
+    return size - len(to_json(message.reasoning)) if message.reasoning else size
+
+
 class Conversation:
     """An immutable list of messages in which every tool call has exactly one result, right after it.
 
     `digest` is a rolling SHA-256 over the encoded messages, so that two conversations are equal when their digests are;
-    `size` is the number of bytes of those, with 6,000 for each attachment.
+    `size` is about the number of bytes that are sent, with 6,000 for each attachment.
     """
 
     __slots__ = ("_joined", "digest", "messages", "size")
@@ -213,7 +219,7 @@ class Conversation:
         for message in messages:
             encoded = message.encoded(encode_message)
             digest = hashlib.sha256(digest + encoded).digest()
-            size += len(encoded) + ATTACHMENT_SIZE * len(message.attachments)
+            size += size_of(message)
         grown = object.__new__(type(self))
         grown.messages, grown.digest, grown.size = self.messages + messages, digest, size
         grown._joined = self._joined.copy()

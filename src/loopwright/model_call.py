@@ -25,7 +25,7 @@ class ModelCall:
 
     def __init__(self, session: Session, key: str, provider: Provider, request: Request) -> None:
         self._session, self._key, self._provider, self._request = session, key, provider, request
-        self._told = False  # whether words were streamed to somebody: those cannot be taken back
+        self.told = False  # whether words were streamed to somebody: those cannot be taken back
         self._breaker: CircuitBreaker = session.parts.breakers.get(f"{provider.name}/{provider.model}")
 
     async def complete(self) -> Completion:
@@ -75,7 +75,7 @@ class ModelCall:
 
     def _may_retry(self, error: ProviderError) -> bool:
         """Whether another attempt is wise and within the budgets."""
-        if self._told or not error.retryable or (error.retry_after or 0.0) > MAX_RETRY_AFTER:
+        if self.told or not error.retryable or (error.retry_after or 0.0) > MAX_RETRY_AFTER:
             return False
         budget = self._session.budget
         most = budget.limits.max_llm_calls
@@ -129,7 +129,7 @@ class ModelCall:
         stream = getattr(self._provider, "stream", None)
         if stream is None:
             reply = await self._provider.complete(self._request)
-            self._tell(Delta(text=reply.text or reply.answer or "", completion=reply))
+            self._tell(Delta(text=reply.answer or "", reasoning=reply.thought, completion=reply))
             return reply
         return await self._streamed(stream(self._request))
 
@@ -147,7 +147,7 @@ class ModelCall:
         return reply
 
     def _tell(self, delta: Delta) -> None:
-        self._told = self._told or bool(delta.text or delta.reasoning or delta.call)
+        self.told = self.told or bool(delta.text or delta.reasoning or delta.call)
         keyed = Delta(delta.text, delta.reasoning, delta.call, delta.completion, self._key)
         for watcher in self._session.delta_watchers:
             watcher(keyed)
@@ -157,7 +157,8 @@ class ModelCall:
         usage = reply.usage
         if usage.input_tokens is not None and usage.output_tokens is not None:
             return self._priced(reply)
-        said = len(reply.text) + sum(len(c.name) + len(str(c.arguments)) for c in reply.calls)
+        said = len(reply.text or reply.answer or "") + sum(len(thought.text) for thought in reply.reasoning)
+        said += sum(len(call.name) + len(str(call.arguments)) for call in reply.calls)
         sent = self._request.conversation.size // BYTES_PER_TOKEN
         estimate = Usage(
             sent if usage.input_tokens is None else usage.input_tokens,

@@ -1,11 +1,14 @@
 """A provider, tools and an output model for the tests of the command line: `--provider scripted:NAME`."""
 
 import asyncio
+import math
 import os
+import subprocess
+import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
 
 from loopwright import Attempt, Capabilities, Completion, Delta, ProviderError, Reasoning, Request, tool
 from loopwright.testing import ScriptedProvider, call
@@ -35,6 +38,22 @@ def loud(word: str) -> str:
 
 
 @tool(effect="read")
+def starts(program: str) -> str:
+    """Start a program, in both ways; and print past `sys.stdout`."""
+    subprocess.run(["echo", f"FROM {program}"], check=True)
+    subprocess.run(["echo", f"HANDED TO {program}"], stdout=sys.stdout, check=True)
+    print("FROM THE STREAM ITSELF", file=sys.__stdout__)
+    return "started"
+
+
+@tool(effect="read")
+def prints_bytes(word: str) -> str:
+    """Print as programs do that write bytes."""
+    sys.stdout.buffer.write(f"BYTES {word} é".encode() + b" \xff")
+    return "printed"
+
+
+@tool(effect="read")
 async def slow(seconds: float) -> str:
     """Take long."""
     log("slow")
@@ -60,6 +79,19 @@ class City(BaseModel):
     """A city."""
 
     name: str
+
+
+class Reading(BaseModel):
+    """A measured value, which may be too large to say."""
+
+    celsius: float
+    where: str = HOSTILE
+
+    @field_validator("celsius")
+    @classmethod
+    def not_too_hot(cls, celsius: float) -> float:
+        """What no thermometer reads is infinite."""
+        return celsius if celsius < 1000 else math.inf
 
 
 def log(line: str) -> None:
@@ -97,6 +129,11 @@ def follow(name: str, request: Request) -> Line:  # noqa: C901 - a table of scri
                 return HOSTILE
             thinking = (Reasoning(HOSTILE),)
             return Completion(HOSTILE, (call("loud", word=HOSTILE),), thought=HOSTILE, reasoning=thinking, model="m")
+        case "starts" | "prints_bytes" | "dots":
+            arguments = {"starts": {"program": "é"}, "prints_bytes": {"word": "é"}}.get(name, {})
+            return f"It {told(request)}." if number else call(name, **arguments)
+        case "reading":
+            return '{"celsius": 1001}'
         case "same":
             return call("capital", country="France")
         case "chatty":

@@ -181,6 +181,25 @@ def test_a_fork_at_an_entry_that_is_not_there_is_2(invoke: Invoke, at: str) -> N
     assert done.stderr == f"error: at: run 'r1' can be forked after its entries 1 to 8, got {at}\n"
 
 
+@pytest.mark.parametrize("new_id", ["-x", "not an id \x1b[31m", "$(reboot)"])
+def test_a_fork_s_id_is_a_plain_one(invoke: Invoke, new_id: str) -> None:
+    invoke(*CAPITAL, "--run-id", "r1")
+
+    done = invoke("fork", "r1", "--at", "6", "--new-id", new_id)
+
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: run_id {new_id!r}: use letters")
+
+
+def test_the_command_that_goes_on_with_a_fork_is_quoted_and_cleaned(invoke: Invoke) -> None:
+    journal = ("--journal", "my \x1b[31mruns; ls.db")
+    invoke(*CAPITAL, "--run-id", "r1", *journal)
+
+    forked = invoke("fork", "r1", "--at", "6", "--new-id", "f1", *journal)
+
+    assert forked.stderr == ("go on with it: loopwright resume f1 --journal 'my \\x1b[31mruns; ls.db' --provider ...\n")
+
+
 def test_resuming_tells_calls_with_the_arguments_that_were_recorded_before(invoke: Invoke) -> None:
     wipe = ("--provider", "scripted:wipe", "--tools", "scripted_cli:wipe")
     invoke("run", "Go.", *wipe, "--run-id", "r1", "--wait")
@@ -204,6 +223,18 @@ def test_a_finished_run_gives_its_recorded_result(invoke: Invoke, log: Callable[
     assert again.exit_code == 0
     assert json.loads(again.stdout) == json.loads(first.stdout)
     assert log() == before
+
+
+@pytest.mark.parametrize("given", [(), ("--output", "scripted_cli:City")])
+def test_a_finished_run_s_output_is_printed_as_it_is_recorded(invoke: Invoke, given: tuple[str, ...]) -> None:
+    city = ("--provider", "scripted:city", "-q")
+    first = invoke("run", "Which?", *city, "--output", "scripted_cli:City", "--run-id", "r1")
+
+    again = invoke("resume", "r1", *city, *given)
+    told = invoke("resume", "r1", *city, *given, "--json")
+
+    assert (again.exit_code, again.stdout) == (0, first.stdout)
+    assert (told.exit_code, json.loads(told.stdout)["output"]) == (0, {"name": "Paris"})
 
 
 def test_limits_and_options_are_those_of_the_run_unless_given(invoke: Invoke) -> None:

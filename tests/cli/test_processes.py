@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -45,6 +47,61 @@ def test_in_a_pipe_there_are_plain_lines_and_the_answer_apart(start: Start) -> N
     assert (process.returncode, answer) == (0, "It is Paris.\n")
     assert progress.splitlines()[-2].split() == ["end", "completed:", "answered"]
     assert not set(progress) & {"\x1b", "\r"}
+
+
+def test_what_started_programs_print_does_not_get_between_the_answer(start: Start) -> None:
+    buffered = {**os.environ, "PYTHONUNBUFFERED": ""}
+    go = ("run", "Go.", "--provider", "scripted:starts", "--tools", "scripted_cli:starts", "--json")
+    process = start(*go, env=buffered)
+    answer, progress = process.communicate()
+
+    assert json.loads(answer)["answer"] == "It started."
+    assert {"FROM é", "HANDED TO é", "FROM THE STREAM ITSELF"} <= set(progress.splitlines())
+
+
+def test_a_line_that_does_not_end_is_printed_in_pieces(start: Start, folder: Path) -> None:
+    dots = (
+        'def dots() -> str:\n    """Dots."""\n    for _ in range(200_000):\n        print(".", end="")\n    return ""\n'
+    )
+    (folder / "dotted.py").write_text(dots)
+    process = start("run", "Go.", "--provider", "scripted:dots", "--tools", "dotted:dots", "-q")
+    answer, printed = process.communicate()
+
+    assert (answer, printed.count(".")) == ("It .\n", 200_000)
+    assert max(map(len, printed.splitlines())) <= 65_536 + 1
+
+
+CLOSED = "standard output is closed: write >/dev/null if nobody shall read it"
+
+
+@pytest.mark.parametrize(
+    ("question", "closing", "ended"),
+    [
+        ("Capital?", ">&-", (2, "", f"error: {CLOSED}\n")),
+        ("Capital?", "2>&-", (0, "It is Paris.\n", "")),
+        ("Capital?", "<&-", (0, "It is Paris.\n", "")),
+        ("-", "<&-", (2, "", "error: question: it is empty; say what there is to find out or do\n")),
+        ("Capital?", ">&- 2>&- <&-", (2, "", "")),
+    ],
+)
+def test_a_stream_that_is_closed_is_minded(
+    folder: Path, question: str, closing: str, ended: tuple[int, str, str]
+) -> None:
+    command = shlex.join([sys.executable, "-m", "loopwright", "run", question, *CAPITAL, "-q", "--run-id", "r1"])
+    done = subprocess.run(f"{command} {closing}", shell=True, capture_output=True, text=True, timeout=60)
+
+    assert (done.returncode, done.stdout, done.stderr) == ended
+    assert (folder / "loopwright.db").exists() == (ended[0] == 0)
+
+
+@pytest.mark.parametrize("env", [{"PYTHONIOENCODING": "utf-8"}, {"LC_ALL": "C"}])
+def test_a_question_that_is_no_text_is_2(folder: Path, env: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "loopwright", "run", "-", *CAPITAL]
+    done = subprocess.run(command, input=b"a\xff", capture_output=True, env={**os.environ, **env}, timeout=60)
+
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+    assert done.stderr.startswith(b"error: question: it is no text in UTF-8: ")
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
@@ -150,7 +207,8 @@ def test_a_killed_run_is_resumed_and_a_live_one_is_not(start: Start, log: Callab
     again = start("resume", "r1", *SLOW, "-q", env={**os.environ, "SCRIPTED_SECONDS": "0"})
 
     assert busy.returncode == 1
-    assert refused.startswith("error: run 'r1' is being worked on by ")
+    who = f"process {process.pid} on {socket.gethostname()}"
+    assert refused == f"error: run 'r1' is being worked on by {who}: wait for it, or fence it off with --take-over\n"
     assert again.communicate()[0] == "done\n"
     assert log().count("model slow") == 2
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from .scripted_cli import HOSTILE
 from .using import Invoke
 
 CAPITAL = ("run", "What is the capital of France?", "--provider", "scripted:capital", "--tools", "scripted_cli:capital")
@@ -125,6 +126,24 @@ def test_what_tools_print_does_not_get_between_the_answer(invoke: Invoke) -> Non
     assert "LOUD \\x1b[31mred" in done.stderr
 
 
+def test_tools_may_print_bytes(invoke: Invoke) -> None:
+    done = invoke("run", "Go.", "--provider", "scripted:prints_bytes", "--tools", "scripted_cli:prints_bytes", "-q")
+
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "It printed.\n", "BYTES é é \\xff\n")
+
+
+def test_json_has_null_for_a_number_that_json_cannot_say(invoke: Invoke) -> None:
+    go = ("run", "How warm?", "--provider", "scripted:reading", "--output", "scripted_cli:Reading", "-q")
+    whole = invoke(*go, "--json", "--price", "1e308,1e308", "--run-id", "r1")
+    output = invoke(*go)
+
+    told = json.loads(whole.stdout, parse_constant=pytest.fail)
+    assert (told["output"], told["usage"]["cost"]) == ({"celsius": None, "where": HOSTILE}, None)
+    assert json.loads(output.stdout, parse_constant=pytest.fail) == {"celsius": None, "where": HOSTILE}
+    shown = invoke("show", "r1", "--json").stdout
+    assert [json.loads(line, parse_constant=pytest.fail)["seq"] for line in shown.splitlines()] == [1, 2, 3, 4]
+
+
 def test_no_control_character_of_a_model_or_tool_is_printed(invoke: Invoke) -> None:
     done = invoke("run", "Go.", "--provider", "scripted:hostile", "--tools", "scripted_cli:loud", "--run-id", "h")
     outputs = [done.stdout, done.stderr]
@@ -144,7 +163,7 @@ def test_a_limit_is_3_and_gives_the_best_answer_so_far(invoke: Invoke) -> None:
     done = invoke("run", "Go.", "--provider", "scripted:capital", "--tools", "box", "--max-iterations", "1")
 
     assert (done.exit_code, done.stdout) == (3, "It is Paris.\n")
-    assert done.stderr.splitlines()[-1] == "error: the loop ran its 1 iterations"
+    assert done.stderr.splitlines()[-1] == "error: the loop ran its 1 iteration"
 
 
 @pytest.mark.parametrize(
@@ -232,6 +251,20 @@ def test_a_run_that_waits_is_5_and_says_how_to_go_on(invoke: Invoke) -> None:
         (("--option", "beam_width"), "error: --option: write name=value, like beam_width=3, got 'beam_width'"),
         (("--option", "beam_width=3"), "error: ReActEngine: beam_width: ReActEngine has no such option"),
         (("--option", "max_iterations=0"), "error: ReActEngine: max_iterations: "),
+        (("--option", "name=zz"), "error: ReActEngine: name: ReActEngine has no such option"),
+        (("--option", 'x={"engine": 5}'), 'error: --option x: "engine" must be the name of an engine, got 5'),
+        (("--option", 'x={"engine": "recat"}'), "error: --option x: engines: there is no 'recat'"),
+        (("--option", 'x={"engine": "react", "options": 3}'), 'error: --option x: "options" must be a JSON object'),
+        (("--option", 'x={"engine": "react", "options": null}'), 'error: --option x: "options" must be a JSON object'),
+        (
+            ("--option", 'x={"engine": "reflexion", "options": {"actor": {"engine": 5}}}'),
+            'error: --option x.actor: "engine" must be the name of an engine, got 5',
+        ),
+        (("--option", "x=" + "[" * 20_000), "error: --option x: this is nested too deeply"),
+        (
+            ("--option", "x=" + '{"engine":"react","options":{"a":' * 5000 + "1" + "}}" * 5000),
+            "error: --option x: this is nested too deeply",
+        ),
         (("--gate", "no-gate"), "error: --gate: gates: there is no 'no-gate'"),
         (("--dialect", "klingon"), "error: dialect: there is no 'klingon'"),
         (("--price", "cheap"), "error: --price: write what a million tokens sent and received cost"),

@@ -1,12 +1,13 @@
 """What may reach a screen: no control character but newline and tab, whatever a model wrote."""
 
+import json
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright.cli.text import as_call, clean, columns, cut, one_line
+from loopwright.cli.text import as_call, as_process, clean, columns, cut, json_text, one_line, readable_json
 
 ANYTHING = st.text(st.characters(exclude_categories=()))  # half pairs, controls and all
 
@@ -48,6 +49,26 @@ def test_a_cut_text_is_not_wider_than_asked(text: str, width: int) -> None:
 
 def test_a_cut_text_says_so_and_a_short_one_stays() -> None:
     assert (cut("abcdef", 4), cut("abcd", 4), cut("日本語", 5)) == ("abc…", "abcd", "日本…")
+
+
+@given(
+    st.recursive(st.none() | st.floats() | ANYTHING, lambda inner: st.lists(inner) | st.dictionaries(ANYTHING, inner))
+)
+def test_json_is_json_whatever_is_in_it_and_shows_nothing_unsafe(value: object) -> None:
+    for text in (json_text(value), readable_json(value)):
+        assert json.loads(text, parse_constant=pytest.fail) == json.loads(
+            json.dumps(value), parse_constant=lambda _: None
+        )
+        assert clean(text) == text
+    assert json_text(value).isascii()
+
+
+def test_readable_json_has_its_letters() -> None:
+    assert readable_json({"city": "東京\x9b"}) == '{\n  "city": "東京\\u009b"\n}'
+
+
+def test_who_works_on_a_run_is_told_in_words() -> None:
+    assert as_process("vm|23572|597667|39bb") == "process 23572 on vm"
 
 
 def test_a_call_is_told_as_one_would_write_it() -> None:

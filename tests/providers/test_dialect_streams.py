@@ -1,5 +1,6 @@
 """Streaming through text dialects: the watcher sees the answer and the thoughts, never a word of the protocol."""
 
+import dataclasses
 import itertools
 import json
 import time
@@ -15,6 +16,7 @@ from loopwright.messages import Conversation, ToolCall, ToolSpec, Usage
 from loopwright.provider import Capabilities, OutputSchema, ToolChoice
 from loopwright.providers import TextTools
 from loopwright.providers.dialects import Dialect, JsonDialect, Parsed, ReActDialect, Signature, Watched, XmlDialect
+from loopwright.providers.streaming import deltas_of
 from loopwright.testing import FakeClock, ScriptedProvider
 
 SEARCH = ToolSpec(
@@ -168,6 +170,31 @@ async def test_a_provider_that_cannot_stream_tells_the_answer_at_once() -> None:
     assert deltas == [Delta(text="42", reasoning="t", completion=await tools.complete(ASKED))]
 
 
+async def test_thinking_that_the_wrapped_provider_told_is_told_once() -> None:
+    class Mute(Pieces):
+        stream: Any = None
+
+    model = Mute("Final Answer: 42", thought="Hm.")
+    deltas = [delta async for delta in TextTools(model, "react").stream(ASKED)]
+
+    assert parts(deltas) == [("", "Hm."), ("42", "")]
+
+
+async def test_of_a_provider_that_cannot_stream_the_words_are_told_and_not_its_protocol() -> None:
+    class Mute(Pieces):
+        stream: Any = None
+
+    call = Mute("Thought: I look.\nAction: now", thought="I look.", calls=(ToolCall("now", {}),))
+    call.reply = dataclasses.replace(call.reply, answer=None)
+    answer = Mute("Thought: I know.\nFinal Answer: 5", thought="I know.")
+    answer.reply = dataclasses.replace(answer.reply, answer="5")
+
+    assert [[delta async for delta in deltas_of(model, ASKED)] for model in (call, answer)] == [
+        [Delta(reasoning="I look.", completion=call.reply)],
+        [Delta(text="5", reasoning="I know.", completion=answer.reply)],
+    ]
+
+
 async def test_closing_the_stream_closes_the_one_inside() -> None:
     model = Pieces("Final Answer: a", "b", "c")
     stream = TextTools(model, "react").stream(ASKED)
@@ -228,7 +255,7 @@ WORDS = st.sampled_from(
         "word ", "\u017f", "\\n", "\\u00e4", "\\ud83d", "\\ude00", "\U0001f600", '{"answer": "', "final_answer",
         '{"thought": "', '", "action": "', '{"action": "final_answer", "action_input": "', '", "action_input": "', '"}',
         "<tool_call>", "</tool_call>", "<tool_", "call>", "<tool_response>", "</", "<", ">", "<b>", "<function=now>",
-        '{"name": "now", "arguments": {}}',
+        '{"name": "now", "arguments": {}}', '<tool_call>{"name": "now"}</tool_call>', "\n\n    ", "(", "<think>",
     ]
 )  # fmt: skip
 BEGINNINGS = st.sampled_from(
@@ -359,8 +386,19 @@ async def test_an_object_that_cannot_be_read_is_told_up_to_where_that_shows(text
 
 
 async def test_where_only_an_answer_will_do_nothing_that_may_be_a_call_is_told() -> None:
-    assert text_of(await told("xml", *'{"name": "now", "arguments": {}}', request=ANSWER_NOW)) == ""
+    bare = '{"name": "now", "arguments": {}}'
+    for pieces in ([bare], [", ", bare], [*f"; \n\xa0,{bare}"]):
+        assert text_of(await told("xml", *pieces, request=ANSWER_NOW)) == ""
+    assert parts(await told("xml", " ,", " ", "; a", " b", request=ANSWER_NOW)) == [(", ; a", ""), (" b", "")]
     assert text_of(await told("xml", *"I say <b>x</b> <tool_call>{} or so", request=ANSWER_NOW)) == "I say <b>x</b>"
+
+
+@pytest.mark.parametrize(
+    "before",
+    ['I would write "', "An example:\n\n    ", "I. <think>x\n", '{"answer": "I look. ', " '", "The page says:\n> "],
+)
+async def test_words_before_a_call_that_is_only_quoted_are_no_thought(before: str) -> None:
+    assert parts(await told("xml", before, '<tool_call>{"name": "now"}</tool_call>', '"}')) == []
 
 
 async def test_what_was_told_is_not_taken_back_where_the_end_shows_that_it_was_thinking() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from loopwright import Capabilities, Completion, Conversation, Delta, MemoryJournal, ReActEngine, Request, Runtime, tool
 from loopwright.breaker import CircuitBreakers
 from loopwright.errors import CircuitOpen, ConfigError, ContextTooLong, ProviderError, ProviderTimeout
-from loopwright.messages import Usage
+from loopwright.messages import Message, Usage
 from loopwright.providers import FallbackProvider, OpenAIProvider
 from loopwright.testing import FakeClock, ScriptedProvider, call
 
@@ -87,7 +87,7 @@ async def test_the_caller_may_say_which_errors_are_passed_on() -> None:
 # ---------------------------------------------------------------------------------------------------- all fail
 
 
-async def test_where_all_fail_the_last_error_names_each_and_why() -> None:
+async def test_where_all_fail_the_error_names_each_and_is_the_one_with_the_shortest_wait() -> None:
     errors = [
         ProviderError("too busy", status=503, retryable=True, retry_after=7.0),
         ProviderError("slow down", status=429, retryable=True, retry_after=2.0),
@@ -102,14 +102,91 @@ async def test_where_all_fail_the_last_error_names_each_and_why() -> None:
     assert str(error) == (
         "every provider failed: scripted/a: too busy; scripted/b: slow down; scripted/c: no such model"
     )
-    assert (error.retryable, error.retry_after, error.status, error.__cause__) == (True, 2.0, 404, REFUSED)
+    assert (error.retryable, error.retry_after, error.status, error.__cause__) == (True, 2.0, 429, errors[1])
+
+
+@pytest.mark.parametrize("models", ["ab", "ba"])
+async def test_one_that_may_recover_decides_in_any_order_and_without_a_wait_before_one_with_a_long_wait(
+    models: str,
+) -> None:
+    final = ProviderError("bad key", status=401, retry_after=1.0)
+    slow = ProviderError("slow down", status=429, retryable=True, retry_after=60.0)
+    seen: list[tuple[bool, int | None, float | None]] = []
+    for one, other in ((BUSY, final), (slow, final), (slow, BUSY)):
+        members = dict(zip(models, (one, other), strict=True))
+        with pytest.raises(ProviderError) as raised:
+            await FallbackProvider(*[says(members[model], model=model) for model in "ab"]).complete(ASKED)
+        seen.append((raised.value.retryable, raised.value.status, raised.value.retry_after))
+
+    assert seen == [(True, 503, None), (True, 429, 60.0), (True, 503, None)]
+
+
+@pytest.mark.parametrize("other", [BUSY, REFUSED, ContextTooLong("full", status=413)])
+async def test_where_all_fail_and_one_found_the_conversation_too_long_the_runtime_hears_of_it(
+    other: ProviderError,
+) -> None:
+    long = ContextTooLong("too long", status=400)
+    for errors in ([long, other], [other, long]):
+        members = [says(error, model=model) for error, model in zip(errors, "ab", strict=True)]
+        with pytest.raises(ContextTooLong, match=r"every provider failed: .*too long") as raised:
+            await FallbackProvider(*members, when=lambda error: True).complete(ASKED)
+        assert raised.value.retryable is False
+
+
+async def test_a_run_shortens_its_conversation_where_it_is_too_long_for_all_of_them() -> None:
+    first, second = (says(ContextTooLong("too long"), "yes", model=model) for model in "ab")
+    task = Conversation([Message("user", "old " * 2_000), Message("assistant", "x " * 2_000), Message("user", "q")])
+    result = await ReActEngine(Runtime(FallbackProvider(first, second, when=lambda error: True))).run(task)
+
+    assert (result.status, result.answer) == ("completed", "yes")
+    assert first.requests[1].conversation.size < first.requests[0].conversation.size
+
+
+class Crashing(ScriptedProvider):
+    """A stranger's provider, which raises what it must not."""
+
+    async def complete(self, request: Request) -> Completion:
+        raise ConnectionError("gone")
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta]:
+        if self.model == "later":
+            yield Delta(text="It")
+        raise ConnectionError("gone")
+
+
+async def test_one_that_raises_what_it_must_not_is_passed_over_too_and_asked_again_the_next_time() -> None:
+    provider = FallbackProvider(Crashing([], model="a"), says("yes", "again", "streamed", model="b"))
+    why = "fallback: scripted/a: scripted raised ConnectionError: gone"
+
+    assert [await provider.complete(ASKED) for _ in range(2)] == [reply("yes", "b", why), reply("again", "b", why)]
+    assert (await streamed(provider))[-1].completion == reply("streamed", "b", why)
+
+
+async def test_what_a_stranger_raised_is_a_provider_error_that_cannot_be_tried_again() -> None:
+    seen: list[ProviderError] = []
+
+    def keep(error: ProviderError) -> bool:
+        seen.append(error)
+        return False
+
+    for work in (
+        FallbackProvider(Crashing([], model="a")).complete(ASKED),
+        FallbackProvider(Crashing([], model="a"), never(), when=keep).complete(ASKED),
+        streamed(FallbackProvider(Crashing([], model="later"), never())),
+    ):
+        with pytest.raises(ProviderError, match="scripted raised ConnectionError: gone") as raised:
+            await work
+        assert raised.value.retryable is False
+    assert [type(error.__cause__) for error in seen] == [ConnectionError]
 
 
 async def test_where_none_can_be_tried_again_neither_can_the_whole() -> None:
-    with pytest.raises(ProviderError) as raised:
-        await FallbackProvider(says(REFUSED, model="a"), says(REFUSED, model="b")).complete(ASKED)
+    last = ProviderError("bad key", status=401, retry_after=5.0)
 
-    assert (raised.value.retryable, raised.value.retry_after) == (False, None)
+    with pytest.raises(ProviderError) as raised:
+        await FallbackProvider(says(REFUSED, model="a"), says(last, model="b")).complete(ASKED)
+
+    assert (raised.value.retryable, raised.value.status, raised.value.retry_after) == (False, 401, 5.0)
 
 
 async def test_a_time_out_of_the_last_is_still_a_time_out() -> None:
@@ -208,7 +285,8 @@ async def test_closing_it_closes_all_of_them_although_one_cannot_be_closed_and_a
             if self.model == "b":
                 raise OSError("stuck")
 
-    provider = FallbackProvider(*[Closing([], model=model) for model in "abc"], never())
+    twice = Closing([], model="a")
+    provider = FallbackProvider(twice, Closing([], model="b"), Closing([], model="c"), twice, never())
 
     with pytest.raises(OSError, match="stuck"):
         await provider.aclose()

@@ -43,6 +43,13 @@ def streamed(reply: dict[str, Any]) -> Iterator[bytes]:
     yield b"data: [DONE]\n\n"
 
 
+class Server(ThreadingHTTPServer):
+    """Takes many connections at once."""
+
+    request_queue_size = 128
+    daemon_threads = True
+
+
 class Endpoint(BaseHTTPRequestHandler):
     """A Chat Completions server; below /broken it answers rubbish."""
 
@@ -71,7 +78,7 @@ class Endpoint(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module", autouse=True)
 def endpoint() -> Iterator[None]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
+    server = Server(("127.0.0.1", 0), Endpoint)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     TestOpenAIProvider.url = f"http://127.0.0.1:{server.server_address[1]}"

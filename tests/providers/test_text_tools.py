@@ -44,6 +44,19 @@ def turns(request: Request) -> list[tuple[str, str]]:
     return [(message.role, message.content) for message in request.conversation.messages]
 
 
+async def test_closing_it_closes_the_wrapped_provider_if_that_can_be_closed() -> None:
+    closed: list[str] = []
+
+    class Closing(Model):
+        async def aclose(self) -> None:
+            closed.append(self.model)
+
+    await TextTools(Model()).aclose()
+    await TextTools(TextTools(Closing(), "react"), "xml").aclose()
+
+    assert closed == ["tiny-1"]
+
+
 async def test_a_call_in_the_text_becomes_a_call_and_the_rest_of_the_reply_is_kept() -> None:
     text = "Thought: t\nAction: Search\nAction Input: a\nObservation: b"
     usage = Usage(input_tokens=3, output_tokens=4)

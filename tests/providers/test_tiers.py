@@ -55,6 +55,22 @@ def test_what_is_no_provider_is_named(given: dict[str, Any], problem: str) -> No
         Tiers(**given)
 
 
+async def test_closing_them_closes_each_provider_once_also_where_one_fails() -> None:
+    closed: list[str] = []
+
+    class Closing(ScriptedProvider):
+        async def aclose(self) -> None:
+            closed.append(self.model)
+            if self.model == "b":
+                raise OSError("stuck")
+
+    twice = Closing([], model="a")
+
+    with pytest.raises(OSError, match="stuck"):
+        await Tiers(local=model("c"), light=twice, medium=Closing([], model="b"), heavy=twice).aclose()
+    assert sorted(closed) == ["a", "b"]
+
+
 @tool(effect="read")
 def search(query: str) -> str:
     """Find pages."""

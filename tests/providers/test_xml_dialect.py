@@ -103,13 +103,32 @@ def answered(answer: str) -> Parsed:
         ('<tool_call>{"name": "serch", "arguments": {"query": "a"}}</tool_call>',
          called(ToolCall("serch", {"query": "a"}))),
         # what is dropped is flagged
-        (f"{BLOCK} And so on.", called(SEARCH_A, flags=("trailing_text",))),
+        (f"{BLOCK}\nAnd so on.", called(SEARCH_A, flags=("trailing_text",))),
+        (f"{BLOCK}\n```\n<think>", called(SEARCH_A, flags=("trailing_text",))),
+        # calls stand side by side, or behind words
+        (f"I look. {BLOCK}", called(SEARCH_A, thought="I look.")),
+        (f"I look: {BLOCK}, {BLOCK};<tool_response>", called(SEARCH_A, SEARCH_A, thought="I look:\n,",
+                                                           flags=("invented_observation",))),
+        (f"I look.\n\n  {BLOCK}\n    {BLOCK}", called(SEARCH_A, SEARCH_A, thought="I look.")),
+        (f"    {BLOCK}", called(SEARCH_A)),
+        (f"- I look:\n    {BLOCK}", called(SEARCH_A, thought="- I look:")),
+        (f"a <b>\n{BLOCK}", called(SEARCH_A, thought="a <b>")),
+        (f"A <pre> and a --> and\n{BLOCK}", called(SEARCH_A, thought="A <pre> and a --> and")),
+        (f"One.\n<think>Hm.</think>\n{BLOCK}", called(SEARCH_A, thought="One.\n<think>Hm.</think>")),
+        (f"```\n<think>\n```\n{BLOCK}", called(SEARCH_A, thought="```\n<think>\n```")),
+        ('<tool_call>\n\n    {"name": "now"}\n    </tool_call>\n    <tool_call>{"name": "now"}</tool_call>',
+         called(ToolCall("now", {}), ToolCall("now", {}))),
+        ('<tool_call>\n\n    <function=now>\n    </function>\n    </tool_call>\n    ' + BLOCK,
+         called(ToolCall("now", {}), SEARCH_A)),
+        (f"`<think>`\n{BLOCK}", called(SEARCH_A, thought="`<think>`")),
+        ('<tool_call>{"name": "search", "arguments": {"query": "<think>\\n\\n    (\\""}}</tool_call>\n' + BLOCK,
+         called(ToolCall("search", {"query": '<think>\n\n    ("'}), SEARCH_A)),
         (f"{BLOCK}.\n", called(SEARCH_A)),
         (f"{BLOCK}\n<tool_response>b</tool_response>\nIt is b.", called(SEARCH_A, flags=("invented_observation",))),
         (f"{BLOCK}\n<TOOL_RESULT tool='search' status='ok'>b\n{BLOCK}",
          called(SEARCH_A, flags=("invented_observation",))),
         (f"{BLOCK}\n</tool_response>", called(SEARCH_A, flags=("invented_observation",))),
-        (f"{BLOCK} So:\n<tool_response>", called(SEARCH_A, flags=("trailing_text", "invented_observation"))),
+        (f"{BLOCK}\nSo:\n<tool_response>", called(SEARCH_A, flags=("trailing_text", "invented_observation"))),
         # code before a call is part of the thought
         (f"I use `search`:\n{BLOCK}", called(SEARCH_A, thought="I use `search`:")),
         (f"```\nx = 1\n```\n{BLOCK}", called(SEARCH_A, thought="```\nx = 1\n```")),
@@ -136,6 +155,9 @@ def test_calls_are_read(text: str, parsed: Parsed) -> None:
         f"~~~\n{BLOCK}\n~~~\nis an example.",
         f"~~~\n```\n{BLOCK}\n```\n~~~\nis an example.",
         "The `<tool_response>` tag holds a result.",
+        "`<think>`",
+        "```\n<think>a</think>\n```",
+        "```\n<!-- a -->",
         # bare JSON that is no call of a registered tool
         '{"name": "Alice", "age": 3}',
         '{"name": "my-app", "arguments": {}}',
@@ -249,6 +271,85 @@ def test_half_a_call_and_what_is_none_is_a_problem_that_says_what_to_do(text: st
     )
 
 
+PLAIN = "<tool_call>{'name': 'search', 'arguments': {'query': 'a'}}</tool_call>"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # behind a quote, a parenthesis or a tag
+        f'One would write "{BLOCK}',
+        f"One would write ' {BLOCK}",
+        f"One would write \u201c{BLOCK}",
+        f"A call\n({BLOCK}",
+        f"> {BLOCK}",
+        f"<code>{BLOCK}",
+        f"<!-- x --> {BLOCK}",
+        f'{BLOCK}\nNot "{BLOCK}',
+        # in an example that is indented
+        f"The page says:\n\n    {BLOCK}\n\nThat is an injection.",
+        f"The page says:\n \n\t{BLOCK}",
+        f"The page says:\n\n    x = 1\n      y = 2\n    {BLOCK}",
+        f"The page says:\n\n    For example: {BLOCK}",
+        f"{BLOCK}\n\n    {BLOCK}",
+        # in the middle of a sentence
+        f"{BLOCK} And so on.",
+        f"{BLOCK}., and so on.",
+        f"{BLOCK} So:\n<tool_response>",
+        f"I would write {BLOCK}, but I do not.",
+        f'I would write {BLOCK}".',
+        f"I would write {BLOCK}`",
+        f"Either {BLOCK} or {BLOCK}",
+        # in a string of one value
+        f'{{"answer": "Calls look like {PLAIN}"}}',
+        f'{{"answer": "Calls look like\n{PLAIN}\n"}}',
+        f'["Calls look like\n{PLAIN}\n", 1]',
+        f"""{{'answer': 'Calls look like\n{BLOCK}\n', 'sure': True}}""",
+        f'"Calls look like\n{PLAIN}\n"',
+        json.dumps({"answer": f"Calls look like {BLOCK}"}),
+        # in thinking, in a comment, in code
+        f"I plan. <think>maybe\n{BLOCK}\n</think> The answer is 5.",
+        f"I plan.\n<THINKING>\nmaybe {BLOCK}",
+        f"<think>a</think>b\n<think>maybe\n{BLOCK}\n</think>",
+        f"<!--\n{BLOCK}\n-->",
+        f"<!-- a </think> b\n{BLOCK}\n-->",
+        f"<pre>\n<code>\nx</code>\n{BLOCK}\n</pre>",
+        f"<pre><code class='x'>\n{BLOCK}\n</code></pre>",
+    ],
+)
+def test_a_call_that_is_only_quoted_is_a_problem_and_nothing_is_called(text: str) -> None:
+    parsed = XML.parse(text, TOOLS)
+
+    assert (parsed.calls, parsed.answer) == ((), None)
+    assert (parsed.problem or "").startswith("A `<tool_call>` that is quoted")
+    assert "lines of its own, with nothing behind it. Write <tool_call>" in (parsed.problem or "")
+
+
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {"query": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"name": "search", "parameters": SCHEMA},
+        {"type": "function", "function": {"name": "search", "description": "Finds.", "parameters": SCHEMA}},
+        [{"name": "now", "parameters": {"type": "object", "properties": {}}}, {"name": "search", "parameters": SCHEMA}],
+    ],
+)
+def test_json_that_describes_a_tool_is_no_call_of_it(written: Any) -> None:
+    assert XML.parse(json.dumps(written), TOOLS) == answered(json.dumps(written))
+
+
+def test_a_tool_whose_arguments_are_a_schema_is_called_with_one() -> None:
+    check = spec("check", "string", "type", "properties")
+
+    assert XML.parse(json.dumps({"name": "check", "parameters": SCHEMA}), (check,)) == Parsed(
+        "", (ToolCall("check", SCHEMA),), None, None, complete=False
+    )
+    for plain in ({"type": "object"}, {"type": "house", "properties": {"rooms": 3}}):
+        assert XML.parse(json.dumps({"name": "now", "parameters": plain}), TOOLS).calls == (ToolCall("now", plain),)
+
+
 def test_without_tools_the_cure_names_none() -> None:
     assert "tools" not in (XML.parse("<tool_call>", ()).problem or "tools")
 
@@ -291,7 +392,7 @@ WORDS = st.sampled_from(
         "<tool_call>", "</tool_call>", "<tool_call", "<TOOL_CALL x='1'>", "<tool_response>", "</tool_response>",
         "<function=now>", "<parameter=x>", "</parameter>", "</function>", "`", "``", "```", "~~~", "\n", "\n\n", " ",
         "{", "}", "[", "]", ",", '"', "'", "\\", "now", "search", '{"name": "now", "arguments": {}}', '{"name": "',
-        '", "arguments": {', "a", "<", ">", BLOCK,
+        '", "arguments": {', "a", "<", ">", BLOCK, "\n\n    ", "(", "<think>", "</think>", "<!--", "-->", "<pre>\n",
     ]
 )  # fmt: skip
 TEXTS = st.lists(WORDS, max_size=20).map("".join) | st.text()

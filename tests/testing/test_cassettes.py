@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import pytest
 from hypothesis import given, settings
@@ -61,6 +62,15 @@ async def outcome(provider: Any, request: Request) -> Any:
         return await provider.complete(request)
     except ProviderError as error:
         return type(error), str(error), error.status, error.retryable, error.retry_after
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+async def asked_in_turn(provider: Any, *asked: Request) -> None:
+    for request in asked:
+        await provider.complete(request)
 
 
 async def streamed(provider: Any, request: Request) -> list[Delta]:
@@ -372,7 +382,7 @@ def test_threads_record_into_one_cassette(tmp_path: Path) -> None:
         thread.join()
 
     assert ReplayingProvider(tmp_path / "c").left == 80
-    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+    assert names(tmp_path) == ["c"]
 
 
 # --- secrets ---
@@ -400,6 +410,75 @@ async def test_secrets_are_never_written_and_do_not_hinder_replay(
     assert (await outcome(replaying, ask("b")))[1] == "bad key [redacted]"
 
 
+NASTY = 'pa"ss\\wörd 1\nPEM'
+WRITTEN = {
+    "as it is": NASTY,
+    "in JSON": json.dumps({"password": NASTY}),
+    "in JSON that is not ASCII": json.dumps({"password": NASTY}, ensure_ascii=False),
+    "in JSON in JSON": json.dumps({"body": json.dumps({"password": NASTY})}),
+    "in an address": f"https://x.example/?k={quote(NASTY, safe='')}",
+    "in a form": urlencode({"k": NASTY}),
+}
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+async def test_a_secret_is_found_in_whatever_form_a_text_has_it(tmp_path: Path, form: str) -> None:
+    text = WRITTEN[form]
+    await recorded(tmp_path / "c", ask(text), script=[text], secrets=[NASTY])
+    kept = json.loads((tmp_path / "c").read_text())["exchanges"][0]
+    replaying = ReplayingProvider(tmp_path / "c", secrets=[NASTY])
+
+    for found in (kept["request"]["messages"][0]["content"], kept["replies"][0]["completion"]["text"]):
+        assert "[redacted]" in found
+        assert "PEM" not in found
+    assert (await replaying.complete(ask(text))).text == kept["replies"][0]["completion"]["text"]
+
+
+async def test_a_number_that_is_a_secret_is_not_written_and_counts_of_tokens_stay(tmp_path: Path) -> None:
+    turn = Completion(calls=(call("pay", card=4111_1111, sum=10, deep=[{"pin": 4111_1111}]),), usage=Usage(10, 5))
+    await recorded(tmp_path / "c", ask("a"), script=[turn], secrets=["41111111", "10"])
+    said = await ReplayingProvider(tmp_path / "c").complete(ask("a"))
+
+    assert "1111" not in (tmp_path / "c").read_text()
+    assert said.calls[0].arguments == {"card": "[redacted]", "sum": "[redacted]", "deep": [{"pin": "[redacted]"}]}
+    assert said.usage == Usage(10, 5)
+
+
+async def test_the_names_of_model_and_provider_hold_no_secret(tmp_path: Path) -> None:
+    class Named(ScriptedProvider):
+        name = "proxy-hunter22.example"
+
+    provider = RecordingProvider(Named(["blue"], model="ft:hunter22"), tmp_path / "c", secrets=["hunter22"])
+    await provider.complete(ask("a"))
+
+    assert "hunter22" not in (tmp_path / "c").read_text()
+    for model in (None, "ft:hunter22"):
+        replaying = ReplayingProvider(tmp_path / "c", model=model, secrets=["hunter22"])
+        assert (replaying.name, replaying.model) == ("proxy-[redacted].example", "ft:[redacted]")
+        assert (await replaying.complete(ask("a"))).answer == "blue"
+
+
+async def test_a_miss_names_the_variable_whose_value_was_left_out_in_one_of_both_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SORT_KEY", "timestamp")
+    monkeypatch.setenv("UNUSED_KEY", "never in a request")
+    await recorded(tmp_path / "c", ask("sort by timestamp"), ask("then by customer"))
+    monkeypatch.delenv("SORT_KEY")
+    monkeypatch.setenv("GROUP_KEY", "customer")
+    replaying = ReplayingProvider(tmp_path / "c")
+
+    assert json.loads((tmp_path / "c").read_text())["redacted"] == ["SORT_KEY"]
+    gone = "What SORT_KEY held was left out when it was recorded, and is not known here."
+    new = "What GROUP_KEY holds here is left out, and was not when it was recorded."
+    with pytest.raises(CassetteMiss) as missed:
+        await replaying.complete(ask("sort by timestamp"))
+    assert str(missed.value).splitlines()[-1] == gone
+    with pytest.raises(CassetteMiss) as missed:
+        await replaying.complete(ask("then by customer"))
+    assert str(missed.value).splitlines()[-2:] == [gone, new]
+
+
 @pytest.mark.parametrize("secrets", [[""], ["fine", ""], "a text"])
 def test_a_secret_that_is_no_text_is_refused(tmp_path: Path, secrets: Any) -> None:
     with pytest.raises(ConfigError, match="secrets: give a list of texts"):
@@ -421,6 +500,39 @@ async def test_a_cassette_is_recorded_once_and_replayed_ever_after(tmp_path: Pat
         assert (await ReActEngine(Runtime(model)).run("Sky?")).answer == "blue"
     with cassette(tmp_path / "c") as model:
         assert (await ReActEngine(Runtime(model)).run("Sky?")).answer == "blue"
+
+
+@pytest.mark.parametrize("record", ["once", "always"])
+async def test_a_recording_whose_block_fails_is_not_replayed(tmp_path: Path, record: Any) -> None:
+    if record == "always":
+        await recorded(tmp_path / "c", ask("a"), script=["old"])
+    down = ScriptedProvider(["half", RuntimeError("the network is down")])
+    with pytest.raises(RuntimeError), cassette(tmp_path / "c", down, record=record) as model:
+        await asked_in_turn(model, ask("a"), ask("b"))
+
+    kept = {name: (await ReplayingProvider(tmp_path / name).complete(ask("a"))).answer for name in names(tmp_path)}
+    assert kept == {"c.partial": "half", **({"c": "old"} if record == "always" else {})}
+
+    with cassette(tmp_path / "c", ScriptedProvider(["whole"]), record=record) as model:
+        assert (await model.complete(ask("a"))).answer == "whole"
+    assert names(tmp_path) == ["c"]
+    with cassette(tmp_path / "c") as model:
+        assert (await model.complete(ask("a"))).answer == "whole"
+
+
+async def test_a_block_that_asks_nothing_leaves_no_file(tmp_path: Path) -> None:
+    (tmp_path / "c.partial").write_text("what an earlier block left")
+    with cassette(tmp_path / "c", ScriptedProvider([])):
+        pass
+
+    assert not (tmp_path / "c").exists()
+
+
+async def test_each_reply_is_on_the_disk_before_the_block_ends(tmp_path: Path) -> None:
+    with cassette(tmp_path / "c", ScriptedProvider(["1", "2"])) as model:
+        for number in (1, 2):
+            await model.complete(ask(str(number)))
+            assert ReplayingProvider(tmp_path / "c.partial").left == number
 
 
 async def test_a_miss_is_raised_at_the_end_of_the_block_however_the_engine_took_it(tmp_path: Path) -> None:
@@ -515,6 +627,47 @@ async def test_the_file_is_readable_and_tells_its_version(tmp_path: Path) -> Non
             }
         ],
     }
+
+
+async def test_the_file_is_indented_like_any_json(tmp_path: Path) -> None:
+    turn = Completion("I\nlook.", (call("look", what=["☃\u2028", {}]),))
+    await recorded(tmp_path / "c", ask("a"), ask("a"), ask("b\nc", tools=(LOOK,)), script=[turn, "2", "3"])
+    text = (tmp_path / "c").read_text()
+
+    assert text == json.dumps(json.loads(text), indent=1, ensure_ascii=False) + "\n"
+
+
+async def test_a_request_is_encoded_once_however_many_replies_follow(tmp_path: Path) -> None:
+    class Counted(dict[str, Any]):
+        """Arguments that count how often they are read."""
+
+        reads = 0
+
+        def items(self) -> Any:
+            self.reads += 1
+            return super().items()
+
+    arguments, provider = Counted(what="sky"), RecordingProvider(ScriptedProvider(str), tmp_path / "c")
+    turn = Completion(calls=(ToolCall("look", arguments),))
+    first = RecordingProvider(ScriptedProvider([turn]), provider.cassette)
+    await first.complete(ask("first"))
+    before = arguments.reads
+    for number in range(5):
+        await provider.complete(ask(f"{number}"))
+
+    assert before > 0
+    assert arguments.reads == before
+
+
+async def test_writing_does_not_hold_up_the_event_loop(tmp_path: Path) -> None:
+    """However long a write takes, other tasks go on, and the one that asked waits for it."""
+    provider = RecordingProvider(ScriptedProvider(["blue"]), tmp_path / "c")
+    with provider.cassette._writing:  # as if another thread were at it
+        asking = asyncio.ensure_future(provider.complete(ask("a")))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not asking.done()
+    assert (await asking).answer == "blue"
 
 
 BAD: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {

@@ -1,6 +1,7 @@
 """The contracts of providers and gates: ours keep them, and each check notices what it is for."""
 
 import asyncio
+import contextlib
 import copy
 import dataclasses
 import itertools
@@ -24,6 +25,7 @@ from loopwright import (
     Delta,
     Deny,
     DenyAll,
+    LoopEngine,
     MemoryJournal,
     Modify,
     PolicyGate,
@@ -31,13 +33,16 @@ from loopwright import (
     Provider,
     ProviderError,
     Request,
+    Run,
+    Runtime,
     Usage,
 )
-from loopwright.journal import chain_hash
+from loopwright.journal import Claim, chain_hash, ensure_free, verify_chain
 from loopwright.policy import Decision, InstantGate
 from loopwright.provider import CallDelta, Capabilities
 from loopwright.providers import OpenAIProvider
 from loopwright.testing import (
+    EngineContract,
     GateContract,
     JournalContract,
     ProviderContract,
@@ -256,6 +261,20 @@ class Wrong(ScriptedProvider):
             raise RuntimeError("what now?") from None
         return said
 
+    async def _swallows_cancellation(self, _: Request, said: Completion) -> Completion:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        return said
+
+    async def _goes_on_for_ever(self, _: Request, said: Completion) -> Completion:
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            while True:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(3600)
+        return said
+
     async def _needs_one_loop(self, _: Request, said: Completion) -> Completion:
         self.first = getattr(self, "first", asyncio.get_running_loop())
         if self.first is not asyncio.get_running_loop():
@@ -280,6 +299,23 @@ class Wrong(ScriptedProvider):
                 yield delta
 
 
+class WrongStream(Wrong):
+    """One thing is wrong with how it streams."""
+
+    async def stream(self, request: Request) -> AsyncIterator[Delta]:
+        whole = await self.complete(request)
+        if self.fault == "swallows cancellation of a stream":
+            await self._swallows_cancellation(request, whole)
+        if self.fault == "mixes streams":
+            self.said = ""
+            for word in whole.text.split():
+                self.said += word
+                await asyncio.sleep(0)
+            whole = dataclasses.replace(whole, text=self.said)
+        yield Delta(completion=whole)
+
+
+STREAM_FAULTS = ("mixes streams", "swallows cancellation of a stream")
 WRONG = [
     ("no model", "test_it_says_who_it_is_and_what_it_can_do", "name and model"),
     ("renames itself", "test_it_says_who_it_is_and_what_it_can_do", "after use"),
@@ -297,15 +333,26 @@ WRONG = [
     ("streams another call", "test_a_stream_says_what_a_whole_reply_says", "the calls in pieces"),
     ("remembers", "test_calls_at_the_same_time_do_not_mix", "replies at the same time"),
     ("mixes", "test_calls_at_the_same_time_do_not_mix", "replies at the same time"),
+    ("mixes streams", "test_streams_at_the_same_time_do_not_mix", "streams at the same time"),
+    ("streams the end twice", "test_streams_at_the_same_time_do_not_mix", "the completion comes once"),
     ("breaks when cancelled", "test_a_cancelled_call_ends_and_the_next_one_works", "cancelled, it raised"),
+    ("swallows cancellation", "test_a_cancelled_call_ends_and_the_next_one_works", "it went on and gave a reply"),
+    (
+        "swallows cancellation of a stream",
+        "test_a_cancelled_call_ends_and_the_next_one_works",
+        "it went on and gave a reply",
+    ),
+    ("goes on for ever", "test_a_cancelled_call_ends_and_the_next_one_works", r"it was at work 0\.05 seconds later"),
 ]
 
 
 @pytest.mark.parametrize(("fault", "check", "words"), WRONG, ids=[fault for fault, *_ in WRONG])
 def test_the_contract_notices_a_provider_that_breaks_it(fault: str, check: str, words: str) -> None:
     class Contract(ProviderContract):
+        patience = 0.05
+
         def provider(self) -> Provider:
-            return Wrong(fault)
+            return (WrongStream if fault in STREAM_FAULTS else Wrong)(fault)
 
         def requests(self) -> list[Request]:
             return fresh(super().requests())
@@ -359,6 +406,8 @@ def test_what_a_provider_cannot_be_asked_is_skipped_and_not_passed() -> None:
         TestAProviderThatCannotStream().test_a_stream_says_what_a_whole_reply_says()
     with pytest.raises(SkipTest, match="failing"):
         TestAProviderThatCannotStream().test_it_raises_provider_errors_and_nothing_else()
+    with pytest.raises(SkipTest, match="plain does not stream"):
+        TestAProviderThatCannotStream().test_streams_at_the_same_time_do_not_mix()
 
 
 # --- gates ---
@@ -488,6 +537,38 @@ def test_the_contract_notices_a_gate_that_decides_by_what_no_journal_holds() -> 
         Contract().test_it_is_not_asked_again_about_what_is_recorded()
 
 
+def test_a_gate_of_which_no_broken_one_is_shown_does_not_pass_as_one_that_fails_closed() -> None:
+    with pytest.raises(SkipTest, match="broken\\(\\) gives no gates"):
+        TestAllowAll().test_it_fails_closed()
+
+
+# --- engines ---
+
+
+class Endless(LoopEngine):
+    """Turns as often as the model wants, by no count of the run."""
+
+    name = "endless"
+
+    async def solve(self, run: Run) -> str:
+        conversation = run.conversation
+        while True:
+            proposal = await run.reason(conversation)
+            if proposal.answer is not None:
+                return proposal.answer
+            conversation = conversation.observe(proposal, await run.act(await run.gate(proposal)))
+
+
+def test_the_contract_notices_an_engine_that_minds_no_limit_of_its_turns() -> None:
+    class Contract(EngineContract):
+        def engine(self, runtime: Runtime) -> LoopEngine:
+            return Endless(runtime)
+
+    Contract().test_it_obeys_limits()
+    with pytest.raises(AssertionError, match="with max_iterations=3 it asked its model 200 times"):
+        Contract().test_it_turns_no_more_often_than_it_may()
+
+
 # --- journals ---
 
 
@@ -515,11 +596,30 @@ class WrongJournal(MemoryJournal):
     def read(self, run_id: str) -> Any:
         return self._kept(run_id).entries if self.fault == "shows its own list" else super().read(run_id)
 
+    def _begin(self, header: Any) -> None:
+        if self.fault == "begins a run twice":
+            self._runs.pop(header.run_id, None)
+        super()._begin(header)
+
     def verify(self, run_id: str, head: str | None = None) -> Any:
+        if self.fault in ("seq", "run_id"):  # which it does not look at
+            kept = self._kept(run_id)
+            right = [{"seq": number, "run_id": run_id} for number, _ in enumerate(kept.entries, 1)]
+            entries = [
+                dataclasses.replace(entry, **{self.fault: fields[self.fault]})
+                for entry, fields in zip(kept.entries, right, strict=True)
+            ]
+            return verify_chain(run_id, entries, dataclasses.replace(kept.info, head_seq=len(entries)))
         return super().verify(run_id, None if self.fault == "forgets the head" else head)
 
     async def claim(self, run_id: str, owner: str, *, take_over: bool = False) -> Any:
-        return await super().claim(run_id, owner, take_over=take_over or self.fault == "minds no owner")
+        if self.fault != "claims in two steps":
+            return await super().claim(run_id, owner, take_over=take_over or self.fault == "minds no owner")
+        info = self._kept(run_id).info
+        ensure_free(info, take_over)
+        await asyncio.sleep(0)
+        self._kept(run_id).info = dataclasses.replace(info, fence=info.fence + 1, owner=owner)
+        return Claim(run_id, info.fence + 1, info.head_seq, info.head_hash)
 
 
 WRONG_JOURNALS = [
@@ -531,6 +631,11 @@ WRONG_JOURNALS = [
     ("shows its own list", "test_what_is_read_is_a_copy", "the entries"),
     ("forgets the head", "test_another_head_than_the_caller_kept_is_found", "another head is not noticed"),
     ("minds no owner", "test_a_run_with_a_live_owner_is_busy", "RunBusy expected, nothing was raised"),
+    ("claims in two steps", "test_of_several_that_take_up_one_run_one_writes_it", "fences of their own"),
+    ("fences nobody", "test_of_several_that_take_up_one_run_one_writes_it", "Fenced expected, nothing was raised"),
+    ("begins a run twice", "test_of_two_new_runs_with_one_id_the_first_to_write_has_it", "ConfigError expected"),
+    ("seq", "test_an_entry_that_does_not_fit_the_chain_is_found", "an entry with another seq"),
+    ("run_id", "test_an_entry_that_does_not_fit_the_chain_is_found", "an entry with another run_id"),
 ]
 
 

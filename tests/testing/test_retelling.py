@@ -218,3 +218,31 @@ async def test_a_run_that_has_not_ended_or_is_unknown_is_refused(tmp_path: Path)
     with pytest.raises(UnknownRun, match="nowhere"):
         await retell(journal, "nowhere")
     assert not (tmp_path / "c").exists()
+
+
+async def test_a_fork_replays_under_the_id_of_the_run_that_was_forked_first(tmp_path: Path) -> None:
+    class Dicing(LoopEngine):
+        """Asks with a number and an id of the run."""
+
+        name = "dicing"
+
+        async def solve(self, run: Run) -> str:
+            first = await run.ask(f"Which of {run.random.randrange(10**9)}?")
+            return first + await run.ask(f"And of {run.new_id()}?")
+
+    def dicing(provider: Provider) -> LoopEngine:
+        return Dicing(Runtime(provider))
+
+    model = ScriptedProvider(["one", "two", "another two"])
+    happened = Dicing(Runtime(model))
+    await happened.run("What colour is the sky?", run_id="first")
+    journal = happened.runtime.journal
+    replied = next(entry.seq for entry in journal.read("first") if entry.kind == "model_replied")
+    fork = await happened.fork("first", at=replied)
+    result = await happened.resume(fork)
+    await cassette_from_journal(journal, fork, tmp_path / "c", dicing)
+
+    replayed = await dicing(ReplayingProvider(tmp_path / "c")).run("What colour is the sky?", run_id="first")
+    assert (result.answer, replayed.answer) == ("oneanother two", "oneanother two")
+    under_its_own = await dicing(ReplayingProvider(tmp_path / "c")).run("What colour is the sky?", run_id=fork)
+    assert "CassetteMiss" in str(under_its_own.error)

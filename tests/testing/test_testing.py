@@ -4,11 +4,19 @@ import inspect
 import json
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 
-from loopwright import testing
-from loopwright.testing import DurableJournalContract, EngineContract, GateContract, ProviderContract
+from loopwright import Conversation, Request, testing
+from loopwright.testing import (
+    DurableJournalContract,
+    EngineContract,
+    GateContract,
+    ProviderContract,
+    ScriptedProvider,
+    call,
+)
 
 CONTRACTS = (EngineContract, ProviderContract, GateContract, DurableJournalContract)
 
@@ -42,7 +50,15 @@ def test_nothing_of_it_needs_a_test_runner() -> None:
     assert not {"pytest", "_pytest", "hypothesis", "sqlite3", "httpx"} & loaded
 
 
-@pytest.mark.parametrize("name", testing.__all__)
+ALIASES = {"Line", "Script"}  # of types: they can have no docstring
+
+
+@pytest.mark.parametrize("name", sorted(ALIASES))
+def test_the_aliases_of_types_are_there(name: str) -> None:
+    assert get_args(getattr(testing, name))
+
+
+@pytest.mark.parametrize("name", [name for name in testing.__all__ if name not in ALIASES])
 def test_every_name_is_there_and_says_what_it_is(name: str) -> None:
     assert inspect.getdoc(getattr(testing, name))
 
@@ -60,3 +76,13 @@ def test_every_check_of_a_contract_says_what_it_holds_and_is_a_plain_function(ch
     assert str(inspect.getdoc(check)).endswith(".")
     assert not inspect.iscoroutinefunction(check)
     assert "journal" not in inspect.signature(check).parameters  # type: ignore[arg-type]
+
+
+async def test_half_of_a_pair_in_a_call_is_streamed_as_it_is_told_whole() -> None:
+    turn = call("look", what="\ud800", more=["ü", 1.5])
+    request = Request(Conversation.of("a"))
+    deltas = [delta async for delta in ScriptedProvider([turn]).stream(request)]
+    pieces = "".join(delta.call.arguments for delta in deltas if delta.call is not None)
+
+    assert json.loads(pieces) == turn.arguments
+    assert deltas[-1].completion == await ScriptedProvider([turn]).complete(request)

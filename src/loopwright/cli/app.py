@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from ..version import __version__
 from .approving import Approval
 from .choices import Chosen
-from .endings import carried_out, printable
+from .endings import MISUSED, carried_out, ensure_streams, printable, tell_error
 from .plugins_view import list_engines, list_plugins, show_engine
 from .running import Manner, Question, copy_to_fork, resume_run, start_run
 from .showing import list_runs, show_run, verify_runs
@@ -149,6 +149,11 @@ app = typer.Typer(
 
 def main(arguments: Sequence[str]) -> Never:
     """Do what the arguments say, and exit."""
+    try:
+        ensure_streams()
+    except ConfigError as error:
+        tell_error(error, debug=False)
+        sys.exit(MISUSED)
     printable(sys.stdout)
     app(list(arguments), prog_name="loopwright")
     sys.exit(0)
@@ -177,8 +182,12 @@ def top(
     """
 
 
+def _debug(context: typer.Context) -> bool:
+    return bool(context.find_root().params["debug"])
+
+
 def _end(context: typer.Context, work: Callable[[], int]) -> Never:
-    raise typer.Exit(carried_out(work, debug=context.find_root().params["debug"]))
+    raise typer.Exit(carried_out(work, debug=_debug(context)))
 
 
 @app.command()
@@ -355,7 +364,3 @@ def plugins(
     Exit status: 0, also if some are broken.
     """
     _end(context, lambda: list_plugins(load=not no_load))
-
-
-def _debug(context: typer.Context) -> bool:
-    return bool(context.find_root().params["debug"])

@@ -25,6 +25,7 @@ from ..provider import Provider
 from ..providers.text_tools import TextTools
 from ..runtime import Runtime
 from ..tools import Tool
+from .text import as_value
 
 JOURNAL, JOURNAL_VARIABLE = "loopwright.db", "LOOPWRIGHT_JOURNAL"
 PROVIDER_VARIABLE = "LOOPWRIGHT_PROVIDER"
@@ -129,24 +130,40 @@ def engine_options(runtime: Runtime, texts: Iterable[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
             raise ConfigError(f"--option: write name=value, like beam_width=3, got {text!r}")
-        options[name] = as_option(runtime, _option_value(name, value))
+        about = f"--option {name}"
+        try:
+            options[name] = as_option(runtime, _option_value(about, value), about)
+        except RecursionError:
+            raise ConfigError(f"{about}: this is nested too deeply") from None
     return options
 
 
-def as_option(runtime: Runtime, value: Any) -> Any:
-    """An option as the engine takes it: {"engine": name, "options": {...}} is an engine, the rest stays as it is."""
+def as_option(runtime: Runtime, value: Any, about: str) -> Any:
+    """An option as the engine takes it: {"engine": name, "options": {...}} is an engine, the rest stays as it is.
+
+    Raises `ConfigError`, which begins with `about`, for an engine that cannot be.
+    """
     if not isinstance(value, dict):
         return value
     nested = cast("dict[str, Any]", value)
     if "engine" not in nested or not nested.keys() <= {"engine", "options"}:
         return nested
-    options = {name: as_option(runtime, inner) for name, inner in nested.get("options", {}).items()}
-    return runtime.engine(nested["engine"], **options)
+    engine, options = nested["engine"], nested.get("options", {})
+    if not isinstance(engine, str):
+        raise ConfigError(f'{about}: "engine" must be the name of an engine, got {as_value(engine)}')
+    if not isinstance(options, dict):
+        raise ConfigError(
+            f'{about}: "options" must be a JSON object, like {{"max_iterations": 4}}, got {as_value(options)}'
+        )
+    given = cast("dict[str, Any]", options)
+    built = {name: as_option(runtime, inner, f"{about}.{name}") for name, inner in given.items()}
+    with _about(about):
+        return runtime.engine(engine, **built)
 
 
-def _option_value(name: str, value: str) -> Any:
+def _option_value(about: str, value: str) -> Any:
     if value.startswith("@"):
-        return load_object(f"--option {name}", value[1:])
+        return load_object(about, value[1:])
     try:
         return json.loads(value)
     except ValueError:
@@ -155,7 +172,11 @@ def _option_value(name: str, value: str) -> Any:
 
 def recorded_options(runtime: Runtime, started: RunStarted, *, but: Set[str]) -> dict[str, Any]:
     """The options that a run's first entry holds, without those that are given anew."""
-    return {name: as_option(runtime, value) for name, value in started.options.items() if name not in but}
+    return {
+        name: as_option(runtime, value, f"recorded option {name}")
+        for name, value in started.options.items()
+        if name not in but
+    }
 
 
 def output_model(spec: str | None) -> type[BaseModel] | None:

@@ -39,6 +39,15 @@ def tell_error(error: BaseException, *, debug: bool) -> None:
     sys.stderr.flush()
 
 
+def ensure_streams() -> None:
+    """Put an empty stream in the place of each that the process was started without; standard output must be there."""
+    closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
+    for name in closed:  # in this order, so that each gets its own number
+        setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
+    if "stdout" in closed:
+        raise ConfigError("standard output is closed: write >/dev/null if nobody shall read it")
+
+
 def printable(stream: TextIO) -> None:
     """Let a stream write what its encoding has no character for as an escape, in place of failing."""
     reconfigure = getattr(stream, "reconfigure", None)

@@ -1,17 +1,18 @@
 """`run`, `resume` and `fork`: work that goes into a journal, watched while it happens."""
 
 import asyncio
-import contextlib
 import dataclasses
-import json
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import TypeVar
+
+from pydantic import BaseModel
 
 from ..clock import SystemClock
 from ..engine import LoopEngine
-from ..errors import ConfigError, JournalError
+from ..errors import ConfigError, JournalError, RunBusy
 from ..events import Entry, RunStarted
 from ..forks import fork
 from ..journal import Journal, MemoryJournal
@@ -35,9 +36,10 @@ from .choices import (
     recorded_options,
 )
 from .endings import INTERRUPTED, OF_STATUS, tell_error
+from .printing import printing_to
 from .terminal import LiveTimeline, is_terminal
-from .text import clean
-from .watching import Nobody, PlainLines, Printed, Watcher
+from .text import as_process, clean, json_text, readable_json
+from .watching import Nobody, PlainLines, Watcher
 
 T = TypeVar("T")
 
@@ -54,7 +56,11 @@ class Question:
 
     def conversation(self) -> Conversation:
         """The task as the engine gets it."""
-        text = sys.stdin.read() if self.text == "-" else self.text
+        try:
+            text = sys.stdin.read() if self.text == "-" else self.text
+            text.encode()  # bytes that are no text may come as half pairs
+        except (UnicodeDecodeError, UnicodeEncodeError) as error:
+            raise ConfigError(f"question: it is no text in UTF-8: {error.reason} at position {error.start}") from None
         if not text.strip():
             raise ConfigError("question: it is empty; say what there is to find out or do")
         return Conversation.of(text, system=self.system, attachments=attachments_of(self.attachments))
@@ -88,28 +94,22 @@ class Stage:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unread = False
 
-    @contextlib.contextmanager
-    def set(self) -> Generator[None]:
+    def set(self) -> AbstractContextManager[None]:
         """What tools and plug-ins print goes to the watcher, so that the answer is alone on standard output."""
-        printed = Printed(lambda text: self._guarded(self.watcher.printed, text))
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-            try:
-                yield
-            finally:
-                printed.finish()
+        return printing_to(lambda text: self._guarded(self.watcher.printed, text))
 
-    def play(self, work: Callable[[], Awaitable[Result]]) -> Result | None:
-        """Do the work in an event loop of its own; `None` if the person pressed Ctrl-C, which suspends the run."""
+    def play(self, work: Callable[[], Awaitable[Result]], journal: Journal) -> Result | None:
+        """Do the work in an event loop of its own and close the journal; `None` if Ctrl-C has suspended the run."""
         try:
-            return asyncio.run(self._play(work))
+            return asyncio.run(self._play(work, journal))
         except KeyboardInterrupt:
             return None
 
-    async def _play(self, work: Callable[[], Awaitable[Result]]) -> Result:
+    async def _play(self, work: Callable[[], Awaitable[Result]], journal: Journal) -> Result:
         self._task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
         try:
             with self.watcher:
-                return await work()
+                return await closing(journal, work)
         except asyncio.CancelledError:
             if self._unread:
                 raise BrokenPipeError from None
@@ -135,6 +135,14 @@ class Stage:
                 self._loop.call_soon_threadsafe(self._task.cancel)  # tools print from threads, too
 
 
+async def closing(journal: Journal, work: Callable[[], Awaitable[T]]) -> T:
+    """Do the work and close the journal."""
+    try:
+        return await work()
+    finally:
+        await journal.close()
+
+
 def start_run(question: Question, chosen: Chosen, manner: Manner) -> int:
     """Put a question to an engine; gives the exit status."""
     stage = manner.stage()
@@ -144,15 +152,12 @@ def start_run(question: Question, chosen: Chosen, manner: Manner) -> int:
         engine = runtime.engine(question.engine, **engine_options(runtime, chosen.options))
 
         async def work() -> Result:
-            try:
-                async with runtime, engine.start(task, run_id=question.run_id, output=output, deltas=True) as handle:
-                    async for item in handle:
-                        stage.show(item)
-                    return await handle.result()
-            finally:
-                await journal.close()
+            async with runtime, engine.start(task, run_id=question.run_id, output=output, deltas=True) as handle:
+                async for item in handle:
+                    stage.show(item)
+                return await handle.result()
 
-        result = stage.play(work)
+        result = stage.play(work, journal)
     return _told(result, stage.run_id, chosen, manner, journal)
 
 
@@ -175,10 +180,10 @@ def resume_run(
             try:
                 async with runtime:
                     return await built.resume(run_id, take_over=take_over, output=output)
-            finally:
-                await journal.close()
+            except RunBusy:
+                raise _busy(journal, run_id) from None
 
-        result = stage.play(work)
+        result = stage.play(work, journal)
     return _told(result, run_id, chosen, manner, journal)
 
 
@@ -195,18 +200,19 @@ def _engine_again(runtime: Runtime, run_id: str, started: RunStarted, engine: st
     return runtime.engine(engine or started.engine, **{**recorded, **given})
 
 
+def _busy(journal: Journal, run_id: str) -> RunBusy:
+    """Who works on the run, and the option of this command that is the way out."""
+    owner = next((info.owner for info in journal.runs() if info.run_id == run_id), None)
+    who = as_process(owner) if owner else "another process"
+    return RunBusy(f"run {run_id!r} is being worked on by {who}: wait for it, or fence it off with --take-over")
+
+
 def copy_to_fork(run_id: str, at: int, new_id: str | None, chosen: Chosen) -> int:
     """Fork a run after one of its entries, and print the new run's id."""
     journal = open_journal(chosen.journal)
 
-    async def work() -> str:
-        try:
-            return await fork(journal, run_id, at=at, clock=SystemClock(), new_id=new_id)
-        finally:
-            await journal.close()
-
-    forked = asyncio.run(work())
-    sys.stdout.write(forked + "\n")
+    forked = asyncio.run(closing(journal, lambda: fork(journal, run_id, at=at, clock=SystemClock(), new_id=new_id)))
+    sys.stdout.write(clean(forked) + "\n")
     sys.stdout.flush()
     sys.stderr.write(f"go on with it: {resume_command(forked, chosen)} --provider ...\n")
     return 0
@@ -214,7 +220,7 @@ def copy_to_fork(run_id: str, at: int, new_id: str | None, chosen: Chosen) -> in
 
 def resume_command(run_id: str, chosen: Chosen) -> str:
     """What to type to go on with a run."""
-    return shlex.join(["loopwright", "resume", run_id, *chosen.again()])
+    return clean(shlex.join(["loopwright", "resume", run_id, *chosen.again()]))
 
 
 def _runtime(chosen: Chosen, stage: Stage, journal: Journal, started: RunStarted | None = None) -> Runtime:
@@ -240,10 +246,11 @@ def _told(result: Result | None, run_id: str, chosen: Chosen, manner: Manner, jo
         sys.stderr.write(f"interrupted{how}\n")
         return INTERRUPTED
     if manner.as_json:
-        sys.stdout.write(as_json(result) + "\n")
-    elif result.output is not None or result.answer is not None:
-        said = result.answer if result.output is None else result.output.model_dump_json(indent=2)
-        sys.stdout.write(clean(said or "") + "\n")
+        sys.stdout.write(json_text(_facts(result), indent=2) + "\n")
+    elif result.output is not None:
+        sys.stdout.write(readable_json(_output(result)) + "\n")
+    elif result.answer is not None:
+        sys.stdout.write(clean(result.answer) + "\n")
     sys.stdout.flush()
     if result.status == "waiting" and kept:
         sys.stderr.write(f"waiting for a decision; go on with it: {resume_command(run_id, chosen)}\n")
@@ -252,22 +259,27 @@ def _told(result: Result | None, run_id: str, chosen: Chosen, manner: Manner, jo
     return OF_STATUS[result.status]
 
 
-def as_json(result: Result) -> str:
-    """A result for programs, in ASCII, so that no terminal minds what is in it."""
+def _facts(result: Result) -> dict[str, object]:
+    """A result for programs."""
     error = result.error
-    told = {
+    return {
         "run_id": result.run_id,
         "status": result.status,
         "stop_reason": result.stop_reason,
         "answer": result.answer,
-        "output": None if result.output is None else result.output.model_dump(mode="json"),
+        "output": _output(result),
         "error": None if error is None else {"type": type(error).__name__, "message": str(error)},
-        "pending": [dataclasses.asdict(question) for question in result.pending],
+        "pending": result.pending,
         "iterations": result.iterations,
         "llm_calls": result.llm_calls,
         "tool_calls": result.tool_calls,
-        "usage": dataclasses.asdict(result.usage),
-        "facts": [dataclasses.asdict(fact) for fact in result.facts],
+        "usage": result.usage,
+        "facts": result.facts,
         "head_hash": result.head_hash,
     }
-    return json.dumps(told, indent=2, default=repr)
+
+
+def _output(result: Result) -> object:
+    """The output as JSON; that of a finished run is recorded as such, and stays so where no model is given."""
+    output: object = result.output
+    return output.model_dump(mode="json") if isinstance(output, BaseModel) else output

@@ -11,7 +11,7 @@ from ..events import Entry, Status
 from ..journal import RESUMABLE, RunInfo, Verification
 from .choices import journal_name, open_journal
 from .terminal import Screen, is_terminal
-from .text import clean
+from .text import clean, json_text
 from .timeline import Timeline
 from .watching import plain, plain_full, table
 
@@ -26,7 +26,7 @@ def list_runs(journal: str | None, *, status: str | None, as_json: bool) -> int:
     found = [info for info in open_journal(journal).runs() if status in (None, info.status)]
     if as_json:
         for info in found:
-            write(json.dumps(_run_facts(info)))
+            write(json_text(_run_facts(info)))
     elif found:
         write_table(HEADINGS, (_row(info) for info in found))
     else:
@@ -39,7 +39,7 @@ def show_run(run_id: str, journal: str | None, *, as_json: bool, full: bool) -> 
     entries = open_journal(journal).read(run_id)
     if as_json:
         for entry in entries:
-            write(json.dumps(_entry_facts(entry)))
+            write(json_text(_entry_facts(entry)))
         return 0
     width = len(str(len(entries)))
     timeline = Timeline()

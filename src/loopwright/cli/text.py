@@ -1,10 +1,14 @@
 """Text for people's screens: what models and tools wrote cannot move the cursor, ring the bell or reorder a line."""
 
+import json
+import math
 import re
 import unicodedata
 from collections.abc import Mapping
 
-from pydantic_core import to_json
+from pydantic_core import to_json, to_jsonable_python
+
+from ..messages import Json
 
 # All controls but newline and tab (C0, DEL, C1), line and paragraph separators, marks that reorder a line, half pairs.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -60,3 +64,36 @@ def as_call(name: str, arguments: Mapping[str, object]) -> str:
 def as_value(value: object) -> str:
     """A JSON value on one line."""
     return to_json(value, fallback=repr, inf_nan_mode="strings").decode("utf-8", "replace")
+
+
+def json_text(value: object, *, indent: int | None = None) -> str:
+    """JSON for programs, in ASCII, so that no terminal minds what is in it; NaN and the infinities are null."""
+    return json.dumps(_plain(value), indent=indent, allow_nan=False)
+
+
+def readable_json(value: object) -> str:
+    """JSON for people and programs: its texts as they are, but for what `clean` would write out."""
+    text = json.dumps(_plain(value), indent=2, allow_nan=False, ensure_ascii=False)
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _plain(value: object) -> Json:
+    return _finite(to_jsonable_python(value, by_alias=False, fallback=repr))
+
+
+def _finite(value: Json) -> Json:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {name: _finite(inner) for name, inner in value.items()}
+        case list():
+            return [_finite(inner) for inner in value]
+        case _:
+            return value
+
+
+def as_process(owner: str) -> str:
+    """Who works on a run, as a journal has it (`host|number|start|run`), for people."""
+    host, _, rest = owner.partition("|")
+    return f"process {rest.partition('|')[0]} on {host}"

@@ -30,7 +30,7 @@ from ..events import (
     UnknownEvent,
 )
 from ..messages import ToolCall, Usage
-from .text import as_call, as_value
+from .text import as_call, as_process, as_value
 
 VERDICTS = {"allow": "allowed", "modify": "changed", "deny": "denied", "ask": "asks"}
 
@@ -90,8 +90,7 @@ class Timeline:
 
     @_told.register
     def _(self, event: RunResumed, key: str) -> list[tuple[str, str]]:
-        host, _, rest = event.owner.partition("|")
-        return [("resumed", f"by process {rest.partition('|')[0]} on {host}")]
+        return [("resumed", f"by {as_process(event.owner)}")]
 
     @_told.register
     def _(self, event: RunForked, key: str) -> list[tuple[str, str]]:

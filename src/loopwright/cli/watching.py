@@ -1,8 +1,7 @@
 """Whoever watches a run at work: nobody, a pipe that gets plain lines, or (in `terminal`) a person."""
 
 import contextlib
-import io
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol, Self, TextIO
 
@@ -95,31 +94,6 @@ class PlainLines(Nobody):
         for line in told_live(self._timeline, entry):
             self._stream.write(plain(line) + "\n")
         self._stream.flush()
-
-
-class Printed(io.TextIOBase):
-    """A stream for what tools print while a run is watched: hands whole lines to a function."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        super().__init__()
-        self._tell, self._begun = tell, ""
-
-    def writable(self) -> bool:
-        """Yes."""
-        return True
-
-    def write(self, text: str, /) -> int:
-        """Hand over what is complete, keep the rest for the next time."""
-        whole, newline, self._begun = (self._begun + text).rpartition("\n")
-        if newline:
-            self._tell(whole + newline)
-        return len(text)
-
-    def finish(self) -> None:
-        """Hand over a last line that has no end."""
-        if self._begun:
-            self._tell(self._begun + "\n")
-        self._begun = ""
 
 
 def told_live(timeline: Timeline, entry: Entry) -> list[Line]:

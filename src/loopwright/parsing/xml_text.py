@@ -18,6 +18,12 @@ WORDS = ("tool_call", "tool_response", "tool_result", "function=")
 FENCES = ("```", "~~~")
 NO_CALL = "There is something else than a call in JSON where one must stand."
 TOO_MANY = f"There are more than {MAX_CALLS} calls in the reply."
+QUOTED = (
+    "A `<tool_call>` that is quoted, in an example, in thinking or in the middle of a sentence is no call: a call "
+    "stands on lines of its own, with nothing behind it."
+)
+CODE_INDENT = 4  # blanks before a line that make it code, behind an empty line (CommonMark)
+QUOTES = "\"'\u201c\u201d\u201e\u2018\u2019\u201a\u00ab\u00bb\u2039\u203a(>"  # also a parenthesis, and what ends in `>`
 
 # The three words are also read in capitals, with blanks beside them and with attributes; a tag that the text ends in is
 # one, so that half a tag is not taken for prose.
@@ -26,7 +32,16 @@ _TAG = (
     r"|(?P<function>function=[^<>]*+))(?:>|\Z)"
 )
 _ANY_TAG = re.compile(_TAG, re.IGNORECASE)
-_TOKEN = re.compile(rf"`++|~{{3,}}+|(?P<gap>\n[^\S\n]*+(?=\n))|{_TAG}", re.IGNORECASE)
+# What begins a stretch that is not said to anybody, or ends it: thinking, comments, and code in HTML, which begins at
+# the end of a line, since in a line its tags may be words about HTML.
+_ASIDE = (
+    r"(?P<begins><(?:(?:think|thinking)>|!--|(?:pre|code)(?:\s[^<>]*+)?+>(?=[^\S\n]*+\n)))"
+    r"|(?P<ends></(?:think|thinking|pre|code)\s*+>|-->)"
+)
+_TOKEN = re.compile(rf"`++|~{{3,}}+|(?P<gap>\n[^\S\n]*+(?=\n))|{_TAG}|{_ASIDE}", re.IGNORECASE)
+_NAME = re.compile(r"\w++|--")
+_NOTHING_MORE = re.compile(rf"[^\S\n]*+(?:[.,;][^\S\n]*+)*+(?:\n|\Z|(?={_TAG}))", re.IGNORECASE)
+_INDENT = re.compile(r"[ \t]*+")
 _CLOSING = re.compile(r"<\s*+/\s*+tool_call\s*+>", re.IGNORECASE)
 _BETWEEN = re.compile(r"[\s,;]*+")
 _BLANK_REST = re.compile(r"[^\S\n]*+(?:\n|\Z)")
@@ -82,7 +97,7 @@ def thought_before_call(text: str) -> str | None:
         start = next((tag.start() for tag in _Tags(text)), None)
     except ValueError:
         return None
-    if start is None or "`" in text[text.rfind("\n\n", 0, start) + 1 : start]:
+    if start is None or "`" in text[text.rfind("\n\n", 0, start) + 1 : start] or _begins_as_value(text):
         return None
     return text[:start].strip()
 
@@ -91,9 +106,13 @@ def read_tagged(text: str) -> TaggedReply:
     """What a reply says; ValueError with a cure for a tag that is never closed, out of place, or holds no call.
 
     A tag means something only outside of code: fences, and stretches between backticks that end in the same paragraph.
+    One that is quoted is out of place: behind a quote, `(` or `>` on its line, in an indented example, in thinking or a
+    comment, with more words behind it on its line, or in a string of a reply that is one JSON value.
     """
     if _ANY_TAG.search(text) is None:
         return TaggedReply(rest=text)
+    if _is_value(text):
+        raise ValueError(QUOTED)
     calls: list[Written] = []
     thoughts: list[str] = []
     position = 0
@@ -105,6 +124,8 @@ def read_tagged(text: str) -> TaggedReply:
             raise ValueError(f"`{tag[0][:80]}` stands outside of `<tool_call>`.")
         thoughts.append(text[position : tag.start()].strip())
         inside, position = _read_block(text, tag.end())
+        if _NOTHING_MORE.match(text, position) is None:
+            raise ValueError(QUOTED)
         calls += inside
         if len(calls) > MAX_CALLS:
             raise ValueError(TOO_MANY)
@@ -118,13 +139,39 @@ def _reply(
     return TaggedReply(tuple(calls), "\n".join(filter(None, thoughts)), rest, invented, only_code)
 
 
+def _begins_as_value(text: str) -> bool:
+    return text.lstrip().startswith(("{", "[", '"', "'"))
+
+
+def _is_value(text: str) -> bool:
+    """Whether a text is one JSON value or Python literal, in which tags can stand in strings alone.
+
+    White space counts as blanks: some models break lines inside a string.
+    """
+    if not _begins_as_value(text):
+        return False
+    wrapped = '{"reply": ' + re.sub(r"\s", " ", text) + "}"
+    try:
+        return read_object(wrapped)[1] == len(wrapped)
+    except ValueError:
+        return False
+
+
+def _is_tag(token: re.Match[str]) -> bool:
+    return token["kind"] is not None or token["function"] is not None
+
+
 class _Tags:
-    """Finds the tags outside of code, one after another; what a block was read from is passed over."""
+    """Finds the tags outside of code, one after another; what a block was read from is passed over.
+
+    Raises ValueError for a call whose place shows that it is only quoted.
+    """
 
     def __init__(self, text: str) -> None:
         self._text, self._position = text, 0
         self._tokens: Sequence[re.Match[str]] = list(itertools.islice(_TOKEN.finditer(text), MAX_TOKENS))
         self._line_end = -1
+        self._aside = ""  # the name of the tag that began a stretch of thinking, a comment or code
         self._quoting: list[tuple[int, int]] = []  # where there is code that holds a tag
 
     @property
@@ -146,8 +193,11 @@ class _Tags:
             index += 1
             if token.start() < self._position or token["gap"] is not None:
                 continue
-            if token[0][0] == "<":
+            if _is_tag(token):
+                self._check_place(token)
                 yield token
+            elif token["begins"] or token["ends"]:
+                self._take_aside(token)
             else:
                 index = self._behind_code(index - 1)
         if len(self._tokens) == MAX_TOKENS:
@@ -155,15 +205,45 @@ class _Tags:
             if _ANY_TAG.search(self._text, max(behind, self._position)) is not None:
                 raise ValueError("The reply has too many paragraphs and stretches of code before a tag.")
 
+    def _take_aside(self, token: re.Match[str]) -> None:
+        found = _NAME.search(token[0])
+        name = found[0].casefold() if found else ""
+        if token["begins"]:
+            self._aside = self._aside or name
+        elif name == self._aside:
+            self._aside = ""
+
+    def _check_place(self, token: re.Match[str]) -> None:
+        """Raise ValueError for a call that is quoted, as far as what stands before it shows."""
+        if token["closing"] or (token["kind"] or "").casefold() != "tool_call":
+            return
+        line = max(self._text.rfind("\n", 0, token.start()) + 1, self._position)
+        before = self._text[line : token.start()].rstrip()
+        if self._aside or before.endswith(tuple(QUOTES)) or self._is_indented_code(line):
+            raise ValueError(QUOTED)
+
+    def _is_indented_code(self, line: int) -> bool:
+        """Whether the line that starts here is indented, as are all those between it and an empty line."""
+        while line > self._position and self._indent(line) >= CODE_INDENT:
+            above = self._text.rfind("\n", 0, line - 1) + 1
+            if not self._text[above:line].strip():
+                return True
+            line = above
+        return False
+
+    def _indent(self, line: int) -> int:
+        found = _INDENT.match(self._text, line)
+        return len(found[0].expandtabs(CODE_INDENT)) if found else 0
+
     def _behind_code(self, opening: int) -> int:
         """The token behind the code that opens here; the next one if it is no code after all."""
         run = self._tokens[opening][0]
         closing = self._end_of_fence(opening) if len(run) > 2 else self._end_of_span(opening)
         if closing is not None:
-            if any(token[0][0] == "<" for token in self._tokens[opening:closing]):
+            if any(map(_is_tag, self._tokens[opening:closing])):
                 self._quoting.append((self._tokens[opening].start(), self._tokens[closing].end()))
             return closing + 1
-        if len(run) > 2 and any(token[0][0] == "<" for token in self._tokens[opening:]):
+        if len(run) > 2 and any(map(_is_tag, self._tokens[opening:])):
             raise ValueError("A code fence is never closed, and there is a tag in it.")
         return len(self._tokens) if len(run) > 2 else opening + 1
 

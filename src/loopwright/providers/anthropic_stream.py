@@ -91,10 +91,12 @@ class Assembly:
     @property
     def reply(self) -> WireReply | None:
         """The reply, or None if its end has not come."""
-        if not (self.is_over or self._message.get("stop_reason")):
+        blocks: list[JsonValue] = [block.whole for block in self._blocks]
+        calls = any(block.whole.get("type") == "tool_use" for block in self._blocks)
+        if not (self._message.get("stop_reason") or (self.is_over and not calls)):  # half a call is no call
             return None
         usage: dict[str, JsonValue] = {"usage": self._usage} if self._usage else {}
-        return WireReply.of({**self._message, **usage, "content": [block.whole for block in self._blocks]})
+        return WireReply.of({**self._message, **usage, "content": blocks})
 
     def take(self, event: WireEvent) -> Delta | None:
         """Add an event; what of it is for people who watch."""

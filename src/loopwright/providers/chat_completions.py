@@ -24,6 +24,9 @@ def _or_none(value: Any, validate: Callable[[Any], Any]) -> Any:
 Words = Annotated[str | None, WrapValidator(_or_none)]
 
 
+CUT_SHORT = {"length", "max_tokens", "model_length"}  # the last is Mistral's word for a full context
+
+
 class WireFunction(Wire):
     """A function that a call names; its arguments are JSON in a string, or the object itself."""
 
@@ -193,6 +196,7 @@ def completion_of(
     """What a message says with what came beside it; see `WireReply.completion`."""
     text, calls = message.text, message.tool_calls or []
     finish = finish_reason or ("tool_calls" if calls else "stop")
+    finish = "length" if finish.casefold() in CUT_SHORT else finish
     say = functools.partial(
         Completion,
         text,

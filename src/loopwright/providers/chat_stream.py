@@ -18,7 +18,7 @@ GROWING = frozenset({"text", "summary", "data"})
 class WirePiece(Wire):
     """A piece of one of the alternative replies."""
 
-    index: int = 0
+    index: int | None = 0
     delta: WireMessage | None = None
     finish_reason: str | None = None
 
@@ -192,7 +192,7 @@ class ReplyAssembly:
             self._model = chunk.model
         deltas: list[Delta] = []
         for piece in chunk.choices or ():
-            if piece.index == 0:
+            if not piece.index:
                 self.has_begun = True
                 if piece.finish_reason:
                     self.finish_reason = piece.finish_reason

@@ -54,7 +54,7 @@ class Endpoint:
         await self._transport.aclose()
 
     def _refused(self, words: str, status: int) -> ProviderError:
-        return ProviderError(f"{self._model} refused: {words[:LONGEST_REFUSAL]}", status=status)
+        return ProviderError(f"{self._model} refused: {self._transport.hidden(words)[:LONGEST_REFUSAL]}", status=status)
 
     def _unusable(self, reply: Reply) -> ProviderError:
         """An answer of status 2xx that is no reply: a gateway's error, or something else than this API."""

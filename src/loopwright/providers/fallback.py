@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import math
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 
 from ..clock import Clock, SystemClock
 from ..errors import ConfigError, ContextTooLong, ProviderError, ProviderTimeout, text_of
@@ -15,7 +15,10 @@ LONGEST_REASON = 300  # letters of an error that a flag repeats
 
 
 def another_may_do(error: ProviderError) -> bool:
-    """Every failure but a conversation that is too long: the runtime shortens it and asks again."""
+    """Every failure but a conversation that is too long: the runtime shortens it and asks again.
+
+    What a provider raises that is no `ProviderError` comes here as one that cannot be tried again, its cause with it.
+    """
     return not isinstance(error, ContextTooLong)
 
 
@@ -80,15 +83,16 @@ class FallbackProvider:
     async def complete(self, request: Request) -> Completion:
         """Ask them one after another, until one answers.
 
-        Raises an error that must not be passed on (see `when`) as it is. When all have failed, it raises the last error
-        with a text that names each of them and why; it is retryable if one of theirs is.
+        Raises an error that must not be passed on (see `when`) as it is. When all have failed, the error names each of
+        them and why, and is otherwise the one that promises most: `ContextTooLong`, which the runtime can mend; else
+        the retryable one with the shortest wait; else the last.
         """
         attempt = self._attempt()
         for member in attempt.order:
             try:
                 return attempt.flagged(member, await member.provider.complete(request))
-            except ProviderError as error:
-                self._take_failure(attempt, member, error)
+            except Exception as error:  # noqa: BLE001 - strangers' providers may raise anything
+                self._take_failure(attempt, member, _as_ours(member, error))
         raise attempt.failure()
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
@@ -106,19 +110,16 @@ class FallbackProvider:
                         completion = delta.completion and attempt.flagged(member, delta.completion)
                         yield dataclasses.replace(delta, completion=completion)
                 return
-            except ProviderError as error:
-                self._take_failure(attempt, member, error)
+            except Exception as error:  # noqa: BLE001 - strangers' providers may raise anything
+                failure = _as_ours(member, error)
+                self._take_failure(attempt, member, failure)
                 if has_told:
-                    raise
+                    raise failure from failure.__cause__
         raise attempt.failure()
 
     async def aclose(self) -> None:
-        """Close all of them, also where closing one fails."""
-        async with contextlib.AsyncExitStack() as closing:
-            for member in self._members:
-                close = getattr(member.provider, "aclose", None)
-                if close is not None:
-                    closing.push_async_callback(close)
+        """Close each of them once, also where closing one fails."""
+        await close_all(member.provider for member in self._members)
 
     def _attempt(self) -> "Attempt":
         now = self._clock.monotonic()
@@ -130,7 +131,7 @@ class FallbackProvider:
         if error.retryable:
             member.rests_until, member.reason = self._clock.monotonic() + self._cool_down, _reason(error)
         if not self._when(error):
-            raise error
+            raise error from error.__cause__
         attempt.failures.append((member, error))
 
 
@@ -170,19 +171,33 @@ class Attempt:
         return dataclasses.replace(completion, model=model, flags=(*completion.flags, *skipped))
 
     def failure(self) -> ProviderError:
-        """The last error, in the name of all."""
-        errors = [error for _, error in self.failures]
+        """The error that promises most, in the name of all; of those that promise as much, the last."""
         told = "; ".join(f"{member.label}: {text_of(error)}" for member, error in self.failures)
-        waits = [error.retry_after for error in errors if error.retry_after is not None]
-        kind = ProviderTimeout if isinstance(errors[-1], ProviderTimeout) else ProviderError
+        main = max((error for _, error in reversed(self.failures)), key=_promise)
+        kind = next((kind for kind in (ContextTooLong, ProviderTimeout) if isinstance(main, kind)), ProviderError)
         failure = kind(
             f"every provider failed: {told}",
-            status=errors[-1].status,
-            retryable=any(error.retryable for error in errors),
-            retry_after=min(waits, default=None),
+            status=main.status,
+            retryable=main.retryable,
+            retry_after=main.retry_after,
         )
-        failure.__cause__ = errors[-1]
+        failure.__cause__ = main
         return failure
+
+
+def _promise(error: ProviderError) -> tuple[bool, bool, float]:
+    """What can be hoped for after an error, to be compared: one to mend, one to wait for, and how short the wait is."""
+    wait = error.retry_after or 0.0 if error.retryable else 0.0
+    return isinstance(error, ContextTooLong), error.retryable, -wait
+
+
+def _as_ours(member: Member, error: Exception) -> ProviderError:
+    """What a provider raised, as what it should have raised."""
+    if isinstance(error, ProviderError):
+        return error
+    failure = ProviderError(f"{member.provider.name} raised {type(error).__name__}: {text_of(error)}")
+    failure.__cause__ = error
+    return failure
 
 
 def _reason(error: ProviderError) -> str:
@@ -192,6 +207,15 @@ def _reason(error: ProviderError) -> str:
 
 def _is_seconds(value: object) -> bool:
     return isinstance(value, (int, float)) and 0 <= value < math.inf
+
+
+async def close_all(providers: Iterable[Provider]) -> None:
+    """Close each provider that can be closed once, also where closing one fails."""
+    async with contextlib.AsyncExitStack() as closing:
+        for provider in {id(provider): provider for provider in providers}.values():
+            close = getattr(provider, "aclose", None)
+            if close is not None:
+                closing.push_async_callback(close)
 
 
 def check_provider(field: str, provider: object) -> None:

@@ -22,6 +22,7 @@ from .wire import WireError
 
 DEFAULT_URL = "https://api.openai.com/v1"
 END_OF_STREAM = "[DONE]"
+BROKEN_OFF = {"error", "abort", "insufficient_system_resource"}  # OpenRouter's, vLLM's and DeepSeek's words for it
 
 
 class OpenAIProvider(Endpoint):
@@ -132,15 +133,18 @@ class OpenAIProvider(Endpoint):
         if assembly.is_over:
             await reply.finish()
             return None
+        deltas: list[Delta] = []
         try:
-            events = await reply.read_events()
+            events = await (reply.read_last_events() if assembly.has_ended else reply.read_events())
             if events is None:
                 return None
-            return [delta for event in events for delta in self._told(event, reply, assembly)]
+            for event in events:
+                deltas += self._told(event, reply, assembly)
         except ProviderError:
             if not assembly.has_ended:  # else only figures, or the mark of the end, can be missing
                 raise
-            return None
+            assembly.end()
+        return deltas
 
     def _told(self, event: ServerEvent, reply: OpenReply, assembly: ReplyAssembly) -> list[Delta]:
         if event.data == END_OF_STREAM:
@@ -186,10 +190,10 @@ class OpenAIProvider(Endpoint):
         if message.refused:
             raise self._refused(message.refused, status)
         if finish_reason == "content_filter":
-            said = message.text[:LONGEST_REFUSAL] or "no text"
+            said = self._transport.hidden(message.text)[:LONGEST_REFUSAL] or "no text"
             text = f"{self._model} was stopped by a content filter: {said}"
             raise ProviderError(text, status=status)
-        if finish_reason in {"error", "abort"}:  # OpenRouter's and vLLM's words for it
+        if finish_reason in BROKEN_OFF:
             text = f"{self._transport.url}: {self._model} broke down in the middle of its reply"
             raise ProviderError(text, status=status, retryable=True)
 

@@ -10,10 +10,27 @@ from typing import Any
 import httpcore
 
 
+class CountingReader(asyncio.StreamReader):
+    """Knows how many bytes have come that nobody has read yet."""
+
+    unread = 0
+
+    def feed_data(self, data: Any) -> None:
+        """Bytes have come."""
+        self.unread += len(data)
+        super().feed_data(data)
+
+    async def read(self, n: int = -1) -> bytes:
+        """The next bytes."""
+        data = await super().read(n)
+        self.unread -= len(data)
+        return data
+
+
 class AsyncioStream(httpcore.AsyncNetworkStream):
     """One connection. What is written goes out with the next read, so that head and body leave together."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: CountingReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._unsent: list[bytes] = []
 
@@ -35,8 +52,11 @@ class AsyncioStream(httpcore.AsyncNetworkStream):
             self._unsent.append(buffer)
 
     async def aclose(self) -> None:
-        """Hang up."""
-        self._writer.close()
+        """Hang up; over TLS without waiting for the other side's goodbye, which may take half a minute."""
+        if self._writer.get_extra_info("ssl_object") is None:
+            self._writer.close()
+        else:
+            self._writer.transport.abort()
         try:
             await self._writer.wait_closed()
         except (OSError, ssl.SSLError):
@@ -58,7 +78,8 @@ class AsyncioStream(httpcore.AsyncNetworkStream):
     def get_extra_info(self, info: str) -> Any:
         """What httpcore asks about a connection: whether the server has hung up (or spoken out of turn), and TLS."""
         if info == "is_readable":
-            return self._reader.at_eof() or self._writer.is_closing() or self._is_readable()
+            over = self._reader.at_eof() or self._writer.is_closing()
+            return over or self._reader.unread > 0 or self._is_readable()
         if info in {"ssl_object", "socket", "client_addr", "server_addr"}:
             names = {"client_addr": "sockname", "server_addr": "peername"}
             return self._writer.get_extra_info(names.get(info, info))
@@ -101,7 +122,11 @@ class AsyncioBackend(httpcore.AsyncNetworkBackend):
         local = None if local_address is None else (local_address, 0)
         try:
             async with asyncio.timeout(timeout):
-                reader, writer = await asyncio.open_connection(host, port, local_addr=local)
+                loop = asyncio.get_running_loop()
+                reader = CountingReader(loop=loop)
+                protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+                transport, _ = await loop.create_connection(lambda: protocol, host, port, local_addr=local)
+                writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         except TimeoutError as error:
             raise httpcore.ConnectTimeout(str(error)) from error
         except OSError as error:

@@ -15,7 +15,7 @@ async def deltas_of(provider: Provider, request: Request) -> AsyncGenerator[Delt
     stream = getattr(provider, "stream", None)
     if stream is None:
         reply = await provider.complete(request)
-        yield Delta(text=reply.text or reply.answer or "", completion=reply)
+        yield Delta(text=reply.answer or "", reasoning=reply.thought, completion=reply)
         return
     deltas: AsyncIterator[Delta] = stream(request)
     ended: Completion | None = None

@@ -12,6 +12,7 @@ from ..parsing.thinking import without_thinking
 from ..provider import Capabilities, Delta, Provider, Request
 from .dialects import Dialect, JsonDialect, Parsed, ReActDialect, Watch, Watched, XmlDialect
 from .dialects.watching import Open, Silent
+from .fallback import close_all
 from .streaming import deltas_of
 from .think_block import ThinkBlock
 
@@ -79,6 +80,10 @@ class TextTools:
                 for told in telling.take(delta):
                     yield told
 
+    async def aclose(self) -> None:
+        """Close the wrapped provider."""
+        await close_all([self._provider])
+
     def _turn(self, request: Request) -> "Turn":
         open_turn = request.tool_choice == "auto" and request.schema is None
         if not request.tools or request.as_text or (request.tool_choice == "none" and request.schema is not None):
@@ -140,11 +145,13 @@ class Telling:
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._told: list[str] = []
+        self._reasoning: list[str] = []  # of the wrapped provider
         self._has_thought = False
 
     def take(self, delta: Delta) -> Iterator[Delta]:
         """What can be told now that `delta` has come."""
         if delta.reasoning:
+            self._reasoning.append(delta.reasoning)
             yield Delta(reasoning=delta.reasoning)
         if delta.completion is not None:
             yield self._last(self._turn.read(delta.completion))
@@ -160,7 +167,8 @@ class Telling:
     def _last(self, completion: Completion) -> Delta:
         told, answer = "".join(self._told), completion.answer or ""
         rest = answer[len(told) :] if answer.startswith(told) else ""
-        thought = "" if self._has_thought or completion.problem is not None else completion.thought
+        known = self._has_thought or completion.problem is not None or completion.thought == "".join(self._reasoning)
+        thought = "" if known else completion.thought
         return Delta(text=rest, reasoning=thought, completion=completion)
 
 

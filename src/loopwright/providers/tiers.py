@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from ..errors import ConfigError
 from ..provider import Provider
-from .fallback import check_provider
+from .fallback import check_provider, close_all
 
 NAMES = ("local", "light", "medium", "heavy")
 
@@ -52,6 +52,10 @@ class Tiers(Mapping[str, Provider]):
 
     def __len__(self) -> int:
         return len(NAMES)
+
+    async def aclose(self) -> None:
+        """Close each provider once, also where closing one fails."""
+        await close_all(self._given.values())
 
     def __repr__(self) -> str:
         return f"Tiers({', '.join(f'{name}={one.name}/{one.model}' for name, one in self._given.items())})"

@@ -27,7 +27,9 @@ KEEP_ALIVE = 60.0
 MAX_BODY = 50_000_000
 MAX_READ = 10_000
 MAX_EXCERPT = 200
+MAX_LAST_EVENTS = 5.0  # seconds to wait for usage, and the mark of the end, of a reply that has ended
 MAX_FAREWELL = 0.25  # seconds to wait for the end mark of a stream whose last event has come
+LONGEST_SECRET = 1_000
 SHORTEST_SECRET = 6  # shorter keys are placeholders ("none", "x"), and hiding those would garble every text
 
 Client: TypeAlias = httpx.AsyncClient
@@ -175,6 +177,13 @@ class OpenReply:
             failure = ProviderError(f"{self._transport.url} sent {error}", status=self.status)
         raise failure  # outside the except block: what cannot be read may echo the key
 
+    async def read_last_events(self) -> list[ServerEvent] | None:
+        """As `read_events`, of a stream that has told all that matters: what has not come in 5 s is not waited for."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(MAX_LAST_EVENTS):
+                return await self.read_events()
+        return None
+
     async def finish(self) -> None:
         """Wait for the end of a stream whose last event has come, 0.25 s at most, so that its connection is kept."""
         with contextlib.suppress(TimeoutError, ProviderError):
@@ -248,8 +257,14 @@ class HTTPTransport:
 
     def excerpt(self, text: str | bytes) -> str:
         """The first 200 characters on one line, every secret header value replaced by asterisks."""
-        start = text[:MAX_READ] if isinstance(text, str) else text[:MAX_READ].decode(errors="replace")
-        return " ".join(self._hide(start).split())[:MAX_EXCERPT]  # hidden first: a key that is cut is still half a key
+        most = MAX_READ + LONGEST_SECRET
+        start = text[:most] if isinstance(text, str) else text[:most].decode(errors="replace")
+        shown = self._hide(start)[:MAX_READ]  # hidden first: a key that is cut is still half a key
+        return " ".join(shown.split())[:MAX_EXCERPT]
+
+    def hidden(self, text: str) -> str:
+        """The text with every secret header value replaced by asterisks."""
+        return self._hide(text)
 
     async def post(self, body: bytes) -> Reply:
         """Send one request and read its answer whole.
@@ -295,8 +310,11 @@ class HTTPTransport:
         return ProviderError(text, retryable=not isinstance(error.__cause__, ssl.SSLCertVerificationError))
 
     async def _ask(self, client: Client, body: bytes) -> OpenReply:
-        headers = self._headers(body)
-        request = client.build_request("POST", self._target, content=body, headers=headers, timeout=self._timeout)
+        if client.is_closed:
+            raise ProviderError(f"client: the one that was given for {self.url} is closed")
+        request = client.build_request(  # the headers are in no variable, where a report of an error would show them
+            "POST", self._target, content=body, headers=self._headers(body), timeout=self._timeout
+        )
         response = await client.send(request, stream=True)
         close = functools.partial(_quietly, response.aclose)
         return OpenReply(self, response.status_code, tuple(response.headers.raw), response.aiter_bytes(), close)

@@ -1,5 +1,6 @@
 """Cassettes: a model's replies kept in a file, so that a test asks it once and needs no network afterwards."""
 
+import asyncio
 import contextlib
 import dataclasses
 import json
@@ -61,13 +62,35 @@ class _File(_Strict):
     version: Literal[1]
     models: list[_Model]
     exchanges: list[_Exchange]
+    redacted: list[str] = []
+    """The environment variables whose values were left out."""
 
 
 @dataclasses.dataclass
 class Slot:
-    """The place of one reply: taken when its request is made, so that replies are kept in the order of requests."""
+    """The place of one reply: taken when its request is made, so that replies are kept in the order of requests.
 
-    reply: _Reply | None = None
+    Args:
+        key: the hash of the request.
+        reply: the reply as it is written, as soon as there is one.
+    """
+
+    key: str
+    reply: str | None = None
+
+
+class _Asked:
+    """A request and the places of its replies, as they are written: each is encoded once, however often the file is."""
+
+    def __init__(self, request: Rendered, key: str) -> None:
+        self.order = len(str(request.get("messages"))), key
+        self._request = _deeper(_encoded(request), 3)
+        self.slots: list[Slot] = []
+
+    def written(self) -> str:
+        """Its part of the file; empty as long as it has no reply."""
+        replies = ",\n".join(slot.reply for slot in self.slots if slot.reply is not None)
+        return replies and f'  {{\n   "request": {self._request},\n   "replies": [\n{replies}\n   ]\n  }}'
 
 
 class Cassette:
@@ -79,61 +102,91 @@ class Cassette:
     Args:
         path: the JSON file; its folder is made if it is missing. What it holds is replaced by the first reply.
         secrets: texts that are never written. Values of environment variables whose names end in `_KEY`, `_TOKEN`,
-            `_SECRET` or `_PASSWORD` are not written either, if they have 8 characters or more.
+            `_SECRET` or `_PASSWORD` are not written either, if they have 8 characters or more. The names of those that
+            were left out are written.
     """
 
     def __init__(self, path: Place, *, secrets: Iterable[str] = ()) -> None:
         self.path = Path(path)
         self._secrets = Secrets(secrets)
         self._models: list[_Model] = []
-        self._requests: dict[str, Rendered] = {}
-        self._slots: dict[str, list[Slot]] = {}
-        self._lock = threading.Lock()
+        self._asked: dict[str, _Asked] = {}
+        self.kept = 0
+        """How many replies it has."""
+        self._written = 0  # how many of those are in the file
+        self._lock, self._writing = threading.Lock(), threading.Lock()
 
     def expect(self, request: Request, provider: str, model: str, capabilities: Capabilities) -> Slot:
         """The place of the reply to a request that is about to be made."""
         asked = rendered(request, model, self._secrets)
-        slot = Slot()
+        slot = Slot(digest(asked))
+        plain = self._secrets.out_of_text
+        recorded = _Model(provider=plain(provider), model=plain(model), capabilities=capabilities)
         with self._lock:
-            recorded = _Model(provider=provider, model=model, capabilities=capabilities)
             if recorded not in self._models:
                 self._models.append(recorded)
-            self._requests[digest(asked)] = asked
-            self._slots.setdefault(digest(asked), []).append(slot)
+            if slot.key not in self._asked:
+                self._asked[slot.key] = _Asked(asked, slot.key)
+            self._asked[slot.key].slots.append(slot)
         return slot
 
-    def keep(self, slot: Slot, reply: Completion | ProviderError) -> None:
+    async def keep(self, slot: Slot, reply: Completion | ProviderError) -> None:
         """Write a reply into its place. Raises `ConfigError` if the file cannot be written."""
-        error = ErrorRecord.of(reply) if isinstance(reply, ProviderError) else None
-        slot.reply = _Reply(completion=None if isinstance(reply, ProviderError) else reply, error=error)
+        written = "    " + _deeper(_encoded(self._plain(reply)), 4)
         with self._lock:
-            self._write()
+            slot.reply = written
+            self.kept += 1
+            number = self.kept
+        await asyncio.to_thread(self._write, number)
 
-    def _write(self) -> None:
-        models = [TypeAdapter(_Model).dump_python(m, mode="json") for m in sorted(self._models, key=str)]
-        exchanges = [
-            {"request": self._requests[key], "replies": replies}
-            for key in sorted(self._slots, key=lambda key: (len(str(self._requests[key].get("messages"))), key))
-            if (replies := [self._written(slot.reply) for slot in self._slots[key] if slot.reply is not None])
-        ]
-        whole = {"format": FORMAT, "version": VERSION, "models": models, "exchanges": exchanges}
-        text = json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
-        beside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+    def save(self, path: Place) -> None:
+        """Write all that was kept so far to a file. Raises `ConfigError` if it cannot be written."""
+        with self._lock:
+            text = self._text()
+        target = Path(path)
+        beside = target.with_name(f".{target.name}.{os.getpid()}.{id(self)}")
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
             beside.write_bytes(text.encode("utf-8", "replace"))  # lone surrogates: a run does the same to a reply
-            beside.replace(self.path)
+            beside.replace(target)
         except OSError as error:
-            raise ConfigError(f"cassette {self.path}: cannot be written: {error.strerror}") from error
+            raise ConfigError(f"cassette {target}: cannot be written: {error.strerror}") from error
 
-    def _written(self, reply: _Reply) -> Json:
-        """A reply as JSON, without secrets and without what is as always."""
-        if reply.error is not None:
-            return self._secrets.out_of({"error": dataclasses.asdict(reply.error)})
-        completion = reply.completion or Completion()
-        said = cast("dict[str, Json]", json.loads(json.dumps(dataclasses.asdict(completion), default=dict)))
+    def _write(self, number: int) -> None:
+        """Write the file, unless the n-th reply came into it with another one while this waited."""
+        with self._writing:
+            if self._written < number:
+                kept = self.kept  # before the text is made: it has these, and maybe more
+                self.save(self.path)
+                self._written = kept
+
+    def _text(self) -> str:
+        models = [TypeAdapter(_Model).dump_python(m, mode="json") for m in sorted(self._models, key=str)]
+        whole: dict[str, Json] = {"format": FORMAT, "version": VERSION, "models": models}
+        if self._secrets.met:
+            whole["redacted"] = [*sorted(self._secrets.met)]
+        asked = sorted(self._asked.values(), key=lambda asked: asked.order)
+        exchanges = ",\n".join(written for one in asked if (written := one.written()))
+        return f'{_encoded(whole)[:-2]},\n "exchanges": [\n{exchanges}\n ]\n}}\n'
+
+    def _plain(self, reply: Completion | ProviderError) -> Json:
+        """A reply as JSON, without secrets and without what is as always; numbers of its own are no secrets."""
+        if isinstance(reply, ProviderError):
+            error = dataclasses.asdict(ErrorRecord.of(reply))
+            return {"error": {name: self._secrets.out_of(v) if isinstance(v, str) else v for name, v in error.items()}}
+        said = cast("dict[str, Json]", json.loads(json.dumps(dataclasses.asdict(reply), default=dict)))
         usual = cast("dict[str, Json]", json.loads(json.dumps(dataclasses.asdict(Completion()))))
-        return self._secrets.out_of({"completion": {k: v for k, v in said.items() if v != usual[k]}})
+        told = {name: v if name == "usage" else self._secrets.out_of(v) for name, v in said.items() if v != usual[name]}
+        return {"completion": told}
+
+
+def _encoded(value: Json) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False)
+
+
+def _deeper(text: str, depth: int) -> str:
+    """JSON as it stands so deep in a file; in JSON, only the indentation has line breaks."""
+    return text.replace("\n", "\n" + depth * " ")
 
 
 class RecordingProvider:
@@ -170,9 +223,9 @@ class RecordingProvider:
         try:
             completion = await self._provider.complete(request)
         except ProviderError as error:
-            self.cassette.keep(slot, error)
+            await self.cassette.keep(slot, error)
             raise
-        self.cassette.keep(slot, completion)
+        await self.cassette.keep(slot, completion)
         return completion
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
@@ -187,10 +240,10 @@ class RecordingProvider:
         try:
             async for delta in deltas:
                 if delta.completion is not None:
-                    self.cassette.keep(slot, delta.completion)
+                    await self.cassette.keep(slot, delta.completion)
                 yield delta
         except ProviderError as error:
-            self.cassette.keep(slot, error)
+            await self.cassette.keep(slot, error)
             raise
         finally:
             if isinstance(deltas, AsyncGenerator):
@@ -215,9 +268,10 @@ class ReplayingProvider:
     def __init__(self, path: Place, *, model: str | None = None, secrets: Iterable[str] = ()) -> None:
         self._path = Path(path)
         kept = _read(self._path)
-        found = _chosen(self._path, kept.models, model)
-        self.name, self.model, self.capabilities = found.provider, found.model, found.capabilities
         self._secrets = Secrets(secrets)
+        found = _chosen(self._path, kept.models, model and self._secrets.out_of_text(model))
+        self.name, self.model, self.capabilities = found.provider, found.model, found.capabilities
+        self._redacted = frozenset(kept.redacted)
         self._known = {digest(exchange.request): exchange for exchange in kept.exchanges}
         self._given: dict[str, int] = {}
         self.misses: list[CassetteMiss] = []
@@ -234,7 +288,8 @@ class ReplayingProvider:
         key = digest(asked)
         known, given = self._known.get(key), self._given.get(key, 0)
         if known is None or given >= len(known.replies):
-            missed = miss(asked, [e.request for e in self._known.values()], f"cassette {self._path}", given)
+            requests = [exchange.request for exchange in self._known.values()]
+            missed = miss(asked, requests, f"cassette {self._path}", given, self._hint())
             self.misses.append(missed)
             raise missed
         self._given[key] = given + 1
@@ -243,6 +298,15 @@ class ReplayingProvider:
             return reply.completion
         error = None if reply.error is None else reply.error.restore()
         raise error if isinstance(error, ProviderError) else ProviderError(f"recorded: {error}")
+
+    def _hint(self) -> str:
+        """Which secrets are not the same as when it was recorded."""
+        unset, new = sorted(self._redacted - self._secrets.names), sorted(self._secrets.met - self._redacted)
+        gone = (
+            f"\nWhat {', '.join(unset)} held was left out when it was recorded, and is not known here." if unset else ""
+        )
+        more = f"\nWhat {', '.join(new)} holds here is left out, and was not when it was recorded." if new else ""
+        return gone + more
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
         """The recorded reply, piece by piece."""
@@ -263,7 +327,8 @@ def cassette(
         with cassette("tests/cassettes/sky.json", "openai:gpt-4.1-mini") as model:
             result = await ReActEngine(Runtime(model)).run("What colour is the sky?")
 
-    At the end of the block, a request that the file did not know raises its `CassetteMiss`.
+    While it records, replies go into `path` with `.partial` behind it; only a block that ends without an error makes
+    the file of it. At the end of a block that replays, a request that the file did not know raises its `CassetteMiss`.
 
     Args:
         path: the file.
@@ -275,7 +340,11 @@ def cassette(
     """
     given = list(secrets)
     if _records(Path(path), record):
-        yield RecordingProvider(_made(path, provider), path, secrets=given)
+        recorded = Cassette(f"{os.fspath(path)}.partial", secrets=given)
+        yield RecordingProvider(_made(path, provider), recorded)
+        if recorded.kept:
+            recorded.save(path)
+            recorded.path.unlink(missing_ok=True)
         return
     replaying = ReplayingProvider(path, secrets=given)
     try:

@@ -1,9 +1,8 @@
 """A whole reply told piece by piece, for providers that have it at once."""
 
+import json
 import re
 from collections.abc import Iterator
-
-from pydantic_core import to_json
 
 from ..messages import Completion
 from ..provider import CallDelta, Delta
@@ -16,7 +15,7 @@ def pieces(completion: Completion) -> Iterator[Delta]:
     for word in re.findall(r"\S*\s*", completion.text)[:-1]:
         yield Delta(text=word)
     for index, made in enumerate(completion.calls):
-        arguments = to_json(made.arguments).decode()
+        arguments = json.dumps(made.arguments, default=dict, separators=(",", ":"))  # ASCII: half a pair is told, too
         yield Delta(call=CallDelta(index, made.id, made.name))
         yield Delta(call=CallDelta(index, arguments=arguments[:1]))
         yield Delta(call=CallDelta(index, arguments=arguments[1:]))

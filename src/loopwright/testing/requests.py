@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, cast
+from urllib.parse import quote, quote_plus
 
 from pydantic_core import from_json, to_json
 
@@ -31,28 +32,53 @@ class CassetteMiss(AssertionError):
 class Secrets:
     """What must not be written: the texts given, and what environment variables hold whose names sound like it.
 
-    Those are the ones that end in `_KEY`, `_TOKEN`, `_SECRET` or `_PASSWORD` and have 8 characters or more. Raises
-    `ConfigError` for an empty text.
+    Those are the ones that end in `_KEY`, `_TOKEN`, `_SECRET` or `_PASSWORD` and have 8 characters or more. Each is
+    looked for as it is, as it stands inside JSON, and percent-encoded. Raises `ConfigError` for an empty text.
     """
 
     def __init__(self, texts: Iterable[str] = (), environment: Mapping[str, str] = os.environ) -> None:
         given = list(texts)
         if isinstance(texts, str) or not all(given):
             raise ConfigError(f"secrets: give a list of texts, none of them empty, got {texts!r}")
-        named = [value for name, value in environment.items() if name.endswith(SECRET_NAMES) and len(value) >= SHORTEST]
-        self._texts = sorted({*given, *named}, key=lambda text: (-len(text), text))  # one may be part of another
+        named = {name: v for name, v in environment.items() if name.endswith(SECRET_NAMES) and len(v) >= SHORTEST}
+        self.names = frozenset(named)
+        """The environment variables whose values are left out."""
+        self.met: set[str] = set()
+        """Those of them whose values were found."""
+        self._names: dict[str, set[str]] = {form: set() for text in given for form in _forms(text)}
+        for name, text in named.items():
+            for form in _forms(text):
+                self._names.setdefault(form, set()).add(name)
+        self._texts = sorted(self._names, key=lambda text: (-len(text), text))  # one may be part of another
 
     def out_of(self, value: Json) -> Json:
-        """A JSON value without them: in texts, in names, at any depth."""
+        """A JSON value without them: in texts, in names, at any depth; a number that is one becomes a text."""
         if isinstance(value, str):
-            for text in self._texts:
-                value = value.replace(text, REDACTED)
-            return value
+            return self.out_of_text(value)
         if isinstance(value, Mapping):
-            return {str(self.out_of(name)): self.out_of(inner) for name, inner in value.items()}
+            return {self.out_of_text(name): self.out_of(inner) for name, inner in value.items()}
         if isinstance(value, list):
             return [self.out_of(inner) for inner in value]
+        if isinstance(value, bool) or value is None or str(value) not in self._names:
+            return value
+        return self.out_of_text(str(value))
+
+    def out_of_text(self, value: str) -> str:
+        """A text without them."""
+        for text in self._texts:
+            if text in value:
+                value = value.replace(text, REDACTED)
+                self.met |= self._names[text]
         return value
+
+
+def _forms(secret: str) -> set[str]:
+    """A text as it is, inside JSON once and twice, in both ways to write that, and inside an address."""
+    plain = secret.encode("utf-8", "surrogatepass")
+    forms = {secret, quote(plain), quote(plain, safe=""), quote_plus(plain)}
+    for _ in range(2):
+        forms |= {json.dumps(form, ensure_ascii=ascii_)[1:-1] for form in forms for ascii_ in (True, False)}
+    return forms
 
 
 def rendered(request: Request, model: str, secrets: Secrets) -> Rendered:
@@ -97,9 +123,12 @@ def _filled(fields: Mapping[str, object]) -> dict[str, object]:
 # --- a request that is not known ---
 
 
-def miss(asked: Rendered, known: Sequence[Rendered], place: str, times: int) -> CassetteMiss:
-    """The error for a request that `place` has no reply for, or no more replies than it has given already (`times`)."""
-    cure = "If the change is meant, record it again: LOOPWRIGHT_RECORD=always, or delete the file."
+def miss(asked: Rendered, known: Sequence[Rendered], place: str, times: int, hint: str = "") -> CassetteMiss:
+    """The error for a request that `place` has no reply for, or no more replies than it has given already (`times`).
+
+    `hint` is one more thing that may be the cause.
+    """
+    cure = f"If the change is meant, record it again: LOOPWRIGHT_RECORD=always, or delete the file.{hint}"
     if times:
         return CassetteMiss(f"{place} has {times} replies to this request, which is asked once more: {_last(asked)}")
     if not known:

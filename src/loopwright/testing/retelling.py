@@ -49,6 +49,9 @@ async def cassette_from_journal(
 ) -> Cassette:
     """Make a cassette of a run that has ended; a run of the same engine, task and run id replays from it.
 
+    Of a fork, replay it under the id of the run that was forked first (`RunForked.seed`): what `Run.random` and
+    `Run.new_id` give comes from that id, and under its own the fork would ask with other numbers and ids.
+
     Args:
         journal: where the run is recorded; it is only read.
         run_id: the run. Raises `UnknownRun`; `ConfigError` if it has not ended, or was aborted with calls in flight.
@@ -145,7 +148,7 @@ class _Retold:
         intent, reply = self._intents[key], self._replies[key].pop(0)
         self.told.add(key)
         slot = self._cassette.expect(request, intent.provider, intent.model, self.capabilities)
-        self._cassette.keep(slot, reply)
+        await self._cassette.keep(slot, reply)
         if isinstance(reply, ProviderError):
             raise reply
         return reply

@@ -21,8 +21,8 @@ class ScriptedProvider:
 
     A line is a text (the answer), a call, a list of calls (one turn), a `Completion`, an exception to raise, or a
     function of the request that gives one of these. A function in place of the list answers every request, which
-    concurrent branches need. A script that has run out fails loudly. A list begins at its first line in every process:
-    where a run is resumed, use a function of the request.
+    concurrent branches need. A script that has run out ends the run as `failed`. A list begins at its first line in
+    every process: where a run is resumed, use a function of the request.
 
     Args:
         script: the lines, or one function for all requests.

@@ -58,6 +58,7 @@ _BEGINS_AS_CALL = re.compile(
     r"""\s*+(?:(?:`{3,}+|~{3,}+)\w*+)?+[\[{\s]*+(?:["']function["']\s*+:\s*+\{\s*+)?+"""
     r"""["'](?:name|tool|tool_name|function)["']\s*+:\s*+["'](?P<name>[^"'\n]{1,256}+)["']"""
 )
+_WORDS = re.compile(r"[^\s,;]")  # what may stand before a call without tags is none of it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +69,8 @@ class XmlDialect:
     two keys (`tool`, `function`, `args`, `parameters`, `input`), several objects or a list of them in one block, a
     code fence in the block, and Qwen's `<function=name><parameter=x>…</parameter></function>` in place of JSON.
     Without any tags, a reply that is nothing but JSON (or one code fence with JSON) is a call if it names a registered
-    tool. A tag in code is an example. A tag that is never closed is a problem, and so is one out of place.
+    tool. A tag in code is an example. A tag that is never closed is a problem, and so is one out of place: behind a
+    quote, in an indented example, in thinking, in a JSON string, or with more words behind it on its line.
 
     Args:
         prompts: what the model is told; see `PROMPTS`.
@@ -230,7 +232,18 @@ def _means_call(written: Written, tools: Sequence[Signature]) -> bool:
     inner = wrapped if isinstance(wrapped, dict) else written
     name = next((inner[key] for key in NAMES if key in inner), None)
     known = isinstance(name, str) and find_tool(name.strip(), tools) is not None
-    return known and ("name" not in inner or any(key in inner for key in ARGUMENTS))
+    if not known or _describes_tool(inner, find_tool(str(name).strip(), tools)):
+        return False
+    return "name" not in inner or any(key in inner for key in ARGUMENTS)
+
+
+def _describes_tool(written: JsonObject, tool: Signature | None) -> bool:
+    """Whether JSON tells what arguments a tool takes, as a schema, rather than giving them."""
+    schema_words = {"type", "properties"}
+    if tool is None or schema_words <= properties(tool).keys():
+        return False
+    given = [value for key in ARGUMENTS if isinstance(value := written.get(key), dict)]
+    return any(schema_words <= value.keys() and value["type"] == "object" for value in given)
 
 
 # --- watching ---
@@ -267,21 +280,27 @@ class CallWatch:
 class AnswerWatch:
     """Tells a reply that must be an answer as it comes, up to the first tag or what may become one.
 
-    A reply that begins like JSON or a code fence is held back: it may be a call without tags.
+    A reply that begins like JSON or a code fence, commas before it or not, is held back: it may be a call without tags.
     """
 
     def __init__(self) -> None:
         self._trimmed = Trimmed()
+        self._leading: list[str] = []
         self._held = ""
         self._begun = self._over = False
 
     def feed(self, text: str) -> Iterator[Delta]:
         """The words that stand before any tag."""
-        if self._over or not (self._begun or text.strip()):
+        if self._over:
             return
-        text, self._held = self._held + text, ""
         if not self._begun:
-            self._begun, self._over = True, text.lstrip()[0] in "{[`~"
+            self._leading.append(text)
+            first = _WORDS.search(text)
+            if first is None:
+                return
+            self._begun, self._over = True, first[0] in "{[`~"
+            text = "".join(self._leading)
+        text, self._held = self._held + text, ""
         words = self._trimmed.feed("" if self._over else self._before_tag(text))
         if words:
             yield Delta(text=words)

@@ -23,7 +23,7 @@ from ...tools import Tool, ToolContext, tool
 from ..crashes import crashed
 from ..expect import holds, in_a_loop, same
 from ..killing import kill_everywhere, witness, witnessed
-from ..scripted import ScriptedProvider
+from ..scripted import ScriptedProvider, call
 from .bench import RUN, TASK, Bench, check_chain, check_outcome, check_resumed, told
 from .models import DOWN, ERROR, Line, Model, babble, polite
 
@@ -113,6 +113,19 @@ class EngineContract:
                 ):
                     await self.bench(model, limits=limits).run(self.engine)
                 await self.bench(model, limits=Limits(timeout=100 * most), seconds=40).run(self.engine)
+
+    @in_a_loop
+    async def test_it_turns_no_more_often_than_it_may(self) -> None:
+        """A model that always calls a tool with something new meets `max_iterations`, long before any other limit."""
+        numbers = itertools.count()
+
+        def restless(request: Request) -> Line:
+            may_call = request.tools and request.tool_choice == "auto"
+            return call("look", what=f"sky {next(numbers)}") if may_call else self.model(request)
+
+        result = await self.bench(restless, limits=Limits(max_iterations=3, max_llm_calls=200)).run(self.engine)
+        told = f"with max_iterations=3 it asked its model {result.llm_calls} times: does it loop by run.iterations()?"
+        holds(result.stop_reason != "max_llm_calls", told)
 
     @in_a_loop
     async def test_it_runs_no_tool_that_is_denied(self) -> None:

@@ -1,10 +1,14 @@
 """Runs, owners and entries as the kernel makes them, for checks of journals."""
 
+import asyncio
 import dataclasses
 import os
+from collections.abc import Sequence
 
+from ...errors import Fenced, RunBusy
 from ...events import Entry
 from ...journal import Claim, Journal, Owner, RunHeader, chain_hash, process_start
+from ..expect import holds, refused, same
 
 HOST = Owner.of_this_process("").host
 ME = str(Owner.of_this_process("me"))
@@ -33,3 +37,25 @@ async def write(journal: Journal, claim: Claim, *bodies: bytes, status: str | No
     journal.append(claim, entries, status=status)
     await journal.barrier(claim)
     return entries
+
+
+async def one_writes(journals: Sequence[Journal], run_id: str, owner: str, entries: list[Entry]) -> None:
+    """Take a run up through all these at once: one of them can write afterwards, the others never."""
+    taken = await asyncio.gather(*(journal.claim(run_id, owner) for journal in journals), return_exceptions=True)
+    claims: list[tuple[Claim, Journal]] = []
+    for claim, journal in zip(taken, journals, strict=True):
+        if isinstance(claim, BaseException):
+            holds(isinstance(claim, RunBusy), f"taking a run up with others: RunBusy expected, got {claim!r}")
+        else:
+            claims.append((claim, journal))
+    fences = sorted(claim.fence for claim, _ in claims)
+    holds(fences, "taking a run up with others: nobody got it")
+    same(len(set(fences)), len(fences), f"fences of their own, of {fences}")
+    for claim, journal in claims:
+        if claim.fence < fences[-1]:
+            with refused(Fenced, "writing after another took the run up in the same moment"):
+                await write(journal, claim, b"not mine")
+    claim, journal = max(claims, key=lambda pair: pair[0].fence)
+    entries = [*entries, *await write(journal, claim, b"mine")]
+    same(journal.read(run_id), entries, "the entries")
+    holds(journal.verify(run_id).ok, "the chain does not verify")

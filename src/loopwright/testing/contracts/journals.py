@@ -18,7 +18,7 @@ from ...tools import ToolContext, tool
 from ..expect import holds, refused, same
 from ..killing import kill_everywhere, witness, witnessed
 from ..scripted import call
-from .entries import DEAD, LIVE, ME, follow, header, write
+from .entries import DEAD, LIVE, ME, follow, header, one_writes, write
 from .models import Line
 
 Contract = TypeVar("Contract", bound="JournalContract")
@@ -163,6 +163,18 @@ class JournalContract:
         same(journal.runs(), listed, "the list of runs")
 
     @_with_journal
+    async def test_of_two_new_runs_with_one_id_the_first_to_write_has_it(self, journal: Journal) -> None:
+        """Both were created before either wrote; the other is refused by its barrier, and the first goes on."""
+        first, second = journal.create(header()), journal.create(dataclasses.replace(header(), engine="another"))
+        entries = await write(journal, first, b"first")
+        with refused(ConfigError, "a second run of the same id"):
+            await write(journal, second, b"second")
+        entries += await write(journal, first, b"more")
+
+        same(journal.read("r1"), entries, "the entries of the first run")
+        same([info.engine for info in journal.runs()], ["react"], "the engines of the runs")
+
+    @_with_journal
     async def test_a_status_other_than_running_frees_the_run(self, journal: Journal) -> None:
         """It has no owner any more."""
         for status in ("suspended", "waiting", "completed", "failed"):
@@ -225,6 +237,13 @@ class JournalContract:
         same((await journal.claim("r1", ME)).fence, 2, "the fence")
 
     @_with_journal
+    async def test_of_several_that_take_up_one_run_one_writes_it(self, journal: Journal) -> None:
+        """At the same moment, they are refused as `RunBusy`, or have fences of their own: the highest one counts."""
+        for run_id, owner in (("alive", LIVE), ("gone", ME)):
+            entries = await write(journal, journal.create(header(run_id)), b"1", status="suspended")
+            await one_writes([journal] * 5, run_id, owner, entries)
+
+    @_with_journal
     async def test_a_worker_that_was_taken_over_is_stopped_for_good(self, journal: Journal) -> None:
         """What it writes is refused as `Fenced`, by the barrier at the latest, and never kept."""
         old = journal.create(header())
@@ -275,7 +294,9 @@ class JournalContract:
     @_with_journal
     async def test_an_entry_that_does_not_fit_the_chain_is_found(self, journal: Journal) -> None:
         """A changed body, a wrong number, another run's entry: `append` refuses them, or `verify` finds them."""
-        changes: Sequence[dict[str, Any]] = ({"body": b"changed"}, {"at": 2.5}, {"kind": "run_finished"}, {"key": "9"})
+        changes: Sequence[dict[str, Any]] = (
+            {"body": b"changed"}, {"at": 2.5}, {"kind": "run_finished"}, {"key": "9"}, {"seq": 3}, {"run_id": "other"},
+        )  # fmt: skip
         for number, change in enumerate(changes):
             claim = journal.create(header(f"r{number}"))
             await write(journal, claim, b"{}")
@@ -286,7 +307,9 @@ class JournalContract:
             except JournalError:
                 continue
             found = journal.verify(f"r{number}")
-            same((found.ok, found.seq), (False, 2), f"an entry with another {next(iter(change))}")
+            same(found.ok, False, f"an entry with another {next(iter(change))}")
+            if "run_id" not in change:  # which may be filed under the other run, and missing in this one
+                same(found.seq, 2, f"where an entry has another {next(iter(change))}")
 
 
 def _state(journal: Journal) -> tuple[str, str | None, int]:
@@ -386,6 +409,17 @@ class DurableJournalContract(JournalContract):
         same(journal.read("r1"), entries, "the entries")
         await journal.close()
         await beside.close()
+
+    def test_of_several_journal_objects_that_take_up_one_run_one_writes_it(self, tmp_path: Path) -> None:
+        """As from several processes."""
+        asyncio.run(self._taken_up_at_once(tmp_path))
+
+    async def _taken_up_at_once(self, folder: Path) -> None:
+        journals = [self.journal(folder) for _ in range(4)]
+        entries = await write(journals[0], journals[0].create(header()), b"1", status="suspended")
+        await one_writes(journals, "r1", LIVE, entries)
+        for journal in journals:
+            await journal.close()
 
     def test_a_run_killed_at_any_barrier_goes_on_in_a_new_process(self, tmp_path: Path) -> None:
         """Killed by SIGKILL before and after every barrier: what was durable is there, and nothing is done twice."""

@@ -1,9 +1,10 @@
 """ProviderContract: what the runtime relies on when it asks a model."""
 
 import asyncio
+import contextlib
 import dataclasses
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Mapping
 from typing import Any, ClassVar, cast
 from unittest import SkipTest
 
@@ -56,6 +57,8 @@ class ProviderContract:
 
     repeats: ClassVar[bool] = True
     """Whether the same request is answered the same."""
+    patience: ClassVar[float] = 10.0
+    """Seconds after which a call that was cancelled must have ended."""
 
     def provider(self) -> Provider:
         """Your provider, made anew."""
@@ -136,7 +139,7 @@ class ProviderContract:
         """Its last delta carries the completion; texts, thoughts and pieces of calls joined are those of it."""
         provider = self._streaming()
         for request in self.requests():
-            deltas = [delta async for delta in _stream(provider, request)]
+            deltas = await _deltas(provider, request)
             check_deltas(deltas)
             streamed = deltas[-1].completion
             holds(streamed is not None, "the last delta has no completion")
@@ -168,15 +171,10 @@ class ProviderContract:
         provider, request = self.provider(), Request(QUESTION)
         expected = _said(await provider.complete(request))
         for pauses in range(12):
-            call = asyncio.ensure_future(provider.complete(request))
-            for _ in range(pauses):
-                await asyncio.sleep(0)
-            call.cancel()
-            await asyncio.wait((call,))
-            holds(
-                call.cancelled() or call.exception() is None, f"cancelled, it raised: {not call.cancelled() and call}"
-            )
+            await self._cancelled(_once(provider, request), pauses)
         if hasattr(provider, "stream"):
+            for pauses in range(12):
+                await self._cancelled(_drained(_stream(provider, request)), pauses)
             left = _stream(provider, request)
             await anext(left)
             if isinstance(left, AsyncGenerator):
@@ -184,6 +182,33 @@ class ProviderContract:
         said = _said(await provider.complete(request))
         if self.repeats:
             same(said, expected, "the reply after calls that were cancelled")
+
+    async def _cancelled(self, work: Coroutine[Any, Any, object], pauses: int) -> None:
+        """Cancel a call after so many turns of the event loop: if it was in flight, it must end as cancelled."""
+        call = asyncio.ensure_future(work)
+        for _ in range(pauses):
+            await asyncio.sleep(0)
+        in_flight = call.cancel()
+        await asyncio.wait((call,), timeout=self.patience)
+        if not call.done():
+            with contextlib.suppress(RuntimeError):
+                work.close()  # else the event loop would wait for it for ever
+            raise AssertionError(f"cancelled, it was at work {self.patience:g} seconds later")
+        error = None if call.cancelled() else call.exception()
+        holds(error is None, f"cancelled, it raised: {error!r}")
+        holds(call.cancelled() or not in_flight, "cancelled in flight, it went on and gave a reply")
+
+    @in_a_loop
+    async def test_streams_at_the_same_time_do_not_mix(self) -> None:
+        """Each streams the reply to its own request, and all of it."""
+        provider, asked = self._streaming(), self.requests()
+        alone = [await _deltas(provider, request) for request in asked]
+        together = await asyncio.gather(*(_deltas(provider, request) for request in asked * AT_ONCE))
+        for deltas in together:
+            check_deltas(deltas)
+        if self.repeats:
+            expected = [_streamed(deltas) for deltas in alone] * AT_ONCE
+            same([_streamed(deltas) for deltas in together], expected, "streams at the same time")
 
     @in_a_loop
     async def test_calls_at_the_same_time_do_not_mix(self) -> None:
@@ -309,6 +334,16 @@ async def _error(work: Any) -> BaseException | None:
 
 async def _once(provider: Provider, request: Request) -> Completion:
     return await provider.complete(request)
+
+
+async def _deltas(provider: Provider, request: Request) -> list[Delta]:
+    return [delta async for delta in _stream(provider, request)]
+
+
+def _streamed(deltas: list[Delta]) -> tuple[object, ...]:
+    """What a stream came to; where it was cut into pieces may differ."""
+    text = "".join(delta.text for delta in deltas)
+    return text, "".join(delta.reasoning for delta in deltas), _said(cast("Completion", deltas[-1].completion))
 
 
 async def _drained(deltas: AsyncIterator[Delta]) -> None:

@@ -9,9 +9,12 @@ import pytest
 from loopwright import (
     CallDelta,
     Completion,
+    ContextTooLong,
+    Conversation,
     Delta,
     Entry,
     MemoryJournal,
+    Message,
     ProviderError,
     ReActEngine,
     Reasoning,
@@ -174,3 +177,45 @@ async def test_reasoning_goes_back_with_the_turn_it_belongs_to() -> None:
 
     turn = provider.requests[1].conversation.messages[1]
     assert turn.reasoning == (Reasoning("Sums are easy.", "thinking"),)
+
+
+async def test_a_stream_that_turns_out_too_long_after_its_first_word_is_not_asked_for_again() -> None:
+    provider = Cut(Delta(text="Half"), error=ContextTooLong("too long"))
+    long = Conversation.of("first", system="be brief")
+    for number in range(6):
+        long = long.assistant(f"{number} " * 200).user("go on", origin="caller")
+
+    async with engine(provider, tools=()).start(long, deltas=True) as run:
+        told = "".join([item.text for item in [item async for item in run] if isinstance(item, Delta)])
+        result = await run.result()
+
+    assert (told, result.stop_reason, provider.asked) == ("Half", "context_overflow", 1)
+
+
+async def test_a_provider_that_cannot_stream_shows_its_thought_and_answer_and_no_protocol() -> None:
+    class Mute(ScriptedProvider):
+        stream: Any = None
+
+    said = Completion("Thought: easy\nFinal Answer: 5", answer="5", thought="easy")
+    seen, _ = await watched(engine(Mute([said]), tools=()))
+
+    assert [(d.text, d.reasoning) for d in seen if isinstance(d, Delta)] == [("5", "easy")]
+
+
+async def test_who_stops_reading_no_longer_has_the_model_stream() -> None:
+    async with engine(ScriptedProvider([*SCRIPT])).start("What is 1 + 2?", deltas=True) as run:
+        async for _ in run:
+            break
+        await asyncio.sleep(0)
+        result = await run.result()
+
+    assert result.answer == "It is 3."
+    assert run._session.delta_watchers == []
+
+
+def test_reasoning_takes_no_room_in_the_context() -> None:
+    thought = Reasoning("hm " * 10_000, "think")
+    plain = Conversation([Message("user", "x"), Message("assistant", "y")])
+    thoughtful = Conversation([Message("user", "x"), Message("assistant", "y", reasoning=(thought,))])
+
+    assert thoughtful.size - plain.size < 100

@@ -878,3 +878,30 @@ async def test_a_watched_run_and_a_plain_one_write_the_same_journal() -> None:
     assert (after.answer, after.usage.total_tokens) == ("It is 3.", 20 + 7 + 60 + 7)
     assert "".join(delta.text for delta in told) == "I add.It is 3."
     assert "".join(delta.reasoning for delta in told) == "Hm."
+
+
+async def test_words_that_come_with_a_forgiven_failure_are_told() -> None:
+    told = await deltas(chunk({"content": "Hello."}, "stop") + b"data: not JSON\n\n")
+
+    assert [delta.text for delta in told] == ["Hello.", ""]
+    assert told[-1].completion is not None
+    assert told[-1].completion.answer == "Hello."
+
+
+@pytest.mark.parametrize("reason", ["length", "max_tokens", "MAX_TOKENS", "model_length"])
+async def test_a_reply_that_was_cut_is_no_answer_whatever_the_endpoint_calls_it(reason: str) -> None:
+    said = await completion(chunk({"content": "Half an ans"}, reason))
+
+    assert (said.answer, said.is_cut) == (None, True)
+
+
+async def test_a_server_that_ran_out_of_resources_has_broken_down() -> None:
+    error = await failure(chunk({"content": "Half"}, "insufficient_system_resource"))
+
+    assert error.retryable
+
+
+async def test_a_choice_without_a_number_is_the_first() -> None:
+    piece = b'data: {"choices": [{"index": null, "delta": {"content": "Hi."}, "finish_reason": "stop"}]}\n\n'
+
+    assert (await completion(piece)).answer == "Hi."

@@ -85,3 +85,24 @@ async def test_a_certificate_of_another_host_is_refused_and_not_tried_again(trus
         await provider.aclose()
 
     assert not raised.value.retryable
+
+
+async def test_a_call_over_tls_that_is_cancelled_does_not_wait_for_the_server_s_goodbye(trusted: Path) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await over.wait()
+        writer.transport.abort()
+
+    asked, over = asyncio.Event(), asyncio.Event()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(trusted)
+    async with await asyncio.start_server(silent, "127.0.0.1", 0, ssl=context) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        provider = OpenAIProvider("m", base_url=f"https://localhost:{port}/v1", api_key="x")
+        call = asyncio.ensure_future(provider.complete(ASKED))
+        await asked.wait()
+        call.cancel()
+        done, _ = await asyncio.wait([call], timeout=10)  # the goodbye would be waited for three times as long
+        over.set()
+
+    assert done == {call}

@@ -705,3 +705,33 @@ def test_the_server_is_busy_or_broken_is_worth_retrying_unless_it_says_no(status
 def test_the_callers_own_mistake_is_not_worth_retrying_unless_the_server_says_so(status: int) -> None:
     assert not worth_retrying(Reply(status, (), b""))
     assert worth_retrying(Reply(status, ((b"x-should-retry", b"true"),), b""))
+
+
+async def test_an_answer_that_nobody_asked_for_is_never_given_to_the_next_request() -> None:
+    """Not even where the event loop has read it already: the connection is dropped."""
+    spoken = asyncio.Event()
+
+    async def talkative(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK)
+        await writer.drain()
+        if not spoken.is_set():
+            await asyncio.sleep(0.01)
+            writer.write(OK.replace(b"hello", b"never"))
+            await writer.drain()
+            spoken.set()
+
+    async with connected(talkative) as (server, transport):
+        first = await transport.post(b"{}")
+        await spoken.wait()
+        await asyncio.sleep(0.02)  # the loop takes the bytes from the socket
+        second = await transport.post(b"{}")
+
+    assert (first.body, second.body, server.connections) == (b"hello", b"hello", 2)
+
+
+async def test_a_closed_client_is_named() -> None:
+    client = httpx.AsyncClient()
+    await client.aclose()
+
+    with pytest.raises(ProviderError, match=r"^client: the one that was given for http://models/v1"):
+        await to("http://models/v1", client=client).post(b"{}")

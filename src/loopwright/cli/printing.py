@@ -6,10 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, TextIO
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from typing import Any, TextIO
 
 LONGEST = 65_536  # bytes that are kept for a line that does not end
 
@@ -65,7 +62,7 @@ class Printed(io.BufferedIOBase):
         """That of the stream behind it, for programs that are started with it as their output."""
         return self._behind.fileno()
 
-    def write(self, data: "Buffer", /) -> int:
+    def write(self, data: Any, /) -> int:
         """Hand over what is complete, keep the rest for the next time."""
         piece = bytes(data)
         end = piece.rfind(b"\n") + 1

@@ -78,7 +78,10 @@ def readable_json(value: object) -> str:
 
 
 def _plain(value: object) -> Json:
-    return _finite(to_jsonable_python(value, by_alias=False, fallback=repr))
+    try:
+        return _finite(to_jsonable_python(value, by_alias=False, fallback=repr))
+    except UnicodeEncodeError:  # half a surrogate pair in a name
+        return _finite(json.loads(json.dumps(value, default=repr)))
 
 
 def _finite(value: Json) -> Json:

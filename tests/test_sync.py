@@ -448,8 +448,8 @@ def test_a_run_that_is_at_work_at_the_end_is_suspended(tmp_path: Path) -> None:
     def work():
         try:
             ReActEngine(Runtime(Endless([]), journal=SQLiteJournal(sys.argv[1]))).run_sync("Go.", run_id="r")
-        except BaseException as error:
-            print(type(error).__name__, flush=True)
+        except BaseException:
+            pass  # cancelled; a thread may not print while the interpreter ends
 
     threading.Thread(target=work, daemon=True).start()
     asked.wait()

@@ -1,17 +1,17 @@
 """The only place where a provider is called: breaker, deadline, retries."""
 
 import asyncio
+import contextlib
 import dataclasses
 import random
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 from .breaker import CircuitBreaker
 from .context import BYTES_PER_TOKEN
 from .errors import ProviderError, ProviderTimeout, text_of
 from .events import AttemptFailed, ErrorRecord
 from .messages import Completion, Usage
-from .provider import Delta, Provider, Request
+from .provider import Delta, Provider, Request, deltas_of
 from .session import Session, out_of_time
 
 MAX_ATTEMPTS = 3
@@ -123,28 +123,14 @@ class ModelCall:
 
     async def _reply(self) -> Completion:
         """The reply: in one piece, or piece by piece if somebody watches."""
-        watchers = self._session.delta_watchers
-        if not watchers:
+        if not self._session.delta_watchers:
             return await self._provider.complete(self._request)
-        stream = getattr(self._provider, "stream", None)
-        if stream is None:
-            reply = await self._provider.complete(self._request)
-            self._tell(Delta(text=reply.answer or "", reasoning=reply.thought, completion=reply))
-            return reply
-        return await self._streamed(stream(self._request))
-
-    async def _streamed(self, deltas: AsyncIterator[Delta]) -> Completion:
         reply: Completion | None = None
-        try:
+        async with contextlib.aclosing(deltas_of(self._provider, self._request)) as deltas:
             async for delta in deltas:
                 self._tell(delta)
                 reply = delta.completion or reply
-        finally:
-            if isinstance(deltas, AsyncGenerator):
-                await deltas.aclose()
-        if reply is None:
-            raise ProviderError(f"{self._provider.name}: the stream ended without a completion")
-        return reply
+        return cast("Completion", reply)  # `deltas_of` ends with one, or raises
 
     def _tell(self, delta: Delta) -> None:
         self.told = self.told or bool(delta.text or delta.reasoning or delta.call)

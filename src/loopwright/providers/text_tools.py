@@ -9,11 +9,10 @@ from typing import NamedTuple
 from ..errors import ConfigError
 from ..messages import Completion, Conversation, Message
 from ..parsing.thinking import without_thinking
-from ..provider import Capabilities, Delta, Provider, Request
+from ..provider import Capabilities, Delta, Provider, Request, deltas_of
 from .dialects import Dialect, JsonDialect, Parsed, ReActDialect, Watch, Watched, XmlDialect
 from .dialects.watching import Open, Silent
 from .fallback import close_all
-from .streaming import deltas_of
 from .think_block import ThinkBlock
 
 NO_TOOL_NOW = "No tool can be used now: reply with the final answer."

@@ -59,7 +59,8 @@ class RunStarted:
     """The first entry of a run: everything needed to start its engine again.
 
     `options` holds the engine's options; `opaque` names those that are code or live objects and cannot be rebuilt.
-    `output` and `deps` say what the caller must give again when the run is resumed.
+    `output` and `deps` say what the caller must give again when the run is resumed. `saga` marks a run whose completed
+    calls are undone unless it completes.
     """
 
     engine: str
@@ -69,6 +70,7 @@ class RunStarted:
     limits: JsonObject
     output: str | None = None
     deps: bool = False
+    saga: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,10 +143,14 @@ class ModelRequested:
 
 @dataclasses.dataclass(frozen=True)
 class ModelReplied:
-    """A model call's outcome: the reply; `seconds` is how long it took."""
+    """A model call's outcome: the reply; `seconds` is how long it took.
+
+    `sealed` numbers the calls whose arguments held a secret: here they stand without it.
+    """
 
     completion: Completion
     seconds: float
+    sealed: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,10 +181,11 @@ class LimitHit:
 
 @dataclasses.dataclass(frozen=True)
 class CallsProposed:
-    """The engine itself wrote these calls; `fingerprint` is what replay compares."""
+    """The engine itself wrote these calls; `fingerprint` is what replay compares; `sealed` as in `ModelReplied`."""
 
     calls: tuple[ToolCall, ...]
     fingerprint: str
+    sealed: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,7 +193,8 @@ class GateDecided:
     """What was decided about one call before anything ran.
 
     `arguments` are the arguments as decided upon, in full only where the gate changed them. `waited` are the seconds
-    for which the run stood still meanwhile because a person was asked.
+    for which the run stood still meanwhile because a person was asked. `stop` is why the run ends, where the verdict is
+    "stuck".
     """
 
     tool: str
@@ -197,22 +205,111 @@ class GateDecided:
     arguments_hash: str
     arguments: JsonObject | None = None
     waited: float = 0.0
+    stop: StopReason | Literal[""] = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class ToolStarted:
-    """A tool is about to run (its intent): durable before it starts."""
+    """A tool is about to run (its intent): durable before it starts.
+
+    `sealed` says that it gets arguments with a secret that is not kept: such a call cannot be made again.
+    """
 
     tool: str
     call_id: str
     arguments_hash: str
     idempotency_key: str
     effect: Effect
+    sealed: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class ToolFinished:
     """A call's outcome, whether a tool ran or not: what the model is told."""
+
+    tool: str
+    call_id: str
+    status: ObservationStatus
+    content: str
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class RecoveryTriggered:
+    """A call failed, and what its tool says about that is done next; the call's effect goes on.
+
+    `status` and `error` are what came of it so far. `attempt` counts the recoveries of the call from 1; `delay` is the
+    pause before a retry, in seconds.
+    """
+
+    tool: str
+    call_id: str
+    strategy: str
+    attempt: int
+    status: ObservationStatus
+    error: str
+    delay: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class DoubtResolved:
+    """It became known what came of a call that was in doubt or had failed: its tool looked it up, or a person said.
+
+    "not_done" lets it be made (again), with "unknown" the model is told that nobody knows.
+    """
+
+    tool: str
+    call_id: str
+    by: Literal["lookup", "person"]
+    verdict: Literal["done", "not_done", "unknown"]
+    result: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class CallDeadLettered:
+    """A failed call was set aside, whole, for somebody to see to later; the run goes on without it."""
+
+    tool: str
+    call_id: str
+    arguments: JsonObject
+    status: ObservationStatus
+    error: str
+    queue: str
+
+
+@dataclasses.dataclass(frozen=True)
+class UndoCall:
+    """A completed call of a saga that is to be undone: the place of the call, and what it was."""
+
+    key: str
+    call: ToolCall
+    content: str
+    idempotency_key: str
+
+
+@dataclasses.dataclass(frozen=True)
+class UndoBegun:
+    """A saga did not complete: these calls are undone, in this order, before the run ends as it says here."""
+
+    status: Status
+    stop_reason: StopReason
+    answer: str | None
+    error: ErrorRecord | None
+    calls: tuple[UndoCall, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class UndoStarted:
+    """A call is about to be undone (the intent)."""
+
+    tool: str
+    call_id: str
+    idempotency_key: str
+
+
+@dataclasses.dataclass(frozen=True)
+class UndoFinished:
+    """What came of undoing a call."""
 
     tool: str
     call_id: str
@@ -275,11 +372,12 @@ class ClockRead:
 
 @dataclasses.dataclass(frozen=True)
 class BreakerChanged:
-    """A circuit breaker changed its state."""
+    """A circuit breaker changed its state; `reason` is given where a person changed it."""
 
     name: str
     before: str
     after: str
+    reason: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -300,8 +398,9 @@ class UnknownEvent:
 
 Event: TypeAlias = (
     RunStarted | RunResumed | RunForked | RunSuspended | RunFinished | ModelRequested | ModelReplied | ModelFailed |
-    AttemptFailed | LimitHit | CallsProposed | GateDecided | ToolStarted | ToolFinished | EffectStarted |
-    EffectFinished | ChildStarted | ChildFinished | FactNoted | ClockRead | BreakerChanged | DriftNoticed | UnknownEvent
+    AttemptFailed | LimitHit | CallsProposed | GateDecided | ToolStarted | ToolFinished | RecoveryTriggered |
+    DoubtResolved | CallDeadLettered | UndoBegun | UndoStarted | UndoFinished | EffectStarted | EffectFinished |
+    ChildStarted | ChildFinished | FactNoted | ClockRead | BreakerChanged | DriftNoticed | UnknownEvent
 )  # fmt: skip
 EVENT_VERSION = 1
 

@@ -87,10 +87,9 @@ class Clearance:
         recorded = self._recorded(call, hashed, state.key)
         if recorded is not None:
             return recorded
-        step = self.monitor.step(call.name, hashed)
-        if step != "go":
-            reason = "This exact call was made several times with the same result; it is not made again."
-            return self._refuse(call, hashed, state.key, "blocked" if step == "blocked" else "stuck", reason)
+        stop = self.monitor.step(state.key, call.name, hashed, self._unknown(call))
+        if stop is not None:
+            return self._refuse(call, hashed, state.key, stop.verdict, stop.reason)
         return await self._gate(call, hashed, state)
 
     def start(self, permits: Iterable[Permit]) -> None:
@@ -123,12 +122,18 @@ class Clearance:
             return None
         if known.verdict in REFUSALS:
             if known.verdict in ("blocked", "stuck"):
-                self.monitor.step(call.name, hashed)
+                ends = known.stop or ("repeated_action" if known.verdict == "stuck" else "")
+                self.monitor.recall(key, call.name, hashed, self._unknown(call), ends)
             return Denial(call, hashed, key, REFUSALS[known.verdict], known.reason, final=known.verdict == "stuck")
         started = isinstance(replay.intent(key), ToolStarted) or isinstance(replay.outcome(key), ToolFinished)
         if started or known.policy_version == self.version():
             return self._permit(call, known.arguments_hash, key, known.policy_version)
         return None
+
+    def _unknown(self, call: ToolCall) -> str:
+        """What is to be said of a tool that does not exist; empty if it does."""
+        tools = self.parts.tools
+        return "" if tools.get(call.name) is not None else tools.problem(call.name, call.arguments) or ""
 
     async def _gate(
         self, call: ToolCall, hashed: str, state: PolicyState, effect: Effect | None = None
@@ -222,7 +227,8 @@ class Clearance:
     ) -> str:
         """Record a decision; gives the policy version that it holds under."""
         version, waited = self.version(), self.session.active.take_waited()
-        decided = GateDecided(call.name, call.id, verdict, reason, version, hashed, arguments, waited)
+        stop = self.monitor.stop_of(key)
+        decided = GateDecided(call.name, call.id, verdict, reason, version, hashed, arguments, waited, stop)
         self.session.record(key, decided)
         return version
 

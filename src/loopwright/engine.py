@@ -71,13 +71,16 @@ class LoopEngine(Options):
         output: type[Model] | None = None,
         deps: object = None,
         system: str | None = None,
+        saga: bool = False,
     ) -> Result[Model | None]:
         """Work on a task to its end.
+
+        With `saga`, what its tools did is undone (`@tool(compensate=...)`) unless the run completes.
 
         Raises `ConfigError`, `RunBusy`, `Fenced`, `ReplayDivergence` and cancellation; everything else is in the
         result.
         """
-        return await self.start(task, run_id=run_id, output=output, deps=deps, system=system).result()
+        return await self.start(task, run_id=run_id, output=output, deps=deps, system=system, saga=saga).result()
 
     @overload
     def start(
@@ -88,6 +91,7 @@ class LoopEngine(Options):
         output: type[Model] | None = None,
         deps: object = ...,
         system: str | None = ...,
+        saga: bool = ...,
         deltas: Literal[False] = ...,
     ) -> RunHandle[Entry, Model | None]: ...
     @overload
@@ -99,6 +103,7 @@ class LoopEngine(Options):
         output: type[Model] | None = None,
         deps: object = ...,
         system: str | None = ...,
+        saga: bool = ...,
         deltas: Literal[True],
     ) -> RunHandle[Entry | Delta, Model | None]: ...
     def start(
@@ -109,6 +114,7 @@ class LoopEngine(Options):
         output: type[Model] | None = None,
         deps: object = None,
         system: str | None = None,
+        saga: bool = False,
         deltas: bool = False,
     ) -> RunHandle[Any, Model | None]:
         """A handle on a new run, to watch and to stop it: `async with engine.start(task) as run`.
@@ -117,7 +123,7 @@ class LoopEngine(Options):
         `Delta` of a reply comes before the entry that records it.
         """
         conversation = _conversation(task, system)
-        session = self._begin(conversation, run_id, output, deps)
+        session = self._begin(conversation, run_id, output, deps, saga=saga)
         return RunHandle(self, session, conversation, output, deltas=deltas)
 
     def run_sync(
@@ -128,9 +134,10 @@ class LoopEngine(Options):
         output: type[Model] | None = None,
         deps: object = None,
         system: str | None = None,
+        saga: bool = False,
     ) -> Result[Model | None]:
         """`run` for synchronous callers; works in Jupyter and beside a running loop."""
-        return LOOP_THREAD.run(self.run(task, run_id=run_id, output=output, deps=deps, system=system))
+        return LOOP_THREAD.run(self.run(task, run_id=run_id, output=output, deps=deps, system=system, saga=saga))
 
     async def resume(
         self, run_id: str, *, take_over: bool = False, output: type[Model] | None = None, deps: object = None
@@ -149,7 +156,7 @@ class LoopEngine(Options):
         owner = new_owner()
         AT_WORK.add(owner.token)  # before the claim is visible, so that no one thinks its owner dead
         try:
-            claim = await journal.claim(run_id, str(owner), take_over=take_over)
+            claim = await journal.claim(run_id, str(owner), take_over=take_over, lease=self.runtime.lease)
             entries = await asyncio.to_thread(journal.read, run_id)
             recorded = _recorded_result(entries, output)
             if recorded is not None:  # it ended between the first look and the claim
@@ -157,6 +164,7 @@ class LoopEngine(Options):
                 await journal.barrier(claim)
                 return recorded
             session = Session(self.runtime, claim, owner, Replay(entries), deps)
+            session.commands = tuple(await asyncio.to_thread(journal.inbox, run_id))
             session.record("", RunResumed(str(owner), self.name))
             return await RunHandle[Entry, Model | None](self, session, Conversation(started.messages), output).result()
         finally:
@@ -238,7 +246,13 @@ class LoopEngine(Options):
         return options, tuple(opaque)
 
     def _begin(
-        self, conversation: Conversation, run_id: str | None, output: type[BaseModel] | None, deps: object
+        self,
+        conversation: Conversation,
+        run_id: str | None,
+        output: type[BaseModel] | None,
+        deps: object,
+        *,
+        saga: bool,
     ) -> Session:
         owner = new_owner()
         run_id = checked_id(run_id) or f"run-{owner.token}"
@@ -250,11 +264,12 @@ class LoopEngine(Options):
             encoded, created = to_json(options).decode(), parts.clock.wall()
         except PydanticSerializationError as error:
             raise ConfigError(f"an option of {self.name} is no Unicode text: {error}") from None
-        header = RunHeader(run_id, self.name, encoded, __version__, str(owner), created)
+        header = RunHeader(run_id, self.name, encoded, __version__, str(owner), created, lease=parts.lease)
         session = Session(parts, parts.journal.create(header), owner, Replay(), deps)
         limits: dict[str, Json] = to_jsonable_python(parts.limits)
         model = None if output is None else output.__name__
-        started = RunStarted(self.name, options, opaque, conversation.messages, limits, model, deps is not None)
+        started = RunStarted(self.name, options, opaque, conversation.messages, limits, model, deps is not None, saga)
+        session.saga = saga
         session.record("", started)
         return session
 

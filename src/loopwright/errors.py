@@ -16,12 +16,13 @@ LoopwrightError
 ├── ProviderError          a model call failed; `retryable` says whether trying again can help
 │   ├── ProviderTimeout    no answer in time (also a TimeoutError)
 │   ├── ContextTooLong     the conversation does not fit the model
-│   └── CircuitOpen        the breaker of this provider or tool is open; `retry_after` seconds
+│   └── CircuitOpen        the breaker of this provider or tool rejects calls for `retry_after` seconds
 ├── Denied                 policy refused an engine's own effect or a delegation
 ├── AskFailed              no usable reply, or no valid structured one after the repair rounds
 ├── Unreadable             the model's replies could not be read, four times running
 ├── InvalidOutput          the answer does not fit the output model asked for
 ├── UnknownOutcome         a side effect may or may not have happened, and the run was told to stop then
+├── UndoFailed             a saga did not complete, and not all that it did could be undone
 ├── EngineError            an engine raised something that is not ours; `__cause__` has it
 └── ToolError              raised by a tool: its text goes to the model as it is
 """
@@ -108,7 +109,13 @@ class Stuck(RunSignal):
 
 
 class Suspended(RunSignal):
-    """The run waits for a decision from outside."""
+    """The run waits for a decision from outside; `reason` is the stop reason."""
+
+    reason = "approval"
+
+    def __init__(self, message: str, *, reason: str = "approval") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class Aborted(RunSignal):
@@ -144,7 +151,11 @@ class ContextTooLong(ProviderError):
 
 
 class CircuitOpen(ProviderError):
-    """The circuit breaker rejects calls; `retry_after` seconds until it lets a probe through."""
+    """The circuit breaker rejects calls, so that none was made.
+
+    `retry_after` seconds until it lets one through; `None` if a person forced it open. `retryable` if nothing failed:
+    what is called asked to be left alone that long, and is well worth waiting for.
+    """
 
 
 class Denied(LoopwrightError):
@@ -177,6 +188,10 @@ class InvalidOutput(LoopwrightError):
 
 class UnknownOutcome(LoopwrightError):
     """A side effect may or may not have happened, and the run was told to stop in that case."""
+
+
+class UndoFailed(LoopwrightError):
+    """A saga did not complete, and not all of its calls could be undone; `__cause__` is why it did not complete."""
 
 
 class EngineError(LoopwrightError):

@@ -45,13 +45,17 @@ class ErrorRecord:
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What a waiting run wants decided: a call to approve, or a question to answer."""
+    """What a waiting run wants decided.
+
+    `about` says what: a call to approve, one of which nobody knows whether it took effect, or one that failed.
+    """
 
     key: str
     text: str
     tool: str = ""
     arguments: JsonObject = dataclasses.field(default_factory=dict[str, Json])
     call_id: str = ""
+    about: Literal["approval", "doubt", "failure"] = "approval"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,10 +102,11 @@ class RunForked:
 class RunSuspended:
     """The run stopped for now and can be resumed.
 
-    It waits for decisions, its host was cancelled, or the code that resumed it is not the code that wrote it.
+    It waits for decisions, its host was cancelled, the code that resumed it is not the code that wrote it, or its
+    worker left it to other workers.
     """
 
-    reason: Literal["waiting", "cancelled", "diverged"]
+    reason: Literal["waiting", "cancelled", "diverged", "released"]
     pending: tuple[Question, ...] = ()
 
 
@@ -255,7 +260,8 @@ class RecoveryTriggered:
 class DoubtResolved:
     """It became known what came of a call that was in doubt or had failed: its tool looked it up, or a person said.
 
-    "not_done" lets it be made (again), with "unknown" the model is told that nobody knows.
+    "not_done" lets it be made (again), with "unknown" the model is told that nobody knows. `command` is the number of
+    the person's command, which counts once.
     """
 
     tool: str
@@ -263,6 +269,7 @@ class DoubtResolved:
     by: Literal["lookup", "person"]
     verdict: Literal["done", "not_done", "unknown"]
     result: str = ""
+    command: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,12 +286,16 @@ class CallDeadLettered:
 
 @dataclasses.dataclass(frozen=True)
 class UndoCall:
-    """A completed call of a saga that is to be undone: the place of the call, and what it was."""
+    """A call of a saga that is to be undone: its place, what it was, what came of it.
+
+    With another `status` than "ok" it is not known whether it took effect.
+    """
 
     key: str
     call: ToolCall
     content: str
     idempotency_key: str
+    status: ObservationStatus = "ok"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,14 +18,19 @@ from .errors import (
     LoopwrightError,
     PhaseError,
     ReplayDivergence,
+    text_of,
 )
 from .events import ErrorRecord, RunFinished, RunSuspended
+from .log import logger
 from .messages import Conversation
 from .result import Outcome, Output, Result, outcome_of
 from .run import Run, Strategy, drive
 from .session import Session, finish_despite_cancel, wait_out
+from .undoing import Undoing, must_undo, registries_of, restored
 
 Item = TypeVar("Item")
+RELEASED = "released"
+"""Cancel a run's task with this as the message, and its run is left to the workers of the journal."""
 
 
 class RunHandle(Generic[Item, Output]):
@@ -47,6 +52,7 @@ class RunHandle(Generic[Item, Output]):
         self._run = Run(session, engine, conversation)
         self._items: asyncio.Queue[Any] | None = None  # of items; `None` is the end
         self._task: asyncio.Task[Result[Output]] | None = None
+        self._keeper: asyncio.Task[None] | None = None
         self._closing = False
 
     @property
@@ -93,9 +99,9 @@ class RunHandle(Generic[Item, Output]):
         task = self._start()
         try:
             return await asyncio.shield(task)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if not task.done():
-                task.cancel()
+                task.cancel(*error.args)
                 await wait_out(task)
             raise
 
@@ -117,10 +123,26 @@ class RunHandle(Generic[Item, Output]):
             self._session.take_up()
             self._task = asyncio.ensure_future(self._work())
             self._task.add_done_callback(self._ended)
+            if self._session.parts.lease is not None:
+                self._keeper = asyncio.ensure_future(self._keep(self._task, self._session.parts.lease))
         return self._task
+
+    async def _keep(self, task: asyncio.Task[Any], lease: float) -> None:
+        """Renew the lease while the run is at work; stop at once if another worker took the run over."""
+        while True:
+            await asyncio.sleep(lease / 3)
+            try:
+                await self._session.renew()
+            except Fenced:
+                task.cancel()
+                return
+            except JournalError as error:  # nothing new begins once the lease is over; until then it may come back
+                logger().warning("lease_not_renewed", run_id=self.run_id, error=text_of(error))
 
     def _ended(self, task: asyncio.Task[Result[Output]]) -> None:
         self._session.let_go()
+        if self._keeper is not None:
+            self._keeper.cancel()
         if self._items is not None:
             self._items.put_nowait(None)
         if not task.cancelled():
@@ -131,9 +153,11 @@ class RunHandle(Generic[Item, Output]):
         output: Any = None
         try:
             outcome, output = await self._solve()
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            if isinstance(session.fatal, Fenced):
+                raise session.fatal from None
             if not session.aborting:
-                await self._suspend("cancelled")
+                await self._suspend("released" if error.args == (RELEASED,) else "cancelled")
                 raise
             outcome = self._aborted()
         except ReplayDivergence:
@@ -151,6 +175,8 @@ class RunHandle(Generic[Item, Output]):
 
     async def _solve(self) -> tuple[Outcome, Any]:
         """The engine's outcome, and its answer as the output model if one is asked for."""
+        if self._session.replay.undo is not None:  # the engine had ended already
+            return restored(self._session.replay.undo), None
         outcome = await drive(self._engine, self._run, alone=True)
         output: Any = None
         if outcome.status == "completed":
@@ -158,11 +184,11 @@ class RunHandle(Generic[Item, Output]):
             self._session.check_leftovers()
         return outcome, output
 
-    async def _suspend(self, reason: Literal["cancelled", "diverged"]) -> None:
+    async def _suspend(self, reason: Literal["cancelled", "diverged", "released"]) -> None:
         """Leave the run so that it can be resumed."""
         self._session.record("", RunSuspended(reason))
         with contextlib.suppress(JournalError):  # then the owner's end frees it
-            await finish_despite_cancel(self._session.barrier("suspended"))
+            await finish_despite_cancel(self._session.barrier("released" if reason == "released" else "suspended"))
 
     async def _structured(self, outcome: Outcome) -> tuple[Outcome, Any]:
         """The answer as the output model; the model is asked to write it so if it did not."""
@@ -181,9 +207,19 @@ class RunHandle(Generic[Item, Output]):
         except LoopwrightError as error:
             return outcome_of(error, outcome.answer), None
 
+    async def _undo(self, outcome: Outcome) -> Outcome:
+        try:
+            return await Undoing(self._session, registries_of([self._engine]), self._run.permit_undo).undo(outcome)
+        except Fenced:
+            raise
+        except JournalError as failure:
+            return outcome_of(failure, outcome.answer)
+
     async def _close(self, outcome: Outcome, output: BaseModel | None) -> Result[Output]:
         """Write the closing entry and give the result."""
         session, budget = self._session, self._session.budget
+        if must_undo(session, outcome):
+            outcome = await self._undo(outcome)
         conversation = self._run.latest
         if outcome.answer is not None:
             conversation = conversation.assistant(outcome.answer, origin="model")

@@ -1,23 +1,33 @@
 """The port to a journal: an append-only, hash-chained list of entries for each run; and one kept in memory."""
 
 import dataclasses
+import datetime
 import functools
 import hashlib
+import math
 import os
 import re
 import socket
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
+from pydantic_core import from_json, to_json
+
+from .clock import Clock, SystemClock
 from .errors import ConfigError, Fenced, RunBusy, UnknownRun
 from .events import Entry
+from .messages import JsonObject
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,127}")
-RESUMABLE = ("running", "suspended", "waiting")  # the statuses of runs that have not ended
+RESUMABLE = ("running", "released", "suspended", "waiting")  # the statuses of runs that have not ended
 AT_WORK: set[str] = set()  # tokens of the runs that this process is working on
+COMMAND_KIND = re.compile(r"[A-Za-z][A-Za-z0-9._:-]{0,63}")
+COMMAND_BYTES = 64 * 1024
+"""A command's body has at most so many bytes as JSON."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +94,7 @@ def checked_id(run_id: Any) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class RunHeader:
-    """What a journal keeps of a run beside its entries when it begins."""
+    """What a journal keeps of a run beside its entries when it begins; `lease` is that of its first owner, seconds."""
 
     run_id: str
     engine: str
@@ -94,13 +104,21 @@ class RunHeader:
     created: float
     parent_run: str | None = None
     fork_seq: int | None = None
+    lease: float | None = None
+
+    def begun(self, now: float) -> "RunInfo":
+        """The run as it is listed when it begins at `now` (wall clock, seconds), still without entries."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        until = lease_end(fields.pop("lease"), now)
+        return RunInfo(**fields, status="running", fence=1, head_seq=0, head_hash="", lease_until=until)
 
 
 @dataclasses.dataclass(frozen=True)
 class RunInfo:
-    """One run as a journal lists it. `status` is `running`, `suspended`, `waiting` or the status of its result.
+    """One run as a journal lists it. `status` is one of `RESUMABLE`, or the status of its result.
 
     A fork names the run it was copied from (`parent_run`) and the last entry that it shares with it (`fork_seq`).
+    `lease_until` (wall clock, seconds) is when the owner loses the run unless it renews its lease; None is never.
     """
 
     run_id: str
@@ -115,13 +133,15 @@ class RunInfo:
     created: float
     parent_run: str | None = None
     fork_seq: int | None = None
+    lease_until: float | None = None
 
 
 @dataclasses.dataclass
 class Claim:
     """The right to write one run. `fence` grows with every owner; `head_*` is the last entry appended so far.
 
-    `header` is set until the run's first entries are kept.
+    `header` is set until the run's first entries are kept. `lease_until` (wall clock, seconds) is the end of the lease
+    that the journal holds for this claim, None for one that has no end.
     """
 
     run_id: str
@@ -129,6 +149,18 @@ class Claim:
     head_seq: int = 0
     head_hash: str = ""
     header: RunHeader | None = None
+    lease_until: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """What somebody tells a run from outside: `number` grows within the run, `at` is wall clock, seconds."""
+
+    number: int
+    run_id: str
+    at: float
+    kind: str
+    body: JsonObject
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,20 +182,34 @@ class Verification:
 class Journal(Protocol):
     """Where runs are kept. `append` only hands over; what `barrier` has returned for survives the process.
 
-    `read`, `runs` and `verify` are plain functions, so that scripts and debuggers can use them; the runtime calls
-    them in a thread. All raise `JournalError` (or a subclass) and nothing else.
+    `read`, `runs`, `verify`, `send` and `inbox` are plain functions, so that scripts and debuggers can use them; the
+    runtime calls them in a thread. Wrong arguments are a `ConfigError`, a run with an owner is `RunBusy`, all else a
+    `JournalError` (or a subclass).
     """
 
     def create(self, header: RunHeader) -> Claim:
         """The claim to a new run. Nothing is kept before the first `append`; a taken id shows at the next `barrier`."""
         ...
 
-    async def claim(self, run_id: str, owner: str, *, take_over: bool = False) -> Claim:
-        """Take a run up: the old owner is fenced off. Raises `UnknownRun`, or `RunBusy` if its owner may be alive."""
+    async def claim(self, run_id: str, owner: str, *, take_over: bool = False, lease: float | None = None) -> Claim:
+        """Take a run up: the old owner is fenced off. Raises `UnknownRun`, or `RunBusy` if its owner may be at work.
+
+        With `lease` the claim is good for so many seconds, and then for others to take unless it was renewed.
+        """
+        ...
+
+    async def renew(self, claim: Claim, lease: float) -> None:
+        """Let the claim's lease end `lease` seconds from now; durable when it returns, `Fenced` if another took over.
+
+        Does nothing for a run that has no entry yet, whose lease begins with the first, or that was freed.
+        """
         ...
 
     def append(self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None) -> None:
-        """Hand over entries that follow the claim's head; `status` becomes the run's, and frees it unless `running`."""
+        """Hand over entries that follow the claim's head.
+
+        `status` becomes the run's. Any but `running` frees it: it has no owner and no lease any more.
+        """
         ...
 
     async def barrier(self, claim: Claim) -> None:
@@ -174,12 +220,24 @@ class Journal(Protocol):
         """All entries of a run, oldest first; raises `UnknownRun`."""
         ...
 
-    def runs(self) -> list[RunInfo]:
-        """All runs, newest first."""
+    def runs(self, *, unfinished: bool = False) -> list[RunInfo]:
+        """All runs, newest first; or only those that have not ended, which is quick however many have."""
         ...
 
     def verify(self, run_id: str, head: str | None = None) -> Verification:
         """Check a run's chain, and that it ends in `head` if the caller kept that."""
+        ...
+
+    def send(self, run_id: str, kind: str, body: JsonObject) -> int:
+        """Put a command into a run's inbox and give its number; durable when it returns.
+
+        Any process and thread may, whoever owns the run. Raises `UnknownRun`, or `ConfigError` for a body that is no
+        JSON object of at most `COMMAND_BYTES`.
+        """
+        ...
+
+    def inbox(self, run_id: str, after: int = 0) -> list[Command]:
+        """The commands sent to a run whose numbers are greater than `after`, oldest first."""
         ...
 
     async def close(self) -> None:
@@ -215,53 +273,121 @@ def verify_chain(run_id: str, entries: Iterable[Entry], info: RunInfo, head: str
     return Verification(run_id, count, previous)
 
 
-def ensure_free(info: RunInfo, take_over: bool) -> None:
-    """Raise `RunBusy` if a run's owner may still be at work."""
-    if info.owner is not None and not take_over and Owner.parse(info.owner).alive:
-        raise RunBusy(
-            f"run {info.run_id!r} is being worked on by {info.owner}: wait for it, "
-            "or pass take_over=True to fence it off"
+def ensure_free(info: RunInfo, take_over: bool, now: float) -> None:
+    """Raise `RunBusy` if a run's owner may still be at work at `now` (wall clock, seconds)."""
+    if take_over or _is_free(info, now):
+        return
+    end = ""
+    if info.lease_until is not None:
+        # No date is later than the year 9999.
+        until = datetime.datetime.fromtimestamp(min(info.lease_until, 253_402_300_799), datetime.UTC)
+        end = f" until {until:%Y-%m-%d %H:%M:%S} UTC, in {info.lease_until - now:.1f} s, unless it renews its lease"
+    raise RunBusy(
+        f"run {info.run_id!r} is being worked on by {info.owner}{end}: wait for it, "
+        "or pass take_over=True to fence it off"
+    )
+
+
+def orphaned(info: RunInfo, now: float) -> bool:
+    """Whether a run says that it is running and nobody can be at work on it at `now` (wall clock, seconds)."""
+    try:
+        return info.status == "running" and _is_free(info, now)
+    except (ValueError, OverflowError):  # nobody can tell whose it is: somebody has to look
+        return False
+
+
+def _is_free(info: RunInfo, now: float) -> bool:
+    """Whether a run has no owner, or one whose lease is over, or one that is dead."""
+    if info.owner is None or (info.lease_until is not None and info.lease_until < now):
+        return True
+    return not Owner.parse(info.owner).alive
+
+
+def lease_end(lease: float | None, now: float) -> float | None:
+    """When a lease of so many seconds that begins at `now` is over; raises `ConfigError` if it is no such number."""
+    if lease is None:
+        return None
+    if not 0 < lease < math.inf:
+        raise ConfigError(f"lease: must be seconds above 0, got {lease!r}")
+    return now + lease
+
+
+def command_body(kind: str, body: JsonObject) -> bytes:
+    """A command's body as JSON; raises `ConfigError` if it or the kind cannot be sent."""
+    if not COMMAND_KIND.fullmatch(kind):
+        raise ConfigError(f"kind {kind!r}: use a letter, then letters, digits and . _ : -, at most 64")
+    try:
+        encoded = to_json(dict(body))
+        if from_json(encoded) != body:  # NaN, bytes, keys that are no texts: they would come back as something else
+            raise ValueError("what comes back from JSON is not the same")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ConfigError(f"body: the body of a command is a JSON object: {error}") from None
+    if len(encoded) > COMMAND_BYTES:
+        raise ConfigError(
+            f"body: {len(encoded)} bytes are more than the {COMMAND_BYTES} of a command: send where to find it"
         )
+    return encoded
+
+
+def read_command_body(encoded: bytes) -> JsonObject:
+    """What `command_body` wrote; raises ValueError for anything else."""
+    body = from_json(encoded)
+    if not isinstance(body, dict):
+        raise ValueError("no JSON object")
+    return cast("dict[str, Any]", body)
 
 
 @dataclasses.dataclass
 class _Kept:
     info: RunInfo
     entries: list[Entry]
+    commands: list[tuple[float, str, bytes]]  # time, kind, body
 
 
 class MemoryJournal:
     """A journal that lives and dies with the process; forgets the oldest finished runs beyond `keep_runs`."""
 
-    def __init__(self, *, keep_runs: int = 1000) -> None:
+    def __init__(self, *, keep_runs: int = 1000, clock: Clock | None = None) -> None:
         if keep_runs < 1:
             raise ConfigError(f"MemoryJournal: keep_runs must be at least 1, got {keep_runs}")
         self._keep_runs = keep_runs
+        self._clock = clock or SystemClock()
         self._runs: dict[str, _Kept] = {}
         self._ended: deque[str] = deque()  # in the order in which they ended
+        self._sending = threading.Lock()
 
     def create(self, header: RunHeader) -> Claim:
         """The claim to a new run; raises `ConfigError` if the id is taken."""
         if header.run_id in self._runs:
             raise ConfigError(taken(header.run_id))
-        return Claim(header.run_id, fence=1, header=header)
+        until = lease_end(header.lease, self._clock.wall())
+        return Claim(header.run_id, fence=1, header=header, lease_until=until)
 
-    async def claim(self, run_id: str, owner: str, *, take_over: bool = False) -> Claim:
+    async def claim(self, run_id: str, owner: str, *, take_over: bool = False, lease: float | None = None) -> Claim:
         """Take a run up."""
-        kept = self._kept(run_id)
-        ensure_free(kept.info, take_over)
-        info = dataclasses.replace(kept.info, fence=kept.info.fence + 1, owner=owner)
+        kept, now = self._kept(run_id), self._clock.wall()
+        until = lease_end(lease, now)
+        ensure_free(kept.info, take_over, now)
+        info = dataclasses.replace(kept.info, fence=kept.info.fence + 1, owner=owner, lease_until=until)
         kept.info = info
-        return Claim(run_id, info.fence, info.head_seq, info.head_hash)
+        return Claim(run_id, info.fence, info.head_seq, info.head_hash, lease_until=until)
+
+    async def renew(self, claim: Claim, lease: float) -> None:
+        """Put the end of the claim's lease off."""
+        until = lease_end(lease, self._clock.wall())
+        if claim.header is not None:
+            return
+        kept = self._owned(claim)
+        if kept.info.owner is not None:
+            kept.info = dataclasses.replace(kept.info, lease_until=until)
+        claim.lease_until = kept.info.lease_until
 
     def append(self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None) -> None:
         """Keep entries."""
         if claim.header is not None:
-            self._begin(claim.header)
+            claim.lease_until = self._begin(claim.header).lease_until
             claim.header = None
-        kept = self._kept(claim.run_id)
-        if kept.info.fence != claim.fence:
-            raise Fenced(f"run {claim.run_id!r} was taken over by {kept.info.owner}")
+        kept = self._owned(claim)
         kept.entries.extend(entries)
         head = entries[-1] if entries else None
         kept.info = dataclasses.replace(
@@ -269,8 +395,10 @@ class MemoryJournal:
             head_seq=head.seq if head else kept.info.head_seq,
             head_hash=head.hash if head else kept.info.head_hash,
             status=status or kept.info.status,
-            owner=kept.info.owner if status in (None, "running") else None,
         )
+        if status not in (None, "running"):
+            kept.info = dataclasses.replace(kept.info, owner=None, lease_until=None)
+            claim.lease_until = None
         if status not in (None, *RESUMABLE):
             self._ended.append(claim.run_id)
             if len(self._ended) > self._keep_runs:
@@ -278,36 +406,59 @@ class MemoryJournal:
 
     async def barrier(self, claim: Claim) -> None:
         """Check that nobody took over; memory has nothing to wait for."""
-        if self._kept(claim.run_id).info.fence != claim.fence:
-            raise Fenced(f"run {claim.run_id!r} was taken over")
+        self._owned(claim)
 
     def read(self, run_id: str) -> list[Entry]:
         """All entries of a run, oldest first."""
         return list(self._kept(run_id).entries)
 
-    def runs(self) -> list[RunInfo]:
-        """All runs, newest first."""
-        return [kept.info for kept in reversed(self._runs.values())]
+    def runs(self, *, unfinished: bool = False) -> list[RunInfo]:
+        """All runs, newest first; or those that have not ended."""
+        infos = [kept.info for kept in reversed(list(self._runs.values()))]
+        return [info for info in infos if info.status in RESUMABLE] if unfinished else infos
 
     def verify(self, run_id: str, head: str | None = None) -> Verification:
         """Check a run's chain."""
         kept = self._kept(run_id)
         return verify_chain(run_id, kept.entries, kept.info, head)
 
+    def send(self, run_id: str, kind: str, body: JsonObject) -> int:
+        """Put a command into a run's inbox."""
+        encoded, commands = command_body(kind, body), self._kept(run_id).commands
+        with self._sending:
+            commands.append((self._clock.wall(), kind, encoded))
+            return len(commands)
+
+    def inbox(self, run_id: str, after: int = 0) -> list[Command]:
+        """The commands sent to a run, oldest first."""
+        kept = self._runs.get(run_id)
+        return [
+            Command(number, run_id, at, kind, read_command_body(encoded))
+            for number, (at, kind, encoded) in enumerate(list(kept.commands) if kept else (), 1)
+            if number > after
+        ]
+
     async def close(self) -> None:
         """Nothing to let go of."""
 
-    def _begin(self, header: RunHeader) -> None:
+    def _begin(self, header: RunHeader) -> RunInfo:
         if header.run_id in self._runs:
             raise ConfigError(taken(header.run_id))
-        fields = {f.name: getattr(header, f.name) for f in dataclasses.fields(header)}
-        self._runs[header.run_id] = _Kept(RunInfo(**fields, status="running", fence=1, head_seq=0, head_hash=""), [])
+        info = header.begun(self._clock.wall())
+        self._runs[header.run_id] = _Kept(info, [], [])
+        return info
 
     def _kept(self, run_id: str) -> _Kept:
         try:
             return self._runs[run_id]
         except KeyError:
             raise UnknownRun(f"no run {run_id!r} in this journal") from None
+
+    def _owned(self, claim: Claim) -> _Kept:
+        kept = self._kept(claim.run_id)
+        if kept.info.fence != claim.fence:
+            raise Fenced(f"run {claim.run_id!r} was taken over by {kept.info.owner}")
+        return kept
 
 
 def taken(run_id: str) -> str:

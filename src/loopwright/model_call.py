@@ -8,15 +8,17 @@ from typing import Any, cast
 
 from .breaker import CircuitBreaker
 from .context import BYTES_PER_TOKEN
-from .errors import ProviderError, ProviderTimeout, text_of
+from .errors import CircuitOpen, ProviderError, ProviderTimeout, text_of
 from .events import AttemptFailed, ErrorRecord
 from .messages import Completion, Usage
 from .provider import Delta, Provider, Request, deltas_of
 from .session import Session, out_of_time
 
 MAX_ATTEMPTS = 3
+MAX_COOL_DOWNS = 3  # how often one call waits for a cool-down, beside its attempts
 MAX_RETRY_AFTER = 60.0  # seconds; a server that asks for more is not waited for
 FIRST_DELAY, MAX_DELAY = 0.5, 8.0  # seconds; the k-th pause is random in 0 … FIRST_DELAY * 2^k (full jitter)
+TOO_MANY = 429  # nothing is broken: the provider is left alone for as long as it asks
 BREAKING = (408, 409)  # of the statuses below 500, those that say something about the provider's health
 
 
@@ -26,6 +28,9 @@ class ModelCall:
     def __init__(self, session: Session, key: str, provider: Provider, request: Request) -> None:
         self._session, self._key, self._provider, self._request = session, key, provider, request
         self.told = False  # whether words were streamed to somebody: those cannot be taken back
+        self._made, self._cooled = 0, 0  # attempts that the breaker let through, and those that met a cool-down
+        self._paid = False  # whether the retry budget has paid for an attempt that is still to be made
+        self._retries = session.parts.retry_budget(provider)
         self._breaker: CircuitBreaker = session.parts.breakers.get(f"{provider.name}/{provider.model}")
 
     async def complete(self) -> Completion:
@@ -40,8 +45,6 @@ class ModelCall:
             raise out_of_time() from None
 
     async def _with_retries(self) -> Completion:
-        budget = self._session.parts.retry_budget(self._provider)
-        budget.earn()
         try:
             return await self._attempt()
         except ProviderError as error:
@@ -51,11 +54,8 @@ class ModelCall:
 
     async def _again(self, first: ProviderError) -> Completion:
         """Retry with tenacity, which is handed the failure of the attempt that was made without it."""
-        from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, stop_before_delay  # noqa: PLC0415 - loaded at the first failure; most runs have none
+        from tenacity import AsyncRetrying, retry_if_exception  # noqa: PLC0415 - loaded at the first failure; most runs have none
 
-        session = self._session
-        remaining = session.remaining()
-        stop = stop_after_attempt(MAX_ATTEMPTS - session.replay.attempts(self._key))
         failures = iter([first])
 
         async def attempt() -> Completion:
@@ -65,23 +65,35 @@ class ModelCall:
 
         retrying = AsyncRetrying(
             retry=retry_if_exception(lambda e: isinstance(e, ProviderError) and self._may_retry(e)),
-            stop=stop if remaining is None else stop | stop_before_delay(remaining),
+            stop=self._too_late,
             wait=self._pause,
-            sleep=session.parts.clock.sleep,
+            sleep=self._session.parts.clock.sleep,
             before_sleep=self._note,
             reraise=True,
         )
-        return await retrying(attempt)
+        try:
+            return await retrying(attempt)
+        except CircuitOpen:
+            if self._paid:
+                self._retries.give_back()
+            raise
 
     def _may_retry(self, error: ProviderError) -> bool:
         """Whether another attempt is wise and within the budgets."""
         if self.told or not error.retryable or (error.retry_after or 0.0) > MAX_RETRY_AFTER:
             return False
+        if isinstance(error, CircuitOpen):  # a cool-down: to wait costs nothing but time
+            return self._cooled < MAX_COOL_DOWNS
+        if self._breaker.state == "open" or self._made + self._session.replay.attempts(self._key) >= MAX_ATTEMPTS:
+            return False
         budget = self._session.budget
         most = budget.limits.max_llm_calls
-        if most is not None and budget.llm_calls >= most - budget.held_back:
-            return False
-        return self._session.parts.retry_budget(self._provider).left
+        return (most is None or budget.llm_calls < most - budget.held_back) and self._retries.left
+
+    def _too_late(self, state: Any) -> bool:
+        """Whether a pause would outlast the run; by the run's clock, which tenacity does not know."""
+        remaining = self._session.remaining()
+        return remaining is not None and state.upcoming_sleep >= remaining
 
     def _pause(self, state: Any) -> float:
         error = state.outcome.exception() if state.outcome else None
@@ -91,28 +103,37 @@ class ModelCall:
         return random.uniform(0, min(MAX_DELAY, FIRST_DELAY * 2 ** (state.attempt_number - 1)))  # noqa: S311 - jitter
 
     def _note(self, state: Any) -> None:
-        record = ErrorRecord.of(state.outcome.exception())
-        self._session.record(self._key, AttemptFailed(state.attempt_number, record, state.next_action.sleep))
-        self._session.budget.llm_calls += 1
-        self._session.parts.retry_budget(self._provider).spend()
+        """Another attempt follows after a pause: pay for it, unless the one before was rejected and cost nothing."""
+        error = state.outcome.exception()
+        made = not isinstance(error, CircuitOpen)
+        if made and not self._retries.spend():  # another event loop took the last one meanwhile
+            raise error
+        pause = state.next_action.sleep
+        self._session.record(self._key, AttemptFailed(state.attempt_number, ErrorRecord.of(error), pause))
+        self._session.budget.llm_calls += made
+        self._cooled += not made
+        self._paid = self._paid or made
 
     async def _attempt(self) -> Completion:
-        breaker = self._breaker
-        given = breaker.acquire(self._session.breaker_changed)
+        breaker, changed = self._breaker, self._session.breaker_changed
+        given = breaker.acquire(changed)
+        self._begin()
         verdict = False
         try:
             reply = await self._reply()
             if not isinstance(reply, Completion):  # pyright: ignore[reportUnnecessaryIsInstance] - strangers' providers
                 raise TypeError(f"complete() returned {type(reply).__name__}, not a Completion")
-            breaker.success(given, self._session.breaker_changed)
+            breaker.success(given, changed)
             verdict = True
         except ProviderError as error:
-            if error.retryable and (error.status is None or error.status >= 500 or error.status in BREAKING):
-                breaker.failure(given, self._session.breaker_changed)
+            if _is_unhealthy(error):
+                breaker.failure(given, changed)
                 verdict = True
+            elif error.status == TOO_MANY:
+                breaker.cool_down(error.retry_after or 0.0)
             raise
         except Exception as error:
-            breaker.failure(given, self._session.breaker_changed)
+            breaker.failure(given, changed)
             verdict = True
             text = f"{self._provider.name} raised {type(error).__name__}: {text_of(error)}"
             raise ProviderError(text) from error
@@ -120,6 +141,13 @@ class ModelCall:
             if not verdict:
                 breaker.cancel(given)
         return self._with_usage(reply)
+
+    def _begin(self) -> None:
+        """The breaker lets an attempt through: only such count."""
+        self._made += 1
+        self._paid = False
+        if self._made == 1:
+            self._retries.earn()
 
     async def _reply(self) -> Completion:
         """The reply: in one piece, or piece by piece if somebody watches."""
@@ -166,3 +194,10 @@ class ModelCall:
         if price is None:
             return reply
         return dataclasses.replace(reply, usage=dataclasses.replace(usage, cost=price.cost(usage)))
+
+
+def _is_unhealthy(error: ProviderError) -> bool:
+    """Whether a failure speaks of the provider's health; a rejection by some inner breaker is no failure."""
+    if not error.retryable or isinstance(error, CircuitOpen):
+        return False
+    return error.status is None or error.status >= 500 or error.status in BREAKING

@@ -8,7 +8,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core.core_schema import CoreSchema, custom_error_schema, is_instance_schema
 
 from .bounded import WorkerThreads
-from .breaker import CircuitBreakers
+from .breaker import LOCK, CircuitBreakers
 from .clock import Clock
 from .context import ContextPolicy
 from .errors import ConfigError
@@ -21,18 +21,21 @@ from .provider import Provider, Sampling
 from .tools import ToolRegistry
 
 Observer: TypeAlias = Callable[[Entry], None]
-OnUnknown: TypeAlias = Literal["tell", "stop"]
+OnUnknown: TypeAlias = Literal["tell", "ask", "stop"]
 
 
 class RetryBudget:
-    """Keeps retries a small share of all calls, so that an outage is not multiplied: each call earns a tenth of one."""
+    """Keeps retries a small share of all calls, so that an outage is not multiplied: each call earns a tenth of one.
+
+    Safe in threads: two event loops with one runtime do not spend the same retry.
+    """
 
     def __init__(self, *, most: float = 10.0, earned: float = 0.1) -> None:
         self._most, self._earned, self._tokens = most, earned, most
 
     def earn(self) -> None:
         """A first attempt was made."""
-        self._tokens = min(self._most, self._tokens + self._earned)
+        self._add(self._earned)
 
     @property
     def left(self) -> bool:
@@ -41,9 +44,18 @@ class RetryBudget:
 
     def spend(self) -> bool:
         """Make one retry; whether it is within the budget."""
-        granted = self.left
-        self._tokens -= granted
+        with LOCK:
+            granted = self.left
+            self._tokens -= granted
         return granted
+
+    def give_back(self) -> None:
+        """A retry that was paid for was not made."""
+        self._add(1)
+
+    def _add(self, tokens: float) -> None:
+        with LOCK:
+            self._tokens = min(self._most, self._tokens + tokens)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +74,7 @@ class Parts:
     providers: Mapping[str, Provider]
     clock: Clock
     on_unknown: OnUnknown
+    lease: float | None
     threads: WorkerThreads
     prices: Prices
     retry_budgets: dict[str, RetryBudget]

@@ -11,7 +11,7 @@ from .clearance import Clearance, Guard
 from .errors import PhaseError, Stuck, Suspended, Unreadable
 from .events import CallsProposed
 from .events import Question as PendingQuestion
-from .executor import Executor, check_permit
+from .executor import Executor
 from .inference import Inference, Question, Reply
 from .messages import (
     Completion,
@@ -29,6 +29,7 @@ from .parts import Parts
 from .policy import Cleared, Denial, Permit, PolicyState
 from .scope import Scope
 from .session import Session, fingerprint
+from .tool_call import ToolCalls, check_permit
 
 CUT = "The reply reached the limit of output tokens and was cut. Say it more briefly."
 MAX_REPAIRS = 3  # an unreadable reply goes back to the model this often, running
@@ -45,7 +46,8 @@ class Phases:
         self._session: Session = scope.session
         self._inference = Inference(self._session, parts)
         self._clearance = Clearance(self._session, parts, guards, scope.monitor)
-        self._executor = Executor(self._session, parts, self._clearance.version)
+        calls = ToolCalls(self._session, parts, self._clearance.version)
+        self._executor = Executor(calls, self._decide, self._settle_at)
         self._issued: Proposal | Cleared | None = None
         self._gated: Proposal | None = None
         self._latest = conversation
@@ -137,7 +139,7 @@ class Phases:
             decisions: list[Permit | Denial] = []
             questions: list[PendingQuestion] = []
             for index, call in enumerate(proposal.calls):
-                decided = await self._clearance.decide(call, self._state(f"{proposal.key}#{index}"))
+                decided = await self._decide(call, f"{proposal.key}#{index}")
                 if isinstance(decided, PendingQuestion):
                     questions.append(decided)
                 else:
@@ -164,8 +166,7 @@ class Phases:
                 check_permit(permit, self._session, version if known is None else None)
             observations = await self._settle_all(cleared.decisions)
             for index, (decision, observation) in enumerate(zip(cleared.decisions, observations, strict=True)):
-                if not self._repeatable(observation):
-                    self._watch(observation, self._proposed_hash(index, decision))
+                self._watch(decision, observation, self._proposed_hash(index, decision))
             self._keep_turn(observations)
             ran = sum(o.status not in ("denied", "rejected") for o in observations)
             self._scope.conduct.count(Usage(), 0, ran)
@@ -175,6 +176,10 @@ class Phases:
         """Propose, gate and act on one call that the engine writes itself: what came of it, whether it ran or not."""
         [observation] = await self.act(await self.gate(self.propose(call, thought=thought)))
         return observation
+
+    async def permit_undo(self, call: ToolCall, key: str) -> PendingQuestion | None:
+        """Have policy decide about undoing a call of a saga; raises `Denied`. For the runtime, not for engines."""
+        return await self._clearance.decide_own(call, "write", self._state(key))
 
     def _known(self, verb: str, key: str, parts: Sized) -> bool:
         """Whether a phase had begun, as far as the journal tells; of one without calls it tells nothing."""
@@ -202,20 +207,30 @@ class Phases:
         return seen
 
     async def _settle_call(self, decision: Permit | Denial) -> Observation:
-        return await self._executor.settle(decision)
+        try:
+            return await self._executor.settle(decision)
+        except Suspended as waiting:  # nobody but a person can say what came of it, or what to do
+            raise self._scope.halt(waiting) from None
+
+    async def _decide(self, call: ToolCall, key: str) -> Permit | Denial | PendingQuestion:
+        return await self._clearance.decide(call, self._state(key))
 
     def _keep_turn(self, observations: tuple[Observation, ...]) -> None:
         if self._gated is not None:
             self._turn = (self._gated, observations)
 
-    def _watch(self, observation: Observation, arguments_hash: str) -> None:
-        nudge = self._scope.monitor.observe(observation, arguments_hash)
+    def _watch(self, decision: Permit | Denial, observation: Observation, arguments_hash: str) -> None:
+        tool, refused = self._parts.tools.get(decision.call.name), isinstance(decision, Denial)
+        nudge = self._scope.monitor.observe(
+            decision.key,
+            observation,
+            arguments_hash,
+            refused=refused,
+            unknown=tool is None and refused,
+            repeatable=tool is not None and tool.repeatable,
+        )
         if nudge is not None:
             self._scope.nudges.append(Message("user", nudge, origin="runtime"))
-
-    def _repeatable(self, observation: Observation) -> bool:
-        tool = self._parts.tools.get(observation.call.name)
-        return observation.status == "denied" or (tool is not None and tool.repeatable)
 
     def _stop_if_stuck(self, decisions: list[Permit | Denial]) -> None:
         told: set[tuple[str, str]] = set()  # the same denial of several calls of one turn is one denial
@@ -228,7 +243,9 @@ class Phases:
             if again and self._scope.monitor.denied(decision.call, decision.reason):
                 raise self._scope.halt(Stuck("denied", f"{decision.call.name} was denied again: {decision.reason}"))
             if decision.final:
-                raise self._scope.halt(Stuck("repeated_action", f"{decision.call.name} was called again and again"))
+                reason = self._scope.monitor.stop_of(decision.key)
+                what = "failed in the same way" if reason == "repeated_error" else "was called"
+                raise self._scope.halt(Stuck(reason, f"{decision.call.name} {what} again and again"))
 
     def _park(self, questions: list[PendingQuestion]) -> Suspended:
         self._session.pending.extend(questions)
@@ -239,8 +256,11 @@ class Phases:
     async def _settle(self, question: Question) -> Reply:
         scope = self._scope
         nudges, scope.nudges = tuple(scope.nudges), []
-        reply = await self._inference.settle(scope.next_key(), question, nudges, scope.iteration)
-        scope.conduct.count(reply.completion.usage, 1, 0)
+        return await self._settle_at(scope.next_key(), question, nudges)
+
+    async def _settle_at(self, key: str, question: Question, nudges: tuple[Message, ...] = ()) -> Reply:
+        reply = await self._inference.settle(key, question, nudges, self._scope.iteration)
+        self._scope.conduct.count(reply.completion.usage, 1, 0)
         return reply
 
     def _propose(self, key: str, completion: Completion, delivered: tuple[Message, ...]) -> Proposal:

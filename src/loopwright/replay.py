@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from .errors import ReplayDivergence
+from .errors import CircuitOpen, ReplayDivergence
 from .events import (
     AttemptFailed,
     CallsProposed,
     ChildFinished,
     ChildStarted,
     ClockRead,
+    DoubtResolved,
     EffectFinished,
     EffectStarted,
     Entry,
@@ -20,11 +21,14 @@ from .events import (
     ModelFailed,
     ModelReplied,
     ModelRequested,
+    RecoveryTriggered,
     RunForked,
     RunResumed,
     RunStarted,
     ToolFinished,
     ToolStarted,
+    UndoBegun,
+    UndoFinished,
 )
 from .messages import Usage
 
@@ -37,7 +41,10 @@ INTENTS = (ModelRequested, ToolStarted, EffectStarted, ChildStarted)
 
 
 def scope_of(key: str) -> tuple[str, int]:
-    """The scope path and the number of an effect's key: `"2.0.1"` is effect 1 of `"2.0"`; a call's `#i` is left off."""
+    """The scope path and the number of an effect's key: `"2.0.1"` is effect 1 of `"2.0"`.
+
+    The `#i` of a call is left off, and so is the `~n` of what was done about it when it had failed.
+    """
     path, _, number = key.partition("#")[0].rpartition(".")
     return path, int(number)
 
@@ -58,6 +65,14 @@ class Replay:
         self._decisions: dict[str, GateDecided] = {}
         self._side: dict[str, FactNoted | ClockRead | LimitHit] = {}
         self._attempts: dict[str, int] = {}
+        self._recoveries: dict[str, RecoveryTriggered] = {}
+        self._resolved: dict[str, DoubtResolved] = {}
+        self.commands: set[int] = set()
+        """The numbers of the commands that were carried out."""
+        self.good: dict[tuple[str, str], tuple[float, str]] = {}
+        """When each call, by tool and hash of its arguments, last gave which good result."""
+        self.undo: UndoBegun | None = None
+        self.undone: dict[str, UndoFinished] = {}
         self._seqs: dict[str, int] = {}  # of outcomes
         self._firsts: dict[str, int] = {}  # of the first entry at each key
         self._asked: set[str] = set()
@@ -83,23 +98,40 @@ class Replay:
         if isinstance(event, (FactNoted, ClockRead)) or (isinstance(event, LimitHit) and ":" in key):
             self._side[key] = event
         elif isinstance(event, OUTCOMES):
-            self._keep_outcome(key, event, entry.seq)
+            self._keep_outcome(key, event, entry)
         elif isinstance(event, INTENTS):
             self._keep_intent(key, event)
         elif isinstance(event, GateDecided):
             self._decisions[key] = event
             self.active_seconds -= event.waited
         elif isinstance(event, AttemptFailed):
-            self._attempts[key] = self._attempts.get(key, 0) + 1
-            self.llm_calls += 1
+            made = event.error.type != CircuitOpen.__name__  # a call that the breaker rejects is not made
+            self._attempts[key] = self._attempts.get(key, 0) + made
+            self.llm_calls += made
+        elif isinstance(event, (RecoveryTriggered, DoubtResolved)):
+            self._keep_turn(key, event)
         else:
-            self._keep_beginning(event)
+            self._keep_ends(key, event)
 
-    def _keep_beginning(self, event: Event) -> None:
+    def _keep_turn(self, key: str, event: RecoveryTriggered | DoubtResolved) -> None:
+        """What happened to a call between its intent and its outcome."""
+        if isinstance(event, RecoveryTriggered):
+            self._recoveries[key] = event
+            self.tool_calls += event.strategy == "retry"
+        else:
+            self._resolved[key] = event
+            self.commands.add(event.command)
+
+    def _keep_ends(self, key: str, event: Event) -> None:
+        """How the run began, and how it comes to its end."""
         if isinstance(event, RunStarted):
             self.started = event
         elif isinstance(event, RunForked):
             self.seed = event.seed
+        elif isinstance(event, UndoBegun):
+            self.undo = event
+        elif isinstance(event, UndoFinished):
+            self.undone[key] = event
 
     def _reached(self, key: str, *, decided: bool) -> None:
         """Note how far each scope around a key has come, and that calls of a proposal were decided or begun."""
@@ -111,15 +143,19 @@ class Replay:
             path, number = scope_of(path)
             self._reach[path] = max(self._reach.get(path, -1), number)
 
-    def _keep_outcome(self, key: str, event: Outcome, seq: int) -> None:
+    def _keep_outcome(self, key: str, event: Outcome, entry: Entry) -> None:
         self._outcomes[key] = event
-        self._seqs[key] = seq
+        self._seqs[key] = entry.seq
         path, number = scope_of(key)
         self._highest[path] = max(self._highest.get(path, -1), number)
         if isinstance(event, ModelReplied):
             self.usage += event.completion.usage
         elif isinstance(event, LimitHit):
             self.limit = event
+        elif isinstance(event, ToolFinished) and event.status == "ok":
+            started = self._intents.get(key)
+            if isinstance(started, ToolStarted):
+                self.good[event.tool, started.arguments_hash] = entry.at, event.content
 
     def _keep_intent(self, key: str, event: Intent) -> None:
         if key not in self._intents:
@@ -156,6 +192,22 @@ class Replay:
     def attempts(self, key: str) -> int:
         """How many attempts of a model call are recorded as failed."""
         return self._attempts.get(key, 0)
+
+    def recovery(self, key: str) -> RecoveryTriggered | None:
+        """The last thing that was done about a call that had failed."""
+        return self._recoveries.get(key)
+
+    def recovered(self, key: str, event: RecoveryTriggered) -> None:
+        """Something is done now about a call that failed."""
+        self._recoveries[key] = event
+
+    def resolved(self, key: str) -> DoubtResolved | None:
+        """What became known last of a call that was in doubt or had failed."""
+        return self._resolved.get(key)
+
+    def seq(self, key: str) -> int:
+        """The number of the entry that holds an effect's outcome."""
+        return self._seqs[key]
 
     def holds_more(self, path: str, number: int) -> bool:
         """Whether a scope has a recorded outcome at `number` or later."""
@@ -195,7 +247,7 @@ class Replay:
 
     def first_unused(self) -> str | None:
         """The key of the first recorded effect that nobody asked for."""
-        left = [key for key in self._outcomes if key not in self._asked]
+        left = [key for key in self._outcomes if not self._asked & {key, key.partition("~")[0]}]
         return min(left, key=lambda key: self._seqs[key]) if left else None
 
     def divergence(self, key: str, expected: str, found: str) -> ReplayDivergence:

@@ -49,7 +49,6 @@ class Outcome:
 
 REASONS: tuple[tuple[type[LoopwrightError], Status, StopReason], ...] = (
     (Aborted, "aborted", "aborted"),
-    (Suspended, "waiting", "approval"),
     (Denied, "failed", "denied"),
     (ContextTooLong, "failed", "context_overflow"),
     (ProviderError, "failed", "provider_error"),
@@ -69,6 +68,9 @@ def outcome_of(error: LoopwrightError, answer: str | None = None) -> Outcome:
     if isinstance(error, Stuck):
         stuck_reason: Any = error.reason
         return Outcome("stuck", stuck_reason, answer, error)
+    if isinstance(error, Suspended):
+        waiting_for: Any = error.reason
+        return Outcome("waiting", waiting_for, answer, error)
     for kind, status, reason in REASONS:
         if isinstance(error, kind):
             return Outcome(status, reason, answer, error)

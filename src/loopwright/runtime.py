@@ -1,6 +1,7 @@
 """Runtime: the shared parts, engines by name, and resume by run id."""
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, cast
@@ -9,6 +10,8 @@ from .bounded import WorkerThreads
 from .breaker import CircuitBreakers
 from .clock import Clock, SystemClock
 from .context import ContextPolicy, SlidingContext
+from .doubt import Done, NotDone, Resolution, Unknown
+from .doubts import RESOLVE, resolve_body
 from .engine import LoopEngine
 from .errors import ConfigError, JournalError
 from .events import RunStarted
@@ -40,8 +43,10 @@ class Runtime(Parts):
         providers: more models by name, for `run.ask(provider=...)`.
         clock: time, for tests.
         prices: what models cost, by name; without it, only what providers charge by themselves is known.
-        on_unknown: what a resumed run does with a side effect that may or may not have happened: "tell" the model, or
-            "stop".
+        on_unknown: what a resumed run does with a side effect that may or may not have happened: "tell" the model,
+            "ask" a person (the run waits for `resolve`), or "stop".
+        lease: seconds for which a run belongs to this process unless it says that it is still at work, which it does
+            three times as often; then others may take the run up. `None`: until this process ends.
     """
 
     _made: Provider | None
@@ -62,12 +67,13 @@ class Runtime(Parts):
         clock: Clock | None = None,
         on_unknown: OnUnknown = "tell",
         prices: Mapping[str, Price] | None = None,
+        lease: float | None = None,
     ) -> None:
         by_name = isinstance(provider, str)
         provider = build_provider(provider) if isinstance(provider, str) else provider
         named = dict(_listed("providers", providers or {}, Mapping))
         watching = tuple(_listed("observers", observers, Iterable))
-        _check_settings(limits, approver, on_unknown)
+        _check_settings(limits, approver, on_unknown, lease)
         _must_have("provider", provider, "complete")
         for name, other in named.items():
             _must_have(f"providers[{name!r}]", other, "complete")
@@ -92,6 +98,7 @@ class Runtime(Parts):
             providers=named,
             clock=clock,
             on_unknown=on_unknown,
+            lease=lease,
             threads=WorkerThreads(),
             prices=Prices(prices),
             retry_budgets={},
@@ -119,6 +126,16 @@ class Runtime(Parts):
     ) -> Result[Model | None]:
         """`resume` for synchronous callers."""
         return LOOP_THREAD.run(self.resume(run_id, take_over=take_over, output=output, deps=deps))
+
+    async def resolve(self, run_id: str, key: str, resolution: Resolution) -> None:
+        """Say what came of a call that a waiting run asks about: `Done(result)`, `NotDone()` or `Unknown()`.
+
+        `key` is that of the question in `result.pending`. It counts when the run is resumed, once. Any process that has
+        the journal may say it.
+        """
+        if not isinstance(resolution, (Done, NotDone, Unknown)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"resolution: must be Done(result), NotDone() or Unknown(), got {resolution!r}")
+        await asyncio.to_thread(self.journal.send, run_id, RESOLVE, resolve_body(key, resolution))
 
     async def _rebuilt(self, run_id: str) -> LoopEngine:
         entries = await asyncio.to_thread(self.journal.read, run_id)
@@ -159,9 +176,11 @@ class Runtime(Parts):
             await close()
 
 
-def _check_settings(limits: object, approver: object, on_unknown: object) -> None:
-    if on_unknown not in ("tell", "stop"):
-        raise ConfigError(f'on_unknown: must be "tell" or "stop", got {on_unknown!r}')
+def _check_settings(limits: object, approver: object, on_unknown: object, lease: object) -> None:
+    if lease is not None and not (isinstance(lease, (int, float)) and 0 < lease < math.inf):
+        raise ConfigError(f"lease: must be seconds above 0, or None, got {lease!r}")
+    if on_unknown not in ("tell", "ask", "stop"):
+        raise ConfigError(f'on_unknown: must be "tell", "ask" or "stop", got {on_unknown!r}')
     if limits is not None and not isinstance(limits, Limits):
         raise ConfigError(f"limits: must be Limits(...), got {limits!r}")
     if not (approver is None or isinstance(approver, Suspend) or callable(approver)):

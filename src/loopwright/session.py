@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from .clock import Clock
-from .errors import ConfigError, JournalError, LimitReached, LoopwrightError, ReplayDivergence
+from .errors import ConfigError, Fenced, JournalError, LimitReached, LoopwrightError, ReplayDivergence
 from .events import (
     EVENT_VERSION,
     KINDS,
@@ -22,9 +22,10 @@ from .events import (
     ToolStarted,
     encode_event,
 )
-from .journal import AT_WORK, Claim, Owner, chain_hash
+from .journal import AT_WORK, Claim, Command, Owner, chain_hash
 from .limits import Budget
 from .log import logger
+from .messages import Observation
 from .parts import Parts
 from .policy import Permit
 from .provider import Delta
@@ -102,6 +103,10 @@ class Session:
         hit = replay.limit
         self.signal: LoopwrightError | None = None if hit is None else LimitReached(hit.limit, hit.detail)
         self.pending: list[Question] = []
+        self.commands: tuple[Command, ...] = ()  # what people said before the run was taken up
+        self.saga = replay.started is not None and replay.started.saga
+        self.completed: dict[str, tuple[int, Observation]] = {}
+        """What a saga would have to undo: by key, with the number of the entry that holds it."""
         self.permits: set[Permit] = set()
         self.facts: dict[str, FactNoted] = dict(replay.facts)
         self.watchers: list[Callable[[Entry], None]] = []
@@ -126,7 +131,7 @@ class Session:
             claim.head_seq + 1,
             key,
             KINDS[type(event)],
-            self._wall + self.parts.clock.monotonic(),
+            self.wall(),
             EVENT_VERSION,
             claim.fence,
             encode_event(event),
@@ -141,6 +146,10 @@ class Session:
         else:
             self._untold.append(entry)
         return entry
+
+    def wall(self) -> float:
+        """Wall time in seconds, never going back while this process works on the run."""
+        return self._wall + self.parts.clock.monotonic()
 
     def _tell(self, entry: Entry) -> None:
         for watcher in self.watchers:
@@ -177,6 +186,21 @@ class Session:
         self._tell_all()
         self._check_broken()  # a barrier that was under way beside this one may have failed
         self._durable_seq = max(self._durable_seq, head)
+
+    async def hold(self) -> None:
+        """Make sure, right before this process acts, that the run is still its own; raises `Fenced`."""
+        until = self.claim.lease_until
+        if until is not None and self.wall() >= until:
+            await self.renew()
+
+    async def renew(self) -> None:
+        """Put the end of the lease off. An error is sticky if another worker took over."""
+        self._check_broken()
+        try:
+            await self.parts.journal.renew(self.claim, self.parts.lease or 0.0)
+        except Fenced as error:
+            self.fatal = self._broken = error
+            raise
 
     def _check_broken(self) -> None:
         if self._broken is not None:
@@ -227,9 +251,9 @@ class Session:
         self.replay.agree(key)
         return self.stick(LimitReached(hit.limit, hit.detail))
 
-    def breaker_changed(self, name: str, before: str, after: str) -> None:
-        """Record that a circuit breaker changed its state."""
-        self.record("", BreakerChanged(name, before, after))
+    def breaker_changed(self, name: str, before: str, after: str, reason: str = "") -> None:
+        """Record that a circuit breaker changed its state, and why, if a person did it."""
+        self.record("", BreakerChanged(name, before, after, reason))
 
     def diverged(self, key: str, expected: str, found: str) -> ReplayDivergence:
         """The sticky error that code and journal disagree at `key`."""

@@ -6,7 +6,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, Generic, TypeVar, cast, get_origin, get_type_hints, overload
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar, cast, get_origin, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 from pydantic.fields import FieldInfo
@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 from .errors import ConfigError
 from .messages import Effect, Json, JsonObject, ToolSpec
 from .options import explain
+from .recovery import STRATEGIES, CachedResult, Fallback, Recovery, Retry
 from .schemas import ArgumentSchema, brief, without_titles
 
 Deps = TypeVar("Deps")
@@ -32,6 +33,8 @@ class ToolContext(Generic[Deps]):
             tool.
         deadline: seconds this call has in all.
         deps: what the caller passed as `deps=`.
+        arguments: those of the call, as JSON: for `lookup` and `compensate`, which get nothing else.
+        undoes: in `compensate`, the idempotency key of the call to undo.
     """
 
     run_id: str
@@ -39,6 +42,12 @@ class ToolContext(Generic[Deps]):
     idempotency_key: str
     deadline: float | None
     deps: Deps
+    arguments: JsonObject = dataclasses.field(default_factory=dict[str, Json])
+    undoes: str = ""
+
+
+Lookup: TypeAlias = Callable[[ToolContext[Any]], Any]
+Compensate: TypeAlias = Callable[[ToolContext[Any], str], Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +65,12 @@ class Tool:
         max_concurrency: calls of it at work at once in one run.
         repeatable: whether the same call with the same result again and again is fine (polling).
         max_output_chars: longest result, if other than the run's limit.
+        recovery: what is done when a call fails, in order: `Retry`, `Fallback`, `CachedResult`, `LlmRecovery`,
+            `Escalate`, `DeadLetter`. With none the model is told, and that is all.
+        lookup: finds out whether an interrupted call took effect: given a `ToolContext` it returns `Done(result)`,
+            `NotDone()` or `Unknown()`; async or sync.
+        compensate: undoes a call when a run marked `saga` does not complete: given a `ToolContext` and the call's
+            result. It may be called again after a crash, with the same idempotency key.
         arguments_model: turns validated JSON into the types that the function expects.
         takes_context: whether `function` wants a `ToolContext` first.
         engine: the engine that answers its calls as a child of the run; see `LoopEngine.as_tool`.
@@ -70,6 +85,9 @@ class Tool:
     max_concurrency: int | None = None
     repeatable: bool = False
     max_output_chars: int | None = None
+    recovery: tuple[Recovery, ...] = ()
+    lookup: Lookup | None = dataclasses.field(default=None, repr=False)
+    compensate: Compensate | None = dataclasses.field(default=None, repr=False)
     arguments_model: type[BaseModel] | None = dataclasses.field(default=None, repr=False)
     takes_context: bool = False
     engine: Any = dataclasses.field(default=None, repr=False)
@@ -85,6 +103,28 @@ class Tool:
             value = getattr(self, field)
             if value is not None and not (isinstance(value, (int, float)) and value > 0):  # NaN is not greater either
                 raise ConfigError(f"tool {self.name!r}: {field} must be a number greater than 0, got {value!r}")
+        for field in ("lookup", "compensate"):
+            value = getattr(self, field)
+            if value is not None and not callable(value):
+                raise ConfigError(f"tool {self.name!r}: {field} must be a function, got {value!r}")
+        given: Any = self.recovery
+        object.__setattr__(self, "recovery", tuple(given) if isinstance(given, (list, tuple)) else (given,))
+        for strategy in self.recovery:
+            self._check_recovery(strategy)
+
+    def _check_recovery(self, strategy: Recovery) -> None:
+        if not isinstance(strategy, STRATEGIES):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(
+                f"tool {self.name!r}: recovery takes Retry(), Fallback(tool), CachedResult(), LlmRecovery(), "
+                f"Escalate() and DeadLetter(), got {strategy!r}"
+            )
+        if isinstance(strategy, Retry) and self.effect not in ("read", "idempotent"):
+            raise ConfigError(
+                f"tool {self.name!r}: recovery: Retry would repeat a side effect; if the tool hands "
+                "ctx.idempotency_key to its service, say so with effect='idempotent'"
+            )
+        if isinstance(strategy, CachedResult) and self.effect != "read":
+            raise ConfigError(f"tool {self.name!r}: recovery: CachedResult is for tools whose effect is 'read'")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, past gate and journal: for your own code and tests."""
@@ -128,6 +168,9 @@ def tool(
     max_concurrency: int | None = None,
     repeatable: bool = False,
     max_output_chars: int | None = None,
+    recovery: Recovery | Iterable[Recovery] = (),
+    lookup: Lookup | None = None,
+    compensate: Compensate | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a typed function: name, schema and description come from its signature and docstring.
@@ -266,6 +309,7 @@ class ToolRegistry:
             raise ConfigError(f"tools: pass a list of functions and Tool values, got {tools!r}")
         for given in tools:
             self._add(given if isinstance(given, Tool) else _from_function(given))
+        self._check_fallbacks()
         self.specs: tuple[ToolSpec, ...] = tuple(t.spec for t in self._tools.values())
 
     def _add(self, new: Tool) -> None:
@@ -273,6 +317,16 @@ class ToolRegistry:
             raise ConfigError(f"two tools are named {new.name!r}: rename one with @tool(name=...)")
         self._tools[new.name] = new
         self._schemas[new.name] = ArgumentSchema(new.name, new.schema, ours=new.arguments_model is not None)
+
+    def _check_fallbacks(self) -> None:
+        for each in self._tools.values():
+            for name in [strategy.tool for strategy in each.recovery if isinstance(strategy, Fallback)]:
+                other = self._tools.get(name)
+                if other is None or other is each or other.engine is not None:
+                    raise ConfigError(
+                        f"tool {each.name!r}: recovery falls back to {name!r}, which must be another tool of this "
+                        f"runtime and no engine; there are {', '.join(self._tools)}"
+                    )
 
     def get(self, name: str) -> Tool | None:
         """The tool of that name."""

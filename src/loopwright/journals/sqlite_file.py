@@ -1,6 +1,7 @@
 """One SQLite file as a journal keeps it: private, recognised, locked between processes, its errors explained."""
 
 import contextlib
+import dataclasses
 import errno
 import os
 import sqlite3
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from ..errors import ConfigError, JournalError
+from ..journal import RESUMABLE
 
 try:
     import fcntl
@@ -20,24 +22,37 @@ else:
 
 Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 
-APPLICATION_ID = 0x4C6F7057  # "LopW": tells our files from other programs' databases
-SCHEMA_VERSION = 1
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """What a file holds: `application_id` tells it from other databases, `version` from what is to come."""
+
+    application_id: int
+    version: int
+    tables: tuple[str, ...]
+    indexes: tuple[str, ...] = ()  # only for speed: a file may lack them
+
+
+UNFINISHED = f"status IN ({', '.join(map(repr, RESUMABLE))})"
+"""What holds for the rows of `runs` that have not ended."""
 
 # No column type for `at`: SQLite would turn 1 into 1.0 and -0.0 into 0.0, and the entry's hash covers the exact number.
 # `events.body` is a BLOB, or TEXT for a body that was moved to `blobs`: the two cannot be confused.
-# `lease_until` is kept free for workers.
-SCHEMA = (
-    """CREATE TABLE runs (
+RUNS = Format(
+    0x4C6F7057,  # "LopW"
+    1,
+    (
+        """CREATE TABLE runs (
         run_id TEXT PRIMARY KEY, engine TEXT NOT NULL, options TEXT NOT NULL, version TEXT NOT NULL,
         status TEXT NOT NULL, owner TEXT, fence INTEGER NOT NULL, lease_until REAL,
         head_seq INTEGER NOT NULL, head_hash TEXT NOT NULL, parent_run TEXT, fork_seq INTEGER, created NOT NULL)""",
-    """CREATE TABLE events (
+        """CREATE TABLE events (
         id INTEGER PRIMARY KEY, run_id TEXT NOT NULL, seq INTEGER NOT NULL, key TEXT NOT NULL, kind TEXT NOT NULL,
         at NOT NULL, v INTEGER NOT NULL, fence INTEGER NOT NULL, body BLOB NOT NULL, hash TEXT NOT NULL,
         UNIQUE (run_id, seq))""",
-    "CREATE TABLE blobs (sha256 TEXT PRIMARY KEY, bytes BLOB NOT NULL)",
-    f"PRAGMA application_id = {APPLICATION_ID}",
-    f"PRAGMA user_version = {SCHEMA_VERSION}",
+        "CREATE TABLE blobs (sha256 TEXT PRIMARY KEY, bytes BLOB NOT NULL)",
+    ),
+    (f"CREATE INDEX IF NOT EXISTS runs_unfinished ON runs (status) WHERE {UNFINISHED}",),
 )
 # Pages of the write-ahead log (4 KiB each) that gather before they are copied into the file. A log that stays small is
 # soon overwritten instead of growing, and flushing a file that grows costs half as much again.
@@ -83,16 +98,18 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
     return found
 
 
-def _beside(path: Path, ending: str) -> Path:
+def beside(path: Path, ending: str) -> Path:
+    """The path of a file that belongs to the one at `path`."""
     return path.with_name(path.name + ending)
 
 
 class JournalFile:
     """The file of a journal: opens connections to it and says in words what went wrong with it."""
 
-    def __init__(self, path: Path, synchronous: Synchronous, busy_timeout: float) -> None:
+    def __init__(self, path: Path, synchronous: Synchronous, busy_timeout: float, form: Format = RUNS) -> None:
         self.path = path
-        self._log = _beside(path, "-wal")
+        self._form = form
+        self._log = beside(path, "-wal")
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
 
@@ -127,16 +144,18 @@ class JournalFile:
     def writing(self) -> "Generator[WritingConnection]":
         """The one connection that writes, for as long as it is needed."""
         with contextlib.ExitStack() as stack:
-            lock = stack.enter_context(ProcessLock(_beside(self.path, ".lock"), self._busy_timeout))
+            lock = stack.enter_context(ProcessLock(beside(self.path, ".lock"), self._busy_timeout))
             with lock.held():
                 self._create()
                 connection = stack.enter_context(contextlib.closing(self._connect("rw")))
                 self._prepare(connection)
-            yield WritingConnection(connection, lock)
-            # What was acknowledged is safe in the log beside the file, so a failed tidying up loses nothing.
-            with contextlib.suppress(sqlite3.Error, JournalError), lock.held():
-                connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-                connection.close()
+            try:
+                yield WritingConnection(connection, lock)
+            finally:
+                # What was acknowledged is safe in the log beside the file, so a failed tidying up loses nothing.
+                with contextlib.suppress(sqlite3.Error, JournalError), lock.held():
+                    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                    connection.close()
 
     def _connect(self, mode: Literal["ro", "rw"]) -> sqlite3.Connection:
         uri = f"{self.path.as_uri()}?mode={mode}"
@@ -162,9 +181,14 @@ class JournalFile:
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         if not known:
             connection.execute("BEGIN IMMEDIATE")
-            for statement in SCHEMA:
+            for statement in self._form.tables:
                 connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {self._form.application_id}")
+            connection.execute(f"PRAGMA user_version = {self._form.version}")
             connection.execute("COMMIT")
+        with contextlib.suppress(sqlite3.Error):
+            for statement in self._form.indexes:
+                connection.execute(statement)
 
     def _recognise(self, connection: sqlite3.Connection) -> bool:
         """Whether the tables are there; raises `JournalError` for a file that is not ours, or too new."""
@@ -173,11 +197,11 @@ class JournalFile:
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if (application, version, tables) == (0, 0, 0):
             return False
-        if application != APPLICATION_ID:
+        if application != self._form.application_id:
             raise JournalError(f"journal {str(self.path)!r} is another program's database: choose another path")
-        if version > SCHEMA_VERSION:
+        if version > self._form.version:
             raise JournalError(
-                f"journal {str(self.path)!r} has format {version}, this version reads up to {SCHEMA_VERSION}: "
+                f"journal {str(self.path)!r} has format {version}, this version reads up to {self._form.version}: "
                 "upgrade loopwright"
             )
         return True

@@ -7,12 +7,13 @@ from typing import Any
 from ..errors import JournalError
 from ..events import Entry
 from ..journal import RunInfo, Verification, verify_chain
+from .sqlite_file import UNFINISHED
 
 REFERENCE = "sha256:"
 """Begins the text that stands in `events.body` for a body kept in `blobs`."""
 
 _INFO = """SELECT run_id, engine, options, version, status, owner, fence, head_seq, head_hash, created, parent_run,
-                  fork_seq
+                  fork_seq, lease_until
            FROM runs"""
 _ENTRIES = "SELECT run_id, seq, key, kind, at, v, fence, body, hash FROM events WHERE run_id = ? ORDER BY seq"
 _BLOB = "SELECT bytes FROM blobs WHERE sha256 = ?"
@@ -20,7 +21,7 @@ _BLOB = "SELECT bytes FROM blobs WHERE sha256 = ?"
 _TEXT_OR_NOTHING = (str, type(None))
 _INFO_TYPES: tuple[Any, ...] = (
     str, str, str, str, str, _TEXT_OR_NOTHING, int, int, str, (float, int), _TEXT_OR_NOTHING,
-    (int, type(None)),
+    (int, type(None)), (float, int, type(None)),
 )  # fmt: skip
 _ENTRY_TYPES = frozenset(
     (str, int, str, str, at, int, int, body, str) for at, body in itertools.product((float, int), (bytes, str))
@@ -33,9 +34,15 @@ def read_info(connection: sqlite3.Connection, run_id: str) -> RunInfo | None:
     return None if row is None else _info(row)
 
 
-def read_infos(connection: sqlite3.Connection) -> list[RunInfo]:
-    """All runs, the one begun last first."""
-    return [_info(row) for row in connection.execute(f"{_INFO} ORDER BY rowid DESC")]
+def read_infos(connection: sqlite3.Connection, unfinished: bool) -> list[RunInfo]:
+    """All runs, or those that have not ended, the one begun last first."""
+    which = f"WHERE {UNFINISHED}" if unfinished else ""
+    return [_info(row) for row in connection.execute(f"{_INFO} {which} ORDER BY rowid DESC")]
+
+
+def is_kept(connection: sqlite3.Connection, run_id: str) -> bool:
+    """Whether there is such a run."""
+    return connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone() is not None
 
 
 def _info(row: tuple[Any, ...]) -> RunInfo:

@@ -27,7 +27,8 @@ from typing import Any, Literal, Protocol, TypeAlias, cast
 from ..engine import LoopEngine
 from ..errors import ConfigError, UnknownRun
 from ..events import Entry, ModelReplied, ModelRequested, ToolFinished, ToolStarted
-from ..journal import Claim, Journal, RunHeader, RunInfo, Verification
+from ..journal import Claim, Command, Journal, RunHeader, RunInfo, Verification
+from ..messages import JsonObject
 from ..runtime import Runtime
 from ..tools import ToolContext
 from .expect import holds, same
@@ -129,9 +130,13 @@ class Mortal:
         """The claim to a new run."""
         return self._journal.create(header)
 
-    async def claim(self, run_id: str, owner: str, *, take_over: bool = False) -> Claim:
+    async def claim(self, run_id: str, owner: str, *, take_over: bool = False, lease: float | None = None) -> Claim:
         """Take a run up."""
-        return await self._journal.claim(run_id, owner, take_over=take_over)
+        return await self._journal.claim(run_id, owner, take_over=take_over, lease=lease)
+
+    async def renew(self, claim: Claim, lease: float) -> None:
+        """Put the end of a lease off."""
+        await self._journal.renew(claim, lease)
 
     def append(self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None) -> None:
         """Hand over entries."""
@@ -141,13 +146,21 @@ class Mortal:
         """All entries of a run."""
         return self._journal.read(run_id)
 
-    def runs(self) -> list[RunInfo]:
-        """All runs."""
-        return self._journal.runs()
+    def runs(self, *, unfinished: bool = False) -> list[RunInfo]:
+        """All runs, or those that have not ended."""
+        return self._journal.runs(unfinished=unfinished)
 
     def verify(self, run_id: str, head: str | None = None) -> Verification:
         """Check a run's chain."""
         return self._journal.verify(run_id, head)
+
+    def send(self, run_id: str, kind: str, body: JsonObject) -> int:
+        """Put a command into a run's inbox."""
+        return self._journal.send(run_id, kind, body)
+
+    def inbox(self, run_id: str, after: int = 0) -> list[Command]:
+        """The commands to a run."""
+        return self._journal.inbox(run_id, after)
 
     async def close(self) -> None:
         """Let go of it."""

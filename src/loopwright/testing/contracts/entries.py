@@ -3,7 +3,10 @@
 import asyncio
 import dataclasses
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from ...errors import Fenced, RunBusy
 from ...events import Entry
@@ -14,6 +17,38 @@ HOST = Owner.of_this_process("").host
 ME = str(Owner.of_this_process("me"))
 LIVE = str(Owner(HOST, os.getppid(), process_start(os.getppid()), "live"))
 DEAD = str(Owner(HOST, 2**22 + 1, "1", "dead"))  # a number that no process can have
+AWAY = str(Owner(f"not-{HOST}", 1, "1", "away"))  # on a host of which nothing is known here
+
+
+class Opens(Protocol):
+    """What gives a test its journal."""
+
+    def journal(self, folder: Path) -> Journal:
+        """The journal in that folder."""
+        ...
+
+
+Contract = TypeVar("Contract", bound=Opens)
+
+
+def with_journal(
+    check: Callable[[Contract, Journal], Coroutine[Any, Any, None]],
+) -> Callable[[Contract, Path], None]:
+    """A check of a journal as a test that opens it in a folder of its own, and closes it."""
+
+    def test(self: Contract, tmp_path: Path) -> None:
+        async def work() -> None:
+            journal = self.journal(tmp_path)
+            try:
+                await check(self, journal)
+            finally:
+                await journal.close()
+
+        asyncio.run(work())
+
+    for name in ("__name__", "__qualname__", "__doc__"):  # and no `__wrapped__`: a test runner would ask for `journal`
+        setattr(test, name, getattr(check, name))
+    return test
 
 
 def header(run_id: str = "r1", owner: str = ME) -> RunHeader:
@@ -37,6 +72,13 @@ async def write(journal: Journal, claim: Claim, *bodies: bytes, status: str | No
     journal.append(claim, entries, status=status)
     await journal.barrier(claim)
     return entries
+
+
+async def until_over(claim: Claim) -> None:
+    """Wait until the lease that a claim was given is over."""
+    if claim.lease_until is None:
+        raise AssertionError(f"the claim to {claim.run_id!r} was asked for with a lease and has no end of one")
+    await asyncio.sleep(max(claim.lease_until - time.time(), 0.0) + 0.05)
 
 
 async def one_writes(journals: Sequence[Journal], run_id: str, owner: str, entries: list[Entry]) -> None:

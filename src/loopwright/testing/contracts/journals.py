@@ -3,9 +3,9 @@
 import asyncio
 import dataclasses
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ...engine import LoopEngine
 from ...engines.react import ReActEngine
@@ -18,35 +18,15 @@ from ...tools import ToolContext, tool
 from ..expect import holds, refused, same
 from ..killing import kill_everywhere, witness, witnessed
 from ..scripted import call
-from .entries import DEAD, LIVE, ME, follow, header, one_writes, write
+from .elsewhere import visited
+from .entries import AWAY, DEAD, LIVE, ME, follow, header, one_writes, until_over, with_journal, write
 from .models import Line
-
-Contract = TypeVar("Contract", bound="JournalContract")
+from .workers import WorkerChecks
 
 TEXTS = ("", "a", "ünï ☃ 🌍", "a|b'\"\\\n\t\0", "../../etc", "x" * 5000)
 
 
-def _with_journal(
-    check: Callable[[Contract, Journal], Coroutine[Any, Any, None]],
-) -> Callable[[Contract, Path], None]:
-    """A check of a journal as a test that opens it in a folder of its own, and closes it."""
-
-    def test(self: Contract, tmp_path: Path) -> None:
-        async def work() -> None:
-            journal = self.journal(tmp_path)
-            try:
-                await check(self, journal)
-            finally:
-                await journal.close()
-
-        asyncio.run(work())
-
-    for name in ("__name__", "__qualname__", "__doc__"):  # and no `__wrapped__`: a test runner would ask for `journal`
-        setattr(test, name, getattr(check, name))
-    return test
-
-
-class JournalContract:
+class JournalContract(WorkerChecks):
     """Subclass it in a test module as `Test…` and give it your journal; every check is a test of its own.
 
         class TestMyJournal(JournalContract):
@@ -56,13 +36,9 @@ class JournalContract:
     A journal that survives the process takes `DurableJournalContract` in its place.
     """
 
-    def journal(self, folder: Path) -> Journal:
-        """Your journal in that folder: a new one where the folder is empty, else the one that was there."""
-        raise NotImplementedError(f"{type(self).__name__}: override journal(self, folder)")
-
     # --- entries ---
 
-    @_with_journal
+    @with_journal
     async def test_entries_come_back_as_they_were_given(self, journal: Journal) -> None:
         """Bodies are bytes of any kind, and the chain verifies."""
         claim = journal.create(header())
@@ -72,7 +48,7 @@ class JournalContract:
         same(journal.read("r1"), entries, "the entries")
         holds(journal.verify("r1", entries[-1].hash).ok, "the chain does not verify")
 
-    @_with_journal
+    @with_journal
     async def test_any_text_and_time_come_back(self, journal: Journal) -> None:
         """Keys, kinds, run ids, times and bodies of any content."""
         source = random.Random(1)  # noqa: S311 - the same every time
@@ -88,7 +64,7 @@ class JournalContract:
             same(journal.read(run_id), entries, f"run {run_id!r}")
             holds(journal.verify(run_id, claim.head_hash).ok, f"run {run_id!r} does not verify")
 
-    @_with_journal
+    @with_journal
     async def test_several_appends_wait_for_one_barrier(self, journal: Journal) -> None:
         """`append` only hands over, however often; one barrier makes all of it durable, in order."""
         claim = journal.create(header())
@@ -98,7 +74,7 @@ class JournalContract:
 
         same([entry.body for entry in journal.read("r1")], [str(number).encode() for number in range(600)], "bodies")
 
-    @_with_journal
+    @with_journal
     async def test_what_is_read_is_a_copy(self, journal: Journal) -> None:
         """A reader that changes its list changes nothing."""
         entries = await write(journal, journal.create(header()), b"{}")
@@ -108,7 +84,7 @@ class JournalContract:
         same(journal.read("r1"), entries, "the entries")
         same(len(journal.runs()), 1, "runs")
 
-    @_with_journal
+    @with_journal
     async def test_many_runs_write_at_once(self, journal: Journal) -> None:
         """Runs of one process do not mix."""
 
@@ -122,7 +98,7 @@ class JournalContract:
 
     # --- runs ---
 
-    @_with_journal
+    @with_journal
     async def test_a_new_run_is_listed_with_what_its_header_says(self, journal: Journal) -> None:
         """Engine, options, version, owner, time, and the run it was forked from."""
         claim = journal.create(dataclasses.replace(header(), parent_run="r0", fork_seq=7))
@@ -133,7 +109,7 @@ class JournalContract:
         )
         same(journal.runs(), [info], "the list of runs")
 
-    @_with_journal
+    @with_journal
     async def test_nothing_is_kept_of_a_run_that_has_no_entry_yet(self, journal: Journal) -> None:
         """`create` alone writes nothing; reading an unknown run is `UnknownRun` naming it."""
         journal.create(header())
@@ -142,7 +118,7 @@ class JournalContract:
         with refused(UnknownRun, "reading a run without entries", saying="r1"):
             journal.read("r1")
 
-    @_with_journal
+    @with_journal
     async def test_runs_are_listed_newest_first(self, journal: Journal) -> None:
         """In the order of their first entries."""
         for run_id in ("b", "c", "a"):
@@ -150,7 +126,7 @@ class JournalContract:
 
         same([info.run_id for info in journal.runs()], ["a", "c", "b"], "the list of runs")
 
-    @_with_journal
+    @with_journal
     async def test_a_taken_run_id_is_a_config_error_by_the_first_barrier(self, journal: Journal) -> None:
         """And the run that has the id stays as it was."""
         first = await write(journal, journal.create(header()), b"{}")
@@ -162,7 +138,7 @@ class JournalContract:
         same(journal.read("r1"), first, "the entries of the first run")
         same(journal.runs(), listed, "the list of runs")
 
-    @_with_journal
+    @with_journal
     async def test_of_two_new_runs_with_one_id_the_first_to_write_has_it(self, journal: Journal) -> None:
         """Both were created before either wrote; the other is refused by its barrier, and the first goes on."""
         first, second = journal.create(header()), journal.create(dataclasses.replace(header(), engine="another"))
@@ -174,7 +150,7 @@ class JournalContract:
         same(journal.read("r1"), entries, "the entries of the first run")
         same([info.engine for info in journal.runs()], ["react"], "the engines of the runs")
 
-    @_with_journal
+    @with_journal
     async def test_a_status_other_than_running_frees_the_run(self, journal: Journal) -> None:
         """It has no owner any more."""
         for status in ("suspended", "waiting", "completed", "failed"):
@@ -184,7 +160,7 @@ class JournalContract:
 
             same((journal.runs()[0].status, journal.runs()[0].owner), (status, None), "status and owner")
 
-    @_with_journal
+    @with_journal
     async def test_a_status_may_come_without_an_entry(self, journal: Journal) -> None:
         """`append(claim, [], status=…)` changes the status alone."""
         claim = journal.create(header())
@@ -198,7 +174,7 @@ class JournalContract:
 
     # --- claims ---
 
-    @_with_journal
+    @with_journal
     async def test_a_claim_goes_on_where_the_last_owner_ended(self, journal: Journal) -> None:
         """It has the next fence and the head of the chain."""
         old = journal.create(header())
@@ -212,7 +188,7 @@ class JournalContract:
         same(journal.read("r1"), entries, "the entries")
         holds(journal.verify("r1").ok, "the chain does not verify")
 
-    @_with_journal
+    @with_journal
     async def test_an_unknown_run_is_named(self, journal: Journal) -> None:
         """Claiming or verifying it is `UnknownRun`."""
         with refused(UnknownRun, "claiming an unknown run", saying="nowhere"):
@@ -220,7 +196,7 @@ class JournalContract:
         with refused(UnknownRun, "verifying an unknown run", saying="nowhere"):
             journal.verify("nowhere")
 
-    @_with_journal
+    @with_journal
     async def test_a_run_with_a_live_owner_is_busy(self, journal: Journal) -> None:
         """Unless it is taken over."""
         await write(journal, journal.create(header(owner=LIVE)), b"{}")
@@ -229,21 +205,21 @@ class JournalContract:
             await journal.claim("r1", ME)
         same((await journal.claim("r1", ME, take_over=True)).fence, 2, "the fence of who took over")
 
-    @_with_journal
+    @with_journal
     async def test_a_run_with_a_dead_owner_is_taken_up_at_once(self, journal: Journal) -> None:
         """Nobody waits for a lease of a process that is gone."""
         await write(journal, journal.create(header(owner=DEAD)), b"{}")
 
         same((await journal.claim("r1", ME)).fence, 2, "the fence")
 
-    @_with_journal
+    @with_journal
     async def test_of_several_that_take_up_one_run_one_writes_it(self, journal: Journal) -> None:
         """At the same moment, they are refused as `RunBusy`, or have fences of their own: the highest one counts."""
         for run_id, owner in (("alive", LIVE), ("gone", ME)):
             entries = await write(journal, journal.create(header(run_id)), b"1", status="suspended")
             await one_writes([journal] * 5, run_id, owner, entries)
 
-    @_with_journal
+    @with_journal
     async def test_a_worker_that_was_taken_over_is_stopped_for_good(self, journal: Journal) -> None:
         """What it writes is refused as `Fenced`, by the barrier at the latest, and never kept."""
         old = journal.create(header())
@@ -258,7 +234,7 @@ class JournalContract:
         entries += await write(journal, new, b"2")
         same(journal.read("r1"), entries, "the entries")
 
-    @_with_journal
+    @with_journal
     async def test_a_barrier_with_nothing_to_wait_for_still_sees_a_take_over(self, journal: Journal) -> None:
         """A worker learns of it before its next side effect."""
         old = journal.create(header())
@@ -269,7 +245,7 @@ class JournalContract:
         with refused(Fenced, "a barrier after a take-over"):
             await journal.barrier(old)
 
-    @_with_journal
+    @with_journal
     async def test_one_fenced_worker_does_not_hurt_the_others(self, journal: Journal) -> None:
         """Even if they write in the same moment."""
         claims = [journal.create(header(f"r{number}")) for number in range(10)]
@@ -283,7 +259,7 @@ class JournalContract:
 
     # --- verification ---
 
-    @_with_journal
+    @with_journal
     async def test_another_head_than_the_caller_kept_is_found(self, journal: Journal) -> None:
         """So a cut tail is found."""
         await write(journal, journal.create(header()), b"{}")
@@ -291,7 +267,7 @@ class JournalContract:
         holds(journal.verify("r1").ok, "the chain does not verify")
         holds("head" in journal.verify("r1", "0" * 64).problem, "another head is not noticed")
 
-    @_with_journal
+    @with_journal
     async def test_an_entry_that_does_not_fit_the_chain_is_found(self, journal: Journal) -> None:
         """A changed body, a wrong number, another run's entry: `append` refuses them, or `verify` finds them."""
         changes: Sequence[dict[str, Any]] = (
@@ -420,6 +396,30 @@ class DurableJournalContract(JournalContract):
         await one_writes(journals, "r1", LIVE, entries)
         for journal in journals:
             await journal.close()
+
+    def test_another_process_sees_leases_and_commands(self, tmp_path: Path) -> None:
+        """It takes up the run whose lease is over and no other, reads what was sent, and what it sends arrives."""
+        asyncio.run(self._shared(tmp_path))
+
+    async def _shared(self, folder: Path) -> None:
+        journal = self.journal(folder)
+        held = journal.create(dataclasses.replace(header("held", AWAY), lease=3600.0))
+        left = journal.create(dataclasses.replace(header("left", AWAY), lease=0.05))
+        await asyncio.gather(write(journal, held, b"{}"), write(journal, left, b"{}"))
+        first = journal.send("held", "steer", {"text": "left"})
+        await until_over(left)
+
+        seen = await asyncio.to_thread(visited, type(self), folder, ("held", "left"))
+
+        commands = journal.inbox("held")
+        same(seen.taken, {"held": None, "left": 2}, "the fences that another process got")
+        same(seen.read, [first], "the numbers of the commands that another process read")
+        same([command.number for command in commands], [first, *seen.sent], "the commands that arrived")
+        same(commands[-1].body, {"n": len(seen.sent)}, "the last command that arrived")
+        await write(journal, held, b"still mine")
+        with refused(Fenced, "writing after another process took over"):
+            await write(journal, left, b"too late")
+        await journal.close()
 
     def test_a_run_killed_at_any_barrier_goes_on_in_a_new_process(self, tmp_path: Path) -> None:
         """Killed by SIGKILL before and after every barrier: what was durable is there, and nothing is done twice."""

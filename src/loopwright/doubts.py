@@ -1,0 +1,123 @@
+"""What becomes of a call of which nobody knows whether it took effect: its tool looks it up, or a person says."""
+
+import copy
+import dataclasses
+import inspect
+import traceback
+from typing import Any
+
+from .bounded import run_bounded
+from .doubt import Done, NotDone, Resolution, Unknown
+from .errors import Suspended, text_of
+from .events import DoubtResolved, Question
+from .journal import Command
+from .log import logger
+from .messages import Json, JsonObject
+from .policy import Permit
+from .session import Session
+from .tool_call import Came, ToolCalls
+from .tools import Tool
+
+RESOLVE = "resolve"  # the kind of the command by which a person says what came of a call
+UNKNOWN = (
+    "This call was interrupted and it is not known whether it took effect. Do not assume that it did or did not: "
+    "check before you rely on it, and do not simply repeat it."
+)
+SECRET_LOST = "It was not made, and it cannot be now: its arguments held a secret, which is not kept. Propose it again."
+
+
+def resolve_body(key: str, resolution: Resolution) -> JsonObject:
+    """The body of a command that says what came of the call at `key`."""
+    result = resolution.result if isinstance(resolution, Done) else ""
+    return {"key": key, "verdict": _verdict(resolution), "result": result}
+
+
+def _verdict(resolution: Resolution) -> Any:
+    return "done" if isinstance(resolution, Done) else "not_done" if isinstance(resolution, NotDone) else "unknown"
+
+
+def _read(verdict: Json, result: Json) -> Resolution:
+    if verdict == "done":
+        return Done(str(result))
+    return NotDone() if verdict == "not_done" else Unknown()
+
+
+@dataclasses.dataclass(frozen=True)
+class Doubts:
+    """Resolves the doubts about the calls of one scope."""
+
+    calls: ToolCalls
+
+    async def resolve(self, permit: Permit, tool: Tool | None) -> Resolution:
+        """What came of a call in doubt. Raises `Suspended` where a person is to say it."""
+        recorded = self.calls.session.replay.resolved(permit.key)
+        if recorded is not None and recorded.verdict != "not_done":  # after that one it was made again, perhaps
+            return _read(recorded.verdict, recorded.result)
+        if tool is not None and tool.lookup is not None:
+            found = await self._look_up(permit, tool)
+            if not isinstance(found, Unknown):
+                return found
+        if self.calls.parts.on_unknown == "ask":
+            text = f"{permit.call.name} was interrupted: did it take effect?"
+            return self.ask(permit, text, "doubt")
+        return Unknown()
+
+    def ask(self, permit: Permit, text: str, about: Any) -> Resolution:
+        """What a person said of a call; raises `Suspended` until somebody has."""
+        session, call = self.calls.session, permit.call
+        command = newest(session, permit.key)
+        if command is None:
+            session.pending.append(Question(permit.key, text, call.name, call.arguments, call.id, about))
+            raise Suspended(text, reason="unknown_outcome" if about == "doubt" else "question")
+        resolution = _read(command.body.get("verdict"), command.body.get("result", ""))
+        self._note(permit, "person", resolution, command.number)
+        session.replay.commands.add(command.number)
+        return resolution
+
+    async def _look_up(self, permit: Permit, tool: Tool) -> Resolution:
+        """What the tool itself finds; whatever is no clear word is none."""
+        session, timeout = self.calls.session, self.calls.timeout(tool)
+        with session.active.working():
+            ended = await run_bounded(self._ask_tool(tool, permit, timeout), timeout)
+        if ended.error is not None:
+            logger().warning(
+                "lookup_failed", tool=tool.name, run_id=session.run_id, error=text_of(ended.error),
+                traceback="".join(traceback.format_exception(ended.error)),
+            )  # fmt: skip
+        found = ended.value if isinstance(ended.value, (Done, NotDone, Unknown)) else Unknown()
+        if isinstance(found, Done):
+            found = Done(self.calls.capped(tool, str(found.result)))
+        self._note(permit, "lookup", found, 0)
+        return found
+
+    async def _ask_tool(self, tool: Tool, permit: Permit, timeout: float | None) -> Any:
+        look_up, arguments = tool.lookup, copy.deepcopy(dict(permit.call.arguments))
+        context = dataclasses.replace(self.calls.context(permit, timeout), arguments=arguments)
+        if look_up is None:
+            return None
+        if inspect.iscoroutinefunction(look_up):
+            return await look_up(context)
+        value = await self.calls.parts.threads.run(lambda: look_up(context))
+        return await value if inspect.isawaitable(value) else value
+
+    def _note(self, permit: Permit, by: Any, resolution: Resolution, command: int) -> None:
+        call, result = permit.call, resolution.result if isinstance(resolution, Done) else ""
+        resolved = DoubtResolved(call.name, call.id, by, _verdict(resolution), result, command)
+        self.calls.session.record(permit.key, resolved)
+
+
+def newest(session: Session, key: str) -> Command | None:
+    """The last command about a call that was not carried out yet."""
+    about = [
+        command
+        for command in session.commands
+        if command.kind == RESOLVE and command.body.get("key") == key and command.number not in session.replay.commands
+    ]
+    return about[-1] if about else None
+
+
+def came_of(resolution: Resolution) -> Came:
+    """What the model is told of a call, as far as it is known."""
+    if isinstance(resolution, Done):
+        return Came("ok", resolution.result)
+    return Came("rejected", SECRET_LOST) if isinstance(resolution, NotDone) else Came("unknown", UNKNOWN)

@@ -1,0 +1,200 @@
+"""A failed call and what its tool wants done about that, step by step; each step is recorded before it is taken."""
+
+import dataclasses
+import itertools
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from pydantic import BaseModel, Field
+
+from .asking import ask_model
+from .doubt import Done, NotDone
+from .doubts import Doubts
+from .errors import AskFailed, LimitReached, ProviderError, Suspended
+from .events import CallDeadLettered, RecoveryTriggered
+from .events import Question as Pending
+from .inference import Question, Reply
+from .messages import Conversation, Json, Observation, ToolCall, canonical_json
+from .policy import Denial, Permit
+from .provider import Sampling
+from .recovery import CachedResult, DeadLetter, Escalate, Fallback, LlmRecovery, Recovery, Retry, steps_of
+from .tool_call import Came, ToolCalls
+from .tools import Tool
+
+Decide: TypeAlias = Callable[[ToolCall, str], Awaitable[Permit | Denial | Pending]]
+Asked: TypeAlias = Callable[[str, Question], Awaitable[Reply]]
+Settle: TypeAlias = Callable[[Permit | Denial], Awaitable[Observation]]
+
+MEND = (
+    "A call of the tool {tool} failed. Its arguments were:\n{arguments}\n\nWhat came of it:\n{error}\n\n"
+    "The tool: {description}\nIts arguments must fit this JSON schema:\n{schema}\n\n"
+    "Give arguments that could work, or none if no arguments will."
+)
+
+
+class MendedCall(BaseModel):
+    """What a model proposes in place of a call that failed."""
+
+    arguments: dict[str, Json] | None = Field(description="the arguments to try, or null if there is no point")
+
+
+@dataclasses.dataclass(frozen=True)
+class Recovering:
+    """Takes the steps for the calls of one scope."""
+
+    calls: ToolCalls
+    doubts: Doubts
+    decide: Decide
+    ask: Asked
+    settle: Settle
+
+    async def recover(self, permit: Permit, tool: Tool, came: Came) -> Came:
+        """What came of a call in the end, after what can be done about its failure."""
+        return await self._walk(permit, tool, came, 0)
+
+    async def resume(self, permit: Permit, tool: Tool, last: RecoveryTriggered) -> Came:
+        """The same, from the step that was under way when the process died."""
+        steps, step = steps_of(tool.recovery), last.attempt - 1
+        came = Came(last.status, last.error)
+        if step >= len(steps) or steps[step].name != last.strategy:
+            return came  # the tool's recovery was changed since: what it came to then stands
+        taken = await self._take(steps[step], permit, tool, came, step)
+        return await self._walk(permit, tool, taken, step + 1)
+
+    async def _walk(self, permit: Permit, tool: Tool, came: Came, start: int) -> Came:
+        for step, strategy in enumerate(steps_of(tool.recovery)[start:], start):
+            if not came.failure:
+                break
+            if self._helps(strategy, tool, came, permit):
+                came = await self._begin(strategy, permit, tool, came, step)
+        return came
+
+    def _helps(self, strategy: Recovery, tool: Tool, came: Came, permit: Permit) -> bool:
+        """Whether a strategy is for this kind of failure: what may have taken effect is not done again or elsewhere."""
+        changes_things = tool.effect in ("write", "destructive")
+        if isinstance(strategy, (Escalate, DeadLetter)):
+            return True
+        if came.failure == "timed_out" and changes_things:
+            return False
+        if isinstance(strategy, Retry):
+            return came.failure in ("raised", "timed_out") and self._may_retry()
+        if isinstance(strategy, LlmRecovery):
+            return came.failure in ("told", "raised")
+        if isinstance(strategy, CachedResult):
+            return self._fresh(strategy, permit) is not None
+        return came.failure != "told" or not changes_things
+
+    def _may_retry(self) -> bool:
+        session = self.calls.session
+        most = session.budget.limits.max_tool_calls
+        return session.remaining() != 0 and (most is None or session.budget.tool_calls < most)
+
+    async def _begin(self, strategy: Recovery, permit: Permit, tool: Tool, came: Came, step: int) -> Came:
+        call, session, delay = permit.call, self.calls.session, 0.0
+        session.check_signal(begun=True)
+        if isinstance(strategy, Retry):
+            turn = sum(isinstance(earlier, Retry) for earlier in steps_of(tool.recovery)[:step])
+            delay = random.uniform(0, min(strategy.max_delay, strategy.base_delay * 2**turn))  # noqa: S311 - jitter
+            left = session.remaining()
+            if left is not None and delay >= left:
+                return came
+            session.budget.tool_calls += 1
+        triggered = RecoveryTriggered(
+            call.name, call.id, strategy.name, step + 1, came.status, came.content, round(delay, 6)
+        )
+        session.record(permit.key, triggered)
+        session.replay.recovered(permit.key, triggered)
+        if delay:
+            with session.active.working():
+                await session.parts.clock.sleep(delay)
+        return await self._take(strategy, permit, tool, came, step)
+
+    async def _take(self, strategy: Recovery, permit: Permit, tool: Tool, came: Came, step: int) -> Came:
+        """One step, live or again after a crash; gives what came of the call now."""
+        match strategy:
+            case Retry():
+                return await self.calls.attempt(permit, tool, "retry")
+            case Fallback():
+                call = ToolCall(strategy.tool, permit.call.arguments, f"{permit.call.id}_{step + 1}")
+                return await self._call_instead(call, permit, came, step)
+            case CachedResult():
+                return self._cached(strategy, permit, came)
+            case LlmRecovery():
+                return await self._mended(permit, tool, came, step)
+            case Escalate():
+                return await self._escalated(permit, tool, came)
+            case DeadLetter():
+                return self._set_aside(strategy, permit, came)
+
+    async def _call_instead(self, call: ToolCall, permit: Permit, came: Came, step: int) -> Came:
+        """Another call in place of the one that failed: gated, recorded and in doubt as any other."""
+        key = f"{permit.key}~{step + 1}"
+        decided = await self.decide(call, key)
+        if isinstance(decided, Pending):
+            self.calls.session.pending.append(decided)
+            raise Suspended(f"waiting for a decision about {call.name}")
+        observation = await self.settle(decided)
+        if observation.status == "ok":
+            return Came("ok", f"[{_instead(permit, call)}]\n{observation.content}", came.seconds)
+        told = f"{came.content}\n[{_instead(permit, call)}: {observation.status}]\n{observation.content}"
+        return dataclasses.replace(came, content=told)
+
+    def _fresh(self, strategy: CachedResult, permit: Permit) -> tuple[float, str] | None:
+        """The age in seconds and the text of the last good result of the same call, if it is fresh enough."""
+        session = self.calls.session
+        known = session.replay.good.get((permit.call.name, permit.arguments_hash))
+        if known is None:
+            return None
+        age = max(session.wall() - known[0], 0.0)
+        return (age, known[1]) if age <= strategy.max_age else None
+
+    def _cached(self, strategy: CachedResult, permit: Permit, came: Came) -> Came:
+        known = self._fresh(strategy, permit)
+        if known is None:  # it grew too old while the process was down
+            return came
+        age, content = known
+        return Came("ok", f"[the call fails now; this is its result of {age:.0f} s ago]\n{content}", came.seconds)
+
+    async def _mended(self, permit: Permit, tool: Tool, came: Came, step: int) -> Came:
+        schema = canonical_json(dict(tool.schema)).decode()
+        arguments = canonical_json(dict(permit.call.arguments)).decode()
+        asked = MEND.format(
+            tool=tool.name, arguments=arguments, error=came.content, description=tool.description, schema=schema
+        )
+        numbers = itertools.count()
+
+        async def settle(question: Question) -> Reply:
+            return await self.ask(f"{permit.key}~{step + 1}m{next(numbers)}", question)
+
+        provider = self.calls.parts.provider
+        try:
+            mended = await ask_model(settle, Conversation.of(asked), MendedCall, Sampling(), provider, "recovery")
+        except (AskFailed, ProviderError, LimitReached):
+            return came
+        if mended.arguments is None or mended.arguments == dict(permit.call.arguments):
+            return came
+        call = ToolCall(tool.name, mended.arguments, f"{permit.call.id}_{step + 1}")
+        return await self._call_instead(call, permit, came, step)
+
+    async def _escalated(self, permit: Permit, tool: Tool, came: Came) -> Came:
+        text = f"{permit.call.name} failed ({came.status}): {came.content}"
+        resolution = self.doubts.ask(permit, text, "failure")
+        if isinstance(resolution, Done):
+            return Came("ok", resolution.result, came.seconds)
+        if isinstance(resolution, NotDone):
+            return await self.calls.attempt(permit, tool, "retry")
+        return came
+
+    def _set_aside(self, strategy: DeadLetter, permit: Permit, came: Came) -> Came:
+        call = permit.call
+        letter = CallDeadLettered(call.name, call.id, call.arguments, came.status, came.content, strategy.queue)
+        self.calls.session.record(permit.key, letter)
+        told = f"{came.content}\n[The call was set aside for a person to see to later; do not make it again.]"
+        return Came(came.status, told, came.seconds)
+
+
+def _instead(permit: Permit, call: ToolCall) -> str:
+    if call.name != permit.call.name:
+        return f"{permit.call.name} failed; {call.name} was called instead"
+    return f"{permit.call.name} failed; it was called with {canonical_json(dict(call.arguments)).decode()} instead"

@@ -1,0 +1,202 @@
+"""The only place where a tool runs: permit, slots, breaker, intent, deadline; one attempt of one call."""
+
+import asyncio
+import copy
+import dataclasses
+import inspect
+import json
+import traceback
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+from pydantic_core import to_jsonable_python
+
+from .bounded import Ended, run_bounded
+from .errors import CircuitOpen, LimitReached, PhaseError, ToolError, text_of
+from .events import ToolFinished, ToolStarted
+from .log import logger
+from .messages import Observation, ObservationStatus, arguments_hash
+from .parts import Parts
+from .policy import Denial, Permit
+from .session import Session
+from .tools import Tool, ToolContext
+
+Attempt: TypeAlias = Literal["first", "in doubt", "retry"]
+Failure: TypeAlias = Literal["", "told", "raised", "timed_out", "open"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Came:
+    """What came of a call so far.
+
+    `failure` says what kind of failure it is, if it is one that a recovery may be for: the tool said what is wrong
+    (`ToolError`), it raised something else, it took too long, or its circuit breaker is open.
+    """
+
+    status: ObservationStatus
+    content: str
+    seconds: float = 0.0
+    failure: Failure = ""
+
+
+def check_permit(permit: Permit, session: Session, policy: str | None) -> None:
+    """Raise `PhaseError` unless the permit is live and the call is still the one that the gate saw.
+
+    `policy` is the policy version of now; `None` for a call whose intent is recorded, which was allowed then.
+    """
+    if permit not in session.permits:
+        raise PhaseError(f"the permit of {permit.call.name} was used or is not of this run: gate a new proposal")
+    if permit.expires < session.active.seconds():
+        raise PhaseError(f"the permit of {permit.call.name} has expired: act right after the gate")
+    check_same(permit, policy)
+
+
+def check_same(permit: Permit, policy: str | None) -> None:
+    """Raise `PhaseError` if the policy or the arguments are not those of the permit any more."""
+    if policy is not None and permit.policy_version != policy:
+        raise PhaseError(f"the policy changed since {permit.call.name} was allowed: gate a new proposal")
+    if arguments_hash(permit.call.arguments) != permit.arguments_hash:
+        raise PhaseError(
+            f"the arguments of {permit.call.name} were changed after the gate: let a gate return Modify instead"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ToolCalls:
+    """Makes the calls of one scope."""
+
+    session: Session
+    parts: Parts
+    policy: Callable[[], str]
+
+    async def attempt(self, permit: Permit, tool: Tool, kind: Attempt) -> Came:
+        """Call the tool once. The intent is durable before it starts; what came of it is for the caller to record."""
+        session = self.session
+        async with session.slots_of(tool), session.tool_slots:  # who waits for its tool holds no other up
+            session.check_signal(begun=kind != "first")
+            session.check_gap(permit.key)
+            breaker = session.parts.breakers.get(f"tool/{tool.name}")
+            try:
+                given = breaker.acquire(session.breaker_changed)
+            except CircuitOpen as error:
+                return Came("rejected", str(error), failure="open")
+            ended, came = None, None
+            try:
+                came, ended = await self._start(permit, tool, kind)
+            finally:
+                if ended is None or isinstance(ended.error, ToolError):
+                    breaker.cancel(given)
+                elif ended.error is None and not ended.timed_out:
+                    breaker.success(given, session.breaker_changed)
+                else:
+                    breaker.failure(given, session.breaker_changed)
+            return came
+
+    def intend(self, permit: Permit, tool: Tool) -> None:
+        """Take a place in the budget and record the intent, or the refusal."""
+        session, call = self.session, permit.call
+        try:
+            session.check_time()
+            session.budget.take_tool_call()
+        except LimitReached as error:
+            raise session.refuse(permit.key, error) from None
+        idempotency_key = session.idempotency_key(permit.key)
+        session.record(permit.key, ToolStarted(call.name, call.id, permit.arguments_hash, idempotency_key, tool.effect))
+
+    def finish(self, decision: Permit | Denial, came: Came) -> Observation:
+        """Record what came of a call."""
+        call = decision.call
+        finished = ToolFinished(call.name, call.id, came.status, came.content, round(came.seconds, 6))
+        self.session.record(decision.key, finished)
+        return Observation(call, came.status, came.content)
+
+    def not_run(self, permit: Permit, error: Exception) -> Came:
+        """A call that was not made since its permit does not hold."""
+        self.session.permits.discard(permit)
+        return Came("rejected", f"{permit.call.name} was not run, propose it again if it is still wanted: {error}")
+
+    def context(self, permit: Permit, timeout: float | None) -> ToolContext[Any]:
+        """What the tool may know of the call."""
+        session = self.session
+        key = session.idempotency_key(permit.key)
+        return ToolContext(session.run_id, permit.key, key, timeout, session.deps)
+
+    def timeout(self, tool: Tool) -> float | None:
+        """Seconds that one call of a tool may take now."""
+        return _least(tool.timeout or self.parts.limits.tool_timeout, self.session.remaining())
+
+    async def _start(self, permit: Permit, tool: Tool, kind: Attempt) -> tuple[Came, Ended | None]:
+        """Record the intent, make it durable, run the tool."""
+        session, call = self.session, permit.call
+        if kind == "first":
+            self.intend(permit, tool)
+        await session.barrier()
+        try:
+            if kind == "retry":
+                check_same(permit, self.policy())
+            else:
+                check_permit(permit, session, self.policy() if kind == "first" else None)
+            keywords = tool.keywords(copy.deepcopy(dict(call.arguments)))  # the tool may change what it is given
+        except (PhaseError, ValueError) as error:
+            return self.not_run(permit, error), None
+        finally:
+            session.permits.discard(permit)
+        await session.hold()
+        before = session.active.seconds()
+        timeout = self.timeout(tool)
+        with session.active.working():
+            try:
+                ended = await run_bounded(self._call(tool, permit, keywords, timeout), timeout)
+            except asyncio.CancelledError:
+                if session.aborting:
+                    text = f"{call.name} was interrupted; it is not known whether it took effect."
+                    self.finish(permit, Came("cancelled", text, session.active.seconds() - before))
+                raise
+        return self._read(tool, ended, timeout, session.active.seconds() - before), ended
+
+    async def _call(self, tool: Tool, permit: Permit, keywords: dict[str, Any], timeout: float | None) -> Any:
+        positional = (self.context(permit, timeout),) if tool.takes_context else ()
+        if tool.is_async:
+            return await tool.function(*positional, **keywords)
+        value = await self.parts.threads.run(lambda: tool.function(*positional, **keywords))
+        return await value if inspect.isawaitable(value) else value
+
+    def _read(self, tool: Tool, ended: Ended, timeout: float | None, seconds: float) -> Came:
+        """The observation's status and text; tracebacks go to the log, not to the model."""
+        if ended.timed_out:
+            left = " It is still running in the background." if ended.abandoned else ""
+            text = f"{tool.name} gave no result within {timeout:g} s; it may still take effect.{left}"
+            return Came("timed_out", text, seconds, "timed_out")
+        if isinstance(ended.error, ToolError):
+            return Came("error", self.capped(tool, text_of(ended.error)), seconds, "told")
+        if ended.error is not None:
+            logger().warning(
+                "tool_failed", tool=tool.name, run_id=self.session.run_id,
+                traceback="".join(traceback.format_exception(ended.error)),
+            )  # fmt: skip
+            text = f"{type(ended.error).__name__}: {text_of(ended.error)}"
+            return Came("error", self.capped(tool, text), seconds, "raised")
+        try:
+            return Came("ok", self.capped(tool, as_text(ended.value)), seconds)
+        except Exception as error:  # noqa: BLE001 - a foreign value may do anything when it is asked for its text
+            text = f"{tool.name} returned something that cannot be written as text: {text_of(error)}"
+            return Came("error", text, seconds)
+
+    def capped(self, tool: Tool, text: str) -> str:
+        """A text no longer than a model gets to read of this tool, and valid Unicode."""
+        text = text.encode("utf-8", "replace").decode()  # lone surrogates cannot be stored or sent
+        most = tool.max_output_chars or self.parts.limits.max_output_chars
+        if most is None or len(text) <= most:
+            return text
+        return f"{text[:most]}\n[cut: {len(text)} characters, the first {most} shown]"
+
+
+def as_text(value: Any) -> str:
+    """A tool's result as the model reads it: text as it is, everything else as JSON."""
+    if isinstance(value, str):
+        return value
+    return "done" if value is None else json.dumps(to_jsonable_python(value, fallback=str), ensure_ascii=False)
+
+
+def _least(a: float | None, b: float | None) -> float | None:
+    return b if a is None else a if b is None else min(a, b)

@@ -1,0 +1,132 @@
+"""A saga that did not complete: its completed calls are undone, the last one first, before the run ends."""
+
+import copy
+import dataclasses
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, TypeAlias
+
+from .bounded import run_bounded
+from .errors import Denied, JournalError, Suspended, UndoFailed, text_of
+from .events import ErrorRecord, Question, UndoBegun, UndoCall, UndoFinished, UndoStarted
+from .messages import ObservationStatus, ToolCall
+from .result import Outcome
+from .session import Session
+from .tool_call import as_text
+from .tools import Compensate, Tool, ToolContext, ToolRegistry
+
+DOUBTFUL = ("unknown", "timed_out", "cancelled")
+Permitted: TypeAlias = Callable[[ToolCall, str], Awaitable[Question | None]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Undoing:
+    """Undoes the calls of one run.
+
+    Args:
+        registries: the tools of the run's engine, and of the engines in it.
+        permitted: asks the policy gates; raises `Denied`.
+    """
+
+    session: Session
+    registries: tuple[ToolRegistry, ...]
+    permitted: Permitted
+
+    async def undo(self, outcome: Outcome) -> Outcome:
+        """The outcome to end with, after everything that could be undone was; calls of what failed are its error."""
+        session, begun = self.session, self.session.replay.undo
+        if begun is None:
+            why = None if outcome.error is None else ErrorRecord.of(outcome.error)
+            calls = tuple(self._completed())
+            begun = UndoBegun(outcome.status, outcome.stop_reason, outcome.answer, why, calls)
+            session.record("", begun)
+        failed = [problem for call in begun.calls if (problem := await self._undo(call))]
+        if not failed:
+            return outcome
+        told = f"the run ended as {outcome.status} ({outcome.stop_reason}) and could not undo: {'; '.join(failed)}"
+        error = UndoFailed(told)
+        error.__cause__ = outcome.error
+        return dataclasses.replace(outcome, error=error)
+
+    def _completed(self) -> Iterator[UndoCall]:
+        """What was done, or may have been, the last one first."""
+        for key, (_, observation) in sorted(self.session.completed.items(), key=lambda item: -item[1][0]):
+            if observation.status == "ok" or observation.status in DOUBTFUL:
+                idempotency_key = self.session.idempotency_key(key)
+                yield UndoCall(key, observation.call, observation.content, idempotency_key, observation.status)
+
+    async def _undo(self, done: UndoCall) -> str:
+        """Undo one call, unless the journal says that this was done; what is wrong, if anything."""
+        key, call = f"undo:{done.key}", done.call
+        finished = self.session.replay.undone.get(key)
+        if finished is None:
+            status, content, seconds = await self._live(done, key)
+            finished = UndoFinished(call.name, call.id, status, content, round(seconds, 6))
+            self.session.record(key, finished)
+        return "" if finished.status == "ok" else f"{call.name} ({done.key}): {finished.content}"
+
+    async def _live(self, done: UndoCall, key: str) -> tuple[ObservationStatus, str, float]:
+        session = self.session
+        if done.status != "ok":
+            return "unknown", "it is not known whether it took effect, so it was not undone", 0.0
+        tool = self._tool(done.call.name)
+        if tool is None or tool.compensate is None:
+            return "rejected", "the tool, or its compensate function, is not there any more", 0.0
+        try:
+            waiting = await self.permitted(
+                ToolCall(f"{tool.name}:undo", done.call.arguments, f"undo_{done.call.id}"), key
+            )
+        except Denied as denied:
+            return "denied", text_of(denied), 0.0
+        if waiting is not None:
+            return "denied", f"it needs a person's approval: {waiting.text}", 0.0
+        idempotency_key = f"{done.idempotency_key}:undo"
+        session.record(key, UndoStarted(tool.name, done.call.id, idempotency_key))
+        await session.barrier()
+        await session.hold()
+        timeout = tool.timeout or session.parts.limits.tool_timeout
+        arguments = copy.deepcopy(dict(done.call.arguments))
+        context = ToolContext(
+            session.run_id, key, idempotency_key, timeout, session.deps, arguments, done.idempotency_key
+        )
+        before = session.wall()
+        ended = await run_bounded(self._call(tool.compensate, context, done.content), timeout)
+        seconds = session.wall() - before
+        if ended.timed_out:
+            return "timed_out", f"undoing it gave no result within {timeout:g} s", seconds
+        if ended.error is not None:
+            return "error", f"undoing it failed: {type(ended.error).__name__}: {text_of(ended.error)}", seconds
+        return "ok", as_text(ended.value), seconds
+
+    async def _call(self, compensate: Compensate, context: ToolContext[Any], result: str) -> Any:
+        if inspect.iscoroutinefunction(compensate):
+            return await compensate(context, result)
+        value = await self.session.parts.threads.run(lambda: compensate(context, result))
+        return await value if inspect.isawaitable(value) else value
+
+    def _tool(self, name: str) -> Tool | None:
+        found = (registry.get(name) for registry in self.registries)
+        return next((tool for tool in found if tool is not None), None)
+
+
+def registries_of(engines: Iterable[Any], seen: tuple[ToolRegistry, ...] = ()) -> tuple[ToolRegistry, ...]:
+    """The tools of engines, of the engines among their options, and of those that are tools of theirs."""
+    for engine in engines:
+        tools: ToolRegistry = engine.runtime.tools
+        if not any(tools is known for known in seen):
+            inner = [tool.engine for tool in tools if tool.engine is not None]
+            inner += [value for value in vars(engine).values() if hasattr(value, "runtime")]
+            seen = registries_of(inner, (*seen, tools))
+    return seen
+
+
+def restored(begun: UndoBegun) -> Outcome:
+    """How a run was about to end when its process died in the middle of undoing."""
+    error = None if begun.error is None else begun.error.restore()
+    return Outcome(begun.status, begun.stop_reason, begun.answer, error)
+
+
+def must_undo(session: Session, outcome: Outcome) -> bool:
+    """Whether a run ends in a way that undoes what it did."""
+    dead = isinstance(outcome.error, (JournalError, Suspended))
+    return session.saga and outcome.status not in ("completed", "waiting") and not dead

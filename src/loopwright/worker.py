@@ -1,0 +1,158 @@
+"""Worker: takes up the runs of a journal that nobody works on, so that a process may die and its runs go on."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from pydantic import BaseModel
+
+from .doubts import RESOLVE
+from .engine import LoopEngine
+from .errors import ConfigError, JournalError, LoopwrightError, RunBusy, text_of
+from .events import BreakerChanged, DriftNoticed, Entry, RunResumed, RunStarted
+from .handle import RELEASED
+from .journal import RunInfo, orphaned
+from .log import logger
+from .result import Result
+from .runtime import Runtime
+
+MAX_PICKUPS = 5
+"""So often running a run is taken up without getting any further, before it is left to people."""
+
+
+class Worker:
+    """Takes up runs whose process died or whose lease is over, that were released, or that got the word they wait for.
+
+    Several workers, in several processes, may serve one journal: a run is claimed by one of them. What was begun and
+    not suspended on purpose is found at the start too. A run that cannot go on (its code is not here, it diverges, it
+    ended its process time and again) is logged and left to people.
+
+    Args:
+        runtime: with a lease, or a worker that hangs would keep its runs for ever.
+        engines: those that cannot be rebuilt from the journal (their options are code); the others are.
+        outputs: the classes of `output=` that runs were started with.
+        deps: handed to the tools of runs that were started with deps.
+        at_once: runs at work at the same time.
+        poll: seconds between two looks into the journal.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        engines: Iterable[LoopEngine] = (),
+        outputs: Iterable[type[BaseModel]] = (),
+        deps: object = None,
+        at_once: int = 10,
+        poll: float = 1.0,
+    ) -> None:
+        if runtime.lease is None:
+            raise ConfigError("runtime: a worker needs Runtime(lease=...), for example 30 seconds")
+        if at_once < 1 or not poll > 0:
+            raise ConfigError(f"at_once must be at least 1 and poll greater than 0, got {at_once} and {poll}")
+        self._runtime, self._deps, self._at_once, self._poll = runtime, deps, at_once, poll
+        self._engines: Mapping[str, LoopEngine] = {engine.name: engine for engine in engines}
+        self._outputs: Mapping[str, type[BaseModel]] = {output.__name__: output for output in outputs}
+        self._tasks: dict[str, asyncio.Task[Result | None]] = {}
+        self._left: dict[str, int] = {}  # runs that this worker cannot take further, with their last entry
+        self._answered: dict[str, int] = {}  # waiting runs, with the last command that was tried
+
+    async def serve(self) -> None:
+        """Take up runs until cancelled; those at work are then released to other workers."""
+        try:
+            while True:
+                await self._take_up()
+                await self._runtime.clock.sleep(self._poll)
+        finally:
+            await self._release()
+
+    async def drain(self) -> list[Result]:
+        """Take up what there is now, and wait until that is done; the results, in no order."""
+        results: list[Result] = []
+        try:
+            while await self._take_up() or self._tasks:
+                done, _ = await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+                results += [result for task in done if (result := task.result()) is not None]
+                self._tasks = {run_id: task for run_id, task in self._tasks.items() if task not in done}
+        finally:
+            await self._release()
+        return results
+
+    async def _take_up(self) -> int:
+        """Start as many runs as there are places for; how many are at work."""
+        self._tasks = {run_id: task for run_id, task in self._tasks.items() if not task.done()}
+        free = self._at_once - len(self._tasks)
+        if free > 0:
+            try:
+                found = await self._found()
+            except JournalError as error:
+                logger().warning("journal_not_read", error=text_of(error))
+                found = []
+            for info in found[:free]:
+                self._tasks[info.run_id] = asyncio.ensure_future(self._work(info))
+        return len(self._tasks)
+
+    async def _found(self) -> list[RunInfo]:
+        """The runs to take up, the oldest first."""
+        now = self._runtime.clock.wall()
+        infos = await asyncio.to_thread(lambda: self._runtime.journal.runs(unfinished=True))
+        mine = [info for info in reversed(infos) if info.run_id not in self._tasks and self._may(info)]
+        return [
+            info
+            for info in mine
+            if info.status == "released" or orphaned(info, now) or (info.status == "waiting" and await self._told(info))
+        ]
+
+    def _may(self, info: RunInfo) -> bool:
+        return self._left.get(info.run_id) != info.head_seq
+
+    async def _told(self, info: RunInfo) -> bool:
+        """Whether somebody said something to a waiting run since it was looked at last."""
+        after = self._answered.get(info.run_id, 0)
+        commands = await asyncio.to_thread(self._runtime.journal.inbox, info.run_id, after)
+        if commands:
+            self._answered[info.run_id] = commands[-1].number
+        return any(command.kind == RESOLVE for command in commands)
+
+    async def _work(self, info: RunInfo) -> Result | None:
+        """Go on with one run; whatever goes wrong with it does not hurt the others."""
+        journal = self._runtime.journal
+        try:
+            entries = await asyncio.to_thread(journal.read, info.run_id)
+            if _pickups(entries) >= MAX_PICKUPS:
+                raise ConfigError(f"it was taken up {MAX_PICKUPS} times and got no further: see to it, then resume it")
+            return await self._resume(info, entries)
+        except RunBusy:  # another worker was quicker
+            return None
+        except LoopwrightError as error:
+            logger().error("run_left", run_id=info.run_id, engine=info.engine, error=text_of(error))
+            last = next((known for known in journal.runs(unfinished=True) if known.run_id == info.run_id), info)
+            self._left[info.run_id] = last.head_seq
+            return None
+
+    async def _resume(self, info: RunInfo, entries: list[Entry]) -> Result:
+        started = entries[0].event if entries else None
+        output, deps = None, None
+        if isinstance(started, RunStarted):
+            deps = self._deps if started.deps else None
+            output = self._outputs.get(started.output or "")
+        engine = self._engines.get(info.engine)
+        if engine is not None:
+            return await engine.resume(info.run_id, output=output, deps=deps)
+        return await self._runtime.resume(info.run_id, output=output, deps=deps)
+
+    async def _release(self) -> None:
+        for task in self._tasks.values():
+            task.cancel(RELEASED)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        self._tasks = {}
+
+
+def _pickups(entries: list[Entry]) -> int:
+    """How often a run was taken up since it last got any further."""
+    count = 0
+    for entry in reversed(entries):
+        if isinstance(entry.event, RunResumed):
+            count += 1
+        elif not isinstance(entry.event, (BreakerChanged, DriftNoticed)):
+            break
+    return count

@@ -11,7 +11,6 @@ from .tool_call import Came, ToolCalls, check_permit
 from .tools import Tool
 
 REPEATED_AFTER_CRASH = ("read", "idempotent")
-MADE_AGAIN = ("retry", "escalate")  # recoveries after which a result is still the call's own
 
 
 class Executor:
@@ -46,9 +45,8 @@ class Executor:
             came = await self._attempt(decision, tool, again=False, recover=recover)
         observation = self._calls.finish(decision, came)
         self._completed(decision, tool, observation, self._session.claim.head_seq)
-        if observation.status == "ok":
-            good = self._session.wall(), observation.content
-            replay.good[decision.call.name, decision.arguments_hash] = good
+        if observation.status == "ok" and replay.is_own(decision.key):
+            replay.good[decision.call.name, decision.arguments_hash] = self._session.wall(), observation.content
         self._stop_if_told(observation)
         return observation
 
@@ -132,8 +130,7 @@ class Executor:
 
     def _completed(self, permit: Permit, tool: Tool | None, observation: Observation, seq: int) -> None:
         """Keep what a saga may have to undo: what the tool itself did, or may have done."""
-        last = self._session.replay.recovery(permit.key)
-        if tool is not None and tool.compensate is not None and (last is None or last.strategy in MADE_AGAIN):
+        if tool is not None and tool.compensate is not None and self._session.replay.is_own(permit.key):
             self._session.completed[permit.key] = seq, observation
 
     def _stop_if_told(self, observation: Observation) -> None:

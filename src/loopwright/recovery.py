@@ -76,6 +76,8 @@ class DeadLetter:
 
 
 Recovery: TypeAlias = Retry | Fallback | CachedResult | LlmRecovery | Escalate | DeadLetter
+MADE_AGAIN = (Retry.name, Escalate.name)
+"""Strategies after which a result is still that of the call itself."""
 STRATEGIES = (Retry, Fallback, CachedResult, LlmRecovery, Escalate, DeadLetter)
 
 

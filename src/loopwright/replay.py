@@ -31,6 +31,7 @@ from .events import (
     UndoFinished,
 )
 from .messages import Usage
+from .recovery import MADE_AGAIN
 
 Outcome: TypeAlias = (
     ModelReplied | ModelFailed | LimitHit | CallsProposed | ToolFinished | EffectFinished | ChildFinished
@@ -152,7 +153,7 @@ class Replay:
             self.usage += event.completion.usage
         elif isinstance(event, LimitHit):
             self.limit = event
-        elif isinstance(event, ToolFinished) and event.status == "ok":
+        elif isinstance(event, ToolFinished) and event.status == "ok" and self.is_own(key):
             started = self._intents.get(key)
             if isinstance(started, ToolStarted):
                 self.good[event.tool, started.arguments_hash] = entry.at, event.content
@@ -196,6 +197,11 @@ class Replay:
     def recovery(self, key: str) -> RecoveryTriggered | None:
         """The last thing that was done about a call that had failed."""
         return self._recoveries.get(key)
+
+    def is_own(self, key: str) -> bool:
+        """Whether what came of a call is its own, and not that of something done in its place."""
+        last = self._recoveries.get(key)
+        return last is None or last.strategy in MADE_AGAIN
 
     def recovered(self, key: str, event: RecoveryTriggered) -> None:
         """Something is done now about a call that failed."""

@@ -240,9 +240,9 @@ class WorkerChecks:
         def send(sender: int) -> list[tuple[int, int, int]]:
             return [(journal.send("r1", "note", {"of": sender, "n": n}), sender, n) for n in range(5)]
 
-        sending = [asyncio.to_thread(send, sender) for sender in range(4)]
-        *tellings, _ = await asyncio.gather(*sending, write(journal, claim, b"{}"))
-        sent = [told for telling in tellings for told in telling]
+        senders = asyncio.gather(*(asyncio.to_thread(send, sender) for sender in range(4)))
+        await write(journal, claim, b"{}")
+        sent = [told for telling in await senders for told in telling]
         found = [(c.number, c.body["of"], c.body["n"]) for c in journal.inbox("r1")]
 
         same(found, sorted(sent), "the commands")

@@ -1,20 +1,23 @@
 """Circuit breakers: when they open, how they try again, and what they never count."""
 
 import asyncio
+import contextlib
+import os
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from loopwright import (
     AllowAll,
     CircuitBreaker,
     CircuitBreakers,
     CircuitOpen,
+    ConfigError,
     ProviderError,
     ProviderTimeout,
     ReActEngine,
@@ -52,9 +55,14 @@ def fail(breaker: CircuitBreaker, times: int = 1) -> None:
         breaker.failure(breaker.acquire())
 
 
+def state(breaker: CircuitBreaker) -> str:
+    """Its state, as something that may be another at the next look."""
+    return breaker.state
+
+
 def opened(breaker: CircuitBreaker) -> CircuitBreaker:
     fail(breaker, 5)
-    assert breaker.state == "open"
+    assert state(breaker) == "open"
     return breaker
 
 
@@ -66,10 +74,10 @@ def rejected(breaker: CircuitBreaker) -> CircuitOpen:
 
 def test_it_opens_at_the_fifth_failure_in_a_row_and_not_before(breaker: CircuitBreaker) -> None:
     fail(breaker, 4)
-    assert breaker.state == "closed"
+    assert state(breaker) == "closed"
 
     fail(breaker)
-    assert breaker.state == "open"
+    assert state(breaker) == "open"
 
 
 def test_a_success_ends_the_row(breaker: CircuitBreaker) -> None:
@@ -77,16 +85,16 @@ def test_a_success_ends_the_row(breaker: CircuitBreaker) -> None:
     breaker.success(breaker.acquire())
     fail(breaker, 4)
 
-    assert breaker.state == "closed"
+    assert state(breaker) == "closed"
 
 
 def test_a_call_without_a_verdict_neither_counts_nor_ends_the_row(breaker: CircuitBreaker) -> None:
     fail(breaker, 4)
     breaker.cancel(breaker.acquire())
-    assert breaker.state == "closed"
+    assert state(breaker) == "closed"
 
     fail(breaker)
-    assert breaker.state == "open"
+    assert state(breaker) == "open"
 
 
 def test_an_open_breaker_says_how_long_to_wait(breaker: CircuitBreaker, clock: FakeClock) -> None:
@@ -106,9 +114,9 @@ def test_a_rejection_is_not_a_failure_and_does_not_lengthen_the_wait(breaker: Ci
     clock.advance(30)
     breaker.success(breaker.acquire())
 
-    assert breaker.state == "closed"
+    assert state(breaker) == "closed"
     fail(breaker, 4)
-    assert breaker.state == "closed"
+    assert state(breaker) == "closed"
 
 
 def test_after_the_wait_one_probe_of_fifty_is_let_through(breaker: CircuitBreaker, clock: FakeClock) -> None:
@@ -122,17 +130,17 @@ def test_after_the_wait_one_probe_of_fifty_is_let_through(breaker: CircuitBreake
             continue
 
     assert [given.probe for given in passes] == [True]
-    assert breaker.state == "half-open"
+    assert state(breaker) == "half-open"
 
 
 def test_a_probe_that_works_closes_it_and_the_row_starts_anew(breaker: CircuitBreaker, clock: FakeClock) -> None:
     opened(breaker)
     clock.advance(30)
     breaker.success(breaker.acquire())
-    assert breaker.state == "closed"
+    assert state(breaker) == "closed"
 
     fail(breaker, 4)
-    assert breaker.state == "closed"
+    assert state(breaker) == "closed"
     fail(breaker)
     assert rejected(breaker).retry_after == pytest.approx(30)
 
@@ -155,9 +163,9 @@ def test_a_cancelled_probe_gives_its_place_back(breaker: CircuitBreaker, clock: 
     clock.advance(30)
     breaker.cancel(breaker.acquire())
 
-    assert breaker.state == "half-open"
+    assert state(breaker) == "half-open"
     breaker.success(breaker.acquire())
-    assert breaker.state == "closed"
+    assert state(breaker) == "closed"
 
 
 def test_a_probe_that_never_comes_back_makes_room_after_a_while(breaker: CircuitBreaker, clock: FakeClock) -> None:
@@ -171,10 +179,10 @@ def test_a_probe_that_never_comes_back_makes_room_after_a_while(breaker: Circuit
     breaker.failure(lost)
     breaker.success(lost)
     breaker.cancel(lost)
-    assert breaker.state == "half-open"
+    assert state(breaker) == "half-open"
     rejected(breaker)
     breaker.success(second)
-    assert breaker.state == "closed"
+    assert state(breaker) == "closed"
 
 
 @pytest.mark.parametrize("verdict", ["success", "failure", "cancel"])
@@ -184,18 +192,21 @@ def test_a_late_verdict_of_an_earlier_state_changes_nothing(
     late = breaker.acquire()
     opened(breaker)
     getattr(breaker, verdict)(late)
-    assert breaker.state == "open"
+    assert state(breaker) == "open"
 
     clock.advance(30)
     probe = breaker.acquire()
     getattr(breaker, verdict)(late)
-    assert breaker.state == "half-open"
+    assert state(breaker) == "half-open"
     rejected(breaker)
 
     breaker.success(probe)
     getattr(breaker, verdict)(late)
     fail(breaker, 4)
-    assert breaker.state == "closed"
+    assert state(breaker) == "closed"
+    getattr(breaker, verdict)(late)
+    fail(breaker)
+    assert state(breaker) == "open"
 
 
 @pytest.mark.parametrize("jump", [86_400, -86_400])
@@ -212,7 +223,7 @@ def test_the_wall_clock_has_no_say(jump: int) -> None:
 def test_a_listener_hears_each_change_and_may_look_at_the_breaker(breaker: CircuitBreaker, clock: FakeClock) -> None:
     heard: list[tuple[str, str, str, str]] = []
 
-    def listen(name: str, before: str, after: str) -> None:
+    def listen(name: str, before: str, after: str, reason: str) -> None:
         heard.append((name, before, after, breaker.state))
 
     for _ in range(5):
@@ -313,75 +324,580 @@ def test_the_longest_unused_closed_breaker_is_forgotten_first_and_an_open_one_ne
     assert [breakers.get(name).state for name in ("open", "a", "b")] == ["open", "open", "closed"]
 
 
-class Model(RuleBasedStateMachine):
-    """The breaker beside the simplest description of what it should do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.clock = FakeClock()
-        self.breaker = CircuitBreaker("x", threshold=3, open_seconds=10, max_open_seconds=40, probe_seconds=20,
-                                      clock=self.clock)  # fmt: skip
-        self.state, self.row, self.wait, self.until = "closed", 0, 10.0, 0.0
-        self.era = 0  # results of an earlier one do not count
-        self.probe: BreakerPass | None = None
-        self.probe_until = 0.0
-        self.out: list[tuple[BreakerPass, int]] = []
-
-    def move(self, state: str) -> None:
-        self.state, self.row, self.probe = state, 0, None
-        self.era += 1
-
-    @rule(seconds=st.sampled_from([1, 9, 10, 20, 40]))
-    def time_goes_by(self, seconds: int) -> None:
-        self.clock.advance(seconds)
-
-    @rule()
-    def ask(self) -> None:
-        now = self.clock.monotonic()
-        allowed = (
-            self.state == "closed"
-            or (self.state == "open" and now >= self.until)
-            or (self.state == "half-open" and (self.probe is None or now >= self.probe_until))
-        )
-        if not allowed:
-            rejected(self.breaker)
-            return
-        given = self.breaker.acquire()
-        assert given.probe == (self.state != "closed")
-        if self.state != "closed":
-            self.move("half-open")
-            self.probe, self.probe_until = given, now + 20
-        self.out.append((given, self.era))
-
-    @precondition(lambda self: self.out)
-    @rule(data=st.data(), verdict=st.sampled_from(["success", "failure", "cancel"]))
-    def come_back(self, data: st.DataObject, verdict: str) -> None:
-        given, era = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
-        getattr(self.breaker, verdict)(given)
-        if era != self.era:
-            return
-        if verdict == "cancel":
-            self.probe = None
-        elif verdict == "success":
-            self.row = 0
-            if given.probe:
-                self.wait = 10.0
-                self.move("closed")
-        else:
-            self.row += 1
-            if given.probe:
-                self.wait = min(self.wait * 2, 40)
-            if given.probe or self.row >= 3:
-                self.until = self.clock.monotonic() + self.wait
-                self.move("open")
-
-    @invariant()
-    def they_agree(self) -> None:
-        assert self.breaker.state == self.state
+def verdicts(breaker: CircuitBreaker, told: str) -> None:
+    """Make calls: `f` fails, `s` works, `-` gives no verdict."""
+    for letter in told:
+        given = breaker.acquire()
+        {"f": breaker.failure, "s": breaker.success, "-": breaker.cancel}[letter](given)
 
 
-TestAgainstAModel = Model.TestCase
-TestAgainstAModel.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+# --- how often is too often ---
+
+
+@pytest.mark.parametrize(
+    ("told", "state"),
+    [
+        ("fs" * 4 + "s", "closed"),  # 4 of 9
+        ("fsffsfsfs", "closed"),  # 5 of 9: too few calls to say
+        ("fsffsfsff", "closed"),  # 6 of 9
+        ("sf" * 5, "open"),  # 5 of 10
+        ("fs" * 5, "open"),  # so they are where the tenth call works
+        ("s" * 11 + "ffffs" + "ffff", "closed"),  # 8 of 20
+        ("s" * 10 + "ffffs" * 2 + "s", "closed"),  # 8 of the last 20
+        ("s" * 10 + "ffffs" * 2 + "f", "closed"),  # 9 of the last 20
+        ("s" * 10 + "ffffs" * 2 + "ff", "open"),  # 10 of the last 20
+        ("ffff" + "s" * 20 + "ffff" + "s" + "ffff", "closed"),  # the first four are forgotten
+        ("sf" * 4 + "-" * 50, "closed"),  # what gives no verdict is not among them
+        ("sf" * 4 + "-" * 50 + "sf", "open"),
+    ],
+)
+def test_it_opens_where_half_of_the_last_twenty_calls_failed_once_there_are_ten(
+    breaker: CircuitBreaker, told: str, state: str
+) -> None:
+    verdicts(breaker, told)
+
+    assert state(breaker) == state
+
+
+def test_the_share_and_the_calls_that_it_is_taken_of_are_options(clock: FakeClock) -> None:
+    def after(told: str, **options: Any) -> str:
+        breaker = CircuitBreaker("tool/x", clock=clock, **options)
+        verdicts(breaker, told)
+        return breaker.state
+
+    assert after("fffs" * 3, rate=0.8, window=4, least=4) == "closed"
+    assert after("fffs", rate=0.75, window=4, least=4) == "open"
+    assert after("sf", least=2) == "open"
+    assert after("s", rate=0.01, least=1) == "closed"
+    assert after("s" * 50 + "f", rate=0.01, window=100) == "open"
+    assert after("sssf" * 3, rate=0.25) == "open"
+    assert after("ssssf" * 4, rate=0.25) == "closed"
+
+
+def test_each_rule_can_be_switched_off(clock: FakeClock) -> None:
+    by_share = CircuitBreaker("tool/x", threshold=None, clock=clock)
+    in_a_row = CircuitBreaker("tool/x", rate=None, clock=clock)
+    never = CircuitBreaker("tool/x", threshold=None, rate=None, clock=clock)
+    fail(by_share, 9)
+    verdicts(in_a_row, "ffffs" * 100)
+    fail(never, 1000)
+
+    assert [b.state for b in (by_share, in_a_row, never)] == ["closed"] * 3
+    fail(by_share)
+    assert state(by_share) == "open"
+
+
+# --- slow calls ---
+
+
+def takes(breaker: CircuitBreaker, clock: FakeClock, *seconds: float) -> None:
+    for taken in seconds:
+        given = breaker.acquire()
+        clock.advance(taken)
+        breaker.success(given)
+
+
+def test_calls_that_work_but_take_too_long_open_it_too(clock: FakeClock) -> None:
+    breaker = CircuitBreaker("tool/x", slow_seconds=10, clock=clock)
+    takes(breaker, clock, *[10, 11] * 4, 10)
+    assert state(breaker) == "closed"
+
+    takes(breaker, clock, 11)
+    assert str(rejected(breaker)) == "tool/x was too slow too often; it is not called for another 30.0 s"
+
+
+def test_how_long_a_call_took_may_be_told(clock: FakeClock) -> None:
+    breaker = CircuitBreaker("tool/x", slow_seconds=10, slow_rate=1, least=3, window=3, clock=clock)
+    for seconds in (11.0, 10.0, 11.0, 11.0):
+        breaker.success(breaker.acquire(), seconds=seconds)
+    takes(breaker, clock, 0)
+    assert state(breaker) == "closed"
+
+    for _ in range(3):
+        breaker.success(breaker.acquire(), seconds=11)
+    assert state(breaker) == "open"
+
+
+def test_slow_calls_at_the_same_time_are_measured_each_for_itself(clock: FakeClock) -> None:
+    breaker = CircuitBreaker("tool/x", slow_seconds=10, least=4, clock=clock)
+    early = [breaker.acquire(), breaker.acquire()]
+    clock.advance(8)
+    late = [breaker.acquire(), breaker.acquire()]
+    clock.advance(8)
+    for given in late + early:
+        breaker.success(given)
+
+    assert state(breaker) == "open"  # two of four
+
+
+def test_a_probe_that_is_slow_does_not_close_it(clock: FakeClock) -> None:
+    breaker = opened(CircuitBreaker("tool/x", slow_seconds=10, clock=clock))
+    clock.advance(30)
+    takes(breaker, clock, 11)
+    assert rejected(breaker).retry_after == pytest.approx(60)
+
+    clock.advance(60)
+    takes(breaker, clock, 10)
+    assert state(breaker) == "closed"
+
+
+def test_without_slow_seconds_no_call_is_too_slow(breaker: CircuitBreaker, clock: FakeClock) -> None:
+    takes(breaker, clock, *[10_000] * 30)
+
+    assert state(breaker) == "closed"
+
+
+# --- cool-downs ---
+
+
+def test_a_cool_down_rejects_until_it_is_over_and_counts_nothing(breaker: CircuitBreaker, clock: FakeClock) -> None:
+    fail(breaker, 4)
+    breaker.cool_down(20)
+    rejection = rejected(breaker)
+
+    assert str(rejection) == "tool/x asked to be left alone; it is not called for another 20.0 s"
+    assert (rejection.retryable, rejection.retry_after, state(breaker)) == (True, 20.0, "closed")
+    clock.advance(19)
+    assert rejected(breaker).retry_after == pytest.approx(1)
+    clock.advance(1)
+    fail(breaker)
+    assert state(breaker) == "open"  # the row went on
+
+
+def test_a_cool_down_is_never_shortened_and_never_endless(breaker: CircuitBreaker, clock: FakeClock) -> None:
+    breaker.cool_down(20)
+    for seconds in (5, 0, -1, float("nan"), float("-inf")):
+        breaker.cool_down(seconds)
+    assert rejected(breaker).retry_after == pytest.approx(20)
+
+    breaker.cool_down(float("inf"))
+    assert rejected(breaker).retry_after == pytest.approx(300)
+
+
+def test_a_call_in_flight_may_end_during_a_cool_down(breaker: CircuitBreaker, clock: FakeClock) -> None:
+    given = breaker.acquire()
+    breaker.cool_down(20)
+    breaker.success(given)
+
+    rejected(breaker)
+
+
+def test_an_open_breaker_that_also_cools_down_rejects_for_the_longer_time(
+    breaker: CircuitBreaker, clock: FakeClock
+) -> None:
+    opened(breaker)
+    breaker.cool_down(40)
+    first = rejected(breaker)
+    clock.advance(30)
+    second = rejected(breaker)
+
+    assert (first.retryable, first.retry_after) == (False, 40.0)
+    assert (second.retryable, second.retry_after) == (True, 10.0)
+    clock.advance(10)
+    assert breaker.acquire().probe
+
+
+def test_a_probe_that_is_told_to_wait_gives_its_place_back(breaker: CircuitBreaker, clock: FakeClock) -> None:
+    opened(breaker)
+    clock.advance(30)
+    probe = breaker.acquire()
+    breaker.cool_down(10)
+    breaker.cancel(probe)
+    assert rejected(breaker).retryable is True
+
+    clock.advance(10)
+    assert breaker.acquire().probe
+
+
+# --- several probes ---
+
+
+@pytest.fixture
+def three(clock: FakeClock) -> CircuitBreaker:
+    """A breaker that may make three probes now."""
+    breaker = opened(CircuitBreaker("tool/x", probes=3, clock=clock))
+    clock.advance(30)
+    return breaker
+
+
+def test_as_many_probes_as_were_asked_for_are_in_flight_and_never_more(three: CircuitBreaker) -> None:
+    passes = [three.acquire() for _ in range(3)]
+    rejected(three)
+    three.cancel(passes[1])
+    again = three.acquire()
+    rejected(three)
+
+    assert [given.probe for given in [*passes, again]] == [True] * 4
+
+
+def test_the_first_probe_that_works_closes_it_and_the_others_come_too_late(three: CircuitBreaker) -> None:
+    first, second, third = three.acquire(), three.acquire(), three.acquire()
+    three.success(second)
+    three.failure(first)
+    three.failure(third)
+
+    assert state(three) == "closed"
+    fail(three, 4)
+    assert state(three) == "closed"
+
+
+def test_the_first_probe_that_fails_opens_it_and_the_others_come_too_late(
+    three: CircuitBreaker, clock: FakeClock
+) -> None:
+    first, second, third = three.acquire(), three.acquire(), three.acquire()
+    three.failure(second)
+    three.success(first)
+    assert rejected(three).retry_after == pytest.approx(60)
+
+    clock.advance(60)
+    three.acquire()
+    three.cancel(third)  # of the earlier try: frees no place of this one
+    three.acquire()
+    three.acquire()
+    rejected(three)
+
+
+def test_of_several_probes_only_the_lost_ones_make_room(three: CircuitBreaker, clock: FakeClock) -> None:
+    lost = three.acquire()
+    clock.advance(40)
+    kept = [three.acquire(), three.acquire()]
+    assert rejected(three).retry_after == pytest.approx(20)
+    clock.advance(20)
+    three.acquire()
+    rejected(three)
+
+    three.success(lost)
+    assert state(three) == "half-open"
+    three.success(kept[0])
+    assert state(three) == "closed"
+
+
+def test_a_pass_that_is_handed_back_twice_counts_once_where_it_was_a_probe(three: CircuitBreaker) -> None:
+    first, _, _ = three.acquire(), three.acquire(), three.acquire()
+    three.cancel(first)
+    three.acquire()
+    three.cancel(first)
+    three.success(first)
+    three.failure(first)
+
+    assert state(three) == "half-open"
+    rejected(three)
+
+
+# --- people ---
+
+
+def test_a_breaker_that_a_person_forced_open_stays_open_until_it_is_reset(
+    breaker: CircuitBreaker, clock: FakeClock
+) -> None:
+    late = breaker.acquire()
+    breaker.force_open("maintenance until noon")
+    breaker.failure(late)
+    breaker.success(late)
+    clock.advance(1_000_000)
+    rejection = rejected(breaker)
+
+    assert str(rejection) == "tool/x is switched off: maintenance until noon"
+    assert (rejection.retryable, rejection.retry_after, breaker.state) == (False, None, "open")
+    breaker.reset()
+    fail(breaker, 4)
+    assert state(breaker) == "closed"
+
+
+def test_a_reset_closes_it_whatever_was_and_forgets_all(breaker: CircuitBreaker, clock: FakeClock) -> None:
+    for _ in range(3):  # waits 30, 60, 120 s
+        fail(breaker, 5 if breaker.state == "closed" else 1)
+        clock.advance(rejected(breaker).retry_after or 0.0)
+    probe = breaker.acquire()
+    breaker.cool_down(100)
+    breaker.reset()
+    breaker.failure(probe)
+
+    assert state(breaker) == "closed"
+    fail(breaker, 4)
+    assert state(breaker) == "closed"
+    fail(breaker)
+    assert rejected(breaker).retry_after == pytest.approx(30)
+
+
+def test_the_next_call_with_a_listener_is_told_what_people_did_and_no_other(breaker: CircuitBreaker) -> None:
+    heard: list[tuple[str, ...]] = []
+
+    def listen(*change: str) -> None:
+        heard.append(change)
+
+    breaker.force_open("maintenance")
+    breaker.force_open("maintenance")
+    breaker.force_open("still maintenance")
+    rejected(breaker)
+    with pytest.raises(CircuitOpen):
+        breaker.acquire(listen)
+    breaker.reset()
+    breaker.reset()
+    for _ in range(3):
+        breaker.success(breaker.acquire(listen), listen)
+
+    assert heard == [
+        ("tool/x", "closed", "open", "maintenance"),
+        ("tool/x", "open", "open", "still maintenance"),
+        ("tool/x", "open", "closed", "reset"),
+    ]
+
+
+def test_of_many_changes_that_nobody_is_told_the_last_ones_are_kept(breaker: CircuitBreaker) -> None:
+    heard: list[str] = []
+    for number in range(1000):
+        breaker.force_open(f"{number}")
+    with pytest.raises(CircuitOpen):
+        breaker.acquire(lambda *change: heard.append(change[-1]))
+
+    assert heard == [f"{number}" for number in range(980, 1000)]
+
+
+def test_the_registry_forces_resets_and_shows_states(clock: FakeClock) -> None:
+    breakers = CircuitBreakers(clock=clock)
+    opened(breakers.get("tool/a"))
+    opened(breakers.get("tool/b"))
+    breakers.force_open("openai/gpt-4.1-mini", "the bill")
+    clock.advance(30)
+    breakers.get("tool/a").acquire()
+    breakers.reset("tool/b")
+    breakers.reset("tool/c")
+
+    assert breakers.states() == {
+        "openai/gpt-4.1-mini": "open",
+        "tool/a": "half-open",
+        "tool/b": "closed",
+        "tool/c": "closed",
+    }
+
+
+# --- listeners ---
+
+
+def test_an_error_in_a_listener_goes_to_the_log_and_not_to_the_call(
+    breaker: CircuitBreaker, clock: FakeClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*change: str) -> None:
+        raise ValueError("no room left")
+
+    for _ in range(5):
+        breaker.failure(breaker.acquire(broken), broken)
+    clock.advance(30)
+    given = breaker.acquire(broken)
+
+    assert given.probe
+    assert capsys.readouterr().err.count("breaker_listener_failed") == 2
+
+
+def test_a_listener_may_use_the_breaker_from_another_thread(breaker: CircuitBreaker) -> None:
+    """So that no lock is held while it is told."""
+    seen: list[str] = []
+
+    def reset() -> None:
+        breaker.reset()
+        seen.append(breaker.state)
+
+    def listen(*change: str) -> None:
+        thread = threading.Thread(target=reset, daemon=True)
+        thread.start()
+        thread.join(timeout=10)
+
+    fail(breaker, 4)
+    breaker.failure(breaker.acquire(listen), listen)
+
+    assert seen == ["closed"]
+
+
+# --- the registry ---
+
+
+def test_a_breaker_that_somebody_holds_is_the_same_when_it_is_asked_for_again(clock: FakeClock) -> None:
+    breakers = CircuitBreakers(keep=1, clock=clock)
+    held = breakers.get("a")
+    given = held.acquire()
+    fail(held, 4)
+    for number in range(10):
+        breakers.get(f"other {number}")
+    held.failure(given)
+
+    assert breakers.get("a") is held
+    assert breakers.get("a").state == "open"
+
+
+def test_a_breaker_that_cools_down_is_not_forgotten(clock: FakeClock) -> None:
+    breakers = CircuitBreakers(keep=2, clock=clock)
+    breakers.get("cooling").cool_down(20)
+    breakers.get("a")
+    breakers.get("b")
+    rejected(breakers.get("cooling"))
+    clock.advance(20)
+    breakers.get("c")
+    breakers.get("d")
+
+    assert list(breakers.states()) == ["c", "d"]
+
+
+def test_the_registry_shrinks_again_when_open_ones_close(clock: FakeClock) -> None:
+    breakers = CircuitBreakers(keep=2, clock=clock)
+    for number in range(10):
+        opened(breakers.get(f"open {number}"))
+    assert len(breakers.states()) == 10
+
+    for number in range(10):
+        breakers.reset(f"open {number}")
+    breakers.get("one more")
+    assert list(breakers.states()) == ["open 9", "one more"]
+
+
+# --- options ---
+
+
+def one_breaker(**options: Any) -> CircuitBreaker:
+    return CircuitBreaker("tool/x", **options)
+
+
+@pytest.mark.parametrize("make", [one_breaker, CircuitBreakers])
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"threshold": 0}, "threshold"),
+        ({"threshold": 1.5}, "threshold"),
+        ({"rate": 0}, "rate"),
+        ({"rate": 1.01}, "rate"),
+        ({"rate": float("nan")}, "rate"),
+        ({"window": 0}, "window"),
+        ({"window": None}, "window"),
+        ({"least": 0}, "least"),
+        ({"window": 5}, "least"),
+        ({"slow_seconds": -1}, "slow_seconds"),
+        ({"slow_rate": 0}, "slow_rate"),
+        ({"open_seconds": 0}, "open_seconds"),
+        ({"open_seconds": float("inf")}, "open_seconds"),
+        ({"max_open_seconds": "long"}, "max_open_seconds"),
+        ({"probes": 0}, "probes"),
+        ({"probe_seconds": -1}, "probe_seconds"),
+        ({"treshold": 3}, "treshold"),
+    ],
+)
+def test_a_bad_option_is_named_at_once(make: Callable[..., object], options: dict[str, Any], field: str) -> None:
+    with pytest.raises(ConfigError, match=rf"\b{field}: "):
+        make(**options)
+
+
+def test_a_registry_needs_room() -> None:
+    with pytest.raises(ConfigError, match="keep: "):
+        CircuitBreakers(keep=0)
+
+
+def test_the_registry_passes_its_options_on(clock: FakeClock) -> None:
+    breaker = CircuitBreakers(threshold=2, open_seconds=400, clock=clock).get("tool/x")
+    fail(breaker, 2)
+
+    assert rejected(breaker).retry_after == pytest.approx(400)
+    clock.advance(400)
+    fail(breaker)
+    assert rejected(breaker).retry_after == pytest.approx(
+        400
+    )  # no longer than `max_open_seconds`, but no shorter either
+
+
+# --- other people's vectors ---
+
+# Symbiont's circuit breaker: its threshold and concurrent probes, what is done to it, and the state that it ends in.
+VECTORS = [
+    (3, 1, "fail fail allow fail deny", "open"),
+    (3, 1, "fail fail ok fail fail", "closed"),
+    (1, 2, "fail wait allow allow deny", "half-open"),
+    (1, 1, "fail wait allow ok", "closed"),
+    (1, 1, "fail wait allow fail", "open"),
+]
+
+
+@pytest.mark.parametrize(("threshold", "probes", "steps", "state"), VECTORS)
+def test_it_agrees_with_another_breaker_s_vectors(
+    clock: FakeClock, threshold: int, probes: int, steps: str, state: str
+) -> None:
+    breaker = CircuitBreaker("tool/x", threshold=threshold, probes=probes, open_seconds=0.01, clock=clock)
+    passes: list[BreakerPass] = []
+    for step in steps.split():
+        if step == "allow":
+            passes.append(breaker.acquire())
+        elif step == "deny":
+            rejected(breaker)
+        elif step == "wait":
+            clock.advance(0.01)
+        else:  # the verdict of a call that was let through, or of one in between
+            given = passes.pop() if passes else breaker.acquire()
+            (breaker.failure if step == "fail" else breaker.success)(given)
+
+    assert state(breaker) == state
+
+
+def test_a_rejected_call_beside_a_probe_does_not_open_it_again_even_if_its_caller_reports_it_as_failed(
+    breaker: CircuitBreaker, clock: FakeClock
+) -> None:
+    """Measured at Symbiont: such a report opened it, and the late success then closed it from open."""
+    earlier = breaker.acquire()
+    opened(breaker)
+    clock.advance(30)
+    probe = breaker.acquire()
+    rejected(breaker)
+    breaker.failure(earlier)  # a rejected caller has no pass but one of before
+    assert state(breaker) == "half-open"
+
+    breaker.success(probe)
+    assert state(breaker) == "closed"
+
+
+# --- speed and processes ---
+
+
+def test_a_rejection_takes_microseconds() -> None:
+    breaker = opened(CircuitBreaker("tool/x"))
+
+    def batch() -> float:
+        begun = time.perf_counter()
+        for _ in range(500):
+            with contextlib.suppress(CircuitOpen):
+                breaker.acquire()
+        return (time.perf_counter() - begun) / 500
+
+    assert min(batch() for _ in range(20)) < 20e-6
+
+
+FORKS = """
+import os, signal, threading, warnings
+from loopwright import CircuitBreakers
+
+warnings.simplefilter("ignore")  # that a process with threads is forked is the point
+breakers = CircuitBreakers()
+
+def work():
+    while True:
+        breaker = breakers.get("tool/x")
+        breaker.success(breaker.acquire())
+
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+for _ in range(100):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # ends a child that hangs
+        breaker = breakers.get("tool/x")
+        for _ in range(5):
+            breaker.failure(breaker.acquire())
+        os._exit(0 if breaker.state == "open" else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+print(breakers.get("tool/x").state)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
+def test_a_process_that_is_forked_in_the_middle_of_other_threads_calls_can_go_on() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=100)
+
+    assert (done.returncode, done.stdout) == (0, "closed\n"), done.stderr
 
 
 # --- in a run ---
@@ -425,8 +941,8 @@ async def test_a_tool_that_fails_five_times_is_not_started_again_until_a_probe_f
         clock.advance(30)
         return call("look", n=7)
 
-    script = [*(call("look", n=n) for n in range(6)), mended, call("look", n=8), "done"]
-    runtime = Runtime(ScriptedProvider(script), tools=[tool(name="look")(flaky)], clock=clock)
+    script: list[Any] = [*(call("look", n=n) for n in range(6)), mended, call("look", n=8), "done"]
+    runtime = Runtime(ScriptedProvider(script), tools=[tool(name="look", repeatable=True)(flaky)], clock=clock)
     result = await ReActEngine(runtime).run("Go.")
 
     assert (result.status, flaky.runs, starts(runtime, result), result.tool_calls) == ("completed", 7, 7, 7)
@@ -515,7 +1031,7 @@ async def test_a_provider_that_keeps_failing_is_not_called_any_more(clock: FakeC
 
     assert [(r.status, r.stop_reason) for r in (first, second, third)] == [("failed", "provider_error")] * 3
     assert (len(provider.requests), third.answer) == (5, None)
-    assert isinstance(second.error, CircuitOpen)
+    assert str(second.error) == "overloaded"  # what opens the breaker is told as it was
     assert isinstance(third.error, CircuitOpen)
     assert 0 < (third.error.retry_after or 0) <= 30
     assert changes(runtime, second) == [BreakerChanged("scripted/script", "closed", "open")]
@@ -553,3 +1069,68 @@ async def test_only_what_speaks_of_the_provider_s_health_opens_its_breaker(error
     await ReActEngine(Runtime(ScriptedProvider([error]), breakers=breakers)).run("Go.")
 
     assert breakers.get("scripted/script").state == state
+
+
+# --- people, in a run ---
+
+
+@tool(effect="read")
+async def look(n: int) -> str:
+    """Look something up."""
+    return f"{n} is fine"
+
+
+async def test_what_a_person_switched_off_is_not_called_and_one_run_has_it_in_its_journal(clock: FakeClock) -> None:
+    breakers = CircuitBreakers(clock=clock)
+    breakers.force_open("tool/look", "maintenance")
+    runtime = Runtime(
+        ScriptedProvider([call("look", n=1), "a", call("look", n=1), "b"]), tools=[look], breakers=breakers
+    )
+    first, second = [await ReActEngine(runtime).run("Go.") for _ in range(2)]
+
+    assert finished(runtime, first) == [("rejected", "tool/look is switched off: maintenance")]
+    assert (starts(runtime, first), starts(runtime, second)) == (0, 0)
+    assert changes(runtime, first) == [BreakerChanged("tool/look", "closed", "open", "maintenance")]
+    assert changes(runtime, second) == []
+
+
+async def test_a_tool_that_is_switched_on_again_runs_and_its_run_is_told(clock: FakeClock) -> None:
+    breakers = CircuitBreakers(clock=clock)
+    breakers.force_open("tool/look", "maintenance")
+
+    def mended(request: Any) -> Any:
+        breakers.reset("tool/look")
+        return call("look", n=2)
+
+    script: list[Any] = [call("look", n=1), mended, "end"]
+    runtime = Runtime(ScriptedProvider(script), tools=[look], breakers=breakers)
+    result = await ReActEngine(runtime).run("Go.")
+
+    assert [status for status, _ in finished(runtime, result)] == ["rejected", "ok"]
+    assert changes(runtime, result) == [
+        BreakerChanged("tool/look", "closed", "open", "maintenance"),
+        BreakerChanged("tool/look", "open", "closed", "reset"),
+    ]
+
+
+async def test_a_model_that_a_person_switched_off_is_not_asked() -> None:
+    provider, breakers = ScriptedProvider(["never"]), CircuitBreakers()
+    breakers.force_open("scripted/script", "the bill is not paid")
+    result = await ReActEngine(Runtime(provider, breakers=breakers)).run("Go.")
+
+    assert (result.status, result.stop_reason, provider.requests) == ("failed", "provider_error", [])
+    assert str(result.error) == "scripted/script is switched off: the bill is not paid"
+
+
+async def test_tools_that_answer_too_slowly_are_left_alone(clock: FakeClock) -> None:
+    @tool(effect="read", repeatable=True)
+    async def slow() -> str:
+        """Take long."""
+        clock.advance(20)
+        return "at last"
+
+    breakers = CircuitBreakers(slow_seconds=10, window=2, least=2, clock=clock)
+    runtime = Runtime(ScriptedProvider([*[call("slow")] * 3, "end"]), tools=[slow], breakers=breakers, clock=clock)
+    result = await ReActEngine(runtime).run("Go.")
+
+    assert [status for status, _ in finished(runtime, result)] == ["ok", "ok", "rejected"]

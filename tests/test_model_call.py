@@ -1,12 +1,15 @@
 """One model call: what is tried again, when, how often, and what is said when it was for nothing."""
 
 import asyncio
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from loopwright import (
     CircuitBreakers,
+    CircuitOpen,
     Completion,
     ContextTooLong,
     Limits,
@@ -66,6 +69,7 @@ async def test_a_bug_of_an_adapter_is_named_with_its_provider() -> None:
     result, _, _, _ = await run(ValueError("unexpected field"))
 
     assert str(result.error) == "scripted raised ValueError: unexpected field"
+    assert result.error is not None
     assert isinstance(result.error.__cause__, ValueError)
 
 
@@ -150,6 +154,13 @@ async def test_a_pause_that_would_outlast_the_run_is_not_made() -> None:
     assert clock.slept == []
 
 
+async def test_no_pause_outlasts_the_run_by_its_own_clock_after_earlier_ones_either() -> None:
+    result, provider, clock, _ = await run(*[down(503, after=25)] * 3, limits=Limits(timeout=40))
+
+    assert (result.status, result.stop_reason, len(provider.requests)) == ("failed", "provider_error", 2)
+    assert clock.slept == [25]
+
+
 async def test_a_run_without_a_time_limit_waits_as_asked() -> None:
     result, _, clock, _ = await run(down(429, after=60), "done", limits=Limits(timeout=None))
 
@@ -203,7 +214,7 @@ def test_a_retry_budget_is_used_up_and_earned_back_by_calls() -> None:
 
 async def test_an_outage_is_not_multiplied_by_retries() -> None:
     provider = ScriptedProvider(lambda request: down())
-    runtime = Runtime(provider, clock=FakeClock(), breakers=CircuitBreakers(threshold=10_000))
+    runtime = Runtime(provider, clock=FakeClock(), breakers=CircuitBreakers(threshold=None, rate=None))
     engine = ReActEngine(runtime)
     for number in range(300):
         result = await engine.run("Go.", run_id=f"run{number}")
@@ -226,7 +237,7 @@ async def test_calls_earn_retries_back() -> None:
 
 async def test_only_retries_that_are_made_are_paid_for() -> None:
     provider = ScriptedProvider(lambda request: down())
-    runtime = Runtime(provider, clock=FakeClock(), breakers=CircuitBreakers(threshold=10_000))
+    runtime = Runtime(provider, clock=FakeClock(), breakers=CircuitBreakers(threshold=None, rate=None))
     for _ in range(20):
         await ReActEngine(runtime).run("Go.")
 
@@ -251,6 +262,182 @@ async def test_the_attempts_of_a_call_are_counted_over_a_crash() -> None:
     result = await ReActEngine(Runtime(provider, clock=FakeClock(), journal=journal)).resume(entries[0].run_id)
 
     assert (result.status, len(provider.requests), result.llm_calls) == ("failed", 1, 3)
+
+
+def test_event_loops_in_threads_do_not_spend_the_same_retry() -> None:
+    budget = RetryBudget(most=100)
+    granted: list[bool] = []
+    start = threading.Barrier(8)
+
+    def work() -> None:
+        start.wait()
+        for _ in range(1000):
+            granted.append(budget.spend())
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sum(granted) == 100
+
+
+# --- the breaker, and what it rejects ---
+
+
+def retries_left(runtime: Runtime) -> int:
+    """How many retries the budget would pay for."""
+    budget, left = runtime.retry_budget(runtime.provider), 0
+    while budget.spend():
+        left += 1
+    return left
+
+
+async def test_a_failure_that_opens_the_breaker_is_told_as_it_was_and_not_tried_again() -> None:
+    result, provider, clock, runtime = await run(down(503), breakers=CircuitBreakers(threshold=1))
+
+    assert (str(result.error), len(provider.requests), clock.slept) == ("status 503", 1, [])
+    assert (result.llm_calls, retries_left(runtime)) == (1, 10)
+
+
+async def test_being_told_to_slow_down_never_opens_the_breaker() -> None:
+    result, provider, _, runtime = await run(*[down(429, after=1), down(429)] * 25, limits=Limits(timeout=None))
+    for _ in range(20):
+        await ReActEngine(runtime).run("Go.")
+
+    assert (result.status, len(provider.requests) >= 20) == ("failed", True)
+    assert runtime.breakers.get("scripted/script").state == "closed"
+
+
+async def test_what_one_run_is_told_to_wait_all_runs_wait() -> None:
+    script = [down(429, after=90), "done", "done"]
+    failed, provider, clock, runtime = await run(*script)
+    too_early = await ReActEngine(runtime).run("Go.")
+    clock.advance(40)
+    waited, at_once = [await ReActEngine(runtime).run("Go.") for _ in range(2)]
+
+    assert [r.status for r in (failed, too_early, waited, at_once)] == ["failed", "failed", "completed", "completed"]
+    assert isinstance(too_early.error, CircuitOpen)
+    assert too_early.error.retry_after == pytest.approx(90)
+    assert (clock.slept, len(provider.requests)) == ([50.0], 3)
+    rejection = CircuitOpen(
+        "scripted/script asked to be left alone; it is not called for another 50.0 s", retryable=True, retry_after=50.0
+    )
+    assert attempts(runtime, waited) == [AttemptFailed(1, ErrorRecord.of(rejection), 50.0)]
+    assert attempts(runtime, at_once) == []
+
+
+async def test_to_wait_for_a_cool_down_costs_no_call_and_no_retry() -> None:
+    breakers = CircuitBreakers(clock=(clock := FakeClock()))
+    breakers.get("scripted/script").cool_down(30)
+    provider = ScriptedProvider(["done"])
+    runtime = Runtime(provider, clock=clock, breakers=breakers, limits=Limits(max_llm_calls=1))
+    result = await ReActEngine(runtime).run("Go.")
+
+    assert (result.status, result.llm_calls, clock.slept) == ("completed", 1, [30])
+    assert retries_left(runtime) == 10
+
+
+async def test_three_attempts_are_left_after_a_cool_down() -> None:
+    breakers = CircuitBreakers(clock=(clock := FakeClock()))
+    breakers.get("scripted/script").cool_down(30)
+    provider = ScriptedProvider([down(), down(429, after=5), "done"])
+    runtime = Runtime(provider, clock=clock, breakers=breakers)
+    result = await ReActEngine(runtime).run("Go.")
+
+    assert (result.status, result.llm_calls, len(clock.slept)) == ("completed", 3, 3)
+    assert retries_left(runtime) == 8
+
+
+async def test_a_cool_down_that_outlasts_the_run_is_not_waited_for() -> None:
+    breakers = CircuitBreakers(clock=(clock := FakeClock()))
+    breakers.get("scripted/script").cool_down(30)
+    provider = ScriptedProvider(["never"])
+    result = await ReActEngine(
+        Runtime(provider, clock=clock, breakers=breakers, limits=Limits(timeout=20))
+    ).run("Go.")  # fmt: skip
+
+    assert (result.status, result.stop_reason, clock.slept, provider.requests) == ("failed", "provider_error", [], [])
+    assert isinstance(result.error, CircuitOpen)
+    assert result.error.retry_after == pytest.approx(30)
+
+
+class Renewed(FakeClock):
+    """Whoever sleeps on it wakes up in a new cool-down, or before a breaker that opened meanwhile."""
+
+    def __init__(self, meanwhile: Callable[["Renewed"], None]) -> None:
+        super().__init__()
+        self.breakers = CircuitBreakers(clock=self)
+        self.breaker = self.breakers.get("scripted/script")
+        self._meanwhile = meanwhile
+
+    async def sleep(self, seconds: float) -> None:
+        """Move on, and see what happened."""
+        await super().sleep(seconds)
+        self._meanwhile(self)
+
+
+async def test_one_call_waits_for_three_cool_downs_and_no_more() -> None:
+    clock = Renewed(lambda clock: clock.breaker.cool_down(7))
+    clock.breaker.cool_down(7)
+    provider = ScriptedProvider(["never"])
+    runtime = Runtime(provider, clock=clock, breakers=clock.breakers, limits=Limits(timeout=None))
+    result = await ReActEngine(runtime).run("Go.")
+
+    assert (result.status, result.llm_calls, clock.slept, provider.requests) == ("failed", 1, [7, 7, 7], [])
+    assert isinstance(result.error, CircuitOpen)
+    assert retries_left(runtime) == 10
+
+
+async def test_a_retry_that_the_breaker_rejects_is_not_paid_for() -> None:
+    clock = Renewed(lambda clock: clock.breaker.force_open("enough"))
+    provider = ScriptedProvider([down()])
+    runtime = Runtime(provider, clock=clock, breakers=clock.breakers)
+    result = await ReActEngine(runtime).run("Go.")
+
+    assert (str(result.error), len(provider.requests)) == ("scripted/script is switched off: enough", 1)
+    assert retries_left(runtime) == 10
+
+
+async def test_rejected_calls_earn_no_retries() -> None:
+    breakers = CircuitBreakers()
+    breakers.force_open("scripted/script", "enough")
+    runtime = Runtime(ScriptedProvider(["never"]), breakers=breakers)
+    retries_left(runtime)  # spends them
+    for _ in range(20):
+        await ReActEngine(runtime).run("Go.")
+
+    assert retries_left(runtime) == 0
+
+
+async def test_a_rejection_is_no_attempt_after_a_crash_either() -> None:
+    clock = FakeClock()
+    breakers = CircuitBreakers(clock=clock)
+    breakers.get("scripted/script").cool_down(30)
+    runtime = Runtime(ScriptedProvider(["done"]), clock=clock, breakers=breakers)
+    entries = runtime.journal.read((await ReActEngine(runtime).run("Go.")).run_id)
+
+    provider = ScriptedProvider([down(), down(), "done"])
+    journal = crashed(entries, upto(entries, "attempt_failed", 1))
+    result = await ReActEngine(Runtime(provider, clock=FakeClock(), journal=journal)).resume(entries[0].run_id)
+
+    assert (result.status, len(provider.requests), result.llm_calls) == ("completed", 3, 3)
+
+
+@pytest.mark.parametrize("error", [down(429), down(429, after=0), ProviderError("wait", status=400, retry_after=9)])
+async def test_only_a_server_that_says_how_long_it_has_too_much_to_do_is_left_alone(error: ProviderError) -> None:
+    _, _, _, runtime = await run(error, "done")
+
+    runtime.breakers.get("scripted/script").acquire()
+
+
+async def test_a_rejection_by_a_breaker_inside_of_the_provider_is_no_failure_of_it() -> None:
+    inner = CircuitOpen("the inner one is open", retryable=True, retry_after=3)
+    result, _, clock, runtime = await run(inner, "done", breakers=CircuitBreakers(threshold=1))
+
+    assert (result.status, clock.slept) == ("completed", [3])
+    assert runtime.breakers.get("scripted/script").state == "closed"
 
 
 # --- deadlines ---
@@ -323,7 +510,7 @@ async def test_calls_are_part_of_an_estimate() -> None:
 async def test_a_provider_that_returns_something_else_is_an_error_that_names_it(reply: Any) -> None:
     class Odd(ScriptedProvider):
         async def complete(self, request: Any) -> Completion:
-            return reply
+            return reply  # type: ignore[no-any-return] - that is the point
 
     result = await ReActEngine(Runtime(Odd([]))).run("Go.")
 

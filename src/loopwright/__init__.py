@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from .attachments import Attachment as Attachment
     from .breaker import CircuitBreaker as CircuitBreaker
     from .breaker import CircuitBreakers as CircuitBreakers
+    from .doubt import Done as Done
+    from .doubt import NotDone as NotDone
+    from .doubt import Unknown as Unknown
     from .engine import LoopEngine as LoopEngine
     from .engine import ProviderName as ProviderName
     from .engines.attempts import Attempt as Attempt
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from .errors import Stuck as Stuck
     from .errors import Suspended as Suspended
     from .errors import ToolError as ToolError
+    from .errors import UndoFailed as UndoFailed
     from .errors import UnknownOutcome as UnknownOutcome
     from .errors import UnknownRun as UnknownRun
     from .errors import Unreadable as Unreadable
@@ -94,6 +98,12 @@ if TYPE_CHECKING:
     from .provider import StreamingProvider as StreamingProvider
     from .recommend import Recommendation as Recommendation
     from .recommend import recommend_engine as recommend_engine
+    from .recovery import CachedResult as CachedResult
+    from .recovery import DeadLetter as DeadLetter
+    from .recovery import Escalate as Escalate
+    from .recovery import Fallback as Fallback
+    from .recovery import LlmRecovery as LlmRecovery
+    from .recovery import Retry as Retry
     from .result import Result as Result
     from .run import Run as Run
     from .runtime import Runtime as Runtime
@@ -101,9 +111,15 @@ if TYPE_CHECKING:
     from .tools import ToolContext as ToolContext
     from .tools import ToolRegistry as ToolRegistry
     from .tools import tool as tool
+    from .worker import Worker as Worker
 
 _HOMES = {  # loaded at first use, so that importing the package costs next to nothing
     ".attachments": ("Attachment",),
+    ".doubt": (
+        "Done",
+        "NotDone",
+        "Unknown",
+    ),
     ".prices": ("Price",),
     ".recommend": (
         "Recommendation",
@@ -171,6 +187,7 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
         "Stuck",
         "Suspended",
         "ToolError",
+        "UndoFailed",
         "UnknownOutcome",
         "UnknownRun",
         "Unreadable",
@@ -220,6 +237,14 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
         "Request",
         "Sampling",
     ),
+    ".recovery": (
+        "CachedResult",
+        "DeadLetter",
+        "Escalate",
+        "Fallback",
+        "LlmRecovery",
+        "Retry",
+    ),
     ".result": ("Result",),
     ".run": ("Run",),
     ".runtime": ("Runtime",),
@@ -229,6 +254,7 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
         "ToolRegistry",
         "tool",
     ),
+    ".worker": ("Worker",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -241,6 +267,7 @@ __all__ = [
     "AskFailed",
     "Attachment",
     "Attempt",
+    "CachedResult",
     "CallDelta",
     "Capabilities",
     "ChainOfThoughtEngine",
@@ -253,16 +280,20 @@ __all__ = [
     "ContextTooLong",
     "Conversation",
     "CriticEngine",
+    "DeadLetter",
     "DefaultGate",
     "Delta",
     "Denied",
     "Deny",
     "DenyAll",
+    "Done",
     "EngineError",
     "Entry",
+    "Escalate",
     "Evaluation",
     "Evaluator",
     "ExactMatch",
+    "Fallback",
     "Fenced",
     "FileReflections",
     "Heuristics",
@@ -271,6 +302,7 @@ __all__ = [
     "JournalError",
     "LimitReached",
     "Limits",
+    "LlmRecovery",
     "LoopEngine",
     "LoopwrightError",
     "MemoryJournal",
@@ -278,6 +310,7 @@ __all__ = [
     "Message",
     "ModelJudge",
     "Modify",
+    "NotDone",
     "Observation",
     "Permit",
     "PhaseError",
@@ -300,6 +333,7 @@ __all__ = [
     "ReplayDivergence",
     "Request",
     "Result",
+    "Retry",
     "Run",
     "RunBusy",
     "RunHandle",
@@ -322,10 +356,13 @@ __all__ = [
     "ToolRegistry",
     "ToolSpec",
     "TreeOfThoughtsEngine",
+    "UndoFailed",
+    "Unknown",
     "UnknownOutcome",
     "UnknownRun",
     "Unreadable",
     "Usage",
+    "Worker",
     "available_engines",
     "recommend_engine",
     "tool",

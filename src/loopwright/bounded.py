@@ -53,6 +53,9 @@ async def run_bounded(work: Coroutine[Any, Any, Any], timeout: float | None) -> 
     except asyncio.CancelledError:
         await _cancel(task)
         raise
+    finally:
+        if task.done():
+            work.close()  # it may have been cancelled before it began
 
 
 def contained(function: Callable[[], Any]) -> Ended:
@@ -72,9 +75,17 @@ def _ended(task: asyncio.Task[Ended]) -> Ended:
 
 
 async def _cancel(task: asyncio.Task[Ended]) -> bool:
-    """Cancel a task; whether it, or its thread, is still at work after the grace period."""
+    """Cancel a task; whether it, or its thread, is still at work after the grace period, which it has in any case."""
     task.cancel()
-    await asyncio.wait((task,), timeout=GRACE)
+    loop = asyncio.get_running_loop()
+    until, cancelled = loop.time() + GRACE, None
+    while not task.done() and loop.time() < until:
+        try:
+            await asyncio.wait((task,), timeout=until - loop.time())
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
     if not task.done():
         return True
     return not task.cancelled() and task.exception() is None and task.result().abandoned

@@ -19,6 +19,7 @@ from .tool_call import Came, ToolCalls
 from .tools import Tool
 
 RESOLVE = "resolve"  # the kind of the command by which a person says what came of a call
+LEFT = ("person", "unknown")
 UNKNOWN = (
     "This call was interrupted and it is not known whether it took effect. Do not assume that it did or did not: "
     "check before you rely on it, and do not simply repeat it."
@@ -51,8 +52,8 @@ class Doubts:
     async def resolve(self, permit: Permit, tool: Tool | None) -> Resolution:
         """What came of a call in doubt. Raises `Suspended` where a person is to say it."""
         recorded = self.calls.session.replay.resolved(permit.key)
-        if recorded is not None and recorded.verdict != "not_done":  # after that one it was made again, perhaps
-            return _read(recorded.verdict, recorded.result)
+        if recorded is not None and (recorded.verdict == "done" or (recorded.by, recorded.verdict) == LEFT):
+            return _read(recorded.verdict, recorded.result)  # not "not_done": after that it was made again, perhaps
         if tool is not None and tool.lookup is not None:
             found = await self._look_up(permit, tool)
             if not isinstance(found, Unknown):

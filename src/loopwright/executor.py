@@ -44,9 +44,6 @@ class Executor:
         else:
             came = await self._attempt(decision, tool, again=False, recover=recover)
         observation = self._calls.finish(decision, came)
-        self._completed(decision, tool, observation, self._session.claim.head_seq)
-        if observation.status == "ok" and replay.is_own(decision.key):
-            replay.good[decision.call.name, decision.arguments_hash] = self._session.wall(), observation.content
         self._stop_if_told(observation)
         return observation
 
@@ -89,8 +86,7 @@ class Executor:
         observation = Observation(decision.call, outcome.status, outcome.content)
         if isinstance(decision, Permit):
             self._session.permits.discard(decision)
-            tool = self._parts.tools.get(decision.call.name)
-            self._completed(decision, tool, observation, self._session.replay.seq(decision.key))
+            self._calls.completed(decision, observation, self._session.replay.seq(decision.key))
         self._session.replay.agree(decision.key)
         self._stop_if_told(observation)
         return observation
@@ -127,11 +123,6 @@ class Executor:
             return await self._attempt(permit, tool, again=True, recover=recover)
         self._session.permits.discard(permit)
         return came_of(resolution)
-
-    def _completed(self, permit: Permit, tool: Tool | None, observation: Observation, seq: int) -> None:
-        """Keep what a saga may have to undo: what the tool itself did, or may have done."""
-        if tool is not None and tool.compensate is not None and self._session.replay.is_own(permit.key):
-            self._session.completed[permit.key] = seq, observation
 
     def _stop_if_told(self, observation: Observation) -> None:
         if observation.status == "unknown" and self._parts.on_unknown == "stop":

@@ -385,8 +385,8 @@ class MemoryJournal:
     def append(self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None) -> None:
         """Keep entries."""
         if claim.header is not None:
-            claim.lease_until = self._begin(claim.header).lease_until
-            claim.header = None
+            self._begin(claim.header)
+            claim.header, claim.lease_until = None, self._kept(claim.run_id).info.lease_until
         kept = self._owned(claim)
         kept.entries.extend(entries)
         head = entries[-1] if entries else None
@@ -441,12 +441,10 @@ class MemoryJournal:
     async def close(self) -> None:
         """Nothing to let go of."""
 
-    def _begin(self, header: RunHeader) -> RunInfo:
+    def _begin(self, header: RunHeader) -> None:
         if header.run_id in self._runs:
             raise ConfigError(taken(header.run_id))
-        info = header.begun(self._clock.wall())
-        self._runs[header.run_id] = _Kept(info, [], [])
-        return info
+        self._runs[header.run_id] = _Kept(header.begun(self._clock.wall()), [], [])
 
     def _kept(self, run_id: str) -> _Kept:
         try:

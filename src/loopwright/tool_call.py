@@ -107,8 +107,18 @@ class ToolCalls:
         """Record what came of a call."""
         call = decision.call
         finished = ToolFinished(call.name, call.id, came.status, came.content, round(came.seconds, 6))
-        self.session.record(decision.key, finished)
-        return Observation(call, came.status, came.content)
+        entry, observation = self.session.record(decision.key, finished), Observation(call, came.status, came.content)
+        if isinstance(decision, Permit):
+            self.completed(decision, observation, entry.seq)
+            if came.status == "ok" and self.session.replay.is_own(decision.key):
+                self.session.replay.good[call.name, decision.arguments_hash] = entry.at, came.content
+        return observation
+
+    def completed(self, permit: Permit, observation: Observation, seq: int) -> None:
+        """Keep what a saga may have to undo: what the tool itself did, or may have done."""
+        tool = self.parts.tools.get(permit.call.name)
+        if tool is not None and tool.compensate is not None and self.session.replay.is_own(permit.key):
+            self.session.completed[permit.key] = seq, observation
 
     def not_run(self, permit: Permit, error: Exception) -> Came:
         """A call that was not made since its permit does not hold."""

@@ -108,7 +108,10 @@ class Tool:
             if value is not None and not callable(value):
                 raise ConfigError(f"tool {self.name!r}: {field} must be a function, got {value!r}")
         given: Any = self.recovery
-        object.__setattr__(self, "recovery", tuple(given) if isinstance(given, (list, tuple)) else (given,))
+        listed: tuple[Any, ...] = (
+            (given,) if isinstance(given, STRATEGIES) or not isinstance(given, Iterable) else (*given,)
+        )
+        object.__setattr__(self, "recovery", listed)
         for strategy in self.recovery:
             self._check_recovery(strategy)
 

@@ -114,8 +114,9 @@ def registries_of(engines: Iterable[Any], seen: tuple[ToolRegistry, ...] = ()) -
     for engine in engines:
         tools: ToolRegistry = engine.runtime.tools
         if not any(tools is known for known in seen):
+            options: Iterable[Any] = vars(engine).values()
             inner = [tool.engine for tool in tools if tool.engine is not None]
-            inner += [value for value in vars(engine).values() if hasattr(value, "runtime")]
+            inner += [value for value in options if hasattr(value, "runtime")]
             seen = registries_of(inner, (*seen, tools))
     return seen
 

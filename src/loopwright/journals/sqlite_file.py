@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from ..errors import ConfigError, JournalError
-from ..journal import RESUMABLE
 
 try:
     import fcntl
@@ -33,9 +32,6 @@ class Format:
     indexes: tuple[str, ...] = ()  # only for speed: a file may lack them
 
 
-UNFINISHED = f"status IN ({', '.join(map(repr, RESUMABLE))})"
-"""What holds for the rows of `runs` that have not ended."""
-
 # No column type for `at`: SQLite would turn 1 into 1.0 and -0.0 into 0.0, and the entry's hash covers the exact number.
 # `events.body` is a BLOB, or TEXT for a body that was moved to `blobs`: the two cannot be confused.
 RUNS = Format(
@@ -52,7 +48,7 @@ RUNS = Format(
         UNIQUE (run_id, seq))""",
         "CREATE TABLE blobs (sha256 TEXT PRIMARY KEY, bytes BLOB NOT NULL)",
     ),
-    (f"CREATE INDEX IF NOT EXISTS runs_unfinished ON runs (status) WHERE {UNFINISHED}",),
+    ("CREATE INDEX IF NOT EXISTS runs_by_status ON runs (status)",),
 )
 # Pages of the write-ahead log (4 KiB each) that gather before they are copied into the file. A log that stays small is
 # soon overwritten instead of growing, and flushing a file that grows costs half as much again.

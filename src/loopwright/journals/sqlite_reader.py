@@ -6,8 +6,7 @@ from typing import Any
 
 from ..errors import JournalError
 from ..events import Entry
-from ..journal import RunInfo, Verification, verify_chain
-from .sqlite_file import UNFINISHED
+from ..journal import RESUMABLE, RunInfo, Verification, verify_chain
 
 REFERENCE = "sha256:"
 """Begins the text that stands in `events.body` for a body kept in `blobs`."""
@@ -15,6 +14,7 @@ REFERENCE = "sha256:"
 _INFO = """SELECT run_id, engine, options, version, status, owner, fence, head_seq, head_hash, created, parent_run,
                   fork_seq, lease_until
            FROM runs"""
+_UNFINISHED = f"WHERE status IN ({', '.join(map(repr, RESUMABLE))})"
 _ENTRIES = "SELECT run_id, seq, key, kind, at, v, fence, body, hash FROM events WHERE run_id = ? ORDER BY seq"
 _BLOB = "SELECT bytes FROM blobs WHERE sha256 = ?"
 
@@ -36,7 +36,7 @@ def read_info(connection: sqlite3.Connection, run_id: str) -> RunInfo | None:
 
 def read_infos(connection: sqlite3.Connection, unfinished: bool) -> list[RunInfo]:
     """All runs, or those that have not ended, the one begun last first."""
-    which = f"WHERE {UNFINISHED}" if unfinished else ""
+    which = _UNFINISHED if unfinished else ""
     return [_info(row) for row in connection.execute(f"{_INFO} {which} ORDER BY rowid DESC")]
 
 

@@ -1,0 +1,11 @@
+"""Secrets out of what a run is told: registered values, and what has the shape of a secret.
+
+It happens once, on entry, so that engine, model, fingerprint and journal all see the same bytes. `words` judges values
+by their names, `shapes` has the patterns, `redactor` applies them to texts, JSON values and streams.
+"""
+
+from .redactor import Redactor as Redactor
+from .redactor import StreamRedactor as StreamRedactor
+from .words import MARK as MARK
+
+__all__ = ["MARK", "Redactor", "StreamRedactor"]

@@ -1,0 +1,246 @@
+"""`Redactor`, which takes secrets out of texts and JSON values, and `StreamRedactor`, which does so piece by piece."""
+
+import base64
+import html
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import cast
+from urllib.parse import quote, quote_plus
+
+from ..errors import ConfigError
+from ..messages import Json
+from .shapes import GAPS, LONGEST, Found, Shape, shapes
+from .words import MARK, is_quoted_secret, kind_of_name
+
+SHORTEST = 6  # characters; a shorter value is a part of ordinary words
+_NO_SECRET = 5  # characters; nothing shorter has the shape of a secret
+_CONTEXT = 64  # characters that the patterns look back at, at most
+_GAP = re.compile(f"[{GAPS}]")
+
+
+class Redactor:
+    """Takes secrets out of what a run is told, and puts `[redacted]` in their place.
+
+    Found are the values given, in the spellings they take inside JSON, addresses, HTML and base64, and what has the
+    shape of a secret: known token prefixes, values named `password`, `api_key` and the like, headers, addresses with
+    a password, private keys. What is redacted already stays as it is. Time is linear in the text.
+
+    Args:
+        secrets: values that must not be told, of 6 characters or more each.
+        shapes: whether to look for shapes too.
+
+    Raises `ConfigError` for a value that is too short, or is a part of the mark.
+    """
+
+    def __init__(self, secrets: Iterable[str] = (), *, shapes: bool = True) -> None:
+        if isinstance(secrets, str):
+            raise ConfigError("secrets: give a list of texts, not one text")
+        self._secrets = tuple(_checked(place, secret) for place, secret in enumerate(secrets))
+        self._spellings = sorted(
+            {s for secret in self._secrets for s in _spellings(secret)}, key=lambda s: (-len(s), s)
+        )
+        self._by_shape = shapes
+        self.longest = max([LONGEST, *(len(spelling) + 1 for spelling in self._spellings)])
+        """Characters: nothing that is found is longer."""
+
+    def __repr__(self) -> str:
+        return f"Redactor(<{len(self._secrets)} secrets>, shapes={self._by_shape})"
+
+    def also(self, *secrets: str) -> "Redactor":
+        """The same, with more values that must not be told."""
+        return Redactor((*self._secrets, *secrets), shapes=self._by_shape)
+
+    def text(self, text: str) -> str:
+        """A text without secrets; the same object if there are none."""
+        if len(text) < _NO_SECRET:
+            return text
+        found = [match for match in self.found(text, 0) if match.start < match.stop]
+        return without(text, found, 0, len(text)) if found else text
+
+    def value(self, value: Json) -> Json:
+        """A JSON value without secrets, in its texts, names of fields and fields that are named like a secret.
+
+        What holds no secret is the same object as before. Nesting that Python cannot follow becomes the mark.
+        """
+        try:
+            return self._value(value, None)
+        except RecursionError:
+            return MARK
+
+    def stream(self) -> "StreamRedactor":
+        """For a text that comes in pieces."""
+        return StreamRedactor(self)
+
+    def found(self, text: str, at: int) -> Iterator[Found]:
+        """Everything that matches from `at` on, secret or not, kind by kind."""
+        for spelling in self._spellings:
+            yield from _occurrences(spelling, text, at)
+        for shape in self._shapes():
+            yield from shape.matches(text, at)
+
+    def open_from(self, text: str, at: int) -> int:
+        """Where from `at` on the first thing begins that more text could make a secret of, over the next space."""
+        first = len(text)
+        for shape in self._shapes():
+            found = shape.opening and shape.opening.search(text, max(at, len(text) - LONGEST))
+            first = min(first, found.start()) if found else first
+        for spelling in self._spellings:
+            if _GAP.search(spelling):
+                first = min(first, _begun(spelling, text, at))
+        return first
+
+    def _shapes(self) -> Iterable[Shape]:
+        return shapes() if self._by_shape else ()
+
+    def _value(self, value: Json, name: str | None) -> Json:
+        if isinstance(value, str):
+            kind = kind_of_name(name) if name is not None and self._by_shape else None
+            return MARK if kind is not None and is_quoted_secret(kind, value) else self.text(value)
+        if isinstance(value, Mapping):
+            return self._fields(cast("Mapping[str, Json]", value))
+        if isinstance(value, list):
+            changed, kept = False, list[Json]()
+            for item in value:
+                new = self._value(item, name)
+                changed = changed or new is not item
+                kept.append(new)
+            return kept if changed else value
+        if isinstance(value, bool) or value is None:
+            return value
+        return self._number(value, name)
+
+    def _fields(self, fields: Mapping[str, Json]) -> Json:
+        changed, kept = False, dict[str, Json]()
+        for name, value in fields.items():
+            new_name, new = self.text(name), self._value(value, name)
+            changed = changed or new is not value or new_name is not name
+            kept[new_name] = new
+        return kept if changed else cast("Json", fields)
+
+    def _number(self, number: float, name: str | None) -> Json:
+        written = str(number)
+        secret = self._by_shape and name is not None and len(written) > 3 and kind_of_name(name) == "password"
+        return MARK if secret or written in self._spellings else number
+
+
+class StreamRedactor:
+    """Takes the secrets out of a text that comes in pieces.
+
+    What it gives is, put together, what `Redactor.text` makes of the whole text. The last word is held back, and
+    whatever could yet become a secret: a name that waits for its value, a key that has not ended. That is some kB at
+    most: what cannot be told apart from a secret by then is let go as the mark.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._text = ""  # what was let go lately, for what looks back, and what is held
+        self._done = 0  # how much of `_text` was let go
+        self._enough = 0  # length of `_text` before which another look would tell nothing new
+
+    def feed(self, piece: str) -> str:
+        """What may be shown by now."""
+        self._text += piece
+        too_long = len(self._text) - self._done > 3 * self._redactor.longest
+        if not too_long and (len(self._text) < self._enough or _GAP.search(piece) is None):
+            return ""
+        return self._let_go(self._text, last=False)
+
+    def end(self) -> str:
+        """The rest; the stream is new after it."""
+        rest = self._let_go(self._text, last=True)
+        self._text, self._done, self._enough = "", 0, 0
+        return rest
+
+    def _let_go(self, text: str, *, last: bool) -> str:
+        done = self._done
+        found = sorted(self._redactor.found(text, done))
+        cut = len(text) if last else self._cut(text, found)
+        shown = without(text, [match for match in found if match.start < match.stop and match.stop <= cut], done, cut)
+        begin = max(0, cut - _CONTEXT)
+        self._text, self._done = text[begin:], cut - begin
+        held = len(text) - cut
+        self._enough = len(self._text) + held // 8  # so that a long wait costs no more than a short one
+        return shown
+
+    def _cut(self, text: str, found: list[Found]) -> int:
+        """Up to where nothing can change any more, whatever follows."""
+        cut = _last_word(text, self._done)
+        cut = min(cut, self._redactor.open_from(text, self._done))
+        cut = _before(found, cut, len(text))
+        longest = self._redactor.longest
+        if len(text) - cut <= 2 * longest:
+            return cut
+        return _before(found, len(text) - longest, len(text) + 1)
+
+
+def without(text: str, found: Iterable[Found], begin: int, end: int) -> str:
+    """`text[begin:end]` with the mark in place of what was found; what overlaps becomes one mark."""
+    kept: list[str] = []
+    at, start, stop = begin, 0, 0
+    for match in sorted(found, key=lambda match: match.start):
+        if match.start < stop:
+            stop = max(stop, match.stop)
+            continue
+        if stop:
+            kept += text[at:start], MARK
+            at = stop
+        start, stop = match.start, match.stop
+    if stop:
+        kept += text[at:start], MARK
+        at = stop
+    return "".join((*kept, text[at:end]))
+
+
+def _before(found: list[Found], cut: int, end: int) -> int:
+    """The last place up to `cut` that no match goes over; one that reaches `end` may go on."""
+    for match in sorted(found, key=lambda match: -match.end):
+        if match.end <= cut and match.end < end:
+            break
+        if match.begin < cut:
+            cut = match.begin
+    return cut
+
+
+def _last_word(text: str, at: int) -> int:
+    """Where the last word of `text[at:]` begins: behind its last gap."""
+    gap = _GAP.search(text[: at - 1 if at else None : -1])
+    return len(text) - gap.start() if gap else at
+
+
+def _occurrences(spelling: str, text: str, at: int) -> Iterator[Found]:
+    place = text.find(spelling, at)
+    while place >= 0:
+        end = place + len(spelling)
+        yield Found(place, end, place, end)
+        place = text.find(spelling, end)
+
+
+def _begun(spelling: str, text: str, at: int) -> int:
+    """Where at the end of `text[at:]` a spelling begins that is not complete; the end if nowhere."""
+    place = text.find(spelling[0], max(at, len(text) - len(spelling) + 1))
+    while place >= 0 and not spelling.startswith(text[place:]):
+        place = text.find(spelling[0], place + 1)
+    return place if place >= 0 else len(text)
+
+
+def _checked(place: int, secret: str) -> str:
+    if not isinstance(secret, str) or len(secret) < SHORTEST:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(
+            f"secrets[{place}]: give a text of {SHORTEST} characters or more, since ordinary words hold shorter ones"
+        )
+    if secret in MARK or MARK in secret:
+        raise ConfigError(f"secrets[{place}]: {MARK} is what secrets are replaced with, so it cannot be one")
+    return secret
+
+
+def _spellings(secret: str) -> set[str]:
+    """A value as it is, inside JSON once and twice, as Python shows it, in addresses, in HTML and in base64."""
+    plain = secret.encode("utf-8", "surrogatepass")
+    forms = {secret, repr(secret)[1:-1], html.escape(secret), html.escape(secret, quote=False)}
+    forms |= {html.escape(secret).replace("&#x27;", "&#39;"), quote(plain), quote(plain, safe=""), quote_plus(plain)}
+    for encoded in (base64.b64encode(plain).decode(), base64.urlsafe_b64encode(plain).decode()):
+        forms |= {encoded, encoded.rstrip("=")}
+    for _ in range(2):
+        forms |= {json.dumps(form, ensure_ascii=ascii_)[1:-1] for form in forms for ascii_ in (True, False)}
+    return {form for form in forms if form not in MARK}

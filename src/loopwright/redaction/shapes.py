@@ -1,0 +1,289 @@
+"""The shapes of secrets: token prefixes, named values, headers, addresses with a password, private keys.
+
+Every pattern begins with a small set of rare characters and looks back from there, so that ordinary text is skipped
+quickly. Quantifiers are bounded, and possessive (`{1,9}+`) where a retry could repeat work: reading takes time linear
+in the text, whatever the text, and no match is longer than `LONGEST`.
+
+A match of `opening` reaches the end of the text and says that more text could make a match of it. Only shapes that go
+on over a space need one, since a stream holds its last word back anyway.
+"""
+
+import base64
+import binascii
+import functools
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from .words import NAMES, is_bare_secret, is_quoted_secret, is_random, is_word, kind_of, stands_for_something
+
+LONGEST = 13_000  # characters; the patterns below are bounded accordingly
+
+# Where a text may be cut: spaces, and the letters of languages that are written without them.
+GAPS = r"\s\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\ufe30-\uffef"
+
+Judge: TypeAlias = Callable[["re.Match[str]"], tuple[int, int] | None]
+
+
+class Found(NamedTuple):
+    """A match from `begin` to `end`, of which `start` to `stop` is secret: nothing, if they are equal."""
+
+    begin: int
+    end: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One kind of secret.
+
+    Args:
+        gates: texts of which one is in every match.
+        pattern: what may be one.
+        judge: what of a match is secret, if anything.
+        opening: what may become one, anchored at the end of the text.
+    """
+
+    gates: tuple[str, ...]
+    pattern: "re.Pattern[str]"
+    judge: Judge
+    opening: "re.Pattern[str] | None" = None
+
+    def matches(self, text: str, at: int) -> Iterator[Found]:
+        """All matches from `at` on, those that are no secret too: what a match took is not searched again."""
+        if any(gate in text for gate in self.gates):
+            for match in self.pattern.finditer(text, at):
+                start, stop = self.judge(match) or (match.end(), match.end())
+                yield Found(min(match.start(), start), match.end(), start, stop)
+
+
+# --- tokens that are known by how they begin ---
+
+_URL64 = "[A-Za-z0-9_-]"
+_TOKENS: tuple[tuple[str, str, int], ...] = (  # how they begin; of what the rest is made, and at least how much of it
+    ("sk-", _URL64, 16),  # OpenAI, Anthropic, OpenRouter, DeepSeek, Langfuse …
+    ("ghp_ gho_ ghu_ ghs_ ghr_", "[A-Za-z0-9]", 20),
+    ("github_pat_", "[A-Za-z0-9_]", 20),
+    ("glpat- gldt- glrt- glptt- glcbt- gloas-", "[A-Za-z0-9_.-]", 16),
+    ("xoxb- xoxp- xoxa- xoxr- xoxs- xoxe- xoxc- xoxd- xapp-", "[A-Za-z0-9.%-]", 10),  # Slack
+    ("sk_live_ rk_live_ sk_test_ rk_test_ whsec_", "[A-Za-z0-9+/=]", 10),  # Stripe
+    ("npm_", "[A-Za-z0-9]", 30),
+    ("pypi-", _URL64, 30),
+    ("hf_ r8_ gsk_ ntn_", "[A-Za-z0-9]", 20),  # Hugging Face, Replicate, Groq, Notion
+    ("dop_v1_ doo_v1_ dor_v1_", "[0-9a-f]", 32),  # DigitalOcean
+    ("shpat_ shpca_ shppa_ shpss_", "[0-9a-fA-F]", 24),  # Shopify
+    ("key-", "[0-9a-f]", 32),  # Mailgun
+    ("xai- pplx- tvly- pcsk_ glsa_ sntrys_ lin_api_ lsv2_pt_ dckr_pat_ GOCSPX- PMAK- NRAK-", _URL64, 20),
+)
+_LOOKED_BACK = ("eyJ", "ya29", "1/", "dap")  # how the others begin that are found at a later character
+_BEGINNINGS = tuple(
+    sorted((*_LOOKED_BACK, *" ".join(token for token, _, _ in _TOKENS).split()), key=lambda token: -len(token))
+)
+_DENSE = re.compile(r"(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{8}|[A-Za-z0-9]{20}")
+_HYPHENS = ("sk-", "pypi-", "xai-", "pplx-", "tvly-", "pcsk_", "glsa_")  # their alphabet can spell words
+
+
+def _edge(prefix: str) -> str:
+    """Behind `prefix`: that it began a word, or stood behind an escape (`\\n`, `%20`); nothing cut off here."""
+    behind = (rf"\\[nrtbf]{prefix}", rf"%[0-9A-Fa-f][0-9A-Fa-f]{prefix}", rf"\\u[0-9A-Fa-f]{{4}}{prefix}")
+    return rf"(?:(?<![A-Za-z0-9]{prefix})|{'|'.join(f'(?<={b})' for b in behind)})(?<!\[redacted\]{prefix})"
+
+
+def _by_prefix(last: str) -> str:
+    """Those of `_TOKENS` whose prefix ends with `last`, as a pattern that begins there."""
+    branches: defaultdict[str, list[str]] = defaultdict(list)
+    for prefixes, alphabet, least in _TOKENS:
+        for prefix in filter(lambda prefix: prefix.endswith(last), prefixes.split()):
+            edge = _edge(prefix) if len(prefix) < 5 and not prefix.startswith("gh") else ""
+            branches[prefix[-2:]].append(f"(?<={prefix}){edge}{alphabet}{{{least},4096}}+")
+    found = "|".join(f"(?<={end})(?:{'|'.join(rest)})" for end, rest in branches.items())
+    return f"{last}(?={_URL64}{{9}})(?:{found})"
+
+
+def _tokens() -> str:
+    """One pattern for everything that is known by how it begins: first a literal, so that the search can skip."""
+    jwt = rf"{_URL64}{{8,2048}}+(?P<jwt>\.{_URL64}{{4,7000}}+(?:\.{_URL64}{{0,1024}}+){{0,3}})?"
+    return "|".join((
+        _by_prefix("-"),
+        _by_prefix("_"),
+        rf"A(?:[KS]IA{_edge('A[KS]IA')}[A-Z0-9]{{16,128}}+|Iza{_edge('AIza')}{_URL64}{{30,4096}}+)",  # AWS, Google
+        rf"S(?:K{_edge('SK')}[0-9a-f]{{32,128}}+"  # Twilio
+        rf"|G\.{_edge('SG.')}{_URL64}{{16,128}}+\.{_URL64}{{16,128}}+)",  # SendGrid
+        rf"J(?<=eyJ){_edge('eyJ')}{jwt}",
+        rf"9\.(?<=ya29\.){_edge('ya29.')}{_URL64}{{20,4096}}+",  # Google's access and refresh tokens
+        rf"/(?:/0(?<=1//0)(?<![/+=]1//0){_edge('1//0')}{_URL64}{{20,512}}+"
+        r"|[swt](?<=hooks\.slack\.com/.)(?:ervices|orkflows|riggers)/(?P<hook>[A-Za-z0-9/_+-]{8,512}+)"
+        rf"|[0-9](?<=/api/webhooks/.)[0-9]{{7,24}}/(?P<webhook>{_URL64}{{20,512}}+))",  # Discord
+        rf"pi(?<=dapi){_edge('dapi')}[0-9a-f]{{32,128}}+",  # Databricks
+        rf"\.{_URL64}{{6}}\.(?<={_URL64}{{23}}\..{{6}}\.)(?P<bot>{_URL64}{{27,128}}+)",  # Discord
+        rf":AA(?<=[0-9]{{8}}:AA)(?P<telegram>{_URL64}{{30,128}}+)",
+        *(rf"{b}(?ai:earer|asic)[ \t]{{1,4}}(?P<bearer{b}>[A-Za-z0-9._~+/=:-]{{1,4096}}+)" for b in "bB"),
+    ))  # fmt: skip
+
+
+def _judge_token(match: "re.Match[str]") -> tuple[int, int] | None:
+    text, at, end = match.string, match.start(), match.end()
+    if match.lastgroup in {"hook", "webhook", "telegram"}:
+        return match.span(match.lastgroup)
+    if match.lastgroup in {"bearerb", "bearerB"}:
+        return (
+            match.span(match.lastgroup) if _is_credential(match[match.lastgroup], basic=text[at + 1] in "aA") else None
+        )
+    if match.lastgroup == "bot":
+        first = text[max(0, at - 28) : at]
+        start = at - len(first) + max((i + 1 for i, c in enumerate(first) if not (c.isalnum() or c in "_-")), default=0)
+        return (start, end) if text[start] in "MNO" and is_random(match["bot"], 27) else None
+    if text[at] == "J" and match.lastgroup != "jwt":
+        return None
+    prefix = next((known for known in _BEGINNINGS if text.endswith(known, 0, at + 1)), text[at])
+    if prefix in _HYPHENS and _DENSE.search(text, at + 1, end) is None:
+        return None
+    return at + 1 - len(prefix), end
+
+
+def _is_credential(word: str, *, basic: bool) -> bool:
+    """Whether what follows `Bearer` or `Basic` in a text is one, or a part of a sentence."""
+    if not basic:
+        return is_random(word, 16) and not stands_for_something(word)
+    try:
+        return b":" in base64.b64decode(word + "=" * (-len(word) % 4), validate=True)
+    except binascii.Error:
+        return False
+
+
+# --- values that are known by their name ---
+
+_CLOSING = r"\\{0,7}+[\"'`]?+\]?+\*{0,2}+"
+_SIGN = r"[ \t]{0,8}+(?:=>|:=|=(?![=~])|:(?!:))\*{0,2}+[ \t]{0,8}+\*{0,2}+"
+_DOUBLE, _SINGLE, _BACK = (rf"{q}(?:[^{q}\\\r\n]|\\[^\r\n]){{0,4096}}+" for q in "\"'`")
+_NEXT = r"[A-Za-z0-9_.%-]{1,40}+"
+
+
+def _value(n: str) -> str:
+    """A value in quotes, in escaped quotes, or as one word that is no name of another value."""
+    return (
+        rf"(?:[bBfFrRuU]{{1,2}}(?=[\"']))?(?P<quoted{n}>{_DOUBLE}|{_SINGLE}|{_BACK})[\"'`]?"
+        rf"|(?P<slashes{n}>\\{{1,7}}+)(?P<quote{n}>[\"'])(?P<escaped{n}>[^\r\n]{{0,4096}}?)"
+        rf"(?:(?<!\\)(?P=slashes{n})(?P=quote{n})|(?=[\r\n])|\Z)"
+        rf"|(?!{_NEXT}[:=](?:[{GAPS}\"'`]|\Z))"
+        rf"(?P<bare{n}>[^{GAPS}\"'`\\\[({{<>|=:,;&~)\]}}]"
+        rf"(?:[^{GAPS}\"'`\\,;&<]|[,;&](?![{GAPS}\"'`]|\Z|amp;|{_NEXT}[:=])|<(?![/A-Za-z!])|\\(?![nrt\"'`\\]))"
+        rf"{{0,4096}}+)(?P<last{n}>[ \t]{{0,8}}(?=[\r\n]|\\[nr]|\Z))?"
+    )
+
+
+# What a value may be so far.
+_VALUE_SO_FAR = (
+    rf"(?:[bBfFrRuU]{{0,2}}(?:(?:{_DOUBLE}|{_SINGLE}|{_BACK})\\?"
+    r"|(?P<slashes>\\{1,7}+)(?P<quote>[\"'])(?:(?!(?<!\\)(?P=slashes)(?P=quote))[^\r\n]){0,4096}+)"
+    rf"|[^{GAPS}]{{0,4200}}+[ \t]{{0,8}})?\Z"
+)
+_NAMED = rf"{NAMES}(?P<closing>{_CLOSING})(?P<sign>{_SIGN})(?:{_value('')})"
+_NAMED_SO_FAR = rf"{NAMES}{_CLOSING}(?:[ \t]{{0,8}}+\Z|{_SIGN}{_VALUE_SO_FAR})"
+
+_FLAG = (
+    r"-(?<=--)(?ai:(?:[a-z0-9]{1,20}-){0,3}+(?:(?P<password>password|passwd|passphrase|pwd|pass)|secret|token"
+    r"|(?:api|access|secret|private|auth|account)-?key))[ \t]{1,4}+"
+)
+
+
+def _judge_value(match: "re.Match[str]") -> tuple[int, int] | None:
+    text = match.string
+    flag = "sign" not in match.re.groupindex
+    kind = ("password" if match["password"] else "secret") if flag else kind_of(text, match.start())
+    if kind is None:
+        return None
+    if match["bare"] is not None:
+        bare = match["bare"].rstrip(")]}>*,;")
+        tight = not flag and match["sign"].endswith("=")
+        start = match.start("bare")
+        return (
+            (start, start + len(bare))
+            if bare and is_bare_secret(kind, bare, tight=tight, last=match["last"] is not None)
+            else None
+        )
+    start, stop = match.span("escaped") if match["quoted"] is None else (match.start("quoted") + 1, match.end("quoted"))
+    value = text[start:stop]
+    named = flag or text[match.end("closing") - 1] in "\"'`]"
+    if not named and (value[:1] in tuple(" \t,)+:;}]") or not value):  # the quote that ends a prompt: "Password: "
+        return None
+    return (start, stop) if is_quoted_secret(kind, value) else None
+
+
+# --- headers and queries ---
+
+_QUOTE = r"(?:\\{0,7}[\"'`])?+"
+_SCHEME = r"[A-Za-z][A-Za-z0-9-]{2,30}"
+_LIST = rf"(?:[^{GAPS}\"'`\\]|(?<=,)[ ](?=[A-Za-z]{{1,30}}=)){{1,4096}}+"
+_JAR = rf"[A-Za-z0-9_.$!%*+~|^#-]{{1,64}}+=(?:[^{GAPS}\"'`\\]|(?<=;)[ \t](?=[A-Za-z0-9_$])){{0,4096}}+"
+_HEADERS = (
+    rf"[zZkKgG](?:(?ai:(?<=authoriz)ation){_CLOSING}{_SIGN}{_QUOTE}(?:(?P<scheme>{_SCHEME})[ \t]{{1,4}}+)?(?P<list>{_LIST})"
+    rf"|(?ai:(?<=cook)ie){_CLOSING}{_SIGN}{_QUOTE}(?P<jar>{_JAR})"
+    rf"|(?ai:(?<=[?&;]k)ey|(?<=[?&;]sig)|(?<=sig)nature)=(?P<query>[A-Za-z0-9%+/=_.~-]{{8,2048}}+))"
+)
+_HEADERS_SO_FAR = (
+    rf"[zZkK](?:(?ai:(?<=authoriz)ation){_CLOSING}(?:[ \t]{{0,8}}+\Z|{_SIGN}{_QUOTE}(?:{_SCHEME}[ \t]{{1,4}}+)?"
+    rf"(?:{_LIST})?(?:[ \t]{{1,4}}+|(?<=,)[ ][A-Za-z]{{1,30}})?\Z)"
+    rf"|(?ai:(?<=cook)ie){_CLOSING}(?:[ \t]{{0,8}}+\Z|{_SIGN}{_QUOTE}(?:{_JAR})?[ \t]?\Z))"
+)
+_SCHEMES = frozenset(
+    ("basic", "bearer", "token", "apikey", "api-key", "key", "bot", "oauth", "sharedkey", "aws4-hmac-sha256")
+)
+
+
+def _judge_header(match: "re.Match[str]") -> tuple[int, int] | None:
+    if match["jar"] is not None:
+        return match.span("jar")
+    if match["query"] is not None:
+        return (
+            match.span("query") if is_random(match["query"], 16) and not stands_for_something(match["query"]) else None
+        )
+    value = match["list"].rstrip(")]}>*,;.")
+    start = match.start("list")
+    if not value or stands_for_something(value) or is_word(value):
+        return None
+    known = (match["scheme"] or "").lower() in _SCHEMES
+    return (start, start + len(value)) if known or is_random(value, 8) else None
+
+
+# --- addresses and private keys ---
+
+_ADDRESS = rf":(?://)[^{GAPS}/:\"'`<>\\]{{0,256}}+:(?P<secret>[^{GAPS}/\"'`<>\\]{{1,512}})@"
+_PORT = re.compile(r"[0-9]{1,5}(?:[?#].*)?", re.S)
+
+
+def _judge_address(match: "re.Match[str]") -> tuple[int, int] | None:
+    word = match["secret"]
+    example = word.lower() in {"password", "passwd", "pass", "pwd", "pw", "secret", "token"}
+    no_secret = example or stands_for_something(word) or (("?" in word or "#" in word) and _PORT.fullmatch(word))
+    return None if no_secret else match.span("secret")
+
+
+_BEGIN = r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----"
+_BODY = r"(?:[^-]|-(?!----)){0,12000}+"
+_LINE_END = r"(?:\r?\n|(?:\\{1,4}r)?\\{1,4}n)[ \t]{0,8}"
+_KEY = (
+    rf"{_BEGIN}(?:{_BODY}-----END [A-Z0-9 ]{{0,60}}-----"
+    rf"|(?:{_LINE_END}[A-Z][A-Za-z-]{{2,20}}: [^\r\n\\]{{0,80}}){{0,4}}(?:{_LINE_END}){{1,2}}[A-Za-z0-9+/=]{{16,4096}}+"
+    rf"(?:{_LINE_END}[A-Za-z0-9+/=]{{1,128}}+(?=[\r\n\\\"']|\Z)){{0,50}}+)"
+)
+_KEY_SO_FAR = rf"-----BEGIN[A-Z0-9 ]{{0,90}}-{{0,4}}\Z|{_BEGIN}{_BODY}(?:-----[A-Z0-9 ]{{0,70}}-{{0,4}})?\Z"
+
+
+@functools.cache
+def shapes() -> Sequence[Shape]:
+    """All shapes; they are compiled at the first call, which takes some milliseconds."""
+    signs = (":", "=")
+    named, so_far = re.compile(_NAMED), re.compile(_NAMED_SO_FAR)
+    flag, flag_so_far = re.compile(_FLAG + f"(?:{_value('')})"), re.compile(_FLAG + _VALUE_SO_FAR)
+    return (
+        Shape(("",), re.compile(_tokens()), _judge_token, re.compile(r"[bB](?ai:earer|asic)[ \t]{1,4}\Z")),
+        Shape(signs, named, _judge_value, so_far),
+        Shape(signs, re.compile(_HEADERS), _judge_header, re.compile(_HEADERS_SO_FAR)),
+        Shape(("--",), flag, _judge_value, flag_so_far),
+        Shape(("@",), re.compile(_ADDRESS), _judge_address),
+        Shape(("-----BEGIN",), re.compile(_KEY), lambda match: match.span(), re.compile(_KEY_SO_FAR)),
+    )

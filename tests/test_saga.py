@@ -1,0 +1,253 @@
+"""A run marked as a saga undoes what it did unless it completes: in reverse, intents first, also after a crash."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from loopwright import (
+    AllowAll,
+    Deny,
+    Limits,
+    LoopEngine,
+    ProviderError,
+    ReActEngine,
+    Run,
+    Runtime,
+    Tool,
+    ToolContext,
+    UndoFailed,
+    tool,
+)
+from loopwright.events import RunFinished, UndoBegun, UndoFinished
+from loopwright.policy import Action, InstantGate, PolicyState
+from loopwright.testing import ScriptedProvider, call
+from redrive import crashed, kinds
+
+DONE: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_done() -> None:
+    DONE.clear()
+
+
+async def cancel_booking(ctx: ToolContext[Any], result: str) -> str:
+    DONE.append(f"undo {ctx.arguments['what']} ({result}) of {ctx.undoes} as {ctx.idempotency_key}")
+    if ctx.arguments["what"] == "stuck":
+        raise OSError("the office is closed")
+    return "cancelled"
+
+
+@tool(compensate=cancel_booking)
+async def book(what: str) -> str:
+    """Book."""
+    DONE.append(f"book {what}")
+    if what == "moon":
+        raise OSError("no flights")
+    if what == "slow":
+        await asyncio.sleep(60)
+    return f"{what} booked"
+
+
+@tool(effect="read")
+async def look() -> str:
+    """Look."""
+    return "seen"
+
+
+def booking(*script: Any, **options: Any) -> Runtime:
+    return Runtime(ScriptedProvider(script), tools=[book, look], **options)
+
+
+FAILURE = ProviderError("the model is gone")
+TWO = (call("book", what="hotel"), call("look"), call("book", what="car"), FAILURE)
+UNDONE = [
+    "undo car (car booked) of r:2#0 as r:2#0:undo",
+    "undo hotel (hotel booked) of r:0#0 as r:0#0:undo",
+]
+
+
+async def test_a_saga_that_fails_undoes_its_calls_the_last_one_first():
+    parts = booking(*TWO)
+    result = await ReActEngine(parts).run("Go.", run_id="r", saga=True)
+
+    assert (result.status, str(result.error)) == ("failed", "the model is gone")
+    assert ["book hotel", "book car", *UNDONE] == DONE
+    assert kinds(parts, "r")[-7:] == [
+        "undo_begun", "gate_decided", "undo_started", "undo_finished", "gate_decided", "undo_started", "undo_finished",
+        "run_finished",
+    ][-7:]  # fmt: skip
+    assert parts.journal.verify("r").ok
+
+
+async def test_a_saga_that_completes_undoes_nothing_and_neither_does_a_run_that_is_none():
+    result = await ReActEngine(booking(*TWO[:3], "done")).run("Go.", saga=True)
+    assert (result.answer, DONE) == ("done", ["book hotel", "book car"])
+
+    DONE.clear()
+    result = await ReActEngine(booking(*TWO)).run("Go.")
+    assert (result.status, DONE) == ("failed", ["book hotel", "book car"])
+
+
+async def test_calls_that_failed_or_change_nothing_are_not_undone():
+    await ReActEngine(booking(call("book", what="moon"), call("look"), FAILURE)).run("Go.", saga=True)
+
+    assert DONE == ["book moon"]
+
+
+@pytest.mark.parametrize("limits", [Limits(max_iterations=1), Limits(max_tool_calls=1)])
+async def test_a_saga_that_reaches_a_limit_is_undone(limits: Limits):
+    script = (call("book", what="hotel"), call("book", what="car"), "best so far")
+    result = await ReActEngine(booking(*script, limits=limits)).run("Go.", run_id="r", saga=True)
+
+    assert (result.status, DONE[-1]) == ("limit", UNDONE[1])
+
+
+async def test_a_saga_that_is_aborted_is_undone_and_what_is_in_doubt_is_named():
+    parts = booking(call("book", what="hotel"), call("book", what="slow"))
+    async with ReActEngine(parts).start("Go.", run_id="r", saga=True) as run:
+        async for entry in run:
+            if entry.kind == "tool_started" and entry.key == "1#0":
+                await asyncio.sleep(0.01)
+                break
+        result = await run.abort()
+
+    assert result.status == "aborted"
+    assert UNDONE[1] in DONE
+    assert isinstance(result.error, UndoFailed)
+    assert "book (1#0): it is not known whether it took effect, so it was not undone" in str(result.error)
+
+
+async def test_what_cannot_be_undone_is_said_and_the_rest_is_undone():
+    script = (call("book", what="hotel"), call("book", what="stuck"), FAILURE)
+    parts = booking(*script)
+    result = await ReActEngine(parts).run("Go.", run_id="r", saga=True)
+
+    assert UNDONE[1] in DONE
+    assert isinstance(result.error, UndoFailed)
+    assert isinstance(result.error.__cause__, ProviderError)
+    assert "could not undo: book (1#0): undoing it failed: OSError: the office is closed" in str(result.error)
+    assert result.status == "failed"
+
+
+async def test_undoing_passes_the_gate():
+    class NoUndoing(InstantGate):
+        version = "no-undoing-1"
+
+        def decide(self, action: Action, state: PolicyState) -> Any:
+            DONE.append(f"gate {action.tool}")
+            return Deny("hands off") if action.tool == "book:undo" else AllowAll().decide(action, state)
+
+    result = await ReActEngine(booking(TWO[0], FAILURE, gate=NoUndoing())).run("Go.", saga=True)
+
+    assert DONE == ["gate book", "book hotel", "gate book:undo"]
+    assert "book (0#0): book:undo: hands off" in str(result.error)
+
+
+async def test_a_crash_at_any_entry_of_the_undoing_undoes_the_rest_and_nothing_twice():
+    parts = booking(*TWO)
+    whole = await ReActEngine(parts).run("Go.", run_id="r", saga=True)
+    entries = parts.journal.read("r")
+    for cut in range(1, len(entries)):
+        DONE.clear()
+        kept = entries[:cut]
+        replied = sum(entry.kind in ("model_replied", "model_failed") for entry in kept)
+        again = booking(*TWO[replied:], journal=crashed(entries, cut))
+        result = await ReActEngine(again).resume("r")
+
+        finished = {e.key for e in kept if isinstance(e.event, UndoFinished)}
+        ended = {e.key for e in kept if e.kind == "tool_finished"}
+        doubtful = [e.key for e in kept if e.kind == "tool_started" and e.key not in {*ended, "1#0"}]
+        undone = [line for line in DONE if line.startswith("undo")]
+        if doubtful:
+            told = f"could not undo: book ({doubtful[0]}): it is not known whether it took effect"
+            assert told in str(result.error)
+            assert undone == UNDONE[1 if doubtful == ["2#0"] else 0 :][:1]
+        else:
+            assert (result.status, str(result.error)) == (whole.status, str(whole.error)), f"cut after {cut}"
+            assert undone == UNDONE[len(finished) :], f"cut after {cut}"
+        assert again.journal.verify("r").ok
+
+
+async def test_an_abort_survives_a_crash_in_the_middle_of_undoing():
+    parts = booking(call("book", what="hotel"), call("look"), call("look"))
+    async with ReActEngine(parts).start("Go.", run_id="r", saga=True) as run:
+        async for entry in run:
+            if entry.kind == "model_requested" and entry.key == "1":
+                break
+        await run.abort()
+    entries = parts.journal.read("r")
+    begun = next(i for i, e in enumerate(entries, 1) if isinstance(e.event, UndoBegun))
+    DONE.clear()
+
+    again = booking(journal=crashed(entries, begun))
+    result = await ReActEngine(again).resume("r")
+
+    assert (result.status, DONE) == ("aborted", [UNDONE[1]])
+
+
+class Outer(LoopEngine):
+    """Delegates, then fails."""
+
+    name = "outer"
+    inner: LoopEngine
+
+    async def solve(self, run: Run) -> str:
+        """Delegate, then fail."""
+        await run.delegate(self.inner, "Book it.")
+        raise RuntimeError("and then this")
+
+
+async def test_what_a_child_engine_did_is_undone_too_also_in_another_process():
+    child = Runtime(ScriptedProvider([call("book", what="hotel"), "booked"]), tools=[book])
+    parts = Runtime(ScriptedProvider([]))
+    await Outer(parts, inner=ReActEngine(child)).run("Go.", run_id="r", saga=True)
+    assert DONE == ["book hotel", "undo hotel (hotel booked) of r:0.0#0 as r:0.0#0:undo"]
+
+    entries = parts.journal.read("r")
+    begun = next(i for i, e in enumerate(entries, 1) if isinstance(e.event, UndoBegun))
+    DONE.clear()
+    again = Runtime(ScriptedProvider([]), journal=crashed(entries, begun))
+    other = Runtime(ScriptedProvider([]), tools=[book])
+    result = await Outer(again, inner=ReActEngine(other)).resume("r")
+
+    assert (result.status, DONE) == ("failed", ["undo hotel (hotel booked) of r:0.0#0 as r:0.0#0:undo"])
+
+
+async def test_a_tool_that_is_gone_when_it_should_undo_is_named():
+    parts = booking(*TWO)
+    await ReActEngine(parts).run("Go.", run_id="r", saga=True)
+    entries = parts.journal.read("r")
+    begun = next(i for i, e in enumerate(entries, 1) if isinstance(e.event, UndoBegun))
+
+    again = Runtime(ScriptedProvider([]), journal=crashed(entries, begun))
+    result = await ReActEngine(again).resume("r")
+
+    assert "book (2#0): the tool, or its compensate function, is not there any more" in str(result.error)
+    [end] = [e.event for e in again.journal.read("r") if isinstance(e.event, RunFinished)]
+    assert end.error is not None
+    assert end.error.type == "UndoFailed"
+
+
+async def test_a_plain_function_may_undo_too_and_one_that_hangs_is_left():
+    def give_back(ctx: ToolContext[Any], result: str) -> None:
+        DONE.append(f"gave back {ctx.arguments['x']}")
+
+    async def hang(ctx: ToolContext[Any], result: str) -> None:
+        await asyncio.sleep(60)
+
+    def taking(name: str, compensate: Any) -> Tool:
+        @tool(name=name, compensate=compensate, timeout=0.05)
+        def take(x: int) -> str:
+            """Take."""
+            return "taken"
+
+        return take
+
+    tools = [taking("take", give_back), taking("grab", hang)]
+    parts = Runtime(ScriptedProvider([[call("take", x=1), call("grab", x=2)], FAILURE]), tools=tools)
+    result = await ReActEngine(parts).run("Go.", saga=True)
+
+    assert DONE == ["gave back 1"]
+    assert "grab (0#1): undoing it gave no result within 0.05 s" in str(result.error)

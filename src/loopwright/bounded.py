@@ -194,7 +194,10 @@ class _Job:
             if self._state == "dropped":
                 return
             self._state = "running"
-        ended = contained(lambda: self._context.run(self._function))
+        try:
+            ended = Ended(self._context.run(self._function))
+        except BaseException as error:  # noqa: BLE001 - only the main thread is interrupted from outside: all else is its own
+            ended = Ended(error=error)
         with self._lock:
             self._state, self._ended = "done", ended
 

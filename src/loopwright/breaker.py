@@ -23,6 +23,7 @@ Listener: TypeAlias = Callable[[str, BreakerState, BreakerState, str], None]
 
 Change: TypeAlias = tuple[BreakerState, BreakerState, str]
 
+ROUNDING = 1e-6  # seconds; sums of times are not exact, and who waited as long as told is not sent away again
 MOST_UNTOLD = 20  # changes that a breaker keeps for the next listener
 
 # One lock for all breakers and retry budgets: what it guards takes a microsecond, and a fork waits until it is free, so
@@ -206,13 +207,12 @@ class CircuitBreaker:
             self._move("closed", "reset")
 
     def _answer(self, now: float) -> BreakerPass | CircuitOpen:
-        if self._state == "closed" and now >= self._cool_until:
-            if self._options.slow_seconds is None:
-                return self._shared
-            return BreakerPass(self._generation, False, now)
-        rejection = self._rejection(now)
-        if rejection is not None:
-            return rejection
+        if self._state != "closed" or now < self._cool_until:
+            rejection = self._rejection(now)
+            if rejection is not None:
+                return rejection
+        if self._state == "closed":
+            return self._shared if self._options.slow_seconds is None else BreakerPass(self._generation, False, now)
         if self._state == "open":
             self._move("half-open")
         given = BreakerPass(self._generation, True, now)
@@ -228,7 +228,7 @@ class CircuitBreaker:
             if len(self._probes) >= self._options.probes:
                 rejects_until = min(self._probes.values())
         wait = max(rejects_until, self._cool_until) - now
-        if wait <= 0:
+        if wait <= ROUNDING:
             return None
         cools = rejects_until <= now
         why = "asked to be left alone" if cools else self._why

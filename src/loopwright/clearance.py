@@ -27,7 +27,8 @@ from .policy import (
     Suspend,
 )
 from .progress import ProgressMonitor
-from .session import Session
+from .redacting import redact_calls
+from .session import SECRET_LOST, Session
 
 GATE_TIMEOUT = 1.0  # seconds for one gate
 MAX_ROUNDS = 3  # a call is gated once, and again after each of at most two changes
@@ -87,6 +88,8 @@ class Clearance:
         recorded = self._recorded(call, hashed, state.key)
         if recorded is not None:
             return recorded
+        if self.session.is_lost(state.key):
+            return self._refuse(call, hashed, state.key, "invalid", SECRET_LOST)
         stop = self.monitor.step(state.key, call.name, hashed, self._unknown(call))
         if stop is not None:
             return self._refuse(call, hashed, state.key, stop.verdict, stop.reason)
@@ -125,8 +128,8 @@ class Clearance:
                 ends = known.stop or ("repeated_action" if known.verdict == "stuck" else "")
                 self.monitor.recall(key, call.name, hashed, self._unknown(call), ends)
             return Denial(call, hashed, key, REFUSALS[known.verdict], known.reason, final=known.verdict == "stuck")
-        started = isinstance(replay.intent(key), ToolStarted) or isinstance(replay.outcome(key), ToolFinished)
-        if started or known.policy_version == self.version():
+        holds = known.policy_version == self.version() and not self.session.is_lost(key)
+        if holds or isinstance(replay.intent(key), ToolStarted) or isinstance(replay.outcome(key), ToolFinished):
             return self._permit(call, known.arguments_hash, key, known.policy_version)
         return None
 
@@ -138,30 +141,40 @@ class Clearance:
     async def _gate(
         self, call: ToolCall, hashed: str, state: PolicyState, effect: Effect | None = None
     ) -> Permit | Denial | Question:
-        given, reasons = call, list[str]()
+        given, reasons, key = call, list[str](), state.key
         for _ in range(MAX_ROUNDS):
+            real = self.session.secrets.get(key, call)  # what runs, and what the gates see; only `call` is recorded
             changed = call.arguments if hashed and call is not given else None  # what is no JSON has no hash
-            problem = None if effect else self.parts.tools.problem(call.name, call.arguments)
+            problem = None if effect else self.parts.tools.problem(call.name, real.arguments)
             if problem is None and not hashed:
                 problem = f"The arguments of {call.name} are not plain JSON."
             if problem is not None:
-                return self._refuse(call, hashed, state.key, "invalid", problem, changed)
+                return self._refuse(call, hashed, key, "invalid", problem, changed)
             tool = self.parts.tools.get(call.name)
-            action = Action(call.name, call.arguments, call.id, effect or (tool.effect if tool else "write"))
+            action = Action(call.name, real.arguments, call.id, effect or (tool.effect if tool else "write"))
             decision = await self._decided(action, state)
             if isinstance(decision, Question):
-                self._record(call, hashed, state.key, "ask", decision.text, changed)
-                return decision
+                text = self._record(call, hashed, key, "ask", decision.text, changed).reason
+                return dataclasses.replace(decision, text=text, arguments=call.arguments)
             if isinstance(decision, Deny):
-                return self._refuse(call, hashed, state.key, "deny", decision.reason, changed)
-            if isinstance(decision, Allow) or arguments_hash(decision.arguments) == hashed:
-                return self._allow(call, hashed, state.key, changed=call is not given, reason="; ".join(reasons))
+                return self._refuse(call, hashed, key, "deny", decision.reason, changed)
+            if isinstance(decision, Allow) or arguments_hash(decision.arguments) == arguments_hash(real.arguments):
+                return self._allow(call, hashed, key, changed=call is not given, reason="; ".join(reasons))
             if effect is not None:
-                return self._refuse(call, hashed, state.key, "deny", f"{CANNOT_CHANGE}: {decision.reason}")
-            call = dataclasses.replace(call, arguments=decision.arguments)
+                return self._refuse(call, hashed, key, "deny", f"{CANNOT_CHANGE}: {decision.reason}")
+            call = self._changed(call, decision.arguments, key)
             hashed = arguments_hash(call.arguments)
             reasons.append(decision.reason)
         return self._refuse(call, hashed, state.key, "deny", "the policy keeps changing the arguments", call.arguments)
+
+    def _changed(self, call: ToolCall, arguments: JsonObject, key: str) -> ToolCall:
+        """The call with other arguments, as it is recorded; secrets among them are kept for the tool."""
+        whole = dataclasses.replace(call, arguments=arguments)
+        (clean,), originals = redact_calls(self.parts.redactor, (whole,))
+        self.session.secrets.pop(key, None)
+        if originals:
+            self.session.secrets[key] = whole
+        return clean
 
     async def _decided(self, action: Action, state: PolicyState) -> Allow | Deny | Modify | Question:
         """What all gates together say, and a person where they ask: deny before ask before modify before allow."""
@@ -201,10 +214,11 @@ class Clearance:
 
     def _allow(self, call: ToolCall, hashed: str, key: str, *, changed: bool, reason: str) -> Permit:
         verdict: Verdict = "modify" if changed else "allow"
-        version = self._record(call, hashed, key, verdict, reason, call.arguments if changed else None)
-        return self._permit(call, hashed, key, version)
+        decided = self._record(call, hashed, key, verdict, reason, call.arguments if changed else None)
+        return self._permit(call, hashed, key, decided.policy_version)
 
     def _permit(self, call: ToolCall, hashed: str, key: str, version: str) -> Permit:
+        real = self.session.secrets.get(key)
         permit = Permit.issue(
             call=call,
             arguments_hash=hashed,
@@ -212,6 +226,8 @@ class Clearance:
             run_id=self.session.run_id,
             key=key,
             expires=self.session.active.seconds() + PERMIT_SECONDS,
+            real=real,
+            real_hash="" if real is None else arguments_hash(real.arguments),
         )
         self.session.permits.add(permit)
         return permit
@@ -219,18 +235,19 @@ class Clearance:
     def _refuse(
         self, call: ToolCall, hashed: str, key: str, verdict: Verdict, reason: str, changed: JsonObject | None = None
     ) -> Denial:
-        self._record(call, hashed, key, verdict, reason, changed)
-        return Denial(call, hashed, key, REFUSALS[verdict], reason, final=verdict == "stuck")
+        told = self._record(call, hashed, key, verdict, reason, changed).reason
+        return Denial(call, hashed, key, REFUSALS[verdict], told, final=verdict == "stuck")
 
     def _record(
         self, call: ToolCall, hashed: str, key: str, verdict: Verdict, reason: str, arguments: JsonObject | None = None
-    ) -> str:
-        """Record a decision; gives the policy version that it holds under."""
+    ) -> GateDecided:
+        """Record a decision, with the policy version that it holds under."""
         version, waited = self.version(), self.session.active.take_waited()
-        stop = self.monitor.stop_of(key)
-        decided = GateDecided(call.name, call.id, verdict, reason, version, hashed, arguments, waited, stop)
+        stop, sealed = self.monitor.stop_of(key), key in self.session.secrets
+        reason = self.parts.redactor.text(reason)
+        decided = GateDecided(call.name, call.id, verdict, reason, version, hashed, arguments, waited, stop, sealed)
         self.session.record(key, decided)
-        return version
+        return decided
 
 
 async def _call(approver: Any, action: Action, question: str) -> Any:

@@ -8,13 +8,13 @@ from typing import Any
 
 from .bounded import run_bounded
 from .doubt import Done, NotDone, Resolution, Unknown
-from .errors import Suspended, text_of
+from .errors import Suspended
 from .events import DoubtResolved, Question
 from .journal import Command
 from .log import logger
 from .messages import Json, JsonObject
 from .policy import Permit
-from .session import Session
+from .session import SECRET_LOST, Session
 from .tool_call import Came, ToolCalls
 from .tools import Tool
 
@@ -24,7 +24,6 @@ UNKNOWN = (
     "This call was interrupted and it is not known whether it took effect. Do not assume that it did or did not: "
     "check before you rely on it, and do not simply repeat it."
 )
-SECRET_LOST = "It was not made, and it cannot be now: its arguments held a secret, which is not kept. Propose it again."
 
 
 def resolve_body(key: str, resolution: Resolution) -> JsonObject:
@@ -70,7 +69,8 @@ class Doubts:
         if command is None:
             session.pending.append(Question(permit.key, text, call.name, call.arguments, call.id, about))
             raise Suspended(text, reason="unknown_outcome" if about == "doubt" else "question")
-        resolution = _read(command.body.get("verdict"), command.body.get("result", ""))
+        said = self.calls.parts.redactor.text(str(command.body.get("result", "")))
+        resolution = _read(command.body.get("verdict"), said)
         self._note(permit, "person", resolution, command.number)
         session.replay.commands.add(command.number)
         return resolution
@@ -81,10 +81,8 @@ class Doubts:
         with session.active.working():
             ended = await run_bounded(self._ask_tool(tool, permit, timeout), timeout)
         if ended.error is not None:
-            logger().warning(
-                "lookup_failed", tool=tool.name, run_id=session.run_id, error=text_of(ended.error),
-                traceback="".join(traceback.format_exception(ended.error)),
-            )  # fmt: skip
+            told = self.calls.parts.redactor.text("".join(traceback.format_exception(ended.error)))
+            logger().warning("lookup_failed", tool=tool.name, run_id=session.run_id, traceback=told)
         found = ended.value if isinstance(ended.value, (Done, NotDone, Unknown)) else Unknown()
         if isinstance(found, Done):
             found = Done(self.calls.capped(tool, str(found.result)))

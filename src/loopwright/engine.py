@@ -24,6 +24,7 @@ from .options import Options, explain
 from .parts import Parts
 from .prompts import PromptSet
 from .provider import Delta
+from .redacting import redact_messages
 from .replay import Replay
 from .result import Model, Result
 from .run import Run
@@ -123,6 +124,9 @@ class LoopEngine(Options):
         `Delta` of a reply comes before the entry that records it.
         """
         conversation = _conversation(task, system)
+        clean = redact_messages(self.runtime.redactor, conversation.messages)
+        if clean != conversation.messages:
+            conversation = Conversation(clean)
         session = self._begin(conversation, run_id, output, deps, saga=saga)
         return RunHandle(self, session, conversation, output, deltas=deltas)
 
@@ -240,7 +244,10 @@ class LoopEngine(Options):
                 options[field.name] = {**value.changes(own)}
                 continue
             try:
-                options[field.name] = to_jsonable_python(value)
+                plain = to_jsonable_python(value)
+                if self.runtime.redactor.value(plain) is not plain:  # what cannot be recorded cannot be rebuilt
+                    raise PydanticSerializationError("a secret")
+                options[field.name] = plain
             except PydanticSerializationError:
                 opaque.append(field.name)
         return options, tuple(opaque)

@@ -199,7 +199,7 @@ class GateDecided:
 
     `arguments` are the arguments as decided upon, in full only where the gate changed them. `waited` are the seconds
     for which the run stood still meanwhile because a person was asked. `stop` is why the run ends, where the verdict is
-    "stuck".
+    "stuck". `sealed` says that the call has a secret in its arguments, which stands in no entry.
     """
 
     tool: str
@@ -211,6 +211,7 @@ class GateDecided:
     arguments: JsonObject | None = None
     waited: float = 0.0
     stop: StopReason | Literal[""] = ""
+    sealed: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

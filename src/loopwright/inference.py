@@ -14,6 +14,7 @@ from .messages import Completion, Conversation, Message, canonical_json
 from .model_call import ModelCall
 from .parts import Parts
 from .provider import OutputSchema, Provider, Request, Sampling
+from .redacting import redact_error, redact_reply
 from .session import Session, fingerprint
 
 
@@ -88,16 +89,27 @@ class Inference:
             raise self._session.refuse(key, error, question.verb) from None
         except ProviderError as error:
             seconds = round(session.active.seconds() - before, 6)
-            session.record(key, ModelFailed(ErrorRecord.of(error), seconds))
-            raise
+            clean = redact_error(session.parts.redactor, error)
+            session.record(key, ModelFailed(ErrorRecord.of(clean), seconds))
+            if clean is error:
+                raise
+            raise clean from None
         session.budget.usage += completion.usage
-        seconds = round(session.active.seconds() - before, 6)
+        return self._replied(key, completion, round(session.active.seconds() - before, 6))
+
+    def _replied(self, key: str, completion: Completion, seconds: float) -> Completion:
+        """Record a reply without its secrets; those of its calls are kept for the tools of this process."""
+        session = self._session
+        redacted = redact_reply(session.parts.redactor, completion)
+        originals = {n: dataclasses.replace(completion.calls[n], arguments=a) for n, a in redacted.originals.items()}
+        session.keep_secrets(key, originals)
+        clean, sealed = redacted.completion, tuple(redacted.originals)
         try:
-            session.record(key, ModelReplied(completion, seconds))
+            session.record(key, ModelReplied(clean, seconds, sealed))
         except PydanticSerializationError:  # lone surrogates, which are no Unicode text and cannot be stored or sent
-            completion = without_surrogates(completion)
-            session.record(key, ModelReplied(completion, seconds))
-        return completion
+            clean = without_surrogates(clean)
+            session.record(key, ModelReplied(clean, seconds, sealed))
+        return clean
 
     async def _fitted(self, key: str, question: Question, whole: Conversation) -> Completion:
         """Send what fits; if the model still finds it too long, compact once more and give up after that."""
@@ -110,7 +122,8 @@ class Inference:
             smaller = self._parts.context.fit(seen, estimate_tokens(seen) // 2)
             if smaller == seen or call.told:  # words that somebody has seen cannot be taken back
                 raise
-            self._session.record(key, AttemptFailed(1, ErrorRecord.of(error), 0.0))
+            clean = redact_error(self._session.parts.redactor, error)
+            self._session.record(key, AttemptFailed(1, ErrorRecord.of(clean), 0.0))
         self._session.budget.llm_calls += 1
         return await self._call(key, question, smaller).complete()
 

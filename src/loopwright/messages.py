@@ -141,7 +141,8 @@ class Sealed:
         raise PhaseError(f"a {type(self).__name__} is read-only: {name!r} cannot be set")
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in vars(self).items() if k != 'issuer')})"
+        shown = (f"{name}={value!r}" for name, value in vars(self).items() if name not in ("issuer", "real"))
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 class Proposal(Sealed):

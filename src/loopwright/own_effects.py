@@ -1,5 +1,6 @@
 """What an engine does or says by itself: notes, clock readings, and effects of its own, recorded and replayed."""
 
+import dataclasses
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -18,6 +19,7 @@ from .errors import (
     UnknownOutcome,
 )
 from .events import ClockRead, DriftNoticed, EffectFinished, EffectStarted, ErrorRecord, FactNoted, LimitHit
+from .redacting import redact_error
 from .scope import Scope
 from .session import Session, out_of_time
 
@@ -28,7 +30,7 @@ NOT_OURS_TO_END = (RunSignal, UnknownOutcome, JournalError, ReplayDivergence)
 def note(scope: Scope, fact: object) -> None:
     """Record a fact once; another fact in its place on replay is only a warning."""
     key = scope.side_key("note")
-    value = to_jsonable_python(fact)
+    value = scope.session.parts.redactor.value(to_jsonable_python(fact))
     recorded = scope.session.replay.side(key)
     if recorded is None:
         noted = scope.session.facts[key] = FactNoted(type(fact).__name__, value)
@@ -80,7 +82,7 @@ async def do_effect(scope: Scope, key: str, name: str, function: Callable[[], Aw
     if ended.error is not None:
         raise failed(session, key, name, ended.error)
     try:
-        value = into.dump_python(into.validate_python(ended.value), mode="json")
+        value = session.parts.redactor.value(into.dump_python(into.validate_python(ended.value), mode="json"))
         encoded = to_json(value)
     except ValueError as error:  # what pydantic raises, and what foreign values may
         raise failed(
@@ -96,10 +98,12 @@ async def _awaited(function: Callable[[], Awaitable[T]]) -> T:
 
 def failed(session: Session, key: str, name: str, error: BaseException) -> LoopwrightError:
     """Record that an effect failed; gives the error as it will be raised on replay too."""
-    record = ErrorRecord.of(error)
+    redactor = session.parts.redactor
+    record = ErrorRecord.of(redact_error(redactor, error) if isinstance(error, LoopwrightError) else error)
+    record = dataclasses.replace(record, message=redactor.text(record.message))
     if isinstance(error, NOT_OURS_TO_END):  # another run's, met inside the effect: it does not end this one
         record = ErrorRecord(EngineError.__name__, f"effect {name!r} raised {record.type}: {record.message}")
     session.record(key, EffectFinished(name, error=record))
     again = record.restore()
     again.__cause__ = error
-    return again
+    return redact_error(redactor, again)

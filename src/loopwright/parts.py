@@ -18,6 +18,7 @@ from .limits import Limits
 from .policy import Approver, PolicyGate, Suspend
 from .prices import Prices
 from .provider import Provider, Sampling
+from .redaction import Redactor
 from .tools import ToolRegistry
 
 Observer: TypeAlias = Callable[[Entry], None]
@@ -78,6 +79,7 @@ class Parts:
     threads: WorkerThreads
     prices: Prices
     retry_budgets: dict[str, RetryBudget]
+    redactor: Redactor
     setups: dict[tuple[str, Sampling, bool], str]  # what model calls are made with, worked out once for each kind
 
     def named_provider(self, name: str, option: str = "provider") -> Provider:

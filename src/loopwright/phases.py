@@ -27,6 +27,7 @@ from .messages import (
 )
 from .parts import Parts
 from .policy import Cleared, Denial, Permit, PolicyState
+from .redacting import redact_calls
 from .scope import Scope
 from .session import Session, fingerprint
 from .tool_call import ToolCalls, check_permit
@@ -114,14 +115,16 @@ class Phases:
         """A proposal of calls that the engine writes itself; they pass the same gate."""
         with self._scope.enter("propose"):
             key = self._scope.next_key()
-            named = with_ids(calls, key)
+            given = with_ids(calls, key)
+            named, originals = redact_calls(self._parts.redactor, given)
+            self._session.keep_secrets(key, {number: given[number] for number in originals})
             content = canonical_json([[call.name, dict(call.arguments), call.id] for call in named])
             found = fingerprint("propose", content)
             replay = self._session.replay
             recorded = replay.outcome(key)
             if recorded is None:
                 self._session.check_gap(key)
-                self._session.record(key, CallsProposed(named, found))
+                self._session.record(key, CallsProposed(named, found, tuple(originals)))
             elif not isinstance(recorded, CallsProposed) or recorded.fingerprint != found:
                 raise self._session.diverged(key, type(recorded).__name__, f"propose {found}")
             else:

@@ -142,6 +142,9 @@ class Permit(Sealed):
     run_id: str
     key: str
     expires: float
+    real: ToolCall | None = None
+    """The call with the secrets that are redacted in `call`, for the tool alone."""
+    real_hash: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

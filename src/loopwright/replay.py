@@ -70,6 +70,8 @@ class Replay:
         self._resolved: dict[str, DoubtResolved] = {}
         self.commands: set[int] = set()
         """The numbers of the commands that were carried out."""
+        self.sealed: set[str] = set()
+        """The keys of calls whose arguments held secrets, which are not in the journal."""
         self.good: dict[tuple[str, str], tuple[float, str]] = {}
         """When each call, by tool and hash of its arguments, last gave which good result."""
         self.undo: UndoBegun | None = None
@@ -104,6 +106,7 @@ class Replay:
             self._keep_intent(key, event)
         elif isinstance(event, GateDecided):
             self._decisions[key] = event
+            self.sealed.update([key] if event.sealed else [])
             self.active_seconds -= event.waited
         elif isinstance(event, AttemptFailed):
             made = event.error.type != CircuitOpen.__name__  # a call that the breaker rejects is not made
@@ -149,6 +152,8 @@ class Replay:
         self._seqs[key] = entry.seq
         path, number = scope_of(key)
         self._highest[path] = max(self._highest.get(path, -1), number)
+        if isinstance(event, (ModelReplied, CallsProposed)):
+            self.sealed.update(f"{key}#{number}" for number in event.sealed)
         if isinstance(event, ModelReplied):
             self.usage += event.completion.usage
         elif isinstance(event, LimitHit):

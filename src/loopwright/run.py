@@ -40,6 +40,7 @@ from .parts import Parts
 from .phases import Phases, plain
 from .policy import Denial, Permit
 from .provider import Sampling as Sampling
+from .redacting import redact_error
 from .result import Outcome, Result, outcome_of
 from .scope import Conduct, Scope
 from .session import Session, fingerprint
@@ -106,7 +107,7 @@ class Run(Phases):
 
         Then none is asked for. It is for the run that `solve` was given, not for branches of it.
         """
-        self.offered = _checked(self._engine_name, answer)
+        self.offered = self._checked(answer)
 
     async def best_answer(self, conversation: Conversation) -> str:
         """Ask once, without tools, for the best answer so far; the status becomes `limit` (or `stuck`).
@@ -357,6 +358,25 @@ class Run(Phases):
         except Denied as denied:
             raise failed(self._session, key, name, denied) from None
 
+    def _checked(self, answer: object) -> str:
+        """An answer as a text, valid and without secrets."""
+        if not isinstance(answer, str):
+            raise EngineError(f"{self._engine_name}.solve returned {type(answer).__name__}, not a text")
+        return self._parts.redactor.text(answer.encode("utf-8", "replace").decode())  # half a pair is no text
+
+    def _ours(self, raised: Exception) -> LoopwrightError:
+        """An error of ours, as it is, or around what an engine raised. Divergence and fencing are raised again."""
+        redactor = self._parts.redactor
+        if isinstance(raised, (Fenced, ReplayDivergence)):
+            raise raised
+        if isinstance(raised, LoopwrightError):
+            return redact_error(redactor, raised)
+        told = redactor.text("".join(traceback.format_exception(raised)))
+        logger().warning("engine_failed", engine=self._engine_name, traceback=told)
+        error = EngineError(f"{self._engine_name} raised {type(raised).__name__}: {text_of(raised)}")
+        error.__cause__ = raised
+        return redact_error(redactor, error)
+
 
 async def _in_branch(work: Callable[[Run], Awaitable[T]], branch: Run, slots: asyncio.Semaphore) -> T:
     async with slots:
@@ -373,16 +393,16 @@ async def drive(engine: Strategy, run: Run, *, alone: bool = False) -> Outcome:
     error: LoopwrightError | None = None
     conduct = run._scope.conduct
     try:
-        answer = _checked(name_of(engine), await engine.solve(run))
+        answer = run._checked(await engine.solve(run))
     except Exception as raised:  # noqa: BLE001 - an engine is foreign code: a crash in it is the run's outcome
-        error = _ours(name_of(engine), raised)
+        error = run._ours(raised)
     error = run._scope.signal or error or conduct.ending
     answer = _so_far(answer, error, run)
     if answer is None and alone and conduct.ending is None and run._may_ask_once_more(error):
         try:
-            answer = _checked(name_of(engine), await run._last_words(run.latest))
+            answer = run._checked(await run._last_words(run.latest))
         except Exception as raised:  # noqa: BLE001 - no best answer, then; the ending stays
-            failure = _ours(name_of(engine), raised)
+            failure = run._ours(raised)
             if isinstance(failure, JournalError):
                 error = failure
             elif error is not None:
@@ -397,22 +417,3 @@ def _so_far(answer: str | None, error: LoopwrightError | None, run: Run) -> str 
     if isinstance(error, Suspended):
         return None
     return run.offered if answer is None and error is not None else answer
-
-
-def _checked(engine: str, answer: object) -> str:
-    if not isinstance(answer, str):
-        raise EngineError(f"{engine}.solve returned {type(answer).__name__}, not a text")
-    return answer.encode("utf-8", "replace").decode()  # half a surrogate pair is no text
-
-
-def _ours(engine: str, raised: Exception) -> LoopwrightError:
-    """An error of ours, as it is, or around what an engine raised. Divergence and fencing are raised again."""
-    if isinstance(raised, (Fenced, ReplayDivergence)):
-        raise raised
-    if isinstance(raised, LoopwrightError):
-        return raised
-    told = "".join(traceback.format_exception(raised))
-    logger().warning("engine_failed", engine=engine, traceback=told)
-    error = EngineError(f"{engine} raised {type(raised).__name__}: {text_of(raised)}")
-    error.__cause__ = raised
-    return error

@@ -22,6 +22,7 @@ from .plugins import build_provider, engine_class
 from .policy import Approver, DefaultGate, PolicyGate, Suspend
 from .prices import Price, Prices
 from .provider import Provider
+from .redaction import Redactor
 from .result import Model, Result
 from .sync import LOOP_THREAD
 from .tools import Tool, ToolRegistry
@@ -47,6 +48,8 @@ class Runtime(Parts):
             "ask" a person (the run waits for `resolve`), or "stop".
         lease: seconds for which a run belongs to this process unless it says that it is still at work, which it does
             three times as often; then others may take the run up. `None`: until this process ends.
+        redactor: takes secrets out of all that enters a run; `Redactor(shapes=False)` takes out registered values
+            only. The keys of providers that tell them are registered in any case.
     """
 
     _made: Provider | None
@@ -68,6 +71,7 @@ class Runtime(Parts):
         on_unknown: OnUnknown = "tell",
         prices: Mapping[str, Price] | None = None,
         lease: float | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
         by_name = isinstance(provider, str)
         provider = build_provider(provider) if isinstance(provider, str) else provider
@@ -81,7 +85,7 @@ class Runtime(Parts):
             _must_have("observers", observer, "__call__")
         for field, part, method in (
             ("journal", journal, "barrier"), ("gate", gate, "evaluate"), ("breakers", breakers, "get"),
-            ("context", context, "fit"), ("clock", clock, "monotonic"),
+            ("context", context, "fit"), ("clock", clock, "monotonic"), ("redactor", redactor, "text"),
         ):  # fmt: skip
             _must_have(field, part, method)
         clock = clock or SystemClock()
@@ -99,6 +103,7 @@ class Runtime(Parts):
             clock=clock,
             on_unknown=on_unknown,
             lease=lease,
+            redactor=_with_keys(redactor or Redactor(), provider, *named.values()),
             threads=WorkerThreads(),
             prices=Prices(prices),
             retry_budgets={},
@@ -135,7 +140,10 @@ class Runtime(Parts):
         """
         if not isinstance(resolution, (Done, NotDone, Unknown)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"resolution: must be Done(result), NotDone() or Unknown(), got {resolution!r}")
-        await asyncio.to_thread(self.journal.send, run_id, RESOLVE, resolve_body(key, resolution))
+        await asyncio.to_thread(self.journal.send, run_id, RESOLVE, resolve_body(key, self._clean(resolution)))
+
+    def _clean(self, resolution: Resolution) -> Resolution:
+        return Done(self.redactor.text(resolution.result)) if isinstance(resolution, Done) else resolution
 
     async def _rebuilt(self, run_id: str) -> LoopEngine:
         entries = await asyncio.to_thread(self.journal.read, run_id)
@@ -185,6 +193,12 @@ def _check_settings(limits: object, approver: object, on_unknown: object, lease:
         raise ConfigError(f"limits: must be Limits(...), got {limits!r}")
     if not (approver is None or isinstance(approver, Suspend) or callable(approver)):
         raise ConfigError(f"approver: must be None, Suspend() or an async function, got {approver!r}")
+
+
+def _with_keys(redactor: Redactor, *providers: object) -> Redactor:
+    """The redactor, with the keys of providers that have an attribute `secrets`."""
+    keys = [key for provider in providers for key in getattr(provider, "secrets", ())]
+    return redactor.also(*keys) if keys else redactor
 
 
 def _must_have(field: str, part: object, method: str) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from types import TracebackType
 from typing import Any
@@ -25,7 +25,7 @@ from .events import (
 from .journal import AT_WORK, Claim, Command, Owner, chain_hash
 from .limits import Budget
 from .log import logger
-from .messages import Observation
+from .messages import Observation, ToolCall
 from .parts import Parts
 from .policy import Permit
 from .provider import Delta
@@ -33,6 +33,7 @@ from .replay import Replay
 from .tools import Tool
 
 NO_SLOTS = nullcontext()
+SECRET_LOST = "It was not made, and it cannot be now: its arguments held a secret, which is not kept. Propose it again."
 
 
 class ActiveClock:
@@ -108,6 +109,8 @@ class Session:
         self.completed: dict[str, tuple[int, Observation]] = {}
         """What a saga would have to undo: by key, with the number of the entry that holds it."""
         self.permits: set[Permit] = set()
+        self.secrets: dict[str, ToolCall] = {}
+        """Calls whose arguments hold secrets, whole, by key: for gates and tools of this process, never recorded."""
         self.facts: dict[str, FactNoted] = dict(replay.facts)
         self.watchers: list[Callable[[Entry], None]] = []
         self.delta_watchers: list[Callable[[Delta], None]] = []  # with any, models are asked to stream
@@ -279,6 +282,14 @@ class Session:
     def let_go(self) -> None:
         """This process no longer works on the run."""
         AT_WORK.discard(self.owner.token)
+
+    def keep_secrets(self, key: str, calls: Mapping[int, ToolCall]) -> None:
+        """Remember the calls of a proposal as they were before their secrets were taken out."""
+        self.secrets.update({f"{key}#{number}": call for number, call in calls.items()})
+
+    def is_lost(self, key: str) -> bool:
+        """Whether a call had a secret in its arguments that only a process knew which is gone."""
+        return key in self.replay.sealed and key not in self.secrets
 
     def idempotency_key(self, key: str) -> str:
         """The same for a call however often it is made again, also by a fork that was cut in the middle of it."""

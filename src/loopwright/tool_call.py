@@ -21,6 +21,7 @@ from .policy import Denial, Permit
 from .session import Session
 from .tools import Tool, ToolContext
 
+MARGIN = 8192  # characters behind a cut that are looked at for the rest of a secret; none is longer
 Attempt: TypeAlias = Literal["first", "in doubt", "retry"]
 Failure: TypeAlias = Literal["", "told", "raised", "timed_out", "open"]
 
@@ -55,7 +56,10 @@ def check_same(permit: Permit, policy: str | None) -> None:
     """Raise `PhaseError` if the policy or the arguments are not those of the permit any more."""
     if policy is not None and permit.policy_version != policy:
         raise PhaseError(f"the policy changed since {permit.call.name} was allowed: gate a new proposal")
-    if arguments_hash(permit.call.arguments) != permit.arguments_hash:
+    real = permit.real
+    if arguments_hash(permit.call.arguments) != permit.arguments_hash or (
+        real is not None and arguments_hash(real.arguments) != permit.real_hash
+    ):
         raise PhaseError(
             f"the arguments of {permit.call.name} were changed after the gate: let a gate return Modify instead"
         )
@@ -100,8 +104,9 @@ class ToolCalls:
             session.budget.take_tool_call()
         except LimitReached as error:
             raise session.refuse(permit.key, error) from None
-        idempotency_key = session.idempotency_key(permit.key)
-        session.record(permit.key, ToolStarted(call.name, call.id, permit.arguments_hash, idempotency_key, tool.effect))
+        idempotency_key, sealed = session.idempotency_key(permit.key), permit.real is not None
+        started = ToolStarted(call.name, call.id, permit.arguments_hash, idempotency_key, tool.effect, sealed)
+        session.record(permit.key, started)
 
     def finish(self, decision: Permit | Denial, came: Came) -> Observation:
         """Record what came of a call."""
@@ -146,7 +151,8 @@ class ToolCalls:
                 check_same(permit, self.policy())
             else:
                 check_permit(permit, session, self.policy() if kind == "first" else None)
-            keywords = tool.keywords(copy.deepcopy(dict(call.arguments)))  # the tool may change what it is given
+            arguments = (permit.real or call).arguments
+            keywords = tool.keywords(copy.deepcopy(dict(arguments)))  # the tool may change what it is given
         except (PhaseError, ValueError) as error:
             return self.not_run(permit, error), None
         finally:
@@ -180,25 +186,25 @@ class ToolCalls:
         if isinstance(ended.error, ToolError):
             return Came("error", self.capped(tool, text_of(ended.error)), seconds, "told")
         if ended.error is not None:
-            logger().warning(
-                "tool_failed", tool=tool.name, run_id=self.session.run_id,
-                traceback="".join(traceback.format_exception(ended.error)),
-            )  # fmt: skip
+            told = self.parts.redactor.text("".join(traceback.format_exception(ended.error)))
+            logger().warning("tool_failed", tool=tool.name, run_id=self.session.run_id, traceback=told)
             text = f"{type(ended.error).__name__}: {text_of(ended.error)}"
             return Came("error", self.capped(tool, text), seconds, "raised")
         try:
             return Came("ok", self.capped(tool, as_text(ended.value)), seconds)
         except Exception as error:  # noqa: BLE001 - a foreign value may do anything when it is asked for its text
             text = f"{tool.name} returned something that cannot be written as text: {text_of(error)}"
-            return Came("error", text, seconds)
+            return Came("error", self.capped(tool, text), seconds)
 
     def capped(self, tool: Tool, text: str) -> str:
-        """A text no longer than a model gets to read of this tool, and valid Unicode."""
-        text = text.encode("utf-8", "replace").decode()  # lone surrogates cannot be stored or sent
+        """A text no longer than a model gets to read of this tool: valid Unicode, without secrets."""
         most = tool.max_output_chars or self.parts.limits.max_output_chars
+        begin = text if most is None else text[: most + MARGIN]  # a secret that goes on behind the cut is seen whole
+        clean = self.parts.redactor.text(begin.encode("utf-8", "replace").decode())  # half pairs cannot be stored
         if most is None or len(text) <= most:
-            return text
-        return f"{text[:most]}\n[cut: {len(text)} characters, the first {most} shown]"
+            return clean
+        shown = clean[: min(most, max(len(clean) - MARGIN, 0))] if len(begin) < len(text) else clean[:most]
+        return f"{shown}\n[cut: {len(text)} characters, the first {len(shown)} shown]"
 
 
 def as_text(value: Any) -> str:

@@ -94,9 +94,10 @@ class Undoing:
         seconds = session.wall() - before
         if ended.timed_out:
             return "timed_out", f"undoing it gave no result within {timeout:g} s", seconds
+        redact = session.parts.redactor.text
         if ended.error is not None:
-            return "error", f"undoing it failed: {type(ended.error).__name__}: {text_of(ended.error)}", seconds
-        return "ok", as_text(ended.value), seconds
+            return "error", redact(f"undoing it failed: {type(ended.error).__name__}: {text_of(ended.error)}"), seconds
+        return "ok", redact(as_text(ended.value)), seconds
 
     async def _call(self, compensate: Compensate, context: ToolContext[Any], result: str) -> Any:
         if inspect.iscoroutinefunction(compensate):

@@ -120,7 +120,7 @@ class Redactor:
 
     def _number(self, number: float, name: str | None) -> Json:
         written = str(number)
-        secret = self._by_shape and name is not None and len(written) > 3 and kind_of_name(name) == "password"
+        secret = self._by_shape and name is not None and len(written) > 3 and kind_of_name(name) in {"password", "pwd"}
         return MARK if secret or written in self._spellings else number
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from .words import NAMES, is_bare_secret, is_quoted_secret, is_random, is_word, kind_of, stands_for_something
+from .words import NAMES, is_bare_secret, is_code, is_quoted_secret, is_random, is_word, kind_of, stands_for_something
 
 LONGEST = 13_000  # characters; the patterns below are bounded accordingly
 
@@ -100,7 +100,7 @@ def _by_prefix(last: str) -> str:
             edge = _edge(prefix) if len(prefix) < 5 and not prefix.startswith("gh") else ""
             branches[prefix[-2:]].append(f"(?<={prefix}){edge}{alphabet}{{{least},4096}}+")
     found = "|".join(f"(?<={end})(?:{'|'.join(rest)})" for end, rest in branches.items())
-    return f"{last}(?={_URL64}{{9}})(?:{found})"
+    return f"{last}(?=[A-Za-z0-9_.%+/=-]{{9}})(?:{found})"
 
 
 def _tokens() -> str:
@@ -126,8 +126,10 @@ def _tokens() -> str:
 
 def _judge_token(match: "re.Match[str]") -> tuple[int, int] | None:
     text, at, end = match.string, match.start(), match.end()
-    if match.lastgroup in {"hook", "webhook", "telegram"}:
+    if match.lastgroup in {"hook", "webhook"}:
         return match.span(match.lastgroup)
+    if match.lastgroup == "telegram":  # what is before it is the public id of the bot
+        return at + 1, end
     if match.lastgroup in {"bearerb", "bearerB"}:
         return (
             match.span(match.lastgroup) if _is_credential(match[match.lastgroup], basic=text[at + 1] in "aA") else None
@@ -165,7 +167,7 @@ _NEXT = r"[A-Za-z0-9_.%-]{1,40}+"
 def _value(n: str) -> str:
     """A value in quotes, in escaped quotes, or as one word that is no name of another value."""
     return (
-        rf"(?:[bBfFrRuU]{{1,2}}(?=[\"']))?(?P<quoted{n}>{_DOUBLE}|{_SINGLE}|{_BACK})[\"'`]?"
+        rf"(?:[bBuU](?=[\"']))?(?P<quoted{n}>{_DOUBLE}|{_SINGLE}|{_BACK})[\"'`]?"
         rf"|(?P<slashes{n}>\\{{1,7}}+)(?P<quote{n}>[\"'])(?P<escaped{n}>[^\r\n]{{0,4096}}?)"
         rf"(?:(?<!\\)(?P=slashes{n})(?P=quote{n})|(?=[\r\n])|\Z)"
         rf"|(?!{_NEXT}[:=](?:[{GAPS}\"'`]|\Z))"
@@ -177,7 +179,7 @@ def _value(n: str) -> str:
 
 # What a value may be so far.
 _VALUE_SO_FAR = (
-    rf"(?:[bBfFrRuU]{{0,2}}(?:(?:{_DOUBLE}|{_SINGLE}|{_BACK})\\?"
+    rf"(?:[bBuU]?(?:(?:{_DOUBLE}|{_SINGLE}|{_BACK})\\?"
     r"|(?P<slashes>\\{1,7}+)(?P<quote>[\"'])(?:(?!(?<!\\)(?P=slashes)(?P=quote))[^\r\n]){0,4096}+)"
     rf"|[^{GAPS}]{{0,4200}}+[ \t]{{0,8}})?\Z"
 )
@@ -197,12 +199,12 @@ def _judge_value(match: "re.Match[str]") -> tuple[int, int] | None:
     if kind is None:
         return None
     if match["bare"] is not None:
-        bare = match["bare"].rstrip(")]}>*,;")
+        bare = match["bare"].rstrip(")]}>*,;:")
         tight = not flag and match["sign"].endswith("=")
         start = match.start("bare")
         return (
             (start, start + len(bare))
-            if bare and is_bare_secret(kind, bare, tight=tight, last=match["last"] is not None)
+            if bare and is_bare_secret(kind, bare, tight=tight, last=match["last"] is not None and not flag)
             else None
         )
     start, stop = match.span("escaped") if match["quoted"] is None else (match.start("quoted") + 1, match.end("quoted"))
@@ -243,10 +245,10 @@ def _judge_header(match: "re.Match[str]") -> tuple[int, int] | None:
         )
     value = match["list"].rstrip(")]}>*,;.")
     start = match.start("list")
-    if not value or stands_for_something(value) or is_word(value):
+    if not value or stands_for_something(match["list"].rstrip(".,;")) or is_word(value):
         return None
     known = (match["scheme"] or "").lower() in _SCHEMES
-    return (start, start + len(value)) if known or is_random(value, 8) else None
+    return (start, start + len(value)) if known or (is_random(value, 8) and not is_code(value)) else None
 
 
 # --- addresses and private keys ---
@@ -264,6 +266,7 @@ def _judge_address(match: "re.Match[str]") -> tuple[int, int] | None:
 
 _BEGIN = r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----"
 _BODY = r"(?:[^-]|-(?!----)){0,12000}+"
+_LONG = re.compile("[A-Za-z0-9+/=]{16}")
 _LINE_END = r"(?:\r?\n|(?:\\{1,4}r)?\\{1,4}n)[ \t]{0,8}"
 _KEY = (
     rf"{_BEGIN}(?:{_BODY}-----END [A-Z0-9 ]{{0,60}}-----"
@@ -271,6 +274,11 @@ _KEY = (
     rf"(?:{_LINE_END}[A-Za-z0-9+/=]{{1,128}}+(?=[\r\n\\\"']|\Z)){{0,50}}+)"
 )
 _KEY_SO_FAR = rf"-----BEGIN[A-Z0-9 ]{{0,90}}-{{0,4}}\Z|{_BEGIN}{_BODY}(?:-----[A-Z0-9 ]{{0,70}}-{{0,4}})?\Z"
+
+
+def _judge_key(match: "re.Match[str]") -> tuple[int, int] | None:
+    body = match.string.find("KEY", match.start()) + 3
+    return match.span() if _LONG.search(match.string, body, match.end()) else None
 
 
 @functools.cache
@@ -285,5 +293,5 @@ def shapes() -> Sequence[Shape]:
         Shape(signs, re.compile(_HEADERS), _judge_header, re.compile(_HEADERS_SO_FAR)),
         Shape(("--",), flag, _judge_value, flag_so_far),
         Shape(("@",), re.compile(_ADDRESS), _judge_address),
-        Shape(("-----BEGIN",), re.compile(_KEY), lambda match: match.span(), re.compile(_KEY_SO_FAR)),
+        Shape(("-----BEGIN",), re.compile(_KEY), _judge_key, re.compile(_KEY_SO_FAR)),
     )

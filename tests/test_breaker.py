@@ -156,6 +156,10 @@ def test_each_failed_probe_doubles_the_wait_up_to_a_bound(breaker: CircuitBreake
         fail(breaker)
 
     assert waits == pytest.approx([30, 60, 120, 240, 300, 300])
+    clock.advance(300)
+    breaker.success(breaker.acquire())
+    fail(breaker, 5)
+    assert rejected(breaker).retry_after == pytest.approx(30)
 
 
 def test_a_cancelled_probe_gives_its_place_back(breaker: CircuitBreaker, clock: FakeClock) -> None:

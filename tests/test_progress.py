@@ -202,6 +202,13 @@ async def test_either_of_two_calls_in_turns_ends_the_run_once_that_was_said() ->
     assert (result.status, RAN) == ("stuck", ["sky", "sea"] * 2)
 
 
+async def test_after_two_calls_in_turns_only_the_one_that_goes_on_with_them_is_blocked() -> None:
+    result, _, runtime = await run(SAME, SEA, SAME, SEA, SEA, SAME, "done")
+
+    assert (result.status, RAN) == ("completed", ["sky", "sea", "sky", "sea", "sea", "sky"])
+    assert decided(runtime, result.run_id) == ["allow"] * 6
+
+
 async def test_two_calls_in_turns_are_blocked_together_where_one_turn_makes_both() -> None:
     both = [SAME, SEA]
     result, _, runtime = await run(both, both, both, both, "enough")
@@ -211,10 +218,10 @@ async def test_two_calls_in_turns_are_blocked_together_where_one_turn_makes_both
 
 
 async def test_calls_in_turns_that_one_turn_makes_are_nudged_once_and_each_keeps_its_own_count() -> None:
-    result, provider, _ = await run([SAME, SEA] * 3, "done")
+    result, provider, _ = await run([SAME, SEA] * 4, "done")
     told = [m.content for m in provider.requests[1].conversation if m.origin == "runtime"]
 
-    assert (result.status, RAN) == ("completed", ["sky", "sea"] * 3)
+    assert (result.status, RAN) == ("completed", ["sky", "sea"] * 4)
     assert told == [IN_TURNS, NUDGE, NUDGE]
 
 
@@ -314,7 +321,17 @@ async def test_the_same_unknown_tool_again_and_again_is_stuck() -> None:
     result, _, _ = await run(*[call("lok", what="sky")] * 5, "I give up.")
 
     assert (result.status, result.stop_reason, result.answer, RAN) == ("stuck", "repeated_error", "I give up.", [])
-    assert len(nudges(result)) == 1
+    assert [nudge.partition(" exist")[0] for nudge in nudges(result)] == ["The last 3 calls named tools that do not"]
+
+
+async def test_an_unknown_tool_that_comes_back_between_other_calls_fails_in_the_same_way() -> None:
+    looks = [call("look", what=what) for what in "abcde"]
+    between = [one for pair in zip(looks, pages("lok", 5), strict=True) for one in pair]
+    result, _, runtime = await run(*between, call("look", what="f"), call("lok", page=6), "no luck")
+
+    assert (result.status, result.stop_reason, RAN) == ("stuck", "repeated_error", [*"abcdef"])
+    assert [nudge.partition(" failed")[0] for nudge in nudges(result)] == ["The last 3 calls of lok"]
+    assert decided(runtime, result.run_id) == ["allow", "invalid"] * 4 + ["allow", "blocked", "allow", "stuck"]
 
 
 async def test_unknown_tools_of_one_turn_are_nudged_once_and_the_next_turn_is_blocked() -> None:
@@ -418,6 +435,14 @@ async def test_errors_that_differ_are_no_loop() -> None:
     assert (result.status, result.tool_calls, nudges(result)) == ("completed", 6, [])
 
 
+async def test_an_error_is_compared_with_the_one_before() -> None:
+    again = failing("0123456789", "x123456789", "xy23456789", "xyz3456789", None)
+    result, _, runtime = await run(*pages("attempt", 5), "done", tools=[again])
+
+    assert not alike("0123456789", "xy23456789")
+    assert decided(runtime, result.run_id) == ["allow"] * 4 + ["blocked"]
+
+
 async def test_errors_of_several_tools_are_counted_apart_and_calls_of_others_do_not_matter() -> None:
     first, second = failing(*[DOWN] * 4), dataclasses.replace(failing(*[DOWN] * 2), name="second")
     apart = [call("attempt", page=0), call("second", page=0), call("attempt", page=1), call("second", page=1)]
@@ -455,9 +480,11 @@ async def test_calls_that_an_open_breaker_rejects_are_no_errors() -> None:
 
 
 async def test_denials_keep_their_own_count_and_reason() -> None:
-    result, _, _ = await run(*[call("look", what=what) for what in "abc"], "no luck", gate=DenyAll())
+    script = [SAME, call("count"), SAME, call("count"), SAME]
+    result, provider, _ = await run(*script, "no luck", tools=[look, count], gate=DenyAll())
 
-    assert (result.status, result.stop_reason, nudges(result)) == ("stuck", "denied", [])
+    assert (result.status, result.stop_reason) == ("stuck", "denied")
+    assert [m.content for m in provider.requests[4].conversation if m.origin == "runtime"] == []
 
 
 # --- how alike two texts are ---

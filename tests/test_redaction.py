@@ -258,7 +258,7 @@ HARMLESS = (
     "credentials: 'include'",
     "signature: (a: int, b: str) -> bool",
     "signature=inspect.signature(function)",
-    "Ünïcödé pässwörd: für alle; 密码：必填",
+    "Ünïcödé pässwörd: für alle; 密码: 必填",
     "{'password': None, 'token': True}",
     "See loopwright.providers.openai_compatible_endpoints.models.SomeVeryLongClassNameForTestingIt",
     "ghp_ is how they begin, and so are AKIA, xoxb- and eyJ.",
@@ -282,3 +282,360 @@ def marked(kept: str) -> str:
 def test_what_only_looks_like_a_secret_stays(text: str) -> None:
     assert PLAIN.text(text) == text
     assert PLAIN.text(text) is text
+
+
+def test_the_lists_are_as_long_as_they_are_said_to_be() -> None:
+    assert len(PLANTED) >= 80
+    assert len(HARMLESS) >= 100
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_redacting_twice_changes_nothing(name: str) -> None:
+    once = PLAIN.text(PLANTED[name][0])
+
+    assert PLAIN.text(once) is once
+
+
+def test_overlapping_secrets_leave_one_mark_and_neighbours_one_each() -> None:
+    redactor = Redactor(["first-half", "half-second"], shapes=False)
+
+    assert redactor.text("a first-half-second b") == f"a {MARK} b"
+    assert redactor.text("a first-halfhalf-second b") == f"a {MARK}{MARK} b"
+
+
+# --- registered values ---
+
+REGISTERED = 'p@ss/wörd "1" <&\'\n+=?'
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        REGISTERED,
+        json.dumps(REGISTERED)[1:-1],
+        json.dumps(REGISTERED, ensure_ascii=False)[1:-1],
+        json.dumps(json.dumps(REGISTERED))[3:-3],
+        "p%40ss%2Fw%C3%B6rd%20%221%22%20%3C%26%27%0A%2B%3D%3F",
+        "p%40ss/w%C3%B6rd%20%221%22%20%3C%26%27%0A%2B%3D%3F",
+        "p%40ss%2Fw%C3%B6rd+%221%22+%3C%26%27%0A%2B%3D%3F",
+        "cEBzcy93w7ZyZCAiMSIgPCYnCis9Pw==",
+        "cEBzcy93w7ZyZCAiMSIgPCYnCis9Pw",
+        "p@ss/wörd &quot;1&quot; &lt;&amp;&#x27;\n+=?",
+        "p@ss/wörd &quot;1&quot; &lt;&amp;&#39;\n+=?",
+        'p@ss/wörd "1" &lt;&amp;\'\n+=?',
+        repr(REGISTERED)[1:-1],
+    ],
+)
+def test_a_registered_value_goes_in_every_spelling(spelling: str) -> None:
+    assert Redactor([REGISTERED], shapes=False).text(f"a {spelling} b") == f"a {MARK} b"
+
+
+def test_the_longest_registered_value_goes_as_a_whole() -> None:
+    assert Redactor(["abcdef", "abcdef-ghijkl"]).text("abcdef-ghijkl abcdef") == f"{MARK} {MARK}"
+
+
+def test_also_adds_values_and_leaves_the_first_redactor_as_it_was() -> None:
+    first = Redactor(["abcdef"], shapes=False)
+    second = first.also("ghijkl", "mnopqr")
+
+    assert first.text("abcdef ghijkl password=x1y2") == f"{MARK} ghijkl password=x1y2"
+    assert second.text("abcdef ghijkl mnopqr password=x1y2") == f"{MARK} {MARK} {MARK} password=x1y2"
+
+
+def test_without_values_and_shapes_nothing_changes() -> None:
+    nothing = Redactor(shapes=False)
+    value: Json = {"password": "hunter2", "a": [PLANTED["JWT"][0]]}
+
+    assert nothing.value(value) is value
+    assert all(nothing.text(text) is text for text, _ in PLANTED.values())
+
+
+@pytest.mark.parametrize(
+    ("secrets", "problem"), [(["longer", "short"], "secrets[1]: give a text of 6"), ([MARK], "secrets[0]: [redacted]")]
+)
+def test_a_value_that_cannot_be_one_is_refused_and_not_repeated(secrets: list[str], problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Redactor(secrets)
+
+    assert str(caught.value).startswith(problem)
+    assert "short" not in str(caught.value).replace("shorter", "")
+
+
+def test_one_text_instead_of_a_list_is_refused() -> None:
+    with pytest.raises(ConfigError, match="give a list of texts"):
+        Redactor("abcdef")
+
+
+def test_a_redactor_does_not_show_its_values() -> None:
+    assert repr(Redactor(["abcdef"])) == "Redactor(<1 secrets>, shapes=True)"
+
+
+# --- JSON values ---
+
+
+def test_a_field_that_is_named_like_a_secret_loses_its_value() -> None:
+    value: Json = {
+        "user": "ada",
+        "password": "correct horse",
+        "login": {"apiKey": "abcd", "Authorization": "Bearer abcd.1234", "cookie": "a=b", "pin": 1, "max_tokens": 100},
+        "db_password": 12345,
+        "secrets": ["a"],
+        "client_secret": ["abcd", None, {"text": "stays"}],
+        "nested": [{"access_token": "abc"}, "password=hunter2"],
+    }
+
+    assert PLAIN.value(value) == {
+        "user": "ada",
+        "password": MARK,
+        "login": {"apiKey": MARK, "Authorization": f"Bearer {MARK}", "cookie": MARK, "pin": 1, "max_tokens": 100},
+        "db_password": MARK,
+        "secrets": ["a"],
+        "client_secret": [MARK, None, {"text": "stays"}],
+        "nested": [{"access_token": MARK}, f"password={MARK}"],
+    }
+
+
+def test_what_holds_no_secret_is_the_same_object() -> None:
+    clean: Json = {"a": [1, 2.5, None, True, "text"], "b": {"password": {"type": "string"}, "token": " Paris"}}
+    value: Json = {"clean": clean, "password": "hunter2"}
+    redacted = PLAIN.value(value)
+
+    assert PLAIN.value(clean) is clean
+    assert isinstance(redacted, dict)
+    assert redacted["clean"] is clean
+    assert PLAIN.value(redacted) is redacted
+
+
+def test_a_registered_value_goes_from_names_of_fields_and_from_numbers() -> None:
+    redactor = Redactor(["123456", "abcdef"], shapes=False)
+
+    assert redactor.value({"x abcdef": 123456, "y": [123456, 1234567, True]}) == {
+        f"x {MARK}": MARK,
+        "y": [MARK, 1234567, True],
+    }
+
+
+def test_a_value_too_deep_to_follow_becomes_the_mark() -> None:
+    deep: Json = "text"
+    for _ in range(100_000):
+        deep = [deep]
+
+    assert PLAIN.value(deep) == MARK
+
+
+# --- streams ---
+
+PIECES = (
+    *("password", "token: ", "api key", "Authorization: ", "Bearer ", "Cookie: a=b; ", '"secret": "', "-----BEGIN "),
+    *(
+        "--password ",
+        "://",
+        "@",
+        "eyJ",
+        "sk-",
+        "ghp_",
+        '"',
+        "'",
+        "\\",
+        "\\n",
+        ":",
+        "=",
+        " ",
+        "\n",
+        "\t",
+        "、",
+        MARK,
+        "[",
+    ),
+    *("x1", "open sesame", "open ", "of a", "of a secret life", "secret life", "MIIE", "-----", "PRIVATE KEY-----"),
+    pem("RSA ")[:150],
+)
+TELLING = st.sampled_from([*(text for text, _ in PLANTED.values()), *HARMLESS, *PIECES])
+TEXTS = st.lists(TELLING | st.text(max_size=8), max_size=9).map("".join)
+STREAMED = Redactor(["open sesame", "secret life of a", "aXbXaX", "\nline\n"])
+
+
+def streamed(redactor: Redactor, text: str, cuts: list[int]) -> str:
+    stream, told, at = redactor.stream(), "", 0
+    for cut in sorted({c % (len(text) + 1) for c in cuts} | {len(text)}):
+        told += stream.feed(text[at:cut])
+        at = cut
+    return told + stream.end()
+
+
+@settings(max_examples=int(os.environ.get("LOOPWRIGHT_REDACTION_EXAMPLES", "200")), deadline=None)
+@given(TEXTS, st.lists(st.integers(0, 10_000), max_size=30))
+@example("password: swordfish \nx", [19, 20])
+@example("Authorization: AWS4-HMAC-SHA256 a=b, Signature=abc", [34, 37])
+@example("the secret life of a secret life of b", list(range(40)))
+def test_a_stream_tells_what_the_whole_text_tells_wherever_it_is_cut(text: str, cuts: list[int]) -> None:
+    assert streamed(STREAMED, text, cuts) == STREAMED.text(text)
+
+
+@settings(max_examples=int(os.environ.get("LOOPWRIGHT_REDACTION_EXAMPLES", "200")), deadline=None)
+@given(TEXTS)
+def test_what_is_redacted_stays_as_it_is(text: str) -> None:
+    once = STREAMED.text(text)
+
+    assert STREAMED.text(once) == once
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_letter_by_letter_nothing_of_a_secret_is_told_too_early(name: str) -> None:
+    text, kept = PLANTED[name]
+    stream, told = PLAIN.stream(), ""
+    whole = marked(kept)
+    for letter in text:
+        told += stream.feed(letter)
+        assert whole.startswith(told)
+
+    assert told + stream.end() == whole
+
+
+def test_a_stream_holds_back_a_word_and_a_name_that_waits_for_its_value_and_no_more() -> None:
+    stream = PLAIN.stream()
+    told = [
+        stream.feed(piece)
+        for piece in ("Look: the ", "pass", "word ", "is he", "re, password: ", "hun", "ter2", " and", " so on")
+    ]
+
+    assert told == ["Look: the ", "", "", "password is ", "here, ", "", "", f"password: {MARK} ", "and so "]
+    assert stream.end() == "on"
+
+
+def test_text_without_spaces_is_told_letter_by_letter_where_it_is_written_so() -> None:
+    stream = PLAIN.stream()
+
+    assert [stream.feed(piece) for piece in ("密码", "是必", "填的。")] == ["密码", "是必", "填的。"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * 100_000,
+        "eyJ" * 30_000,
+        "sk-" * 30_000,
+        "password=" * 11_000,
+        "data:image/png;base64," + B64 * 2_000,
+        '{"password": "' + "open " * 20_000,
+        "-----BEGIN PRIVATE KEY-----\n" + "TWFkZVVw\n" * 11_000,
+        "Cookie: " + "a=b; " * 20_000,
+        "https://a:" + "b" * 100_000 + "@c",
+        "token: " * 14_000,
+    ],
+    ids=lambda text: str(text)[:20],
+)
+def test_a_stream_holds_some_kilobytes_at_most_and_tells_the_same(text: str) -> None:
+    stream, told, most, fed = PLAIN.stream(), "", 0, 0
+    marks = 0
+    for at in range(0, len(text), 500):
+        fed += len(text[at : at + 500])
+        out = stream.feed(text[at : at + 500])
+        told += out
+        marks += out.count(MARK)
+        if not marks:
+            most = max(most, fed - len(told))
+
+    assert told + stream.end() == PLAIN.text(text)
+    assert most < 50_000
+
+
+def test_values_that_overlap_without_end_do_not_fill_the_memory() -> None:
+    redactor = Redactor(["ab cd ef", "ef gh ab"], shapes=False)
+    stream, told = redactor.stream(), ""
+    for _ in range(20_000):
+        told += stream.feed("ab cd ef gh ")
+
+    assert redactor.text("ab cd ef gh " * 20_000) == f"{MARK} gh "
+    assert set((told + stream.end()).replace(MARK, "").split()) <= {"gh"}
+    assert 1 < told.count(MARK) < 10
+
+
+def test_a_stream_can_be_used_again() -> None:
+    stream = PLAIN.stream()
+
+    assert stream.feed("password: ") + stream.end() + stream.feed("hunter2 ") + stream.end() == "password: hunter2 "
+
+
+# --- costs ---
+
+HOSTILE = {
+    "one letter": "a" * 100_000,
+    "one digit": "1" * 100_000,
+    "spaces": " " * 100_000,
+    "line ends": "\n" * 100_000,
+    "sk-": "sk-" * 33_000,
+    "task-": "task-" * 20_000,
+    "a-": "a-" * 50_000,
+    "hyphens": "-" * 100_000,
+    "underscores": "_" * 100_000,
+    "eyJ": "eyJ" * 33_000,
+    "-eyJ": "-eyJ" * 25_000,
+    "dots": "a." * 50_000,
+    "password=": "password=" * 11_000,
+    "password= ": "password= " * 10_000,
+    "password ": "password " * 11_000,
+    "password=,": "password=a," * 9_000,
+    'password="': 'password="' * 10_000,
+    "password=\\": "password=\\" * 10_000,
+    'password: \\"': 'password: \\"a' * 8_000,
+    "token ": "token: " * 14_000,
+    "Authorization: ": "Authorization: " * 6_600,
+    "Authorization: a,": "Authorization: " + "a, a=" * 20_000,
+    "Cookie": "Cookie: a=b; " * 7_500,
+    "-----BEGIN ": "-----BEGIN " * 9_000,
+    "private keys": "-----BEGIN PRIVATE KEY-----" * 3_700,
+    "private keys and lines": "-----BEGIN PRIVATE KEY-----\nMIIE" * 3_000,
+    "quotes": '"' * 100_000,
+    "apostrophes": "'" * 100_000,
+    "backslashes": "\\" * 100_000,
+    "://": "://" * 33_000,
+    "://a:": "://a:" * 20_000,
+    ":// and @": "://" + "a:@" * 33_000,
+    "@": "@" * 100_000,
+    "colons": ":" * 100_000,
+    "equals": "=" * 100_000,
+    "ampersands": "password=a" + "&a" * 50_000,
+    "Bearer ": "Bearer " * 14_000,
+    "AKIA": "AKIA" * 25_000,
+    "SG.": "SG." * 33_000,
+    "--": "--password-" * 9_000,
+    "slashes": "/" * 100_000,
+    "1//0": "1//0" * 25_000,
+    "digits and colons": "12345678:AA" * 9_000,
+    "wide": "密" * 100_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_time_is_linear_in_hostile_text(name: str) -> None:
+    text = HOSTILE[name]
+    begun = time.process_time()
+    PLAIN.text(text)
+    assert time.process_time() - begun < 1
+
+    begun = time.process_time()
+    stream = PLAIN.stream()
+    for at in range(0, len(text), 400):
+        stream.feed(text[at : at + 400])
+    stream.end()
+    assert time.process_time() - begun < 5
+
+
+def test_importing_compiles_nothing() -> None:
+    code = "import loopwright.redaction.shapes as s; print(s.shapes.cache_info().currsize)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+# --- what people keep in this repository ---
+
+
+@pytest.mark.parametrize("folder", ["src", "docs", "examples"])
+def test_the_texts_of_this_repository_stay(folder: str) -> None:
+    files = [path for path in (Path(__file__).parents[1] / folder).rglob("*.[pm][yd]") if path.stem != "secrets"]
+
+    assert [
+        str(path) for path in files if PLAIN.text(path.read_text(encoding="utf-8")) != path.read_text(encoding="utf-8")
+    ] == []

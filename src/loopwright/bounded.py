@@ -163,6 +163,7 @@ class WorkerThreads:
                     return
                 self._wanted -= 1
             job.deliver()  # only now: the caller's next job shall find this thread free
+            del job  # a thread that waits shall hold on to no result
 
 
 class _Job:
@@ -195,9 +196,9 @@ class _Job:
                 return
             self._state = "running"
         try:
-            ended = Ended(self._context.run(self._function))
-        except BaseException as error:  # noqa: BLE001 - only the main thread is interrupted from outside: all else is its own
-            ended = Ended(error=error)
+            ended = contained(lambda: self._context.run(self._function))
+        except KeyboardInterrupt:  # its own: from outside only the main thread is interrupted
+            ended = Ended(error=RuntimeError("it raised KeyboardInterrupt"))
         with self._lock:
             self._state, self._ended = "done", ended
 

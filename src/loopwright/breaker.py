@@ -186,12 +186,11 @@ class CircuitBreaker:
     def cool_down(self, seconds: float) -> None:
         """Reject calls for `seconds` without counting a failure: what is called asked to be left alone.
 
-        Never shortens a cool-down that holds; longer ones than `max_open_seconds` are cut to that.
+        A cool-down that holds is never shortened; one that is longer than `max_open_seconds` is cut to that.
         """
-        if seconds > 0:  # no NaN either
-            until = self._clock.monotonic() + min(seconds, self._max_open)
-            with LOCK:
-                self._cool_until = max(self._cool_until, until)
+        until = self._clock.monotonic() + min(seconds, self._max_open)
+        with LOCK:
+            self._cool_until = max(self._cool_until, until)  # in this order: NaN is no more than anything
 
     def force_open(self, reason: str) -> None:
         """Reject every call until `reset`; rejections tell the reason."""

@@ -169,7 +169,7 @@ class ProgressMonitor:
         named = self._name_no_tool(observation) if unknown else None
         again = self._repeat(identity, result)
         in_turns = self._take_turns(identity, result)
-        failed = None if unknown else self._fail(observation, refused, _turn(key))
+        failed = self._fail(observation, refused, _turn(key))
         return named or again or in_turns or failed
 
     def _found(self, identity: _Identity, unknown: str) -> tuple[_Loop, str, StopReason] | None:

@@ -131,14 +131,12 @@ class Worker:
 
     async def _resume(self, info: RunInfo, entries: list[Entry]) -> Result:
         started = entries[0].event if entries else None
-        output, deps = None, None
-        if isinstance(started, RunStarted):
-            deps = self._deps if started.deps else None
-            output = self._outputs.get(started.output or "")
-        engine = self._engines.get(info.engine)
-        if engine is not None:
-            return await engine.resume(info.run_id, output=output, deps=deps)
-        return await self._runtime.resume(info.run_id, output=output, deps=deps)
+        if not isinstance(started, RunStarted):
+            raise JournalError(f"run {info.run_id!r} has no first entry: it cannot be resumed")
+        deps = self._deps if started.deps else None
+        output = self._outputs.get(started.output or "")
+        by = self._engines.get(started.engine, self._runtime)
+        return await by.resume(info.run_id, output=output, deps=deps)
 
     async def _release(self) -> None:
         for task in self._tasks.values():

@@ -590,8 +590,9 @@ class WrongJournal(MemoryJournal):
             entries = [dataclasses.replace(e, hash=chain_hash("", e)) for e in entries]
         super().append(claim, entries, status=None if self.fault == "keeps the owner" else status)
 
-    def runs(self) -> Any:
-        return super().runs()[::-1] if self.fault == "oldest first" else super().runs()
+    def runs(self, *, unfinished: bool = False) -> Any:
+        infos = super().runs(unfinished=unfinished and self.fault != "lists the ended")
+        return infos[::-1] if self.fault == "oldest first" else infos
 
     def read(self, run_id: str) -> Any:
         return self._kept(run_id).entries if self.fault == "shows its own list" else super().read(run_id)
@@ -612,14 +613,39 @@ class WrongJournal(MemoryJournal):
             return verify_chain(run_id, entries, dataclasses.replace(kept.info, head_seq=len(entries)))
         return super().verify(run_id, None if self.fault == "forgets the head" else head)
 
-    async def claim(self, run_id: str, owner: str, *, take_over: bool = False) -> Any:
+    async def claim(self, run_id: str, owner: str, *, take_over: bool = False, lease: float | None = None) -> Any:
+        if self.fault == "minds no lease":
+            self._kept(run_id).info = dataclasses.replace(self._kept(run_id).info, lease_until=None)
         if self.fault != "claims in two steps":
-            return await super().claim(run_id, owner, take_over=take_over or self.fault == "minds no owner")
+            take_over = take_over or self.fault == "minds no owner"
+            return await super().claim(run_id, owner, take_over=take_over, lease=lease)
         info = self._kept(run_id).info
-        ensure_free(info, take_over)
+        ensure_free(info, take_over, 0.0)
         await asyncio.sleep(0)
         self._kept(run_id).info = dataclasses.replace(info, fence=info.fence + 1, owner=owner)
         return Claim(run_id, info.fence + 1, info.head_seq, info.head_hash)
+
+    async def renew(self, claim: Any, lease: float) -> None:
+        info = self._kept(claim.run_id).info
+        if self.fault == "renews for anybody":
+            claim.fence = info.fence
+        await super().renew(claim, lease)
+        if self.fault == "renews in memory only":
+            self._kept(claim.run_id).info = info
+        if self.fault == "renews what was freed" and info.owner is None:
+            self._kept(claim.run_id).info = dataclasses.replace(info, lease_until=lease)
+
+    def send(self, run_id: str, kind: str, body: Any) -> int:
+        if self.fault == "keeps anything":
+            self._kept(run_id).commands.append((0.0, kind, b"{}"))
+            return 1
+        number = super().send(run_id, kind, body)
+        return 1 if self.fault == "numbers all alike" else number
+
+    def inbox(self, run_id: str, after: int = 0) -> Any:
+        if self.fault == "begins anew":
+            after = 0
+        return super().inbox(run_id, after)[:: -1 if self.fault == "newest first" else 1]
 
 
 WRONG_JOURNALS = [
@@ -636,6 +662,17 @@ WRONG_JOURNALS = [
     ("begins a run twice", "test_of_two_new_runs_with_one_id_the_first_to_write_has_it", "ConfigError expected"),
     ("seq", "test_an_entry_that_does_not_fit_the_chain_is_found", "an entry with another seq"),
     ("run_id", "test_an_entry_that_does_not_fit_the_chain_is_found", "an entry with another run_id"),
+    ("minds no lease", "test_a_run_whose_lease_is_over_is_taken_up_although_its_owner_lives", "was not free"),
+    ("minds no owner", "test_a_run_is_busy_until_its_lease_is_over", "RunBusy expected, nothing was raised"),
+    ("renews in memory only", "test_a_lease_that_is_renewed_does_not_end", "the end of the lease"),
+    ("renews for anybody", "test_only_the_owner_renews_a_lease", "Fenced expected, nothing was raised"),
+    ("renews what was freed", "test_a_run_that_is_freed_has_no_lease", "owner and lease: suspended"),
+    ("keeps the owner", "test_a_run_that_is_freed_has_no_lease", "owner and lease: suspended"),
+    ("lists the ended", "test_unfinished_runs_are_listed_alone", "the unfinished runs"),
+    ("keeps anything", "test_what_is_no_command_is_refused", "ConfigError expected, nothing was raised"),
+    ("newest first", "test_commands_come_back_as_they_were_sent", "the commands"),
+    ("begins anew", "test_an_inbox_is_read_from_where_its_reader_is", "commands after the third"),
+    ("numbers all alike", "test_many_send_at_once", "the commands"),
 ]
 
 

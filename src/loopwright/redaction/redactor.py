@@ -16,6 +16,7 @@ from .words import MARK, is_quoted_secret, kind_of_name
 SHORTEST = 6  # characters; a shorter value is a part of ordinary words
 _NO_SECRET = 5  # characters; nothing shorter has the shape of a secret
 _CONTEXT = 64  # characters that the patterns look back at, at most
+_HEADERS = frozenset(("authorization", "proxy-authorization", "cookie", "set-cookie"))
 _GAP = re.compile(f"[{GAPS}]")
 
 
@@ -95,8 +96,7 @@ class Redactor:
 
     def _value(self, value: Json, name: str | None) -> Json:
         if isinstance(value, str):
-            kind = kind_of_name(name) if name is not None and self._by_shape else None
-            return MARK if kind is not None and is_quoted_secret(kind, value) else self.text(value)
+            return self._named(name, value) if name is not None and self._by_shape else self.text(value)
         if isinstance(value, Mapping):
             return self._fields(cast("Mapping[str, Json]", value))
         if isinstance(value, list):
@@ -109,6 +109,16 @@ class Redactor:
         if isinstance(value, bool) or value is None:
             return value
         return self._number(value, name)
+
+    def _named(self, name: str, value: str) -> str:
+        kind = kind_of_name(name)
+        if kind is not None and is_quoted_secret(kind, value):
+            return MARK
+        if name.lower() in _HEADERS:
+            line = f"{name}: {value}"
+            told = self.text(line)
+            return value if told is line else told[len(name) + 2 :]
+        return self.text(value)
 
     def _fields(self, fields: Mapping[str, Json]) -> Json:
         changed, kept = False, dict[str, Json]()
@@ -129,7 +139,7 @@ class StreamRedactor:
 
     What it gives is, put together, what `Redactor.text` makes of the whole text. The last word is held back, and
     whatever could yet become a secret: a name that waits for its value, a key that has not ended. That is some kB at
-    most: what cannot be told apart from a secret by then is let go as the mark.
+    most; only registered values that overlap over and over hold more, and become marks at once.
     """
 
     def __init__(self, redactor: Redactor) -> None:
@@ -156,7 +166,10 @@ class StreamRedactor:
         done = self._done
         found = sorted(self._redactor.found(text, done))
         cut = len(text) if last else self._cut(text, found)
-        shown = without(text, [match for match in found if match.start < match.stop and match.stop <= cut], done, cut)
+        if len(text) - cut > 4 * self._redactor.longest:
+            cut, shown = len(text) - self._redactor.longest, MARK
+        else:
+            shown = without(text, [m for m in found if m.start < m.stop <= cut], done, cut)
         begin = max(0, cut - _CONTEXT)
         self._text, self._done = text[begin:], cut - begin
         held = len(text) - cut
@@ -165,9 +178,10 @@ class StreamRedactor:
 
     def _cut(self, text: str, found: list[Found]) -> int:
         """Up to where nothing can change any more, whatever follows."""
-        cut = _last_word(text, self._done)
-        cut = min(cut, self._redactor.open_from(text, self._done))
-        cut = _before(found, cut, len(text))
+        cut = min(_last_word(text, self._done, len(text)), self._redactor.open_from(text, self._done))
+        before = -1
+        while cut != before:
+            before, cut = cut, _last_word(text, self._done, _before(found, cut, len(text)))
         longest = self._redactor.longest
         if len(text) - cut <= 2 * longest:
             return cut
@@ -202,10 +216,10 @@ def _before(found: list[Found], cut: int, end: int) -> int:
     return cut
 
 
-def _last_word(text: str, at: int) -> int:
-    """Where the last word of `text[at:]` begins: behind its last gap."""
-    gap = _GAP.search(text[: at - 1 if at else None : -1])
-    return len(text) - gap.start() if gap else at
+def _last_word(text: str, at: int, end: int) -> int:
+    """Where the last word of `text[at:end]` begins: behind its last gap."""
+    gap = _GAP.search(text[at:end][::-1])
+    return end - gap.start() if gap else at
 
 
 def _occurrences(spelling: str, text: str, at: int) -> Iterator[Found]:
@@ -224,8 +238,8 @@ def _begun(spelling: str, text: str, at: int) -> int:
     return place if place >= 0 else len(text)
 
 
-def _checked(place: int, secret: str) -> str:
-    if not isinstance(secret, str) or len(secret) < SHORTEST:  # pyright: ignore[reportUnnecessaryIsInstance]
+def _checked(place: int, secret: object) -> str:
+    if not isinstance(secret, str) or len(secret) < SHORTEST:
         raise ConfigError(
             f"secrets[{place}]: give a text of {SHORTEST} characters or more, since ordinary words hold shorter ones"
         )

@@ -100,7 +100,7 @@ def _by_prefix(last: str) -> str:
             edge = _edge(prefix) if len(prefix) < 5 and not prefix.startswith("gh") else ""
             branches[prefix[-2:]].append(f"(?<={prefix}){edge}{alphabet}{{{least},4096}}+")
     found = "|".join(f"(?<={end})(?:{'|'.join(rest)})" for end, rest in branches.items())
-    return f"{last}(?=[A-Za-z0-9_.%+/=-]{{9}})(?:{found})"
+    return f"{last}(?<=[A-Za-z0-9]{last})(?=[A-Za-z0-9_.%+/=-]{{9}})(?:{found})"
 
 
 def _tokens() -> str:
@@ -151,7 +151,8 @@ def _is_credential(word: str, *, basic: bool) -> bool:
     if not basic:
         return is_random(word, 16) and not stands_for_something(word)
     try:
-        return b":" in base64.b64decode(word + "=" * (-len(word) % 4), validate=True)
+        user, _, password = base64.b64decode(word + "=" * (-len(word) % 4), validate=True).partition(b":")
+        return password != b"" and user.isascii()
     except binascii.Error:
         return False
 
@@ -222,7 +223,8 @@ _SCHEME = r"[A-Za-z][A-Za-z0-9-]{2,30}"
 _LIST = rf"(?:[^{GAPS}\"'`\\]|(?<=,)[ ](?=[A-Za-z]{{1,30}}=)){{1,4096}}+"
 _JAR = rf"[A-Za-z0-9_.$!%*+~|^#-]{{1,64}}+=(?:[^{GAPS}\"'`\\]|(?<=;)[ \t](?=[A-Za-z0-9_$])){{0,4096}}+"
 _HEADERS = (
-    rf"[zZkKgG](?:(?ai:(?<=authoriz)ation){_CLOSING}{_SIGN}{_QUOTE}(?:(?P<scheme>{_SCHEME})[ \t]{{1,4}}+)?(?P<list>{_LIST})"
+    rf"[zZkKgG](?:(?ai:(?<=authoriz)ation){_CLOSING}{_SIGN}{_QUOTE}"
+    rf"(?:(?P<scheme>{_SCHEME})[ \t]{{1,4}}+)?(?P<list>{_LIST})"
     rf"|(?ai:(?<=cook)ie){_CLOSING}{_SIGN}{_QUOTE}(?P<jar>{_JAR})"
     rf"|(?ai:(?<=[?&;]k)ey|(?<=[?&;]sig)|(?<=sig)nature)=(?P<query>[A-Za-z0-9%+/=_.~-]{{8,2048}}+))"
 )

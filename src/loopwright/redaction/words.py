@@ -27,6 +27,7 @@ _OTHER_TOKENS = (
     *("eos", "bos", "pad", "unk", "sep", "cls", "mask", "stop", "start", "end", "special", "new", "begin"),
     *("max", "min", "num", "per", "first", "last", "input", "output", "prompt", "completion", "total", "cached"),
 )
+_LONGEST_NAME = 100  # characters
 _LOOK_BACK = 24  # characters, enough for the longest word that changes what a name means
 
 _TYPES = (
@@ -36,8 +37,8 @@ _TYPES = (
 _SAYINGS = (
     "true false yes no on off n/a na tbd default example sample missing invalid incorrect wrong expired empty hidden "
     "masked redacted removed changed unchanged enabled disabled valid denied granted accepted rejected failed ok "
-    "bearer basic include forgotten reset protected encrypted is are not the a an and or if see has was must should for to in of with value "
-    "input self this prompt env config settings args kwargs here below above"
+    "bearer basic include forgotten reset protected encrypted is are not the a an and or if see has was must should "
+    "for to in of with value input self this prompt env config settings args kwargs here below above"
 )
 _NO_SECRETS = frozenset(f"{_TYPES} {_SAYINGS}".split())
 _TYPE = re.compile(rf"(?ai:(?:{'|'.join(_TYPES.split())})(?:\[.*|\s*[|?].*))\Z", re.S)
@@ -68,7 +69,7 @@ def kind_of(text: str, at: int) -> Kind | None:
 
 def kind_of_name(name: str) -> Kind | None:
     """The kind of secret that a name of a field, a header or a variable stands for."""
-    found = _WHOLE_NAME.search(name)
+    found = _WHOLE_NAME.search(name) if len(name) <= _LONGEST_NAME else None
     return kind_of(name, found.start()) if found else None
 
 

@@ -7,12 +7,27 @@ import fcntl
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from loopwright import ConfigError, Entry, Fenced, JournalError, UnknownRun
-from loopwright.journal import Claim, RunHeader, RunInfo, Verification, ensure_free, taken, verify_chain
+from loopwright.journal import (
+    RESUMABLE,
+    Claim,
+    Command,
+    RunHeader,
+    RunInfo,
+    Verification,
+    command_body,
+    ensure_free,
+    lease_end,
+    read_command_body,
+    taken,
+    verify_chain,
+)
+from loopwright.messages import JsonObject
 
 
 @dataclasses.dataclass
@@ -48,15 +63,29 @@ class JSONLinesJournal:
 
     def create(self, header: RunHeader) -> Claim:
         """The claim to a new run."""
-        return LinesClaim(header.run_id, fence=1, header=header)
+        return LinesClaim(header.run_id, fence=1, header=header, lease_until=lease_end(header.lease, time.time()))
 
-    async def claim(self, run_id: str, owner: str, *, take_over: bool = False) -> Claim:
+    async def claim(self, run_id: str, owner: str, *, take_over: bool = False, lease: float | None = None) -> Claim:
         """Take a run up."""
         with self._writing():
-            info = self._kept(run_id).info
-            ensure_free(info, take_over)
-            self._add(run_id, {"fence": info.fence + 1, "owner": owner})
-            return LinesClaim(run_id, info.fence + 1, info.head_seq, info.head_hash)
+            info, now = self._kept(run_id).info, time.time()
+            until = lease_end(lease, now)
+            ensure_free(info, take_over, now)
+            self._add(run_id, {"fence": info.fence + 1, "owner": owner, "lease_until": until})
+            return LinesClaim(run_id, info.fence + 1, info.head_seq, info.head_hash, lease_until=until)
+
+    async def renew(self, claim: Claim, lease: float) -> None:
+        """Put the end of the claim's lease off."""
+        with self._writing():
+            until = lease_end(lease, time.time())
+            if claim.header is not None:
+                return
+            info = self._owned(claim)
+            if info.owner is None:
+                until = None
+            else:
+                self._add(claim.run_id, {"fence": info.fence, "owner": info.owner, "lease_until": until})
+            claim.lease_until = until
 
     def append(self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None) -> None:
         """Hand over entries."""
@@ -74,15 +103,33 @@ class JSONLinesJournal:
         """All entries of a run."""
         return self._kept(run_id).entries
 
-    def runs(self) -> list[RunInfo]:
-        """All runs, newest first."""
+    def runs(self, *, unfinished: bool = False) -> list[RunInfo]:
+        """All runs, newest first; or those that have not ended."""
         numbered = [(json.loads(lines[0])["number"], self._folded(lines).info) for lines in self._all()]
-        return [info for _, info in sorted(numbered, key=lambda pair: -pair[0])]
+        infos = [info for _, info in sorted(numbered, key=lambda pair: -pair[0])]
+        return [info for info in infos if info.status in RESUMABLE] if unfinished else infos
 
     def verify(self, run_id: str, head: str | None = None) -> Verification:
         """Check a run's chain."""
         kept = self._kept(run_id)
         return verify_chain(run_id, kept.entries, kept.info, head)
+
+    def send(self, run_id: str, kind: str, body: JsonObject) -> int:
+        """Put a command into a run's inbox."""
+        text = command_body(kind, body).decode()
+        self._kept(run_id)
+        with self._writing():
+            path = self._path(run_id, ".inbox")
+            number = len(_whole_lines(path)) + 1
+            _write_line(path, {"number": number, "run_id": run_id, "at": time.time(), "kind": kind, "body": text})
+            self._flush_folder()
+        return number
+
+    def inbox(self, run_id: str, after: int = 0) -> list[Command]:
+        """The commands sent to a run."""
+        told = [json.loads(line) for line in _whole_lines(self._path(run_id, ".inbox"))]
+        commands = [Command(**{**line, "body": read_command_body(line["body"].encode())}) for line in told]
+        return [command for command in commands if command.number > after]
 
     async def close(self) -> None:
         """Write what nobody waited for."""
@@ -103,29 +150,31 @@ class JSONLinesJournal:
             if claim.header is not None and changed:
                 self._begin(claim.header)
                 claim.header = None
-            if claim.header is None and self._kept(claim.run_id).info.fence != claim.fence:
-                raise Fenced(f"run {claim.run_id!r} was taken over")
+            if claim.header is None:
+                self._owned(claim)
             if changed:
                 self._add(claim.run_id, {"entries": [_plain(entry) for entry in entries], "status": status})
+                claim.lease_until = self._kept(claim.run_id).info.lease_until
+
+    def _owned(self, claim: Claim) -> RunInfo:
+        info = self._kept(claim.run_id).info
+        if info.fence != claim.fence:
+            raise Fenced(f"run {claim.run_id!r} was taken over")
+        return info
 
     def _begin(self, header: RunHeader) -> None:
         if self._path(header.run_id).exists():
             raise ConfigError(taken(header.run_id))
         number = sum(1 for _ in self._folder.glob("*.jsonl"))
-        self._add(header.run_id, {"number": number, "header": dataclasses.asdict(header)})
+        self._add(header.run_id, {"number": number, "info": dataclasses.asdict(header.begun(time.time()))})
 
-    def _path(self, run_id: str) -> Path:
-        return self._folder / f"{hashlib.sha256(run_id.encode()).hexdigest()}.jsonl"
+    def _path(self, run_id: str, ending: str = ".jsonl") -> Path:
+        return self._folder / f"{hashlib.sha256(run_id.encode()).hexdigest()}{ending}"
 
     def _add(self, run_id: str, line: dict[str, Any]) -> None:
-        """Write one line, after what was whole of the file."""
         path = self._path(run_id)
         new = not path.exists()
-        with path.open("a+b") as file:
-            file.truncate(len("".join(_whole_lines(path)).encode()))
-            file.write(json.dumps(line).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        _write_line(path, line)
         if new:
             self._flush_folder()
 
@@ -153,35 +202,45 @@ class JSONLinesJournal:
 
     def _kept(self, run_id: str) -> Kept:
         path = self._path(run_id)
-        lines = _whole_lines(path) if path.exists() else []
+        lines = _whole_lines(path)
         if not lines:
             raise UnknownRun(f"no run {run_id!r} in {self._folder}")
         return self._folded(lines)
 
     def _folded(self, lines: list[str]) -> Kept:
         """A run as its lines tell, one after the other."""
-        header = json.loads(lines[0])["header"]
-        kept = Kept(RunInfo(**header, status="running", fence=1, head_seq=0, head_hash=""), [])
+        kept = Kept(RunInfo(**json.loads(lines[0])["info"]), [])
         for line in map(json.loads, lines[1:]):
             if "fence" in line:
-                kept.info = dataclasses.replace(kept.info, fence=line["fence"], owner=line["owner"])
+                kept.info = dataclasses.replace(kept.info, **line)
                 continue
             kept.entries += [Entry(**{**e, "body": base64.b64decode(e["body"])}) for e in line["entries"]]
             status = line["status"]
+            freed = {} if status in (None, "running") else {"owner": None, "lease_until": None}
             last = kept.entries[-1] if kept.entries else None
             kept.info = dataclasses.replace(
                 kept.info,
                 status=status or kept.info.status,
-                owner=kept.info.owner if status in (None, "running") else None,
                 head_seq=last.seq if last else 0,
                 head_hash=last.hash if last else "",
+                **freed,
             )
         return kept
 
 
 def _whole_lines(path: Path) -> list[str]:
     """The lines that were written to their end."""
-    return [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    text = path.read_text() if path.exists() else ""
+    return [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _write_line(path: Path, line: dict[str, Any]) -> None:
+    """Write one line, after what was whole of the file."""
+    with path.open("a+b") as file:
+        file.truncate(len("".join(_whole_lines(path)).encode()))
+        file.write(json.dumps(line).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _plain(entry: Entry) -> dict[str, Any]:

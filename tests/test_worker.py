@@ -1,0 +1,354 @@
+"""Workers: runs whose process died, hung or let them go are taken up by others, once, and nothing is done twice."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from pydantic import BaseModel
+
+from loopwright import (
+    Completion,
+    ConfigError,
+    Done,
+    Fenced,
+    LoopEngine,
+    MemoryJournal,
+    ReActEngine,
+    Request,
+    Run,
+    Runtime,
+    ToolContext,
+    Worker,
+    tool,
+)
+from loopwright.events import EVENT_VERSION, KINDS, Entry, RunResumed, RunSuspended, ToolFinished, encode_event
+from loopwright.journal import Owner, chain_hash
+from loopwright.journals import SQLiteJournal
+from loopwright.testing import ScriptedProvider, call
+from loopwright.testing.crashes import NO_PROCESS
+from redrive import crashed, kinds, upto
+
+CHILD = Path(__file__).parent / "support" / "worker_child.py"
+LOOKED: list[str] = []
+
+
+@tool(effect="read")
+async def look(what: str) -> str:
+    """Look."""
+    LOOKED.append(what)
+    return f"saw {what}"
+
+
+@pytest.fixture(autouse=True)
+def _nobody_looked() -> None:
+    LOOKED.clear()
+
+
+def runtime(*script: Any, journal: Any = None, lease: float | None = 30.0, **options: Any) -> Runtime:
+    return Runtime(ScriptedProvider(list(script)), tools=[look], journal=journal, lease=lease, **options)
+
+
+async def orphan(run_id: str = "r", journal: MemoryJournal | None = None) -> MemoryJournal:
+    """A journal with a run whose process died after its look was recorded."""
+    parts = runtime(call("look", what="a"), "done", lease=None)
+    await ReActEngine(parts).run("Look.", run_id=run_id)
+    entries = parts.journal.read(run_id)
+    LOOKED.clear()
+    return crashed(entries, upto(entries, "tool_finished"), journal=journal, status="running")
+
+
+async def test_a_run_whose_process_died_is_taken_up_and_ends():
+    journal = await orphan()
+    results = await Worker(runtime("done", journal=journal)).drain()
+
+    assert [(result.run_id, result.answer) for result in results] == [("r", "done")]
+    assert LOOKED == []
+    assert journal.verify("r").ok
+
+
+async def test_runs_that_ended_or_were_suspended_on_purpose_are_left_alone():
+    parts = runtime("done")
+    await ReActEngine(parts).run("Go.", run_id="ended")
+    run = asyncio.ensure_future(ReActEngine(thinking(60, journal=parts.journal)).run("Go.", run_id="held"))
+    await asyncio.sleep(0.01)
+    run.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await run
+
+    assert await Worker(runtime(journal=parts.journal)).drain() == []
+    assert {info.run_id: info.status for info in parts.journal.runs()} == {"ended": "completed", "held": "suspended"}
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    for _ in range(3000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it took too long")
+
+
+class Thinking(ScriptedProvider):
+    """A model that takes its time."""
+
+    def __init__(self, seconds: float, *script: Any) -> None:
+        super().__init__(list(script))
+        self._seconds = seconds
+
+    async def complete(self, request: Request) -> Completion:
+        await asyncio.sleep(self._seconds)
+        return await super().complete(request)
+
+
+def thinking(seconds: float, *script: Any, journal: Any, lease: float | None = 30.0) -> Runtime:
+    return Runtime(Thinking(seconds, *script), tools=[look], journal=journal, lease=lease)
+
+
+async def test_a_worker_that_is_stopped_releases_its_runs_to_the_next():
+    journal = await orphan()
+    serving = asyncio.ensure_future(Worker(thinking(60, journal=journal), poll=0.01).serve())
+    await eventually(lambda: journal.read("r")[-1].kind == "model_requested")
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    [info] = journal.runs()
+    assert (info.status, info.owner) == ("released", None)
+    assert journal.read("r")[-1].event == RunSuspended("released")
+
+    [result] = await Worker(runtime("done", journal=journal)).drain()
+
+    assert (result.answer, LOOKED) == ("done", [])
+
+
+async def test_a_waiting_run_is_taken_up_when_somebody_said_what_it_waits_for():
+    @tool(effect="write")
+    async def pay() -> str:
+        """Pay."""
+        LOOKED.append("paid")
+        return "paid"
+
+    first = Runtime(ScriptedProvider([call("pay"), "done"]), tools=[pay])
+    await ReActEngine(first).run("Pay.", run_id="r")
+    entries = first.journal.read("r")
+    journal = crashed(entries, upto(entries, "tool_started"), status="running")
+    LOOKED.clear()
+    parts = Runtime(ScriptedProvider(["done"]), tools=[pay], journal=journal, on_unknown="ask", lease=30)
+    worker = Worker(parts)
+
+    [waiting] = await worker.drain()
+    assert (waiting.status, await worker.drain()) == ("waiting", [])
+    await parts.resolve("r", "0#0", Done("paid, says the bank"))
+    [result] = await worker.drain()
+
+    assert (result.answer, LOOKED) == ("done", [])
+
+
+async def test_a_run_that_cannot_go_on_is_left_to_people_and_holds_up_no_other():
+    journal = await orphan("bad")
+    good = runtime("done", lease=None)
+    await ReActEngine(good).run("Go.", run_id="good")
+    entries = good.journal.read("good")
+    crashed(entries, 1, journal=journal, status="running")
+    parts = runtime("fine", journal=journal)
+
+    class Either(LoopEngine):
+        """One engine for both."""
+
+        name = "react"
+
+        async def solve(self, run: Run) -> str:
+            """Diverge in one of them."""
+            return await run.ask("another question" if run.run_id == "bad" else "fine?")
+
+    worker = Worker(parts, engines=[Either(parts)])
+    with structlog.testing.capture_logs() as logs:
+        results = await worker.drain()
+        assert await worker.drain() == []
+
+    assert [(result.run_id, result.answer) for result in results] == [("good", "fine")]
+    assert [(line["event"], line["run_id"]) for line in logs] == [("run_left", "bad")]
+
+
+async def test_a_run_that_ends_its_process_time_and_again_is_left_to_people():
+    journal = await orphan()
+    parts = runtime("done", journal=journal)
+    entries = journal.read("r")
+    for _ in range(5):
+        claim = await journal.claim("r", "elsewhere|1||dead", take_over=True)
+        body = encode_event(RunResumed("elsewhere"))
+        entry = Entry("r", claim.head_seq + 1, "", KINDS[RunResumed], 1.0, EVENT_VERSION, claim.fence, body, "")
+        entry.__dict__["hash"] = chain_hash(claim.head_hash, entry)
+        journal.append(claim, [entry])
+    await journal.claim("r", str(Owner(socket.gethostname(), NO_PROCESS, "", "dead")), take_over=True)
+    with structlog.testing.capture_logs() as logs:
+        assert await Worker(parts).drain() == []
+
+    assert len(journal.read("r")) == len(entries) + 5
+    assert "taken up 5 times" in logs[0]["error"]
+
+
+async def test_what_a_run_was_started_with_is_handed_to_it_again():
+    class City(BaseModel):
+        """A city."""
+
+        name: str
+
+    @tool(effect="read")
+    async def where(ctx: ToolContext[str]) -> str:
+        """Where."""
+        LOOKED.append(ctx.deps)
+        return "there"
+
+    first = Runtime(ScriptedProvider([call("where"), '{"name": "Paris"}']), tools=[where])
+    await ReActEngine(first).run("Where?", run_id="r", output=City, deps="the map")
+    entries = first.journal.read("r")
+    LOOKED.clear()
+    journal = crashed(entries, upto(entries, "gate_decided"), status="running")
+    parts = Runtime(ScriptedProvider(['{"name": "Paris"}']), tools=[where], journal=journal, lease=30)
+
+    [result] = await Worker(parts, outputs=[City], deps="the map").drain()
+
+    assert (result.output, LOOKED) == (City(name="Paris"), ["the map"])
+
+
+@pytest.mark.parametrize(
+    ("lease", "options", "named"),
+    [(None, {}, "Runtime.lease="), (30.0, {"at_once": 0}, "at_once"), (30.0, {"poll": 0.0}, "poll")],
+)
+def test_a_worker_says_what_is_wrong_with_its_settings(lease: float | None, options: Any, named: str):
+    with pytest.raises(ConfigError, match=named):
+        Worker(runtime(lease=lease), **options)
+
+
+@pytest.mark.parametrize("lease", [0, -1, float("inf"), float("nan"), "30"])
+def test_a_lease_is_a_number_of_seconds(lease: Any):
+    with pytest.raises(ConfigError, match="lease"):
+        runtime(lease=lease)
+
+
+async def test_a_run_that_was_taken_over_stops_at_once_although_its_model_is_still_thinking(tmp_path: Path):
+    """Its owner is alive and hangs beyond its lease; renewal, the moment it comes to itself, finds that out."""
+    journal = SQLiteJournal(tmp_path / "runs.db")
+    parts = thinking(60, journal=journal, lease=0.3)
+    run = asyncio.ensure_future(ReActEngine(parts).run("Go.", run_id="r"))
+    await asyncio.sleep(0.1)
+    await journal.claim("r", "elsewhere|1||other", take_over=True, lease=30)
+    began = time.monotonic()
+
+    with pytest.raises(Fenced):
+        await run
+
+    assert time.monotonic() - began < 5
+    assert [kind for kind in kinds(parts, "r") if kind in ("run_suspended", "run_finished")] == []
+    await journal.close()
+
+
+async def test_a_live_run_renews_its_lease_as_long_as_it_works(tmp_path: Path):
+    journal = SQLiteJournal(tmp_path / "runs.db")
+    run = asyncio.ensure_future(ReActEngine(thinking(0.6, "done", journal=journal, lease=0.2)).run("Go.", run_id="r"))
+    other = Worker(runtime(journal=journal, lease=0.2), poll=0.02)
+    serving = asyncio.ensure_future(other.serve())
+    result = await run
+    serving.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await serving
+
+    assert result.answer == "done"
+    assert not [entry for entry in journal.read("r") if isinstance(entry.event, RunResumed)]
+    await journal.close()
+
+
+# --- real processes ---
+
+
+@contextlib.contextmanager
+def process(mode: str, folder: Path, *names: str, lease: float = 1.0, pause: float = 0.15) -> Iterator[Any]:
+    arguments = [
+        sys.executable,
+        str(CHILD),
+        mode,
+        str(folder / "runs.db"),
+        str(folder / "notes"),
+        str(lease),
+        str(pause),
+    ]
+    child = subprocess.Popen([*arguments, *names], stderr=subprocess.DEVNULL)
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+
+
+def notes(folder: Path) -> list[tuple[str, ...]]:
+    path = folder / "notes"
+    return [tuple(line.split()) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def until(condition: Any, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.02)
+
+
+def statuses(folder: Path) -> Counter[str]:
+    return Counter(info.status for info in SQLiteJournal(folder / "runs.db").runs())
+
+
+def check(folder: Path, names: list[str]) -> None:
+    """Every run ended as it should; nothing recorded was repeated; a write that was cut off is told as unknown."""
+    journal = SQLiteJournal(folder / "runs.db")
+    starts = Counter((run, step) for _, what, run, step, *_ in notes(folder) if what == "start")
+    for name in names:
+        entries = journal.read(name)
+        assert journal.verify(name).ok
+        assert [entry.kind for entry in entries].count("run_finished") == 1
+        unknown = [e for e in entries if isinstance(e.event, ToolFinished) and e.event.status == "unknown"]
+        assert sum(run == name for run, _ in starts) + len(unknown) >= 4
+    assert max(starts.values()) == 1, "a write was made twice"
+
+
+def test_runs_of_a_killed_process_go_on_in_the_workers(tmp_path: Path):
+    names = [f"run-{n}" for n in range(6)]
+    with process("begin", tmp_path, *names) as first, process("serve", tmp_path) as worker:
+        until(lambda: sum(what == "end" for _, what, *_ in notes(tmp_path)) >= 6)
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        with process("serve", tmp_path) as second:
+            until(lambda: any(int(pid) in (worker.pid, second.pid) for pid, *_ in notes(tmp_path)))
+            worker.send_signal(signal.SIGKILL)  # and the worker that took them up dies too
+            worker.wait()
+            until(lambda: statuses(tmp_path)["completed"] == 6)
+    check(tmp_path, names)
+
+
+def test_a_zombie_is_fenced_off_and_stops_when_it_wakes(tmp_path: Path):
+    names = ["one", "two"]
+    with process("begin", tmp_path, *names, lease=0.6) as zombie:
+        until(lambda: sum(what == "start" for _, what, *_ in notes(tmp_path)) >= 2)
+        zombie.send_signal(signal.SIGSTOP)
+        with process("serve", tmp_path, lease=0.6) as worker:
+            until(lambda: statuses(tmp_path)["completed"] == 2)
+            woken = len(notes(tmp_path))
+            zombie.send_signal(signal.SIGCONT)
+            assert zombie.wait(timeout=30) != 0
+            after = [line for line in notes(tmp_path)[woken:] if line[0] == str(zombie.pid)]
+            assert worker.poll() is None
+    assert [line for line in after if line[1] == "start"] == [], "a zombie started a tool"
+    assert [line[2] for line in after if line[1] == "ended"] == ["Fenced"]
+    check(tmp_path, names)
+    journal = SQLiteJournal(tmp_path / "runs.db")
+    for name in names:
+        fences = [entry.fence for entry in journal.read(name)]
+        assert fences == sorted(fences)
+        assert set(fences) == {1, 2}

@@ -23,7 +23,6 @@ Listener: TypeAlias = Callable[[str, BreakerState, BreakerState, str], None]
 
 Change: TypeAlias = tuple[BreakerState, BreakerState, str]
 
-ROUNDING = 1e-6  # seconds; sums of times are not exact, and who waited as long as told is not sent away again
 MOST_UNTOLD = 20  # changes that a breaker keeps for the next listener
 
 # One lock for all breakers and retry budgets: what it guards takes a microsecond, and a fork waits until it is free, so
@@ -227,7 +226,7 @@ class CircuitBreaker:
             if len(self._probes) >= self._options.probes:
                 rejects_until = min(self._probes.values())
         wait = max(rejects_until, self._cool_until) - now
-        if wait <= ROUNDING:
+        if wait <= 0:
             return None
         cools = rejects_until <= now
         why = "asked to be left alone" if cools else self._why

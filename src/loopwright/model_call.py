@@ -11,8 +11,10 @@ from .context import BYTES_PER_TOKEN
 from .errors import CircuitOpen, ProviderError, ProviderTimeout, text_of
 from .events import AttemptFailed, ErrorRecord
 from .messages import Completion, Usage
-from .provider import Delta, Provider, Request, deltas_of
+from .provider import Provider, Request, deltas_of
+from .redacting import redact_error
 from .session import Session, out_of_time
+from .telling import Telling
 
 MAX_ATTEMPTS = 3
 MAX_COOL_DOWNS = 3  # how often one call waits for a cool-down, beside its attempts
@@ -109,10 +111,13 @@ class ModelCall:
         if made and not self._retries.spend():  # another event loop took the last one meanwhile
             raise error
         pause = state.next_action.sleep
-        self._session.record(self._key, AttemptFailed(state.attempt_number, ErrorRecord.of(error), pause))
+        self._session.record(self._key, AttemptFailed(state.attempt_number, self._record(error), pause))
         self._session.budget.llm_calls += made
         self._cooled += not made
         self._paid = self._paid or made
+
+    def _record(self, error: ProviderError) -> ErrorRecord:
+        return ErrorRecord.of(redact_error(self._session.parts.redactor, error))
 
     async def _attempt(self) -> Completion:
         breaker, changed = self._breaker, self._session.breaker_changed
@@ -151,20 +156,18 @@ class ModelCall:
 
     async def _reply(self) -> Completion:
         """The reply: in one piece, or piece by piece if somebody watches."""
-        if not self._session.delta_watchers:
+        session = self._session
+        await session.hold()
+        if not session.delta_watchers:
             return await self._provider.complete(self._request)
         reply: Completion | None = None
+        telling = Telling(session.parts.redactor, self._key, session.delta_watchers)
         async with contextlib.aclosing(deltas_of(self._provider, self._request)) as deltas:
             async for delta in deltas:
-                self._tell(delta)
+                telling.tell(delta)
+                self.told = telling.begun
                 reply = delta.completion or reply
         return cast("Completion", reply)  # `deltas_of` ends with one, or raises
-
-    def _tell(self, delta: Delta) -> None:
-        self.told = self.told or bool(delta.text or delta.reasoning or delta.call)
-        keyed = Delta(delta.text, delta.reasoning, delta.call, delta.completion, self._key)
-        for watcher in self._session.delta_watchers:
-            watcher(keyed)
 
     def _with_usage(self, reply: Completion) -> Completion:
         """The reply with an estimate where the provider told no usage."""

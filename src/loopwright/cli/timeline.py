@@ -7,9 +7,11 @@ from functools import singledispatchmethod
 from ..events import (
     AttemptFailed,
     BreakerChanged,
+    CallDeadLettered,
     CallsProposed,
     ChildFinished,
     ChildStarted,
+    DoubtResolved,
     DriftNoticed,
     EffectFinished,
     Entry,
@@ -21,12 +23,15 @@ from ..events import (
     ModelFailed,
     ModelReplied,
     ModelRequested,
+    RecoveryTriggered,
     RunFinished,
     RunForked,
     RunResumed,
     RunStarted,
     RunSuspended,
     ToolFinished,
+    UndoBegun,
+    UndoFinished,
     UnknownEvent,
 )
 from ..messages import ToolCall, Usage
@@ -163,6 +168,30 @@ class Timeline:
         return [("result", f"{status}{event.content}" or "(nothing)")]
 
     @_told.register
+    def _(self, event: RecoveryTriggered, key: str) -> list[tuple[str, str]]:
+        pause = f" in {event.delay:.1f} s" if event.delay else ""
+        return [("recovery", f"{event.tool}: {event.status}: {event.error}; {event.strategy.replace('_', ' ')}{pause}")]
+
+    @_told.register
+    def _(self, event: DoubtResolved, key: str) -> list[tuple[str, str]]:
+        who = "it was looked up" if event.by == "lookup" else "somebody said"
+        result = f": {event.result}" if event.result else ""
+        return [("doubt", f"{event.tool}: {who}: {event.verdict.replace('_', ' ')}{result}")]
+
+    @_told.register
+    def _(self, event: CallDeadLettered, key: str) -> list[tuple[str, str]]:
+        return [("set aside", f"{as_call(event.tool, event.arguments)}  [{event.queue}]: {event.error}")]
+
+    @_told.register
+    def _(self, event: UndoBegun, key: str) -> list[tuple[str, str]]:
+        count = len(event.calls)
+        return [("undo", f"{event.status}: {event.stop_reason}; {count} call{'s' * (count != 1)} to undo")]
+
+    @_told.register
+    def _(self, event: UndoFinished, key: str) -> list[tuple[str, str]]:
+        return [("undone" if event.status == "ok" else "undo", f"{event.tool}: {event.status}: {event.content}")]
+
+    @_told.register
     def _(self, event: EffectFinished, key: str) -> list[tuple[str, str]]:
         return [("effect", f"{event.name}: {_error(event.error) or as_value(event.value)}")]
 
@@ -181,7 +210,8 @@ class Timeline:
 
     @_told.register
     def _(self, event: BreakerChanged, key: str) -> list[tuple[str, str]]:
-        return [("breaker", f"{event.name}: {event.before} → {event.after}")]
+        reason = f": {event.reason}" if event.reason else ""
+        return [("breaker", f"{event.name}: {event.before} → {event.after}{reason}")]
 
     @_told.register
     def _(self, event: DriftNoticed, key: str) -> list[tuple[str, str]]:

@@ -6,10 +6,12 @@ from ..errors import ConfigError
 from ..events import (
     AttemptFailed,
     BreakerChanged,
+    CallDeadLettered,
     CallsProposed,
     ChildFinished,
     ChildStarted,
     ClockRead,
+    DoubtResolved,
     DriftNoticed,
     EffectFinished,
     EffectStarted,
@@ -22,12 +24,16 @@ from ..events import (
     ModelFailed,
     ModelReplied,
     ModelRequested,
+    RecoveryTriggered,
     RunFinished,
     RunResumed,
     RunStarted,
     RunSuspended,
     ToolFinished,
     ToolStarted,
+    UndoBegun,
+    UndoFinished,
+    UndoStarted,
 )
 from ..log import logger as own_logger
 from ..messages import Completion, Usage
@@ -36,7 +42,10 @@ from .following import MAX_RUNS, Ended, Following, Noted, Step
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 INFO = (RunStarted, RunResumed, ModelReplied, ChildStarted)
-WARNING = (ModelFailed, AttemptFailed, LimitHit, BreakerChanged, DriftNoticed)
+WARNING = (
+    ModelFailed, AttemptFailed, LimitHit, RecoveryTriggered, DoubtResolved, CallDeadLettered, UndoBegun, BreakerChanged,
+    DriftNoticed,
+)  # fmt: skip
 VERDICTS: dict[str, Level] = {"allow": "debug", "modify": "info", "ask": "info"}  # the others are warnings
 STATUSES: dict[str, Level] = {"completed": "info", "failed": "error"}  # of runs; the others are warnings
 
@@ -54,13 +63,19 @@ PLAIN: dict[type, tuple[str, ...]] = {
     GateDecided: ("call_id", "verdict", "policy_version", "waited"),
     ToolStarted: ("tool", "call_id", "effect", "idempotency_key"),
     ToolFinished: ("call_id", "status", "seconds"),
+    RecoveryTriggered: ("tool", "call_id", "strategy", "attempt", "status", "delay"),
+    DoubtResolved: ("tool", "call_id", "by", "verdict", "command"),
+    CallDeadLettered: ("tool", "call_id", "status", "queue"),
+    UndoBegun: ("status", "stop_reason"),
+    UndoStarted: ("tool", "call_id", "idempotency_key"),
+    UndoFinished: ("tool", "call_id", "status", "seconds"),
     EffectStarted: ("name",),
     EffectFinished: ("name",),
     ChildStarted: (),  # the engine is bound
     ChildFinished: ("status", "stop_reason", "iterations"),
     FactNoted: ("name",),
     ClockRead: ("seconds",),
-    BreakerChanged: ("name", "before", "after"),
+    BreakerChanged: ("name", "before", "after", "reason"),
     DriftNoticed: ("what",),
 }
 CONTENT: dict[type, tuple[str, ...]] = {
@@ -70,6 +85,11 @@ CONTENT: dict[type, tuple[str, ...]] = {
     CallsProposed: ("calls",),
     GateDecided: ("reason", "arguments"),
     ToolFinished: ("content",),
+    RecoveryTriggered: ("error",),
+    DoubtResolved: ("result",),
+    CallDeadLettered: ("arguments", "error"),
+    UndoBegun: ("answer", "calls"),
+    UndoFinished: ("content",),
     EffectFinished: ("value",),
     ChildFinished: ("answer",),
     FactNoted: ("value",),

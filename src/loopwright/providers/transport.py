@@ -162,8 +162,12 @@ class OpenReply:
     async def read(self) -> Reply:
         """The whole answer."""
         parts: list[bytes] = []
-        while (chunk := await self._next()) is not None:
-            parts.append(chunk)
+        try:
+            while (chunk := await self._next()) is not None:
+                parts.append(chunk)
+        except ProviderError:
+            parts.clear()  # or the error would hold on to them, as long as anybody keeps it
+            raise
         return Reply(self.status, self.headers, b"".join(parts))
 
     async def read_events(self) -> list[ServerEvent] | None:
@@ -201,6 +205,7 @@ class OpenReply:
             self._size += len(chunk or b"")
             if self._size <= MAX_BODY:
                 return chunk
+            del chunk  # as large as it may be, unpacked
             failure = self._transport.too_large(self.status)
         raise failure  # outside the except block, so that nothing that knows the headers is chained to it
 

@@ -152,7 +152,7 @@ class StreamRedactor:
         """What may be shown by now."""
         self._text += piece
         too_long = len(self._text) - self._done > 3 * self._redactor.longest
-        if not too_long and (len(self._text) < self._enough or _GAP.search(piece) is None):
+        if len(self._text) < self._enough or not (too_long or _GAP.search(piece)):
             return ""
         return self._let_go(self._text, last=False)
 
@@ -179,9 +179,9 @@ class StreamRedactor:
     def _cut(self, text: str, found: list[Found]) -> int:
         """Up to where nothing can change any more, whatever follows."""
         cut = min(_last_word(text, self._done, len(text)), self._redactor.open_from(text, self._done))
-        before = -1
-        while cut != before:
-            before, cut = cut, _last_word(text, self._done, _before(found, cut, len(text)))
+        cut = _before(found, cut, len(text))
+        word = _last_word(text, self._done, cut)  # a name is told as a whole, if it can be
+        cut = word if _before(found, word, len(text)) == word else cut
         longest = self._redactor.longest
         if len(text) - cut <= 2 * longest:
             return cut

@@ -162,6 +162,7 @@ def _is_credential(word: str, *, basic: bool) -> bool:
 _CLOSING = r"\\{0,7}+[\"'`]?+\]?+\*{0,2}+"
 _SIGN = r"[ \t]{0,8}+(?:=>|:=|=(?![=~])|:(?!:))\*{0,2}+[ \t]{0,8}+\*{0,2}+"
 _DOUBLE, _SINGLE, _BACK = (rf"{q}(?:[^{q}\\\r\n]|\\[^\r\n]){{0,4096}}+" for q in "\"'`")
+_RUN = rf"[^{GAPS}]{{0,4200}}+"
 _NEXT = r"[A-Za-z0-9_.%-]{1,40}+"
 
 
@@ -182,13 +183,13 @@ def _value(n: str) -> str:
 _VALUE_SO_FAR = (
     rf"(?:[bBuU]?(?:(?:{_DOUBLE}|{_SINGLE}|{_BACK})\\?"
     r"|(?P<slashes>\\{1,7}+)(?P<quote>[\"'])(?:(?!(?<!\\)(?P=slashes)(?P=quote))[^\r\n]){0,4096}+)"
-    rf"|[^{GAPS}]{{0,4200}}+[ \t]{{0,8}})?\Z"
+    rf"|{_RUN}[ \t]{{0,8}})?\Z"
 )
 _NAMED = rf"{NAMES}(?P<closing>{_CLOSING})(?P<sign>{_SIGN})(?:{_value('')})"
 _NAMED_SO_FAR = rf"{NAMES}{_CLOSING}(?:[ \t]{{0,8}}+\Z|{_SIGN}{_VALUE_SO_FAR})"
 
 _FLAG = (
-    r"-(?<=--)(?ai:(?:[a-z0-9]{1,20}-){0,3}+(?:(?P<password>password|passwd|passphrase|pwd|pass)|secret|token"
+    r"-(?=[A-Za-z])(?<=--)(?ai:(?:[a-z0-9]{1,20}-){0,3}+(?:(?P<password>password|passwd|passphrase|pwd|pass)|secret|token"
     r"|(?:api|access|secret|private|auth|account)-?key))[ \t]{1,4}+"
 )
 
@@ -229,9 +230,9 @@ _HEADERS = (
     rf"|(?ai:(?<=[?&;]k)ey|(?<=[?&;]sig)|(?<=sig)nature)=(?P<query>[A-Za-z0-9%+/=_.~-]{{8,2048}}+))"
 )
 _HEADERS_SO_FAR = (
-    rf"[zZkK](?:(?ai:(?<=authoriz)ation){_CLOSING}(?:[ \t]{{0,8}}+\Z|{_SIGN}{_QUOTE}(?:{_SCHEME}[ \t]{{1,4}}+)?"
-    rf"(?:{_LIST})?(?:[ \t]{{1,4}}+|(?<=,)[ ][A-Za-z]{{1,30}})?\Z)"
-    rf"|(?ai:(?<=cook)ie){_CLOSING}(?:[ \t]{{0,8}}+\Z|{_SIGN}{_QUOTE}(?:{_JAR})?[ \t]?\Z))"
+    rf"[zZkK](?:(?ai:(?<=authoriz)ation){_CLOSING}(?:[ \t]{{0,8}}+\Z|{_SIGN}(?:{_RUN}(?:[ \t]{{1,4}}+{_RUN})?\Z"
+    rf"|{_QUOTE}(?:{_SCHEME}[ \t]{{1,4}}+)?{_LIST}(?<=,)[ ]{_RUN}\Z))"
+    rf"|(?ai:(?<=cook)ie){_CLOSING}(?:[ \t]{{0,8}}+\Z|{_SIGN}(?:{_RUN}\Z|{_QUOTE}{_JAR}[ \t]{_RUN}\Z)))"
 )
 _SCHEMES = frozenset(
     ("basic", "bearer", "token", "apikey", "api-key", "key", "bot", "oauth", "sharedkey", "aws4-hmac-sha256")

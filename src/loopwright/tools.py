@@ -108,7 +108,7 @@ class Tool:
             if value is not None and not callable(value):
                 raise ConfigError(f"tool {self.name!r}: {field} must be a function, got {value!r}")
         given: Any = self.recovery
-        listed: tuple[Any, ...] = (
+        listed: tuple[Recovery, ...] = (
             (given,) if isinstance(given, STRATEGIES) or not isinstance(given, Iterable) else (*given,)
         )
         object.__setattr__(self, "recovery", listed)

@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeAlias
 
 from .bounded import run_bounded
@@ -110,16 +110,14 @@ class Undoing:
         return next((tool for tool in found if tool is not None), None)
 
 
-def registries_of(engines: Iterable[Any], seen: tuple[ToolRegistry, ...] = ()) -> tuple[ToolRegistry, ...]:
-    """The tools of engines, of the engines among their options, and of those that are tools of theirs."""
-    for engine in engines:
-        tools: ToolRegistry = engine.runtime.tools
-        if not any(tools is known for known in seen):
-            options: Iterable[Any] = vars(engine).values()
-            inner = [tool.engine for tool in tools if tool.engine is not None]
-            inner += [value for value in options if hasattr(value, "runtime")]
-            seen = registries_of(inner, (*seen, tools))
-    return seen
+def registries_of(engine: Any) -> tuple[ToolRegistry, ...]:
+    """The tools of an engine, of the engines among its options, and of those that are tools of theirs."""
+    engines: list[Any] = [engine]
+    for known in engines:  # grows while it is gone through
+        options: dict[str, Any] = vars(known)
+        inner = [tool.engine for tool in known.runtime.tools] + list(options.values())
+        engines += [value for value in inner if hasattr(value, "runtime") and not any(value is e for e in engines)]
+    return tuple(known.runtime.tools for known in engines)
 
 
 def restored(begun: UndoBegun) -> Outcome:

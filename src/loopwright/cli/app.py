@@ -1,141 +1,23 @@
 """The command line itself, with typer: commands, their options, and what their `--help` teaches."""
 
-import dataclasses
-import functools
-import inspect
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Never, TypeAlias, get_type_hints
+from typing import Annotated, Never, TypeAlias
 
 import typer
 
 from ..errors import ConfigError
 from ..version import __version__
-from .approving import Approval
 from .choices import Chosen
 from .endings import MISUSED, carried_out, ensure_streams, printable, tell_error
+from .given import Given, Journal, debug_wanted, with_given
 from .plugins_view import list_engines, list_plugins, show_engine
-from .running import Manner, Question, copy_to_fork, resume_run, start_run
+from .running import Question, copy_to_fork, resume_run, start_run
+from .serving import Said, serve, tell_resolution
 from .showing import list_runs, show_run, verify_runs
 
 Run: TypeAlias = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `loopwright runs` lists it.")]
-Journal: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE",
-        help="Where runs are kept: a SQLite file, or name:place of an installed journal ('memory' keeps nothing). "
-        "Without it LOOPWRIGHT_JOURNAL, else loopwright.db in this folder.",
-    ),
-]
 LinesOfJson: TypeAlias = Annotated[bool, typer.Option("--json", help="A line of JSON for each.")]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Given:
-    """The options that `run` and `resume` share, as typer reads them."""
-
-    provider: Annotated[
-        str | None,
-        typer.Option(metavar="NAME:MODEL", help="The model, like openai:gpt-4.1-mini. Without it LOOPWRIGHT_PROVIDER."),
-    ] = None
-    tools: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PKG:OBJECT",
-            help="Tools: package.module:object (a function, a Tool, or a list of those; this folder can be imported), "
-            "or name[:argument] of an installed toolbox. Repeatable.",
-        ),
-    ] = None
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--option",
-            "-o",
-            metavar="NAME=VALUE",
-            help="An option of the engine: JSON, a plain text, or @package.module:object. Repeatable.",
-        ),
-    ] = None
-    output: Annotated[
-        str | None,
-        typer.Option(metavar="PKG:MODEL", help="A pydantic model that the answer shall fit; printed as JSON."),
-    ] = None
-    journal: Journal = None
-    gate: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The policy gate: default, allow-all, deny-all or an installed one."),
-    ] = None
-    yes: Annotated[
-        bool | None,
-        typer.Option("--yes/--ask", help="Approve all that the gate asks about / ask at the terminal (the default)."),
-    ] = None
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Ask nobody: leave the run waiting, to be decided with `loopwright resume`.")
-    ] = False
-    dialect: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Tool calls in text: auto, react, json, xml. By itself for a model that has no tool calls of its own.",
-        ),
-    ] = None
-    price: Annotated[
-        str | None,
-        typer.Option(
-            metavar="IN,OUT", help="What a million tokens sent and received cost: for --max-cost and figures."
-        ),
-    ] = None
-    max_iterations: Annotated[int | None, typer.Option(metavar="N", help="Limit: turns of one loop.")] = None
-    max_llm_calls: Annotated[int | None, typer.Option(metavar="N", help="Limit: model calls.")] = None
-    max_tool_calls: Annotated[int | None, typer.Option(metavar="N", help="Limit: tool calls.")] = None
-    max_tokens: Annotated[int | None, typer.Option(metavar="N", help="Limit: tokens sent and received.")] = None
-    max_cost: Annotated[float | None, typer.Option(metavar="X", help="Limit: cost; see --price.")] = None
-    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Limit: time at work.")] = None
-    json: Annotated[bool, typer.Option("--json", help="The whole result as JSON on standard output.")] = False
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on standard error.")] = False
-
-    def chosen(self) -> Chosen:
-        """What the run is made of."""
-        limits = {
-            "max_iterations": self.max_iterations,
-            "max_llm_calls": self.max_llm_calls,
-            "max_tool_calls": self.max_tool_calls,
-            "max_tokens": self.max_tokens,
-            "max_cost": self.max_cost,
-            "timeout": self.timeout,
-        }
-        return Chosen(
-            self.provider, tuple(self.tools or ()), tuple(self.option or ()), self.journal, self.gate, self.dialect,
-            self.price, limits, self.output,
-        )  # fmt: skip
-
-    def manner(self, context: typer.Context) -> Manner:
-        """How it is shown, and who is asked."""
-        if self.wait and self.yes is not None:
-            raise typer.BadParameter("choose one of --yes, --ask and --wait")
-        approval: Approval | None = None if self.yes is None else "yes" if self.yes else "ask"
-        return Manner(self.quiet, self.json, "wait" if self.wait else approval, _debug(context))
-
-
-def with_given(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the fields of `Given` to a command's options, and hands them over as its argument `given`."""
-    hints = get_type_hints(Given, include_extras=True)
-    shared = [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-        )
-        for field in dataclasses.fields(Given)
-    ]
-    own = [parameter for parameter in inspect.signature(command).parameters.values() if parameter.name != "given"]
-
-    @functools.wraps(command)
-    def expanded(**values: Any) -> None:
-        picked = {parameter.name: values.pop(parameter.name) for parameter in shared}
-        command(**values, given=Given(**picked))
-
-    parameters = [*own, *shared]
-    vars(expanded)["__signature__"] = inspect.Signature(parameters)
-    expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return expanded
 
 
 app = typer.Typer(
@@ -182,12 +64,8 @@ def top(
     """
 
 
-def _debug(context: typer.Context) -> bool:
-    return bool(context.find_root().params["debug"])
-
-
 def _end(context: typer.Context, work: Callable[[], int]) -> Never:
-    raise typer.Exit(carried_out(work, debug=_debug(context)))
+    raise typer.Exit(carried_out(work, debug=debug_wanted(context)))
 
 
 @app.command()
@@ -261,6 +139,58 @@ def resume(
     """
     manner = given.manner(context)
     _end(context, lambda: resume_run(run, given.chosen(), manner, engine=engine, take_over=take_over))
+
+
+@app.command()
+@with_given
+def worker(
+    context: typer.Context,
+    lease: Annotated[
+        float, typer.Option(metavar="SECONDS", help="A run that its worker leaves alone for so long is taken over.")
+    ] = 30.0,
+    at_once: Annotated[int, typer.Option(metavar="N", help="Runs at work at the same time.")] = 10,
+    poll: Annotated[float, typer.Option(metavar="SECONDS", help="Between two looks into the journal.")] = 1.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="Take up what there is, print each run with its status, and end.")
+    ] = False,
+    *,
+    given: Given,
+) -> None:
+    """Take up the runs of a journal that nobody works on, until Ctrl-C or SIGTERM, which leaves them to other workers.
+
+    Those are runs whose process died or left its lease, that another worker released, or that were told what they wait
+    for. Model and tools are given as for `loopwright run`; start as many workers on one journal as you like.
+
+    \b
+    Example: loopwright worker --journal runs.db --provider openai:gpt-4.1-mini --tools my_tools:weather
+    Exit status: 0, 1 if the journal failed, 2 for wrong usage or configuration.
+    """
+    manner = given.manner(context)
+    _end(context, lambda: serve(given.chosen(), manner, lease=lease, at_once=at_once, poll=poll, once=once))
+
+
+@app.command()
+def resolve(
+    context: typer.Context,
+    run: Run,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The place of the call; see `loopwright show RUN`.")],
+    done: Annotated[
+        str | None, typer.Option("--done", metavar="TEXT", help="It took effect; the model is told this result.")
+    ] = None,
+    not_done: Annotated[bool, typer.Option("--not-done", help="It took no effect: make it (again).")] = False,
+    unknown: Annotated[bool, typer.Option("--unknown", help="Nobody knows: the model is told so.")] = False,
+    journal: Journal = None,
+) -> None:
+    """Say what came of a call that a waiting run asks about; it counts once, when the run is resumed.
+
+    \b
+    Example: loopwright resolve run-1f2e3d4c '3#0' --done 'invoice 17 was paid at noon'
+    Exit status: 0, 1 if the journal failed, or 2 for a run that is not there or a word that is missing.
+    """
+    if not_done and unknown:
+        raise typer.BadParameter("choose one of --done, --not-done and --unknown")
+    said: Said | None = "not-done" if not_done else "unknown" if unknown else None
+    _end(context, lambda: tell_resolution(run, key, done, said, Chosen(journal=journal)))
 
 
 @app.command()

@@ -18,6 +18,7 @@ from ..errors import ConfigError
 from ..events import RunStarted
 from ..journal import Journal
 from ..limits import Limits
+from ..parts import OnUnknown
 from ..plugins import build_gate, build_journal, build_provider, build_tools, plugins
 from ..policy import PolicyGate
 from ..prices import Price
@@ -44,11 +45,12 @@ class Chosen:
     price: str | None = None
     limits: Mapping[str, float | None] = dataclasses.field(default_factory=dict[str, float | None])
     output: str | None = None
+    on_unknown: OnUnknown | None = None
 
     def again(self) -> list[str]:
         """The words that choose the same for another command about the run."""
         one = {"--journal": self.journal, "--provider": self.provider, "--gate": self.gate, "--dialect": self.dialect}
-        one |= {"--price": self.price, "--output": self.output}
+        one |= {"--price": self.price, "--output": self.output, "--on-unknown": self.on_unknown}
         words = [word for name, value in one.items() if value is not None for word in (name, value)]
         code = [option for option in self.options if option.partition("=")[2].startswith("@")]  # the rest is recorded
         many = {"--tools": self.tools, "--option": code}

@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 import shlex
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from ..events import Entry, RunStarted
 from ..forks import fork
 from ..journal import Journal, MemoryJournal
 from ..messages import Conversation
+from ..parts import Observer
 from ..policy import Approver, Suspend
 from ..provider import Delta
 from ..result import Result
@@ -148,7 +149,7 @@ def start_run(question: Question, chosen: Chosen, manner: Manner) -> int:
     stage = manner.stage()
     with stage.set():
         task, output, journal = question.conversation(), output_model(chosen.output), open_journal(chosen.journal)
-        runtime = _runtime(chosen, stage, journal)
+        runtime = make_runtime(chosen, stage.approver, journal)
         engine = runtime.engine(question.engine, **engine_options(runtime, chosen.options))
 
         async def work() -> Result:
@@ -173,7 +174,7 @@ def resume_run(
         started = entries[0].event if entries else None
         if not isinstance(started, RunStarted):
             raise JournalError(f"run {run_id!r} has no first entry: it cannot be resumed")
-        runtime = _runtime(chosen, stage, journal, started)
+        runtime = make_runtime(chosen, stage.approver, journal, started=started, observers=[stage.show])
         built = _engine_again(runtime, run_id, started, engine, chosen)
 
         async def work() -> Result:
@@ -223,7 +224,15 @@ def resume_command(run_id: str, chosen: Chosen) -> str:
     return clean(shlex.join(["loopwright", "resume", run_id, *chosen.again()]))
 
 
-def _runtime(chosen: Chosen, stage: Stage, journal: Journal, started: RunStarted | None = None) -> Runtime:
+def make_runtime(
+    chosen: Chosen,
+    approver: Approver | Suspend,
+    journal: Journal,
+    *,
+    started: RunStarted | None = None,
+    observers: Sequence[Observer] = (),
+    lease: float | None = None,
+) -> Runtime:
     """The parts that were chosen; a run that goes on keeps its limits, and is watched by an observer."""
     provider = open_provider(chosen)
     return Runtime(
@@ -232,9 +241,11 @@ def _runtime(chosen: Chosen, stage: Stage, journal: Journal, started: RunStarted
         journal=journal,
         gate=open_gate(chosen.gate),
         limits=limits_of(chosen.limits, started.limits if started else None),
-        approver=stage.approver,
+        approver=approver,
         prices=prices_of(chosen.price, provider),
-        observers=[stage.show] if started else [],
+        observers=observers,
+        lease=lease,
+        on_unknown=chosen.on_unknown or "tell",
     )
 
 

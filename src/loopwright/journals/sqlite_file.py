@@ -130,6 +130,7 @@ class JournalFile:
             yield None
             return
         try:
+            self._undo_what_broke_off()
             with contextlib.closing(self._connect("ro")) as connection:
                 connection.execute("BEGIN")
                 yield connection if self._recognise(connection) else None
@@ -162,6 +163,14 @@ class JournalFile:
         connection = sqlite3.connect(uri, uri=True, timeout=self._busy_timeout, isolation_level=None)
         connection.text_factory = _decode
         return connection
+
+    def _undo_what_broke_off(self) -> None:
+        """Undo the making of a file whose process died in the middle of it: a connection that only reads cannot."""
+        if not os.path.exists(beside(self.path, "-journal")):  # only there until the file has its write-ahead log
+            return
+        with ProcessLock(beside(self.path, ".lock"), self._busy_timeout) as lock, lock.held():
+            with contextlib.closing(self._connect("rw")) as connection:
+                connection.execute("PRAGMA application_id").fetchone()
 
     def _create(self) -> None:
         # Made by us before SQLite sees it, since SQLite gives the files beside it the same mode.

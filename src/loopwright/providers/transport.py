@@ -205,7 +205,9 @@ class OpenReply:
             self._size += len(chunk or b"")
             if self._size <= MAX_BODY:
                 return chunk
-            del chunk  # as large as it may be, unpacked
+            del chunk  # as large as it may be, unpacked; whoever unpacked it holds on to it too
+            if isinstance(self._chunks, AsyncGenerator):
+                await self._chunks.aclose()
             failure = self._transport.too_large(self.status)
         raise failure  # outside the except block, so that nothing that knows the headers is chained to it
 

@@ -9,7 +9,7 @@ from typing import cast
 from urllib.parse import quote, quote_plus
 
 from ..errors import ConfigError
-from ..messages import Json
+from ..messages import Json, JsonObject
 from .shapes import GAPS, LONGEST, Found, Shape, shapes
 from .words import MARK, is_quoted_secret, kind_of_name
 
@@ -59,7 +59,7 @@ class Redactor:
         found = [match for match in self.found(text, 0) if match.start < match.stop]
         return without(text, found, 0, len(text)) if found else text
 
-    def value(self, value: Json) -> Json:
+    def value(self, value: Json | JsonObject) -> Json:
         """A JSON value without secrets, in its texts, names of fields and fields that are named like a secret.
 
         What holds no secret is the same object as before. Nesting that Python cannot follow becomes the mark.
@@ -94,7 +94,7 @@ class Redactor:
     def _shapes(self) -> Iterable[Shape]:
         return shapes() if self._by_shape else ()
 
-    def _value(self, value: Json, name: str | None) -> Json:
+    def _value(self, value: Json | JsonObject, name: str | None) -> Json:
         if isinstance(value, str):
             return self._named(name, value) if name is not None and self._by_shape else self.text(value)
         if isinstance(value, Mapping):

@@ -216,14 +216,15 @@ class JSONLinesJournal:
                 continue
             kept.entries += [Entry(**{**e, "body": base64.b64decode(e["body"])}) for e in line["entries"]]
             status = line["status"]
-            freed = {} if status in (None, "running") else {"owner": None, "lease_until": None}
+            freed = status not in (None, "running")
             last = kept.entries[-1] if kept.entries else None
             kept.info = dataclasses.replace(
                 kept.info,
                 status=status or kept.info.status,
                 head_seq=last.seq if last else 0,
                 head_hash=last.hash if last else "",
-                **freed,
+                owner=None if freed else kept.info.owner,
+                lease_until=None if freed else kept.info.lease_until,
             )
         return kept
 

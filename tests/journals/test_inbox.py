@@ -1,0 +1,154 @@
+"""The inbox of the SQLite journal: a file of its own, private, recognised, and independent of the journal's writer."""
+
+# ruff: noqa: ASYNC230, ASYNC240 - the files of a test are small, and its event loop has nothing else to do
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import stat
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from loopwright.errors import JournalError, UnknownRun
+from loopwright.journal import Command
+from loopwright.journals.sqlite import SQLiteJournal
+from loopwright.testing import FakeClock
+
+from .entries import header, write
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "runs.db"
+
+
+@pytest.fixture
+async def journal(path: Path) -> AsyncIterator[SQLiteJournal]:
+    journal = SQLiteJournal(path, busy_timeout=0.2, clock=FakeClock())
+    await write(journal, journal.create(header()), b"{}")
+    yield journal
+    await journal.close()
+
+
+def change(path: Path, statement: str) -> None:
+    """Change the inbox behind the journal's back."""
+    with contextlib.closing(sqlite3.connect(f"{path}.inbox", isolation_level=None)) as connection:
+        connection.execute(statement)
+
+
+def names(path: Path) -> list[str]:
+    """The files of the inbox."""
+    return sorted(file.name for file in path.parent.iterdir() if ".inbox" in file.name)
+
+
+async def test_nothing_is_made_before_the_first_command(journal: SQLiteJournal, path: Path) -> None:
+    assert journal.inbox("r1") == []
+    with pytest.raises(UnknownRun, match=r"nowhere.*runs\.db"):
+        journal.send("nowhere", "steer", {})
+
+    assert names(path) == []
+
+
+async def test_the_inbox_is_private_whatever_the_umask(journal: SQLiteJournal, path: Path) -> None:
+    before = os.umask(0)
+    try:
+        journal.send("r1", "steer", {})
+        journal.inbox("r1")
+    finally:
+        os.umask(before)
+
+    assert {"runs.db.inbox", "runs.db.inbox.lock"} <= set(names(path))
+    assert {stat.S_IMODE((path.parent / name).stat().st_mode) for name in names(path)} == {0o600}
+
+
+async def test_a_command_has_the_journals_time(journal: SQLiteJournal) -> None:
+    journal.send("r1", "steer", {"text": "left"})
+
+    assert journal.inbox("r1") == [Command(1, "r1", 1_700_000_000.0, "steer", {"text": "left"})]
+
+
+async def test_who_sends_does_not_wait_for_a_journal_that_is_held(journal: SQLiteJournal, path: Path) -> None:
+    with (
+        open(f"{path}.lock", "a") as lock,
+        contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection,
+    ):
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        connection.execute("BEGIN EXCLUSIVE")
+
+        assert [journal.send("r1", "steer", {}) for _ in range(3)] == [1, 2, 3]
+        assert len(journal.inbox("r1")) == 3
+
+
+async def test_the_journal_does_not_wait_for_an_inbox_that_is_held(journal: SQLiteJournal, path: Path) -> None:
+    journal.send("r1", "steer", {})
+    with open(f"{path}.inbox.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        await write(journal, journal.create(header("r2")), b"{}")
+        with pytest.raises(JournalError, match=r"runs\.db\.inbox\.lock.*another process.*busy_timeout"):
+            journal.send("r1", "steer", {})
+
+        assert len(journal.inbox("r1")) == 1
+    assert journal.send("r1", "steer", {}) == 2
+
+
+async def test_a_closed_journal_reads_its_inbox_and_sends_nothing(journal: SQLiteJournal) -> None:
+    journal.send("r1", "steer", {})
+    await journal.close()
+
+    with pytest.raises(JournalError, match="is closed"):
+        journal.send("r1", "steer", {})
+    assert len(journal.inbox("r1")) == 1
+
+
+async def test_an_inbox_needs_no_writer_thread(path: Path, journal: SQLiteJournal) -> None:
+    threads = threading.active_count()
+    sender = SQLiteJournal(path)
+    sender.send("r1", "steer", {})
+
+    assert len(sender.inbox("r1")) == 1
+    assert threading.active_count() == threads
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("UPDATE commands SET body = x'5b5d'", "command 1 was changed: no JSON object"),
+        ("UPDATE commands SET body = x'7b'", "command 1 was changed"),
+        ("UPDATE commands SET body = '{}'", "command 1 was changed: a column"),
+        ("UPDATE commands SET at = 'now'", "command 1 was changed: a column"),
+        ("UPDATE commands SET number = 'z'", "command 'z' was changed: a column"),
+        ("PRAGMA application_id = 7", "another program"),
+        ("PRAGMA user_version = 2", r"format 2.*upgrade"),
+        ("DROP TABLE commands", "no such table"),
+    ],
+)
+async def test_an_inbox_that_was_changed_is_a_journal_error(
+    journal: SQLiteJournal, path: Path, statement: str, message: str
+) -> None:
+    journal.send("r1", "steer", {})
+    change(path, statement)
+
+    with pytest.raises(JournalError, match=rf"runs\.db\.inbox.*{message}"):
+        journal.inbox("r1")
+
+
+async def test_a_file_of_somebody_else_in_its_place_is_left_alone(journal: SQLiteJournal, path: Path) -> None:
+    inbox = Path(f"{path}.inbox")
+    inbox.write_text("dear diary" * 500)
+
+    for use in (lambda: journal.send("r1", "steer", {}), lambda: journal.inbox("r1")):
+        with pytest.raises(JournalError, match=r"runs\.db\.inbox.*not a SQLite database"):
+            use()
+    assert inbox.read_text() == "dear diary" * 500
+
+
+async def test_a_folder_in_its_place_is_an_error(journal: SQLiteJournal, path: Path) -> None:
+    Path(f"{path}.inbox").mkdir()
+
+    for use in (lambda: journal.send("r1", "steer", {}), lambda: journal.inbox("r1")):
+        with pytest.raises(JournalError, match=r"runs\.db\.inbox"):
+            use()

@@ -108,10 +108,8 @@ class Tool:
             if value is not None and not callable(value):
                 raise ConfigError(f"tool {self.name!r}: {field} must be a function, got {value!r}")
         given: Any = self.recovery
-        listed: tuple[Recovery, ...] = (
-            (given,) if isinstance(given, STRATEGIES) or not isinstance(given, Iterable) else (*given,)
-        )
-        object.__setattr__(self, "recovery", listed)
+        several = isinstance(given, Iterable) and not isinstance(given, STRATEGIES)
+        object.__setattr__(self, "recovery", tuple(cast("Iterable[Recovery]", given)) if several else (given,))
         for strategy in self.recovery:
             self._check_recovery(strategy)
 

@@ -114,8 +114,8 @@ def registries_of(engine: Any) -> tuple[ToolRegistry, ...]:
     """The tools of an engine, of the engines among its options, and of those that are tools of theirs."""
     engines: list[Any] = [engine]
     for known in engines:  # grows while it is gone through
-        options: dict[str, Any] = vars(known)
-        inner = [tool.engine for tool in known.runtime.tools] + list(options.values())
+        inner: list[Any] = [tool.engine for tool in known.runtime.tools]
+        inner += [getattr(known, str(name)) for name in known.__dict__]
         engines += [value for value in inner if hasattr(value, "runtime") and not any(value is e for e in engines)]
     return tuple(known.runtime.tools for known in engines)
 

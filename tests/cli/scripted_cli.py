@@ -10,7 +10,20 @@ from pathlib import Path
 
 from pydantic import BaseModel, field_validator
 
-from loopwright import Attempt, Capabilities, Completion, Delta, ProviderError, Reasoning, Request, tool
+from loopwright import (
+    Attempt,
+    Capabilities,
+    Completion,
+    DeadLetter,
+    Delta,
+    Escalate,
+    ProviderError,
+    Reasoning,
+    Request,
+    Retry,
+    ToolContext,
+    tool,
+)
 from loopwright.testing import ScriptedProvider, call
 from loopwright.testing.scripted import Line
 
@@ -59,6 +72,40 @@ async def slow(seconds: float) -> str:
     log("slow")
     await asyncio.sleep(float(os.environ.get("SCRIPTED_SECONDS", seconds)))
     return "late"
+
+
+@tool(effect="write")
+async def pay(cents: int) -> str:
+    """Pay."""
+    log("pay")
+    await asyncio.sleep(float(os.environ.get("SCRIPTED_SECONDS", "0")))
+    return f"paid {cents}"
+
+
+@tool(effect="read", recovery=[Retry(base_delay=0), Escalate()])
+async def door(number: int) -> str:
+    """Open a door."""
+    log("door")
+    raise OSError(f"door {number} is stuck {HOSTILE}")
+
+
+@tool(effect="write", recovery=DeadLetter())
+async def letter(to: str) -> str:
+    """Send a letter."""
+    raise OSError("no stamps")
+
+
+def unbook(ctx: ToolContext[None], result: str) -> str:
+    """Cancel a booking."""
+    log(f"unbook {ctx.arguments['what']}")
+    return "cancelled"
+
+
+@tool(compensate=unbook)
+def book(what: str) -> str:
+    """Book."""
+    log(f"book {what}")
+    return f"{what} booked"
 
 
 both = [capital, wipe]
@@ -134,6 +181,16 @@ def follow(name: str, request: Request) -> Line:  # noqa: C901 - a table of scri
             return f"It {told(request)}." if number else call(name, **arguments)
         case "reading":
             return '{"celsius": 1001}'
+        case "pay":
+            return f"I was told: {told(request)}" if number else call("pay", cents=500)
+        case "door":
+            return f"I was told: {told(request)}" if number else call("door", number=7)
+        case "letter":
+            return "I tried." if number else call("letter", to="Ada")
+        case "book":
+            if number:
+                raise ProviderError("the model is gone", status=400)
+            return [call("book", what="hotel"), call("book", what="car")]
         case "same":
             return call("capital", country="France")
         case "chatty":

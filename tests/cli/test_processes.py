@@ -329,7 +329,9 @@ def test_help_teaches_and_loads_no_provider_journal_or_http(folder: Path) -> Non
     assert loaded & {"httpx", "sqlite3", "structlog", "tenacity", "jsonschema", "loopwright.providers.openai"} == set()
 
 
-@pytest.mark.parametrize("command", ["engines", "run", "resume", "fork", "runs", "show", "verify", "plugins"])
+@pytest.mark.parametrize(
+    "command", ["engines", "run", "resume", "worker", "resolve", "fork", "runs", "show", "verify", "plugins"]
+)
 def test_each_command_s_help_has_an_example_and_the_exit_statuses(invoke: Invoke, command: str) -> None:
     helped = invoke(command, "--help")
 

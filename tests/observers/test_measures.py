@@ -76,12 +76,12 @@ async def test_retries_limits_and_breakers_are_counted() -> None:
     limited = runtime([call("look", what="sky"), "x"], told, limits=Limits(max_llm_calls=2))
     await ReActEngine(limited).run("go")
 
-    assert told.count("loopwright.model.retries") == {(): 4}
+    assert told.count("loopwright.model.retries") == {(): 3}
     assert told.count("loopwright.breaker.changes", "loopwright.breaker.name", "loopwright.breaker.after") == {
         ("scripted/script", "open"): 1
     }
     assert told.count("loopwright.limits", "loopwright.limit") == {"max_llm_calls": 1}
-    assert told.count("loopwright.model.calls", "error.type") == {"503": 1, "CircuitOpen": 1, None: 2}
+    assert told.count("loopwright.model.calls", "error.type") == {"503": 2, None: 2}
     assert told.count("loopwright.runs", "loopwright.status", "loopwright.stop_reason") == {
         ("failed", "provider_error"): 2, ("limit", "max_llm_calls"): 1,
     }  # fmt: skip

@@ -13,7 +13,7 @@ from .endings import MISUSED, carried_out, ensure_streams, printable, tell_error
 from .given import Given, Journal, debug_wanted, with_given
 from .plugins_view import list_engines, list_plugins, show_engine
 from .running import Question, copy_to_fork, resume_run, start_run
-from .serving import Said, serve, tell_resolution
+from .serving import resolution_of, serve, tell_resolution
 from .showing import list_runs, show_run, verify_runs
 
 Run: TypeAlias = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `loopwright runs` lists it.")]
@@ -61,6 +61,7 @@ def top(
     loopwright run "..." --provider ...      run it
     loopwright runs; loopwright show RUN     what happened
     loopwright resume RUN --provider ...     go on after a crash, Ctrl-C or a question
+    loopwright worker --provider ...         go on with all that was left
     """
 
 
@@ -93,6 +94,9 @@ def run(
         list[str] | None, typer.Option(metavar="FILE", help="An image or document, or its URL. Repeatable.")
     ] = None,
     run_id: Annotated[str | None, typer.Option(metavar="ID", help="The run's name; a fresh one without it.")] = None,
+    saga: Annotated[
+        bool, typer.Option("--saga", help="Undo what tools did, where they can, unless the run completes.")
+    ] = False,
     *,
     given: Given,
 ) -> None:
@@ -109,7 +113,7 @@ def run(
     Exit status: 0 completed, 1 failed, 2 wrong usage or configuration, 3 a limit was reached,
       4 stuck, 5 waiting for a decision, 6 aborted, 130 interrupted by Ctrl-C.
     """
-    asked = Question(question, engine, system, tuple(attach or ()), run_id)
+    asked = Question(question, engine, system, tuple(attach or ()), run_id, saga)
     manner = given.manner(context)
     _end(context, lambda: start_run(asked, given.chosen(), manner))
 
@@ -151,15 +155,20 @@ def worker(
     at_once: Annotated[int, typer.Option(metavar="N", help="Runs at work at the same time.")] = 10,
     poll: Annotated[float, typer.Option(metavar="SECONDS", help="Between two looks into the journal.")] = 1.0,
     once: Annotated[
-        bool, typer.Option("--once", help="Take up what there is, print each run with its status, and end.")
+        bool,
+        typer.Option(
+            "--once", help="Take up what there is, print each run with its status (--json: its result), and end."
+        ),
     ] = False,
     *,
     given: Given,
 ) -> None:
     """Take up the runs of a journal that nobody works on, until Ctrl-C or SIGTERM, which leaves them to other workers.
 
-    Those are runs whose process died or left its lease, that another worker released, or that were told what they wait
-    for. Model and tools are given as for `loopwright run`; start as many workers on one journal as you like.
+    Those are runs whose process died or let its lease pass, that another worker released, or that were told by
+    `loopwright resolve` what they wait for. What Ctrl-C suspended is left alone. Model and tools are given as for
+    `loopwright resume`; a run keeps its options and limits. Start as many workers on one journal as you like, on one
+    machine. Calls that need a yes wait for `loopwright resume`, unless --yes.
 
     \b
     Example: loopwright worker --journal runs.db --provider openai:gpt-4.1-mini --tools my_tools:weather
@@ -181,16 +190,16 @@ def resolve(
     unknown: Annotated[bool, typer.Option("--unknown", help="Nobody knows: the model is told so.")] = False,
     journal: Journal = None,
 ) -> None:
-    """Say what came of a call that a waiting run asks about; it counts once, when the run is resumed.
+    """Say what came of a call that was interrupted or failed; it counts once, when the run is resumed.
+
+    A run asks with --on-unknown ask, or because its tool says so (Escalate). `loopwright show RUN` ends with what it
+    asks. A worker takes the run up by itself then.
 
     \b
     Example: loopwright resolve run-1f2e3d4c '3#0' --done 'invoice 17 was paid at noon'
-    Exit status: 0, 1 if the journal failed, or 2 for a run that is not there or a word that is missing.
+    Exit status: 0, 1 if the journal failed, or 2 for a run or a call that is not there, or a word that is missing.
     """
-    if not_done and unknown:
-        raise typer.BadParameter("choose one of --done, --not-done and --unknown")
-    said: Said | None = "not-done" if not_done else "unknown" if unknown else None
-    _end(context, lambda: tell_resolution(run, key, done, said, Chosen(journal=journal)))
+    _end(context, lambda: tell_resolution(run, key, resolution_of(done, not_done, unknown), journal))
 
 
 @app.command()
@@ -217,7 +226,8 @@ def runs(
     status: Annotated[
         str | None,
         typer.Option(
-            metavar="STATUS", help="Only these: running, suspended, waiting, completed, limit, stuck, aborted, failed."
+            metavar="STATUS",
+            help="Only these: running, released, suspended, waiting, completed, stuck, limit, aborted, failed.",
         ),
     ] = None,
     json: LinesOfJson = False,

@@ -34,7 +34,7 @@ PROVIDER_VARIABLE = "LOOPWRIGHT_PROVIDER"
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """The options that `run` and `resume` share, as they were typed; `None` and empty is what was left out."""
+    """The options of `run`, `resume` and `worker`, as they were typed; `None` and empty is what was left out."""
 
     provider: str | None = None
     tools: tuple[str, ...] = ()

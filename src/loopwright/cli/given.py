@@ -25,7 +25,7 @@ Journal: TypeAlias = Annotated[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Given:
-    """The options that `run` and `resume` share, as typer reads them."""
+    """The options that `run`, `resume` and `worker` share, as typer reads them."""
 
     provider: Annotated[
         str | None,
@@ -68,7 +68,8 @@ class Given:
         OnUnknown | None,
         typer.Option(
             metavar="tell|ask|stop",
-            help="A side effect that was interrupted: tell the model (the default), ask (see `loopwright resolve`), stop.",
+            help="A side effect that was interrupted: tell the model (the default), ask (see `loopwright resolve`), "
+            "or stop the run.",
         ),
     ] = None
     dialect: Annotated[

@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -38,6 +38,7 @@ from .choices import (
 )
 from .endings import INTERRUPTED, OF_STATUS, tell_error
 from .printing import printing_to
+from .questions import answers
 from .terminal import LiveTimeline, is_terminal
 from .text import as_process, clean, json_text, readable_json
 from .watching import Nobody, PlainLines, Watcher
@@ -54,6 +55,7 @@ class Question:
     system: str | None = None
     attachments: tuple[str, ...] = ()
     run_id: str | None = None
+    saga: bool = False
 
     def conversation(self) -> Conversation:
         """The task as the engine gets it."""
@@ -153,7 +155,8 @@ def start_run(question: Question, chosen: Chosen, manner: Manner) -> int:
         engine = runtime.engine(question.engine, **engine_options(runtime, chosen.options))
 
         async def work() -> Result:
-            async with runtime, engine.start(task, run_id=question.run_id, output=output, deltas=True) as handle:
+            run = engine.start(task, run_id=question.run_id, output=output, saga=question.saga, deltas=True)
+            async with runtime, run as handle:
                 async for item in handle:
                     stage.show(item)
                 return await handle.result()
@@ -171,11 +174,9 @@ def resume_run(
         output, journal = output_model(chosen.output), open_journal(chosen.journal)
         entries = journal.read(run_id)
         stage.watcher.known(entries)
-        started = entries[0].event if entries else None
-        if not isinstance(started, RunStarted):
-            raise JournalError(f"run {run_id!r} has no first entry: it cannot be resumed")
+        started = beginning(run_id, entries)
         runtime = make_runtime(chosen, stage.approver, journal, started=started, observers=[stage.show])
-        built = _engine_again(runtime, run_id, started, engine, chosen)
+        built = engine_again(runtime, run_id, started, engine, chosen)
 
         async def work() -> Result:
             try:
@@ -188,7 +189,15 @@ def resume_run(
     return _told(result, run_id, chosen, manner, journal)
 
 
-def _engine_again(runtime: Runtime, run_id: str, started: RunStarted, engine: str | None, chosen: Chosen) -> LoopEngine:
+def beginning(run_id: str, entries: Sequence[Entry]) -> RunStarted:
+    """A run's first entry."""
+    started = entries[0].event if entries else None
+    if not isinstance(started, RunStarted):
+        raise JournalError(f"run {run_id!r} has no first entry: it cannot be resumed")
+    return started
+
+
+def engine_again(runtime: Runtime, run_id: str, started: RunStarted, engine: str | None, chosen: Chosen) -> LoopEngine:
     """The engine that a run was begun with: its recorded options, and those that are given."""
     given = engine_options(runtime, chosen.options)
     missing = [name for name in started.opaque if name.partition(".")[0] not in given]
@@ -231,22 +240,24 @@ def make_runtime(
     *,
     started: RunStarted | None = None,
     observers: Sequence[Observer] = (),
-    lease: float | None = None,
 ) -> Runtime:
     """The parts that were chosen; a run that goes on keeps its limits, and is watched by an observer."""
+    limits = limits_of(chosen.limits, started.limits if started else None)
+    return Runtime(limits=limits, observers=observers, **open_parts(chosen, approver, journal))
+
+
+def open_parts(chosen: Chosen, approver: Approver | Suspend, journal: Journal) -> dict[str, Any]:
+    """The parts that do not depend on the run, as a runtime takes them."""
     provider = open_provider(chosen)
-    return Runtime(
-        provider,
-        tools=open_tools(chosen.tools),
-        journal=journal,
-        gate=open_gate(chosen.gate),
-        limits=limits_of(chosen.limits, started.limits if started else None),
-        approver=approver,
-        prices=prices_of(chosen.price, provider),
-        observers=observers,
-        lease=lease,
-        on_unknown=chosen.on_unknown or "tell",
-    )
+    return {
+        "provider": provider,
+        "tools": open_tools(chosen.tools),
+        "journal": journal,
+        "gate": open_gate(chosen.gate),
+        "approver": approver,
+        "prices": prices_of(chosen.price, provider),
+        "on_unknown": chosen.on_unknown or "tell",
+    }
 
 
 def _told(result: Result | None, run_id: str, chosen: Chosen, manner: Manner, journal: Journal) -> int:
@@ -257,20 +268,21 @@ def _told(result: Result | None, run_id: str, chosen: Chosen, manner: Manner, jo
         sys.stderr.write(f"interrupted{how}\n")
         return INTERRUPTED
     if manner.as_json:
-        sys.stdout.write(json_text(_facts(result), indent=2) + "\n")
+        sys.stdout.write(json_text(facts_of(result), indent=2) + "\n")
     elif result.output is not None:
         sys.stdout.write(readable_json(_output(result)) + "\n")
     elif result.answer is not None:
         sys.stdout.write(clean(result.answer) + "\n")
     sys.stdout.flush()
     if result.status == "waiting" and kept:
+        sys.stderr.writelines(f"{line}\n" for line in answers(run_id, result.pending, chosen.journal))
         sys.stderr.write(f"waiting for a decision; go on with it: {resume_command(run_id, chosen)}\n")
     elif result.error is not None and result.status != "completed":
         tell_error(result.error, debug=manner.debug)
     return OF_STATUS[result.status]
 
 
-def _facts(result: Result) -> dict[str, object]:
+def facts_of(result: Result) -> dict[str, object]:
     """A result for programs."""
     error = result.error
     return {

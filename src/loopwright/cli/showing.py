@@ -2,14 +2,16 @@
 
 import json
 import sys
+import time
 from collections.abc import Iterable
 from datetime import datetime
 from typing import get_args
 
 from ..errors import ConfigError, JournalError
-from ..events import Entry, Status
-from ..journal import RESUMABLE, RunInfo, Verification
+from ..events import Entry, RunSuspended, Status
+from ..journal import RESUMABLE, RunInfo, Verification, orphaned
 from .choices import journal_name, open_journal
+from .questions import answers
 from .terminal import Screen, is_terminal
 from .text import clean, json_text
 from .timeline import Timeline
@@ -51,6 +53,9 @@ def show_run(run_id: str, journal: str | None, *, as_json: bool, full: bool) -> 
                 screen.show(line, before=before, full=full)
             else:
                 write((plain_full if full else plain)(line, before=before))
+    last = entries[-1].event if entries else None
+    for text in answers(run_id, last.pending if isinstance(last, RunSuspended) else (), journal):
+        write(text)
     return 0
 
 
@@ -95,7 +100,19 @@ def _nothing(journal: str | None, status: str | None = None) -> str:
 
 def _row(info: RunInfo) -> tuple[str, ...]:
     parent = f"{info.parent_run} at {info.fork_seq}" if info.parent_run else ""
-    return info.run_id, info.engine, info.status, _when(info.created), str(info.head_seq), parent
+    return info.run_id, info.engine, _state(info, time.time()), _when(info.created), str(info.head_seq), parent
+
+
+def _state(info: RunInfo, now: float) -> str:
+    """A run's status, in words where the one word could mislead; `now` is the wall clock in seconds."""
+    if info.status == "released":
+        return "released (to a worker)"
+    if info.status != "running":
+        return info.status
+    left = None if info.lease_until is None else info.lease_until - now
+    if orphaned(info, now):
+        return "running (its process is gone)" if left is None or left >= 0 else "running (its lease is over)"
+    return "running" if left is None else f"running (leased for {left:.0f} s)"
 
 
 def _when(seconds: float) -> str:
@@ -107,6 +124,8 @@ def _run_facts(info: RunInfo) -> dict[str, object]:
         "run_id": info.run_id,
         "engine": info.engine,
         "status": info.status,
+        "orphaned": orphaned(info, time.time()),
+        "lease_until": info.lease_until,
         "created": info.created,
         "entries": info.head_seq,
         "head_hash": info.head_hash,

@@ -19,7 +19,8 @@ from .watching import opening, told_live
 STYLES = {
     "run": "dim", "engine": "dim", "task": "bold", "model": "dim", "thinking": "dim italic", "call": "cyan",
     "gate": "cyan", "problem": "yellow", "retry": "yellow", "limit": "yellow", "drift": "yellow", "question": "bold",
-    "error": "red", "answer": "bold", "fact": "magenta", "usage": "dim",
+    "error": "red", "answer": "bold", "fact": "magenta", "usage": "dim", "recovery": "yellow", "doubt": "yellow",
+    "set aside": "yellow", "undo": "yellow",
 }  # fmt: skip
 ROWS = 3  # that a line of the timeline may take, unless all of it is asked for
 STREAMS, STREAM_ROWS = 3, 6  # replies shown while they come, and the rows that each has

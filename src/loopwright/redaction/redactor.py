@@ -98,7 +98,7 @@ class Redactor:
         if isinstance(value, str):
             return self._named(name, value) if name is not None and self._by_shape else self.text(value)
         if isinstance(value, Mapping):
-            return self._fields(cast("Mapping[str, Json]", value))
+            return self._fields(value)
         if isinstance(value, list):
             changed, kept = False, list[Json]()
             for item in value:

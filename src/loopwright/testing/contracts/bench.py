@@ -199,7 +199,7 @@ def check_budget(entries: Sequence[Entry], limits: Limits) -> None:
     calls, tools, reserved, spent, asked = 0, 0, 0, Usage(), set[str]()
     for entry in entries:
         event = entry.event
-        calls += isinstance(event, AttemptFailed)
+        calls += isinstance(event, AttemptFailed) and event.error.type != "CircuitOpen"
         tools += isinstance(event, ToolStarted)
         spent += event.completion.usage if isinstance(event, ModelReplied) else Usage()
         if not isinstance(event, ModelRequested) or entry.key in asked:

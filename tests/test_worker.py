@@ -32,8 +32,9 @@ from loopwright import (
     tool,
 )
 from loopwright.events import EVENT_VERSION, KINDS, Entry, RunResumed, RunSuspended, ToolFinished, encode_event
-from loopwright.journal import Owner, chain_hash
+from loopwright.journal import chain_hash
 from loopwright.journals import SQLiteJournal
+from loopwright.owner import Owner
 from loopwright.testing import ScriptedProvider, call
 from loopwright.testing.crashes import NO_PROCESS
 from redrive import crashed, kinds, upto

@@ -18,9 +18,10 @@ from .errors import (
 from .events import Entry, FactNoted, RunFinished, RunResumed, RunStarted
 from .forks import fork
 from .handle import RunHandle
-from .journal import AT_WORK, RunHeader, checked_id
+from .journal import RunHeader, checked_id
 from .messages import Conversation, Effect, Json, check_pairs
 from .options import Options, explain
+from .owner import AT_WORK
 from .parts import Parts
 from .prompts import PromptSet
 from .provider import Delta

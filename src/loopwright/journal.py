@@ -2,17 +2,12 @@
 
 import dataclasses
 import datetime
-import functools
 import hashlib
 import math
-import os
 import re
-import socket
-import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, Protocol, cast
 
 from pydantic_core import from_json, to_json
@@ -21,68 +16,13 @@ from .clock import Clock, SystemClock
 from .errors import ConfigError, Fenced, RunBusy, UnknownRun
 from .events import Entry
 from .messages import JsonObject
+from .owner import Owner
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,127}")
 RESUMABLE = ("running", "released", "suspended", "waiting")  # the statuses of runs that have not ended
-AT_WORK: set[str] = set()  # tokens of the runs that this process is working on
 COMMAND_KIND = re.compile(r"[A-Za-z][A-Za-z0-9._:-]{0,63}")
 COMMAND_BYTES = 64 * 1024
 """A command's body has at most so many bytes as JSON."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Owner:
-    """Who writes a run: a host, a process on it (with its start time, since numbers come again), and one run of it."""
-
-    host: str
-    pid: int
-    started: str
-    token: str
-
-    def __str__(self) -> str:
-        return f"{self.host}|{self.pid}|{self.started}|{self.token}"
-
-    @classmethod
-    def parse(cls, text: str) -> "Owner":
-        """Read what `str(owner)` wrote."""
-        host, pid, started, token = text.split("|")
-        return cls(host, int(pid), started, token)
-
-    @classmethod
-    def of_this_process(cls, token: str) -> "Owner":
-        """This process as an owner; `token` tells its runs apart."""
-        return cls(*_identity(os.getpid()), token)
-
-    @property
-    def alive(self) -> bool:
-        """Whether that owner may still be at work; one on another host counts as alive."""
-        if self.host != socket.gethostname():
-            return True
-        if self.pid == os.getpid():
-            return self.token in AT_WORK
-        if sys.platform == "win32":
-            return True  # signal 0 is no question there: a take-over must be asked for
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
-        return process_start(self.pid) == self.started
-
-
-@functools.cache
-def _identity(pid: int) -> tuple[str, int, str]:
-    """Host, number and start of this process; the number is an argument because a fork changes it."""
-    return socket.gethostname(), pid, process_start(pid)
-
-
-def process_start(pid: int) -> str:
-    """When a process started, in the system's own unit; empty where the system does not tell."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
 
 
 def checked_id(run_id: Any) -> str | None:

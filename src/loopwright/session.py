@@ -22,10 +22,11 @@ from .events import (
     ToolStarted,
     encode_event,
 )
-from .journal import AT_WORK, Claim, Command, Owner, chain_hash
+from .journal import Claim, Command, chain_hash
 from .limits import Budget
 from .log import logger
 from .messages import Observation, ToolCall
+from .owner import AT_WORK, Owner
 from .parts import Parts
 from .policy import Permit
 from .provider import Delta

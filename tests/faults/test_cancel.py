@@ -51,6 +51,7 @@ from loopwright import (
     Usage,
     tool,
 )
+from loopwright.bounded import run_bounded
 from loopwright.events import ModelReplied, ToolFinished, ToolStarted
 from loopwright.journal import Claim
 from loopwright.journals import SQLiteJournal
@@ -542,6 +543,26 @@ async def no_task_is_left() -> None:
     if others:
         _, left = await asyncio.wait(others, timeout=5)
         assert left == set()
+
+
+async def test_work_that_is_cancelled_twice_has_its_time_to_tidy_up() -> None:
+    tidied: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(30)
+        finally:
+            for _ in range(9):
+                await asyncio.sleep(0)
+            tidied.append("up")
+
+    task = asyncio.ensure_future(run_bounded(work(), None))
+    for _ in range(3):
+        await asyncio.sleep(0)
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert tidied == ["up"]
 
 
 @pytest.mark.parametrize("stop", ["abort", "cancel"])

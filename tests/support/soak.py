@@ -36,8 +36,8 @@ from loopwright import (
 )
 from loopwright.breaker import CircuitBreakers
 from loopwright.events import GateDecided
-from loopwright.journal import AT_WORK
 from loopwright.journals import SQLiteJournal
+from loopwright.owner import AT_WORK
 from loopwright.testing import ScriptedProvider
 from trouble import LATENCY, Moody, Ran, Trouble, Unsteady, person, tools_in
 

@@ -168,9 +168,9 @@ class JournalFile:
         """Undo the making of a file whose process died in the middle of it: a connection that only reads cannot."""
         if not os.path.exists(beside(self.path, "-journal")):  # only there until the file has its write-ahead log
             return
-        with ProcessLock(beside(self.path, ".lock"), self._busy_timeout) as lock, lock.held():
-            with contextlib.closing(self._connect("rw")) as connection:
-                connection.execute("PRAGMA application_id").fetchone()
+        lock = ProcessLock(beside(self.path, ".lock"), self._busy_timeout)
+        with lock, lock.held(), contextlib.closing(self._connect("rw")) as connection:
+            connection.execute("PRAGMA application_id").fetchone()
 
     def _create(self) -> None:
         # Made by us before SQLite sees it, since SQLite gives the files beside it the same mode.

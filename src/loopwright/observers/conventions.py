@@ -8,7 +8,20 @@ from typing import TypeAlias
 
 from pydantic_core import to_json
 
-from ..events import ChildFinished, Event, ModelReplied, ModelRequested, RunFinished, RunStarted, ToolFinished
+from ..events import (
+    CallDeadLettered,
+    ChildFinished,
+    DoubtResolved,
+    Event,
+    ModelReplied,
+    ModelRequested,
+    RecoveryTriggered,
+    RunFinished,
+    RunStarted,
+    ToolFinished,
+    UndoBegun,
+    UndoFinished,
+)
 from ..messages import Completion, JsonObject, Message, Reasoning, ToolCall, Usage
 from .following import Activity
 
@@ -136,6 +149,44 @@ def ending_attributes(outcome: Event | None) -> Attributes:
         "loopwright.stop_reason": outcome.stop_reason,
         "loopwright.iterations": outcome.iterations,
     }
+
+
+def recovery_labels(event: RecoveryTriggered | DoubtResolved | CallDeadLettered | UndoFinished) -> Attributes:
+    """What became of a call that failed, was in doubt or is undone: few values, fit for metrics."""
+    tool: Attributes = {"gen_ai.tool.name": event.tool}  # one that there is: only what was let through comes so far
+    match event:
+        case RecoveryTriggered():
+            return {**tool, "loopwright.recovery.strategy": event.strategy}
+        case DoubtResolved():
+            return {**tool, "loopwright.doubt.by": event.by, "loopwright.doubt.verdict": event.verdict}
+        case CallDeadLettered():
+            return {**tool, "loopwright.recovery.queue": event.queue}
+        case UndoFinished():
+            return {**tool, "loopwright.tool.status": event.status}
+
+
+def recovery_attributes(
+    event: RecoveryTriggered | DoubtResolved | CallDeadLettered | UndoBegun | UndoFinished, *, content: bool
+) -> Attributes:
+    """The same for an event of a span; with the texts if they are asked for."""
+    if isinstance(event, UndoBegun):
+        ending: Attributes = {"loopwright.status": event.status, "loopwright.stop_reason": event.stop_reason}
+        return {**ending, "loopwright.undo.calls": len(event.calls)}
+    found = {**recovery_labels(event), "gen_ai.tool.call.id": event.call_id}
+    match event:
+        case RecoveryTriggered():
+            found["loopwright.tool.status"] = event.status
+            found["loopwright.recovery.attempt"] = event.attempt
+            found["loopwright.delay"] = event.delay
+            text = {"exception.message": event.error}
+        case DoubtResolved():
+            text = {"gen_ai.tool.call.result": event.result} if event.result else {}
+        case CallDeadLettered():
+            found["loopwright.tool.status"] = event.status
+            text = {"gen_ai.tool.call.arguments": _json(event.arguments), "exception.message": event.error}
+        case UndoFinished():
+            text = {"gen_ai.tool.call.result": event.content}
+    return {**found, **text} if content else found
 
 
 # --- content, which is left out unless it is asked for ---

@@ -6,9 +6,11 @@ from collections import OrderedDict
 from typing import Literal, TypeAlias
 
 from ..events import (
+    CallDeadLettered,
     CallsProposed,
     ChildFinished,
     ChildStarted,
+    DoubtResolved,
     EffectFinished,
     EffectStarted,
     Entry,
@@ -19,6 +21,7 @@ from ..events import (
     ModelFailed,
     ModelReplied,
     ModelRequested,
+    RecoveryTriggered,
     RunFinished,
     RunResumed,
     RunStarted,
@@ -161,6 +164,7 @@ class FollowedRun:
         # In the order in which they began: effects by their key, engines by "@" and the path of their scope.
         self._open: dict[str, Activity] = {"@": self.root}
         self._vetted: set[str] = set()  # the keys of calls whose tool policy has seen
+        self._not_made: set[str] = set()  # the keys of calls whose outcome somebody gave, without a tool that ran
         self._arguments = arguments
         self._proposed: dict[str, tuple[ToolCall, ...]] = {}  # the latest calls of each scope
         self._changed: dict[str, JsonObject] = {}  # arguments that policy changed, by the call's key
@@ -207,19 +211,21 @@ class FollowedRun:
         before = self._open.pop(place, None)
         steps: list[Step] = [] if before is None else [Ended(before, entry.at, None, "interrupted")]
         arguments = self._arguments_of(entry.key) if kind == "tool" else None
-        begun = Activity(kind, name, entry.run_id, entry.key, entry.at, intent, agent, arguments=arguments)
+        failed, _, instead = entry.key.partition("~")
+        around = self._open.get(failed, agent) if instead else agent
+        begun = Activity(kind, name, entry.run_id, entry.key, entry.at, intent, around, arguments=arguments)
         self._open[place] = begun
         return [*steps, Began(begun)]
 
     def _end(self, entry: Entry, outcome: Outcome, agent: Activity) -> list[Step]:
         """An effect's outcome; of one that began in another process, its beginning too."""
         self._remember(entry.key, outcome)
-        tool = self._tool(entry.key, outcome)
+        tool, not_made = self._tool(entry.key, outcome), entry.key in self._not_made
         self._forget_call(entry.key, outcome)
         steps: list[Step] = []
         ended = self._open.pop(f"@{entry.key}" if isinstance(outcome, ChildFinished) else entry.key, None)
         if ended is None:
-            ended = _begun_elsewhere(entry, outcome, agent)
+            ended = None if not_made else _begun_elsewhere(entry, outcome, agent)
             if ended is None:
                 return [] if isinstance(outcome, LimitHit) else [Noted(agent, entry, tool)]
             steps.append(Began(ended))
@@ -250,6 +256,12 @@ class FollowedRun:
                 self._vetted.add(key)
             if self._arguments and event.arguments is not None:
                 self._changed[key] = event.arguments
+        elif isinstance(event, (RecoveryTriggered, DoubtResolved, CallDeadLettered)):
+            self._vetted.add(key)  # only a call that was let through can fail, or be in doubt
+            if isinstance(event, CallDeadLettered) or (
+                isinstance(event, DoubtResolved) and event.verdict != "not_done"
+            ):
+                self._not_made.add(key)
         elif self._arguments and isinstance(event, CallsProposed):
             self._proposed[_path(key)] = event.calls
         elif self._arguments and isinstance(event, ModelReplied):
@@ -258,7 +270,8 @@ class FollowedRun:
     def _tool(self, key: str, event: Event) -> str:
         if not isinstance(event, (GateDecided, ToolFinished)):
             return ""
-        return event.tool if key in self._vetted or key in self._open else OTHER
+        began = isinstance(event, ToolFinished) and event.status == "unknown"
+        return event.tool if began or key in self._vetted or key in self._open else OTHER
 
     def _arguments_of(self, key: str) -> JsonObject | None:
         if not self._arguments:
@@ -270,6 +283,7 @@ class FollowedRun:
     def _forget_call(self, key: str, outcome: Outcome) -> None:
         if isinstance(outcome, ToolFinished):
             self._vetted.discard(key)
+            self._not_made.discard(key)
             self._changed.pop(key, None)
 
 

@@ -7,6 +7,8 @@ from ..errors import ConfigError
 from ..events import (
     AttemptFailed,
     BreakerChanged,
+    CallDeadLettered,
+    DoubtResolved,
     DriftNoticed,
     Entry,
     Event,
@@ -14,10 +16,13 @@ from ..events import (
     LimitHit,
     ModelReplied,
     ModelRequested,
+    RecoveryTriggered,
     RunFinished,
     RunSuspended,
     ToolFinished,
     ToolStarted,
+    UndoBegun,
+    UndoFinished,
 )
 from ..version import __version__
 from .conventions import (
@@ -28,6 +33,8 @@ from .conventions import (
     opening_content,
     operation,
     outcome_content,
+    recovery_attributes,
+    recovery_labels,
     reply_attributes,
     request_attributes,
     tool_attributes,
@@ -50,10 +57,20 @@ COUNTERS = {
     "loopwright.model.calls": ("{call}", "Model calls, retries not counted."),
     "loopwright.model.retries": ("{attempt}", "Attempts of model calls that failed and were followed by another."),
     "loopwright.tool.calls": ("{call}", "Tool calls by what came of them, whether a tool ran or not."),
+    "loopwright.tool.recoveries": ("{recovery}", "What was done about failed tool calls, by strategy."),
+    "loopwright.tool.doubts": ("{call}", "Calls in doubt or failed of which a look-up or a person told what came."),
+    "loopwright.tool.dead_letters": ("{call}", "Failed calls that were set aside."),
+    "loopwright.tool.undos": ("{call}", "Calls of sagas that were to be undone, by what came of that."),
     "loopwright.gate.decisions": ("{decision}", "Decisions about calls, by verdict."),
     "loopwright.breaker.changes": ("{change}", "Changes of circuit breakers."),
     "loopwright.limits": ("{refusal}", "Refusals at a limit of a run."),
     "loopwright.cost": ("1", "What model calls cost, in the currency of the prices."),
+}
+RECOVERIES: dict[type, str] = {
+    RecoveryTriggered: "loopwright.tool.recoveries",
+    DoubtResolved: "loopwright.tool.doubts",
+    CallDeadLettered: "loopwright.tool.dead_letters",
+    UndoFinished: "loopwright.tool.undos",
 }
 HISTOGRAMS: dict[str, tuple[str, str, Sequence[float]]] = {
     "gen_ai.client.operation.duration": ("s", "GenAI operation duration.", SECONDS),
@@ -247,6 +264,8 @@ def _told(event: Event, tool: str, *, content: bool) -> Attributes:
                 "gen_ai.tool.call.id": event.call_id,
                 "loopwright.tool.status": event.status,
             }
+        case RecoveryTriggered() | DoubtResolved() | CallDeadLettered() | UndoBegun() | UndoFinished():
+            return recovery_attributes(event, content=content)
         case LimitHit():
             return {"loopwright.limit": event.limit}
         case BreakerChanged():
@@ -347,6 +366,8 @@ class Measures:
                 self._add("loopwright.model.retries", 1, model_attributes(noted.activity))
             case ToolFinished() as done:
                 self._count_tool(noted.tool, done.status)
+            case RecoveryTriggered() | DoubtResolved() | CallDeadLettered() | UndoFinished() as fact:
+                self._add(RECOVERIES[type(fact)], 1, recovery_labels(fact))
             case LimitHit() as hit:
                 self._add("loopwright.limits", 1, {"loopwright.limit": hit.limit, **_engine(noted.activity)})
             case BreakerChanged() as changed:

@@ -164,7 +164,7 @@ def _level(event: Event) -> Level:
             return STATUSES.get(event.status, "warning")
         case RunSuspended():
             return "error" if event.reason == "diverged" else "info"
-        case ToolFinished():
+        case ToolFinished() | UndoFinished():
             return "info" if event.status == "ok" else "warning"
         case EffectFinished() if event.error is not None:
             return "warning"

@@ -4,7 +4,8 @@ import socket
 from collections.abc import Sequence
 
 from ..events import Entry
-from ..journal import MemoryJournal, Owner, RunHeader
+from ..journal import MemoryJournal, RunHeader
+from ..owner import Owner
 
 NO_PROCESS = 2**31 - 1  # greater than any process number
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import RunBusy
-from ...journal import AT_WORK, Journal, Owner
+from ...journal import Journal
+from ...owner import AT_WORK, Owner
 from ..killing import Killable
 from ..killing import _made as made  # pyright: ignore[reportPrivateUsage]
 

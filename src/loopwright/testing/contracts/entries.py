@@ -10,7 +10,8 @@ from typing import Any, Protocol, TypeVar
 
 from ...errors import Fenced, RunBusy
 from ...events import Entry
-from ...journal import Claim, Journal, Owner, RunHeader, chain_hash, process_start
+from ...journal import Claim, Journal, RunHeader, chain_hash
+from ...owner import Owner, process_start
 from ..expect import holds, refused, same
 
 HOST = Owner.of_this_process("").host

@@ -1,0 +1,65 @@
+"""Who works on a run: this process or another one, alive or dead."""
+
+import dataclasses
+import functools
+import os
+import socket
+import sys
+from pathlib import Path
+
+AT_WORK: set[str] = set()  # tokens of the runs that this process is working on
+
+
+@dataclasses.dataclass(frozen=True)
+class Owner:
+    """Who writes a run: a host, a process on it (with its start time, since numbers come again), and one run of it."""
+
+    host: str
+    pid: int
+    started: str
+    token: str
+
+    def __str__(self) -> str:
+        return f"{self.host}|{self.pid}|{self.started}|{self.token}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Owner":
+        """Read what `str(owner)` wrote."""
+        host, pid, started, token = text.split("|")
+        return cls(host, int(pid), started, token)
+
+    @classmethod
+    def of_this_process(cls, token: str) -> "Owner":
+        """This process as an owner; `token` tells its runs apart."""
+        return cls(*_identity(os.getpid()), token)
+
+    @property
+    def alive(self) -> bool:
+        """Whether that owner may still be at work; one on another host counts as alive."""
+        if self.host != socket.gethostname():
+            return True
+        if self.pid == os.getpid():
+            return self.token in AT_WORK
+        if sys.platform == "win32":
+            return True  # signal 0 is no question there: a take-over must be asked for
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return process_start(self.pid) == self.started
+
+
+@functools.cache
+def _identity(pid: int) -> tuple[str, int, str]:
+    """Host, number and start of this process; the number is an argument because a fork changes it."""
+    return socket.gethostname(), pid, process_start(pid)
+
+
+def process_start(pid: int) -> str:
+    """When a process started, in the system's own unit; empty where the system does not tell."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""

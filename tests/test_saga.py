@@ -187,6 +187,58 @@ async def test_an_abort_survives_a_crash_in_the_middle_of_undoing():
     assert (result.status, DONE) == ("aborted", [UNDONE[1]])
 
 
+async def test_a_host_that_stops_in_the_middle_of_undoing_leaves_the_rest_to_the_resumed_run():
+    entered = asyncio.Event()
+
+    async def slowly(ctx: ToolContext[Any], result: str) -> str:
+        DONE.append(f"undo {ctx.arguments['x']}")
+        entered.set()
+        if ctx.arguments["x"] == 1 and DONE.count("undo 1") == 1:
+            await asyncio.sleep(60)
+        return "undone"
+
+    @tool(compensate=slowly)
+    async def take(x: int) -> str:
+        """Take."""
+        return "taken"
+
+    script = [call("take", x=0), call("take", x=1), FAILURE]
+    parts = Runtime(ScriptedProvider(script), tools=[take])
+    run = asyncio.ensure_future(ReActEngine(parts).run("Go.", run_id="r", saga=True))
+    await entered.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert kinds(parts, "r")[-1] == "run_suspended"
+
+    result = await ReActEngine(parts).resume("r")
+
+    assert (result.status, str(result.error)) == ("failed", "the model is gone")
+    assert DONE == ["undo 1", "undo 1", "undo 0"]
+
+
+async def test_an_abort_in_the_middle_of_undoing_waits_for_it():
+    entered = asyncio.Event()
+
+    async def slowly(ctx: ToolContext[Any], result: str) -> str:
+        entered.set()
+        await asyncio.sleep(0.05)
+        DONE.append("undone")
+        return "undone"
+
+    @tool(compensate=slowly)
+    async def take() -> str:
+        """Take."""
+        return "taken"
+
+    parts = Runtime(ScriptedProvider([call("take"), FAILURE]), tools=[take])
+    async with ReActEngine(parts).start("Go.", run_id="r", saga=True) as run:
+        await entered.wait()
+        result = await run.abort()
+
+    assert (result.status, DONE) == ("failed", ["undone"])
+
+
 class Outer(LoopEngine):
     """Delegates, then fails."""
 

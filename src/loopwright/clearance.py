@@ -181,7 +181,7 @@ class Clearance:
         change: Modify | None = None
         questions: list[tuple[Guard, Ask]] = []
         for guard in self.guards:
-            decision = await _evaluate(guard.gate, action, state)
+            decision = await _evaluate(guard.gate, action, state, self.session.remaining())
             if isinstance(decision, Deny):
                 return decision
             if isinstance(decision, Ask):
@@ -254,12 +254,14 @@ async def _call(approver: Any, action: Action, question: str) -> Any:
     return await approver(action, question)
 
 
-async def _evaluate(gate: PolicyGate, action: Action, state: PolicyState) -> Decision:
-    """Ask one gate; whatever is not a decision in time denies."""
+async def _evaluate(gate: PolicyGate, action: Action, state: PolicyState, remaining: float | None) -> Decision:
+    """Ask one gate; whatever is not a decision in time, that of the run or its own, denies."""
     if isinstance(gate, InstantGate):
         ended = contained(lambda: gate.decide(action, state))
     else:
-        ended = await run_bounded(_consult(gate, action, state), GATE_TIMEOUT)
+        ended = await run_bounded(
+            _consult(gate, action, state), GATE_TIMEOUT if remaining is None else min(GATE_TIMEOUT, remaining)
+        )
     if ended.timed_out:
         return Deny("the policy gate did not decide in time")
     if ended.error is not None:

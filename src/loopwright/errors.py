@@ -210,7 +210,9 @@ def text_of(error: BaseException) -> str:
     """An error's text, also of one that cannot be printed or is no valid Unicode."""
     try:
         return str(error).encode("utf-8", "replace").decode()
-    except Exception:  # noqa: BLE001 - foreign errors may do anything when they are asked for their text
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - foreign errors may do anything when they are asked for their text
         return f"an error of type {type(error).__name__} that cannot be printed"
 
 

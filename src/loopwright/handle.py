@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeVar, cast
+from typing import Any, Generic, Literal, NoReturn, Self, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -25,7 +25,7 @@ from .log import logger
 from .messages import Conversation
 from .result import Outcome, Output, Result, outcome_of
 from .run import Run, Strategy, drive
-from .session import Session, finish_despite_cancel, wait_out
+from .session import Session, outlast, wait_out
 from .undoing import Undoing, must_undo, registries_of, restored
 
 Item = TypeVar("Item")
@@ -154,11 +154,8 @@ class RunHandle(Generic[Item, Output]):
         try:
             outcome, output = await self._solve()
         except asyncio.CancelledError as error:
-            if isinstance(session.fatal, Fenced):
-                raise session.fatal from None
-            if not session.aborting:
-                await self._suspend("released" if error.args == (RELEASED,) else "cancelled")
-                raise
+            if not session.aborting or isinstance(session.fatal, Fenced):
+                await self._leave(error)
             outcome = self._aborted()
         except ReplayDivergence:
             await self._suspend("diverged")
@@ -166,9 +163,19 @@ class RunHandle(Generic[Item, Output]):
         if session.aborting:  # also if the engine swallowed its cancellation
             outcome, output = self._aborted(outcome.answer), None
         self._closing = True
-        closing = asyncio.ensure_future(self._close(outcome, output))
-        await wait_out(closing)  # a cancellation that comes now comes too late: the run has ended
-        return closing.result()
+        if must_undo(session, outcome):
+            try:
+                outcome = await self._undo(outcome)
+            except asyncio.CancelledError as error:  # it goes on when the run is resumed
+                await self._leave(error)
+        return await self._close(outcome, output)
+
+    async def _leave(self, cancelled: asyncio.CancelledError) -> NoReturn:
+        """Stop, since this task is cancelled: by its host, which may resume the run, or because it was taken over."""
+        if isinstance(self._session.fatal, Fenced):
+            raise self._session.fatal from None
+        await self._suspend("released" if cancelled.args == (RELEASED,) else "cancelled")
+        raise cancelled
 
     def _aborted(self, answer: str | None = None) -> Outcome:
         return outcome_of(Aborted("the run was aborted"), self._run.offered if answer is None else answer)
@@ -187,8 +194,12 @@ class RunHandle(Generic[Item, Output]):
     async def _suspend(self, reason: Literal["cancelled", "diverged", "released"]) -> None:
         """Leave the run so that it can be resumed."""
         self._session.record("", RunSuspended(reason))
+        status = "released" if reason == "released" else "suspended"
+        cancelled: asyncio.CancelledError | None = None
         with contextlib.suppress(JournalError):  # then the owner's end frees it
-            await finish_despite_cancel(self._session.barrier("released" if reason == "released" else "suspended"))
+            cancelled = await outlast(lambda: self._session.barrier(status))
+        if cancelled is not None:
+            raise cancelled
 
     async def _structured(self, outcome: Outcome) -> tuple[Outcome, Any]:
         """The answer as the output model; the model is asked to write it so if it did not."""
@@ -218,8 +229,6 @@ class RunHandle(Generic[Item, Output]):
     async def _close(self, outcome: Outcome, output: BaseModel | None) -> Result[Output]:
         """Write the closing entry and give the result."""
         session, budget = self._session, self._session.budget
-        if must_undo(session, outcome):
-            outcome = await self._undo(outcome)
         conversation = self._run.latest
         if outcome.answer is not None:
             conversation = conversation.assistant(outcome.answer, origin="model")
@@ -235,7 +244,7 @@ class RunHandle(Generic[Item, Output]):
                 budget.usage, budget.llm_calls, budget.tool_calls, self._run.turns, conversation.messages,
             ))  # fmt: skip
         try:
-            await session.barrier(outcome.status)
+            await outlast(lambda: session.barrier(outcome.status))  # a cancellation that comes now comes too late
         except Fenced:
             raise
         except JournalError as failure:

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import hashlib
 import random
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 
 from .clearance import Clearance, Guard
 from .errors import PhaseError, Stuck, Suspended, Unreadable
@@ -33,6 +33,7 @@ from .session import Session, fingerprint
 from .tool_call import ToolCalls, check_permit
 
 CUT = "The reply reached the limit of output tokens and was cut. Say it more briefly."
+NOT_RUN = "This call was not run: the run ends."
 MAX_REPAIRS = 3  # an unreadable reply goes back to the model this often, running
 
 
@@ -196,13 +197,13 @@ class Phases:
     async def _settle_all(self, decisions: tuple[Permit | Denial, ...]) -> tuple[Observation, ...]:
         if len(decisions) == 1:
             return (await self._settle_call(decisions[0]),)
-        settled = await asyncio.gather(*map(self._settle_call, decisions), return_exceptions=True)
-        seen = tuple(
-            o
-            if isinstance(o, Observation)
-            else Observation(d.call, "cancelled", "This call was not run: the run ends.")
-            for d, o in zip(decisions, settled, strict=True)
-        )
+        calls = [asyncio.ensure_future(self._settle_call(decision)) for decision in decisions]
+        try:
+            settled = await asyncio.gather(*calls, return_exceptions=True)
+        except asyncio.CancelledError:  # they have all ended, as an abort wants it
+            self._keep_turn(_seen(decisions, [None if c.cancelled() else c.exception() or c.result() for c in calls]))
+            raise
+        seen = _seen(decisions, settled)
         for outcome in settled:
             if isinstance(outcome, BaseException):
                 self._keep_turn(seen)  # what its siblings found is not lost
@@ -284,6 +285,14 @@ class Phases:
         return PolicyState(
             self.run_id, key, self._engine_name, self._scope.iteration, budget.llm_calls, budget.tool_calls
         )
+
+
+def _seen(decisions: Sequence[Permit | Denial], settled: Sequence[object]) -> tuple[Observation, ...]:
+    """One observation for each call, also of those that came to nothing."""
+    return tuple(
+        came if isinstance(came, Observation) else Observation(decision.call, "cancelled", NOT_RUN)
+        for decision, came in zip(decisions, settled, strict=True)
+    )
 
 
 def with_ids(calls: tuple[ToolCall, ...], key: str) -> tuple[ToolCall, ...]:

@@ -1,5 +1,6 @@
 """A failed call and what its tool wants done about that, step by step; each step is recorded before it is taken."""
 
+import asyncio
 import dataclasses
 import itertools
 import random
@@ -106,8 +107,13 @@ class Recovering:
         session.record(permit.key, triggered)
         session.replay.recovered(permit.key, triggered)
         if delay:
-            with session.active.working():
-                await session.parts.clock.sleep(delay)
+            try:
+                with session.active.working():
+                    await session.parts.clock.sleep(delay)
+            except asyncio.CancelledError:
+                if not session.aborting:
+                    raise
+                return dataclasses.replace(came, failure="")  # what it came to so far stands
         return await self._take(strategy, permit, tool, came, step)
 
     async def _take(self, strategy: Recovery, permit: Permit, tool: Tool, came: Came, step: int) -> Came:

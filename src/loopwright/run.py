@@ -250,9 +250,9 @@ class Run(Phases):
         try:
             outcome, _ = await self._drive_child(engine, conversation, decision.key.replace("#", "."))
         except asyncio.CancelledError:
-            if self._session.aborting:
-                self._executor.end(decision, tool, "cancelled", f"{tool.name} was interrupted.")
-            raise
+            if not self._session.aborting:
+                raise
+            return self._executor.end(decision, tool, "cancelled", f"{tool.name} was interrupted.")
         ok = outcome.status == "completed" and outcome.answer is not None
         told = outcome.answer if ok else f"{tool.name} ended as {outcome.status} ({outcome.stop_reason})"
         if not ok and outcome.answer is not None:

@@ -315,13 +315,18 @@ def new_owner() -> Owner:
     return Owner.of_this_process(secrets.token_hex(8))
 
 
-async def finish_despite_cancel(work: Awaitable[Any]) -> None:
-    """Await `work` to its end however often this task is cancelled meanwhile, then pass the cancellation on."""
-    task = asyncio.ensure_future(work)
-    cancelled = await wait_out(task)
-    if cancelled is not None:
-        raise cancelled
-    task.result()
+async def outlast(work: Callable[[], Awaitable[None]]) -> asyncio.CancelledError | None:
+    """Bring `work` to its end however often this task, or the one that does it, is cancelled; the last cancellation.
+
+    An application that stops cancels all its tasks, so `work` may be begun more than once. Raises what it raises.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while True:
+        task = asyncio.ensure_future(work())
+        cancelled = await wait_out(task) or cancelled
+        if not task.cancelled():
+            task.result()
+            return cancelled
 
 
 async def wait_out(task: asyncio.Future[Any]) -> asyncio.CancelledError | None:

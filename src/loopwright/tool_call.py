@@ -4,6 +4,7 @@ import asyncio
 import copy
 import dataclasses
 import inspect
+import itertools
 import json
 import traceback
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic_core import to_jsonable_python
 
-from .bounded import Ended, run_bounded
+from .bounded import Ended, contained, run_bounded
 from .errors import CircuitOpen, LimitReached, PhaseError, ToolError, text_of
 from .events import ToolFinished, ToolStarted
 from .log import logger
@@ -24,6 +25,8 @@ from .tools import Tool, ToolContext
 MARGIN = 8192  # characters behind a cut that are looked at for the rest of a secret; none is longer
 Attempt: TypeAlias = Literal["first", "in doubt", "retry"]
 Failure: TypeAlias = Literal["", "told", "raised", "timed_out", "open"]
+
+MAX_TRACEBACK = 20_000  # characters of one that are logged
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,18 +167,23 @@ class ToolCalls:
             try:
                 ended = await run_bounded(self._call(tool, permit, keywords, timeout), timeout)
             except asyncio.CancelledError:
-                if session.aborting:
-                    text = f"{call.name} was interrupted; it is not known whether it took effect."
-                    self.finish(permit, Came("cancelled", text, session.active.seconds() - before))
-                raise
+                if not session.aborting:
+                    raise
+                text = f"{call.name} was interrupted; it is not known whether it took effect."
+                return Came("cancelled", text, session.active.seconds() - before), None
         return self._read(tool, ended, timeout, session.active.seconds() - before), ended
 
     async def _call(self, tool: Tool, permit: Permit, keywords: dict[str, Any], timeout: float | None) -> Any:
         positional = (self.context(permit, timeout),) if tool.takes_context else ()
+        most = tool.max_output_chars or self.parts.limits.max_output_chars
         if tool.is_async:
-            return await tool.function(*positional, **keywords)
-        value = await self.parts.threads.run(lambda: tool.function(*positional, **keywords))
-        return await value if inspect.isawaitable(value) else value
+            value = await tool.function(*positional, **keywords)
+        else:
+            value = await self.parts.threads.run(lambda: _written(tool.function(*positional, **keywords), most))
+            value = await value if inspect.isawaitable(value) else value
+        if inspect.isgenerator(value):  # it takes its time, too
+            return await self.parts.threads.run(lambda: _written(value, most))
+        return _written(value, most)
 
     def _read(self, tool: Tool, ended: Ended, timeout: float | None, seconds: float) -> Came:
         """The observation's status and text; tracebacks go to the log, not to the model."""
@@ -186,15 +194,15 @@ class ToolCalls:
         if isinstance(ended.error, ToolError):
             return Came("error", self.capped(tool, text_of(ended.error)), seconds, "told")
         if ended.error is not None:
-            told = self.parts.redactor.text("".join(traceback.format_exception(ended.error)))
+            told = self.parts.redactor.text(_traceback(ended.error))
             logger().warning("tool_failed", tool=tool.name, run_id=self.session.run_id, traceback=told)
             text = f"{type(ended.error).__name__}: {text_of(ended.error)}"
             return Came("error", self.capped(tool, text), seconds, "raised")
-        try:
-            return Came("ok", self.capped(tool, as_text(ended.value)), seconds)
-        except Exception as error:  # noqa: BLE001 - a foreign value may do anything when it is asked for its text
-            text = f"{tool.name} returned something that cannot be written as text: {text_of(error)}"
-            return Came("error", self.capped(tool, text), seconds)
+        written: Ended = ended.value
+        if written.error is None:
+            return Came("ok", self.capped(tool, written.value), seconds)
+        text = f"{tool.name} returned something that cannot be written as text: {text_of(written.error)}"
+        return Came("error", self.capped(tool, text), seconds)
 
     def capped(self, tool: Tool, text: str) -> str:
         """A text no longer than a model gets to read of this tool: valid Unicode, without secrets."""
@@ -207,11 +215,29 @@ class ToolCalls:
         return f"{shown}\n[cut: {len(text)} characters, the first {len(shown)} shown]"
 
 
-def as_text(value: Any) -> str:
-    """A tool's result as the model reads it: text as it is, everything else as JSON."""
-    if isinstance(value, str):
+def _written(value: Any, most: int | None) -> Any:
+    """A result as text, or why it has none; an awaitable, and what is written already, as it is."""
+    if isinstance(value, Ended) or inspect.isawaitable(value):
         return value
+    return contained(lambda: as_text(value, most))
+
+
+def as_text(value: Any, most: int | None = None) -> str:
+    """A tool's result as the model reads it: text as it is, everything else as JSON.
+
+    Of a generator no more values are taken than there can be in `most` characters.
+    """
+    if isinstance(value, str):
+        return str.__str__(value)  # of a subclass too
+    if inspect.isgenerator(value):
+        value = list(itertools.islice(value, most))
     return "done" if value is None else json.dumps(to_jsonable_python(value, fallback=str), ensure_ascii=False)
+
+
+def _traceback(error: BaseException) -> str:
+    """The end of a traceback, for the log."""
+    told = contained(lambda: "".join(traceback.format_exception(error)))
+    return told.value[-MAX_TRACEBACK:] if told.error is None else f"{type(error).__name__} has none that can be written"
 
 
 def _least(a: float | None, b: float | None) -> float | None:

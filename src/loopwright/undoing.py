@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeAlias
 
-from .bounded import run_bounded
+from .bounded import contained, run_bounded
 from .errors import Denied, JournalError, Suspended, UndoFailed, text_of
 from .events import ErrorRecord, Question, UndoBegun, UndoCall, UndoFinished, UndoStarted
 from .messages import ObservationStatus, ToolCall
@@ -95,9 +95,11 @@ class Undoing:
         if ended.timed_out:
             return "timed_out", f"undoing it gave no result within {timeout:g} s", seconds
         redact = session.parts.redactor.text
-        if ended.error is not None:
-            return "error", redact(f"undoing it failed: {type(ended.error).__name__}: {text_of(ended.error)}"), seconds
-        return "ok", redact(as_text(ended.value)), seconds
+        written = contained(lambda: as_text(ended.value, session.parts.limits.max_output_chars))
+        error = ended.error
+        if error is not None:
+            return "error", redact(f"undoing it failed: {type(error).__name__}: {text_of(error)}"), seconds
+        return "ok", redact(written.value if written.error is None else "done"), seconds
 
     async def _call(self, compensate: Compensate, context: ToolContext[Any], result: str) -> Any:
         if inspect.iscoroutinefunction(compensate):

@@ -55,7 +55,7 @@ from loopwright.bounded import run_bounded
 from loopwright.events import ModelReplied, ToolFinished, ToolStarted
 from loopwright.journal import Claim
 from loopwright.journals import SQLiteJournal
-from loopwright.messages import Completion, check_pairs
+from loopwright.messages import Completion, ToolCall, check_pairs
 from loopwright.policy import Decision
 from loopwright.testing import ScriptedProvider, call
 from programs import PROGRAMS, Program, look, put, send
@@ -476,8 +476,10 @@ def slow_journal(stubborn: Stubborn) -> Runtime:
             await asyncio.sleep(LATEST / 4)
             await super().barrier(claim)
 
-    turn = [call("look", what="sky")]
-    return Runtime(ScriptedProvider(lambda request: turn), tools=[look], journal=Slow())
+    def asks(request: Request) -> ToolCall:
+        return call("look", what=f"sky {len(request.conversation)}")
+
+    return Runtime(ScriptedProvider(asks), tools=[look], journal=Slow())
 
 
 class Silent(ScriptedProvider):

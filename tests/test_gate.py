@@ -33,7 +33,7 @@ from loopwright import (
 from loopwright.events import Entry, GateDecided, RunSuspended, ToolFinished, ToolStarted
 from loopwright.journal import Claim
 from loopwright.messages import arguments_hash
-from loopwright.policy import PolicyState
+from loopwright.policy import Decision, DefaultGate, PolicyGate, PolicyState
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from redrive import crashed
 
@@ -157,6 +157,39 @@ async def test_deny_all_denies_a_read_and_the_model_goes_on_from_the_denial() ->
 
     assert (result.answer, RAN, observed(result)) == ("I cannot look.", [], ["no tool may run here"])
     assert provider.requests[1].conversation.messages[-1].content == "no tool may run here"
+
+
+async def test_what_the_gate_gives_back_tells_what_may_run_from_what_may_not() -> None:
+    class Cautious(LoopEngine):
+        """Asks first, and runs nothing."""
+
+        name = "cautious"
+
+        async def solve(self, run: Run) -> str:
+            cleared = await run.gate(
+                run.propose(call("look", what="sky"), call("erase", what="disk"), call("put", what="x"))
+            )
+            may = [permit.call.name for permit in cleared.permits]
+            return f"may {may}, may not {[(denial.call.name, denial.status) for denial in cleared.denials]}"
+
+    result = await Cautious(Runtime(ScriptedProvider([]), tools=TOOLS)).run("Go.")
+
+    assert result.answer == "may ['look', 'put'], may not [('erase', 'denied')]"
+    assert RAN == []
+
+
+@pytest.mark.parametrize(
+    ("gate", "decision"),
+    [
+        (AllowAll(), Allow()),
+        (DenyAll(), Deny("no tool may run here")),
+        (DefaultGate(), Ask("erase is destructive: run it?")),
+    ],
+)
+async def test_a_gate_that_only_computes_can_be_awaited_like_any_other(gate: PolicyGate, decision: Decision) -> None:
+    state = PolicyState("r", "0#0", "react", 1, 1, 0)
+
+    assert await gate.evaluate(Action("erase", {"what": "disk"}, effect="destructive"), state) == decision
 
 
 async def test_one_denied_call_does_not_hold_up_the_others_of_its_turn() -> None:

@@ -633,6 +633,18 @@ def test_results_in_a_list_of_texts_stay_texts() -> None:
     assert call_arguments('["$1", "and $2"]', tool, {1: "4", 2: "5"}) == {"parts": ["4", "and 5"]}
 
 
+def test_a_result_that_is_empty_stays_so_where_a_number_is_wanted() -> None:
+    assert call_arguments("$1, $2", ADD, {1: "", 2: "7"}) == {"a": "", "b": 7}
+
+
+def test_results_are_put_into_every_string_of_a_nested_object() -> None:
+    tool = spec("find", filter={"type": "object"})
+
+    found = call_arguments('{"filter": {"any of": ["$1", {"not": "<$1>"}, 3]}}', tool, {1: "7"})
+
+    assert found == {"filter": {"any of": ["7", {"not": "<7>"}, 3]}}
+
+
 def test_a_call_below_the_heading_of_its_step_is_refused_and_not_lost() -> None:
     assert refused('## Step 1: Find it\nsearch("a")\n\n## Step 2: Go on\nsearch("$1")\n') == (
         "Step 1: write the call of search right behind its number."

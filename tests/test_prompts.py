@@ -90,6 +90,14 @@ def test_a_set_is_a_mapping_of_templates() -> None:
     assert repr(PROMPTS) == "PromptSet(judge, plan)"
 
 
+def test_templates_of_the_same_text_are_the_same_and_show_it() -> None:
+    assert {Template("Say {it}."), Template("Say {it}."), Template("Do {it}.")} == {
+        Template("Say {it}."),
+        Template("Do {it}."),
+    }
+    assert repr(Template("Say {it}.")) == "Template('Say {it}.')"
+
+
 # --- as an option of an engine ---
 
 

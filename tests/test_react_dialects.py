@@ -327,3 +327,12 @@ async def test_a_model_that_only_ever_thinks_is_halted_and_its_turns_alternate()
 
     assert (result.status, result.stop_reason, result.answer) == ("limit", "max_iterations", None)
     assert [role for role, _ in told(model, 2)] == ["user", "assistant", "user", "assistant", "user"]
+
+
+@pytest.mark.parametrize(("schema", "value"), [(True, "7"), ({}, "7"), ({"type": "integer"}, 7)])
+def test_plain_input_is_text_wherever_the_parameter_takes_text(schema: Any, value: Any) -> None:
+    tool = ToolSpec("it", "", {"type": "object", "properties": {"x": schema}, "required": ["x"]})
+
+    parsed = ReActDialect().parse("Thought: I call it.\nAction: it\nAction Input: 7", (tool,))
+
+    assert parsed.calls == (ToolCall("it", {"x": value}),)

@@ -181,7 +181,7 @@ class ToolCalls:
         else:
             value = await self.parts.threads.run(lambda: _written(tool.function(*positional, **keywords), most))
             value = await value if inspect.isawaitable(value) else value
-        if inspect.isgenerator(value):  # it takes its time, too
+        if type(value) is not str and inspect.isgenerator(value):  # it takes its time, too
             return await self.parts.threads.run(lambda: _written(value, most))
         return _written(value, most)
 
@@ -217,6 +217,8 @@ class ToolCalls:
 
 def _written(value: Any, most: int | None) -> Any:
     """A result as text, or why it has none; an awaitable, and what is written already, as it is."""
+    if type(value) is str:
+        return Ended(value)
     if isinstance(value, Ended) or inspect.isawaitable(value):
         return value
     return contained(lambda: as_text(value, most))

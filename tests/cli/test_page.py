@@ -20,7 +20,7 @@ def test_every_option_of_every_example_is_in_the_help_of_its_command(invoke: Inv
 
 
 def test_every_option_that_the_text_names_is_one_of_some_command(invoke: Invoke) -> None:
-    commands = ("run", "resume", "fork", "runs", "show", "verify", "plugins", "engines")
+    commands = ("run", "resume", "worker", "resolve", "fork", "runs", "show", "verify", "plugins", "engines")
     helps = "".join(invoke(command, "--help").stdout for command in commands) + invoke("--help").stdout
     named = set(re.findall(r"`[^`\n]*?(--[a-z-]+)", re.sub(r"^```.*?^```$", "", PAGE, flags=re.M | re.S)))
 
@@ -31,5 +31,5 @@ def test_every_option_that_the_text_names_is_one_of_some_command(invoke: Invoke)
 def test_every_command_is_in_the_table(invoke: Invoke) -> None:
     listed = re.findall(r"^  ([a-z]+)  ", invoke("--help").stdout.partition("Commands:")[2], re.M)
 
-    assert len(listed) == 8
+    assert len(listed) == 10
     assert [command for command in listed if f"| `loopwright {command}" not in PAGE] == []

@@ -509,3 +509,17 @@ def test_its_prompts_can_be_overridden() -> None:
     mine = XmlDialect(PromptSet(**{**XML.prompts.texts, "how_to_answer": "deine Antwort"}))
 
     assert "deine Antwort" in (mine.parse("", TOOLS).problem or "")
+
+
+def test_several_examples_in_code_are_words_of_an_answer() -> None:
+    text = f"```\n{BLOCK}\n```\nor\n```\n{BLOCK}\n```"
+
+    assert XML.parse(text, TOOLS) == answered(text)
+
+
+@pytest.mark.parametrize("inside", ["", "nothing of the kind", "{}", '["search"]'])
+def test_a_fence_in_a_call_must_hold_one(inside: str) -> None:
+    parsed = XML.parse(f"<tool_call>\n```json\n{inside}\n```\n</tool_call>", TOOLS)
+
+    assert (parsed.calls, parsed.answer) == ((), None)
+    assert parsed.problem is not None

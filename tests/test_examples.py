@@ -120,6 +120,23 @@ SHOWN = {
         "Journal: unchanged",
         "Answer: You travel at 08:12, sleep in room 14, and Ada knows.",
     ],
+    "worker_after_kill.py": [
+        "begin: killed by signal 9, 3 steps done so far",
+        "worker: killed by signal 9, 6 steps done so far",
+        "this process: ended 3 runs",
+        "roses: completed, taken up 2 times, journal whole",
+        "    4 steps, 4 different ones: The tulips are watered.",
+    ],
+    "recovery_and_saga.py": [
+        "timetable failed: ConnectionError: the line is busy",
+        "fare failed: ConnectionError: no route to host",
+        "book_room failed: write the day as YYYY-MM-DD",
+        "    for the front-desk: order_taxi {'at': '07:30'}",
+        "undone: book_room, room 14 given back",
+        "undone: book_train, ticket 88-1 given back",
+        "The model read of the fare: ['[fare failed; last_years_fare was called instead]', '61 EUR']",
+        "failed: the model is gone",
+    ],
     "compatible_endpoint.py": [
         "Model tiny, tools by the model itself: True",
         "2 requests over 1 connection",

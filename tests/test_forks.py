@@ -23,6 +23,7 @@ from loopwright.events import RunForked
 from loopwright.journals import SQLiteJournal
 from loopwright.provider import Request
 from loopwright.testing import ScriptedProvider, call
+from loopwright.version import __version__
 
 done: list[str] = []
 
@@ -101,7 +102,7 @@ async def test_a_fork_says_where_it_comes_from(journal: Journal) -> None:
     info = next(run for run in journal.runs() if run.run_id == "second")
     forked = journal.read("second")[-1].event
     assert (info.parent_run, info.fork_seq, info.status, info.owner) == ("first", 4, "suspended", None)
-    assert forked == RunForked("first", 4, journal.read("first")[3].hash, "first")
+    assert forked == RunForked("first", 4, journal.read("first")[3].hash, "first", __version__)
 
 
 async def test_random_numbers_and_ids_before_the_fork_stay_also_in_a_fork_of_a_fork(journal: Journal) -> None:

@@ -21,6 +21,7 @@ NAMES = """
     Modify Observation Permit PolicyGate PolicyState Proposal Provider Question ReActEngine Request Result Run
     RunHandle Runtime Sampling Suspend Tool ToolCall ToolContext ToolRegistry ToolSpec Usage available_engines
     tool Attachment Reasoning CallDelta Delta StreamingProvider Price ProviderName
+    CachedResult DeadLetter Escalate Fallback LlmRecovery Retry Done NotDone Unknown Worker
 """.split()  # noqa: SIM905 - a list would be a page
 LATE = {"httpx", "jsonschema", "sqlite3", "structlog", "tenacity"}
 

@@ -276,7 +276,10 @@ class LoopEngine(Options):
         session = Session(parts, parts.journal.create(header), owner, Replay(), deps)
         limits: dict[str, Json] = to_jsonable_python(parts.limits)
         model = None if output is None else output.__name__
-        started = RunStarted(self.name, options, opaque, conversation.messages, limits, model, deps is not None, saga)
+        started = RunStarted(
+            self.name, options, opaque, conversation.messages, limits, model, deps is not None, saga, __version__,
+            created,
+        )  # fmt: skip
         session.saga = saga
         session.record("", started)
         return session

@@ -64,7 +64,8 @@ class RunStarted:
 
     `options` holds the engine's options; `opaque` names those that are code or live objects and cannot be rebuilt.
     `output` and `deps` say what the caller must give again when the run is resumed. `saga` marks a run whose completed
-    calls are undone unless it completes.
+    calls are undone unless it completes. `version` and `created` (wall clock, seconds) are those of the run's row, so
+    that the chain covers them.
     """
 
     engine: str
@@ -75,6 +76,8 @@ class RunStarted:
     output: str | None = None
     deps: bool = False
     saga: bool = False
+    version: str = ""
+    created: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,13 +92,15 @@ class RunResumed:
 class RunForked:
     """The entries before this one were copied from another run, up to its entry `seq`, whose hash is `head_hash`.
 
-    `seed` is what the run's random numbers and ids are made of: those of the run that was forked first.
+    `seed` is what the run's random numbers and ids are made of: those of the run that was forked first. `version` is
+    that of the library that made the fork.
     """
 
     run_id: str
     seq: int
     head_hash: str
     seed: str
+    version: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,7 +34,7 @@ async def fork(journal: Journal, run_id: str, *, at: int, clock: Clock, new_id: 
         new_id, started.engine, to_json(started.options).decode(), __version__, str(owner), now, run_id, at
     )
     claim = journal.create(header)
-    body = encode_event(RunForked(run_id, at, copied[-1].hash, seed))
+    body = encode_event(RunForked(run_id, at, copied[-1].hash, seed, __version__))
     mark = Entry(new_id, at + 1, "", KINDS[RunForked], now, EVENT_VERSION, claim.fence, body, "")
     journal.append(claim, list(_chained([*copied, mark], new_id, claim.fence)), status="suspended")
     await journal.barrier(claim)

@@ -7,14 +7,15 @@ import math
 import re
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 from pydantic_core import from_json, to_json
 
 from .clock import Clock, SystemClock
-from .errors import ConfigError, Fenced, RunBusy, UnknownRun
+from .errors import ConfigError, Fenced, JournalError, RunBusy, UnknownRun
 from .events import Entry
+from .life import told_of
 from .messages import JsonObject
 from .owner import Owner
 
@@ -194,8 +195,19 @@ def chain_hash(previous: str, entry: Entry) -> str:
     return hashlib.sha256(head.encode() + entry.body).hexdigest()
 
 
-def verify_chain(run_id: str, entries: Iterable[Entry], info: RunInfo, head: str | None = None) -> Verification:
-    """Recompute a run's chain and compare it with the head that the journal (and the caller) remember."""
+def verify_chain(run_id: str, entries: Sequence[Entry], info: RunInfo, head: str | None = None) -> Verification:
+    """Recompute a run's chain and compare it with what the journal (and the caller) remember of the run."""
+    found = follow_chain(run_id, entries, info)
+    if not found.ok:
+        return found
+    problem = check_row(info, entries)
+    if head is not None and head != found.head_hash:
+        problem = "the run does not end in the head hash that was given"
+    return dataclasses.replace(found, problem=problem, seq=found.entries if problem else None)
+
+
+def follow_chain(run_id: str, entries: Sequence[Entry], info: RunInfo) -> Verification:
+    """Recompute a run's chain and compare it with the head that the journal remembers."""
     previous, count = "", 0
     for entry in entries:
         count += 1
@@ -208,9 +220,27 @@ def verify_chain(run_id: str, entries: Iterable[Entry], info: RunInfo, head: str
         return Verification(
             run_id, count, previous, f"the run should have {info.head_seq} entries, found {count}", count
         )
-    if head is not None and head != previous:
-        return Verification(run_id, count, previous, "the run does not end in the head hash that was given", count)
     return Verification(run_id, count, previous)
+
+
+def check_row(info: RunInfo, entries: Sequence[Entry]) -> str:
+    """What a journal says of a run beside its entries, and they do not; empty if all fits.
+
+    Entries that no engine wrote, or a newer version, say nothing. A claim may come before the entry that tells of it.
+    """
+    if not entries or entries[0].kind != "run_started":
+        return ""
+    try:
+        told = told_of(entries)
+    except JournalError:
+        return ""
+    claimed = info.fence > entries[-1].fence
+    if info.fence < entries[-1].fence:
+        return f"the run has fence {info.fence}, its last entry {entries[-1].fence}"
+    if claimed:
+        told.pop("owner", None)
+    wrong = [name for name, value in told.items() if getattr(info, name) != value]
+    return f"{wrong[0]} of the run is {getattr(info, wrong[0])!r}, its entries say {told[wrong[0]]!r}" if wrong else ""
 
 
 def ensure_free(info: RunInfo, take_over: bool, now: float) -> None:

@@ -1,10 +1,12 @@
 """`worker` and `resolve`: runs that were left are taken up, once, under their limits, and told what they wait for."""
 
+import asyncio
 import json
 import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -13,12 +15,25 @@ from pathlib import Path
 import pytest
 
 from loopwright.journals import SQLiteJournal
+from loopwright.testing.crashes import NO_PROCESS
 
 from .using import Invoke, Start
 
 SLOW = ("--provider", "scripted:slow", "--tools", "scripted_cli:slow")
 PAY = ("--provider", "scripted:pay", "--tools", "scripted_cli:pay")
 DOOR = ("--provider", "scripted:door", "--tools", "scripted_cli:door")
+STUBBORN = '''\
+import time
+from scripted_cli import log
+from loopwright import tool
+
+@tool(effect="read")
+def slow(seconds: float) -> str:
+    """Take long, in a thread."""
+    log("slow")
+    time.sleep(600)
+    return "late"
+'''
 Log = Callable[[], list[str]]
 
 
@@ -197,6 +212,51 @@ def test_a_journal_that_is_not_there_has_nothing_to_take_up_and_is_not_made(invo
     assert (done.exit_code, done.output, list(folder.iterdir())) == (0, "", [])
 
 
+@pytest.mark.parametrize(
+    ("owner", "lease", "told", "orphaned"),
+    [
+        ("elsewhere|1||x", 60.0, r"running \(leased for (60|59) s\)", False),
+        ("elsewhere|1||x", 0.01, r"running \(its lease is over\)", True),
+        ("elsewhere|1||x", None, r"running  ", False),
+        (f"{socket.gethostname()}|{NO_PROCESS}||x", None, r"running \(its process is gone\)", True),
+    ],
+)
+def test_runs_says_in_words_whether_somebody_is_at_work(
+    invoke: Invoke, folder: Path, owner: str, lease: float | None, told: str, orphaned: bool
+) -> None:
+    invoke("run", "Go.", "--provider", "scripted:wipe", "--tools", "scripted_cli:wipe", "--run-id", "r1", "--wait")
+
+    async def claim() -> None:
+        journal = SQLiteJournal(folder / "loopwright.db")
+        claimed = await journal.claim("r1", owner, take_over=True, lease=lease)
+        journal.append(claimed, [], status="running")
+        await journal.barrier(claimed)
+        await journal.close()
+
+    asyncio.run(claim())
+    time.sleep(0.02)
+
+    assert re.search(rf"^r1 +react +{told}", invoke("runs").stdout, re.M)
+    (as_json,) = map(json.loads, invoke("runs", "--status", "running", "--json").stdout.splitlines())
+    assert (as_json["orphaned"], as_json["lease_until"] is None) == (orphaned, lease is None)
+
+
+def test_a_second_signal_ends_a_worker_at_once(start: Start, log: Log, folder: Path) -> None:
+    """A tool in a thread that cannot be stopped does not keep the process."""
+    (folder / "stubborn.py").write_text(STUBBORN)
+    stubborn = ("--provider", "scripted:slow", "--tools", "stubborn:slow")
+    killed(start, log, *stubborn, begun="slow")
+    worker = start("worker", "--poll", "0.05", *stubborn, "-q", env=long())
+    until(lambda: log().count("slow") == 2, worker)
+
+    worker.send_signal(signal.SIGTERM)
+    until(lambda: statuses(folder) == {"r1": "released"}, worker)
+    assert worker.poll() is None
+    worker.send_signal(signal.SIGTERM)
+
+    assert worker.wait(timeout=60) == -signal.SIGTERM
+
+
 # --- resolve ---
 
 
@@ -331,5 +391,6 @@ def test_a_call_that_was_set_aside_is_told(invoke: Invoke) -> None:
     assert [line[9:] for line in done.stderr.splitlines() if "recovery" in line or "set aside" in line] == [
         "recovery letter: error: OSError: no stamps; dead letter",
         'set aside letter(to="Ada") [default]: OSError: no stamps',
-        "result   error: OSError: no stamps [The call was set aside for a person to see to later; do not make it again.]",
+        "result   error: OSError: no stamps [The call was set aside for a person to see to later; "
+        "do not make it again.]",
     ]

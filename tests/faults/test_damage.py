@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from damaged import Made, Work, bisect, judged, made, tally, unguarded, worst
+from damaged import Made, Work, bisect, judged, made, tally, worst
 from fault_sizes import figure, sized
 from loopwright import ReActEngine
 from loopwright.errors import ConfigError, JournalError, LoopwrightError
@@ -74,7 +74,6 @@ def test_a_log_cut_at_any_byte_of_the_last_two_entries_leaves_a_shorter_run(kept
     figure("logs cut at a byte of the last two entries", f"{cuts.total()}, all but the whole one shorter runs")
 
 
-@unguarded
 @pytest.mark.timeout(1800)
 def test_a_file_cut_at_any_byte_of_the_last_two_entries_says_so(tidied: Made, tmp_path: Path) -> None:
     whole, last = tidied.files[""], tidied.entries["open"][-2:]
@@ -155,7 +154,6 @@ def flipped_bit(file: Path, place: int, bit: int) -> Iterator[None]:
         opened.write(bytes([whole]))
 
 
-@unguarded
 @pytest.mark.timeout(3600)
 def test_a_flipped_bit_anywhere_is_found_or_cut_off_or_changes_nothing(flipped: dict[str, Counter[str]]) -> None:
     in_all = sum(flipped.values(), Counter[str]())
@@ -168,13 +166,11 @@ def test_a_flipped_bit_anywhere_is_found_or_cut_off_or_changes_nothing(flipped: 
     figure("bits flipped", f"{in_all.total()}: {told} found, {in_all['whole']} without any effect, 0 in a wrong state")
 
 
-@unguarded
 @pytest.mark.timeout(3600)
 def test_no_run_is_read_wrong_because_of_a_flipped_bit(flipped: dict[str, Counter[str]]) -> None:
     assert {ending: found["misread"] for ending, found in flipped.items()} == dict.fromkeys(flipped, 0)
 
 
-@unguarded
 async def test_a_run_in_which_a_bit_fell_over_is_not_resumed(tidied: Made, tmp_path: Path) -> None:
     body = tidied.entries["open"][5].body  # what a tool said
     place = tidied.files[""].rindex(body) + body.index(b"blue")
@@ -184,7 +180,6 @@ async def test_a_run_in_which_a_bit_fell_over_is_not_resumed(tidied: Made, tmp_p
         assert await resumed(path, "open") == "JournalError"
 
 
-@unguarded
 async def test_a_fork_is_not_made_of_a_run_in_which_a_bit_fell_over(tidied: Made, tmp_path: Path) -> None:
     body = tidied.entries["plain"][5].body
     path = tidied.put(tmp_path / "copy")

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 import failing_disk
-from damaged import unguarded
 from failing_disk import ANSWER, RUN, TASK, TURNS, Telling, letters
 from fault_sizes import figure, sized
 from loopwright.errors import JournalError, UnknownRun
@@ -321,7 +320,6 @@ def log_removed(path: Path) -> None:
     Path(f"{path}-wal").unlink()
 
 
-@unguarded
 @pytest.mark.parametrize("damage", [removed, file_removed, replaced, log_removed])
 def test_a_file_that_is_taken_away_under_a_run_stops_it(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     folder, witness = tmp_path / "journal", tmp_path / "witness"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from damaged import Made, judged, made, unguarded
+from damaged import Made, judged, made
 from fault_sizes import figure, sized
 from loopwright.events import Entry
 from loopwright.journal import chain_hash
@@ -89,7 +89,6 @@ def concerned(sql: sqlite3.Connection, table: str, row: int) -> str:
     return str(run_id)
 
 
-@unguarded
 def test_every_change_to_any_column_is_found(kept: Made, path: Path, sql: sqlite3.Connection) -> None:
     chance, tried, missed = random.Random(3), Counter[str](), list[str]()
     for table, column in columns(sql):
@@ -122,7 +121,6 @@ def test_what_only_a_claim_can_tell_changes_no_entry(kept: Made, path: Path, sql
                 assert judged(path, "open", kept) in ("whole", "found")
 
 
-@unguarded
 def test_rows_that_are_swapped_or_moved_are_found(kept: Made, path: Path, sql: sqlite3.Connection) -> None:
     names = ["run_id", "seq", "key", "kind", "at", "v", "fence", "body", "hash"]
     rows = sql.execute("SELECT id FROM events WHERE run_id = 'plain' ORDER BY seq").fetchall()

@@ -29,6 +29,7 @@ from loopwright import (
     tool,
 )
 from loopwright.errors import LoopwrightError
+from loopwright.journal import RESUMABLE
 from loopwright.journals import SQLiteJournal
 from loopwright.messages import Effect, ToolCall
 from loopwright.policy import Action, Approver
@@ -170,7 +171,7 @@ async def write_down(path: Path) -> None:
     journal = SQLiteJournal(path)
     for info in journal.runs():
         said[info.run_id] = {"engine": info.engine, "head": info.head_hash, "entries": info.head_seq}
-        said[info.run_id] |= {"finished": info.status not in ("running", "suspended", "waiting")}
+        said[info.run_id] |= {"finished": info.status not in RESUMABLE}
     await journal.close()
     copy = path.with_suffix(".copy")
     copy.write_bytes(path.read_bytes())

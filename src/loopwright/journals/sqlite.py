@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..clock import Clock, SystemClock
 from ..errors import ConfigError, JournalError, LoopwrightError, UnknownRun
 from ..events import Entry
-from ..journal import Claim, Command, RunHeader, RunInfo, Verification, command_body, lease_end
+from ..journal import Claim, Command, RunHeader, RunInfo, Verification, command_body, follow_chain, lease_end
 from ..messages import JsonObject
 from .sqlite_file import JournalFile, Synchronous, checked_path
 from .sqlite_inbox import Inbox
@@ -108,9 +108,11 @@ class SQLiteJournal:
     def read(self, run_id: str) -> list[Entry]:
         """All durable entries of a run, oldest first."""
         with self._file.reading() as connection:
-            if connection is None or read_info(connection, run_id) is None:
+            info = None if connection is None else read_info(connection, run_id)
+            if connection is None or info is None:
                 raise self._unknown(run_id)
             entries, damage = read_entries(connection, run_id)
+        damage = damage or follow_chain(run_id, entries, info).problem  # nobody may act on what was changed
         if damage:
             raise JournalError(f"journal {str(self._file.path)!r}: run {run_id!r}: {damage}; verify it for more")
         return entries

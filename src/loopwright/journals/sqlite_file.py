@@ -6,7 +6,7 @@ import errno
 import os
 import sqlite3
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -147,7 +147,7 @@ class JournalFile:
                 connection = stack.enter_context(contextlib.closing(self._connect("rw")))
                 self._prepare(connection)
             try:
-                yield WritingConnection(connection, lock)
+                yield WritingConnection(connection, lock, (self.path, self._log))
             finally:
                 # What was acknowledged is safe in the log beside the file, so a failed tidying up loses nothing.
                 with contextlib.suppress(sqlite3.Error, JournalError), lock.held():
@@ -278,10 +278,11 @@ class ProcessLock:
 class WritingConnection:
     """The connection that writes; its transactions hold the process lock."""
 
-    def __init__(self, connection: sqlite3.Connection, lock: ProcessLock) -> None:
+    def __init__(self, connection: sqlite3.Connection, lock: ProcessLock, files: Sequence[Path]) -> None:
         self._connection = connection
         self._cursor = connection.cursor()
         self._lock = lock
+        self._files = {file: found for file in files if (found := _identity(file)) is not None}
 
     @contextlib.contextmanager
     def transaction(self) -> Generator[sqlite3.Cursor]:
@@ -291,6 +292,7 @@ class WritingConnection:
         try:
             cursor.execute("BEGIN IMMEDIATE")
             yield cursor
+            self._check_files()
             cursor.execute("COMMIT")
         finally:
             if self._connection.in_transaction:
@@ -298,3 +300,20 @@ class WritingConnection:
                 with contextlib.suppress(sqlite3.Error):
                     cursor.execute("ROLLBACK")
             self._lock.release()
+
+    def _check_files(self) -> None:
+        """Raise `JournalError` if what is written would go into a file that nobody finds any more."""
+        for file, identity in self._files.items():
+            if _identity(file) != identity:
+                raise JournalError(
+                    f"journal file {str(file)!r} was removed, or another file is in its place: nothing more is "
+                    "written; put it back and make a new SQLiteJournal"
+                )
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

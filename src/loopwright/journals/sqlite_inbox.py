@@ -1,5 +1,6 @@
 """The inbox of a SQLite journal: a second file beside it, into which any process may put commands at any time."""
 
+import hashlib
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,12 @@ INBOX = Format(
     (
         """CREATE TABLE commands (
             id INTEGER PRIMARY KEY, run_id TEXT NOT NULL, number INTEGER NOT NULL, at NOT NULL, kind TEXT NOT NULL,
-            body BLOB NOT NULL, UNIQUE (run_id, number))""",
+            body BLOB NOT NULL, hash TEXT NOT NULL, UNIQUE (run_id, number))""",
     ),
 )
-_NEXT = "SELECT coalesce(max(number), 0) + 1 FROM commands WHERE run_id = ?"
-_INSERT = "INSERT INTO commands (run_id, number, at, kind, body) VALUES (?, ?, ?, ?, ?)"
-_COMMANDS = "SELECT number, run_id, at, kind, body FROM commands WHERE run_id = ? AND number > ? ORDER BY number"
+_LAST = "SELECT number, hash FROM commands WHERE run_id = ? ORDER BY number DESC LIMIT 1"
+_INSERT = "INSERT INTO commands (number, run_id, at, kind, body, hash) VALUES (?, ?, ?, ?, ?, ?)"
+_COMMANDS = "SELECT number, run_id, at, kind, body, hash FROM commands WHERE run_id = ? ORDER BY number"
 
 
 class Inbox:
@@ -33,28 +34,39 @@ class Inbox:
         """Keep a command and give its number; durable when this returns."""
         try:
             with self._file.writing() as connection, connection.transaction() as cursor:
-                number: int = cursor.execute(_NEXT, (run_id,)).fetchone()[0]
-                cursor.execute(_INSERT, (run_id, number, at, kind, body))
+                last, before = cursor.execute(_LAST, (run_id,)).fetchone() or (0, "")
+                row = (last + 1, run_id, at, kind, body)
+                cursor.execute(_INSERT, (*row, _hash(before, *row)))
         except (sqlite3.Error, OSError, ValueError, OverflowError) as error:
             raise self._file.explain(error) from error
-        return number
+        return row[0]
 
     def read(self, run_id: str, after: int) -> list[Command]:
         """The commands to a run with numbers above `after`, oldest first."""
         with self._file.reading() as connection:
-            rows = [] if connection is None else connection.execute(_COMMANDS, (run_id, after)).fetchall()
-        return [self._command(row) for row in rows]
+            rows = [] if connection is None else connection.execute(_COMMANDS, (run_id,)).fetchall()
+        commands = [self._command(before, row) for before, row in zip([(0, ""), *rows], rows, strict=False)]
+        return [command for command in commands if command.number > after]
 
-    def _command(self, row: tuple[Any, ...]) -> Command:
-        number, run_id, at, kind, body = row
+    def _command(self, before: tuple[Any, ...], row: tuple[Any, ...]) -> Command:
+        number, run_id, at, kind, body, hashed = row
         try:
             if tuple(map(type, row)) not in _ROWS:
                 raise ValueError("a column holds a value of another type")
-            return Command(number, run_id, at, kind, read_command_body(body))
+            command = Command(number, run_id, at, kind, read_command_body(body))
+            if number != before[0] + 1 or hashed != _hash(before[-1], number, run_id, at, kind, body):
+                raise ValueError("it does not follow the one before, or another hash was made of it")
+            return command
         except ValueError as error:
             raise JournalError(
                 f"journal {str(self._file.path)!r}: run {run_id!r}: command {number!r} was changed: {error}"
             ) from error
 
 
-_ROWS = ((int, str, float, str, bytes), (int, str, int, str, bytes))
+def _hash(before: str, number: int, run_id: str, at: float, kind: str, body: bytes) -> str:
+    """The hash of a command (hex SHA-256) over each field, with its length where it is text, and the hash before."""
+    head = f"{before}|{number}|{len(run_id)}:{run_id}|{at!r}|{len(kind)}:{kind}|"
+    return hashlib.sha256(head.encode() + body).hexdigest()
+
+
+_ROWS = ((int, str, float, str, bytes, str), (int, str, int, str, bytes, str))

@@ -1,6 +1,7 @@
 """`Redactor`, which takes secrets out of texts and JSON values, and `StreamRedactor`, which does so piece by piece."""
 
 import base64
+import functools
 import html
 import json
 import re
@@ -10,14 +11,19 @@ from urllib.parse import quote, quote_plus
 
 from ..errors import ConfigError
 from ..messages import Json, JsonObject
-from .shapes import GAPS, LONGEST, Found, Shape, shapes
+from .hints import hinted, hinted_at_end
+from .shapes import GAPS, LONGEST, Found
 from .words import MARK, is_quoted_secret, kind_of_name
 
 SHORTEST = 6  # characters; a shorter value is a part of ordinary words
 _NO_SECRET = 5  # characters; nothing shorter has the shape of a secret
 _CONTEXT = 64  # characters that the patterns look back at, at most
 _HEADERS = frozenset(("authorization", "proxy-authorization", "cookie", "set-cookie"))
-_GAP = re.compile(f"[{GAPS}]")
+
+
+@functools.cache
+def _gap() -> "re.Pattern[str]":
+    return re.compile(f"[{GAPS}]")
 
 
 class Redactor:
@@ -41,6 +47,7 @@ class Redactor:
         self._spellings = sorted(
             {s for secret in self._secrets for s in _spellings(secret)}, key=lambda s: (-len(s), s)
         )
+        self._spaced = [spelling for spelling in self._spellings if _gap().search(spelling)]
         self._by_shape = shapes
         self.longest = max([LONGEST, *(len(spelling) + 1 for spelling in self._spellings)])
         """Characters: nothing that is found is longer."""
@@ -56,7 +63,9 @@ class Redactor:
         """A text without secrets; the same object if there are none."""
         if len(text) < _NO_SECRET:
             return text
-        found = [match for match in self.found(text, 0) if match.start < match.stop]
+        found = self.found(text, 0)
+        if found:
+            found = [match for match in found if match.start < match.stop]
         return without(text, found, 0, len(text)) if found else text
 
     def value(self, value: Json | JsonObject) -> Json:
@@ -64,7 +73,10 @@ class Redactor:
 
         What holds no secret is the same object as before. Nesting that Python cannot follow becomes the mark.
         """
+        texts: list[str] = []
         try:
+            if self._reads_plain(value, texts) and not self.found("\n".join(texts), 0):
+                return cast("Json", value)
             return self._value(value, None)
         except RecursionError:
             return MARK
@@ -73,26 +85,47 @@ class Redactor:
         """For a text that comes in pieces."""
         return StreamRedactor(self)
 
-    def found(self, text: str, at: int) -> Iterator[Found]:
+    def found(self, text: str, at: int) -> list[Found]:
         """Everything that matches from `at` on, secret or not, kind by kind."""
+        found: list[Found] = []
         for spelling in self._spellings:
-            yield from _occurrences(spelling, text, at)
-        for shape in self._shapes():
-            yield from shape.matches(text, at)
+            if spelling in text:
+                found += _occurrences(spelling, text, at)
+        if self._by_shape:
+            for shape in hinted(text):
+                found += shape.matches(text, at)
+        return found
 
     def open_from(self, text: str, at: int) -> int:
         """Where from `at` on the first thing begins that more text could make a secret of, over the next space."""
         first = len(text)
-        for shape in self._shapes():
-            found = shape.opening and shape.opening.search(text, max(at, len(text) - LONGEST))
+        for shape in hinted_at_end(text) if self._by_shape else ():
+            found = shape.opening.search(text, max(at, len(text) - LONGEST))
             first = min(first, found.start()) if found else first
-        for spelling in self._spellings:
-            if _GAP.search(spelling):
-                first = min(first, _begun(spelling, text, at))
+        for spelling in self._spaced:
+            first = min(first, _begun(spelling, text, at))
         return first
 
-    def _shapes(self) -> Iterable[Shape]:
-        return shapes() if self._by_shape else ()
+    def _reads_plain(self, value: object, texts: list[str]) -> bool:
+        """Whether a value is plain JSON without the name of a secret; all that can hold one is added to `texts`."""
+        kind = type(value)
+        if kind is str:
+            texts.append(cast("str", value))
+        elif kind is dict:
+            for name, inner in cast("dict[object, object]", value).items():
+                if type(name) is not str or (self._by_shape and _asks_for_a_look(name)):
+                    return False
+                texts.append(name)
+                if not self._reads_plain(inner, texts):
+                    return False
+        elif kind is list:
+            return all([self._reads_plain(inner, texts) for inner in cast("list[object]", value)])
+        elif kind is int or kind is float:
+            if self._spellings:
+                texts.append(str(value))
+        else:
+            return value is None or kind is bool
+        return True
 
     def _value(self, value: Json | JsonObject, name: str | None) -> Json:
         if isinstance(value, str):
@@ -152,7 +185,7 @@ class StreamRedactor:
         """What may be shown by now."""
         self._text += piece
         too_long = len(self._text) - self._done > 3 * self._redactor.longest
-        if len(self._text) < self._enough or not (too_long or _GAP.search(piece)):
+        if len(self._text) < self._enough or not (too_long or _gap().search(piece)):
             return ""
         return self._let_go(self._text, last=False)
 
@@ -164,12 +197,13 @@ class StreamRedactor:
 
     def _let_go(self, text: str, *, last: bool) -> str:
         done = self._done
-        found = sorted(self._redactor.found(text, done))
+        found = self._redactor.found(text, done)
         cut = len(text) if last else self._cut(text, found)
         if len(text) - cut > 4 * self._redactor.longest:
             cut, shown = len(text) - self._redactor.longest, MARK
         else:
-            shown = without(text, [m for m in found if m.start < m.stop <= cut], done, cut)
+            secrets = [m for m in found if m.start < m.stop <= cut]
+            shown = without(text, secrets, done, cut) if secrets else text[done:cut]
         begin = max(0, cut - _CONTEXT)
         self._text, self._done = text[begin:], cut - begin
         held = len(text) - cut
@@ -178,14 +212,21 @@ class StreamRedactor:
 
     def _cut(self, text: str, found: list[Found]) -> int:
         """Up to where nothing can change any more, whatever follows."""
-        cut = min(_last_word(text, self._done, len(text)), self._redactor.open_from(text, self._done))
-        cut = _before(found, cut, len(text))
-        word = _last_word(text, self._done, cut)  # a name is told as a whole, if it can be
-        cut = word if _before(found, word, len(text)) == word else cut
+        cut = _last_word(text, self._done, len(text))
+        first = self._redactor.open_from(text, self._done)
+        if found or first < cut:
+            cut = _before(found, min(cut, first), len(text))
+            word = _last_word(text, self._done, cut)  # a name is told as a whole, if it can be
+            cut = word if _before(found, word, len(text)) == word else cut
         longest = self._redactor.longest
         if len(text) - cut <= 2 * longest:
             return cut
         return _before(found, len(text) - longest, len(text) + 1)
+
+
+def _asks_for_a_look(name: str) -> bool:
+    """Whether a field is named like something secret."""
+    return kind_of_name(name) is not None or name.lower() in _HEADERS
 
 
 def without(text: str, found: Iterable[Found], begin: int, end: int) -> str:
@@ -218,7 +259,9 @@ def _before(found: list[Found], cut: int, end: int) -> int:
 
 def _last_word(text: str, at: int, end: int) -> int:
     """Where the last word of `text[at:end]` begins: behind its last gap."""
-    gap = _GAP.search(text[at:end][::-1])
+    if text[end - 1 : end] == " ":
+        return max(at, end)
+    gap = _gap().search(text[at:end][::-1])
     return end - gap.start() if gap else at
 
 

@@ -13,7 +13,7 @@ import binascii
 import functools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -38,26 +38,33 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """One kind of secret.
+    """One kind of secret; its patterns are compiled when they are first needed, which takes some milliseconds.
 
     Args:
-        gates: texts of which one is in every match.
-        pattern: what may be one.
+        written: what may be one, as a pattern.
         judge: what of a match is secret, if anything.
-        opening: what may become one, anchored at the end of the text.
+        begun: what may become one, as a pattern that is anchored at the end of the text.
     """
 
-    gates: tuple[str, ...]
-    pattern: "re.Pattern[str]"
+    written: str
     judge: Judge
-    opening: "re.Pattern[str] | None" = None
+    begun: str = ""
+
+    @functools.cached_property
+    def pattern(self) -> "re.Pattern[str]":
+        """What may be one."""
+        return re.compile(self.written)
+
+    @functools.cached_property
+    def opening(self) -> "re.Pattern[str]":
+        """What may become one."""
+        return re.compile(self.begun)
 
     def matches(self, text: str, at: int) -> Iterator[Found]:
         """All matches from `at` on, those that are no secret too: what a match took is not searched again."""
-        if any(gate in text for gate in self.gates):
-            for match in self.pattern.finditer(text, at):
-                start, stop = self.judge(match) or (match.end(), match.end())
-                yield Found(min(match.start(), start), match.end(), start, stop)
+        for match in self.pattern.finditer(text, at):
+            start, stop = self.judge(match) or (match.end(), match.end())
+            yield Found(min(match.start(), start), match.end(), start, stop)
 
 
 # --- tokens that are known by how they begin ---
@@ -78,10 +85,7 @@ _TOKENS: tuple[tuple[str, str, int], ...] = (  # how they begin; of what the res
     ("key-", "[0-9a-f]", 32),  # Mailgun
     ("xai- pplx- tvly- pcsk_ glsa_ sntrys_ lin_api_ lsv2_pt_ dckr_pat_ GOCSPX- PMAK- NRAK-", _URL64, 20),
 )
-_LOOKED_BACK = ("eyJ", "ya29", "1/", "dap")  # how the others begin that are found at a later character
-_BEGINNINGS = tuple(
-    sorted((*_LOOKED_BACK, *" ".join(token for token, _, _ in _TOKENS).split()), key=lambda token: -len(token))
-)
+_PREFIXES = tuple(sorted(" ".join(token for token, _, _ in _TOKENS).split(), key=lambda token: -len(token)))
 _DENSE = re.compile(r"(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{8}|[A-Za-z0-9]{20}")
 _HYPHENS = ("sk-", "pypi-", "xai-", "pplx-", "tvly-", "pcsk_", "glsa_")  # their alphabet can spell words
 
@@ -103,47 +107,64 @@ def _by_prefix(last: str) -> str:
     return f"{last}(?<=[A-Za-z0-9]{last})(?=[A-Za-z0-9_.%+/=-]{{9}})(?:{found})"
 
 
-def _tokens() -> str:
-    """One pattern for everything that is known by how it begins: first a literal, so that the search can skip."""
-    jwt = rf"{_URL64}{{8,2048}}+(?P<jwt>\.{_URL64}{{4,7000}}+(?:\.{_URL64}{{0,1024}}+){{0,3}})?"
-    return "|".join((
-        _by_prefix("-"),
-        _by_prefix("_"),
-        rf"A(?:[KS]IA{_edge('A[KS]IA')}[A-Z0-9]{{16,128}}+|Iza{_edge('AIza')}{_URL64}{{30,4096}}+)",  # AWS, Google
-        rf"S(?:K{_edge('SK')}[0-9a-f]{{32,128}}+"  # Twilio
-        rf"|G\.{_edge('SG.')}{_URL64}{{16,128}}+\.{_URL64}{{16,128}}+)",  # SendGrid
-        rf"J(?<=eyJ){_edge('eyJ')}{jwt}",
-        rf"9\.(?<=ya29\.){_edge('ya29.')}{_URL64}{{20,4096}}+",  # Google's access and refresh tokens
-        rf"/(?:/0(?<=1//0)(?<![/+=]1//0){_edge('1//0')}{_URL64}{{20,512}}+"
-        r"|[swt](?<=hooks\.slack\.com/.)(?:ervices|orkflows|riggers)/(?P<hook>[A-Za-z0-9/_+-]{8,512}+)"
-        rf"|[0-9](?<=/api/webhooks/.)[0-9]{{7,24}}/(?P<webhook>{_URL64}{{20,512}}+))",  # Discord
-        rf"pi(?<=dapi){_edge('dapi')}[0-9a-f]{{32,128}}+",  # Databricks
-        rf"\.{_URL64}{{6}}\.(?<={_URL64}{{23}}\..{{6}}\.)(?P<bot>{_URL64}{{27,128}}+)",  # Discord
-        rf":AA(?<=[0-9]{{8}}:AA)(?P<telegram>{_URL64}{{30,128}}+)",
-        *(rf"{b}(?ai:earer|asic)[ \t]{{1,4}}(?P<bearer{b}>[A-Za-z0-9._~+/=:-]{{1,4096}}+)" for b in "bB"),
-    ))  # fmt: skip
+def _judge_prefixed(match: "re.Match[str]") -> tuple[int, int] | None:
+    text, at, end = match.string, match.start() + 1, match.end()
+    prefix = next(known for known in _PREFIXES if text.endswith(known, 0, at))
+    if prefix in _HYPHENS and _DENSE.search(text, at, end) is None:
+        return None
+    return at - len(prefix), end
 
 
-def _judge_token(match: "re.Match[str]") -> tuple[int, int] | None:
-    text, at, end = match.string, match.start(), match.end()
-    if match.lastgroup in {"hook", "webhook"}:
-        return match.span(match.lastgroup)
-    if match.lastgroup == "telegram":  # what is before it is the public id of the bot
-        return at + 1, end
-    if match.lastgroup in {"bearerb", "bearerB"}:
-        return (
-            match.span(match.lastgroup) if _is_credential(match[match.lastgroup], basic=text[at + 1] in "aA") else None
-        )
-    if match.lastgroup == "bot":
-        first = text[max(0, at - 28) : at]
-        start = at - len(first) + max((i + 1 for i, c in enumerate(first) if not (c.isalnum() or c in "_-")), default=0)
-        return (start, end) if text[start] in "MNO" and is_random(match["bot"], 27) else None
-    if text[at] == "J" and match.lastgroup != "jwt":
-        return None
-    prefix = next((known for known in _BEGINNINGS if text.endswith(known, 0, at + 1)), text[at])
-    if prefix in _HYPHENS and _DENSE.search(text, at + 1, end) is None:
-        return None
-    return at + 1 - len(prefix), end
+def _from(back: int) -> Judge:
+    """All of a match is secret, and so many characters before it."""
+    return lambda match: (match.start() - back, match.end())
+
+
+def _group(name: str) -> Judge:
+    """One group of a match is secret, if it is there."""
+    return lambda match: None if match[name] is None else match.span(name)
+
+
+HYPHEN, UNDERSCORE = (Shape(_by_prefix(last), _judge_prefixed) for last in "-_")
+AWS_GOOGLE = Shape(
+    rf"A(?:[KS]IA{_edge('A[KS]IA')}[A-Z0-9]{{16,128}}+|Iza{_edge('AIza')}{_URL64}{{30,4096}}+)", _from(0)
+)
+TWILIO_SENDGRID = Shape(
+    rf"S(?:K{_edge('SK')}[0-9a-f]{{32,128}}+|G\.{_edge('SG.')}{_URL64}{{16,128}}+\.{_URL64}{{16,128}}+)", _from(0)
+)
+GOOGLE_ACCESS = Shape(rf"9\.(?<=ya29\.){_edge('ya29.')}{_URL64}{{20,4096}}+", _from(3))
+GOOGLE_REFRESH = Shape(rf"//0(?<=1//0)(?<![/+=]1//0){_edge('1//0')}{_URL64}{{20,512}}+", _from(1))
+DATABRICKS = Shape(rf"pi(?<=dapi){_edge('dapi')}[0-9a-f]{{32,128}}+", _from(2))
+SLACK_HOOK = Shape(
+    r"/[swt](?<=hooks\.slack\.com/.)(?:ervices|orkflows|riggers)/(?P<hook>[A-Za-z0-9/_+-]{8,512}+)", _group("hook")
+)
+DISCORD_HOOK = Shape(rf"/[0-9](?<=/api/webhooks/.)[0-9]{{7,24}}/(?P<hook>{_URL64}{{20,512}}+)", _group("hook"))
+TELEGRAM = Shape(rf":AA(?<=[0-9]{{8}}:AA)(?P<key>{_URL64}{{30,128}}+)", _from(-1))  # before it is the bot's public id
+
+
+def _judge_jwt(match: "re.Match[str]") -> tuple[int, int] | None:
+    return None if match["rest"] is None else (match.start() - 2, match.end())
+
+
+JWT = Shape(
+    rf"J(?<=eyJ){_edge('eyJ')}{_URL64}{{8,2048}}+(?P<rest>\.{_URL64}{{4,7000}}+(?:\.{_URL64}{{0,1024}}+){{0,3}})?",
+    _judge_jwt,
+)
+
+
+def _judge_bot(match: "re.Match[str]") -> tuple[int, int] | None:
+    text, at = match.string, match.start()
+    first = text[max(0, at - 28) : at]
+    start = at - len(first) + max((i + 1 for i, c in enumerate(first) if not (c.isalnum() or c in "_-")), default=0)
+    return (start, match.end()) if text[start] in "MNO" and is_random(match["bot"], 27) else None
+
+
+DISCORD_BOT = Shape(rf"\.{_URL64}{{6}}\.(?<={_URL64}{{23}}\..{{6}}\.)(?P<bot>{_URL64}{{27,128}}+)", _judge_bot)
+
+
+def _judge_bearer(match: "re.Match[str]") -> tuple[int, int] | None:
+    basic = match.string[match.start() + 1] in "aA"
+    return match.span("word") if _is_credential(match["word"], basic=basic) else None
 
 
 def _is_credential(word: str, *, basic: bool) -> bool:
@@ -157,6 +178,13 @@ def _is_credential(word: str, *, basic: bool) -> bool:
         return False
 
 
+BEARER = Shape(
+    r"[bB](?ai:earer|asic)[ \t]{1,4}(?P<word>[A-Za-z0-9._~+/=:-]{1,4096}+)",
+    _judge_bearer,
+    r"[bB](?ai:earer|asic)[ \t]{1,4}\Z",
+)
+
+
 # --- values that are known by their name ---
 
 _CLOSING = r"\\{0,7}+[\"'`]?+\]?+\*{0,2}+"
@@ -166,18 +194,16 @@ _RUN = rf"[^{GAPS}]{{0,4200}}+"
 _NEXT = r"[A-Za-z0-9_.%-]{1,40}+"
 
 
-def _value(n: str) -> str:
-    """A value in quotes, in escaped quotes, or as one word that is no name of another value."""
-    return (
-        rf"(?:[bBuU](?=[\"']))?(?P<quoted{n}>{_DOUBLE}|{_SINGLE}|{_BACK})[\"'`]?"
-        rf"|(?P<slashes{n}>\\{{1,7}}+)(?P<quote{n}>[\"'])(?P<escaped{n}>[^\r\n]{{0,4096}}?)"
-        rf"(?:(?<!\\)(?P=slashes{n})(?P=quote{n})|(?=[\r\n])|\Z)"
-        rf"|(?!{_NEXT}[:=](?:[{GAPS}\"'`]|\Z))"
-        rf"(?P<bare{n}>[^{GAPS}\"'`\\\[({{<>|=:,;&~)\]}}]"
-        rf"(?:[^{GAPS}\"'`\\,;&<]|[,;&](?![{GAPS}\"'`]|\Z|amp;|{_NEXT}[:=])|<(?![/A-Za-z!])|\\(?![nrt\"'`\\]))"
-        rf"{{0,4096}}+)(?P<last{n}>[ \t]{{0,8}}(?=[\r\n]|\\[nr]|\Z))?"
-    )
-
+# A value in quotes, in escaped quotes, or as one word that is no name of another value.
+_VALUE = (
+    rf"(?:(?:[bBuU](?=[\"']))?(?P<quoted>{_DOUBLE}|{_SINGLE}|{_BACK})[\"'`]?"
+    r"|(?P<slashes>\\{1,7}+)(?P<quote>[\"'])(?P<escaped>[^\r\n]{0,4096}?)"
+    r"(?:(?<!\\)(?P=slashes)(?P=quote)|(?=[\r\n])|\Z)"
+    rf"|(?!{_NEXT}[:=](?:[{GAPS}\"'`]|\Z))"
+    rf"(?P<bare>[^{GAPS}\"'`\\[({{<>|=:,;&~)\]}}]"
+    rf"(?:[^{GAPS}\"'`\\,;&<]|[,;&](?![{GAPS}\"'`]|\Z|amp;|{_NEXT}[:=])|<(?![/A-Za-z!])|\\(?![nrt\"'`\\]))"
+    r"{0,4096}+)(?P<last>[ \t]{0,8}(?=[\r\n]|\\[nr]|\Z))?)"
+)
 
 # What a value may be so far.
 _VALUE_SO_FAR = (
@@ -185,7 +211,7 @@ _VALUE_SO_FAR = (
     r"|(?P<slashes>\\{1,7}+)(?P<quote>[\"'])(?:(?!(?<!\\)(?P=slashes)(?P=quote))[^\r\n]){0,4096}+)"
     rf"|{_RUN}[ \t]{{0,8}})?\Z"
 )
-_NAMED = rf"{NAMES}(?P<closing>{_CLOSING})(?P<sign>{_SIGN})(?:{_value('')})"
+_NAMED = rf"{NAMES}(?P<closing>{_CLOSING})(?P<sign>{_SIGN}){_VALUE}"
 _NAMED_SO_FAR = rf"{NAMES}{_CLOSING}(?:[ \t]{{0,8}}+\Z|{_SIGN}{_VALUE_SO_FAR})"
 
 _FLAG = (
@@ -284,17 +310,8 @@ def _judge_key(match: "re.Match[str]") -> tuple[int, int] | None:
     return match.span() if _LONG.search(match.string, body, match.end()) else None
 
 
-@functools.cache
-def shapes() -> Sequence[Shape]:
-    """All shapes; they are compiled at the first call, which takes some milliseconds."""
-    signs = (":", "=")
-    named, so_far = re.compile(_NAMED), re.compile(_NAMED_SO_FAR)
-    flag, flag_so_far = re.compile(_FLAG + f"(?:{_value('')})"), re.compile(_FLAG + _VALUE_SO_FAR)
-    return (
-        Shape(("",), re.compile(_tokens()), _judge_token, re.compile(r"[bB](?ai:earer|asic)[ \t]{1,4}\Z")),
-        Shape(signs, named, _judge_value, so_far),
-        Shape(signs, re.compile(_HEADERS), _judge_header, re.compile(_HEADERS_SO_FAR)),
-        Shape(("--",), flag, _judge_value, flag_so_far),
-        Shape(("@",), re.compile(_ADDRESS), _judge_address),
-        Shape(("-----BEGIN",), re.compile(_KEY), _judge_key, re.compile(_KEY_SO_FAR)),
-    )
+NAMED = Shape(_NAMED, _judge_value, _NAMED_SO_FAR)
+HEADER = Shape(_HEADERS, _judge_header, _HEADERS_SO_FAR)
+FLAG = Shape(_FLAG + _VALUE, _judge_value, _FLAG + _VALUE_SO_FAR)
+ADDRESS = Shape(_ADDRESS, _judge_address)
+PRIVATE_KEY = Shape(_KEY, _judge_key, _KEY_SO_FAR)

@@ -1,5 +1,6 @@
 """Which texts beside the name of a secret are the secret, and which are types, code, placeholders or prose."""
 
+import functools
 import re
 from typing import Literal, TypeAlias
 
@@ -69,7 +70,12 @@ def kind_of(text: str, at: int) -> Kind | None:
 
 def kind_of_name(name: str) -> Kind | None:
     """The kind of secret that a name of a field, a header or a variable stands for."""
-    found = _WHOLE_NAME.search(name) if len(name) <= _LONGEST_NAME else None
+    return _kind_of_name(name) if len(name) <= _LONGEST_NAME else None
+
+
+@functools.lru_cache(2048)  # the same few names come again and again
+def _kind_of_name(name: str) -> Kind | None:
+    found = _WHOLE_NAME.search(name)
     return kind_of(name, found.start()) if found else None
 
 

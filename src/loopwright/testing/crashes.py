@@ -4,7 +4,8 @@ import socket
 from collections.abc import Sequence
 
 from ..events import Entry
-from ..journal import MemoryJournal, RunHeader
+from ..journal import RESUMABLE, MemoryJournal, RunHeader
+from ..life import told_of
 from ..owner import Owner
 
 NO_PROCESS = 2**31 - 1  # greater than any process number
@@ -24,7 +25,12 @@ def crashed(
     journal = MemoryJournal() if journal is None else journal
     first = entries[0]
     dead = Owner(socket.gethostname(), NO_PROCESS, "", "dead")
-    header = RunHeader(first.run_id, "any", "{}", "1", str(dead), first.at)
+    told = told_of(entries[:keep])
+    header = RunHeader(
+        first.run_id, told.get("engine", "any"), told.get("options", "{}"), told.get("version", "1"), str(dead),
+        told.get("created", first.at), told.get("parent_run"), told.get("fork_seq"),
+    )  # fmt: skip
     claim = journal.create(header)
-    journal.append(claim, entries[:keep], status=status)
+    ended = told.get("status", "running") not in RESUMABLE
+    journal.append(claim, entries[:keep], status=told["status"] if ended else status)
     return journal

@@ -23,6 +23,7 @@ from loopwright.testing import ScriptedProvider, call
 
 RUNS = ("roses", "tulips", "herbs")
 STEPS = 4
+HANGS_AT = int(sys.argv[3]) if sys.argv[1:] else STEPS
 
 
 def ledger(folder: Path) -> list[str]:
@@ -95,10 +96,8 @@ async def main(folder: Path) -> None:
         await parts.journal.close()
 
 
-HANGS_AT = STEPS
 if __name__ == "__main__":
-    if len(sys.argv) == 4:
-        HANGS_AT = int(sys.argv[3])
+    if sys.argv[1:]:
         asyncio.run({"begin": begin, "worker": work}[sys.argv[1]](Path(sys.argv[2])))
     else:
         with TemporaryDirectory() as directory:

@@ -290,7 +290,7 @@ async def test_a_plain_function_may_undo_too_and_one_that_hangs_is_left():
         await asyncio.sleep(60)
 
     def taking(name: str, compensate: Any) -> Tool:
-        @tool(name=name, compensate=compensate, timeout=0.05)
+        @tool(name=name, compensate=compensate, timeout=0.5)
         def take(x: int) -> str:
             """Take."""
             return "taken"
@@ -302,4 +302,4 @@ async def test_a_plain_function_may_undo_too_and_one_that_hangs_is_left():
     result = await ReActEngine(parts).run("Go.", saga=True)
 
     assert DONE == ["gave back 1"]
-    assert "grab (0#1): undoing it gave no result within 0.05 s" in str(result.error)
+    assert "grab (0#1): undoing it gave no result within 0.5 s" in str(result.error)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import signal
 import socket
 import subprocess
@@ -353,3 +354,16 @@ def test_a_zombie_is_fenced_off_and_stops_when_it_wakes(tmp_path: Path):
         fences = [entry.fence for entry in journal.read(name)]
         assert fences == sorted(fences)
         assert set(fences) == {1, 2}
+
+
+async def test_a_run_that_was_taken_up_and_orphaned_again_is_taken_up_again(tmp_path: Path):
+    """Whatever it was when it was taken up: suspended, released, waiting."""
+    for number, status in enumerate(("suspended", "released", "running")):
+        journal = await orphan(f"r{number}")
+        journal._runs[f"r{number}"].info = dataclasses.replace(journal.runs()[0], status=status, owner=None)
+        await journal.claim(f"r{number}", str(Owner(socket.gethostname(), NO_PROCESS, "", "dead")), take_over=True)
+        assert journal.runs()[0].status == "running"
+
+        [result] = await Worker(runtime("done", journal=journal)).drain()
+
+        assert result.answer == "done"

@@ -239,6 +239,7 @@ def check_row(info: RunInfo, entries: Sequence[Entry]) -> str:
         return f"the run has fence {info.fence}, its last entry {entries[-1].fence}"
     if claimed:
         told.pop("owner", None)
+        told.pop("status" if info.status == "running" else "owner", None)
     wrong = [name for name, value in told.items() if getattr(info, name) != value]
     return f"{wrong[0]} of the run is {getattr(info, wrong[0])!r}, its entries say {told[wrong[0]]!r}" if wrong else ""
 
@@ -256,6 +257,11 @@ def ensure_free(info: RunInfo, take_over: bool, now: float) -> None:
         f"run {info.run_id!r} is being worked on by {info.owner}{end}: wait for it, "
         "or pass take_over=True to fence it off"
     )
+
+
+def status_of_claimed(info: RunInfo) -> str:
+    """What a run that is taken up is listed as: one that has ended stays so."""
+    return "running" if info.status in RESUMABLE else info.status
 
 
 def orphaned(info: RunInfo, now: float) -> bool:
@@ -338,7 +344,8 @@ class MemoryJournal:
         kept, now = self._kept(run_id), self._clock.wall()
         until = lease_end(lease, now)
         ensure_free(kept.info, take_over, now)
-        info = dataclasses.replace(kept.info, fence=kept.info.fence + 1, owner=owner, lease_until=until)
+        status, fence = status_of_claimed(kept.info), kept.info.fence + 1
+        info = dataclasses.replace(kept.info, fence=fence, owner=owner, lease_until=until, status=status)
         kept.info = info
         return Claim(run_id, info.fence, info.head_seq, info.head_hash, lease_until=until)
 

@@ -29,7 +29,7 @@ def told_of(entries: Sequence[Entry]) -> dict[str, Any]:
                 told |= {"version": fork.version, "created": entry.at, "parent_run": fork.run_id}
                 told |= {"fork_seq": fork.seq, "status": "suspended", "owner": None}
             case RunResumed(owner):
-                told["owner"] = owner
+                told |= {"status": "running", "owner": owner}
             case RunSuspended(reason):
                 told |= {"status": reason if reason in _OF_ITS_OWN else "suspended", "owner": None}
             case RunFinished(status):

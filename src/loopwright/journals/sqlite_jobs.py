@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 from ..clock import Clock
 from ..errors import ConfigError, Fenced, JournalError, LoopwrightError, UnknownRun
 from ..events import Entry
-from ..journal import Claim, RunHeader, ensure_free, lease_end, taken
+from ..journal import Claim, RunHeader, ensure_free, lease_end, status_of_claimed, taken
 from .sqlite_reader import REFERENCE, read_info
 
 BLOB_BYTES = 64 * 1024
@@ -30,7 +30,7 @@ _FENCE = "SELECT fence, owner, head_seq FROM runs WHERE run_id = ?"
 # A blob that is there already has the right bytes, unless somebody changed them: then this makes it whole again.
 _INSERT_BLOB = """INSERT INTO blobs (sha256, bytes) VALUES (?, ?)
                   ON CONFLICT (sha256) DO UPDATE SET bytes = excluded.bytes WHERE bytes IS NOT excluded.bytes"""
-_TAKE_UP = "UPDATE runs SET fence = fence + 1, owner = ?, lease_until = ? WHERE run_id = ?"
+_TAKE_UP = "UPDATE runs SET fence = fence + 1, owner = ?, lease_until = ?, status = ? WHERE run_id = ?"
 _RENEW = "UPDATE runs SET lease_until = ? WHERE run_id = ? AND fence = ? AND owner IS NOT NULL"
 
 _columns = operator.attrgetter("run_id", "seq", "key", "kind", "at", "v", "fence", "body", "hash")
@@ -180,7 +180,7 @@ class TakeUp:
             raise JournalError(
                 f"run {claim.run_id!r} has an owner that cannot be read, {info.owner!r}: pass take_over=True"
             ) from error
-        cursor.execute(_TAKE_UP, (self._owner, lease_until, claim.run_id))
+        cursor.execute(_TAKE_UP, (self._owner, lease_until, status_of_claimed(info), claim.run_id))
         claim.fence, claim.head_seq, claim.head_hash = info.fence + 1, info.head_seq, info.head_hash
         claim.tail, claim.lease_until = info.head_seq, lease_until
 

@@ -122,7 +122,7 @@ class AnthropicProvider(Endpoint):
         self._sampling = sampling if sampling is not None else Sampling()
         self._max_tokens, self._thinking, self._cache = max_tokens, thinking, cache
         self._quirks = quirks if quirks is not None else MessagesQuirks.of(url, model)
-        self._has_key, self._key_variable = bool(key), KEY_VARIABLE
+        self._key, self._has_key, self._key_variable = key, bool(key), KEY_VARIABLE
         self._name = "anthropic" if is_theirs else self._transport.host
         self._head = b'{"model":' + to_json(model)
 

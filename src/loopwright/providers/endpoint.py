@@ -12,6 +12,7 @@ from .transport import HTTPTransport
 from .wire import WireError
 
 LONGEST_REFUSAL = 2_000
+SHORTEST_KEY, LONGEST_WORD = 8, 20  # characters of an API key; one without a digit is a word unless it is long
 HEADERS = {"content-type": "application/json", "accept": "application/json", "user-agent": "loopwright"}
 
 
@@ -21,6 +22,11 @@ def key_of(given: str | SecretStr | None, variable: str) -> SecretStr | None:
         given = os.environ.get(variable, "")
     text = (given.get_secret_value() if isinstance(given, SecretStr) else given).strip()
     return SecretStr(text) if text else None
+
+
+def _is_secret(key: str) -> bool:
+    """Whether a key is one, and no word that is written where a local server wants any key ("ollama", "EMPTY")."""
+    return len(key) >= SHORTEST_KEY and (any(letter.isdigit() for letter in key) or len(key) >= LONGEST_WORD)
 
 
 class Endpoint:
@@ -33,6 +39,13 @@ class Endpoint:
     _transport: HTTPTransport
     _key_variable: str
     _has_key: bool
+    _key: SecretStr | None = None
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The API key, so that a runtime takes it out of all that it is told; a placeholder is none."""
+        key = "" if self._key is None else self._key.get_secret_value()
+        return (key,) if _is_secret(key) else ()
 
     @property
     def name(self) -> str:

@@ -76,6 +76,11 @@ class FallbackProvider:
             stop=all(one.stop for one in able),
         )
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The API keys of all of them."""
+        return tuple(key for member in self._members for key in secrets_of(member.provider))
+
     def __repr__(self) -> str:
         return f"FallbackProvider({', '.join(member.label for member in self._members)})"
 
@@ -215,6 +220,11 @@ async def close_all(providers: Iterable[Provider]) -> None:
             close = getattr(provider, "aclose", None)
             if close is not None:
                 closing.push_async_callback(close)
+
+
+def secrets_of(provider: object) -> tuple[str, ...]:
+    """The API keys that a provider tells of, so that they are taken out of all texts."""
+    return tuple(getattr(provider, "secrets", ()))
 
 
 def check_provider(field: str, provider: object) -> None:

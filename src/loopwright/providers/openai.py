@@ -74,7 +74,7 @@ class OpenAIProvider(Endpoint):
         self._model, self._base_url = model, self._transport.url.removesuffix("/chat/completions")
         self._encode_message = message_encoder(self._quirks)
         self._sampling = sampling if sampling is not None else Sampling()
-        self._has_key, self._key_variable = bool(key), self._quirks.key_variable
+        self._key, self._has_key, self._key_variable = key, bool(key), self._quirks.key_variable
         self._name = "openai" if url.rstrip("/") == DEFAULT_URL else self._transport.host
         self._head = b'{"model":' + to_json(model) + b',"messages":['
         self._default_tail = self._sampled(Sampling())

@@ -12,7 +12,7 @@ from ..parsing.thinking import without_thinking
 from ..provider import Capabilities, Delta, Provider, Request, deltas_of
 from .dialects import Dialect, JsonDialect, Parsed, ReActDialect, Watch, Watched, XmlDialect
 from .dialects.watching import Open, Silent
-from .fallback import close_all
+from .fallback import close_all, secrets_of
 from .think_block import ThinkBlock
 
 NO_TOOL_NOW = "No tool can be used now: reply with the final answer."
@@ -54,6 +54,11 @@ class TextTools:
     def capabilities(self) -> Capabilities:
         """What the model can do by itself, and tool calls."""
         return dataclasses.replace(self._provider.capabilities, native_tools=True)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The API keys of the provider that it wraps."""
+        return secrets_of(self._provider)
 
     async def complete(self, request: Request) -> Completion:
         """Ask the model once, in the dialect.

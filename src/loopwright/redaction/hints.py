@@ -50,23 +50,9 @@ def hinted(text: str) -> list[Shape]:
         found.append(UNDERSCORE)
     if ":" in plain or "=" in plain:
         found += _behind_signs(plain, lowered)
-    if "/" in plain:
-        found += _in_addresses(plain)
-    if "S" in plain and ("K" in plain or "G" in plain):
-        found.append(TWILIO_SENDGRID)
-    if "I" in plain and "A" in plain:
-        found.append(AWS_GOOGLE)
-    if "J" in plain and "eyJ" in plain:
-        found.append(JWT)
-    if "." in plain and ("M" in plain or "N" in plain or "O" in plain):
-        found.append(DISCORD_BOT)
-    if "9" in plain and "ya29." in plain:
-        found.append(GOOGLE_ACCESS)
-    if "dapi" in plain:
-        found.append(DATABRICKS)
     if "earer" in lowered or "asic" in lowered:
         found.append(BEARER)
-    return found
+    return found + _by_letters(plain)
 
 
 def hinted_at_end(text: str) -> list[Shape]:
@@ -131,7 +117,25 @@ def _has_signature(plain: str, lowered: str) -> bool:
     return "sig" in lowered or ("key=" in lowered and ("?" in plain or "&" in plain or ";" in plain))
 
 
-def _in_addresses(plain: str) -> Sequence[Shape]:
+def _by_letters(plain: str) -> list[Shape]:
+    """The shapes that begin with letters or digits, and those inside addresses."""
+    found = _in_addresses(plain) if "/" in plain else []
+    if "S" in plain and ("K" in plain or "G" in plain):
+        found.append(TWILIO_SENDGRID)
+    if "I" in plain and "A" in plain:
+        found.append(AWS_GOOGLE)
+    if "J" in plain and "eyJ" in plain:
+        found.append(JWT)
+    if "." in plain and ("M" in plain or "N" in plain or "O" in plain):
+        found.append(DISCORD_BOT)
+    if "9" in plain and "ya29." in plain:
+        found.append(GOOGLE_ACCESS)
+    if "dapi" in plain:
+        found.append(DATABRICKS)
+    return found
+
+
+def _in_addresses(plain: str) -> list[Shape]:
     found: list[Shape] = []
     if "1" in plain and "0" in plain and "//0" in plain:
         found.append(GOOGLE_REFRESH)

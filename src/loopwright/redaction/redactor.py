@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from ..messages import Json, JsonObject
 from .hints import hinted, hinted_at_end
 from .shapes import GAPS, LONGEST, Found
-from .words import MARK, is_quoted_secret, kind_of_name
+from .words import LONGEST_NAME, MARK, is_quoted_secret, kind_of_name
 
 SHORTEST = 6  # characters; a shorter value is a part of ordinary words
 _NO_SECRET = 5  # characters; nothing shorter has the shape of a secret
@@ -112,19 +112,20 @@ class Redactor:
         if kind is str:
             texts.append(cast("str", value))
         elif kind is dict:
-            for name, inner in cast("dict[object, object]", value).items():
-                if type(name) is not str or (self._by_shape and _asks_for_a_look(name)):
-                    return False
-                texts.append(name)
-                if not self._reads_plain(inner, texts):
-                    return False
+            return self._reads_plain_fields(cast("dict[str, object]", value), texts)
         elif kind is list:
-            return all([self._reads_plain(inner, texts) for inner in cast("list[object]", value)])
+            return all(self._reads_plain(inner, texts) for inner in cast("list[object]", value))
         elif kind is int or kind is float:
-            if self._spellings:
-                texts.append(str(value))
+            texts.append(str(value))
         else:
             return value is None or kind is bool
+        return True
+
+    def _reads_plain_fields(self, fields: dict[str, object], texts: list[str]) -> bool:
+        for name, value in fields.items():
+            texts.append(name)
+            if (self._by_shape and _asks_for_a_look(name)) or not self._reads_plain(value, texts):
+                return False
         return True
 
     def _value(self, value: Json | JsonObject, name: str | None) -> Json:
@@ -224,9 +225,14 @@ class StreamRedactor:
         return _before(found, len(text) - longest, len(text) + 1)
 
 
+@functools.lru_cache(2048)
+def _is_known_harmless(name: str) -> bool:
+    return kind_of_name(name) is None and name.lower() not in _HEADERS
+
+
 def _asks_for_a_look(name: str) -> bool:
-    """Whether a field is named like something secret."""
-    return kind_of_name(name) is not None or name.lower() in _HEADERS
+    """Whether a field may be named like something secret."""
+    return len(name) > LONGEST_NAME or not _is_known_harmless(name)
 
 
 def without(text: str, found: Iterable[Found], begin: int, end: int) -> str:

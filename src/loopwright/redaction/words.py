@@ -1,6 +1,5 @@
 """Which texts beside the name of a secret are the secret, and which are types, code, placeholders or prose."""
 
-import functools
 import re
 from typing import Literal, TypeAlias
 
@@ -28,7 +27,7 @@ _OTHER_TOKENS = (
     *("eos", "bos", "pad", "unk", "sep", "cls", "mask", "stop", "start", "end", "special", "new", "begin"),
     *("max", "min", "num", "per", "first", "last", "input", "output", "prompt", "completion", "total", "cached"),
 )
-_LONGEST_NAME = 100  # characters
+LONGEST_NAME = 100  # characters
 _LOOK_BACK = 24  # characters, enough for the longest word that changes what a name means
 
 _TYPES = (
@@ -70,12 +69,7 @@ def kind_of(text: str, at: int) -> Kind | None:
 
 def kind_of_name(name: str) -> Kind | None:
     """The kind of secret that a name of a field, a header or a variable stands for."""
-    return _kind_of_name(name) if len(name) <= _LONGEST_NAME else None
-
-
-@functools.lru_cache(2048)  # the same few names come again and again
-def _kind_of_name(name: str) -> Kind | None:
-    found = _WHOLE_NAME.search(name)
+    found = _WHOLE_NAME.search(name) if len(name) <= LONGEST_NAME else None
     return kind_of(name, found.start()) if found else None
 
 

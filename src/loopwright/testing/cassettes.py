@@ -103,7 +103,8 @@ class Cassette:
         path: the JSON file; its folder is made if it is missing. What it holds is replaced by the first reply.
         secrets: texts that are never written. Values of environment variables whose names end in `_KEY`, `_TOKEN`,
             `_SECRET` or `_PASSWORD` are not written either, if they have 8 characters or more. The names of those that
-            were left out are written.
+            were left out are written. What has the shape of a secret is not written either, nor are the keys of
+            providers that tell them; so a call that was recorded with a password replays with `[redacted]`.
     """
 
     def __init__(self, path: Place, *, secrets: Iterable[str] = ()) -> None:
@@ -115,6 +116,10 @@ class Cassette:
         """How many replies it has."""
         self._written = 0  # how many of those are in the file
         self._lock, self._writing = threading.Lock(), threading.Lock()
+
+    def leave_out(self, secrets: Iterable[str]) -> None:
+        """Write these texts no more."""
+        self._secrets.add(secrets)
 
     def expect(self, request: Request, provider: str, model: str, capabilities: Capabilities) -> Slot:
         """The place of the reply to a request that is about to be made."""
@@ -172,8 +177,9 @@ class Cassette:
     def _plain(self, reply: Completion | ProviderError) -> Json:
         """A reply as JSON, without secrets and without what is as always; numbers of its own are no secrets."""
         if isinstance(reply, ProviderError):
-            error = dataclasses.asdict(ErrorRecord.of(reply))
-            return {"error": {name: self._secrets.out_of(v) if isinstance(v, str) else v for name, v in error.items()}}
+            error = ErrorRecord.of(reply)
+            told = {"type": error.type, "message": self._secrets.out_of_text(error.message)}
+            return {"error": {**told, "details": {**error.details}}}
         said = cast("dict[str, Json]", json.loads(json.dumps(dataclasses.asdict(reply), default=dict)))
         usual = cast("dict[str, Json]", json.loads(json.dumps(dataclasses.asdict(Completion()))))
         told = {name: v if name == "usage" else self._secrets.out_of(v) for name, v in said.items() if v != usual[name]}
@@ -201,6 +207,12 @@ class RecordingProvider:
     def __init__(self, provider: Provider, into: "Place | Cassette", *, secrets: Iterable[str] = ()) -> None:
         self._provider = provider
         self.cassette = into if isinstance(into, Cassette) else Cassette(into, secrets=secrets)
+        self.cassette.leave_out(self.secrets)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The API keys of the provider, if it tells them."""
+        return tuple(getattr(self._provider, "secrets", ()))
 
     @property
     def name(self) -> str:
@@ -272,7 +284,7 @@ class ReplayingProvider:
         found = _chosen(self._path, kept.models, model and self._secrets.out_of_text(model))
         self.name, self.model, self.capabilities = found.provider, found.model, found.capabilities
         self._redacted = frozenset(kept.redacted)
-        self._known = {digest(exchange.request): exchange for exchange in kept.exchanges}
+        self._known = {digest(self._plain(exchange.request)): exchange for exchange in kept.exchanges}
         self._given: dict[str, int] = {}
         self.misses: list[CassetteMiss] = []
         """The requests that it had no reply to."""
@@ -281,6 +293,10 @@ class ReplayingProvider:
     def left(self) -> int:
         """How many replies were not asked for."""
         return sum(len(exchange.replies) - self._given.get(key, 0) for key, exchange in self._known.items())
+
+    def _plain(self, request: Rendered) -> Rendered:
+        """A recorded request as it would be written now: it may have been, with other secrets in mind."""
+        return cast("Rendered", self._secrets.out_of(request))
 
     async def complete(self, request: Request) -> Completion:
         """The recorded reply, or the recorded failure."""

@@ -13,10 +13,10 @@ from pydantic_core import from_json, to_json
 from ..errors import ConfigError
 from ..messages import Json, Message, canonical_json
 from ..provider import Request
+from ..redaction import MARK, Redactor
 
 Rendered: TypeAlias = dict[str, Json]
 
-REDACTED = "[redacted]"
 SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")  # how environment variables end that hold secrets
 SHORTEST = 8  # characters; a shorter value of such a variable is an ordinary word now and then
 MOST_LINES, MOST_COLUMNS = 40, 300  # of a difference that is shown
@@ -33,7 +33,8 @@ class Secrets:
     """What must not be written: the texts given, and what environment variables hold whose names sound like it.
 
     Those are the ones that end in `_KEY`, `_TOKEN`, `_SECRET` or `_PASSWORD` and have 8 characters or more. Each is
-    looked for as it is, as it stands inside JSON, and percent-encoded. Raises `ConfigError` for an empty text.
+    looked for as it is, as it stands inside JSON, and percent-encoded. What has the shape of a secret must not be
+    written either; see `Redactor`. Raises `ConfigError` for an empty text.
     """
 
     def __init__(self, texts: Iterable[str] = (), environment: Mapping[str, str] = os.environ) -> None:
@@ -45,29 +46,41 @@ class Secrets:
         """The environment variables whose values are left out."""
         self.met: set[str] = set()
         """Those of them whose values were found."""
+        self._by_shape = Redactor()
         self._names: dict[str, set[str]] = {form: set() for text in given for form in _forms(text)}
         for name, text in named.items():
             for form in _forms(text):
                 self._names.setdefault(form, set()).add(name)
         self._texts = sorted(self._names, key=lambda text: (-len(text), text))  # one may be part of another
 
+    def add(self, texts: Iterable[str]) -> None:
+        """Leave these out, too."""
+        self._names.update((form, set()) for text in texts for form in _forms(text) if form not in self._names)
+        self._texts = sorted(self._names, key=lambda text: (-len(text), text))
+
     def out_of(self, value: Json) -> Json:
         """A JSON value without them: in texts, in names, at any depth; a number that is one becomes a text."""
-        if isinstance(value, str):
-            return self.out_of_text(value)
-        if isinstance(value, Mapping):
-            return {self.out_of_text(name): self.out_of(inner) for name, inner in value.items()}
-        if isinstance(value, list):
-            return [self.out_of(inner) for inner in value]
-        if isinstance(value, bool) or value is None or str(value) not in self._names:
-            return value
-        return self.out_of_text(str(value))
+        return self._by_shape.value(self._without_known(value))
 
     def out_of_text(self, value: str) -> str:
         """A text without them."""
+        return self._by_shape.text(self._without_known_text(value))
+
+    def _without_known(self, value: Json) -> Json:
+        if isinstance(value, str):
+            return self._without_known_text(value)
+        if isinstance(value, Mapping):
+            return {self._without_known_text(name): self._without_known(inner) for name, inner in value.items()}
+        if isinstance(value, list):
+            return [self._without_known(inner) for inner in value]
+        if isinstance(value, bool) or value is None or str(value) not in self._names:
+            return value
+        return self._without_known_text(str(value))
+
+    def _without_known_text(self, value: str) -> str:
         for text in self._texts:
             if text in value:
-                value = value.replace(text, REDACTED)
+                value = value.replace(text, MARK)
                 self.met |= self._names[text]
         return value
 

@@ -182,7 +182,7 @@ class JournalContract(WorkerChecks):
 
         claim = await journal.claim("r1", ME)
         same((claim.fence, claim.head_seq, claim.head_hash), (2, 2, entries[-1].hash), "the claim")
-        same((*_state(journal), journal.runs()[0].fence), ("suspended", ME, 2, 2), "the run")
+        same((*_state(journal), journal.runs()[0].fence), ("running", ME, 2, 2), "the run")
 
         entries += await write(journal, claim, b"3", status="running")
         same(journal.read("r1"), entries, "the entries")

@@ -133,9 +133,10 @@ class Journal(Protocol):
         ...
 
     async def claim(self, run_id: str, owner: str, *, take_over: bool = False, lease: float | None = None) -> Claim:
-        """Take a run up: the old owner is fenced off. Raises `UnknownRun`, or `RunBusy` if its owner may be at work.
+        """Take a run up: the old owner is fenced off, and the run is `running` again unless it has ended.
 
-        With `lease` the claim is good for so many seconds, and then for others to take unless it was renewed.
+        Raises `UnknownRun`, or `RunBusy` if its owner may be at work. With `lease` the claim is good for so many
+        seconds, and then for others to take unless it was renewed.
         """
         ...
 

@@ -181,6 +181,8 @@ def follow(name: str, request: Request) -> Line:  # noqa: C901 - a table of scri
             return f"It {told(request)}." if number else call(name, **arguments)
         case "reading":
             return '{"celsius": 1001}'
+        case "slow_wipe":
+            return (call("slow", seconds=600), call("wipe", path="/tmp/x"), f"I was told: {told(request)}")[number]
         case "pay":
             return f"I was told: {told(request)}" if number else call("pay", cents=500)
         case "door":

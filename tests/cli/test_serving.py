@@ -181,11 +181,14 @@ def test_an_option_that_is_code_is_given_to_the_worker_and_a_run_without_it_is_l
 
 
 def test_a_call_that_needs_a_yes_waits_for_a_person(start: Start, log: Log, folder: Path) -> None:
-    wipe = ("--provider", "scripted:wipe", "--tools", "scripted_cli:wipe")
-    process = start("run", "Go.", *wipe, "--run-id", "r1", "-q", "--wait")
-    process.communicate()
-    assert start("worker", "--once", *wipe).communicate()[0] == ""
+    wipe = ("--provider", "scripted:slow_wipe", "--tools", "scripted_cli:slow", "--tools", "scripted_cli:wipe")
+    killed(start, log, *wipe, begun="slow")
+
+    assert start("worker", "--once", *wipe, "-q", env=quick()).communicate()[0] == "r1\twaiting\n"
+    assert start("worker", "--once", *wipe, "-q", env=quick()).communicate()[0] == ""
     assert statuses(folder) == {"r1": "waiting"}
+    assert "wipe /tmp/x" not in log()
+    assert start("resume", "r1", *wipe, "-q", "--yes").communicate()[0] == "I was told: wiped\n"
 
 
 @pytest.mark.parametrize(
@@ -337,6 +340,16 @@ def test_show_ends_with_what_a_run_asks_and_a_failure_is_asked_about_too(invoke:
     assert again.stdout == "I was told: I opened it \\x1b[31m\n"
     assert "doubt    door: somebody said: done: I opened it \\x1b[31m" in again.stderr
     assert "say it" not in invoke("show", "r1").stdout
+
+
+def test_the_line_to_type_is_quoted_and_cleaned(invoke: Invoke) -> None:
+    journal = ("--journal", "my \x1b[31mruns; ls.db")
+    done = invoke("run", "Go.", *DOOR, "--run-id", "r1", "-q", *journal)
+
+    command = "loopwright resolve r1 '0#0' --journal 'my \\x1b[31mruns; ls.db'"
+    line = f"  say it: {command} --done TEXT, or --not-done, or --unknown"
+    assert line in done.stderr.splitlines()
+    assert invoke("show", "r1", *journal).stdout.splitlines()[-1] == line
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from ..options import explain
 from ..plugins import build_provider
 from ..provider import Capabilities, Delta, Provider, Request, StreamingProvider
 from .pieces import pieces
-from .requests import CassetteMiss, Rendered, Secrets, digest, miss, rendered
+from .requests import CassetteMiss, Rendered, Secrets, digest, miss, rendered, without_shapes
 
 Place: TypeAlias = str | os.PathLike[str]
 Mode: TypeAlias = Literal["once", "never", "always"]
@@ -178,8 +178,8 @@ class Cassette:
         """A reply as JSON, without secrets and without what is as always; numbers of its own are no secrets."""
         if isinstance(reply, ProviderError):
             error = ErrorRecord.of(reply)
-            told = {"type": error.type, "message": self._secrets.out_of_text(error.message)}
-            return {"error": {**told, "details": {**error.details}}}
+            message = self._secrets.out_of_text(error.message)
+            return {"error": {"type": error.type, "message": message, "details": {**error.details}}}
         said = cast("dict[str, Json]", json.loads(json.dumps(dataclasses.asdict(reply), default=dict)))
         usual = cast("dict[str, Json]", json.loads(json.dumps(dataclasses.asdict(Completion()))))
         told = {name: v if name == "usage" else self._secrets.out_of(v) for name, v in said.items() if v != usual[name]}
@@ -284,7 +284,7 @@ class ReplayingProvider:
         found = _chosen(self._path, kept.models, model and self._secrets.out_of_text(model))
         self.name, self.model, self.capabilities = found.provider, found.model, found.capabilities
         self._redacted = frozenset(kept.redacted)
-        self._known = {digest(self._plain(exchange.request)): exchange for exchange in kept.exchanges}
+        self._known = {digest(without_shapes(exchange.request)): exchange for exchange in kept.exchanges}
         self._given: dict[str, int] = {}
         self.misses: list[CassetteMiss] = []
         """The requests that it had no reply to."""
@@ -293,10 +293,6 @@ class ReplayingProvider:
     def left(self) -> int:
         """How many replies were not asked for."""
         return sum(len(exchange.replies) - self._given.get(key, 0) for key, exchange in self._known.items())
-
-    def _plain(self, request: Rendered) -> Rendered:
-        """A recorded request as it would be written now: it may have been, with other secrets in mind."""
-        return cast("Rendered", self._secrets.out_of(request))
 
     async def complete(self, request: Request) -> Completion:
         """The recorded reply, or the recorded failure."""

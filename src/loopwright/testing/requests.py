@@ -19,6 +19,7 @@ Rendered: TypeAlias = dict[str, Json]
 
 SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")  # how environment variables end that hold secrets
 SHORTEST = 8  # characters; a shorter value of such a variable is an ordinary word now and then
+BY_SHAPE = Redactor()
 MOST_LINES, MOST_COLUMNS = 40, 300  # of a difference that is shown
 
 
@@ -46,7 +47,6 @@ class Secrets:
         """The environment variables whose values are left out."""
         self.met: set[str] = set()
         """Those of them whose values were found."""
-        self._by_shape = Redactor()
         self._names: dict[str, set[str]] = {form: set() for text in given for form in _forms(text)}
         for name, text in named.items():
             for form in _forms(text):
@@ -60,11 +60,11 @@ class Secrets:
 
     def out_of(self, value: Json) -> Json:
         """A JSON value without them: in texts, in names, at any depth; a number that is one becomes a text."""
-        return self._by_shape.value(self._without_known(value))
+        return BY_SHAPE.value(self._without_known(value))
 
     def out_of_text(self, value: str) -> str:
         """A text without them."""
-        return self._by_shape.text(self._without_known_text(value))
+        return BY_SHAPE.text(self._without_known_text(value))
 
     def _without_known(self, value: Json) -> Json:
         if isinstance(value, str):
@@ -107,6 +107,11 @@ def rendered(request: Request, model: str, secrets: Secrets) -> Rendered:
         "as_text": request.as_text,
     }
     return cast("Rendered", secrets.out_of(from_json(to_json(_filled(whole)))))
+
+
+def without_shapes(request: Rendered) -> Rendered:
+    """A recorded request without what has the shape of a secret, as a request is compared; older files may have some."""
+    return cast("Rendered", BY_SHAPE.value(request))
 
 
 def digest(request: Rendered) -> str:

@@ -24,6 +24,7 @@ from loopwright.journal import (
     ensure_free,
     lease_end,
     read_command_body,
+    status_of_claimed,
     taken,
     verify_chain,
 )
@@ -71,7 +72,9 @@ class JSONLinesJournal:
             info, now = self._kept(run_id).info, time.time()
             until = lease_end(lease, now)
             ensure_free(info, take_over, now)
-            self._add(run_id, {"fence": info.fence + 1, "owner": owner, "lease_until": until})
+            self._add(run_id, {
+                "fence": info.fence + 1, "owner": owner, "lease_until": until, "status": status_of_claimed(info)
+            })  # fmt: skip
             return LinesClaim(run_id, info.fence + 1, info.head_seq, info.head_hash, lease_until=until)
 
     async def renew(self, claim: Claim, lease: float) -> None:

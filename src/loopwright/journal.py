@@ -367,7 +367,7 @@ class MemoryJournal:
             claim.header, claim.lease_until = None, self._kept(claim.run_id).info.lease_until
         kept = self._owned(claim)
         kept.entries.extend(entries)
-        head = entries[-1] if entries else None
+        head, had_ended = entries[-1] if entries else None, kept.info.status not in RESUMABLE
         kept.info = dataclasses.replace(
             kept.info,
             head_seq=head.seq if head else kept.info.head_seq,
@@ -377,7 +377,7 @@ class MemoryJournal:
         if status not in (None, "running"):
             kept.info = dataclasses.replace(kept.info, owner=None, lease_until=None)
             claim.lease_until = None
-        if status not in (None, *RESUMABLE):
+        if status not in (None, *RESUMABLE) and not had_ended:
             self._ended.append(claim.run_id)
             if len(self._ended) > self._keep_runs:
                 del self._runs[self._ended.popleft()]

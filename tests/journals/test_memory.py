@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from loopwright.errors import ConfigError
-from loopwright.journal import MemoryJournal
+from loopwright.journal import MemoryJournal, RunHeader
 
 from .entries import header, write
 from .journal_contract import HypothesisContract
@@ -45,3 +45,14 @@ async def test_what_is_read_is_a_copy() -> None:
     journal.read("r1").clear()
 
     assert journal.read("r1") == entries
+
+
+async def test_a_run_that_ends_twice_counts_once_when_runs_are_forgotten() -> None:
+    journal = MemoryJournal(keep_runs=2)
+    for name in ("a", "b"):
+        journal.append(journal.create(RunHeader(name, "e", "{}", "1", "o", 1.0)), [], status="completed")
+    claim = await journal.claim("a", "elsewhere|1||me", take_over=True)
+    journal.append(claim, [], status="completed")
+    journal.append(journal.create(RunHeader("c", "e", "{}", "1", "o", 1.0)), [], status="completed")
+
+    assert [info.run_id for info in journal.runs()] == ["c", "b"]

@@ -110,7 +110,7 @@ def rendered(request: Request, model: str, secrets: Secrets) -> Rendered:
 
 
 def without_shapes(request: Rendered) -> Rendered:
-    """A recorded request without what has the shape of a secret, as a request is compared; older files may have some."""
+    """A recorded request without what has the shape of a secret, for comparing it; older files have some."""
     return cast("Rendered", BY_SHAPE.value(request))
 
 

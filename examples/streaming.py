@@ -11,7 +11,7 @@ No model is needed: `SCRIPT` says what one would say. For a real one put `OpenAI
 import asyncio
 import sys
 
-from loopwright import Completion, Delta, Entry, ReActEngine, Reasoning, Runtime, tool
+from loopwright import CallDelta, Completion, Delta, Entry, ReActEngine, Reasoning, Runtime, tool
 from loopwright.events import GateDecided, RunFinished, ToolFinished
 from loopwright.testing import ScriptedProvider, call
 
@@ -39,6 +39,7 @@ class Screen:
     def __init__(self) -> None:
         self.open = ""
         self.pieces = 0
+        self.tools: dict[int, str] = {}  # by the index of the call, until its arguments come
 
     def piece(self, kind: str, text: str) -> None:
         """Go on with a line of this kind, or begin one."""
@@ -51,6 +52,13 @@ class Screen:
         self.pieces += 1
         sys.stdout.write(text)
         sys.stdout.flush()  # at once: that is what streaming is for
+
+    def call(self, call: CallDelta) -> None:
+        """Go on with a call: its name comes first, its arguments piece by piece, in any order of calls."""
+        if call.name:
+            self.tools[call.index] = f" {call.name}"
+        if call.arguments:
+            self.piece("calls", self.tools.pop(call.index, "") + call.arguments)
 
     def line(self, text: str = "") -> None:
         """End the line that is open, and print another."""
@@ -66,7 +74,7 @@ class Screen:
             self.piece("thinking", item.reasoning)
             self.piece("says", item.text)
             if item.call is not None:
-                self.piece("calls", f" {item.call.name}" if item.call.name else item.call.arguments)
+                self.call(item.call)
             return
         match item.event:
             case GateDecided(verdict=verdict, tool=name):
@@ -88,7 +96,8 @@ async def main() -> None:
             screen.show(item)
         result = await run.result()
 
-    print(f"\n{screen.pieces} pieces, {len(runtime.journal.read(result.run_id))} entries")
+    print(f"\n{screen.pieces} pieces")
+    print(f"{len(runtime.journal.read(result.run_id))} entries")
     print(f"Answer: {result.answer}")
 
 

@@ -97,7 +97,7 @@ SHOWN = {
         '    calls   tide{"port":"Husum"} tide{"port":"Cuxhaven"}',
         "   9 tool  tide: 15:10",
         "     says  High water is at 14:52 in Husum, eighteen minutes before Cuxhaven.",
-        "23 pieces, 12 entries",
+        "12 entries",
         "Answer: High water is at 14:52 in Husum, eighteen minutes before Cuxhaven.",
     ],
     "structured_output.py": [

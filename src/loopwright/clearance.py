@@ -170,10 +170,10 @@ class Clearance:
     def _changed(self, call: ToolCall, arguments: JsonObject, key: str) -> ToolCall:
         """The call with other arguments, as it is recorded; secrets among them are kept for the tool."""
         whole = dataclasses.replace(call, arguments=arguments)
-        (clean,), originals = redact_calls(self.parts.redactor, (whole,))
+        (clean,), originals = redact_calls(self.session.redactor, (whole,))
         self.session.secrets.pop(key, None)
         if originals:
-            self.session.secrets[key] = whole
+            self.session.keep_secret(key, whole)
         return clean
 
     async def _decided(self, action: Action, state: PolicyState) -> Allow | Deny | Modify | Question:
@@ -244,7 +244,7 @@ class Clearance:
         """Record a decision, with the policy version that it holds under."""
         version, waited = self.version(), self.session.active.take_waited()
         stop, sealed = self.monitor.stop_of(key), key in self.session.secrets
-        reason = self.parts.redactor.text(reason)
+        reason = self.session.redactor.text(reason)
         decided = GateDecided(call.name, call.id, verdict, reason, version, hashed, arguments, waited, stop, sealed)
         self.session.record(key, decided)
         return decided

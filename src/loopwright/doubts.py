@@ -69,7 +69,7 @@ class Doubts:
         if command is None:
             session.pending.append(Question(permit.key, text, call.name, call.arguments, call.id, about))
             raise Suspended(text, reason="unknown_outcome" if about == "doubt" else "question")
-        said = self.calls.parts.redactor.text(str(command.body.get("result", "")))
+        said = self.calls.session.redactor.text(str(command.body.get("result", "")))
         resolution = _read(command.body.get("verdict"), said)
         self._note(permit, "person", resolution, command.number)
         session.replay.commands.add(command.number)
@@ -81,7 +81,7 @@ class Doubts:
         with session.active.working():
             ended = await run_bounded(self._ask_tool(tool, permit, timeout), timeout)
         if ended.error is not None:
-            told = self.calls.parts.redactor.text("".join(traceback.format_exception(ended.error)))
+            told = self.calls.session.redactor.text("".join(traceback.format_exception(ended.error)))
             logger().warning("lookup_failed", tool=tool.name, run_id=session.run_id, traceback=told)
         found = ended.value if isinstance(ended.value, (Done, NotDone, Unknown)) else Unknown()
         if isinstance(found, Done):

@@ -25,7 +25,7 @@ from .owner import AT_WORK
 from .parts import Parts
 from .prompts import PromptSet
 from .provider import Delta
-from .redacting import redact_messages
+from .redacting import without_secrets
 from .replay import Replay
 from .result import Model, Result
 from .run import Run
@@ -124,10 +124,7 @@ class LoopEngine(Options):
         Iterating over it gives every journal entry as it happens; with `deltas`, models are asked to stream, and each
         `Delta` of a reply comes before the entry that records it.
         """
-        conversation = _conversation(task, system)
-        clean = redact_messages(self.runtime.redactor, conversation.messages)
-        if clean != conversation.messages:
-            conversation = Conversation(clean)
+        conversation = without_secrets(self.runtime.redactor, _conversation(task, system))
         session = self._begin(conversation, run_id, output, deps, saga=saga)
         return RunHandle(self, session, conversation, output, deltas=deltas)
 
@@ -242,11 +239,11 @@ class LoopEngine(Options):
                 continue
             own = _own_prompts(field)
             if isinstance(value, PromptSet) and own is not None:
-                options[field.name] = {**value.changes(own)}
-                continue
+                value = value.changes(own)
             try:
-                plain = to_jsonable_python(value)
-                if self.runtime.redactor.value(plain) is not plain:  # what cannot be recorded cannot be rebuilt
+                plain: Json = to_jsonable_python(value)
+                option: Json = {field.name: plain}
+                if self.runtime.redactor.value(option) is not option:  # what cannot be recorded cannot be rebuilt
                     raise PydanticSerializationError("a secret")
                 options[field.name] = plain
             except PydanticSerializationError:

@@ -7,6 +7,7 @@ from .events import LimitHit, ToolFinished, ToolStarted
 from .messages import Observation, ObservationStatus, arguments_hash
 from .policy import Denial, Permit
 from .recovering import Asked, Decide, Recovering
+from .recovery import Retry
 from .tool_call import Came, ToolCalls, check_permit
 from .tools import Tool
 
@@ -114,7 +115,8 @@ class Executor:
         """An intent without outcome: go on with its recovery, make again what may be, find out about the rest."""
         self._same_call(permit, started)
         last = self._session.replay.recovery(permit.key)
-        if last is not None and tool is not None:
+        again = last is not None and last.strategy == Retry.name
+        if last is not None and tool is not None and not (again and started.sealed):
             return await self._recovering.resume(permit, tool, last)
         if started.effect in REPEATED_AFTER_CRASH and not started.sealed:
             return await self._attempt(permit, tool, again=True, recover=recover)

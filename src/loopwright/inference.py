@@ -89,7 +89,7 @@ class Inference:
             raise self._session.refuse(key, error, question.verb) from None
         except ProviderError as error:
             seconds = round(session.active.seconds() - before, 6)
-            clean = redact_error(session.parts.redactor, error)
+            clean = redact_error(session.redactor, error)
             session.record(key, ModelFailed(ErrorRecord.of(clean), seconds))
             if clean is error:
                 raise
@@ -100,7 +100,7 @@ class Inference:
     def _replied(self, key: str, completion: Completion, seconds: float) -> Completion:
         """Record a reply without its secrets; those of its calls are kept for the tools of this process."""
         session = self._session
-        redacted = redact_reply(session.parts.redactor, completion)
+        redacted = redact_reply(session.redactor, completion)
         originals = {n: dataclasses.replace(completion.calls[n], arguments=a) for n, a in redacted.originals.items()}
         session.keep_secrets(key, originals)
         clean, sealed = redacted.completion, tuple(redacted.originals)
@@ -122,7 +122,7 @@ class Inference:
             smaller = self._parts.context.fit(seen, estimate_tokens(seen) // 2)
             if smaller == seen or call.told:  # words that somebody has seen cannot be taken back
                 raise
-            clean = redact_error(self._session.parts.redactor, error)
+            clean = redact_error(self._session.redactor, error)
             self._session.record(key, AttemptFailed(1, ErrorRecord.of(clean), 0.0))
         self._session.budget.llm_calls += 1
         return await self._call(key, question, smaller).complete()

@@ -117,7 +117,7 @@ class ModelCall:
         self._paid = self._paid or made
 
     def _record(self, error: ProviderError) -> ErrorRecord:
-        return ErrorRecord.of(redact_error(self._session.parts.redactor, error))
+        return ErrorRecord.of(redact_error(self._session.redactor, error))
 
     async def _attempt(self) -> Completion:
         breaker, changed = self._breaker, self._session.breaker_changed
@@ -161,7 +161,7 @@ class ModelCall:
         if not session.delta_watchers:
             return await self._provider.complete(self._request)
         reply: Completion | None = None
-        telling = Telling(session.parts.redactor, self._key, session.delta_watchers)
+        telling = Telling(session.redactor, self._key, session.delta_watchers)
         async with contextlib.aclosing(deltas_of(self._provider, self._request)) as deltas:
             async for delta in deltas:
                 telling.tell(delta)

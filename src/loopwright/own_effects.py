@@ -82,7 +82,7 @@ async def do_effect(scope: Scope, key: str, name: str, function: Callable[[], Aw
     if ended.error is not None:
         raise failed(session, key, name, ended.error)
     try:
-        value = session.parts.redactor.value(into.dump_python(into.validate_python(ended.value), mode="json"))
+        value = session.redactor.value(into.dump_python(into.validate_python(ended.value), mode="json"))
         encoded = to_json(value)
     except ValueError as error:  # what pydantic raises, and what foreign values may
         raise failed(
@@ -98,7 +98,7 @@ async def _awaited(function: Callable[[], Awaitable[T]]) -> T:
 
 def failed(session: Session, key: str, name: str, error: BaseException) -> LoopwrightError:
     """Record that an effect failed; gives the error as it will be raised on replay too."""
-    redactor = session.parts.redactor
+    redactor = session.redactor
     record = ErrorRecord.of(redact_error(redactor, error) if isinstance(error, LoopwrightError) else error)
     record = dataclasses.replace(record, message=redactor.text(record.message))
     if isinstance(error, NOT_OURS_TO_END):  # another run's, met inside the effect: it does not end this one

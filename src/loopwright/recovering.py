@@ -60,6 +60,9 @@ class Recovering:
         came = Came(last.status, last.error)
         if step >= len(steps) or steps[step].name != last.strategy:
             return came  # the tool's recovery was changed since: what it came to then stands
+        lost = self._is_lost(permit) and self.calls.session.replay.decision(f"{permit.key}~{step + 1}") is None
+        if lost and isinstance(steps[step], Fallback):  # it was not called yet
+            return await self._walk(permit, tool, came, step + 1)
         taken = await self._take(steps[step], permit, tool, came, step)
         return await self._walk(permit, tool, taken, step + 1)
 
@@ -76,15 +79,21 @@ class Recovering:
         changes_things = tool.effect in ("write", "destructive")
         if isinstance(strategy, (Escalate, DeadLetter)):
             return True
+        if self._is_lost(permit) and isinstance(strategy, (Retry, Fallback, LlmRecovery)):
+            return False
         if came.failure == "timed_out" and changes_things:
             return False
         if isinstance(strategy, Retry):
             return came.failure in ("raised", "timed_out") and self._may_retry()
         if isinstance(strategy, LlmRecovery):
-            return came.failure in ("told", "raised")
+            return came.failure in ("told", "raised") and permit.real is None  # it would have to guess the secret
         if isinstance(strategy, CachedResult):
             return self._fresh(strategy, permit) is not None
         return came.failure != "told" or not changes_things
+
+    def _is_lost(self, permit: Permit) -> bool:
+        """Whether the call cannot be made again, nor another one with its arguments."""
+        return self.calls.session.is_lost(permit.key)
 
     def _may_retry(self) -> bool:
         session = self.calls.session
@@ -123,6 +132,9 @@ class Recovering:
                 return await self.calls.attempt(permit, tool, "retry")
             case Fallback():
                 call = ToolCall(strategy.tool, permit.call.arguments, f"{permit.call.id}_{step + 1}")
+                if permit.real is not None:
+                    real = dataclasses.replace(call, arguments=permit.real.arguments)
+                    self.calls.session.keep_secret(f"{permit.key}~{step + 1}", real)
                 return await self._call_instead(call, permit, came, step)
             case CachedResult():
                 return self._cached(strategy, permit, came)

@@ -2,12 +2,12 @@
 
 import dataclasses
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TypeVar, cast
 
 from .errors import LoopwrightError, text_of
-from .messages import Completion, Json, JsonObject, Message, Reasoning, ToolCall
-from .redaction import Redactor
+from .messages import Completion, Conversation, Json, JsonObject, Message, Reasoning, ToolCall
+from .redaction import MARK, Redactor
 
 E = TypeVar("E", bound=LoopwrightError)
 
@@ -25,12 +25,19 @@ def redact_messages(redactor: Redactor, messages: Iterable[Message]) -> tuple[Me
     return tuple(_message(redactor, message) for message in messages)
 
 
+def without_secrets(redactor: Redactor, conversation: Conversation) -> Conversation:
+    """A conversation without secrets; the same object if there are none."""
+    clean = redact_messages(redactor, conversation.messages)
+    return conversation if clean == conversation.messages else Conversation(clean)
+
+
 def _message(redactor: Redactor, message: Message) -> Message:
-    content, reasoning = redactor.text(message.content), _reasoning(redactor, message.reasoning)
     calls, originals = redact_calls(redactor, message.calls)
-    if content == message.content and reasoning is message.reasoning and not originals:
+    content, reasoning = redactor.text(message.content), _reasoning(redactor, message.reasoning)
+    call_id = redactor.text(message.call_id)
+    if (content, call_id) == (message.content, message.call_id) and reasoning is message.reasoning and not originals:
         return message
-    return dataclasses.replace(message, content=content, reasoning=reasoning, calls=calls)
+    return dataclasses.replace(message, content=content, reasoning=reasoning, calls=calls, call_id=call_id)
 
 
 def redact_calls(redactor: Redactor, calls: tuple[ToolCall, ...]) -> tuple[tuple[ToolCall, ...], dict[int, JsonObject]]:
@@ -38,27 +45,47 @@ def redact_calls(redactor: Redactor, calls: tuple[ToolCall, ...]) -> tuple[tuple
     originals: dict[int, JsonObject] = {}
     clean = list(calls)
     for number, call in enumerate(calls):
-        given = cast("Json", call.arguments)  # any mapping is an object
-        arguments = redactor.value(given)
-        if arguments is not given and isinstance(arguments, dict):
-            originals[number], clean[number] = call.arguments, dataclasses.replace(call, arguments=arguments)
+        given: list[Json] = [call.name, call.id, cast("Json", call.arguments)]  # any mapping is an object
+        told = redactor.value(given)
+        if told is not given:
+            name, call_id, arguments = told if isinstance(told, list) else (MARK, MARK, {"arguments": MARK})
+            clean[number] = ToolCall(str(name), cast("JsonObject", arguments), str(call_id))
+            originals[number] = call.arguments
     return (tuple(clean) if originals else calls), originals
 
 
 def redact_reply(redactor: Redactor, completion: Completion) -> Redacted:
-    """A model's reply without secrets."""
-    calls, originals = redact_calls(redactor, completion.calls)
-    text, thought = redactor.text(completion.text), redactor.text(completion.thought)
-    answer = completion.answer if completion.answer is None else redactor.text(completion.answer)
-    problem = completion.problem if completion.problem is None else redactor.text(completion.problem)
-    reasoning = _reasoning(redactor, completion.reasoning)
-    before = completion.text, completion.thought, completion.answer, completion.problem
-    if not originals and (text, thought, answer, problem) == before and reasoning is completion.reasoning:
+    """A model's reply without secrets; what its calls say by a name, its words may say without."""
+    said = _said(completion)
+    if redactor.value(said) is said:
         return Redacted(completion, {})
+    calls, originals = redact_calls(redactor, completion.calls)
+    redactor = redactor.learning(*originals.values())
     clean = dataclasses.replace(
-        completion, text=text, thought=thought, answer=answer, problem=problem, calls=calls, reasoning=reasoning
+        completion,
+        text=redactor.text(completion.text),
+        thought=redactor.text(completion.thought),
+        answer=completion.answer if completion.answer is None else redactor.text(completion.answer),
+        problem=completion.problem if completion.problem is None else redactor.text(completion.problem),
+        calls=calls,
+        reasoning=_reasoning(redactor, completion.reasoning),
+        model=redactor.text(completion.model),
+        finish_reason=redactor.text(completion.finish_reason),
+        flags=tuple(map(redactor.text, completion.flags)),
     )
-    return Redacted(clean, originals)
+    return Redacted(completion if clean == completion else clean, originals)
+
+
+def _said(completion: Completion) -> Json:
+    """All that a reply says, to look at it at once: most replies hold no secret."""
+    answer = None if completion.answer == completion.text else completion.answer
+    said: list[Json] = [completion.text, completion.thought, answer, completion.problem]
+    said += [completion.model, completion.finish_reason, *completion.flags]
+    for call in completion.calls:
+        said += call.name, call.id, cast("Json", call.arguments)
+    for thought in completion.reasoning:
+        said += thought.text, cast("Json", thought.block)
+    return said
 
 
 def _reasoning(redactor: Redactor, thoughts: tuple[Reasoning, ...]) -> tuple[Reasoning, ...]:
@@ -74,17 +101,47 @@ def _reasoning(redactor: Redactor, thoughts: tuple[Reasoning, ...]) -> tuple[Rea
 
 
 def redact_error(redactor: Redactor, error: E) -> E:
-    """The error itself if neither it nor what caused it tells a secret; else one like it, without its cause."""
-    told = "".join(traceback.format_exception(error))
-    if redactor.text(told) == told:
+    """The error itself if neither it nor what led to it tells a secret; else one like it, without what led to it.
+
+    What was raised `from None` has no cause to be shown, and yet it has a context: one with a secret is cut off.
+    """
+    if not _tells(redactor, error):
+        if any(_tells(redactor, other) for other in _led_to(error)):
+            error.__context__ = None
         return error
     clean = error.__class__.__new__(error.__class__)
-    clean.args = tuple(redactor.text(a) if isinstance(a, str) else a for a in error.args)
+    clean.args = tuple(_without(redactor, a) for a in error.args)
     for name, value in vars(error).items():
         if not name.startswith("__"):
-            setattr(clean, name, redactor.text(value) if isinstance(value, str) else value)
-    clean.__suppress_context__ = True
-    cause = error.__cause__ or error.__context__
+            setattr(clean, name, _without(redactor, value))
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if cause is not None:
         clean.add_note(f"caused by {type(cause).__name__}: {redactor.text(text_of(cause))}")
     return clean
+
+
+def _tells(redactor: Redactor, error: BaseException) -> bool:
+    """Whether what is shown of an error, or what it carries, holds a secret."""
+    told = f"{''.join(traceback.format_exception(error))}\n{error.args!r}\n{vars(error)!r}"
+    return redactor.text(told) != told
+
+
+def _led_to(error: BaseException) -> Iterator[BaseException]:
+    """What was being handled when an error was raised, and so on, whether it is shown or not."""
+    seen = {id(error)}
+    waiting = [error.__context__, error.__cause__]
+    while waiting:
+        other = waiting.pop()
+        if other is not None and id(other) not in seen:
+            seen.add(id(other))
+            waiting += other.__context__, other.__cause__
+            yield other
+
+
+def _without(redactor: Redactor, value: object) -> object:
+    """What an error carries, without secrets: a text as it is, anything else as the text that is shown of it."""
+    if isinstance(value, str):
+        return redactor.text(value)
+    told = repr(value)
+    clean = redactor.text(told)
+    return value if clean == told else clean

@@ -160,7 +160,7 @@ class Replay:
             self.limit = event
         elif isinstance(event, ToolFinished) and event.status == "ok" and self.is_own(key):
             started = self._intents.get(key)
-            if isinstance(started, ToolStarted):
+            if isinstance(started, ToolStarted) and not started.sealed:  # other secrets look the same
                 self.good[event.tool, started.arguments_hash] = entry.at, event.content
 
     def _keep_intent(self, key: str, event: Intent) -> None:

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
 from itertools import repeat
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Protocol, TypeVar, cast, overload
 
 from pydantic import BaseModel, TypeAdapter
 
@@ -40,7 +40,7 @@ from .parts import Parts
 from .phases import Phases, plain
 from .policy import Denial, Permit
 from .provider import Sampling as Sampling
-from .redacting import redact_error
+from .redacting import redact_error, without_secrets
 from .result import Outcome, Result, outcome_of
 from .scope import Conduct, Scope
 from .session import Session, fingerprint
@@ -226,7 +226,9 @@ class Run(Phases):
         """Run another engine as a child on what is left of the budget; both gates must allow it and what it does."""
         with self._scope.enter("delegate"):
             key = self._scope.next_key()
+            self._session.redactor = self._session.redactor.joined(engine.runtime.redactor)
             conversation = Conversation.of(task) if isinstance(task, str) else task
+            conversation = without_secrets(self._parts.redactor.joined(engine.runtime.redactor), conversation)
             await self._start_child(engine, conversation, key)
             outcome, child = await self._drive_child(engine, conversation, key)
             self._end_child(engine, outcome, child, key)
@@ -243,6 +245,7 @@ class Run(Phases):
         if isinstance(decision, Denial) or tool is None or tool.engine is None:
             return await super()._settle_call(decision)
         engine: Strategy = tool.engine
+        self._session.redactor = self._session.redactor.joined(engine.runtime.redactor)
         not_run = await self._executor.begin(decision, tool)
         if not_run is not None:
             return not_run
@@ -345,6 +348,7 @@ class Run(Phases):
         """
         with self._scope.enter("permit"):
             key = self._scope.next_key()
+            arguments = cast("dict[str, Json]", self._parts.redactor.value(arguments))
             known = self._session.replay.decision(f"{key}#0")
             if known is not None and known.arguments_hash != arguments_hash(arguments):
                 raise self._session.diverged(key, f"{known.tool} with other arguments", name)
@@ -366,7 +370,7 @@ class Run(Phases):
 
     def _ours(self, raised: Exception) -> LoopwrightError:
         """An error of ours, as it is, or around what an engine raised. Divergence and fencing are raised again."""
-        redactor = self._parts.redactor
+        redactor = self._session.redactor
         if isinstance(raised, (Fenced, ReplayDivergence)):
             raise raised
         if isinstance(raised, LoopwrightError):

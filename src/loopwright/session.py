@@ -112,6 +112,12 @@ class Session:
         self.permits: set[Permit] = set()
         self.secrets: dict[str, ToolCall] = {}
         """Calls whose arguments hold secrets, whole, by key: for gates and tools of this process, never recorded."""
+        self.redactor = parts.redactor
+        """Knows, beside what the runtime's knows, the secrets of this run's calls and of its child engines.
+
+        It is for what is recorded as it comes (replies, results, errors, reasons): what an engine makes by itself comes
+        again when the run is resumed, and has to be the same then, when those secrets are not known.
+        """
         self.facts: dict[str, FactNoted] = dict(replay.facts)
         self.watchers: list[Callable[[Entry], None]] = []
         self.delta_watchers: list[Callable[[Delta], None]] = []  # with any, models are asked to stream
@@ -159,7 +165,14 @@ class Session:
         for watcher in self.watchers:
             watcher(entry)
         for observer in self.parts.observers:
-            _tell(observer, entry)
+            self._tell_observer(observer, entry)
+
+    def _tell_observer(self, observer: Callable[[Entry], None], entry: Entry) -> None:
+        try:
+            observer(entry)
+        except Exception as error:  # noqa: BLE001 - an observer is foreign code and may not hurt the run
+            redact = self.redactor.text
+            logger().warning("observer_failed", observer=redact(repr(observer)), error=redact(repr(error)))
 
     def _tell_all(self) -> None:
         untold, self._untold = self._untold or [], None
@@ -257,7 +270,7 @@ class Session:
 
     def breaker_changed(self, name: str, before: str, after: str, reason: str = "") -> None:
         """Record that a circuit breaker changed its state, and why, if a person did it."""
-        self.record("", BreakerChanged(name, before, after, reason))
+        self.record("", BreakerChanged(name, before, after, self.redactor.text(reason)))
 
     def diverged(self, key: str, expected: str, found: str) -> ReplayDivergence:
         """The sticky error that code and journal disagree at `key`."""
@@ -286,7 +299,13 @@ class Session:
 
     def keep_secrets(self, key: str, calls: Mapping[int, ToolCall]) -> None:
         """Remember the calls of a proposal as they were before their secrets were taken out."""
-        self.secrets.update({f"{key}#{number}": call for number, call in calls.items()})
+        for number, call in calls.items():
+            self.keep_secret(f"{key}#{number}", call)
+
+    def keep_secret(self, key: str, call: ToolCall) -> None:
+        """Remember one call as it was. What its tool says may repeat the secret without its name."""
+        self.secrets[key] = call
+        self.redactor = self.redactor.learning(call.arguments)
 
     def is_lost(self, key: str) -> bool:
         """Whether a call had a secret in its arguments that only a process knew which is gone."""
@@ -296,13 +315,6 @@ class Session:
         """The same for a call however often it is made again, also by a fork that was cut in the middle of it."""
         known = self.replay.intent(key)
         return known.idempotency_key if isinstance(known, ToolStarted) else f"{self.run_id}:{key}"
-
-
-def _tell(observer: Callable[[Entry], None], entry: Entry) -> None:
-    try:
-        observer(entry)
-    except Exception as error:  # noqa: BLE001 - an observer is foreign code and may not hurt the run
-        logger().warning("observer_failed", observer=repr(observer), error=repr(error))
 
 
 def out_of_time() -> LimitReached:

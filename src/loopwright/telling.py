@@ -1,6 +1,5 @@
 """A reply on its way to who watches it come: piece by piece, without secrets."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 
 from .provider import CallDelta, Delta
@@ -43,7 +42,8 @@ class Telling:
     def _call(self, call: CallDelta) -> CallDelta | None:
         """A piece of a call, as far as it may be shown by now."""
         stream = self._calls.setdefault(call.index, self._redactor.stream())
-        shown = dataclasses.replace(call, arguments=stream.feed(call.arguments))
+        redact = self._redactor.text
+        shown = CallDelta(call.index, redact(call.id), redact(call.name), stream.feed(call.arguments))
         return shown if shown.id or shown.name or shown.arguments else None
 
     def _show(self, delta: Delta) -> None:

@@ -19,7 +19,7 @@ from .log import logger
 from .messages import Observation, ObservationStatus, arguments_hash
 from .parts import Parts
 from .policy import Denial, Permit
-from .session import Session
+from .session import SECRET_LOST, Session
 from .tools import Tool, ToolContext
 
 MARGIN = 8192  # characters behind a cut that are looked at for the rest of a secret; none is longer
@@ -86,7 +86,7 @@ class ToolCalls:
             try:
                 given = breaker.acquire(session.breaker_changed)
             except CircuitOpen as error:
-                return Came("rejected", str(error), failure="open")
+                return Came("rejected", session.redactor.text(str(error)), failure="open")
             ended, came = None, None
             try:
                 came, ended = await self._start(permit, tool, kind)
@@ -118,7 +118,7 @@ class ToolCalls:
         entry, observation = self.session.record(decision.key, finished), Observation(call, came.status, came.content)
         if isinstance(decision, Permit):
             self.completed(decision, observation, entry.seq)
-            if came.status == "ok" and self.session.replay.is_own(decision.key):
+            if came.status == "ok" and decision.real is None and self.session.replay.is_own(decision.key):
                 self.session.replay.good[call.name, decision.arguments_hash] = entry.at, came.content
         return observation
 
@@ -131,7 +131,8 @@ class ToolCalls:
     def not_run(self, permit: Permit, error: Exception) -> Came:
         """A call that was not made since its permit does not hold."""
         self.session.permits.discard(permit)
-        return Came("rejected", f"{permit.call.name} was not run, propose it again if it is still wanted: {error}")
+        text = f"{permit.call.name} was not run, propose it again if it is still wanted: {error}"
+        return Came("rejected", self.session.redactor.text(text))  # what does not fit is quoted
 
     def context(self, permit: Permit, timeout: float | None) -> ToolContext[Any]:
         """What the tool may know of the call."""
@@ -154,6 +155,8 @@ class ToolCalls:
                 check_same(permit, self.policy())
             else:
                 check_permit(permit, session, self.policy() if kind == "first" else None)
+            if permit.real is None and session.is_lost(permit.key):  # never with what stands in its place
+                raise PhaseError(SECRET_LOST)
             arguments = (permit.real or call).arguments
             keywords = tool.keywords(copy.deepcopy(dict(arguments)))  # the tool may change what it is given
         except (PhaseError, ValueError) as error:
@@ -194,7 +197,7 @@ class ToolCalls:
         if isinstance(ended.error, ToolError):
             return Came("error", self.capped(tool, text_of(ended.error)), seconds, "told")
         if ended.error is not None:
-            told = self.parts.redactor.text(_traceback(ended.error))
+            told = self.session.redactor.text(_traceback(ended.error))
             logger().warning("tool_failed", tool=tool.name, run_id=self.session.run_id, traceback=told)
             text = f"{type(ended.error).__name__}: {text_of(ended.error)}"
             return Came("error", self.capped(tool, text), seconds, "raised")
@@ -208,7 +211,7 @@ class ToolCalls:
         """A text no longer than a model gets to read of this tool: valid Unicode, without secrets."""
         most = tool.max_output_chars or self.parts.limits.max_output_chars
         begin = text if most is None else text[: most + MARGIN]  # a secret that goes on behind the cut is seen whole
-        clean = self.parts.redactor.text(begin.encode("utf-8", "replace").decode())  # half pairs cannot be stored
+        clean = self.session.redactor.text(begin.encode("utf-8", "replace").decode())  # half pairs cannot be stored
         if most is None or len(text) <= most:
             return clean
         shown = clean[: min(most, max(len(clean) - MARGIN, 0))] if len(begin) < len(text) else clean[:most]

@@ -94,7 +94,7 @@ class Undoing:
         seconds = session.wall() - before
         if ended.timed_out:
             return "timed_out", f"undoing it gave no result within {timeout:g} s", seconds
-        redact = session.parts.redactor.text
+        redact = session.redactor.text
         written = contained(lambda: as_text(ended.value, session.parts.limits.max_output_chars))
         error = ended.error
         if error is not None:

@@ -15,6 +15,7 @@ from .hints import hinted, hinted_at_end
 from .shapes import GAPS, LONGEST, Found
 from .words import LONGEST_NAME, MARK, is_quoted_secret, kind_of_name
 
+MOST_LEARNED = 100  # values; each has to be looked for in every text from then on
 SHORTEST = 6  # characters; a shorter value is a part of ordinary words
 _NO_SECRET = 5  # characters; nothing shorter has the shape of a secret
 _CONTEXT = 64  # characters that the patterns look back at, at most
@@ -58,6 +59,18 @@ class Redactor:
     def also(self, *secrets: str) -> "Redactor":
         """The same, with more values that must not be told."""
         return Redactor((*self._secrets, *secrets), shapes=self._by_shape)
+
+    def joined(self, other: "Redactor") -> "Redactor":
+        """The same, with the values that another one must not tell."""
+        more = [secret for secret in other._secrets if secret not in self._secrets]
+        return self.also(*more) if more else self
+
+    def learning(self, *values: Json | JsonObject) -> "Redactor":
+        """The same, with the secrets that it finds in these: elsewhere they may come without what gives them away."""
+        found = [secret for value in values for secret in self._found_in(value, None)]
+        new = {s: None for s in found if len(s) >= SHORTEST and MARK not in s and s not in MARK}
+        more = [secret for secret in new if secret not in self._secrets][: max(MOST_LEARNED - len(self._secrets), 0)]
+        return self.also(*more) if more else self
 
     def text(self, text: str) -> str:
         """A text without secrets; the same object if there are none."""
@@ -161,6 +174,22 @@ class Redactor:
             changed = changed or new is not value or new_name is not name
             kept[new_name] = new
         return kept if changed else cast("Json", fields)
+
+    def _found_in(self, value: Json | JsonObject, name: str | None) -> Iterator[str]:
+        """The secrets in a value, as they stand there."""
+        if isinstance(value, str):
+            if name is not None and self._named(name, value) == MARK:
+                yield value
+            yield from (value[match.start : match.stop] for match in self.found(value, 0) if match.start < match.stop)
+        elif isinstance(value, Mapping):
+            for field, inner in value.items():
+                yield from self._found_in(field, None)
+                yield from self._found_in(inner, field)
+        elif isinstance(value, list):
+            for item in value:
+                yield from self._found_in(item, name)
+        elif self._value(value, name) is not value:
+            yield str(value)
 
     def _number(self, number: float, name: str | None) -> Json:
         written = str(number)

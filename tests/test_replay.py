@@ -1,0 +1,334 @@
+"""What a run's entries answer when its code is run again: effects by their place, what was spent, where they part."""
+
+import dataclasses
+
+import pytest
+
+from loopwright.errors import ReplayDivergence
+from loopwright.events import (
+    KINDS,
+    AttemptFailed,
+    CallsProposed,
+    ChildFinished,
+    ChildStarted,
+    ClockRead,
+    DoubtResolved,
+    EffectFinished,
+    EffectStarted,
+    Entry,
+    ErrorRecord,
+    Event,
+    FactNoted,
+    GateDecided,
+    LimitHit,
+    ModelFailed,
+    ModelReplied,
+    ModelRequested,
+    RecoveryTriggered,
+    RunForked,
+    RunResumed,
+    RunStarted,
+    ToolFinished,
+    ToolStarted,
+    UndoBegun,
+    UndoFinished,
+    encode_event,
+)
+from loopwright.messages import Completion, ToolCall, Usage
+from loopwright.replay import Replay, scope_of
+
+ASKED = ModelRequested("think", "fingerprint", "setup", 1)
+BEGUN = ToolStarted("look", "c1", "hash", "r1:1#0", "read")
+DONE = ToolFinished("look", "c1", "ok", "blue", 0.5)
+SLEPT = EffectFinished("sleep")
+CHILD = ChildFinished("react", "completed", "answered", "done", None, 1)
+
+
+def replied(*, sealed: tuple[int, ...] = (), tokens: int = 3) -> ModelReplied:
+    return ModelReplied(Completion("hello", usage=Usage(tokens, 1)), 0.1, sealed)
+
+
+def decided(*, waited: float = 0.0, sealed: bool = False) -> GateDecided:
+    return GateDecided("look", "c1", "allow", "", "1", "hash", waited=waited, sealed=sealed)
+
+
+def turned(strategy: str) -> RecoveryTriggered:
+    return RecoveryTriggered("look", "c1", strategy, 1, "error", "it failed")
+
+
+def written(*told: tuple[str, Event], at: tuple[float, ...] = ()) -> list[Entry]:
+    """The entries of a run that told this, each at a second of its own unless times are given."""
+    times = at or tuple(float(second) for second in range(len(told)))
+    return [
+        Entry("r1", seq, key, KINDS[type(event)], when, 1, 1, encode_event(event), "")
+        for seq, ((key, event), when) in enumerate(zip(told, times, strict=True), 1)
+    ]
+
+
+def replay(*told: tuple[str, Event]) -> Replay:
+    return Replay(written(*told))
+
+
+def finished(*keys: str) -> Replay:
+    """A run in which these effects have an outcome."""
+    return replay(*((key, SLEPT) for key in keys))
+
+
+# --- what is kept ---
+
+
+def test_a_new_run_has_nothing_to_answer() -> None:
+    new = Replay()
+
+    assert (new.started, new.seed, new.llm_calls, new.tool_calls, new.usage) == (None, "", 0, 0, Usage())
+    assert (new.active_seconds, new.commands, new.sealed, new.good, new.limit) == (0.0, set(), set(), {}, None)
+    assert (new.undo, new.undone, new.facts, new.first_unused()) == (None, {}, {}, None)
+    assert (new.outcome("0"), new.intent("0"), new.decision("0#0"), new.side("note:.0")) == (None, None, None, None)
+    assert (new.attempts("0"), new.recovery("0#0"), new.resolved("0#0"), new.is_own("0#0")) == (0, None, None, True)
+    assert [new.reaches("", 0), new.holds_more("", 0), new.holds_later("0"), new.begun("act", "0")] == [False] * 4
+
+
+@pytest.mark.parametrize(
+    ("key", "scope"),
+    [("3", ("", 3)), ("2.0.1", ("2.0", 1)), ("2.0.1#4", ("2.0", 1)), ("12#0~1", ("", 12)), ("2#1.0.7", ("", 2))],
+)
+def test_a_key_tells_its_scope_and_its_number_there(key: str, scope: tuple[str, int]) -> None:
+    assert scope_of(key) == scope
+
+
+def test_effects_answer_by_their_key_and_the_last_word_counts() -> None:
+    asked_again = dataclasses.replace(ASKED, iteration=2)
+    child = ChildStarted("react", {}, "fingerprint")
+    late = decided(waited=1.0)
+    known = replay(
+        ("0", ASKED), ("0", asked_again), ("0", replied()), ("1#0", decided()), ("1#0", late), ("1#0", BEGUN),
+        ("1#0", DONE), ("2", EffectStarted("sleep")), ("2", SLEPT), ("3", child), ("3", CHILD),
+    )  # fmt: skip
+
+    assert [known.intent(key) for key in ("0", "1#0", "2", "3")] == [asked_again, BEGUN, EffectStarted("sleep"), child]
+    assert [known.outcome(key) for key in ("0", "1#0", "2", "3")] == [replied(), DONE, SLEPT, CHILD]
+    assert (known.decision("1#0"), known.seq("0"), known.seq("3")) == (late, 3, 11)
+
+
+def test_the_beginning_and_the_end_of_a_run_are_kept() -> None:
+    started = RunStarted("react", {}, (), (), {})
+    undo = UndoBegun("failed", "engine_error", None, None, ())
+    undone = UndoFinished("look", "c1", "ok", "taken back", 0.1)
+    known = replay(
+        ("", started), ("", RunForked("r0", 4, "hash", "seed")), ("", undo), ("1#0", undone), ("", RunResumed("me"))
+    )
+
+    assert (known.started, known.seed, known.undo, known.undone) == (started, "seed", undo, {"1#0": undone})
+
+
+def test_notes_clock_readings_and_the_limit_of_a_loop_have_keys_of_their_own_and_are_no_effects() -> None:
+    note, clock, loop = FactNoted("colour", "blue"), ClockRead(7.5), LimitHit("max_iterations", "5")
+    known = replay(("note:.0", note), ("clock:.0", clock), ("loop:2.0.0", loop))
+
+    assert [known.side(key) for key in ("note:.0", "clock:.0", "loop:2.0.0")] == [note, clock, loop]
+    assert (known.facts, known.limit, known.first_unused()) == ({"note:.0": note}, None, None)
+    assert not known.reaches("", 0)
+
+
+def test_a_limit_of_the_whole_run_is_an_outcome_and_nothing_new_happens_behind_it() -> None:
+    hit = LimitHit("max_llm_calls", "5 of 5", "think")
+    known = replay(("0", SLEPT), ("1", hit))
+
+    assert (known.limit, known.outcome("1")) == (hit, hit)
+
+
+# --- what was spent ---
+
+
+def test_model_calls_count_once_when_they_are_asked_and_once_for_each_attempt_that_failed() -> None:
+    failed, rejected = ErrorRecord("ProviderError", "no answer"), ErrorRecord("CircuitOpen", "left alone")
+    known = replay(
+        ("0", ASKED), ("0", AttemptFailed(1, failed, 0.1)), ("0", AttemptFailed(2, rejected, 0.1)),
+        ("0", AttemptFailed(2, failed, 0.1)), ("0", ASKED), ("0", replied(tokens=3)), ("1", ASKED),
+        ("1", ModelFailed(failed, 0.1)), ("2", ASKED), ("2", replied(tokens=4)),
+    )  # fmt: skip
+
+    assert (known.llm_calls, known.tool_calls, known.usage) == (5, 0, Usage(7, 2))
+    assert [known.attempts(key) for key in ("0", "1")] == [2, 0]
+
+
+def test_tool_calls_count_when_they_start_and_again_when_they_are_tried_again() -> None:
+    known = replay(
+        ("1#0", BEGUN), ("1#0", BEGUN), ("1#0", turned("retry")), ("1#0", turned("retry")), ("1#0", DONE),
+        ("1#1", BEGUN), ("1#1", turned("cached_result")), ("1#1", DONE),
+    )  # fmt: skip
+
+    assert (known.tool_calls, known.llm_calls) == (4, 0)
+
+
+def test_active_time_leaves_out_the_time_between_two_processes_and_what_a_person_took() -> None:
+    told: list[tuple[str, Event]] = [
+        ("0", ASKED), ("0", replied()), ("", RunResumed("me")), ("1#0", decided(waited=2.0)),
+        ("", RunForked("r0", 4, "hash", "seed")), ("1#0", BEGUN), ("1#0", DONE),
+    ]  # fmt: skip
+
+    known = Replay(written(*told, at=(100.0, 100.25, 900.0, 903.0, 5000.0, 5000.5, 4000.0)))
+
+    assert known.active_seconds == 0.25 + 3.0 - 2.0 + 0.5  # the clock that was set back takes nothing away
+
+
+# --- secrets ---
+
+
+def test_calls_whose_secrets_are_not_in_the_journal_are_known_by_reply_proposal_and_decision() -> None:
+    call = ToolCall("look", {}, "c1")
+    known = replay(
+        ("0", replied(sealed=(1, 2))), ("1", CallsProposed((call,), "fingerprint", (0,))),
+        ("2#0", decided(sealed=True)), ("2#1", decided()),
+    )  # fmt: skip
+
+    assert known.sealed == {"0#1", "0#2", "1#0", "2#0"}
+
+
+# --- what was done about a call that failed ---
+
+
+def test_what_was_done_about_a_call_answers_by_its_key_and_the_last_word_counts() -> None:
+    resolved = DoubtResolved("look", "c1", "person", "done", "blue", 7)
+    known = replay(
+        ("1#0", turned("retry")), ("1#0", turned("fallback")), ("1#1", resolved), ("1#2", turned("escalate"))
+    )
+
+    assert [known.recovery(key) for key in ("1#0", "1#1")] == [turned("fallback"), None]
+    assert [known.resolved(key) for key in ("1#0", "1#1")] == [None, resolved]
+    assert known.commands == {7}
+    assert [known.is_own(key) for key in ("1#0", "1#1", "1#2")] == [False, True, True]
+
+
+def test_what_is_done_now_is_the_last_word_too() -> None:
+    known = replay(("1#0", turned("retry")))
+
+    known.recovered("1#0", turned("fallback"))
+
+    assert (known.recovery("1#0"), known.is_own("1#0")) == (turned("fallback"), False)
+
+
+def test_a_good_result_can_be_given_again_if_it_is_the_call_s_own() -> None:
+    other = dataclasses.replace(BEGUN, arguments_hash="other")
+    failed, again = dataclasses.replace(DONE, status="error"), dataclasses.replace(DONE, content="green")
+    known = replay(
+        ("1#0", BEGUN), ("1#0", DONE), ("1#1", other), ("1#1", failed),
+        ("2#0", other), ("2#0", turned("cached_result")), ("2#0", DONE),
+        ("3#0", DONE),  # of a call that no intent tells the arguments of
+        ("4#0", BEGUN), ("4#0", turned("retry")), ("4#0", again),
+    )  # fmt: skip
+
+    assert known.good == {("look", "hash"): (10.0, "green")}
+
+
+# --- how far the run had come ---
+
+
+def test_a_scope_reaches_as_far_as_anything_in_it_and_around_it_whatever_the_order() -> None:
+    known = replay(("3", ASKED), ("1.0.4", SLEPT), ("1.1.0", ASKED), ("2#0", BEGUN))
+
+    assert [known.reaches("", number) for number in (3, 4)] == [True, False]
+    assert [known.reaches("1.0", number) for number in (4, 5)] == [True, False]
+    assert [known.reaches("1.1", number) for number in (0, 1)] == [True, False]
+    assert [known.reaches("1", number) for number in (1, 2)] == [True, False]
+    assert not known.reaches("2", 0)
+
+
+def test_a_proposal_s_calls_are_decided_or_begun_each_for_itself() -> None:
+    known = replay(("1#0", decided()), ("2#1", BEGUN), ("3", ASKED))
+
+    assert [known.begun("gate", key) for key in ("1", "2", "3")] == [True, False, False]
+    assert [known.begun("act", key) for key in ("1", "2", "3")] == [False, True, False]
+
+
+def test_a_scope_holds_outcomes_up_to_its_highest_whatever_the_order() -> None:
+    known = finished("2", "0")
+
+    assert [known.holds_more("", number) for number in (0, 2, 3)] == [True, True, False]
+    assert not known.holds_more("1", 0)
+
+
+@pytest.mark.parametrize(
+    ("key", "held", "later"),
+    [
+        ("1", ("0",), False),
+        ("1", ("2",), True),  # in its own scope
+        ("1", ("1",), False),  # its own outcome is not after it
+        ("1", ("1.0.0",), True),  # inside the scope opened at its place
+        ("1", ("1.0",), True),
+        ("2", ("1.0.5",), False),  # another scope, opened before it
+        ("1#0", ("1#1",), False),  # calls of one turn run side by side
+        ("1#0", ("1.0.0",), False),
+        ("1.0.2", ("1.0.3",), True),
+        ("1.0.2", ("1.0.1",), False),
+        ("1.0.2", ("1.1.7",), False),  # branches run side by side
+        ("1.0.2", ("2",), True),  # in the scope around it
+        ("1.0.2", ("1.0.0", "0"), False),
+        ("1.0.2.0.1", ("1.0.3",), True),
+        ("1.0.2.0.1", ("2",), True),
+        ("1.0.2", ("1#0",), True),  # the call that it was made for is answered
+        ("1.0.2", ("1#1",), False),
+    ],
+)
+def test_life_may_not_go_on_in_front_of_what_is_recorded(key: str, held: tuple[str, ...], later: bool) -> None:
+    assert finished(*held).holds_later(key) is later
+
+
+def test_life_may_not_go_on_inside_a_child_engine_that_has_ended() -> None:
+    ended = replay(("1.0", CHILD))
+    going_on = replay(("1.0", SLEPT))
+
+    assert (ended.holds_later("1.0.2"), going_on.holds_later("1.0.2")) == (True, False)
+
+
+# --- what nobody asked for, and where code and journal part ---
+
+
+def test_the_first_effect_that_nobody_asked_for_is_the_first_in_the_journal() -> None:
+    known = finished("9", "10", "2")
+    left = [known.first_unused()]
+    for key in ("9", "10", "2"):
+        known.agree(key)
+        left.append(known.first_unused())
+
+    assert left == ["9", "10", "2", None]
+
+
+def test_what_was_done_about_a_call_is_asked_for_with_the_call() -> None:
+    known = finished("1#0", "1#0~1", "1#1~1")
+
+    known.agree("1#0")
+
+    assert known.first_unused() == "1#1~1"
+
+
+@pytest.mark.parametrize(
+    ("told", "agreed", "at", "seq"),
+    [
+        (("0", "1", "2"), ("0",), "1", 1),
+        (("0", "1", "2"), ("0", "1"), "2", 2),
+        (("0", "1", "1", "2"), ("0",), "1", 1),  # before the first entry at that place
+        (("0", "2.0.0", "2.1.0", "2.0.1", "3"), ("0", "2.0.0"), "2.0.1", 3),  # branches are told side by side
+        (("0", "2.0.0", "2.0.1.1.0"), ("0",), "2.0.1", 2),  # what was recorded inside of that effect
+        (("0", "2.0.5", "1"), ("0",), "1", 1),  # what was recorded inside of a later one
+        (("0", "1#0"), ("0",), "1", 1),
+        (("0", "1"), ("1", "0"), "2", 2),  # nothing is recorded from there on: the last that both agree about
+        (("0",), (), "0", 1),  # at least the beginning
+        ((), (), "0", 1),
+    ],
+)
+def test_a_divergence_says_before_which_entry_a_fork_goes_on(
+    told: tuple[str, ...], agreed: tuple[str, ...], at: str, seq: int
+) -> None:
+    known = finished(*told)
+    for key in agreed:
+        known.agree(key)
+
+    error = known.divergence(at, "a sleep", "a model call")
+
+    assert isinstance(error, ReplayDivergence)
+    assert (error.key, error.expected, error.found, error.seq) == (at, "a sleep", "a model call", seq)
+    assert str(error) == (
+        f"at {at} the journal has a sleep, the code asks for a model call: the engine, its options or its prompts "
+        f"changed since. Run the code that wrote the journal, or fork it after entry {seq}."
+    )

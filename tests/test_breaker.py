@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import structlog
 
 from loopwright import (
     AllowAll,
@@ -160,6 +161,16 @@ def test_each_failed_probe_doubles_the_wait_up_to_a_bound(breaker: CircuitBreake
     breaker.success(breaker.acquire())
     fail(breaker, 5)
     assert rejected(breaker).retry_after == pytest.approx(30)
+
+
+def test_it_says_the_same_reason_after_a_probe_that_failed(breaker: CircuitBreaker, clock: FakeClock) -> None:
+    opened(breaker)
+    before = str(rejected(breaker))
+    clock.advance(30)
+    fail(breaker)
+
+    assert before == "tool/x failed too often; it is not called for another 30.0 s"
+    assert str(rejected(breaker)) == "tool/x failed too often; it is not called for another 60.0 s"
 
 
 def test_a_cancelled_probe_gives_its_place_back(breaker: CircuitBreaker, clock: FakeClock) -> None:
@@ -637,6 +648,16 @@ def test_a_reset_closes_it_whatever_was_and_forgets_all(breaker: CircuitBreaker,
     assert rejected(breaker).retry_after == pytest.approx(30)
 
 
+def test_a_cool_down_after_a_reset_is_not_lengthened_by_the_wait_of_before(breaker: CircuitBreaker) -> None:
+    opened(breaker)
+    breaker.reset()
+    breaker.cool_down(2)
+    rejection = rejected(breaker)
+
+    assert str(rejection) == "tool/x asked to be left alone; it is not called for another 2.0 s"
+    assert (rejection.retryable, rejection.retry_after) == (True, pytest.approx(2))
+
+
 def test_the_next_call_with_a_listener_is_told_what_people_did_and_no_other(breaker: CircuitBreaker) -> None:
     heard: list[tuple[str, ...]] = []
 
@@ -692,19 +713,19 @@ def test_the_registry_forces_resets_and_shows_states(clock: FakeClock) -> None:
 # --- listeners ---
 
 
-def test_an_error_in_a_listener_goes_to_the_log_and_not_to_the_call(
-    breaker: CircuitBreaker, clock: FakeClock, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_in_a_listener_goes_to_the_log_and_not_to_the_call(breaker: CircuitBreaker, clock: FakeClock) -> None:
     def broken(*change: str) -> None:
         raise ValueError("no room left")
 
-    for _ in range(5):
-        breaker.failure(breaker.acquire(broken), broken)
-    clock.advance(30)
-    given = breaker.acquire(broken)
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(5):
+            breaker.failure(breaker.acquire(broken), broken)
+        clock.advance(30)
+        given = breaker.acquire(broken)
 
     assert given.probe
-    assert capsys.readouterr().err.count("breaker_listener_failed") == 2
+    line = {"event": "breaker_listener_failed", "log_level": "warning", "breaker": "tool/x"}
+    assert logs == [{**line, "error": "ValueError('no room left')"}] * 2
 
 
 def test_a_listener_may_use_the_breaker_from_another_thread(breaker: CircuitBreaker, clock: FakeClock) -> None:

@@ -712,3 +712,17 @@ async def test_a_call_of_an_engine_in_doubt_with_another_task_is_divergence() ->
     with pytest.raises(ReplayDivergence):
         await engine("two", crashed(entries, 2)).resume("r")
     assert len(helper.runtime.provider.requests) == 2  # type: ignore[attr-defined]
+
+
+async def test_a_call_of_an_engine_that_has_an_outcome_is_not_begun_again_whatever_else_is_missing() -> None:
+    helper = react(turns("found"))
+    root = made(turns(call("react", task="go"), "ok"), helper.as_tool())
+    await ReActEngine(root).run("go", run_id="r")
+    entries = [e for e in root.journal.read("r") if e.kind not in ("tool_started", "run_finished")]
+    journal = crashed(entries, len(entries))
+    again = await ReActEngine(made(turns(call("react", task="go"), "ok"), helper.as_tool(), journal=journal)).resume(
+        "r"
+    )
+
+    assert (again.answer, told(again)) == ("ok", ["found"])
+    assert len(helper.runtime.provider.requests) == 1  # type: ignore[attr-defined]

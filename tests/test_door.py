@@ -141,6 +141,21 @@ def test_phase_values_cannot_be_made_by_hand(kind: Any) -> None:
         kind(object())
 
 
+async def test_a_permit_that_was_used_runs_nothing_even_if_it_is_smuggled_into_the_latest_cleared() -> None:
+    async def body(run: Run) -> str:
+        first = await run.gate(run.propose(call("pay", amount=1)))
+        await run.act(first)
+        latest = await run.gate(run.propose(call("pay", amount=2)))
+        vars(latest)["decisions"] = first.decisions
+        await run.act(latest)
+        return "paid twice"
+
+    error = await raised_by(body)
+
+    assert str(error) == "the permit of pay was used or is not of this run: gate a new proposal"
+    assert RAN == [{"amount": 1}]
+
+
 async def test_a_forged_cleared_is_not_acted_on() -> None:
     async def body(run: Run) -> str:
         cleared = await run.gate(await run.reason(run.conversation))

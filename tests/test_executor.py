@@ -686,3 +686,11 @@ async def test_a_generator_s_values_are_a_list() -> None:
         yield from (1, 2, 3)
 
     assert await told(count) == ("ok", "[1, 2, 3]")
+
+
+async def test_an_async_function_may_give_a_generator_too() -> None:
+    async def count() -> Any:
+        """Count."""
+        return (number * number for number in (1, 2, 3))
+
+    assert await told(count) == ("ok", "[1, 4, 9]")

@@ -74,7 +74,8 @@ def test_a_package_is_imported_in_one_file_only() -> None:
             importers[package].add(place(path))
 
     assert {package: sorted(files) for package, files in importers.items() if len(files) > 1} == {
-        "httpcore": ["src/loopwright/providers/sockets.py:1", "src/loopwright/providers/transport.py:1"]  # one adapter
+        "httpcore": ["src/loopwright/providers/sockets.py:1", "src/loopwright/providers/transport.py:1"],  # one adapter
+        "typer": ["src/loopwright/cli/app.py:1", "src/loopwright/cli/given.py:1"],  # one command line
     }
 
 

@@ -633,6 +633,19 @@ async def test_a_recorded_allow_with_its_intent_is_replayed_under_any_policy() -
     assert [m.content for m in result.conversation.messages if m.role == "tool"] == ["x is blue"]
 
 
+@pytest.mark.parametrize("last", ["gate_decided", "tool_started"])
+async def test_a_call_whose_tool_was_taken_away_since_it_was_allowed_is_rejected_in_words(last: str) -> None:
+    script = [call("look", what="x"), "done"]
+    _, entries = await recorded(tell(script))
+    RAN.clear()
+    without = runtime(tell(script), tools=[put, send], journal=crashed(entries, upto(entries, last)))
+    result = await ReActEngine(without).resume("r")
+
+    assert (result.answer, RAN) == ("done", [])
+    finished = [entry.event for entry in without.journal.read("r") if isinstance(entry.event, ToolFinished)]
+    assert [(event.status, event.content) for event in finished] == [("rejected", "There is no tool 'look' any more.")]
+
+
 # --- waiting, clock, ids, effects ---
 
 

@@ -75,13 +75,16 @@ class Recovering:
         return came
 
     def _helps(self, strategy: Recovery, tool: Tool, came: Came, permit: Permit) -> bool:
-        """Whether a strategy is for this kind of failure: what may have taken effect is not done again or elsewhere."""
+        """Whether a strategy is for this kind of failure: what may have taken effect is not done again or elsewhere.
+
+        Of a side effect that is a time-out and any exception but `ToolError`, by which the tool says that it failed.
+        """
         changes_things = tool.effect in ("write", "destructive")
         if isinstance(strategy, (Escalate, DeadLetter)):
             return True
         if self._is_lost(permit) and isinstance(strategy, (Retry, Fallback, LlmRecovery)):
             return False
-        if came.failure == "timed_out" and changes_things:
+        if came.failure in ("timed_out", "raised") and changes_things:
             return False
         if isinstance(strategy, Retry):
             return came.failure in ("raised", "timed_out") and self._may_retry()
@@ -89,7 +92,7 @@ class Recovering:
             return came.failure in ("told", "raised") and permit.real is None  # it would have to guess the secret
         if isinstance(strategy, CachedResult):
             return self._fresh(strategy, permit) is not None
-        return came.failure != "told" or not changes_things
+        return True
 
     def _is_lost(self, permit: Permit) -> bool:
         """Whether the call cannot be made again, nor another one with its arguments."""

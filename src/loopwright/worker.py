@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from .doubts import RESOLVE
 from .engine import LoopEngine
-from .errors import ConfigError, JournalError, LoopwrightError, RunBusy, text_of
+from .errors import ConfigError, Fenced, JournalError, RunBusy, text_of
 from .events import BreakerChanged, DriftNoticed, Entry, RunResumed, RunStarted
 from .handle import RELEASED
 from .journal import RunInfo, orphaned
@@ -15,6 +15,7 @@ from .log import logger
 from .result import Result
 from .runtime import Runtime
 
+LATER = 30.0  # seconds before a run that the journal could not give is tried again
 MAX_PICKUPS = 5
 """So often running a run is taken up without getting any further, before it is left to people."""
 
@@ -54,6 +55,7 @@ class Worker:
         self._outputs: Mapping[str, type[BaseModel]] = {output.__name__: output for output in outputs}
         self._tasks: dict[str, asyncio.Task[Result | None]] = {}
         self._left: dict[str, int] = {}  # runs that this worker cannot take further, with their last entry
+        self._later: dict[str, float] = {}  # runs that the journal could not give, with when to try again
         self._answered: dict[str, int] = {}  # waiting runs, with the last command that was tried
 
     async def serve(self) -> None:
@@ -95,6 +97,7 @@ class Worker:
         """The runs to take up, the oldest first."""
         now = self._runtime.clock.wall()
         infos = await asyncio.to_thread(lambda: self._runtime.journal.runs(unfinished=True))
+        self._forget({info.run_id for info in infos})
         mine = [info for info in reversed(infos) if info.run_id not in self._tasks and self._may(info)]
         return [
             info
@@ -103,7 +106,13 @@ class Worker:
         ]
 
     def _may(self, info: RunInfo) -> bool:
-        return self._left.get(info.run_id) != info.head_seq
+        later = self._later.get(info.run_id, 0.0)
+        return self._left.get(info.run_id) != info.head_seq and self._runtime.clock.monotonic() >= later
+
+    def _forget(self, unfinished: set[str]) -> None:
+        for known in (self._left, self._later, self._answered):
+            for run_id in known.keys() - unfinished:
+                del known[run_id]
 
     async def _told(self, info: RunInfo) -> bool:
         """Whether somebody said something to a waiting run since it was looked at last."""
@@ -121,13 +130,24 @@ class Worker:
             if _pickups(entries) >= MAX_PICKUPS:
                 raise ConfigError(f"it was taken up {MAX_PICKUPS} times and got no further: see to it, then resume it")
             return await self._resume(info, entries)
-        except RunBusy:  # another worker was quicker
+        except (RunBusy, Fenced):  # another worker was quicker
             return None
-        except LoopwrightError as error:
+        except JournalError as error:
+            logger().warning("run_not_taken_up", run_id=info.run_id, engine=info.engine, error=text_of(error))
+            self._later[info.run_id] = self._runtime.clock.monotonic() + LATER
+            return None
+        except Exception as error:  # noqa: BLE001 - foreign code: an engine that cannot be made holds up no other run
             logger().error("run_left", run_id=info.run_id, engine=info.engine, error=text_of(error))
-            last = next((known for known in journal.runs(unfinished=True) if known.run_id == info.run_id), info)
-            self._left[info.run_id] = last.head_seq
+            self._left[info.run_id] = await self._head(info)
             return None
+
+    async def _head(self, info: RunInfo) -> int:
+        """The last entry that a run has now, as far as the journal can be read."""
+        try:
+            infos = await asyncio.to_thread(lambda: self._runtime.journal.runs(unfinished=True))
+        except JournalError:
+            return info.head_seq
+        return next((known.head_seq for known in infos if known.run_id == info.run_id), info.head_seq)
 
     async def _resume(self, info: RunInfo, entries: list[Entry]) -> Result:
         started = entries[0].event if entries else None

@@ -334,10 +334,19 @@ def stopped(trial: Trial, stop: Way, point: int) -> str:
     return result.status
 
 
+@pytest.fixture(scope="module")
+def stops() -> Iterator[Counter[str]]:
+    """How the runs ended that were stopped at a point."""
+    ended: Counter[str] = Counter()
+    yield ended
+    told = ", ".join(f"{count} {how.replace('_', ' ')}" for how, count in ended.most_common())
+    figure("runs stopped at a point", f"{ended.total()} in {len(PROGRAMS)} programs and {len(WAYS)} ways: {told}")
+
+
 @pytest.mark.timeout(3_000)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_run_that_is_stopped_at_any_point_ends_once_and_whole(name: str, way: str) -> None:
+def test_a_run_that_is_stopped_at_any_point_ends_once_and_whole(name: str, way: str, stops: Counter[str]) -> None:
     program, stop = PROGRAMS[name], WAYS[way]
     _, turns = undisturbed(program, stop)
     came_to: Counter[str] = Counter()
@@ -345,7 +354,7 @@ def test_a_run_that_is_stopped_at_any_point_ends_once_and_whole(name: str, way: 
         trial = Trial(program)
         came_to[stopped(trial, stop, point)] += 1
         check_resumed(trial)
-    figure(f"{name} {way}", f"{len(points(turns))} of {turns} points: {dict(came_to)}")
+    stops.update(came_to)
 
 
 @pytest.mark.timeout(600)
@@ -388,7 +397,6 @@ def test_a_run_that_is_cancelled_again_and_again_comes_to_its_answer(name: str) 
         check_resumed(trial)
         rounds.append(closing(trial.entries).count("run_suspended"))
     assert max(rounds) >= 2
-    figure(f"{name} cancelled again and again", f"up to {max(rounds)} times in one run")
 
 
 # --- deadlines: whatever is in flight when the time is over ---

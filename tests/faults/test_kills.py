@@ -198,7 +198,7 @@ def test_the_time_that_a_run_was_at_work_counts_in_every_life(stage: Stage, tota
     assert tally.wrongs == []
     assert chapter.ending["status"] == "limit"
     assert story.kills < 30
-    assert seconds >= most
+    assert seconds >= most - 0.1  # the journal has what was spent up to its last entry
 
 
 # --- the checks notice what they are for ---

@@ -1,0 +1,80 @@
+"""Owners of runs: who may still be at work, and who is gone for certain."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loopwright.owner import AT_WORK, Owner, process_start
+from loopwright.testing.contracts.entries import HOST
+
+NOBODY = 65534  # a user without rights
+NO_PROCESS = 2**22 + 1  # a number that no process can have
+
+
+@contextlib.contextmanager
+def another_user() -> Iterator[None]:
+    """This process with the rights of nobody, if it has more."""
+    if os.getuid() != 0:
+        yield
+        return
+    os.setresuid(NOBODY, NOBODY, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(0, 0, 0)
+
+
+def test_an_owner_is_read_as_it_was_written() -> None:
+    owner = Owner.of_this_process("token")
+
+    assert (owner.pid, owner.token) == (os.getpid(), "token")
+    assert Owner.parse(str(owner)) == owner
+
+
+@pytest.mark.parametrize("text", ["", "somebody", "host|1|2", "host|one|2|token", "host|1|2|token|more"])
+def test_a_text_that_is_no_owner_is_not_taken_for_one(text: str) -> None:
+    with pytest.raises(ValueError):
+        Owner.parse(text)
+
+
+def test_an_owner_on_another_host_may_be_at_work() -> None:
+    assert Owner(f"not-{HOST}", NO_PROCESS, "1", "token").alive
+
+
+def test_this_process_is_at_work_on_the_runs_that_it_took_up_and_on_no_other() -> None:
+    mine, forgotten = Owner.of_this_process("mine"), Owner.of_this_process("forgotten")
+    AT_WORK.add("mine")
+    try:
+        assert (mine.alive, forgotten.alive) == (True, False)
+    finally:
+        AT_WORK.discard("mine")
+    assert not mine.alive
+
+
+def test_a_process_that_ended_is_not_at_work_nor_is_another_one_with_its_number() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        owner = Owner(HOST, process.pid, process_start(process.pid), "token")
+        reused = Owner(HOST, process.pid, "1", "token")
+        assert (owner.alive, reused.alive) == (True, False)
+    assert not owner.alive
+
+
+@pytest.mark.skipif(os.getpid() == 1, reason="the first process is this one")
+def test_a_process_of_another_user_may_be_at_work() -> None:
+    with another_user():
+        with pytest.raises(PermissionError):
+            os.kill(1, 0)
+        alive = Owner(HOST, 1, "unknown", "token").alive
+
+    assert alive
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell when a process started")
+def test_the_start_of_a_process_is_its_own_and_empty_where_nobody_knows_it() -> None:
+    assert process_start(os.getpid()) == process_start(os.getpid()) != ""
+    assert process_start(NO_PROCESS) == ""

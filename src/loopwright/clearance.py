@@ -214,7 +214,8 @@ class Clearance:
 
     def _allow(self, call: ToolCall, hashed: str, key: str, *, changed: bool, reason: str) -> Permit:
         verdict: Verdict = "modify" if changed else "allow"
-        decided = self._record(call, hashed, key, verdict, reason, call.arguments if changed else None)
+        whole = changed or "~" in key  # what is called in place of a failed call stands nowhere else
+        decided = self._record(call, hashed, key, verdict, reason, call.arguments if whole else None)
         return self._permit(call, hashed, key, decided.policy_version)
 
     def _permit(self, call: ToolCall, hashed: str, key: str, version: str) -> Permit:

@@ -4,20 +4,23 @@ import copy
 import dataclasses
 import inspect
 import traceback
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
 
 from .bounded import run_bounded
 from .doubt import Done, NotDone, Resolution, Unknown
-from .errors import Suspended
-from .events import DoubtResolved, Question
+from .errors import ConfigError, Suspended
+from .events import DoubtResolved, Entry, Question
 from .journal import Command
 from .log import logger
 from .messages import Json, JsonObject
 from .policy import Permit
+from .replay import Replay
 from .session import SECRET_LOST, Session
 from .tool_call import Came, ToolCalls
 from .tools import Tool
 
+Verdict: TypeAlias = Literal["done", "not_done", "unknown"]
 RESOLVE = "resolve"  # the kind of the command by which a person says what came of a call
 LEFT = ("person", "unknown")
 UNKNOWN = (
@@ -26,13 +29,20 @@ UNKNOWN = (
 )
 
 
-def resolve_body(key: str, resolution: Resolution) -> JsonObject:
-    """The body of a command that says what came of the call at `key`."""
+def resolve_body(run_id: str, entries: Sequence[Entry], key: str, resolution: Resolution) -> JsonObject:
+    """The body of a command that says what came of the call at `key`, bound to the question that is asked about it.
+
+    Raises `ConfigError` if the run does not ask about that call.
+    """
+    asked = Replay(entries).asked
+    if key not in asked:
+        asks = f"it asks about {', '.join(map(repr, asked))}" if asked else "it asks about no call"
+        raise ConfigError(f"key: run {run_id!r} does not ask what came of {key!r}; {asks}")
     result = resolution.result if isinstance(resolution, Done) else ""
-    return {"key": key, "verdict": _verdict(resolution), "result": result}
+    return {"key": key, "question": asked[key], "verdict": _verdict(resolution), "result": result}
 
 
-def _verdict(resolution: Resolution) -> Any:
+def _verdict(resolution: Resolution) -> Verdict:
     return "done" if isinstance(resolution, Done) else "not_done" if isinstance(resolution, NotDone) else "unknown"
 
 
@@ -50,9 +60,9 @@ class Doubts:
 
     async def resolve(self, permit: Permit, tool: Tool | None) -> Resolution:
         """What came of a call in doubt. Raises `Suspended` where a person is to say it."""
-        recorded = self.calls.session.replay.resolved(permit.key)
-        if recorded is not None and (recorded.verdict == "done" or (recorded.by, recorded.verdict) == LEFT):
-            return _read(recorded.verdict, recorded.result)  # not "not_done": after that it was made again, perhaps
+        known = self.known(permit)
+        if known is not None:
+            return known
         if tool is not None and tool.lookup is not None:
             found = await self._look_up(permit, tool)
             if not isinstance(found, Unknown):
@@ -62,7 +72,14 @@ class Doubts:
             return self.ask(permit, text, "doubt")
         return Unknown()
 
-    def ask(self, permit: Permit, text: str, about: Any) -> Resolution:
+    def known(self, permit: Permit) -> Resolution | None:
+        """What was found out before a crash and still holds: not that it was not done, since it was made again then."""
+        recorded = self.calls.session.replay.resolved(permit.key)
+        if recorded is not None and (recorded.verdict == "done" or (recorded.by, recorded.verdict) == LEFT):
+            return _read(recorded.verdict, recorded.result)
+        return None
+
+    def ask(self, permit: Permit, text: str, about: Literal["doubt", "failure"]) -> Resolution:
         """What a person said of a call; raises `Suspended` until somebody has."""
         session, call = self.calls.session, permit.call
         command = newest(session, permit.key)
@@ -72,7 +89,7 @@ class Doubts:
         said = self.calls.session.redactor.text(str(command.body.get("result", "")))
         resolution = _read(command.body.get("verdict"), said)
         self._note(permit, "person", resolution, command.number)
-        session.replay.commands.add(command.number)
+        session.replay.asked.pop(permit.key, None)
         return resolution
 
     async def _look_up(self, permit: Permit, tool: Tool) -> Resolution:
@@ -99,20 +116,21 @@ class Doubts:
         value = await self.calls.parts.threads.run(lambda: look_up(context))
         return await value if inspect.isawaitable(value) else value
 
-    def _note(self, permit: Permit, by: Any, resolution: Resolution, command: int) -> None:
+    def _note(self, permit: Permit, by: Literal["lookup", "person"], resolution: Resolution, command: int) -> None:
         call, result = permit.call, resolution.result if isinstance(resolution, Done) else ""
         resolved = DoubtResolved(call.name, call.id, by, _verdict(resolution), result, command)
         self.calls.session.record(permit.key, resolved)
 
 
 def newest(session: Session, key: str) -> Command | None:
-    """The last command about a call that was not carried out yet."""
-    about = [
+    """The last answer to the question that is asked about a call; one to an earlier question counts no more."""
+    question = session.replay.asked.get(key)
+    answers = [
         command
         for command in session.commands
-        if command.kind == RESOLVE and command.body.get("key") == key and command.number not in session.replay.commands
+        if command.kind == RESOLVE and (command.body.get("key"), command.body.get("question")) == (key, question)
     ]
-    return about[-1] if about else None
+    return answers[-1] if answers and question is not None else None
 
 
 def came_of(resolution: Resolution) -> Came:

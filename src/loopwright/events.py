@@ -17,6 +17,7 @@ StopReason: TypeAlias = Literal[
     "max_tokens", "max_cost", "timeout", "aborted", "approval", "question", "provider_error", "context_overflow",
     "invalid_output", "unreadable", "unknown_outcome", "journal_error", "engine_error",
 ]  # fmt: skip
+Failure: TypeAlias = Literal["", "told", "raised", "timed_out", "open"]
 Verdict: TypeAlias = Literal["allow", "modify", "deny", "ask", "invalid", "blocked", "stuck"]
 
 
@@ -249,8 +250,8 @@ class ToolFinished:
 class RecoveryTriggered:
     """A call failed, and what its tool says about that is done next; the call's effect goes on.
 
-    `status` and `error` are what came of it so far. `attempt` counts the recoveries of the call from 1; `delay` is the
-    pause before a retry, in seconds.
+    `status`, `error` and `failure` (what kind of failure it is) are what came of it so far. `attempt` counts the
+    recoveries of the call from 1; `delay` is the pause before a retry, in seconds.
     """
 
     tool: str
@@ -260,6 +261,7 @@ class RecoveryTriggered:
     status: ObservationStatus
     error: str
     delay: float = 0.0
+    failure: Failure = ""
 
 
 @dataclasses.dataclass(frozen=True)

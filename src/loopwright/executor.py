@@ -8,7 +8,7 @@ from .messages import Observation, ObservationStatus, arguments_hash
 from .policy import Denial, Permit
 from .recovering import Asked, Decide, Recovering
 from .recovery import Retry
-from .tool_call import Came, ToolCalls, check_permit
+from .tool_call import Attempt, Came, ToolCalls, check_permit
 from .tools import Tool
 
 REPEATED_AFTER_CRASH = ("read", "idempotent")
@@ -43,7 +43,7 @@ class Executor:
         if isinstance(started, ToolStarted):
             came = await self._in_doubt(decision, tool, started, recover)
         else:
-            came = await self._attempt(decision, tool, again=False, recover=recover)
+            came = await self._attempt(decision, tool, "first", recover=recover)
         observation = self._calls.finish(decision, came)
         self._stop_if_told(observation)
         return observation
@@ -88,6 +88,7 @@ class Executor:
         if isinstance(decision, Permit):
             self._session.permits.discard(decision)
             self._calls.completed(decision, observation, self._session.replay.seq(decision.key))
+            self._calls.completed_instead(decision.key)
         self._session.replay.agree(decision.key)
         self._stop_if_told(observation)
         return observation
@@ -103,10 +104,10 @@ class Executor:
                 decision.key, f"{started.tool} ({started.call_id})", f"{call.name} ({call.id})"
             )
 
-    async def _attempt(self, permit: Permit, tool: Tool | None, *, again: bool, recover: bool) -> Came:
+    async def _attempt(self, permit: Permit, tool: Tool | None, kind: Attempt, *, recover: bool) -> Came:
         if tool is None:  # only when a tool that the journal knows was taken away
             return Came("rejected", f"There is no tool {permit.call.name!r} any more.")
-        came = await self._calls.attempt(permit, tool, "in doubt" if again else "first")
+        came = await self._calls.attempt(permit, tool, kind)
         if came.failure and recover and tool.recovery:
             return await self._recovering.recover(permit, tool, came)
         return came
@@ -118,11 +119,12 @@ class Executor:
         again = last is not None and last.strategy == Retry.name
         if last is not None and tool is not None and not (again and started.sealed):
             return await self._recovering.resume(permit, tool, last)
-        if started.effect in REPEATED_AFTER_CRASH and not started.sealed:
-            return await self._attempt(permit, tool, again=True, recover=recover)
+        again = started.effect in REPEATED_AFTER_CRASH and not started.sealed
+        if again and (tool is not None or started.effect == "read"):
+            return await self._attempt(permit, tool, "in doubt", recover=recover)
         resolution = await self._doubts.resolve(permit, tool)
         if isinstance(resolution, NotDone) and not started.sealed:
-            return await self._attempt(permit, tool, again=True, recover=recover)
+            return await self._attempt(permit, tool, "retry", recover=recover)  # under the policy of now
         self._session.permits.discard(permit)
         return came_of(resolution)
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Generic, Literal, NoReturn, Self, TypeVar, cast
 
@@ -29,8 +30,8 @@ from .session import Session, outlast, wait_out
 from .undoing import Undoing, must_undo, registries_of, restored
 
 Item = TypeVar("Item")
-RELEASED = "released"
-"""Cancel a run's task with this as the message, and its run is left to the workers of the journal."""
+LEFT: ContextVar[Literal["cancelled", "released"]] = ContextVar("LEFT", default="cancelled")
+"""As what a run is left when its task is cancelled: a worker leaves its runs to the other workers of the journal."""
 
 
 class RunHandle(Generic[Item, Output]):
@@ -99,9 +100,9 @@ class RunHandle(Generic[Item, Output]):
         task = self._start()
         try:
             return await asyncio.shield(task)
-        except asyncio.CancelledError as error:
+        except asyncio.CancelledError:
             if not task.done():
-                task.cancel(*error.args)
+                task.cancel()
                 await wait_out(task)
             raise
 
@@ -174,7 +175,7 @@ class RunHandle(Generic[Item, Output]):
         """Stop, since this task is cancelled: by its host, which may resume the run, or because it was taken over."""
         if isinstance(self._session.fatal, Fenced):
             raise self._session.fatal from None
-        await self._suspend("released" if cancelled.args == (RELEASED,) else "cancelled")
+        await self._suspend(LEFT.get())
         raise cancelled
 
     def _aborted(self, answer: str | None = None) -> Outcome:

@@ -75,6 +75,7 @@ async def do_effect(scope: Scope, key: str, name: str, function: Callable[[], Aw
     if session.replay.intent(key) is None:
         session.record(key, EffectStarted(name))
     await session.barrier()
+    await session.hold()
     with session.active.working():
         ended = await run_bounded(_awaited(function), session.remaining())
     if ended.timed_out:

@@ -49,7 +49,7 @@ class Phases:
         self._inference = Inference(self._session, parts)
         self._clearance = Clearance(self._session, parts, guards, scope.monitor)
         calls = ToolCalls(self._session, parts, self._clearance.version)
-        self._executor = Executor(calls, self._decide, self._settle_at)
+        self._executor = Executor(calls, self._decide, self._mend)
         self._issued: Proposal | Cleared | None = None
         self._gated: Proposal | None = None
         self._latest = conversation
@@ -260,12 +260,13 @@ class Phases:
     async def _settle(self, question: Question) -> Reply:
         scope = self._scope
         nudges, scope.nudges = tuple(scope.nudges), []
-        return await self._settle_at(scope.next_key(), question, nudges)
-
-    async def _settle_at(self, key: str, question: Question, nudges: tuple[Message, ...] = ()) -> Reply:
-        reply = await self._inference.settle(key, question, nudges, self._scope.iteration)
-        self._scope.conduct.count(reply.completion.usage, 1, 0)
+        reply = await self._inference.settle(scope.next_key(), question, nudges, scope.iteration)
+        scope.conduct.count(reply.completion.usage, 1, 0)
         return reply
+
+    async def _mend(self, key: str, question: Question) -> Reply:
+        """A question of a recovery: not counted as the engine's own, since nothing goes through it again on replay."""
+        return await self._inference.settle(key, question, (), self._scope.iteration)
 
     def _propose(self, key: str, completion: Completion, delivered: tuple[Message, ...]) -> Proposal:
         self._issued = Proposal.issue(

@@ -57,7 +57,7 @@ class Recovering:
     async def resume(self, permit: Permit, tool: Tool, last: RecoveryTriggered) -> Came:
         """The same, from the step that was under way when the process died."""
         steps, step = steps_of(tool.recovery), last.attempt - 1
-        came = Came(last.status, last.error)
+        came = Came(last.status, last.error, failure=last.failure)
         if step >= len(steps) or steps[step].name != last.strategy:
             return came  # the tool's recovery was changed since: what it came to then stands
         lost = self._is_lost(permit) and self.calls.session.replay.decision(f"{permit.key}~{step + 1}") is None
@@ -114,7 +114,7 @@ class Recovering:
                 return came
             session.budget.tool_calls += 1
         triggered = RecoveryTriggered(
-            call.name, call.id, strategy.name, step + 1, came.status, came.content, round(delay, 6)
+            call.name, call.id, strategy.name, step + 1, came.status, came.content, round(delay, 6), came.failure
         )
         session.record(permit.key, triggered)
         session.replay.recovered(permit.key, triggered)
@@ -151,6 +151,8 @@ class Recovering:
     async def _call_instead(self, call: ToolCall, permit: Permit, came: Came, step: int) -> Came:
         """Another call in place of the one that failed: gated, recorded and in doubt as any other."""
         key = f"{permit.key}~{step + 1}"
+        if permit.real is not None:
+            self.calls.session.secrets.setdefault(key, dataclasses.replace(call, arguments=permit.real.arguments))
         decided = await self.decide(call, key)
         if isinstance(decided, Pending):
             self.calls.session.pending.append(decided)
@@ -200,7 +202,7 @@ class Recovering:
 
     async def _escalated(self, permit: Permit, tool: Tool, came: Came) -> Came:
         text = f"{permit.call.name} failed ({came.status}): {came.content}"
-        resolution = self.doubts.ask(permit, text, "failure")
+        resolution = self.doubts.known(permit) or self.doubts.ask(permit, text, "failure")
         if isinstance(resolution, Done):
             return Came("ok", resolution.result, came.seconds)
         if isinstance(resolution, NotDone):

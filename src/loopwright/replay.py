@@ -25,6 +25,7 @@ from .events import (
     RunForked,
     RunResumed,
     RunStarted,
+    RunSuspended,
     ToolFinished,
     ToolStarted,
     UndoBegun,
@@ -68,8 +69,9 @@ class Replay:
         self._attempts: dict[str, int] = {}
         self._recoveries: dict[str, RecoveryTriggered] = {}
         self._resolved: dict[str, DoubtResolved] = {}
-        self.commands: set[int] = set()
-        """The numbers of the commands that were carried out."""
+        self._timed_out: set[str] = set()
+        self.asked: dict[str, int] = {}
+        """Since which entry a person is asked about each call that waits for one."""
         self.sealed: set[str] = set()
         """The keys of calls whose arguments held secrets, which are not in the journal."""
         self.good: dict[tuple[str, str], tuple[float, str]] = {}
@@ -115,23 +117,27 @@ class Replay:
         elif isinstance(event, (RecoveryTriggered, DoubtResolved)):
             self._keep_turn(key, event)
         else:
-            self._keep_ends(key, event)
+            self._keep_ends(key, event, entry.seq)
 
     def _keep_turn(self, key: str, event: RecoveryTriggered | DoubtResolved) -> None:
         """What happened to a call between its intent and its outcome."""
         if isinstance(event, RecoveryTriggered):
-            self._recoveries[key] = event
+            self.recovered(key, event)
             self.tool_calls += event.strategy == "retry"
         else:
             self._resolved[key] = event
-            self.commands.add(event.command)
+            self.asked.pop(key, None)
 
-    def _keep_ends(self, key: str, event: Event) -> None:
+    def _keep_ends(self, key: str, event: Event, seq: int) -> None:
         """How the run began, and how it comes to its end."""
         if isinstance(event, RunStarted):
             self.started = event
         elif isinstance(event, RunForked):
             self.seed = event.seed
+        elif isinstance(event, RunSuspended):
+            for question in event.pending:
+                if question.about != "approval":
+                    self.asked.setdefault(question.key, seq)
         elif isinstance(event, UndoBegun):
             self.undo = event
         elif isinstance(event, UndoFinished):
@@ -178,6 +184,17 @@ class Replay:
         self._asked.add(key)
         self._agreed = max(self._agreed, self._seqs[key])
 
+    def settled(self, key: str) -> None:
+        """What came of a call is recorded now: with it goes what was done in its place."""
+        self._asked.add(key)
+
+    def done_instead(self, key: str) -> list[tuple[str, ToolFinished]]:
+        """The calls that were made in place of one, by their keys, with what came of them."""
+        if key not in self._recoveries:
+            return []
+        instead = [(known, event) for known, event in self._outcomes.items() if known.startswith(f"{key}~")]
+        return [(known, event) for known, event in instead if isinstance(event, ToolFinished)]
+
     def intent(self, key: str) -> Intent | None:
         """The recorded intent of an effect."""
         return self._intents.get(key)
@@ -203,6 +220,10 @@ class Replay:
         """The last thing that was done about a call that had failed."""
         return self._recoveries.get(key)
 
+    def timed_out(self, key: str) -> bool:
+        """Whether an attempt of a call took too long: it may have taken effect, whatever came of the call."""
+        return key in self._timed_out
+
     def is_own(self, key: str) -> bool:
         """Whether what came of a call is its own, and not that of something done in its place."""
         last = self._recoveries.get(key)
@@ -210,6 +231,8 @@ class Replay:
 
     def recovered(self, key: str, event: RecoveryTriggered) -> None:
         """Something is done now about a call that failed."""
+        if event.status == "timed_out":
+            self._timed_out.add(key)
         self._recoveries[key] = event
 
     def resolved(self, key: str) -> DoubtResolved | None:

@@ -135,12 +135,14 @@ class Runtime(Parts):
     async def resolve(self, run_id: str, key: str, resolution: Resolution) -> None:
         """Say what came of a call that a waiting run asks about: `Done(result)`, `NotDone()` or `Unknown()`.
 
-        `key` is that of the question in `result.pending`. It counts when the run is resumed, once. Any process that has
-        the journal may say it.
+        `key` is that of the question in `result.pending`. It counts when the run is resumed, for that question only.
+        Any process that has the journal may say it. Raises `ConfigError` for a call that the run does not ask about.
         """
         if not isinstance(resolution, (Done, NotDone, Unknown)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"resolution: must be Done(result), NotDone() or Unknown(), got {resolution!r}")
-        await asyncio.to_thread(self.journal.send, run_id, RESOLVE, resolve_body(key, self._clean(resolution)))
+        entries = await asyncio.to_thread(self.journal.read, run_id)
+        body = resolve_body(run_id, entries, key, self._clean(resolution))
+        await asyncio.to_thread(self.journal.send, run_id, RESOLVE, body)
 
     def _clean(self, resolution: Resolution) -> Resolution:
         return Done(self.redactor.text(resolution.result)) if isinstance(resolution, Done) else resolution

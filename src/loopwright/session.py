@@ -107,7 +107,7 @@ class Session:
         self.pending: list[Question] = []
         self.commands: tuple[Command, ...] = ()  # what people said before the run was taken up
         self.saga = replay.started is not None and replay.started.saga
-        self.completed: dict[str, tuple[int, Observation]] = {}
+        self.completed: dict[str, tuple[int, Observation, Tool]] = {}
         """What a saga would have to undo: by key, with the number of the entry that holds it."""
         self.permits: set[Permit] = set()
         self.secrets: dict[str, ToolCall] = {}
@@ -207,8 +207,15 @@ class Session:
     async def hold(self) -> None:
         """Make sure, right before this process acts, that the run is still its own; raises `Fenced`."""
         until = self.claim.lease_until
-        if until is not None and self.wall() >= until:
+        if (
+            until is None or max(self.wall(), self.parts.clock.wall()) < until
+        ):  # the first stands still with the machine
+            return
+        try:
             await self.renew()
+        except JournalError as error:  # nothing begins any more, and the run is left as one whose owner died
+            self.fatal = self._broken = error
+            raise
 
     async def renew(self) -> None:
         """Put the end of the lease off. An error is sticky if another worker took over."""
@@ -309,7 +316,7 @@ class Session:
 
     def is_lost(self, key: str) -> bool:
         """Whether a call had a secret in its arguments that only a process knew which is gone."""
-        return key in self.replay.sealed and key not in self.secrets
+        return key not in self.secrets and not self.replay.sealed.isdisjoint((key, key.partition("~")[0]))
 
     def idempotency_key(self, key: str) -> str:
         """The same for a call however often it is made again, also by a fork that was cut in the middle of it."""

@@ -14,9 +14,9 @@ from pydantic_core import to_jsonable_python
 
 from .bounded import Ended, contained, run_bounded
 from .errors import CircuitOpen, LimitReached, PhaseError, ToolError, text_of
-from .events import ToolFinished, ToolStarted
+from .events import Failure, ToolFinished, ToolStarted
 from .log import logger
-from .messages import Observation, ObservationStatus, arguments_hash
+from .messages import Observation, ObservationStatus, ToolCall, arguments_hash
 from .parts import Parts
 from .policy import Denial, Permit
 from .session import SECRET_LOST, Session
@@ -24,7 +24,6 @@ from .tools import Tool, ToolContext
 
 MARGIN = 8192  # characters behind a cut that are looked at for the rest of a secret; none is longer
 Attempt: TypeAlias = Literal["first", "in doubt", "retry"]
-Failure: TypeAlias = Literal["", "told", "raised", "timed_out", "open"]
 
 MAX_TRACEBACK = 20_000  # characters of one that are logged
 
@@ -116,6 +115,7 @@ class ToolCalls:
         call = decision.call
         finished = ToolFinished(call.name, call.id, came.status, came.content, round(came.seconds, 6))
         entry, observation = self.session.record(decision.key, finished), Observation(call, came.status, came.content)
+        self.session.replay.settled(decision.key)
         if isinstance(decision, Permit):
             self.completed(decision, observation, entry.seq)
             if came.status == "ok" and decision.real is None and self.session.replay.is_own(decision.key):
@@ -124,9 +124,29 @@ class ToolCalls:
 
     def completed(self, permit: Permit, observation: Observation, seq: int) -> None:
         """Keep what a saga may have to undo: what the tool itself did, or may have done."""
-        tool = self.parts.tools.get(permit.call.name)
-        if tool is not None and tool.compensate is not None and self.session.replay.is_own(permit.key):
-            self.session.completed[permit.key] = seq, observation
+        tool, replay, key = self.parts.tools.get(permit.call.name), self.session.replay, permit.key
+        if tool is None or tool.compensate is None:
+            return
+        doubtful = replay.timed_out(key) and not (replay.is_own(key) and observation.status == "ok")
+        if doubtful:  # whatever came of it afterwards
+            observation = Observation(permit.call, "timed_out", observation.content)
+        if doubtful or replay.is_own(key):
+            self.session.completed[key] = seq, observation, tool
+
+    def completed_instead(self, key: str) -> None:
+        """The same for what was done in place of a call whose outcome is recorded: nothing goes through it again."""
+        replay = self.session.replay
+        for other, finished in replay.done_instead(key):
+            decided, tool = replay.decision(other), self.parts.tools.get(finished.tool)
+            if (
+                tool is not None
+                and tool.compensate is not None
+                and decided is not None
+                and decided.arguments is not None
+            ):
+                call = ToolCall(finished.tool, decided.arguments, finished.call_id)
+                observation = Observation(call, finished.status, finished.content)
+                self.session.completed[other] = replay.seq(other), observation, tool
 
     def not_run(self, permit: Permit, error: Exception) -> Came:
         """A call that was not made since its permit does not hold."""

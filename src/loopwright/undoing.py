@@ -50,7 +50,7 @@ class Undoing:
 
     def _completed(self) -> Iterator[UndoCall]:
         """What was done, or may have been, the last one first."""
-        for key, (_, observation) in sorted(self.session.completed.items(), key=lambda item: -item[1][0]):
+        for key, (_, observation, _tool) in sorted(self.session.completed.items(), key=lambda item: -item[1][0]):
             if observation.status == "ok" or observation.status in DOUBTFUL:
                 idempotency_key = self.session.idempotency_key(key)
                 yield UndoCall(key, observation.call, observation.content, idempotency_key, observation.status)
@@ -69,7 +69,9 @@ class Undoing:
         session = self.session
         if done.status != "ok":
             return "unknown", "it is not known whether it took effect, so it was not undone", 0.0
-        tool = self._tool(done.call.name)
+        if session.is_lost(done.key):
+            return "unknown", "its arguments held a secret, which is not kept, so it was not undone", 0.0
+        tool = self._tool(done)
         if tool is None or tool.compensate is None:
             return "rejected", "the tool, or its compensate function, is not there any more", 0.0
         try:
@@ -85,7 +87,7 @@ class Undoing:
         await session.barrier()
         await session.hold()
         timeout = tool.timeout or session.parts.limits.tool_timeout
-        arguments = copy.deepcopy(dict(done.call.arguments))
+        arguments = copy.deepcopy(dict(session.secrets.get(done.key, done.call).arguments))
         context = ToolContext(
             session.run_id, key, idempotency_key, timeout, session.deps, arguments, done.idempotency_key
         )
@@ -107,8 +109,11 @@ class Undoing:
         value = await self.session.parts.threads.run(lambda: compensate(context, result))
         return await value if inspect.isawaitable(value) else value
 
-    def _tool(self, name: str) -> Tool | None:
-        found = (registry.get(name) for registry in self.registries)
+    def _tool(self, done: UndoCall) -> Tool | None:
+        """The tool that was called; in a process that did not go through the call, the first of that name."""
+        if done.key in self.session.completed:
+            return self.session.completed[done.key][2]
+        found = (registry.get(done.call.name) for registry in self.registries)
         return next((tool for tool in found if tool is not None), None)
 
 

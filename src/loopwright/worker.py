@@ -8,8 +8,8 @@ from pydantic import BaseModel
 from .doubts import RESOLVE
 from .engine import LoopEngine
 from .errors import ConfigError, Fenced, JournalError, RunBusy, text_of
-from .events import BreakerChanged, DriftNoticed, Entry, RunResumed, RunStarted
-from .handle import RELEASED
+from .events import BreakerChanged, DoubtResolved, DriftNoticed, Entry, RunResumed, RunStarted
+from .handle import LEFT
 from .journal import RunInfo, orphaned
 from .log import logger
 from .result import Result
@@ -90,6 +90,7 @@ class Worker:
                 logger().warning("journal_not_read", error=text_of(error))
                 found = []
             for info in found[:free]:
+                await self._hear(info)
                 self._tasks[info.run_id] = asyncio.ensure_future(self._work(info))
         return len(self._tasks)
 
@@ -118,12 +119,17 @@ class Worker:
         """Whether somebody said something to a waiting run since it was looked at last."""
         after = self._answered.get(info.run_id, 0)
         commands = await asyncio.to_thread(self._runtime.journal.inbox, info.run_id, after)
-        if commands:
-            self._answered[info.run_id] = commands[-1].number
         return any(command.kind == RESOLVE for command in commands)
+
+    async def _hear(self, info: RunInfo) -> None:
+        """Remember what was said to a waiting run that is taken up now."""
+        if info.status == "waiting":
+            commands = await asyncio.to_thread(self._runtime.journal.inbox, info.run_id)
+            self._answered[info.run_id] = commands[-1].number if commands else 0
 
     async def _work(self, info: RunInfo) -> Result | None:
         """Go on with one run; whatever goes wrong with it does not hurt the others."""
+        LEFT.set("released")  # for the tasks that this one starts
         journal = self._runtime.journal
         try:
             entries = await asyncio.to_thread(journal.read, info.run_id)
@@ -160,7 +166,7 @@ class Worker:
 
     async def _release(self) -> None:
         for task in self._tasks.values():
-            task.cancel(RELEASED)
+            task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         self._tasks = {}
 
@@ -171,6 +177,11 @@ def _pickups(entries: list[Entry]) -> int:
     for entry in reversed(entries):
         if isinstance(entry.event, RunResumed):
             count += 1
-        elif not isinstance(entry.event, (BreakerChanged, DriftNoticed)):
+        elif not isinstance(entry.event, (BreakerChanged, DriftNoticed)) and not _is_look_up(entry):
             break
     return count
+
+
+def _is_look_up(entry: Entry) -> bool:
+    """Whether a tool was asked about a call, which each life does again."""
+    return isinstance(entry.event, DoubtResolved) and entry.event.by == "lookup"

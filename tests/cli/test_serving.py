@@ -294,7 +294,7 @@ def test_a_person_says_what_came_of_a_call_and_the_run_goes_on(
     typed = shlex.split(told[1].partition("say it: ")[2].partition(" --done")[0])
     said = start(*typed[1:], *words)
 
-    assert said.communicate() == ("", "noted for pay; it counts when the run is resumed, by you or by a worker\n")
+    assert said.communicate() == ("", "noted; it counts when the run is resumed, by you or by a worker\n")
     go_on = shlex.split(told[2].partition("go on with it: ")[2])
     printed, _ = start(*go_on[1:], "-q", env=quick()).communicate()
     assert printed.startswith(answer)
@@ -359,9 +359,9 @@ def test_the_line_to_type_is_quoted_and_cleaned(invoke: Invoke) -> None:
         (("r1", "0#0", "--done", "x", "--unknown"), "say what came of the call"),
         (("r1", "0#0", "--not-done", "--unknown"), "say what came of the call"),
         (("r9", "0#0", "--unknown"), "no run 'r9'"),
-        (("r1", "7#0", "--unknown"), "no call without an outcome at '7#0'; those without an outcome are '0#0' (door)"),
-        (("r2", "0#0", "--unknown"), "no call without an outcome at '0#0'; no call of it is without an outcome"),
-        (("r1", "\x1b[31m", "--unknown"), "no call without an outcome at '\\x1b[31m'"),
+        (("r1", "7#0", "--unknown"), "does not ask what came of '7#0'; it asks about '0#0'"),
+        (("r2", "0#0", "--unknown"), "does not ask what came of '0#0'; it asks about no call"),
+        (("r1", "\x1b[31m", "--unknown"), "does not ask what came of '\\x1b[31m'"),
     ],
 )
 def test_a_word_that_nobody_asked_for_is_2(invoke: Invoke, arguments: tuple[str, ...], complaint: str) -> None:

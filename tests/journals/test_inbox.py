@@ -119,6 +119,8 @@ async def test_an_inbox_needs_no_writer_thread(path: Path, journal: SQLiteJourna
         ("UPDATE commands SET body = x'5b5d'", "command 1 was changed: no JSON object"),
         ("UPDATE commands SET body = x'7b'", "command 1 was changed"),
         ("UPDATE commands SET body = '{}'", "command 1 was changed: a column"),
+        ("UPDATE commands SET kind = 'pause'", "command 1 was changed: it does not follow"),
+        ("UPDATE commands SET number = 2", "command 2 was changed: it does not follow"),
         ("UPDATE commands SET at = 'now'", "command 1 was changed: a column"),
         ("UPDATE commands SET number = 'z'", "command 'z' was changed: a column"),
         ("PRAGMA application_id = 7", "another program"),

@@ -1,32 +1,17 @@
 """Owners of runs: who may still be at work, and who is gone for certain."""
 
-import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from loopwright.owner import AT_WORK, Owner, process_start
 from loopwright.testing.contracts.entries import HOST
+from users import another_user
 
-NOBODY = 65534  # a user without rights
 NO_PROCESS = 2**22 + 1  # a number that no process can have
-
-
-@contextlib.contextmanager
-def another_user() -> Iterator[None]:
-    """This process with the rights of nobody, if it has more."""
-    if os.getuid() != 0:
-        yield
-        return
-    os.setresuid(NOBODY, NOBODY, 0)
-    try:
-        yield
-    finally:
-        os.setresuid(0, 0, 0)
 
 
 def test_an_owner_is_read_as_it_was_written() -> None:

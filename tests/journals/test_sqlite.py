@@ -22,11 +22,12 @@ import pytest
 
 from loopwright.errors import ConfigError, Fenced, JournalError, UnknownRun
 from loopwright.journal import Journal, RunInfo, chain_hash
-from loopwright.journals.sqlite import SQLiteJournal
+from loopwright.journals.sqlite import HAND_OVER, SQLiteJournal
 from loopwright.journals.sqlite_file import JournalFile
 from loopwright.journals.sqlite_jobs import BLOB_BYTES, Append, SQLiteClaim, Waiter
 from loopwright.journals.sqlite_writer import Writer
 from loopwright.testing import DurableJournalContract
+from users import another_user
 
 from .entries import ME, follow, header, write
 from .journal_contract import HypothesisContract
@@ -228,6 +229,56 @@ async def test_a_read_only_journal_can_be_read_and_says_that_it_cannot_be_writte
     assert "writable" in lines[1]
 
 
+@pytest.mark.parametrize("leave", [0o555, 0o755], ids=["read-only", "writable for its owner"])
+async def test_a_folder_that_this_user_cannot_write_into_does_not_hide_the_journal(leave: int) -> None:
+    folder = Path(tempfile.mkdtemp())  # it can be opened to others, while tmp_path lies in a private folder
+    try:
+        journal = SQLiteJournal(folder / "runs.db")
+        entries = await write(journal, journal.create(header()), b"1")
+        await journal.close()
+        (folder / "runs.db").chmod(0o444)
+        folder.chmod(leave)
+        with another_user():
+            assert SQLiteJournal(folder / "runs.db").read("r1") == entries
+        assert sorted(file.name for file in folder.iterdir()) == ["runs.db", "runs.db.lock"]
+    finally:
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+async def test_a_disk_where_sqlite_can_keep_no_log_is_refused_in_words(path: Path) -> None:
+    class OnAnotherDisk(JournalFile):
+        """A file on a disk where processes can share no memory, as on a network."""
+
+        def _connect(self, mode: str) -> sqlite3.Connection:
+            return sqlite3.connect(f"{self.path.as_uri()}?mode={mode}&vfs=unix-none", uri=True, isolation_level=None)
+
+    with (
+        pytest.raises(JournalError, match=r"runs\.db.*no write-ahead log possible here: use a local disk"),
+        OnAnotherDisk(path, "FULL", 1.0).writing(),
+    ):
+        pass
+
+
+async def test_a_file_whose_making_broke_off_is_empty_for_who_only_reads(journal: SQLiteJournal, path: Path) -> None:
+    """A kill in the middle of the first transaction leaves a file and what is to be undone of it beside it."""
+    making = path.with_name("making.db")
+    with contextlib.closing(sqlite3.connect(making, isolation_level=None)) as connection:
+        connection.execute("PRAGMA cache_size = 1")  # so that pages of the transaction go to the file before its end
+        connection.execute("BEGIN")
+        connection.execute("CREATE TABLE runs (body BLOB)")
+        for _ in range(50):
+            connection.execute("INSERT INTO runs VALUES (zeroblob(10000))")
+        shutil.copy(making, path)
+        shutil.copy(f"{making}-journal", f"{path}-journal")
+
+    assert path.stat().st_size > 0
+    assert journal.runs() == []
+    assert not Path(f"{path}-journal").exists()
+    await write(journal, journal.create(header()), b"1")
+    assert [info.run_id for info in journal.runs()] == ["r1"]
+
+
 async def test_a_file_that_is_no_database_is_left_alone(journal: SQLiteJournal, path: Path) -> None:
     path.write_text("dear diary" * 500)
 
@@ -341,6 +392,25 @@ async def test_a_run_that_was_removed_stops_its_worker(journal: SQLiteJournal, p
 
     with pytest.raises(Fenced, match="gone"):
         await write(journal, claim, b"2")
+
+
+async def test_nothing_is_kept_of_what_follows_a_refused_entry(journal: SQLiteJournal) -> None:
+    claim = journal.create(header())
+    kept = await write(journal, claim, b"1")
+    await journal.claim("r1", ME, take_over=True)
+    journal.append(claim, follow(claim, *[b"{}"] * HAND_OVER))  # as many as are handed over at once
+    journal.append(claim, follow(claim, b"last"))
+
+    with pytest.raises(Fenced, match="taken over"):
+        await journal.barrier(claim)
+    assert journal.read("r1") == kept
+
+
+async def test_a_run_that_the_journal_does_not_hold_cannot_be_taken_up(journal: SQLiteJournal) -> None:
+    await write(journal, journal.create(header()), b"1")
+
+    with pytest.raises(UnknownRun, match="no run 'nowhere'"):
+        await journal.claim("nowhere", ME)
 
 
 async def test_a_claim_of_another_journal_is_refused(journal: SQLiteJournal, tmp_path: Path) -> None:
@@ -462,6 +532,23 @@ async def test_what_comes_after_the_end_is_refused_and_not_left_waiting(path: Pa
     assert isinstance(late.failure, JournalError)
     with pytest.raises(JournalError, match="is closed"):
         writer.submit(late)
+
+
+async def test_an_end_that_is_asked_for_twice_is_one_end(path: Path) -> None:
+    """By a closing and a finalizer, say."""
+    writer = Writer(JournalFile(path, "FULL", 1.0))
+    first, late = (Append(SQLiteClaim(name, 1, header=header(name)), Waiter()) for name in ("first", "late"))
+    with held_lock(path):
+        writer.submit(first)
+        await asyncio.sleep(0.02)
+        writer.end()
+        writer.end()
+        writer.submit(late)
+    for job in (first, late):
+        assert job.waiter is not None
+        await job.waiter.future
+
+    assert (first.failure, str(late.failure)) == (None, str(writer.closed()))
 
 
 async def test_closing_says_what_could_not_be_kept(journal: SQLiteJournal) -> None:
@@ -631,6 +718,15 @@ async def test_verify_names_the_first_entry_that_is_wrong(
     assert (found.problem[: len(problem)], found.seq) == (problem, seq)
 
 
+@pytest.mark.parametrize("kind", ["run_started", "run_moved"])
+async def test_what_a_newer_version_says_of_a_run_is_not_held_against_it(journal: SQLiteJournal, kind: str) -> None:
+    claim = journal.create(header())
+    journal.append(claim, follow(claim, b'{"engine": {"of": "a later kind"}}', key="", kind=kind))
+    await journal.barrier(claim)
+
+    assert journal.verify("r1", claim.head_hash).ok
+
+
 async def test_a_run_that_is_written_just_now_verifies(journal: SQLiteJournal) -> None:
     claim = journal.create(header())
     await write(journal, claim, b"{}")
@@ -669,6 +765,16 @@ async def test_reading_a_damaged_entry_is_a_journal_error(journal: SQLiteJournal
 
     with pytest.raises(JournalError, match="entry 2 cannot be read"):
         journal.read("r1")
+
+
+async def test_a_journal_without_its_entries_is_a_journal_error(journal: SQLiteJournal, path: Path) -> None:
+    await write(journal, journal.create(header()), b"1")
+    await journal.close()
+    change(path, "DROP TABLE events")
+
+    for look in (journal.read, journal.verify):
+        with pytest.raises(JournalError, match=r"runs\.db.*no such table: events"):
+            look("r1")
 
 
 async def test_a_flipped_bit_anywhere_in_the_file_never_gives_a_wrong_entry(path: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from ..breaker import CircuitBreakers
 from ..doubt import Done, NotDone, Resolution, Unknown
 from ..doubts import RESOLVE, resolve_body
 from ..errors import ConfigError
-from ..events import Entry, RunFinished, RunResumed, RunStarted, RunSuspended, ToolFinished, ToolStarted
+from ..events import Entry, RunFinished, RunResumed, RunStarted, RunSuspended
 from ..journal import MemoryJournal
 from ..redaction import Redactor
 from ..result import Model, Result
@@ -130,24 +130,11 @@ def resolution_of(done: str | None, not_done: bool, unknown: bool) -> Resolution
 def tell_resolution(run_id: str, key: str, resolution: Resolution, journal: str | None) -> int:
     """Put what came of a call into a run's inbox; gives the exit status."""
     opened = open_journal(journal)
-    calls = _begun(opened.read(run_id))
-    if key not in calls:
-        begun = ", ".join(f"{place!r} ({tool})" for place, tool in calls.items())
-        asked = f"those without an outcome are {begun}" if begun else "no call of it is without an outcome"
-        raise ConfigError(f"key: run {run_id!r} has no call without an outcome at {key!r}; {asked}")
+    body = resolve_body(run_id, opened.read(run_id), key, resolution)
 
     async def work() -> None:
-        await asyncio.to_thread(opened.send, run_id, RESOLVE, resolve_body(key, resolution))
+        await asyncio.to_thread(opened.send, run_id, RESOLVE, body)
 
     asyncio.run(closing(opened, work))
-    sys.stderr.write(clean(f"noted for {calls[key]}; it counts when the run is resumed, by you or by a worker\n"))
+    sys.stderr.write("noted; it counts when the run is resumed, by you or by a worker\n")
     return 0
-
-
-def _begun(entries: list[Entry]) -> dict[str, str]:
-    """The tool of each call that began and has no outcome, by its key."""
-    if entries and isinstance(entries[-1].event, RunFinished):
-        return {}
-    ended = {entry.key for entry in entries if isinstance(entry.event, ToolFinished)}
-    started = {entry.key: entry.event.tool for entry in entries if isinstance(entry.event, ToolStarted)}
-    return {key: tool for key, tool in started.items() if key not in ended}

@@ -49,6 +49,7 @@ from loopwright import (
     Tool,
     UnknownRun,
     Usage,
+    plugins,
     tool,
 )
 from loopwright.bounded import run_bounded
@@ -76,8 +77,10 @@ CLOSING = ("run_finished", "run_suspended")
 def _strangers() -> Iterator[None]:
     """A stranger's engine is among those tried, installed from its own pyproject."""
     sys.path.insert(0, str(installed()))
+    plugins._installed.cache_clear()  # it may have been listed before
     yield
     sys.path.remove(str(installed()))
+    plugins._installed.cache_clear()
 
 
 @dataclasses.dataclass

@@ -18,29 +18,26 @@ from loopwright import (
     Deny,
     Done,
     Message,
-    ProviderError,
     ReActEngine,
     Runtime,
-    ToolContext,
-    tool,
 )
 from loopwright.journals import SQLiteJournal
-from loopwright.messages import Completion, Reasoning, ToolCall
+from loopwright.messages import Reasoning, ToolCall
 from loopwright.observers import StructlogObserver
 from loopwright.provider import Request
 from loopwright.redaction import Redactor
-from loopwright.testing import RecordingProvider, call
+from loopwright.testing import RecordingProvider, ReplayingProvider
 from planted import PLANTED
-from planting import EverythingEngine, Gate, Model, tools
+from planting import EverythingEngine, Gate, Model, Payer, pay, tools
 from telemetry import Telemetry, everything_said
 
 PLACES = (
-    "task", "system prompt", "conversation", "results of a conversation", "reply", "thought", "reasoning", "signed reasoning",
-    "arguments", "flags", "structured reply", "unreadable reply", "provider error", "crash of a provider", "result",
-    "JSON result", "bytes", "tool error", "cause of an error", "note of an error", "dead letter", "denial", "question",
-    "answer of an approver", "arguments of an engine", "note", "fact", "effect", "error of an effect", "option",
-    "permit", "task of a child", "offer", "error of a child", "error of an engine", "deltas", "lookup", "error of a lookup",
-    "resolution", "undoing", "error of undoing",
+    "task", "system prompt", "conversation", "results of a conversation", "reply", "thought", "reasoning",
+    "signed reasoning", "arguments", "flags", "structured reply", "unreadable reply", "provider error",
+    "crash of a provider", "result", "JSON result", "bytes", "tool error", "cause of an error", "note of an error",
+    "dead letter", "denial", "question", "answer of an approver", "arguments of an engine", "note", "fact", "effect",
+    "error of an effect", "option", "permit", "task of a child", "offer", "error of a child", "error of an engine",
+    "deltas", "lookup", "error of a lookup", "resolution", "undoing", "error of undoing",
 )  # fmt: skip
 
 
@@ -67,61 +64,24 @@ async def everything(text: str, left: Left, parts: Runtime) -> None:
         left.show(await run.result())
 
 
-async def doubt(text: str, left: Left, parts: Runtime) -> None:
-    """A call in doubt, whose tool looks it up in the words of the text, and a person after it; a saga that is undone."""
-    found: list[Any] = [Done(f"known: {text}"), OSError(text)]
-
-    async def look_up(ctx: ToolContext[Any]) -> Any:
-        came = found.pop(0)
-        if isinstance(came, Exception):
-            raise came
-        return came
-
-    async def undo(ctx: ToolContext[Any], result: str) -> str:
-        if "late" in ctx.key:
-            return text
-        if not found:
-            raise ValueError(text)
-        return f"undone: {text}"
-
-    @tool(lookup=look_up, compensate=undo)
-    async def pay(cents: int) -> str:
-        """Pay."""
-        return "paid"
-
-    def line(request: Request) -> Any:
-        last = request.conversation.messages[-1]
-        return Completion(text, answer=text) if last.role == "tool" else Completion(calls=(call("pay", cents=1),))
-
-    class Payer(Model):
-        async def complete(self, request: Request) -> Completion:
-            reply: Completion = line(request)
-            if reply.answer is not None and self.fails:
-                raise ProviderError(text)
-            return reply
-
-        fails = False
-
-    options: dict[str, Any] = {
-        "tools": [pay], "journal": parts.journal, "observers": parts.observers, "redactor": parts.redactor
+async def undone_and_doubted(text: str, left: Left, parts: Runtime) -> None:
+    """Sagas that are undone; a call in doubt that its tool knows, and one that a person settles."""
+    shared: dict[str, Any] = {
+        "journal": parts.journal, "observers": parts.observers, "redactor": parts.redactor, "on_unknown": "ask"
     }  # fmt: skip
     for fails in (False, True):
-        model = Payer(text)
-        model.fails = fails
-        left.show(await ReActEngine(Runtime(model, **options)).run("Pay.", saga=True))
-    model = Payer(text)
-    found[:] = [Done(f"known: {text}"), OSError(text)]
-    whole = await ReActEngine(Runtime(model, **options)).run("Pay.")
-    entries = parts.journal.read(whole.run_id)
-    intent = next(entry.seq for entry in entries if entry.kind == "tool_started")
-    for number in range(2):  # the tool knows; the tool fails, and a person says it
-        run_id = await ReActEngine(Runtime(model, **options)).fork(whole.run_id, at=intent)
-        again = Runtime(model, on_unknown="ask", **options)
-        result = await ReActEngine(again).resume(run_id)
-        if number:
-            assert result.status == "waiting"
-            await again.resolve(run_id, result.pending[0].key, Done(f"a person says: {text}"))
-            result = await ReActEngine(again).resume(run_id)
+        given = {**shared, "tools": [pay(text, fails=fails)]}
+        failing = Runtime(Payer(text, fails=True), **given)
+        left.show(await ReActEngine(failing).run("Pay.", saga=True))
+        engine = ReActEngine(Runtime(Payer(text), **given))
+        whole = await engine.run("Pay.")
+        intent = next(entry.seq for entry in parts.journal.read(whole.run_id) if entry.kind == "tool_started")
+        run_id = await engine.fork(whole.run_id, at=intent)
+        result = await engine.resume(run_id)
+        assert result.status == ("waiting" if fails else "completed")
+        if fails:
+            await failing.resolve(run_id, result.pending[0].key, Done(f"a person says: {text}"))
+            result = await engine.resume(run_id)
         assert result.status == "completed"
         left.show(result)
 
@@ -164,7 +124,7 @@ async def come_upon(text: str, watched: Watched, **options: Any) -> None:
     recording = RecordingProvider(model := Model(text), watched.left.folder / "cassette.json")
     await everything(text, watched.left, watched.runtime(recording, text, **options))
     watched.left.say("requests", model.requests)
-    await doubt(text, watched.left, watched.runtime(Model(text), text, **options))
+    await undone_and_doubted(text, watched.left, watched.runtime(Model(text), text, **options))
 
 
 async def plant(name: str, folder: Path, logs: list[Any], **options: Any) -> tuple[Watched, list[str]]:
@@ -195,3 +155,26 @@ async def test_the_search_finds_each_of_them_where_nothing_is_redacted(
     watched, found = await plant(name, tmp_path, logs, redactor=Redactor(shapes=False))
 
     assert found == sorted({*watched.left.texts, "runs.db", "runs.db-wal", "runs.db.inbox"})
+
+
+@pytest.mark.parametrize("name", ["OpenAI project", "JSON", "Cookie", "PKCS 8"])
+async def test_a_cassette_without_secrets_replays_all_the_same(name: str, tmp_path: Path) -> None:
+    text, place = PLANTED[name][0], tmp_path / "cassette.json"
+    watched = Watched(tmp_path, [])
+    recorded = RecordingProvider(Model(text), place)
+    await everything(text, watched.left, watched.runtime(recorded, text))
+    replaying = ReplayingProvider(place)
+    await everything(text, watched.left, watched.runtime(replaying, text))
+    await watched.journal.close()
+
+    assert (replaying.misses, replaying.left) == ([], 0)
+    assert Left(tmp_path).where(secret_of(name)) == []
+    direct = await Model(text).complete(Request(Conversation.of(text)))  # without a runtime, which would redact it
+    recording = RecordingProvider(Model(text), tmp_path / "direct.json")
+    asked = [Request(Conversation.of(text)), Request(Conversation.of(text).assistant(direct.text).user(text))]
+    for request in asked:
+        await recording.complete(request)
+    again = ReplayingProvider(tmp_path / "direct.json")
+    replies = [await again.complete(request) for request in asked]
+    assert [reply.text for reply in replies] == [Redactor().text(text)] * 2
+    assert Left(tmp_path).where(secret_of(name)) == []

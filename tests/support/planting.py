@@ -18,10 +18,13 @@ from loopwright import (
     DeadLetter,
     Delta,
     Deny,
+    Done,
     LoopEngine,
     LoopwrightError,
     ProviderError,
     Run,
+    Tool,
+    ToolContext,
     ToolError,
     tool,
 )
@@ -219,3 +222,40 @@ class EverythingEngine(LoopEngine):
             raise error
 
         return fail
+
+
+class Payer(Model):
+    """Pays once, then says the text, or fails with it."""
+
+    def __init__(self, text: str, *, fails: bool = False) -> None:
+        super().__init__(text)
+        self._fails = fails
+
+    async def complete(self, request: Request) -> Completion:
+        """By what was said last."""
+        if request.conversation.messages[-1].role != "tool":
+            return Completion(calls=(call("pay", cents=1),))
+        if self._fails:
+            raise ProviderError(self._text)
+        return Completion(self._text, answer=self._text)
+
+
+def pay(text: str, *, fails: bool = False) -> Tool:
+    """A tool that is looked up and undone in the words of the text, or fails with it in both."""
+
+    async def look_up(ctx: ToolContext[Any]) -> Done:
+        if fails:
+            raise OSError(text)
+        return Done(f"known: {text}")
+
+    async def undo(ctx: ToolContext[Any], result: str) -> str:
+        if fails:
+            raise ValueError(text)
+        return f"undone: {text}"
+
+    @tool(lookup=look_up, compensate=undo)
+    async def pay(cents: int) -> str:
+        """Pay."""
+        return "paid"
+
+    return pay

@@ -6,9 +6,22 @@ from typing import Any
 
 import pytest
 
-from loopwright import ConfigError, ReActEngine, Result, Runtime, Tool, ToolContext, UnknownRun, tool
+from loopwright import (
+    AllowAll,
+    ConfigError,
+    Deny,
+    ReActEngine,
+    Result,
+    Runtime,
+    Suspend,
+    Tool,
+    ToolContext,
+    UnknownRun,
+    tool,
+)
 from loopwright.doubt import Done, NotDone, Unknown
 from loopwright.events import DoubtResolved, Entry, ToolFinished
+from loopwright.policy import Action, InstantGate, PolicyState
 from loopwright.testing import ScriptedProvider, call
 from redrive import crashed, upto
 
@@ -168,15 +181,126 @@ async def test_a_person_may_say_that_it_was_not_done_and_that_counts_for_one_att
     result = await parts.resume("r")
     assert (PAID, result.answer) == (["5 r:0#0"], "done")
 
-    entries = parts.journal.read("r")
-    cut = upto(entries, "doubt_resolved")  # the process dies when the payment is made again
-    again = Runtime(ScriptedProvider(["done"]), tools=[payment()], journal=crashed(entries, cut), on_unknown="ask")
-    again.journal.send("r", "resolve", {"key": "0#0", "verdict": "not_done", "result": ""})  # as number 1, as before
+    again = died(parts, "doubt_resolved")  # when the payment was made again
     PAID.clear()
 
     waiting = await ReActEngine(again).resume("r")
 
     assert (PAID, waiting.status) == ([], "waiting")
+
+
+def died(parts: Runtime, kind: str) -> Runtime:
+    """The next process: the last one died after an entry of that kind, and what people had said is there."""
+    entries = parts.journal.read("r")
+    journal = crashed(entries, upto(entries, kind, sum(entry.kind == kind for entry in entries)))
+    for command in parts.journal.inbox("r"):
+        journal.send("r", command.kind, command.body)
+    return Runtime(ScriptedProvider(["done"]), tools=parts.tools, journal=journal, on_unknown="ask")
+
+
+async def test_an_answer_that_is_given_twice_allows_one_payment_and_each_further_one_takes_a_question_of_its_own():
+    parts = await taken_up(payment(), on_unknown="ask")
+    await ReActEngine(parts).resume("r")
+    for payments in range(1, 4):
+        await parts.resolve("r", "0#0", NotDone())
+        await parts.resolve("r", "0#0", NotDone())  # somebody clicks twice
+        assert (await parts.resume("r")).answer == "done"
+        assert ["5 r:0#0"] * payments == PAID
+
+        parts = died(parts, "doubt_resolved")  # the payment was made, or was not
+        waiting = await parts.resume("r")
+        assert ([question.key for question in waiting.pending], len(PAID)) == (["0#0"], payments)
+
+
+async def test_the_last_of_several_answers_to_a_question_counts():
+    parts = await taken_up(payment(), on_unknown="ask")
+    await ReActEngine(parts).resume("r")
+    await parts.resolve("r", "0#0", NotDone())
+    await parts.resolve("r", "0#0", Done("paid after all, says the bank"))
+    await parts.resume("r")
+
+    assert (PAID, told(parts)) == ([], [("ok", "paid after all, says the bank")])
+
+
+@pytest.mark.parametrize(("said", "status"), [(Done("paid"), "ok"), (Unknown(), "unknown")])
+async def test_what_a_person_said_is_not_asked_for_again_after_a_crash(said: Any, status: str):
+    parts = await taken_up(payment(), on_unknown="ask")
+    await ReActEngine(parts).resume("r")
+    await parts.resolve("r", "0#0", said)
+    await parts.resume("r")
+
+    again = died(parts, "doubt_resolved")
+    result = await again.resume("r")
+
+    assert (result.answer, PAID, [event[0] for event in told(again)]) == ("done", [], [status])
+    assert resolved(again) == resolved(parts)
+
+
+async def test_what_the_run_does_not_ask_about_cannot_be_answered():
+    parts = await taken_up(payment(), on_unknown="ask")
+    with pytest.raises(ConfigError, match="does not ask what came of '0#0'; it asks about no call"):
+        await parts.resolve("r", "0#0", NotDone())  # not yet
+
+    await ReActEngine(parts).resume("r")
+    with pytest.raises(ConfigError, match="does not ask what came of '0#1'; it asks about '0#0'"):
+        await parts.resolve("r", "0#1", NotDone())
+
+    await parts.resolve("r", "0#0", Done("paid"))
+    await parts.resume("r")
+    with pytest.raises(ConfigError, match="it asks about no call"):
+        await parts.resolve("r", "0#0", NotDone())  # the run has ended
+    assert len(parts.journal.inbox("r")) == 1
+
+
+async def test_a_question_for_approval_is_not_answered_by_a_resolution():
+    parts = Runtime(
+        ScriptedProvider([call("pay", amount=5)]), tools=[payment(effect="destructive")], approver=Suspend()
+    )
+    waiting = await ReActEngine(parts).run("Pay.", run_id="r")
+    assert [(question.key, question.about) for question in waiting.pending] == [("0#0", "approval")]
+
+    with pytest.raises(ConfigError, match="it asks about no call"):
+        await parts.resolve("r", "0#0", Done("paid"))
+
+
+class PolicyOfTheDay(InstantGate):
+    """Pays on some days."""
+
+    def __init__(self, *, pays: bool) -> None:
+        self.version = f"pays-{pays}"
+        self._pays = pays
+
+    def decide(self, action: Action, state: PolicyState) -> Any:
+        return AllowAll().decide(action, state) if self._pays else Deny("not today")
+
+
+@pytest.mark.parametrize("by", ["person", "lookup"])
+async def test_a_payment_that_was_not_made_is_not_made_when_the_policy_of_now_denies_it(by: str):
+    pay = payment(answering(NotDone()) if by == "lookup" else None)
+    first = Runtime(ScriptedProvider([call("pay", amount=5), "done"]), tools=[pay], gate=PolicyOfTheDay(pays=True))
+    await ReActEngine(first).run("Pay.", run_id="r")
+    entries = first.journal.read("r")
+    PAID.clear()
+    journal = crashed(entries, upto(entries, "tool_started"))
+    parts = Runtime(
+        ScriptedProvider(["done"]), tools=[pay], gate=PolicyOfTheDay(pays=False), journal=journal, on_unknown="ask"
+    )
+    result = await ReActEngine(parts).resume("r")
+    if by == "person":
+        await parts.resolve("r", "0#0", NotDone())
+        result = await parts.resume("r")
+
+    assert ([line for line in PAID if line != LOOKED], result.answer) == ([], "done")
+    assert [status for status, _ in told(parts)] == ["rejected"]
+
+
+@pytest.mark.parametrize(("effect", "status"), [("read", "rejected"), ("idempotent", "unknown"), ("write", "unknown")])
+async def test_a_call_in_doubt_whose_tool_is_gone_is_unknown_unless_it_only_read(effect: Any, status: str):
+    entries = await begun(payment(effect=effect))
+    parts = Runtime(ScriptedProvider(["done"]), journal=crashed(entries, len(entries)))
+    result = await ReActEngine(parts).resume("r")
+
+    assert (result.answer, [ended for ended, _ in told(parts)]) == ("done", [status])
 
 
 async def test_a_person_who_does_not_know_lets_the_model_be_told():

@@ -8,6 +8,7 @@ import pytest
 
 from loopwright import (
     ConfigError,
+    Done,
     Journal,
     LoopEngine,
     MemoryJournal,
@@ -145,6 +146,35 @@ async def test_a_call_that_the_cut_goes_through_is_made_again_under_its_own_key(
     await made.resume(await made.fork("first", at=begun))
 
     assert keys == ["first:0#0", "first:0#0"]
+
+
+async def test_a_fork_that_waits_takes_the_first_answer_that_it_gets_and_none_that_the_run_got(
+    journal: Journal,
+) -> None:
+    def parts() -> Runtime:
+        return Runtime(ScriptedProvider(model("done")), tools=[send], journal=journal, on_unknown="ask")
+
+    async def interrupted(run_id: str, occurrence: int) -> str:
+        begun = [entry.seq for entry in journal.read(run_id) if entry.kind == "tool_started"][occurrence]
+        return await ReActEngine(parts()).fork(run_id, at=begun)
+
+    await engine(journal).run("Write.", run_id="whole")
+    first = await interrupted("whole", 0)
+    assert (await ReActEngine(parts()).resume(first)).status == "waiting"
+    await parts().resolve(first, "0#0", Done("the first was sent"))
+    assert (await parts().resume(first)).answer == "done"
+
+    again, second = await interrupted(first, 0), await interrupted(first, 1)
+    for fork, key in ((again, "0#0"), (second, "1#0")):
+        done.clear()
+        waiting = await parts().resume(fork)
+        assert [question.key for question in waiting.pending] == [key]
+        assert (await parts().resume(fork)).status == "waiting"
+
+        await parts().resolve(fork, key, Done("it was sent"))
+        result = await parts().resume(fork)
+
+        assert (result.answer, done) == ("done", ["Bob"] if fork == again else [])
 
 
 class Branches(LoopEngine):

@@ -11,9 +11,12 @@ from loopwright import (
     ConfigError,
     Deny,
     Limits,
+    LoopEngine,
     MemoryJournal,
     ReActEngine,
+    Request,
     Result,
+    Run,
     Runtime,
     Suspend,
     Tool,
@@ -25,7 +28,7 @@ from loopwright.events import CallDeadLettered, DoubtResolved, Entry, RecoveryTr
 from loopwright.policy import Action, Ask, InstantGate, PolicyState
 from loopwright.recovery import CachedResult, DeadLetter, Escalate, Fallback, LlmRecovery, Recovery, Retry
 from loopwright.testing import FakeClock, ScriptedProvider, call
-from redrive import crashed
+from redrive import crashed, upto
 
 RAN: list[str] = []
 FAILS: dict[str, int] = {}
@@ -434,3 +437,139 @@ async def test_a_crash_after_any_entry_of_a_recovery_repeats_nothing_that_is_rec
             e.key for e in entries if e.kind == "tool_started"
         ]
         assert resumed.journal.verify("r").ok
+
+
+CHAINS: dict[str, list[Recovery]] = {
+    "fallback, dead letter": [Fallback("mirror"), DeadLetter()],
+    "two mends": [LlmRecovery(max_attempts=2)],
+    "retry, fallback, dead letter": [Retry(), Fallback("mirror"), DeadLetter()],
+    "fallback, escalate": [Fallback("mirror"), Escalate()],
+    "two fallbacks, a mend": [Fallback("mirror"), Fallback("other"), LlmRecovery()],
+}
+
+
+def failing_chain(recovery: list[Recovery]) -> list[Tool]:
+    """A tool that works with 3 alone, and others that do not work at all."""
+
+    @tool(effect="read", recovery=recovery)
+    async def main(x: int) -> str:
+        """Work with 3."""
+        RAN.append(f"main({x})")
+        if x != 3:
+            raise OSError("down")
+        return "main worked with 3"
+
+    FAILS.clear()
+    return [main, failing("mirror", 99), failing("other", 99)]
+
+
+def model(request: Request) -> Any:
+    """Calls, answers, and mends 1 to 2 and that, when it failed too, to 3."""
+    first, said = request.conversation.messages[0].content, [m.role for m in request.conversation.messages]
+    if "failed. Its arguments" in first:
+        return '{"arguments": {"x": 3}}' if "was called with" in first else '{"arguments": {"x": 2}}'
+    return "done" if "tool" in said else call("main", x=1)
+
+
+def process(journal: Any, recovery: list[Recovery]) -> Runtime:
+    return Runtime(ScriptedProvider(model), tools=failing_chain(recovery), clock=FakeClock(), journal=journal)
+
+
+async def ended(parts: Runtime) -> Result:
+    """The end of the run; a person says that it was done by hand if somebody is asked."""
+    result = await (
+        ReActEngine(parts).resume("r") if parts.journal.runs() else ReActEngine(parts).run("Go.", run_id="r")
+    )
+    for question in result.pending:
+        await parts.resolve("r", question.key, Done("by hand"))
+        result = await parts.resume("r")
+    return result
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+async def test_a_crash_after_any_entry_of_a_chain_of_recoveries_goes_on_with_its_later_steps(chain: str):
+    recovery = CHAINS[chain]
+    parts = process(MemoryJournal(), recovery)
+    whole = await ended(parts)
+    entries = parts.journal.read("r")
+    assert len(recoveries(parts, "r")) >= 2
+    for cut in range(1, len(entries)):
+        RAN.clear()
+        again = process(crashed(entries, cut), recovery)
+        if "run_suspended" in [entry.kind for entry in entries[:cut]]:
+            for command in parts.journal.inbox("r"):
+                again.journal.send("r", command.kind, command.body)
+
+        result = await ended(again)
+
+        where = f"cut after {cut}: {entries[cut - 1].kind} {entries[cut - 1].key}"
+        assert (result.answer, seen(again, result)) == (whole.answer, seen(parts, whole)), where
+        assert recoveries(again, "r") == recoveries(parts, "r"), where
+        assert (result.llm_calls, result.tool_calls) == (whole.llm_calls, whole.tool_calls), where
+        assert len([name for name in RAN if not name.startswith("main")]) <= sum(
+            entry.kind == "tool_started" and "~" in entry.key for entry in entries
+        ) - sum("~" in key for key in finished(entries[:cut])), where
+        assert {str(e.event) for e in again.journal.read("r") if isinstance(e.event, CallDeadLettered)} == {
+            str(e.event) for e in entries if isinstance(e.event, CallDeadLettered)
+        }, where
+        assert again.journal.verify("r").ok
+
+
+@pytest.mark.parametrize("said", [Done("by hand"), Unknown()])
+async def test_what_a_person_said_of_a_failure_is_not_asked_for_again_after_a_crash(said: Any):
+    broken = failing("broken", 99, effect="write", recovery=[Escalate()])
+    parts = runtime(broken, script=[call("broken", x=3), "done"])
+    await ReActEngine(parts).run("Go.", run_id="r")
+    await parts.resolve("r", "0#0", said)
+    whole = await parts.resume("r")
+    entries = parts.journal.read("r")
+    RAN.clear()
+    for cut in range(upto(entries, "doubt_resolved"), upto(entries, "model_requested", 2) + 1):
+        again = runtime(broken, script=["done"], journal=crashed(entries, cut))
+        result = await ReActEngine(again).resume("r")
+
+        assert (result.answer, result.pending, seen(again, result)) == ("done", (), seen(parts, whole))
+        assert [e.event.by for e in again.journal.read("r") if isinstance(e.event, DoubtResolved)] == ["person"]
+    assert RAN == []
+
+
+async def test_an_answer_to_an_escalation_that_is_given_twice_allows_one_attempt():
+    broken = failing("broken", 99, effect="write", recovery=[Escalate()])
+    parts = runtime(broken, script=[call("broken"), "done"])
+    await ReActEngine(parts).run("Go.", run_id="r")
+    await parts.resolve("r", "0#0", NotDone())
+    await parts.resolve("r", "0#0", NotDone())
+    await parts.resume("r")
+    assert RAN == ["broken(0)"] * 2
+
+    entries = parts.journal.read("r")
+    again = runtime(broken, script=["done"], journal=crashed(entries, upto(entries, "doubt_resolved")))
+    for command in parts.journal.inbox("r"):
+        again.journal.send("r", command.kind, command.body)
+    waiting = await ReActEngine(again).resume("r")
+
+    assert (RAN, [question.key for question in waiting.pending]) == (["broken(0)"] * 2, ["0#0"])
+
+
+class Counting(LoopEngine):
+    """Has a child engine call, and says what that cost."""
+
+    name = "counting"
+
+    async def solve(self, run: Run) -> str:
+        """Delegate."""
+        child = await run.delegate(ReActEngine(self.runtime), "Go.")
+        return f"{child.answer}: {child.llm_calls} model calls, {child.tool_calls} calls, {child.usage.total_tokens}"
+
+
+async def test_a_child_whose_recovery_asked_a_model_costs_the_same_when_it_is_read_from_the_journal():
+    recovery = CHAINS["two mends"]
+    parts = process(MemoryJournal(), recovery)
+    whole = await Counting(parts).run("Go.", run_id="r")
+    assert [name for name, _, _ in recoveries(parts, "r")] == ["llm_recovery", "llm_recovery"]
+
+    entries = parts.journal.read("r")
+    for cut in range(1, len(entries)):
+        result = await Counting(process(crashed(entries, cut), recovery)).resume("r")
+
+        assert result.answer == whole.answer, f"cut after {cut}: {entries[cut - 1].kind} {entries[cut - 1].key}"

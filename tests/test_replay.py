@@ -1,6 +1,7 @@
 """What a run's entries answer when its code is run again: effects by their place, what was spent, where they part."""
 
 import dataclasses
+from typing import Literal
 
 import pytest
 
@@ -24,10 +25,12 @@ from loopwright.events import (
     ModelFailed,
     ModelReplied,
     ModelRequested,
+    Question,
     RecoveryTriggered,
     RunForked,
     RunResumed,
     RunStarted,
+    RunSuspended,
     ToolFinished,
     ToolStarted,
     UndoBegun,
@@ -52,8 +55,13 @@ def decided(*, waited: float = 0.0, sealed: bool = False) -> GateDecided:
     return GateDecided("look", "c1", "allow", "", "1", "hash", waited=waited, sealed=sealed)
 
 
-def turned(strategy: str) -> RecoveryTriggered:
-    return RecoveryTriggered("look", "c1", strategy, 1, "error", "it failed")
+def turned(strategy: str, *, timed_out: bool = False) -> RecoveryTriggered:
+    return RecoveryTriggered("look", "c1", strategy, 1, "timed_out" if timed_out else "error", "it failed")
+
+
+def waiting(about: dict[str, Literal["approval", "doubt", "failure"]]) -> RunSuspended:
+    """A run that waits for answers about these calls."""
+    return RunSuspended("waiting", tuple(Question(key, "?", about=what) for key, what in about.items()))
 
 
 def written(*told: tuple[str, Event], at: tuple[float, ...] = ()) -> list[Entry]:
@@ -70,8 +78,8 @@ def replay(*told: tuple[str, Event]) -> Replay:
 
 
 def finished(*keys: str) -> Replay:
-    """A run in which these effects have an outcome."""
-    return replay(*((key, SLEPT) for key in keys))
+    """A run in which these effects have an outcome; where a key is empty it was taken up in between."""
+    return replay(*((key, SLEPT if key else RunResumed("me")) for key in keys))
 
 
 # --- what is kept ---
@@ -81,7 +89,7 @@ def test_a_new_run_has_nothing_to_answer() -> None:
     new = Replay()
 
     assert (new.started, new.seed, new.llm_calls, new.tool_calls, new.usage) == (None, "", 0, 0, Usage())
-    assert (new.active_seconds, new.commands, new.sealed, new.good, new.limit) == (0.0, set(), set(), {}, None)
+    assert (new.active_seconds, new.asked, new.sealed, new.good, new.limit) == (0.0, {}, set(), {}, None)
     assert (new.undo, new.undone, new.facts, new.first_unused()) == (None, {}, {}, None)
     assert (new.outcome("0"), new.intent("0"), new.decision("0#0"), new.side("note:.0")) == (None, None, None, None)
     assert (new.attempts("0"), new.recovery("0#0"), new.resolved("0#0"), new.is_own("0#0")) == (0, None, None, True)
@@ -196,7 +204,6 @@ def test_what_was_done_about_a_call_answers_by_its_key_and_the_last_word_counts(
 
     assert [known.recovery(key) for key in ("1#0", "1#1")] == [turned("fallback"), None]
     assert [known.resolved(key) for key in ("1#0", "1#1")] == [None, resolved]
-    assert known.commands == {7}
     assert [known.is_own(key) for key in ("1#0", "1#1", "1#2")] == [False, True, True]
 
 
@@ -206,6 +213,33 @@ def test_what_is_done_now_is_the_last_word_too() -> None:
     known.recovered("1#0", turned("fallback"))
 
     assert (known.recovery("1#0"), known.is_own("1#0")) == (turned("fallback"), False)
+
+
+def test_a_call_of_which_an_attempt_took_too_long_may_have_taken_effect_whatever_came_later() -> None:
+    known = replay(("1#0", turned("retry", timed_out=True)), ("1#0", turned("retry")), ("1#1", turned("retry")))
+    known.recovered("1#2", turned("fallback", timed_out=True))
+
+    assert [known.timed_out(f"1#{number}") for number in range(4)] == [True, False, True, False]
+
+
+def test_a_person_is_asked_about_a_call_from_the_first_time_until_it_is_settled() -> None:
+    settled = DoubtResolved("look", "c1", "person", "unknown")
+    first = waiting({"1#0": "doubt", "1#1": "approval"})
+    second = waiting({"1#0": "doubt", "1#2": "failure", "1#3": "doubt"})
+    known = replay(("0", SLEPT), ("", first), ("", RunResumed("me")), ("", second), ("1#3", settled), ("1#4", settled))
+
+    assert known.asked == {"1#0": 2, "1#2": 4}
+
+
+def test_what_was_done_in_place_of_a_call_is_known_by_the_call() -> None:
+    other = dataclasses.replace(DONE, content="green")
+    known = replay(
+        ("1#0", turned("fallback")), ("1#0~1", BEGUN), ("1#0~1m0", replied()), ("1#0~1", other), ("1#0~2", DONE),
+        ("1#0", DONE), ("1#1~1", DONE), ("1#10", turned("fallback")), ("1#10~1", DONE),
+    )  # fmt: skip
+
+    assert known.done_instead("1#0") == [("1#0~1", other), ("1#0~2", DONE)]
+    assert [known.done_instead(key) for key in ("1#1", "1#2")] == [[], []]
 
 
 def test_a_good_result_can_be_given_again_if_it_is_the_call_s_own() -> None:
@@ -298,8 +332,9 @@ def test_what_was_done_about_a_call_is_asked_for_with_the_call() -> None:
     known = finished("1#0", "1#0~1", "1#1~1")
 
     known.agree("1#0")
-
     assert known.first_unused() == "1#1~1"
+    known.settled("1#1")  # what came of it is recorded only now
+    assert known.first_unused() is None
 
 
 @pytest.mark.parametrize(
@@ -307,6 +342,7 @@ def test_what_was_done_about_a_call_is_asked_for_with_the_call() -> None:
     [
         (("0", "1", "2"), ("0",), "1", 1),
         (("0", "1", "2"), ("0", "1"), "2", 2),
+        (("0", "", "1", "2"), ("0",), "1", 2),  # what has no place in the program stays
         (("0", "1", "1", "2"), ("0",), "1", 1),  # before the first entry at that place
         (("0", "2.0.0", "2.1.0", "2.0.1", "3"), ("0", "2.0.0"), "2.0.1", 3),  # branches are told side by side
         (("0", "2.0.0", "2.0.1.1.0"), ("0",), "2.0.1", 2),  # what was recorded inside of that effect

@@ -16,13 +16,15 @@ from loopwright import (
     Runtime,
     Tool,
     ToolContext,
+    ToolError,
     UndoFailed,
     tool,
 )
 from loopwright.events import RunFinished, UndoBegun, UndoFinished
 from loopwright.policy import Action, InstantGate, PolicyState
+from loopwright.recovery import DeadLetter, Fallback, LlmRecovery, Recovery, Retry
 from loopwright.testing import ScriptedProvider, call
-from redrive import crashed, kinds
+from redrive import crashed, kinds, upto
 
 DONE: list[str] = []
 
@@ -303,3 +305,133 @@ async def test_a_plain_function_may_undo_too_and_one_that_hangs_is_left():
 
     assert DONE == ["gave back 1"]
     assert "grab (0#1): undoing it gave no result within 0.5 s" in str(result.error)
+
+
+async def test_what_was_done_in_place_of_a_call_is_undone_also_when_the_journal_answers_that_call():
+    """By a fall-back, and by the same tool with mended arguments."""
+
+    @tool(recovery=Fallback("book"))
+    async def reserve(what: str) -> str:
+        """Reserve."""
+        raise ToolError("closed")
+
+    @tool(compensate=cancel_booking, recovery=LlmRecovery())
+    async def buy(what: str) -> str:
+        """Buy."""
+        if what != "car":
+            raise ToolError("we have cars")
+        return f"{what} booked"
+
+    def parts(script: list[Any], **options: Any) -> Runtime:
+        return Runtime(ScriptedProvider(script), tools=[book, reserve, buy], **options)
+
+    script = [call("reserve", what="hotel"), call("buy", what="boat"), '{"arguments": {"what": "car"}}', FAILURE]
+    first = parts(script)
+    await ReActEngine(first).run("Go.", run_id="r", saga=True)
+    undone = [
+        "undo car (car booked) of r:1#0~1 as r:1#0~1:undo",
+        "undo hotel (hotel booked) of r:0#0~1 as r:0#0~1:undo",
+    ]
+    assert ["book hotel", *undone] == DONE
+
+    entries = first.journal.read("r")
+    ends = [entry.seq for entry in entries if entry.kind == "tool_finished" and "~" not in entry.key]
+    for cut in (ends[0], ends[0] + 1, ends[1], ends[1] + 1, upto(entries, "undo_begun")):
+        DONE.clear()
+        replied = sum(entry.kind in ("model_replied", "model_failed") for entry in entries[:cut])
+        again = parts(script[replied:], journal=crashed(entries, cut))
+        result = await ReActEngine(again).resume("r")
+
+        assert (str(result.error), DONE) == ("the model is gone", undone), f"cut after {cut}"
+
+
+UNSURE = "book (0#0): it is not known whether it took effect, so it was not undone"
+
+
+def slow_at_first(effect: Any, recovery: Recovery) -> Tool:
+    """A tool that takes effect and then too long; made again it says that it failed."""
+
+    @tool(name="book", effect=effect, compensate=cancel_booking, timeout=0.02, recovery=recovery)
+    async def take_effect(what: str) -> str:
+        """Book."""
+        DONE.append(f"book {what}")
+        if len(DONE) == 1:
+            await asyncio.sleep(60)
+        raise OSError("down")
+
+    return take_effect
+
+
+@pytest.mark.parametrize(
+    ("effect", "recovery"),
+    [("write", DeadLetter()), ("idempotent", Retry(base_delay=0.0)), ("idempotent", Fallback("look"))],
+)
+async def test_a_call_that_took_too_long_is_named_whatever_was_done_about_it(effect: Any, recovery: Recovery):
+    tools = [slow_at_first(effect, recovery), look]
+    parts = Runtime(ScriptedProvider([call("book", what="hotel"), FAILURE]), tools=tools)
+    result = await ReActEngine(parts).run("Go.", run_id="r", saga=True)
+    assert isinstance(result.error, UndoFailed)
+    assert str(result.error).endswith(f"could not undo: {UNSURE}")
+
+    entries = parts.journal.read("r")
+    end = next(e.seq for e in entries if (e.kind, e.key) == ("tool_finished", "0#0"))
+    again = Runtime(ScriptedProvider([FAILURE]), tools=tools, journal=crashed(entries, end))
+    resumed = await ReActEngine(again).resume("r")
+
+    assert (str(resumed.error), [line for line in DONE if "undo" in line]) == (str(result.error), [])
+
+
+async def test_a_call_that_took_too_long_is_named_when_the_run_is_aborted_before_it_is_made_again():
+    parts = Runtime(
+        ScriptedProvider([call("book", what="hotel")]),
+        tools=[slow_at_first("idempotent", Retry(base_delay=1e7, max_delay=1e7))],
+        limits=Limits(timeout=None),
+    )
+    async with ReActEngine(parts).start("Go.", saga=True) as run:
+        async for entry in run:
+            if entry.kind == "recovery_triggered":
+                break
+        result = await run.abort()
+
+    assert (result.status, DONE) == ("aborted", ["book hotel"])
+    assert UNSURE in str(result.error)
+
+
+def office(kind: str) -> Tool:
+    """A tool `book` that knows how to undo its own bookings alone."""
+
+    async def cancel(ctx: ToolContext[Any], result: str) -> str:
+        DONE.append(f"{kind} office cancels: {result}")
+        return "cancelled"
+
+    @tool(name="book", compensate=cancel)
+    async def book_here(what: str) -> str:
+        """Book."""
+        return f"{kind} {what}"
+
+    return book_here
+
+
+async def test_each_booking_is_undone_by_the_tool_that_made_it_although_another_has_its_name():
+    child = ReActEngine(Runtime(ScriptedProvider([call("book", what="room"), "booked"]), tools=[office("hotel")]))
+    tools = [office("flight"), child.as_tool(name="travel")]
+    script = [call("book", what="seat"), call("travel", task="Book a room."), FAILURE]
+    await ReActEngine(Runtime(ScriptedProvider(script), tools=tools)).run("Go.", saga=True)
+    assert DONE == ["hotel office cancels: hotel room", "flight office cancels: flight seat"]
+
+    DONE.clear()
+
+    class Alone(LoopEngine):
+        """Delegates to an engine that is nowhere among its options, then fails."""
+
+        name = "alone"
+
+        async def solve(self, run: Run) -> str:
+            """Delegate, then fail."""
+            script = [call("book", what="room"), "booked"]
+            await run.delegate(ReActEngine(Runtime(ScriptedProvider(script), tools=[office("hotel")])), "Book it.")
+            raise RuntimeError("and then this")
+
+    await Alone(Runtime(ScriptedProvider([]), tools=[office("flight")])).run("Go.", saga=True)
+
+    assert DONE == ["hotel office cancels: hotel room"]

@@ -113,6 +113,13 @@ def test_a_choice_is_one_number_that_is_on_the_list(text: str, choice: int | Non
     assert read_choice(text, 5) == choice
 
 
+def test_a_text_that_is_far_too_long_states_no_choice_and_no_label() -> None:
+    text = "It is as it is. " * 20_000
+
+    assert read_choice(f"{text}\nThe best choice is 2", 5) is None
+    assert read_label(f"{text}\nsure", ["sure"]) is None
+
+
 @pytest.mark.parametrize(
     "piece",
     ["0", "1 to ", "score is is ", "best choice is ((((", "9/", "out of ", "\n", "Score: 1\n", "- ", " ", "\u2212"],

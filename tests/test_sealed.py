@@ -24,7 +24,7 @@ from loopwright import (
     Unknown,
     tool,
 )
-from loopwright.events import Entry, GateDecided, ModelReplied, ToolFinished, ToolStarted
+from loopwright.events import Entry, GateDecided, ModelReplied, ToolFinished, ToolStarted, UndoFinished
 from loopwright.messages import Completion, Observation, Reasoning, ToolCall
 from loopwright.policy import Action, Cleared, PolicyState
 from loopwright.provider import Delta, Request
@@ -187,6 +187,10 @@ async def test_a_permit_and_a_question_do_not_show_the_secret() -> None:
 
     assert [(q.text, q.arguments) for q in waiting.pending] == [(f"use {MARK}?", {"user": "ada", "password": MARK})]
     assert PASSWORD not in everything(asking) + repr(waiting)
+    got.clear()
+    allowing = Runtime(once(LOGIN), tools=[login], journal=asking.journal)
+    result = await ReActEngine(allowing).resume("r")
+    assert (got, result.status, events(allowing, ToolFinished)[0].status) == ([], "completed", "rejected")
 
 
 async def test_an_approver_sees_what_it_approves() -> None:
@@ -479,7 +483,7 @@ async def test_a_good_result_under_one_secret_is_not_given_for_another() -> None
     assert [event.content for event in events(parts, ToolFinished)] == ["7 coins", "OSError: closed"]
 
 
-async def test_undoing_a_sealed_call_gets_the_arguments_without_the_secret() -> None:
+async def test_a_sealed_call_is_undone_with_its_secret_as_long_as_that_is_known() -> None:
     async def undo(ctx: ToolContext[Any], result: str) -> str:
         got.append(("undo", dict(ctx.arguments), result))
         return f"undone without {MARK}"
@@ -499,8 +503,14 @@ async def test_undoing_a_sealed_call_gets_the_arguments_without_the_secret() -> 
     result = await ReActEngine(parts).run("Go.", run_id="r", saga=True)
 
     assert result.status == "failed"
-    assert got == [PASSWORD, ("undo", {"user": "ada", "password": MARK}, f"in with {MARK}")]
+    assert got == [PASSWORD, ("undo", {"user": "ada", "password": PASSWORD}, f"in with {MARK}")]
     assert PASSWORD not in everything(parts) + repr(result)
+    undone, finished = place(parts, UndoFinished), place(parts, ToolFinished)
+    for keep in range(finished, undone):
+        calls, result, again = await resumed(keep, parts, ScriptedProvider(line), [enter], gate=AllowAll())
+        assert (calls, result.status) == ([], "failed")
+        assert events(again, UndoFinished)[0].status == "unknown"
+        assert PASSWORD not in everything(again) + repr(result)
 
 
 async def test_an_engine_that_is_a_tool_gets_its_task_without_the_secret() -> None:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from loopwright import (
     Capabilities,
@@ -346,3 +346,35 @@ async def test_a_model_that_holds_itself_is_read() -> None:
 def test_anything_but_a_model_class_is_refused_before_the_run(output: Any) -> None:
     with pytest.raises(ConfigError, match="output: must be a pydantic model class"):
         ReActEngine(Runtime(ScriptedProvider([]))).run_sync(TASK, output=output)
+
+
+class Fussy(BaseModel):
+    """A model whose own code fails at some values."""
+
+    number: int
+
+    @model_validator(mode="after")
+    def whole(self) -> "Fussy":
+        """Divide by it."""
+        _ = 1 // self.number
+        return self
+
+
+async def test_a_model_class_whose_own_code_fails_is_a_reply_to_be_put_right() -> None:
+    provider = ScriptedProvider(["None.", '{"number": 0}', '{"number": 1}'])
+
+    result = await ReActEngine(Runtime(provider)).run(TASK, output=Fussy)
+
+    assert result.output == Fussy(number=1)
+    told = provider.requests[2].conversation.messages[-1].content
+    assert "Fussy cannot be made of it: integer division or modulo by zero" in told
+
+
+async def test_a_reply_that_could_not_be_read_at_all_is_told_so_and_put_right() -> None:
+    unread = Completion(problem="The reply is empty.")
+    provider = ScriptedProvider(["None.", unread, '{"number": 1}'])
+
+    result = await ReActEngine(Runtime(provider)).run(TASK, output=Fussy)
+
+    assert result.output == Fussy(number=1)
+    assert "That cannot be used: The reply is empty." in provider.requests[2].conversation.messages[-1].content

@@ -22,8 +22,10 @@ from loopwright import (
     ConfigError,
     Done,
     Fenced,
+    JournalError,
     LoopEngine,
     MemoryJournal,
+    NotDone,
     ReActEngine,
     Request,
     Run,
@@ -36,8 +38,9 @@ from loopwright.events import EVENT_VERSION, KINDS, Entry, RunResumed, RunSuspen
 from loopwright.journal import chain_hash
 from loopwright.journals import SQLiteJournal
 from loopwright.owner import Owner
-from loopwright.testing import ScriptedProvider, call
+from loopwright.testing import FakeClock, ScriptedProvider, call
 from loopwright.testing.crashes import NO_PROCESS
+from loopwright.worker import LATER, MAX_PICKUPS
 from redrive import crashed, kinds, upto
 
 CHILD = Path(__file__).parent / "support" / "worker_child.py"
@@ -131,6 +134,86 @@ async def test_a_worker_that_is_stopped_releases_its_runs_to_the_next():
     assert (result.answer, LOOKED) == ("done", [])
 
 
+class Gathering(LoopEngine):
+    """Asks one thing, and does another that is over sooner."""
+
+    name = "gathering"
+
+    async def solve(self, run: Run) -> str:
+        """Do both."""
+
+        async def at_once(branch: Run) -> str:
+            return "over"
+
+        return " ".join(await run.gather(lambda branch: branch.ask("What?"), at_once))
+
+
+class Translating(LoopEngine):
+    """Raises a cancellation of its own in place of the one that it gets."""
+
+    name = "translating"
+
+    async def solve(self, run: Run) -> str:
+        """Ask."""
+        try:
+            return await run.ask("What?")
+        except asyncio.CancelledError:
+            raise asyncio.CancelledError from None
+
+
+@pytest.mark.parametrize("engine", [Gathering, Translating])
+async def test_a_run_is_released_whatever_its_engine_makes_of_its_cancellation(engine: Any):
+    held = asyncio.ensure_future(engine(thinking(60, journal=(journal := MemoryJournal()))).run("Go.", run_id="r"))
+    await eventually(lambda: bool(journal.runs()) and journal.read("r")[-1].kind == "model_requested")
+    journal = crashed(journal.read("r"), len(journal.read("r")), status="running")
+    held.cancel()
+    await asyncio.gather(held, return_exceptions=True)
+    parts = thinking(60, journal=journal)
+    serving = asyncio.ensure_future(Worker(parts, engines=[engine(parts)], poll=0.01).serve())
+    await eventually(lambda: "run_resumed" in kinds(parts, "r"))
+    await asyncio.sleep(0.05)
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+
+    assert (journal.runs()[0].status, journal.read("r")[-1].event) == ("released", RunSuspended("released"))
+    parts = runtime(lambda request: "said", journal=journal)
+    [result] = await Worker(parts, engines=[engine(parts)]).drain()
+    assert (result.answer or "").startswith("said")
+
+
+async def test_a_run_is_released_although_one_call_of_its_turn_has_ended_and_one_has_not():
+    begun = asyncio.Event()
+
+    @tool(effect="read")
+    async def slow() -> str:
+        """Take long the first time."""
+        if not begun.is_set():
+            begun.set()
+            await asyncio.sleep(60)
+        return "slow"
+
+    def parts(journal: Any) -> Runtime:
+        def model(request: Request) -> Any:
+            ended = any(message.role == "tool" for message in request.conversation.messages)
+            return "done" if ended else [call("slow"), call("look", what="a")]
+
+        return Runtime(ScriptedProvider(model), tools=[look, slow], journal=journal, lease=30)
+
+    whole = runtime("done")
+    await ReActEngine(whole).run("Look.", run_id="r")
+    journal = crashed(whole.journal.read("r"), 1, status="running")
+    serving = asyncio.ensure_future(Worker(parts(journal), poll=0.01).serve())
+    await eventually(lambda: begun.is_set() and LOOKED == ["a"])
+    await asyncio.sleep(0.05)
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+    assert (journal.runs()[0].status, journal.read("r")[-1].event) == ("released", RunSuspended("released"))
+
+    [result] = await Worker(parts(journal)).drain()
+
+    assert (result.answer, LOOKED) == ("done", ["a"])
+
+
 async def test_a_waiting_run_is_taken_up_when_somebody_said_what_it_waits_for():
     @tool(effect="write")
     async def pay() -> str:
@@ -152,6 +235,82 @@ async def test_a_waiting_run_is_taken_up_when_somebody_said_what_it_waits_for():
     [result] = await worker.drain()
 
     assert (result.answer, LOOKED) == ("done", [])
+
+
+async def test_more_answered_runs_than_there_are_places_for_are_all_taken_up():
+    @tool(effect="write")
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    journal, names = MemoryJournal(), ["one", "two", "three"]
+    for name in names:
+        first = Runtime(ScriptedProvider([call("pay"), "done"]), tools=[pay])
+        await ReActEngine(first).run("Pay.", run_id=name)
+        entries = first.journal.read(name)
+        crashed(entries, upto(entries, "tool_started"), journal=journal, status="running")
+    parts = Runtime(ScriptedProvider(["done"] * 3), tools=[pay], journal=journal, on_unknown="ask", lease=30)
+    worker = Worker(parts, at_once=1)
+    waiting = [result for _ in names for result in await worker.drain()]
+    assert sorted((result.run_id, result.status) for result in waiting) == [(name, "waiting") for name in sorted(names)]
+    for name in names:
+        await parts.resolve(name, "0#0", Done("paid, says the bank"))
+
+    results = [result for _ in names for result in await worker.drain()]
+
+    assert sorted((result.run_id, result.answer) for result in results) == [(name, "done") for name in sorted(names)]
+
+
+async def test_an_engine_of_others_that_breaks_holds_up_no_other_run():
+    class Foreign(LoopEngine):
+        """Written for another version: its `resume` takes other arguments."""
+
+        name = "foreign"
+
+        async def solve(self, run: Run) -> str:
+            """Answer."""
+            return "foreign"
+
+        async def resume(self, run_id: str) -> Any:  # type: ignore[override]
+            """Go on, in its own way."""
+            return await super().resume(run_id)
+
+    foreign = runtime(lease=None)
+    await Foreign(foreign).run("Go.", run_id="foreign")
+    journal = crashed(foreign.journal.read("foreign"), 1, status="running")
+    await orphan("good", journal)
+    parts = runtime("done", journal=journal)
+    worker = Worker(parts, engines=[Foreign(parts)], at_once=1)
+    with structlog.testing.capture_logs() as logs:
+        results = [result for _ in range(3) for result in await worker.drain()]
+
+    assert [(result.run_id, result.answer) for result in results] == [("good", "done")]
+    assert [(line["event"], line["run_id"]) for line in logs] == [("run_left", "foreign")]
+
+
+async def test_a_run_that_the_journal_could_not_give_is_tried_again_later():
+    class Passing(MemoryJournal):
+        """Is locked once."""
+
+        locked = True
+
+        async def claim(self, run_id: str, owner: str, *, take_over: bool = False, lease: float | None = None) -> Any:
+            if self.locked:
+                self.locked = False
+                raise JournalError("another process held the lock for 5 s")
+            return await super().claim(run_id, owner, take_over=take_over, lease=lease)
+
+    journal, clock = await orphan(journal=Passing()), FakeClock()
+    worker = Worker(runtime("done", journal=journal, clock=clock))
+    with structlog.testing.capture_logs() as logs:
+        assert await worker.drain() == []
+        assert await worker.drain() == []
+    assert [(line["event"], line["run_id"]) for line in logs] == [("run_not_taken_up", "r")]
+
+    clock.advance(LATER)
+    [result] = await worker.drain()
+
+    assert result.answer == "done"
 
 
 async def test_a_run_that_cannot_go_on_is_left_to_people_and_holds_up_no_other():
@@ -196,6 +355,30 @@ async def test_a_run_that_ends_its_process_time_and_again_is_left_to_people():
 
     assert len(journal.read("r")) == len(entries) + 5
     assert "taken up 5 times" in logs[0]["error"]
+
+
+async def test_a_run_whose_process_dies_whenever_its_payment_was_looked_up_is_left_to_people():
+    """That a look-up is recorded in each life is no progress."""
+
+    @tool(effect="write", lookup=lambda ctx: NotDone())
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    parts = Runtime(ScriptedProvider([call("pay"), "done"]), tools=[pay])
+    await ReActEngine(parts).run("Pay.", run_id="r")
+    kept = upto(parts.journal.read("r"), "tool_started")
+    journal = crashed(parts.journal.read("r"), kept, status="running")
+    for life in range(1, MAX_PICKUPS + 1):
+        [result] = await Worker(Runtime(ScriptedProvider(["done"]), tools=[pay], journal=journal, lease=30)).drain()
+        assert result.answer == "done"
+        kept = upto(journal.read("r"), "doubt_resolved", life)
+        journal = crashed(journal.read("r"), kept, status="running")
+    with structlog.testing.capture_logs() as logs:
+        assert await Worker(Runtime(ScriptedProvider([]), tools=[pay], journal=journal, lease=30)).drain() == []
+
+    assert len(journal.read("r")) == kept
+    assert f"taken up {MAX_PICKUPS} times" in logs[0]["error"]
 
 
 async def test_what_a_run_was_started_with_is_handed_to_it_again():
@@ -252,6 +435,30 @@ async def test_a_run_that_was_taken_over_stops_at_once_although_its_model_is_sti
     assert time.monotonic() - began < 5
     assert [kind for kind in kinds(parts, "r") if kind in ("run_suspended", "run_finished")] == []
     await journal.close()
+
+
+async def test_a_run_whose_lease_is_over_and_cannot_be_renewed_starts_no_tool_and_is_left_as_running():
+    class Unreachable(MemoryJournal):
+        """Cannot renew a lease, as long as that is so."""
+
+        out_of_reach = True
+
+        async def renew(self, claim: Any, lease: float) -> None:
+            if self.out_of_reach:
+                raise JournalError("the database is out of reach")
+            await super().renew(claim, lease)
+
+    journal = Unreachable()
+    with structlog.testing.capture_logs():
+        parts = thinking(0.2, call("look", what="a"), journal=journal, lease=0.1)
+        result = await ReActEngine(parts).run("Look.", run_id="r")
+    assert (result.stop_reason, LOOKED) == ("journal_error", [])
+    assert [info.status for info in journal.runs(unfinished=True)] == ["running"]
+
+    journal.out_of_reach = False
+    [result] = await Worker(runtime("done", journal=journal)).drain()
+
+    assert (result.answer, LOOKED) == ("done", ["a"])
 
 
 async def test_a_live_run_renews_its_lease_as_long_as_it_works(tmp_path: Path):

@@ -19,6 +19,7 @@ from .log import logger
 from .messages import Observation, ObservationStatus, ToolCall, arguments_hash
 from .parts import Parts
 from .policy import Denial, Permit
+from .redaction import Redactor
 from .session import SECRET_LOST, Session
 from .tools import Tool, ToolContext
 
@@ -217,7 +218,7 @@ class ToolCalls:
         if isinstance(ended.error, ToolError):
             return Came("error", self.capped(tool, text_of(ended.error)), seconds, "told")
         if ended.error is not None:
-            told = self.session.redactor.text(_traceback(ended.error))
+            told = _traceback(ended.error, self.session.redactor)
             logger().warning("tool_failed", tool=tool.name, run_id=self.session.run_id, traceback=told)
             text = f"{type(ended.error).__name__}: {text_of(ended.error)}"
             return Came("error", self.capped(tool, text), seconds, "raised")
@@ -259,10 +260,14 @@ def as_text(value: Any, most: int | None = None) -> str:
     return "done" if value is None else json.dumps(to_jsonable_python(value, fallback=str), ensure_ascii=False)
 
 
-def _traceback(error: BaseException) -> str:
-    """The end of a traceback, for the log."""
+def _traceback(error: BaseException, redactor: Redactor) -> str:
+    """The end of a traceback, for the log; redacted before it is cut, since half a secret is not found."""
     told = contained(lambda: "".join(traceback.format_exception(error)))
-    return told.value[-MAX_TRACEBACK:] if told.error is None else f"{type(error).__name__} has none that can be written"
+    if told.error is not None:
+        return f"{type(error).__name__} has none that can be written"
+    most = MAX_TRACEBACK + MARGIN
+    clean = redactor.text(told.value[-most:])
+    return clean[max(len(clean) - MAX_TRACEBACK, MARGIN if len(told.value) > most else 0) :]
 
 
 def _least(a: float | None, b: float | None) -> float | None:

@@ -9,6 +9,7 @@ from loopwright.messages import Json
 from loopwright.redaction import Redactor
 
 PROSE = "The run reads its journal and answers each effect from what it finds there, once and in order. "
+SHORT = "The sky is blue over Paris: 21 degrees."
 CODE = 'token = tokens[i]\nself._key: str = name or "run-0123456789abcdef"  # see src/loopwright/run.py:33\n'
 LEAKY = "export DB_PASSWORD=hunter2; curl -H 'Authorization: Bearer abc123' https://ada:pw1@example.com/?x=1 # ok\n"
 KEYS = [f"registered-value-{number}" for number in range(10)]
@@ -66,6 +67,7 @@ def streamed(redactor: Redactor, text: str, size: int) -> str:
 def ordinary() -> None:
     """Print what ordinary text costs, as a whole, as a JSON value and in pieces."""
     plain = Redactor()
+    print(f"a sentence, {len(SHORT)} characters: {microseconds(plain.text, SHORT, 2000):.1f} us")
     for name, redactor in (("shapes", plain), ("shapes and 10 values", Redactor(KEYS))):
         for kind, text in (("prose", PROSE), ("code", CODE), ("leaky", LEAKY)):
             small = microseconds(redactor.text, repeated(text, 1_000), 500)
@@ -83,9 +85,10 @@ def ordinary() -> None:
 def main() -> None:
     """Print a line for each case."""
     plain = Redactor()
-    begun = time.process_time()
-    plain.text("the first text compiles the patterns")
-    print(f"compiling, once: {(time.process_time() - begun) * 1e3:.0f} ms")
+    for kind, text in (("plain", SHORT), ("code", CODE), ("leaky", LEAKY)):
+        begun = time.process_time()
+        plain.text(text)
+        print(f"first {kind} text, with the patterns that it hints at: {(time.process_time() - begun) * 1e3:.1f} ms")
     ordinary()
     for name, text in HOSTILE.items():
         print(f"hostile, {name}: {microseconds(plain.text, repeated(text, 100_000), 1) / 1e3:.2f} ms for 100 kB")

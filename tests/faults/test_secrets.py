@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 import structlog
 
-from fault_sizes import figure
+from fault_sizes import LONG, figure
 from leaks import SHAPES, Left, secret_of
 from loopwright import (
     Action,
@@ -113,18 +113,19 @@ class Watched:
         return sorted({*found, *self.left.where(secret)})
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def logs() -> Iterator[list[Any]]:
     with structlog.testing.capture_logs() as logs:
         yield logs
 
 
-async def come_upon(text: str, watched: Watched, **options: Any) -> None:
-    """All runs that come upon a text, recorded into a cassette."""
+async def come_upon(text: str, watched: Watched, *, whole: bool = True, **options: Any) -> None:
+    """All runs that come upon a text, recorded into a cassette; the last ones only if the `whole` is wanted."""
     recording = RecordingProvider(model := Model(text), watched.left.folder / "cassette.json")
     await everything(text, watched.left, watched.runtime(recording, text, **options))
     watched.left.say("requests", model.requests)
-    await undone_and_doubted(text, watched.left, watched.runtime(Model(text), text, **options))
+    if whole:
+        await undone_and_doubted(text, watched.left, watched.runtime(Model(text), text, **options))
 
 
 async def plant(name: str, folder: Path, logs: list[Any], **options: Any) -> tuple[Watched, list[str]]:
@@ -140,12 +141,19 @@ async def test_no_planted_secret_is_found_in_what_runs_leave_behind(tmp_path: Pa
     size = 0
     for wave in (SHAPES[at : at + 8] for at in range(0, len(SHAPES), 8)):
         logs.clear()
-        planted = await asyncio.gather(*(plant(name, tmp_path / quote(name, safe=""), logs) for name in wave))
+        planted = await asyncio.gather(
+            *(
+                plant(name, tmp_path / quote(name, safe=""), logs, whole=LONG or not place % 4)
+                for place, name in enumerate(wave)
+            )
+        )
         found |= {name: where for name, (_, where) in zip(wave, planted, strict=True) if where}
         size += sum(watched.left.size for watched, _ in planted)
     assert found == {}
-    count = len(SHAPES) * len(PLACES)
-    figure("secrets", f"{len(SHAPES)} shapes in {len(PLACES)} places each ({count}): 0 found in {size / 1e6:.0f} MB")
+    count = len(SHAPES) * len(PLACES) if LONG else len(SHAPES) * (len(PLACES) - 5) + len(SHAPES[::4]) * 5
+    figure(
+        "secrets", f"{len(SHAPES)} shapes in {len(PLACES)} places ({count} plantings): 0 found in {size / 1e6:.0f} MB"
+    )
 
 
 @pytest.mark.parametrize("name", ["GitHub", "JSON", "RSA"])
@@ -167,7 +175,8 @@ async def test_a_cassette_without_secrets_replays_all_the_same(name: str, tmp_pa
     await everything(text, watched.left, watched.runtime(replaying, text))
     await watched.journal.close()
 
-    assert (replaying.misses, replaying.left) == ([], 0)
+    assert replaying.left == 0
+    assert all('+   "content": "crash"' in str(missed) for missed in replaying.misses)  # not recorded: it was no reply
     assert Left(tmp_path).where(secret_of(name)) == []
     direct = await Model(text).complete(Request(Conversation.of(text)))  # without a runtime, which would redact it
     recording = RecordingProvider(Model(text), tmp_path / "direct.json")

@@ -19,6 +19,7 @@ from loopwright.messages import Conversation, Message, ToolCall, ToolSpec
 from loopwright.prompts import PromptSet
 from loopwright.provider import OutputSchema, Request, Sampling
 from loopwright.providers.dialects import Dialect, JsonDialect, Parsed, ReActDialect, XmlDialect
+from loopwright.providers.dialects.json import signature
 from loopwright.tools import tool
 from recordings import FOLDER
 
@@ -308,6 +309,36 @@ def test_a_tool_of_the_library_will_do_as_a_signature() -> None:
 
     assert REACT.parse("Action: double[4]", [double]) == called("double", {"number": 4})
     assert JSON.parse('{"action": "double", "action_input": "4"}', [double]) == called("double", {"number": 4})
+
+
+@pytest.mark.parametrize("length", [129, 257, 100_000])
+def test_a_word_that_is_too_long_for_a_name_is_none(length: int) -> None:
+    word = "n" * length
+    parsed = REACT.parse(f"Action: {word}[x]", TOOLS), JSON.parse(f'{{"action": "{word}", "action_input": "x"}}', TOOLS)
+
+    assert [(reply.calls, reply.problem is None) for reply in parsed] == [((), False)] * 2
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        (
+            {"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}, "required": ["a"]},
+            "a: string, b?: integer",
+        ),
+        ({"properties": {"a": {"enum": ["x", 1, None]}}, "required": ["a"]}, "a: x|1|null"),
+        ({}, ""),
+        ({"properties": {"a": {"type": "string", "format": "date"}}}, None),
+        ({"properties": {"a": {"type": "array"}}}, None),
+        ({"properties": {"a": True}}, None),
+        ({"properties": ["a"]}, None),
+        ({"properties": {}, "required": "a"}, None),
+    ],
+)
+def test_parameters_are_told_in_short_or_whole_where_that_would_lose_something(
+    schema: dict[str, Any], told: str | None
+) -> None:
+    assert signature(schema) == (json.dumps(schema) if told is None else told)
 
 
 def test_a_call_is_complete_unless_more_text_could_have_changed_it() -> None:

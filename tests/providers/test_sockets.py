@@ -1,18 +1,22 @@
-"""Own sockets over TLS: a good certificate works, connections are kept, a bad one is refused for good."""
+"""Own sockets: good certificates work, bad ones are refused for good, and troubles have names that httpcore knows."""
 
 import asyncio
 import json
 import shutil
+import socket
 import ssl
+import struct
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import httpcore
 import pytest
 
 from loopwright import Conversation, ProviderError, Request
 from loopwright.providers import OpenAIProvider, transport
+from loopwright.providers.sockets import AsyncioBackend
 
 ANSWER = json.dumps({"choices": [{"message": {"content": "over TLS"}, "finish_reason": "stop"}]}).encode()
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(ANSWER)
@@ -106,3 +110,135 @@ async def test_a_call_over_tls_that_is_cancelled_does_not_wait_for_the_server_s_
         over.set()
 
     assert done == {call}
+
+
+# --- one connection ---
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def connection(serve: Serve) -> AsyncIterator[httpcore.AsyncNetworkStream]:
+    """A connection to a server on this machine that does what `serve` says, until it is over."""
+
+    async def until_over(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await serve(reader, writer)
+        await over.wait()
+        writer.transport.abort()
+
+    over = asyncio.Event()
+    async with await asyncio.start_server(until_over, "127.0.0.1", 0) as listening:
+        stream = await AsyncioBackend().connect_tcp("127.0.0.1", listening.sockets[0].getsockname()[1], timeout=5)
+        try:
+            yield stream
+        finally:
+            over.set()
+            await stream.aclose()
+
+
+async def quiet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A server that neither reads nor writes."""
+
+
+async def resetting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A server that throws the connection away after the first byte."""
+    await reader.read(1)
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A server that says again what comes first, and hangs up."""
+    writer.write(await reader.read(100))
+    writer.close()
+
+
+async def test_what_is_written_leaves_with_the_next_read_and_an_end_is_no_bytes() -> None:
+    async with connection(echo) as stream:
+        for part in (b"o", b"", b"ne"):
+            await stream.write(part)
+
+        assert await stream.read(100, timeout=5) == b"one"
+        assert await stream.read(100, timeout=5) == b""
+
+
+async def test_a_server_that_says_nothing_is_a_read_timeout() -> None:
+    async with connection(quiet) as stream:
+        with pytest.raises(httpcore.ReadTimeout):
+            await stream.read(100, timeout=0.01)
+
+
+async def test_a_server_that_reads_nothing_is_a_write_timeout() -> None:
+    async with connection(quiet) as stream:
+        await stream.write(bytes(32 * 2**20))  # more than the system keeps for a connection
+        with pytest.raises(httpcore.WriteTimeout):
+            await stream.read(100, timeout=0.1)
+
+
+async def test_a_connection_that_was_reset_is_a_read_error_then_a_write_error_and_can_be_hung_up() -> None:
+    async with connection(resetting) as stream:
+        await stream.write(b"x")
+        with pytest.raises(httpcore.ReadError):
+            await stream.read(100, timeout=5)
+        await stream.write(b"x")
+        with pytest.raises(httpcore.WriteError):
+            await stream.read(100, timeout=5)
+        await stream.aclose()
+
+
+async def test_a_server_that_does_not_greet_back_over_tls_is_a_connect_timeout_that_leaves_nothing_open() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        hello.set_result(await reader.read())  # to the end: the client hangs up
+        writer.close()
+
+    hello = asyncio.get_running_loop().create_future()
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        stream = await AsyncioBackend().connect_tcp("127.0.0.1", port, timeout=5)
+        with pytest.raises(httpcore.ConnectTimeout):
+            await stream.start_tls(ssl.create_default_context(), "localhost", timeout=0.05)
+
+        assert b"localhost" in await hello
+
+
+async def test_a_connection_that_nobody_takes_in_time_is_a_connect_timeout_and_a_closed_port_an_error() -> None:
+    backend = AsyncioBackend()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        with pytest.raises(httpcore.ConnectTimeout):
+            await backend.connect_tcp("127.0.0.1", port, timeout=0.0)
+    await backend.sleep(0.0)
+    with pytest.raises(httpcore.ConnectError):
+        await backend.connect_tcp("127.0.0.1", port, timeout=5)
+
+
+async def test_a_connection_may_leave_from_an_address_of_this_machine_and_says_both_of_its_ends() -> None:
+    async with await asyncio.start_server(echo, "127.0.0.1", 0) as listening:
+        server = listening.sockets[0].getsockname()
+        stream = await AsyncioBackend().connect_tcp("127.0.0.1", server[1], timeout=5, local_address="127.0.0.2")
+        told = [stream.get_extra_info(info) for info in ("server_addr", "ssl_object", "nothing of this name")]
+        assert told == [server, None, None]
+        assert stream.get_extra_info("client_addr")[0] == "127.0.0.2"
+        await stream.aclose()
+
+
+@pytest.mark.parametrize(
+    ("last_words", "hangs_up", "used_again"), [(b"", False, True), (b"x", False, False), (b"", True, False)]
+)
+async def test_only_a_connection_on_which_nothing_waits_is_used_again(
+    last_words: bytes, hangs_up: bool, used_again: bool
+) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.read(1) + last_words)
+        if hangs_up:
+            writer.close()
+            await writer.wait_closed()
+
+    async with connection(serve) as stream:
+        await stream.write(b"x")
+        assert await stream.read(1, timeout=5) == b"x"
+        await asyncio.sleep(0.05)
+
+        assert bool(stream.get_extra_info("is_readable")) is not used_again
+        await stream.aclose()
+        assert stream.get_extra_info("is_readable")

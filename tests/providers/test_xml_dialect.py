@@ -132,6 +132,7 @@ def answered(answer: str) -> Parsed:
         # code before a call is part of the thought
         (f"I use `search`:\n{BLOCK}", called(SEARCH_A, thought="I use `search`:")),
         (f"```\nx = 1\n```\n{BLOCK}", called(SEARCH_A, thought="```\nx = 1\n```")),
+        (f"```a``` and ```b``` and\n{BLOCK}", called(SEARCH_A, thought="```a``` and ```b``` and")),
         (f"Not `<tool_call>`, but\n{BLOCK}", called(SEARCH_A, thought="Not `<tool_call>`, but")),
         (f"A lone ` here.\n\n{BLOCK}\n\nA lone ` there.",
          called(SEARCH_A, thought="A lone ` here.", flags=("trailing_text",))),
@@ -154,6 +155,8 @@ def test_calls_are_read(text: str, parsed: Parsed) -> None:
         f"For example:\n\n```xml\n{BLOCK}\n```",
         f"~~~\n{BLOCK}\n~~~\nis an example.",
         f"~~~\n```\n{BLOCK}\n```\n~~~\nis an example.",
+        f"To call, write `{BLOCK}`{' `a`' * 6_000}",  # no tag behind all that code
+        f"In ```{BLOCK}``` and ```{BLOCK}``` it is code.",
         "The `<tool_response>` tag holds a result.",
         "`<think>`",
         "```\n<think>a</think>\n```",

@@ -7,7 +7,7 @@ import functools
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Never, Self, TypeAlias
+from typing import Never, Self, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 import httpcore
@@ -206,8 +206,9 @@ class OpenReply:
             if self._size <= MAX_BODY:
                 return chunk
             del chunk  # as large as it may be, unpacked; whoever unpacked it holds on to it too
-            if isinstance(self._chunks, AsyncGenerator):
-                await self._chunks.aclose()
+            unpacking: object = self._chunks
+            if isinstance(unpacking, AsyncGenerator):
+                await cast("AsyncGenerator[bytes, None]", unpacking).aclose()
             failure = self._transport.too_large(self.status)
         raise failure  # outside the except block, so that nothing that knows the headers is chained to it
 

@@ -18,8 +18,9 @@ from ..messages import Completion, Json
 from ..options import explain
 from ..plugins import build_provider
 from ..provider import Capabilities, Delta, Provider, Request, StreamingProvider
+from ..redacting import redact_reply
 from .pieces import pieces
-from .requests import CassetteMiss, Rendered, Secrets, digest, miss, rendered, without_shapes
+from .requests import BY_SHAPE, CassetteMiss, Rendered, Secrets, digest, miss, rendered, without_shapes
 
 Place: TypeAlias = str | os.PathLike[str]
 Mode: TypeAlias = Literal["once", "never", "always"]
@@ -180,6 +181,9 @@ class Cassette:
             error = ErrorRecord.of(reply)
             message = self._secrets.out_of_text(error.message)
             return {"error": {"type": error.type, "message": message, "details": {**error.details}}}
+        reply = redact_reply(
+            BY_SHAPE, reply
+        ).completion  # as a run does: thinking that changes goes
         said = cast("dict[str, Json]", json.loads(json.dumps(dataclasses.asdict(reply), default=dict)))
         usual = cast("dict[str, Json]", json.loads(json.dumps(dataclasses.asdict(Completion()))))
         told = {name: v if name == "usage" else self._secrets.out_of(v) for name, v in said.items() if v != usual[name]}

@@ -1,5 +1,6 @@
 """A model's request as plain JSON: what cassettes compare, with secrets left out, and how two of them differ."""
 
+import base64
 import difflib
 import hashlib
 import json
@@ -13,6 +14,7 @@ from pydantic_core import from_json, to_json
 from ..errors import ConfigError
 from ..messages import Json, Message, canonical_json
 from ..provider import Request
+from ..redacting import redact_messages
 from ..redaction import MARK, Redactor
 
 Rendered: TypeAlias = dict[str, Json]
@@ -20,6 +22,7 @@ Rendered: TypeAlias = dict[str, Json]
 SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")  # how environment variables end that hold secrets
 SHORTEST = 8  # characters; a shorter value of such a variable is an ordinary word now and then
 BY_SHAPE = Redactor()
+URL_SAFE = str.maketrans("+/", "-_")
 MOST_LINES, MOST_COLUMNS = 40, 300  # of a difference that is shown
 
 
@@ -86,9 +89,12 @@ class Secrets:
 
 
 def _forms(secret: str) -> set[str]:
-    """A text as it is, inside JSON once and twice, in both ways to write that, and inside an address."""
+    """A text as it is, inside JSON once and twice, in both ways to write that, inside an address, and in base64."""
     plain = secret.encode("utf-8", "surrogatepass")
     forms = {secret, quote(plain), quote(plain, safe=""), quote_plus(plain)}
+    if len(secret) >= SHORTEST:  # that of a shorter one would be found in ordinary words
+        encoded = base64.b64encode(plain).decode()
+        forms |= {encoded, encoded.rstrip("="), encoded.translate(URL_SAFE), encoded.translate(URL_SAFE).rstrip("=")}
     for _ in range(2):
         forms |= {json.dumps(form, ensure_ascii=ascii_)[1:-1] for form in forms for ascii_ in (True, False)}
     return forms
@@ -99,7 +105,7 @@ def rendered(request: Request, model: str, secrets: Secrets) -> Rendered:
     schema = request.schema and {"name": request.schema.name, "schema": request.schema.schema}
     whole = {
         "model": model,
-        "messages": [_message(message) for message in request.conversation],
+        "messages": [_message(message) for message in redact_messages(BY_SHAPE, request.conversation)],
         "tools": [{"name": t.name, "description": t.description, "schema": t.schema} for t in request.tools],
         "tool_choice": request.tool_choice,
         "sampling": request.sampling.chosen,

@@ -252,6 +252,16 @@ async def test_what_the_run_does_not_ask_about_cannot_be_answered():
     assert len(parts.journal.inbox("r")) == 1
 
 
+async def test_a_question_that_was_never_answered_ends_with_its_run():
+    parts = await taken_up(payment(), on_unknown="ask")
+    await ReActEngine(parts).resume("r")
+    telling = Runtime(ScriptedProvider(["done"]), tools=[payment()], journal=parts.journal)
+    assert (await ReActEngine(telling).resume("r")).answer == "done"
+
+    with pytest.raises(ConfigError, match="it asks about no call"):
+        await parts.resolve("r", "0#0", NotDone())
+
+
 async def test_a_question_for_approval_is_not_answered_by_a_resolution():
     parts = Runtime(
         ScriptedProvider([call("pay", amount=5)]), tools=[payment(effect="destructive")], approver=Suspend()

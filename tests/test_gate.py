@@ -33,7 +33,7 @@ from loopwright import (
 from loopwright.events import Entry, GateDecided, RunSuspended, ToolFinished, ToolStarted
 from loopwright.journal import Claim
 from loopwright.messages import arguments_hash
-from loopwright.policy import Decision, DefaultGate, PolicyGate, PolicyState
+from loopwright.policy import Decision, DefaultGate, Denial, InstantGate, PolicyGate, PolicyState
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from redrive import crashed
 
@@ -159,6 +159,10 @@ async def test_deny_all_denies_a_read_and_the_model_goes_on_from_the_denial() ->
     assert provider.requests[1].conversation.messages[-1].content == "no tool may run here"
 
 
+async def no(action: Action, question: str) -> bool:
+    return False
+
+
 async def test_what_the_gate_gives_back_tells_what_may_run_from_what_may_not() -> None:
     class Cautious(LoopEngine):
         """Asks first, and runs nothing."""
@@ -169,12 +173,17 @@ async def test_what_the_gate_gives_back_tells_what_may_run_from_what_may_not() -
             cleared = await run.gate(
                 run.propose(call("look", what="sky"), call("erase", what="disk"), call("put", what="x"))
             )
-            may = [permit.call.name for permit in cleared.permits]
-            return f"may {may}, may not {[(denial.call.name, denial.status) for denial in cleared.denials]}"
+            denials.extend(cleared.denials)
+            return f"may {[permit.call.name for permit in cleared.permits]}"
 
-    result = await Cautious(Runtime(ScriptedProvider([]), tools=TOOLS)).run("Go.")
+    denials: list[Denial] = []
+    result = await Cautious(Runtime(ScriptedProvider([]), tools=TOOLS, approver=no)).run("Go.")
 
-    assert result.answer == "may ['look', 'put'], may not [('erase', 'denied')]"
+    assert result.answer == "may ['look', 'put']"
+    [denial] = denials
+    hashed = arguments_hash({"what": "disk"})
+    assert denial == Denial(denial.call, hashed, "0#1", "denied", "a person refused it")
+    assert (denial.call.name, denial.call.arguments) == ("erase", {"what": "disk"})
     assert RAN == []
 
 
@@ -190,6 +199,23 @@ async def test_a_gate_that_only_computes_can_be_awaited_like_any_other(gate: Pol
     state = PolicyState("r", "0#0", "react", 1, 1, 0)
 
     assert await gate.evaluate(Action("erase", {"what": "disk"}, effect="destructive"), state) == decision
+
+
+async def test_a_gate_of_one_s_own_that_only_computes_is_told_the_state_however_it_is_asked() -> None:
+    class Sparing(InstantGate):
+        """Allows the first two tool calls."""
+
+        version = "sparing-1"
+
+        def decide(self, action: Action, state: PolicyState) -> Decision:
+            return Allow() if state.tool_calls < 2 else Deny(f"{state.tool_calls} are enough")
+
+    action, third = Action("look", {"what": "sky"}), PolicyState("r", "2#0", "react", 3, 3, 2)
+    assert await Sparing().evaluate(action, third) == Deny("2 are enough")
+    calls = [call("look", what=what) for what in ("sky", "sea", "sun")]
+    result = await ReActEngine(Runtime(asking(*calls), tools=TOOLS, gate=Sparing())).run("Go.")
+
+    assert (result.answer, RAN, observed(result)[-1]) == ("done", ["look sky", "look sea"], "2 are enough")
 
 
 async def test_one_denied_call_does_not_hold_up_the_others_of_its_turn() -> None:
@@ -364,6 +390,24 @@ async def test_a_gate_that_changes_its_arguments_in_place_changes_nothing() -> N
     assert RAN == ["send x"]
     events = [entry.event for entry in runtime.journal.read(result.run_id)]
     assert [e.arguments_hash for e in events if isinstance(e, GateDecided)] == [arguments_hash({"what": "x"})]
+
+
+async def test_a_gate_that_changes_what_is_inside_its_arguments_changes_nothing_either() -> None:
+    @tool
+    async def pack(things: list[str]) -> str:
+        """Pack."""
+        RAN.extend(things)
+        return "packed"
+
+    def decide(action: Action) -> Allow:
+        action.arguments["things"].append("contraband")  # type: ignore[union-attr]
+        return Allow()
+
+    result = await ReActEngine(Runtime(asking(call("pack", things=["book"])), tools=[pack], gate=Gate(decide))).run(
+        "Go."
+    )
+
+    assert (observed(result), RAN) == (["packed"], ["book"])
 
 
 # --- denials and progress ---

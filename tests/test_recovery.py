@@ -551,6 +551,20 @@ async def test_an_answer_to_an_escalation_that_is_given_twice_allows_one_attempt
     assert (RAN, [question.key for question in waiting.pending]) == (["broken(0)"] * 2, ["0#0"])
 
 
+async def test_a_second_escalation_waits_for_an_answer_of_its_own():
+    main = failing("main", 99, recovery=[Escalate(), Fallback("mirror"), Escalate()])
+    parts = runtime(main, failing("mirror", 99), script=[call("main"), "done"])
+    await ReActEngine(parts).run("Go.", run_id="r")
+    await parts.resolve("r", "0#0", Unknown())
+    assert (await parts.resume("r")).status == "waiting"
+    assert (await parts.resume("r")).status == "waiting"
+
+    await parts.resolve("r", "0#0", Done("by hand"))
+    result = await parts.resume("r")
+
+    assert (RAN, seen(parts, result)) == (["main(0)", "mirror(0)"], [("ok", "by hand")])
+
+
 class Counting(LoopEngine):
     """Has a child engine call, and says what that cost."""
 

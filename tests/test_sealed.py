@@ -2,9 +2,10 @@
 
 import dataclasses
 import json
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import AfterValidator
 
 from loopwright import (
     Allow,
@@ -129,11 +130,21 @@ async def test_an_argument_that_does_not_fit_is_not_quoted() -> None:
         """Enter."""
         return str(password)
 
-    parts = Runtime(once(call("enter", password=PASSWORD)), tools=[enter])
-    result = await ReActEngine(parts).run("Go.", run_id="r")
+    @tool
+    async def sign(password: Annotated[str, AfterValidator(quoting)]) -> str:
+        """Sign."""
+        return password
 
-    assert events(parts, ToolFinished)[0].status == "rejected"
-    assert PASSWORD not in everything(parts) + repr(result)
+    for name in ("enter", "sign"):
+        parts = Runtime(once(call(name, password=PASSWORD)), tools=[enter, sign])
+        result = await ReActEngine(parts).run("Go.", run_id="r")
+        assert events(parts, ToolFinished)[0].status == "rejected"
+        assert PASSWORD not in everything(parts) + repr(result)
+
+
+def quoting(value: str) -> str:
+    """Refuses a value, and says which."""
+    raise ValueError(f"{value} is no good")
 
 
 class Watching:
@@ -214,6 +225,15 @@ async def test_a_secret_that_a_gate_adds_is_sealed_too() -> None:
     assert OTHER not in everything(parts) + repr(result)
     assert [event.sealed for event in events(parts, GateDecided) + events(parts, ToolStarted)] == [True, True]
     assert gate.seen == [{"user": "ada", "password": ""}, {"user": "ada", "password": OTHER}]
+
+
+async def test_a_secret_that_a_gate_takes_away_does_not_come_back() -> None:
+    gate = Watching(Modify({"user": "ada", "password": ""}, "not with that one"))
+    parts = Runtime(once(LOGIN), tools=[login], gate=gate)
+    await ReActEngine(parts).run("Log in.", run_id="r")
+
+    assert got == [""]
+    assert gate.seen == [{"user": "ada", "password": PASSWORD}, {"user": "ada", "password": ""}]
 
 
 async def test_calls_of_one_turn_get_each_its_own_secret() -> None:
@@ -443,6 +463,25 @@ async def test_wherever_a_recovery_breaks_off_no_tool_gets_a_mark_in_place_of_a_
         assert (calls == []) == (keep >= proposed)
         assert result.status == "completed"
         assert PASSWORD not in everything(again)
+
+
+async def test_a_model_that_mends_a_call_with_a_secret_does_not_have_it_made_without() -> None:
+    @tool(recovery=(LlmRecovery(),))
+    async def enter(password: str) -> str:
+        """Enter."""
+        got.append(password)
+        raise OSError("closed")
+
+    def line(request: Request) -> Any:
+        if request.schema is not None:
+            return json.dumps({"arguments": {"password": PASSWORD}})
+        return "done" if request.conversation.messages[-1].role == "tool" else call("enter", password="")
+
+    parts = Runtime(ScriptedProvider(line), tools=[enter])
+    result = await ReActEngine(parts).run("Go.", run_id="r")
+
+    assert (got, result.status) == ([""], "completed")
+    assert PASSWORD not in everything(parts)
 
 
 async def test_a_person_may_settle_a_sealed_call_that_failed() -> None:

@@ -29,6 +29,7 @@ from loopwright import (
     ReActEngine,
     Request,
     Run,
+    RunBusy,
     Runtime,
     ToolContext,
     Worker,
@@ -288,24 +289,52 @@ async def test_an_engine_of_others_that_breaks_holds_up_no_other_run():
     assert [(line["event"], line["run_id"]) for line in logs] == [("run_left", "foreign")]
 
 
+class Passing(MemoryJournal):
+    """Does not give a run when it is told so, once."""
+
+    trouble: Exception | None = None
+
+    async def claim(self, run_id: str, owner: str, *, take_over: bool = False, lease: float | None = None) -> Any:
+        trouble, self.trouble = self.trouble, None
+        if trouble is not None:
+            raise trouble
+        return await super().claim(run_id, owner, take_over=take_over, lease=lease)
+
+
 async def test_a_run_that_the_journal_could_not_give_is_tried_again_later():
-    class Passing(MemoryJournal):
-        """Is locked once."""
-
-        locked = True
-
-        async def claim(self, run_id: str, owner: str, *, take_over: bool = False, lease: float | None = None) -> Any:
-            if self.locked:
-                self.locked = False
-                raise JournalError("another process held the lock for 5 s")
-            return await super().claim(run_id, owner, take_over=take_over, lease=lease)
-
-    journal, clock = await orphan(journal=Passing()), FakeClock()
+    passing, clock = Passing(), FakeClock()
+    journal, passing.trouble = await orphan(journal=passing), JournalError("another process held the lock for 5 s")
     worker = Worker(runtime("done", journal=journal, clock=clock))
     with structlog.testing.capture_logs() as logs:
         assert await worker.drain() == []
         assert await worker.drain() == []
     assert [(line["event"], line["run_id"]) for line in logs] == [("run_not_taken_up", "r")]
+
+    clock.advance(LATER)
+    [result] = await worker.drain()
+
+    assert result.answer == "done"
+
+
+@pytest.mark.parametrize("trouble", [JournalError("locked"), RunBusy("run 'r' is at work")])
+async def test_a_waiting_run_that_could_not_be_taken_up_when_it_was_answered_is_taken_up_later(trouble: Exception):
+    @tool(effect="write")
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    first, clock, journal = Runtime(ScriptedProvider([call("pay"), "done"]), tools=[pay]), FakeClock(), Passing()
+    await ReActEngine(first).run("Pay.", run_id="r")
+    entries = first.journal.read("r")
+    crashed(entries, upto(entries, "tool_started"), journal=journal, status="running")
+    provider = ScriptedProvider(["done"])
+    parts = Runtime(provider, tools=[pay], journal=journal, on_unknown="ask", lease=30, clock=clock)
+    worker = Worker(parts)
+    await worker.drain()
+    await parts.resolve("r", "0#0", Done("paid, says the bank"))
+    journal.trouble = trouble
+    with structlog.testing.capture_logs():
+        assert await worker.drain() == []
 
     clock.advance(LATER)
     [result] = await worker.drain()

@@ -19,6 +19,7 @@ from .inference import Question, Reply
 from .messages import Conversation, Json, Observation, ToolCall, canonical_json
 from .policy import Denial, Permit
 from .provider import Sampling
+from .redaction import MARK
 from .recovery import CachedResult, DeadLetter, Escalate, Fallback, LlmRecovery, Recovery, Retry, steps_of
 from .tool_call import Came, ToolCalls
 from .tools import Tool
@@ -135,9 +136,6 @@ class Recovering:
                 return await self.calls.attempt(permit, tool, "retry")
             case Fallback():
                 call = ToolCall(strategy.tool, permit.call.arguments, f"{permit.call.id}_{step + 1}")
-                if permit.real is not None:
-                    real = dataclasses.replace(call, arguments=permit.real.arguments)
-                    self.calls.session.keep_secret(f"{permit.key}~{step + 1}", real)
                 return await self._call_instead(call, permit, came, step)
             case CachedResult():
                 return self._cached(strategy, permit, came)
@@ -196,6 +194,8 @@ class Recovering:
         except (AskFailed, ProviderError, LimitReached):
             return came
         if mended.arguments is None or mended.arguments == dict(permit.call.arguments):
+            return came
+        if MARK in canonical_json(mended.arguments).decode():  # it wrote a secret, which was taken out of its words
             return came
         call = ToolCall(tool.name, mended.arguments, f"{permit.call.id}_{step + 1}")
         return await self._call_instead(call, permit, came, step)

@@ -21,7 +21,9 @@ from .events import (
     ModelFailed,
     ModelReplied,
     ModelRequested,
+    Question,
     RecoveryTriggered,
+    RunFinished,
     RunForked,
     RunResumed,
     RunStarted,
@@ -135,13 +137,19 @@ class Replay:
         elif isinstance(event, RunForked):
             self.seed = event.seed
         elif isinstance(event, RunSuspended):
-            for question in event.pending:
-                if question.about != "approval":
-                    self.asked.setdefault(question.key, seq)
+            self._ask(event.pending, seq)
+        elif isinstance(event, RunFinished):
+            self.asked.clear()
         elif isinstance(event, UndoBegun):
             self.undo = event
         elif isinstance(event, UndoFinished):
             self.undone[key] = event
+
+    def _ask(self, pending: Sequence[Question], seq: int) -> None:
+        """Note since when a person is asked; a question that is asked on is no new one."""
+        for question in pending:
+            if question.about != "approval":
+                self.asked.setdefault(question.key, seq)
 
     def _reached(self, key: str, *, decided: bool) -> None:
         """Note how far each scope around a key has come, and that calls of a proposal were decided or begun."""
@@ -156,6 +164,7 @@ class Replay:
     def _keep_outcome(self, key: str, event: Outcome, entry: Entry) -> None:
         self._outcomes[key] = event
         self._seqs[key] = entry.seq
+        self.asked.pop(key, None)
         path, number = scope_of(key)
         self._highest[path] = max(self._highest.get(path, -1), number)
         if isinstance(event, (ModelReplied, CallsProposed)):
@@ -234,6 +243,7 @@ class Replay:
         if event.status == "timed_out":
             self._timed_out.add(key)
         self._recoveries[key] = event
+        self._resolved.pop(key, None)  # that was about what came before this step
 
     def resolved(self, key: str) -> DoubtResolved | None:
         """What became known last of a call that was in doubt or had failed."""

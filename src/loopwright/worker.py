@@ -137,15 +137,21 @@ class Worker:
                 raise ConfigError(f"it was taken up {MAX_PICKUPS} times and got no further: see to it, then resume it")
             return await self._resume(info, entries)
         except (RunBusy, Fenced):  # another worker was quicker
+            self._again(info, self._poll)
             return None
         except JournalError as error:
             logger().warning("run_not_taken_up", run_id=info.run_id, engine=info.engine, error=text_of(error))
-            self._later[info.run_id] = self._runtime.clock.monotonic() + LATER
+            self._again(info, LATER)
             return None
         except Exception as error:  # noqa: BLE001 - foreign code: an engine that cannot be made holds up no other run
             logger().error("run_left", run_id=info.run_id, engine=info.engine, error=text_of(error))
             self._left[info.run_id] = await self._head(info)
             return None
+
+    def _again(self, info: RunInfo, seconds: float) -> None:
+        """Look at a run again after that time; what was said to it was not heard yet."""
+        self._later[info.run_id] = self._runtime.clock.monotonic() + seconds
+        self._answered.pop(info.run_id, None)
 
     async def _head(self, info: RunInfo) -> int:
         """The last entry that a run has now, as far as the journal can be read."""

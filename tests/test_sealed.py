@@ -619,6 +619,29 @@ async def test_a_question_about_a_delegation_does_not_show_the_secret() -> None:
     assert TOKEN not in everything(parts) + repr(result)
 
 
+class PermitEngine(LoopEngine):
+    """Asks about a plan."""
+
+    name = "permit"
+
+    async def solve(self, run: Run) -> str:
+        """Ask."""
+        await run.permit("plan", {"steps": [f"log in with {TOKEN}"], "password": PASSWORD})
+        return "allowed"
+
+
+async def test_a_question_about_what_an_engine_plans_does_not_show_the_secret() -> None:
+    gate = Watching(Ask("Do it?"))
+    parts = Runtime(ScriptedProvider([]), gate=gate, approver=Suspend())
+    waiting = await PermitEngine(parts).run("Go.", run_id="r")
+    result = await PermitEngine(parts).resume("r")
+
+    assert waiting.pending[0].arguments == {"steps": [f"log in with {MARK}"], "password": MARK}
+    assert result.answer == "allowed"
+    told = everything(parts) + repr(waiting)
+    assert [secret in told for secret in (PASSWORD, TOKEN)] == [False, False]
+
+
 async def test_a_run_that_is_resumed_says_the_same_although_it_does_not_know_the_secret_any_more() -> None:
     """What a call gives away is known to this process alone: what an engine makes may not depend on it."""
 

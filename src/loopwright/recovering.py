@@ -19,8 +19,8 @@ from .inference import Question, Reply
 from .messages import Conversation, Json, Observation, ToolCall, canonical_json
 from .policy import Denial, Permit
 from .provider import Sampling
-from .redaction import MARK
 from .recovery import CachedResult, DeadLetter, Escalate, Fallback, LlmRecovery, Recovery, Retry, steps_of
+from .redaction import MARK
 from .tool_call import Came, ToolCalls
 from .tools import Tool
 

@@ -152,6 +152,7 @@ def logs() -> Iterator[list[Any]]:
         yield logs
 
 
+BOTH = (OpenAIProvider, AnthropicProvider)
 MADE: dict[str, tuple[Callable[[str], Any], dict[str, Callable[[str], Answer]]]] = {
     "openai": (lambda url: OpenAIProvider("m", base_url=url, api_key=KEY), {**ANYONE, **OPENAI}),
     "anthropic": (lambda url: AnthropicProvider("m", base_url=url, api_key=KEY), {**ANYONE, **ANTHROPIC}),
@@ -160,7 +161,6 @@ MADE: dict[str, tuple[Callable[[str], Any], dict[str, Callable[[str], Answer]]]]
         ANYONE,
     ),
 }
-BOTH = (OpenAIProvider, AnthropicProvider)
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -173,10 +173,10 @@ async def test_a_server_that_says_the_key_back_is_not_repeated(name: str, tmp_pa
             provider = make(url)
             assert KEY in provider.secrets
             recording = RecordingProvider(provider, tmp_path / f"{number}.json")
-            observers = [StructlogObserver(content=True), telemetry.observer]
+            observers: list[Any] = [StructlogObserver(content=True), telemetry.observer]
             runtime = Runtime(recording, tools=[look], journal=journal, observers=observers, clock=FakeClock())
             for deltas in (True, False):
-                async with ReActEngine(runtime).start(f"Look: {KEY}", deltas=deltas) as run:  # type: ignore[call-overload]
+                async with ReActEngine(runtime).start(f"Look: {KEY}", deltas=deltas) as run:
                     left.say("deltas", [item async for item in run if isinstance(item, Delta)])
                     left.show(await run.result())
                 runs += 1

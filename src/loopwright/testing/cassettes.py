@@ -181,9 +181,7 @@ class Cassette:
             error = ErrorRecord.of(reply)
             message = self._secrets.out_of_text(error.message)
             return {"error": {"type": error.type, "message": message, "details": {**error.details}}}
-        reply = redact_reply(
-            BY_SHAPE, reply
-        ).completion  # as a run does: thinking that changes goes
+        reply = redact_reply(BY_SHAPE, reply).completion  # as a run does: thinking that changes goes
         said = cast("dict[str, Json]", json.loads(json.dumps(dataclasses.asdict(reply), default=dict)))
         usual = cast("dict[str, Json]", json.loads(json.dumps(dataclasses.asdict(Completion()))))
         told = {name: v if name == "usage" else self._secrets.out_of(v) for name, v in said.items() if v != usual[name]}

@@ -780,6 +780,16 @@ def test_a_breaker_that_cools_down_is_not_forgotten(clock: FakeClock) -> None:
     assert list(breakers.states()) == ["c", "d"]
 
 
+def test_the_registry_keeps_as_many_as_it_is_told_and_a_thousand_if_it_is_not() -> None:
+    one, many = CircuitBreakers(keep=1), CircuitBreakers()
+    for number in range(1001):
+        one.get(f"tool/{number}")
+        many.get(f"tool/{number}")
+
+    assert list(one.states()) == ["tool/1000"]
+    assert list(many.states()) == [f"tool/{number}" for number in range(1, 1001)]
+
+
 def test_the_registry_shrinks_again_when_open_ones_close(clock: FakeClock) -> None:
     breakers = CircuitBreakers(keep=2, clock=clock)
     for number in range(10):

@@ -114,10 +114,14 @@ async def test_an_engine_tool_whose_permit_lapsed_is_rejected_like_any_tool():
                 gate.version = "2"
 
     helper = ReActEngine(made(turns("never"))).as_tool()
-    result = await ReActEngine(made(turns(call("react", task="a"), "ok"), helper, gate=gate, journal=Changing())).run(
-        "go", run_id="r"
-    )
+    runtime = made(turns(call("react", task="a"), "ok"), helper, gate=gate, journal=Changing())
+    result = await ReActEngine(runtime).run("go", run_id="r")
     assert (result.answer, result.status) == ("ok", "completed")
+
+    entries = runtime.journal.read("r")
+    journal = crashed(entries, upto(entries, "tool_finished"))
+    again = made(turns(call("react", task="a"), "ok"), helper, gate=gate, journal=journal)
+    assert (await ReActEngine(again).resume("r")).conversation == result.conversation
 
 
 @pytest.mark.parametrize("task", ["", " \n"])

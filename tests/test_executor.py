@@ -395,6 +395,25 @@ async def test_tracebacks_go_to_the_log_and_not_to_the_model() -> None:
     assert "secret_local = 1 / 0" in line["traceback"]
 
 
+async def test_an_error_whose_traceback_cannot_be_written_is_logged_by_its_name() -> None:
+    class Unwritable(Exception):
+        """An error whose notes fail when somebody looks at them."""
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "__notes__":
+                raise SystemExit("no notes")
+            return super().__getattribute__(name)
+
+    def fail() -> None:
+        """Fail."""
+        raise Unwritable("as it is")
+
+    with structlog.testing.capture_logs() as logs:
+        assert await told(fail) == ("error", "Unwritable: as it is")
+
+    assert [line["traceback"] for line in logs] == ["Unwritable has none that can be written"]
+
+
 async def test_an_expected_tool_error_is_not_logged() -> None:
     def fail() -> None:
         """Fail."""

@@ -27,6 +27,7 @@ from loopwright.events import (
     ModelRequested,
     Question,
     RecoveryTriggered,
+    RunFinished,
     RunForked,
     RunResumed,
     RunStarted,
@@ -229,6 +230,21 @@ def test_a_person_is_asked_about_a_call_from_the_first_time_until_it_is_settled(
     known = replay(("0", SLEPT), ("", first), ("", RunResumed("me")), ("", second), ("1#3", settled), ("1#4", settled))
 
     assert known.asked == {"1#0": 2, "1#2": 4}
+
+
+def test_nobody_is_asked_about_a_call_that_has_an_outcome_nor_by_a_run_that_ended() -> None:
+    asked = ("", waiting({"1#0": "doubt", "1#1": "failure"}))
+    ended = RunFinished("failed", "unknown_outcome", None, None, None, Usage(), 1, 1, 1, ())
+
+    assert replay(asked, ("1#0", DONE)).asked == {"1#1": 1}
+    assert replay(asked, ("", ended)).asked == {}
+
+
+def test_what_became_known_of_a_call_is_not_known_of_the_next_step() -> None:
+    resolved = DoubtResolved("look", "c1", "person", "not_done")
+    known = replay(("1#0", resolved), ("1#0", turned("retry")), ("1#1", turned("retry")), ("1#1", resolved))
+
+    assert [known.resolved(key) for key in ("1#0", "1#1")] == [None, resolved]
 
 
 def test_what_was_done_in_place_of_a_call_is_known_by_the_call() -> None:

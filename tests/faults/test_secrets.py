@@ -22,7 +22,7 @@ from loopwright import (
     Runtime,
 )
 from loopwright.journals import SQLiteJournal
-from loopwright.messages import Reasoning, ToolCall
+from loopwright.messages import Reasoning, ToolCall, ToolSpec
 from loopwright.observers import StructlogObserver
 from loopwright.provider import Request
 from loopwright.redaction import Redactor
@@ -180,7 +180,11 @@ async def test_a_cassette_without_secrets_replays_all_the_same(name: str, tmp_pa
     assert Left(tmp_path).where(secret_of(name)) == []
     direct = await Model(text).complete(Request(Conversation.of(text)))  # without a runtime, which would redact it
     recording = RecordingProvider(Model(text), tmp_path / "direct.json")
-    asked = [Request(Conversation.of(text)), Request(Conversation.of(text).assistant(direct.text).user(text))]
+    told = ToolSpec("words", text, {"type": "object", "properties": {"note": {"default": text}}})
+    asked = [
+        Request(Conversation.of(text), (told,), "none"),
+        Request(Conversation.of(text).assistant(direct.text).user(text)),
+    ]
     for request in asked:
         await recording.complete(request)
     again = ReplayingProvider(tmp_path / "direct.json")

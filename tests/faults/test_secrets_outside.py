@@ -36,7 +36,7 @@ JSON, SSE = "application/json", "text/event-stream"
 def echo(asked: str) -> str:
     """A body that says back what it was sent, in the spellings that gateways use."""
     encoded = base64.b64encode(KEY.encode()).decode()
-    return f"{asked}\nkey {KEY} {quote(KEY, safe='')} {json.dumps(KEY)} {encoded} and {TOKEN}"
+    return f"{encoded} {quote(KEY, safe='')} {TOKEN} {KEY} {json.dumps(KEY)}\n{asked}"
 
 
 def event(value: object) -> str:

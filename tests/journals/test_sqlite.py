@@ -385,6 +385,23 @@ async def test_a_run_whose_head_was_moved_behind_the_worker_stops_it(journal: SQ
         await write(journal, claim, b"2")
 
 
+@pytest.mark.parametrize("another", [False, True], ids=["removed", "another in its place"])
+async def test_nothing_is_written_into_a_file_that_nobody_finds(
+    journal: SQLiteJournal, path: Path, another: bool
+) -> None:
+    claim = journal.create(header())
+    await write(journal, claim, b"1")
+    away = path.rename(path.with_name("away.db"))
+    if another:
+        path.touch()
+
+    with pytest.raises(JournalError, match=r"runs\.db.*was removed, or another file is in its place"):
+        await write(journal, claim, b"2")
+    path.unlink(missing_ok=True)
+    away.rename(path)
+    assert [entry.body for entry in journal.read("r1")] == [b"1"]
+
+
 async def test_a_run_that_was_removed_stops_its_worker(journal: SQLiteJournal, path: Path) -> None:
     claim = journal.create(header())
     await write(journal, claim, b"1")

@@ -19,7 +19,7 @@ from loopwright.messages import Conversation, Message, ToolCall, ToolSpec
 from loopwright.prompts import PromptSet
 from loopwright.provider import OutputSchema, Request, Sampling
 from loopwright.providers.dialects import Dialect, JsonDialect, Parsed, ReActDialect, XmlDialect
-from loopwright.providers.dialects.json import signature
+from loopwright.providers.dialects.json import called_since_user, signature
 from loopwright.tools import tool
 from recordings import FOLDER
 
@@ -309,6 +309,12 @@ def test_a_tool_of_the_library_will_do_as_a_signature() -> None:
 
     assert REACT.parse("Action: double[4]", [double]) == called("double", {"number": 4})
     assert JSON.parse('{"action": "double", "action_input": "4"}', [double]) == called("double", {"number": 4})
+
+
+def test_a_conversation_that_begins_with_a_call_has_that_tool_called() -> None:
+    asked = Message("assistant", "", (ToolCall("now", {}, "1"),))
+
+    assert called_since_user(Conversation([asked, Message("tool", "noon", call_id="1")])) == {"now"}
 
 
 @pytest.mark.parametrize("length", [129, 257, 100_000])

@@ -179,7 +179,7 @@ def _is_credential(word: str, *, basic: bool) -> bool:
 
 
 BEARER = Shape(
-    r"[bB](?ai:earer|asic)[ \t]{1,4}(?P<word>[A-Za-z0-9._~+/=:-]{1,4096}+)",
+    r"[bB](?ai:earer|asic)[ \t]{1,4}(?P<word>[A-Za-z0-9._~+/=:-]{1,4096}+)(?!\[redacted\])",  # what is left of one
     _judge_bearer,
     r"[bB](?ai:earer|asic)[ \t]{1,4}\Z",
 )

@@ -134,7 +134,7 @@ def test_tools_that_are_no_list_are_named(given: Any) -> None:
 
 
 def test_a_wrong_word_for_on_unknown_is_named() -> None:
-    assert refusal(lambda: runtime(on_unknown="panic")) == 'on_unknown: must be "tell" or "stop", got \'panic\''
+    assert refusal(lambda: runtime(on_unknown="panic")) == 'on_unknown: must be "tell", "ask" or "stop", got \'panic\''
 
 
 @pytest.mark.parametrize(

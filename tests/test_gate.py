@@ -22,6 +22,7 @@ from loopwright import (
     LoopEngine,
     MemoryJournal,
     Modify,
+    Permit,
     Question,
     ReActEngine,
     Result,
@@ -30,6 +31,7 @@ from loopwright import (
     Suspend,
     tool,
 )
+from loopwright.clearance import policy_version
 from loopwright.events import Entry, GateDecided, RunSuspended, ToolFinished, ToolStarted
 from loopwright.journal import Claim
 from loopwright.messages import arguments_hash
@@ -173,18 +175,30 @@ async def test_what_the_gate_gives_back_tells_what_may_run_from_what_may_not() -
             cleared = await run.gate(
                 run.propose(call("look", what="sky"), call("erase", what="disk"), call("put", what="x"))
             )
-            denials.extend(cleared.denials)
+            made.extend(cleared.decisions)
+            look, erase, put = cleared.decisions
+            assert (cleared.permits, cleared.denials) == ((look, put), (erase,))
             return f"may {[permit.call.name for permit in cleared.permits]}"
 
-    denials: list[Denial] = []
-    result = await Cautious(Runtime(ScriptedProvider([]), tools=TOOLS, approver=no)).run("Go.")
+    made: list[Permit | Denial] = []
+    engine = Cautious(Runtime(ScriptedProvider([]), tools=TOOLS, approver=no, clock=FakeClock()))
+    result = await engine.run("Go.", run_id="r")
 
     assert result.answer == "may ['look', 'put']"
-    [denial] = denials
+    permit, denial, _ = made
+    assert vars(permit) == {
+        "call": permit.call, "arguments_hash": arguments_hash({"what": "sky"}), "policy_version": "default-1",
+        "run_id": "r", "key": "0#0", "expires": 60.0, "real": None, "real_hash": "",
+    }  # fmt: skip
     hashed = arguments_hash({"what": "disk"})
     assert denial == Denial(denial.call, hashed, "0#1", "denied", "a person refused it")
     assert (denial.call.name, denial.call.arguments) == ("erase", {"what": "disk"})
     assert RAN == []
+
+    entries = engine.runtime.journal.read("r")
+    again = Cautious(Runtime(ScriptedProvider([]), tools=TOOLS, journal=crashed(entries, len(entries) - 1)))
+    await again.resume("r")
+    assert made[4] == denial
 
 
 @pytest.mark.parametrize(
@@ -216,6 +230,29 @@ async def test_a_gate_of_one_s_own_that_only_computes_is_told_the_state_however_
     result = await ReActEngine(Runtime(asking(*calls), tools=TOOLS, gate=Sparing())).run("Go.")
 
     assert (result.answer, RAN, observed(result)[-1]) == ("done", ["look sky", "look sea"], "2 are enough")
+
+
+def test_the_versions_of_all_gates_make_one_a_gate_without_one_is_known_by_its_class() -> None:
+    unversioned = Gate(lambda action: Allow())
+    own = f"{Gate.__module__}.{Gate.__qualname__}"
+
+    assert policy_version([DefaultGate(), unversioned, DenyAll()]) == f"default-1+{own}+deny-all-1"
+
+
+@pytest.mark.parametrize(("timeout", "decided"), [(0.05, []), (None, ["look"])])
+async def test_a_gate_gets_no_more_time_than_the_run_has_left(timeout: float | None, decided: list[str]) -> None:
+    async def think(action: Action) -> Allow:
+        await asyncio.sleep(0.3)
+        thought.append(action.tool)
+        return Allow()
+
+    thought: list[str] = []
+    gate = Gate(lambda action: think(action))
+    runtime = Runtime(asking(call("look", what="sky")), tools=TOOLS, gate=gate, limits=Limits(timeout=timeout))
+    result = await ReActEngine(runtime).run("Go.")
+    await asyncio.sleep(0.4)  # what was not cancelled would have decided by now
+
+    assert (result.stop_reason, thought) == ("answered" if decided else "timeout", decided)
 
 
 async def test_one_denied_call_does_not_hold_up_the_others_of_its_turn() -> None:
@@ -372,11 +409,27 @@ async def test_a_gate_that_keeps_modifying_is_denied_after_two_changes() -> None
 async def test_two_changes_are_allowed() -> None:
     def decide(action: Action) -> Any:
         what = action.arguments["what"]
-        return Allow() if what == "x!!" else Modify({"what": f"{what}!"}, "louder")
+        return Allow() if what == "x!!" else Modify({"what": f"{what}!"}, f"louder than {what}")
 
-    await ReActEngine(Runtime(asking(call("send", what="x")), tools=TOOLS, gate=Gate(decide))).run("Go.")
+    runtime = Runtime(asking(call("send", what="x")), tools=TOOLS, gate=Gate(decide))
+    result = await ReActEngine(runtime).run("Go.")
 
     assert RAN == ["send x!!"]
+    assert decisions(runtime, result) == [("send", "modify", "louder than x; louder than x!")]
+
+
+async def test_no_gate_is_asked_about_arguments_that_are_no_json() -> None:
+    @tool
+    async def halve(x: float) -> None:
+        """Halve."""
+        RAN.append(f"halve {x}")
+
+    gate = Gate(lambda action: Allow())
+    calls = [call("halve", x=float("nan")), call("halve", x=float("inf"))]
+    result = await ReActEngine(Runtime(asking(calls), tools=[halve], gate=gate)).run("Go.")
+
+    assert (RAN, gate.seen) == ([], [])
+    assert observed(result) == ["The arguments of halve are not plain JSON."] * 2
 
 
 async def test_a_gate_that_changes_its_arguments_in_place_changes_nothing() -> None:
@@ -778,6 +831,8 @@ async def test_changed_arguments_that_are_refused_are_refused_again_after_every_
     entries = first.journal.read("r")
     [observation] = observed(whole)
     assert (observation[: len(told)], whole.answer, RAN) == (told, "done", [])
+    [event] = [entry.event for entry in entries if isinstance(entry.event, GateDecided)]
+    assert event.arguments_hash == ("" if event.arguments is None else arguments_hash(event.arguments))
 
     for keep in range(1, len(entries) + 1):
         again = Runtime(ScriptedProvider(once), tools=TOOLS, gate=gate(), journal=crashed(entries, keep))

@@ -57,6 +57,15 @@ def decided(runtime: Runtime, run_id: str) -> list[str]:
 SAME, SEA = call("look", what="sky"), call("look", what="sea")
 
 
+async def test_a_tool_that_exists_is_no_unknown_one_whatever_its_arguments() -> None:
+    unknown = [call(name, what="sky") for name in ("lok", "luk", "lyk")]
+    result, _, runtime = await run(*unknown, call("look", what=["sky"]), call("look", what="sky"), "done")
+
+    assert (result.answer, RAN) == ("done", ["sky"])
+    assert decided(runtime, result.run_id) == ["invalid"] * 4 + ["allow"]
+    assert observed(result)[3].startswith("The arguments do not fit the schema of look")
+
+
 # --- the same call with the same result ---
 
 

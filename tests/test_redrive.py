@@ -633,6 +633,41 @@ async def test_a_recorded_allow_with_its_intent_is_replayed_under_any_policy() -
     assert [m.content for m in result.conversation.messages if m.role == "tool"] == ["x is blue"]
 
 
+async def test_a_decision_about_other_arguments_is_divergence() -> None:
+    class Delegating(LoopEngine):
+        """Has another engine solve a task of its own."""
+
+        name = "delegating"
+
+        async def solve(self, run: Run) -> str:
+            result = await run.delegate(ReActEngine(runtime(["found"])), tasks[-1])
+            return result.answer or ""
+
+    tasks = ["this"]
+    first = runtime([])
+    await Delegating(first).run("Go.", run_id="r")
+    entries = first.journal.read("r")
+    [decision] = [entry.event for entry in entries if isinstance(entry.event, GateDecided)]
+    assert decision.arguments is None  # they stand in the call; the journal holds them where a gate changed them
+    tasks.append("that")
+    changed = Delegating(runtime([], journal=crashed(entries, upto(entries, "gate_decided"))))
+    with pytest.raises(ReplayDivergence) as raised:
+        await changed.resume("r")
+
+    error = raised.value
+    assert (error.key, error.expected, error.found) == (
+        "0#0",
+        "a decision about delegate",
+        "delegate with other arguments",
+    )
+
+
+async def test_a_decision_about_a_plain_call_holds_no_arguments() -> None:
+    _, entries = await recorded(tell([call("look", what="x"), "done"]))
+
+    assert [e.event.arguments for e in entries if isinstance(e.event, GateDecided)] == [None]
+
+
 @pytest.mark.parametrize("last", ["gate_decided", "tool_started"])
 async def test_a_call_whose_tool_was_taken_away_since_it_was_allowed_is_rejected_in_words(last: str) -> None:
     script = [call("look", what="x"), "done"]

@@ -26,7 +26,7 @@ from loopwright import (
     tool,
 )
 from loopwright.events import Entry, GateDecided, ModelReplied, ToolFinished, ToolStarted, UndoFinished
-from loopwright.messages import Completion, Observation, Reasoning, ToolCall
+from loopwright.messages import Completion, Observation, Reasoning, ToolCall, arguments_hash
 from loopwright.policy import Action, Cleared, PolicyState
 from loopwright.provider import Delta, Request
 from loopwright.recovery import CachedResult, Escalate, Fallback, LlmRecovery, Retry
@@ -352,6 +352,8 @@ async def test_after_a_rejection_the_model_may_propose_it_again() -> None:
 
     assert calls == [PASSWORD]
     assert (result.status, [event.status for event in events(again, ToolFinished)]) == ("completed", ["rejected", "ok"])
+    hashed = arguments_hash({"user": "ada", "password": MARK})
+    assert [event.arguments_hash for event in events(again, GateDecided)] == [hashed, hashed]
 
 
 async def test_a_gate_that_added_the_secret_is_not_asked_again_once_it_is_lost() -> None:

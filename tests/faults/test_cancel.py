@@ -118,6 +118,7 @@ class Host:
     def __init__(self, trial: Trial, loop: SteppingLoop) -> None:
         self.loop, self.program = loop, trial.program
         self.runtimes: list[Runtime] = []
+        self._others = workers()  # idle ones of runtimes that other tests have left open
         self._trial, self._main = trial, asyncio.current_task(loop)
         runtime = self.runtime(self.program, *self.program.tools, failures=trial.failures)
         self.engine: LoopEngine = self.program.engine(runtime)
@@ -168,9 +169,12 @@ class Host:
         for pool in pools:
             pool.close()
         until = time.monotonic() + 5
-        while workers() and time.monotonic() < until:  # noqa: ASYNC110 - threads set no asyncio.Event
+        while self._own_workers() and time.monotonic() < until:  # noqa: ASYNC110 - threads set no asyncio.Event
             await asyncio.sleep(0.001)
-        assert (workers(), [pool.abandoned for pool in pools]) == ([], [0] * len(pools))
+        assert (self._own_workers(), [pool.abandoned for pool in pools]) == ([], [0] * len(pools))
+
+    def _own_workers(self) -> list[threading.Thread]:
+        return [thread for thread in workers() if thread not in self._others]
 
     def cancel(self) -> None:
         """The host's task is cancelled."""

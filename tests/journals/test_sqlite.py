@@ -411,15 +411,20 @@ async def test_a_run_that_was_removed_stops_its_worker(journal: SQLiteJournal, p
         await write(journal, claim, b"2")
 
 
-async def test_nothing_is_kept_of_what_follows_a_refused_entry(journal: SQLiteJournal) -> None:
+async def test_nothing_is_kept_of_what_follows_a_refused_entry_and_the_first_trouble_is_told(
+    journal: SQLiteJournal, path: Path
+) -> None:
     claim = journal.create(header())
     kept = await write(journal, claim, b"1")
-    await journal.claim("r1", ME, take_over=True)
-    journal.append(claim, follow(claim, *[b"{}"] * HAND_OVER))  # as many as are handed over at once
-    journal.append(claim, follow(claim, b"last"))
+    with held_lock(path):  # so that both wait for the same transaction
+        journal.append(claim, follow(claim, *[b"{}"] * HAND_OVER, at=2**63))  # no column holds it
+        journal.append(claim, follow(claim, b"last"))
+        waiting = asyncio.create_task(journal.barrier(claim))
+        await asyncio.sleep(0.02)
 
-    with pytest.raises(Fenced, match="taken over"):
-        await journal.barrier(claim)
+    with pytest.raises(JournalError, match="too large") as raised:
+        await waiting
+    assert not isinstance(raised.value, Fenced)
     assert journal.read("r1") == kept
 
 

@@ -146,7 +146,7 @@ class CircuitBreaker:
         with LOCK:
             answer = self._answer(now)
             news = self._news(changed)
-        if news:
+        if changed is not None:
             self._tell(changed, news)
         if isinstance(answer, CircuitOpen):
             raise answer
@@ -163,7 +163,7 @@ class CircuitBreaker:
             elif given.generation == self._generation:
                 self._count(failed=False, slow=slow)
             news = self._news(changed)
-        if news:
+        if changed is not None:
             self._tell(changed, news)
 
     def failure(self, given: BreakerPass, changed: Listener | None = None) -> None:
@@ -174,7 +174,7 @@ class CircuitBreaker:
             elif given.generation == self._generation:
                 self._count(failed=True, slow=False)
             news = self._news(changed)
-        if news:
+        if changed is not None:
             self._tell(changed, news)
 
     def cancel(self, given: BreakerPass) -> None:
@@ -286,11 +286,10 @@ class CircuitBreaker:
         self._untold.clear()
         return news
 
-    def _tell(self, changed: Listener | None, news: Sequence[Change]) -> None:
+    def _tell(self, changed: Listener, news: Sequence[Change]) -> None:
         for before, after, reason in news:
             try:
-                if changed is not None:
-                    changed(self.name, before, after, reason)
+                changed(self.name, before, after, reason)
             except Exception as error:  # noqa: BLE001 - a listener is foreign code and may not hurt the call
                 logger().warning("breaker_listener_failed", breaker=self.name, error=repr(error))
 

@@ -19,9 +19,7 @@ def told_of(entries: Sequence[Entry]) -> dict[str, Any]:
     """
     told: dict[str, Any] = {}
     for entry in entries:
-        if entry.kind not in _LIFE:
-            continue
-        match entry.event:
+        match entry.event if entry.kind in _LIFE else None:
             case RunStarted() as begun:
                 told = {"engine": begun.engine, "options": to_json(begun.options).decode(), "version": begun.version}
                 told |= {"created": begun.created, "parent_run": None, "fork_seq": None, "status": "running"}

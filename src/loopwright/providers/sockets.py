@@ -53,6 +53,8 @@ class AsyncioStream(httpcore.AsyncNetworkStream):
 
     async def aclose(self) -> None:
         """Hang up; over TLS without waiting for the other side's goodbye, which may take half a minute."""
+        if self._writer.is_closing():
+            return  # also after a failed `start_tls`, whose writer nobody would tell that it is closed
         if self._writer.get_extra_info("ssl_object") is None:
             self._writer.close()
         else:

@@ -3,6 +3,7 @@
 import ipaddress
 import os
 import sys
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
@@ -43,3 +44,12 @@ def settings_of_this_test_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         if name.startswith("LOOPWRIGHT_") or name.endswith(("_API_KEY", "_BASE_URL", "_PROXY", "_proxy")):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def log_of_this_test_alone() -> Iterator[None]:
+    """What a test captures of the log leaves structlog configured, and lines of later tests would go elsewhere."""
+    yield
+    structlog = sys.modules.get("structlog")
+    if structlog is not None:
+        structlog.reset_defaults()

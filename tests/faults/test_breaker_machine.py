@@ -229,7 +229,7 @@ def test_the_breaker_does_what_a_simple_model_of_it_does() -> None:
     Machine.steps = Machine.changes = 0
     run_state_machine_as_test(
         Machine,
-        settings=settings(max_examples=sized(150, 2500), stateful_step_count=STEPS, deadline=None),
+        settings=settings(max_examples=sized(60, 2500), stateful_step_count=STEPS, deadline=None),
     )
 
     figure("breaker beside a model", f"{Machine.steps} steps, {Machine.changes} changes of state told, 0 differences")

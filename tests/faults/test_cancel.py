@@ -65,7 +65,7 @@ from strangers import installed
 T = TypeVar("T")
 RUN = "the-run"
 TIMEOUT = 250.0
-POINTS = sized(12, 10_000)  # at most so many points of a run, spread evenly
+POINTS = sized(6, 10_000)  # at most so many points of a run, spread evenly
 ENDS = {("completed", "answered"), ("aborted", "aborted"), ("limit", "timeout")}
 # Where the time is over before a failed model call could be tried again, or while a gate decides about a delegation.
 FAILED = {("failed", "provider_error"), ("failed", "denied")}

@@ -18,7 +18,7 @@ from soak import AT_ONCE, ENDED, ENGINES, KEPT, Report
 
 pytestmark = pytest.mark.skipif(not STATM.exists(), reason="needs /proc")
 
-SECONDS = sized(18, 7200)
+SECONDS = sized(12, 7200)
 STRETCHES = sized(3, 12)  # the first ones, up to a third, are the warm-up
 WARM_UP = STRETCHES // 3
 SLOPE = 1.0  # megabytes an hour

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import dataclasses
+import inspect
 import os
 import queue
 import threading
@@ -131,6 +132,13 @@ class WorkerThreads:
         if ended.error is not None:
             raise ended.error
         return ended.value
+
+    async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call an async function here and a plain one in a thread, and await what that gives if it can be awaited."""
+        if inspect.iscoroutinefunction(function):
+            return await function(*arguments)
+        value = await self.run(lambda: function(*arguments))
+        return await value if inspect.isawaitable(value) else value
 
     def close(self) -> None:
         """Let idle threads go."""

@@ -2,8 +2,6 @@
 
 import copy
 import dataclasses
-import inspect
-import traceback
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -15,6 +13,7 @@ from .journal import Command
 from .log import logger
 from .messages import Json, JsonObject
 from .policy import Permit
+from .redacting import traceback_of
 from .replay import Replay
 from .session import SECRET_LOST, Session
 from .tool_call import Came, ToolCalls
@@ -86,7 +85,7 @@ class Doubts:
         if command is None:
             session.pending.append(Question(permit.key, text, call.name, call.arguments, call.id, about))
             raise Suspended(text, reason="unknown_outcome" if about == "doubt" else "question")
-        said = self.calls.session.redactor.text(str(command.body.get("result", "")))
+        said = session.redactor.text(str(command.body.get("result", "")))
         resolution = _read(command.body.get("verdict"), said)
         self._note(permit, "person", resolution, command.number)
         session.replay.asked.pop(permit.key, None)
@@ -98,7 +97,7 @@ class Doubts:
         with session.active.working():
             ended = await run_bounded(self._ask_tool(tool, permit, timeout), timeout)
         if ended.error is not None:
-            told = self.calls.session.redactor.text("".join(traceback.format_exception(ended.error)))
+            told = traceback_of(session.redactor, ended.error)
             logger().warning("lookup_failed", tool=tool.name, run_id=session.run_id, traceback=told)
         found = ended.value if isinstance(ended.value, (Done, NotDone, Unknown)) else Unknown()
         if isinstance(found, Done):
@@ -109,12 +108,7 @@ class Doubts:
     async def _ask_tool(self, tool: Tool, permit: Permit, timeout: float | None) -> Any:
         look_up, arguments = tool.lookup, copy.deepcopy(dict(permit.call.arguments))
         context = dataclasses.replace(self.calls.context(permit, timeout), arguments=arguments)
-        if look_up is None:
-            return None
-        if inspect.iscoroutinefunction(look_up):
-            return await look_up(context)
-        value = await self.calls.parts.threads.run(lambda: look_up(context))
-        return await value if inspect.isawaitable(value) else value
+        return None if look_up is None else await self.calls.parts.threads.call(look_up, context)
 
     def _note(self, permit: Permit, by: Literal["lookup", "person"], resolution: Resolution, command: int) -> None:
         call, result = permit.call, resolution.result if isinstance(resolution, Done) else ""

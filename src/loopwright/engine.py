@@ -12,13 +12,13 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 
 from .errors import (
     ConfigError,
-    JournalError,
     PhaseError,
 )
 from .events import Entry, FactNoted, RunFinished, RunResumed, RunStarted
 from .forks import fork
 from .handle import RunHandle
 from .journal import RunHeader, checked_id
+from .life import beginning
 from .messages import Conversation, Effect, Json, check_pairs
 from .options import Options, explain
 from .owner import AT_WORK
@@ -174,9 +174,7 @@ class LoopEngine(Options):
 
     def _resumable(self, run_id: str, entries: list[Entry], output: type[BaseModel] | None, deps: object) -> RunStarted:
         """The run's first entry, if this engine can go on with it; nothing is claimed before that is known."""
-        started = entries[0].event if entries else None
-        if not isinstance(started, RunStarted):
-            raise JournalError(f"run {run_id!r} has no first entry: it cannot be resumed")
+        started = beginning(run_id, entries)
         if started.engine != self.name:
             raise ConfigError(f"run {run_id!r} is of engine {started.engine!r}, not {self.name!r}")
         if started.output is not None and output is None:

@@ -116,11 +116,11 @@ class Executor:
         """An intent without outcome: go on with its recovery, make again what may be, find out about the rest."""
         self._same_call(permit, started)
         last = self._session.replay.recovery(permit.key)
-        again = last is not None and last.strategy == Retry.name
-        if last is not None and tool is not None and not (again and started.sealed):
+        made_again = last is not None and last.strategy == Retry.name
+        if last is not None and tool is not None and not (made_again and started.sealed):
             return await self._recovering.resume(permit, tool, last)
-        again = started.effect in REPEATED_AFTER_CRASH and not started.sealed
-        if again and (tool is not None or started.effect == "read"):
+        repeatable = started.effect in REPEATED_AFTER_CRASH and not started.sealed
+        if repeatable and (tool is not None or started.effect == "read"):
             return await self._attempt(permit, tool, "in doubt", recover=recover)
         resolution = await self._doubts.resolve(permit, tool)
         if isinstance(resolution, NotDone) and not started.sealed:

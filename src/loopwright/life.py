@@ -5,10 +5,19 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from .errors import JournalError
 from .events import KINDS, Entry, RunFinished, RunForked, RunResumed, RunStarted, RunSuspended
 
 _LIFE = frozenset(KINDS[kind] for kind in (RunStarted, RunForked, RunResumed, RunSuspended, RunFinished))
 _OF_ITS_OWN = ("waiting", "released")  # the statuses that are called as the reason to suspend is
+
+
+def beginning(run_id: str, entries: Sequence[Entry]) -> RunStarted:
+    """A run's first entry, without which it cannot be resumed; raises `JournalError` if it is not there."""
+    started = entries[0].event if entries else None
+    if not isinstance(started, RunStarted):
+        raise JournalError(f"run {run_id!r} has no first entry: it cannot be resumed")
+    return started
 
 
 def told_of(entries: Sequence[Entry]) -> dict[str, Any]:

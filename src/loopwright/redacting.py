@@ -5,10 +5,13 @@ import traceback
 from collections.abc import Iterable, Iterator
 from typing import TypeVar, cast
 
+from .bounded import contained
 from .errors import LoopwrightError, text_of
 from .messages import Completion, Conversation, Json, JsonObject, Message, Reasoning, ToolCall
 from .redaction import MARK, Redactor
 
+MARGIN = 8192  # characters behind a cut that are looked at for the rest of a secret; none is longer
+MAX_TRACEBACK = 20_000  # characters of one that are logged
 E = TypeVar("E", bound=LoopwrightError)
 
 
@@ -118,6 +121,16 @@ def redact_error(redactor: Redactor, error: E) -> E:
     if cause is not None:
         clean.add_note(f"caused by {type(cause).__name__}: {redactor.text(text_of(cause))}")
     return clean
+
+
+def traceback_of(redactor: Redactor, error: BaseException) -> str:
+    """The end of a traceback, for the log; redacted before it is cut, since half a secret is not found."""
+    told = contained(lambda: "".join(traceback.format_exception(error)))
+    if told.error is not None:
+        return f"{type(error).__name__} has none that can be written"
+    most = MAX_TRACEBACK + MARGIN
+    clean = redactor.text(told.value[-most:])
+    return clean[max(len(clean) - MAX_TRACEBACK, MARGIN if len(told.value) > most else 0) :]
 
 
 def _tells(redactor: Redactor, error: BaseException) -> bool:

@@ -4,7 +4,6 @@
 
 import asyncio
 import dataclasses
-import traceback
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
@@ -40,7 +39,7 @@ from .parts import Parts
 from .phases import Phases, plain
 from .policy import Denial, Permit
 from .provider import Sampling as Sampling
-from .redacting import redact_error, without_secrets
+from .redacting import redact_error, traceback_of, without_secrets
 from .result import Outcome, Result, outcome_of
 from .scope import Conduct, Scope
 from .session import Session, fingerprint
@@ -375,7 +374,7 @@ class Run(Phases):
             raise raised
         if isinstance(raised, LoopwrightError):
             return redact_error(redactor, raised)
-        told = redactor.text("".join(traceback.format_exception(raised)))
+        told = traceback_of(redactor, raised)
         logger().warning("engine_failed", engine=self._engine_name, traceback=told)
         error = EngineError(f"{self._engine_name} raised {type(raised).__name__}: {text_of(raised)}")
         error.__cause__ = raised

@@ -13,9 +13,9 @@ from .context import ContextPolicy, SlidingContext
 from .doubt import Done, NotDone, Resolution, Unknown
 from .doubts import RESOLVE, resolve_body
 from .engine import LoopEngine
-from .errors import ConfigError, JournalError
-from .events import RunStarted
+from .errors import ConfigError
 from .journal import Journal, MemoryJournal
+from .life import beginning
 from .limits import Limits
 from .parts import Observer, OnUnknown, Parts
 from .plugins import build_provider, engine_class
@@ -148,10 +148,7 @@ class Runtime(Parts):
         return Done(self.redactor.text(resolution.result)) if isinstance(resolution, Done) else resolution
 
     async def _rebuilt(self, run_id: str) -> LoopEngine:
-        entries = await asyncio.to_thread(self.journal.read, run_id)
-        started = entries[0].event if entries else None
-        if not isinstance(started, RunStarted):
-            raise JournalError(f"run {run_id!r} has no first entry: it cannot be resumed")
+        started = beginning(run_id, await asyncio.to_thread(self.journal.read, run_id))
         if started.opaque:
             raise ConfigError(
                 f"{', '.join(started.opaque)}: this option of run {run_id!r} is code or a live object, "

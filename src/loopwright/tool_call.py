@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import itertools
 import json
-import traceback
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
@@ -19,14 +18,11 @@ from .log import logger
 from .messages import Observation, ObservationStatus, ToolCall, arguments_hash
 from .parts import Parts
 from .policy import Denial, Permit
-from .redaction import Redactor
+from .redacting import MARGIN, traceback_of
 from .session import SECRET_LOST, Session
 from .tools import Tool, ToolContext
 
-MARGIN = 8192  # characters behind a cut that are looked at for the rest of a secret; none is longer
 Attempt: TypeAlias = Literal["first", "in doubt", "retry"]
-
-MAX_TRACEBACK = 20_000  # characters of one that are logged
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,7 +214,7 @@ class ToolCalls:
         if isinstance(ended.error, ToolError):
             return Came("error", self.capped(tool, text_of(ended.error)), seconds, "told")
         if ended.error is not None:
-            told = _traceback(ended.error, self.session.redactor)
+            told = traceback_of(self.session.redactor, ended.error)
             logger().warning("tool_failed", tool=tool.name, run_id=self.session.run_id, traceback=told)
             text = f"{type(ended.error).__name__}: {text_of(ended.error)}"
             return Came("error", self.capped(tool, text), seconds, "raised")
@@ -258,16 +254,6 @@ def as_text(value: Any, most: int | None = None) -> str:
     if inspect.isgenerator(value):
         value = list(itertools.islice(value, most))
     return "done" if value is None else json.dumps(to_jsonable_python(value, fallback=str), ensure_ascii=False)
-
-
-def _traceback(error: BaseException, redactor: Redactor) -> str:
-    """The end of a traceback, for the log; redacted before it is cut, since half a secret is not found."""
-    told = contained(lambda: "".join(traceback.format_exception(error)))
-    if told.error is not None:
-        return f"{type(error).__name__} has none that can be written"
-    most = MAX_TRACEBACK + MARGIN
-    clean = redactor.text(told.value[-most:])
-    return clean[max(len(clean) - MAX_TRACEBACK, MARGIN if len(told.value) > most else 0) :]
 
 
 def _least(a: float | None, b: float | None) -> float | None:

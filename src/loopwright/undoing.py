@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeAlias
 
@@ -13,7 +12,7 @@ from .messages import ObservationStatus, ToolCall
 from .result import Outcome
 from .session import Session
 from .tool_call import as_text
-from .tools import Compensate, Tool, ToolContext, ToolRegistry
+from .tools import Tool, ToolContext, ToolRegistry
 
 DOUBTFUL = ("unknown", "timed_out", "cancelled")
 Permitted: TypeAlias = Callable[[ToolCall, str], Awaitable[Question | None]]
@@ -92,7 +91,7 @@ class Undoing:
             session.run_id, key, idempotency_key, timeout, session.deps, arguments, done.idempotency_key
         )
         before = session.wall()
-        ended = await run_bounded(self._call(tool.compensate, context, done.content), timeout)
+        ended = await run_bounded(session.parts.threads.call(tool.compensate, context, done.content), timeout)
         seconds = session.wall() - before
         if ended.timed_out:
             return "timed_out", f"undoing it gave no result within {timeout:g} s", seconds
@@ -102,12 +101,6 @@ class Undoing:
         if error is not None:
             return "error", redact(f"undoing it failed: {type(error).__name__}: {text_of(error)}"), seconds
         return "ok", redact(written.value if written.error is None else "done"), seconds
-
-    async def _call(self, compensate: Compensate, context: ToolContext[Any], result: str) -> Any:
-        if inspect.iscoroutinefunction(compensate):
-            return await compensate(context, result)
-        value = await self.session.parts.threads.run(lambda: compensate(context, result))
-        return await value if inspect.isawaitable(value) else value
 
     def _tool(self, done: UndoCall) -> Tool | None:
         """The tool that was called; in a process that did not go through the call, the first of that name."""

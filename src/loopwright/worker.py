@@ -8,9 +8,10 @@ from pydantic import BaseModel
 from .doubts import RESOLVE
 from .engine import LoopEngine
 from .errors import ConfigError, Fenced, JournalError, RunBusy, text_of
-from .events import BreakerChanged, DoubtResolved, DriftNoticed, Entry, RunResumed, RunStarted
+from .events import BreakerChanged, DoubtResolved, DriftNoticed, Entry, RunResumed
 from .handle import LEFT
 from .journal import RunInfo, orphaned
+from .life import beginning
 from .log import logger
 from .result import Result
 from .runtime import Runtime
@@ -71,7 +72,7 @@ class Worker:
         """Take up what there is now, and wait until that is done; the results, in no order."""
         results: list[Result] = []
         try:
-            while await self._take_up() or self._tasks:
+            while await self._take_up():
                 done, _ = await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
                 results += [result for task in done if (result := task.result()) is not None]
                 self._tasks = {run_id: task for run_id, task in self._tasks.items() if task not in done}
@@ -162,9 +163,7 @@ class Worker:
         return next((known.head_seq for known in infos if known.run_id == info.run_id), info.head_seq)
 
     async def _resume(self, info: RunInfo, entries: list[Entry]) -> Result:
-        started = entries[0].event if entries else None
-        if not isinstance(started, RunStarted):
-            raise JournalError(f"run {info.run_id!r} has no first entry: it cannot be resumed")
+        started = beginning(info.run_id, entries)
         deps = self._deps if started.deps else None
         output = self._outputs.get(started.output or "")
         by = self._engines.get(started.engine, self._runtime)

@@ -12,10 +12,11 @@ from pydantic import BaseModel
 
 from ..clock import SystemClock
 from ..engine import LoopEngine
-from ..errors import ConfigError, JournalError, RunBusy
+from ..errors import ConfigError, RunBusy
 from ..events import Entry, RunStarted
 from ..forks import fork
 from ..journal import Journal, MemoryJournal
+from ..life import beginning
 from ..messages import Conversation
 from ..parts import Observer
 from ..policy import Approver, Suspend
@@ -187,14 +188,6 @@ def resume_run(
 
         result = stage.play(work, journal)
     return _told(result, run_id, chosen, manner, journal)
-
-
-def beginning(run_id: str, entries: Sequence[Entry]) -> RunStarted:
-    """A run's first entry."""
-    started = entries[0].event if entries else None
-    if not isinstance(started, RunStarted):
-        raise JournalError(f"run {run_id!r} has no first entry: it cannot be resumed")
-    return started
 
 
 def engine_again(runtime: Runtime, run_id: str, started: RunStarted, engine: str | None, chosen: Chosen) -> LoopEngine:

@@ -12,13 +12,14 @@ from ..doubts import RESOLVE, resolve_body
 from ..errors import ConfigError
 from ..events import Entry, RunFinished, RunResumed, RunStarted, RunSuspended
 from ..journal import MemoryJournal
+from ..life import beginning
 from ..redaction import Redactor
 from ..result import Model, Result
 from ..runtime import Runtime
 from ..worker import Worker
 from .choices import Chosen, journal_name, limits_of, open_journal, output_model
 from .questions import answers
-from .running import Manner, beginning, closing, engine_again, facts_of, open_parts
+from .running import Manner, closing, engine_again, facts_of, open_parts
 from .text import clean, json_text
 
 STOPPED_BY = (signal.SIGTERM, signal.SIGINT)

@@ -12,6 +12,7 @@ from .events import GateDecided, Question, ToolFinished, ToolStarted, Verdict
 from .messages import Effect, JsonObject, ObservationStatus, ToolCall, arguments_hash
 from .parts import Parts
 from .policy import (
+    PERMIT_SECONDS,
     Action,
     Allow,
     Approver,
@@ -30,9 +31,8 @@ from .progress import ProgressMonitor
 from .redacting import redact_calls
 from .session import SECRET_LOST, Session
 
-GATE_TIMEOUT = 1.0  # seconds for one gate
+GATE_TIMEOUT = 1.0  # seconds for a gate that does not say how many it needs
 MAX_ROUNDS = 3  # a call is gated once, and again after each of at most two changes
-PERMIT_SECONDS = 60.0
 REFUSALS: dict[Verdict, ObservationStatus] = {
     "deny": "denied",
     "invalid": "rejected",
@@ -260,8 +260,9 @@ async def _evaluate(gate: PolicyGate, action: Action, state: PolicyState, remain
     if isinstance(gate, InstantGate):
         ended = contained(lambda: gate.decide(action, state))
     else:
+        timeout = float(getattr(gate, "timeout", GATE_TIMEOUT))
         ended = await run_bounded(
-            _consult(gate, action, state), GATE_TIMEOUT if remaining is None else min(GATE_TIMEOUT, remaining)
+            _consult(gate, action, state), timeout if remaining is None else min(timeout, remaining)
         )
     if ended.timed_out:
         return Deny("the policy gate did not decide in time")

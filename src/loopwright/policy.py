@@ -5,12 +5,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias
 
+from .labels import Label
 from .messages import Effect, JsonObject, ObservationStatus, Sealed, ToolCall
+
+PERMIT_SECONDS = 60.0
+"""For so long, in active seconds of the run, a call may be made that was let through."""
+RESPOND = "respond"
+"""The action of giving an answer: its arguments are `answer`, `status` and `stop_reason` of the run that ends."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Action:
-    """What is about to happen. `labels` is reserved for sensitivity labels; it is empty so far."""
+    """What is about to happen.
+
+    `tool` is the tool's name; "delegate" for handing a task to another engine, `RESPOND` for giving the run's answer,
+    `<tool>:undo` for undoing a call of a saga, and the name of an engine's own effect.
+    `labels` says what the run knows by now and may therefore pass on: the highest label of what it has read ("public",
+    "normal", "sensitive" or "secret"), and "untrusted" if any of that came from outside.
+    """
 
     tool: str
     arguments: JsonObject
@@ -23,7 +35,9 @@ class Action:
 class PolicyState:
     """Where the run stands when the gate is asked.
 
-    `key` is the place of the call, `tool_calls` counts those let through.
+    `key` is the place of the call, `tool_calls` counts those let through. `label` is the highest label of what the run
+    has read so far, `untrusted` whether any of that came from outside (see `Action.labels`). `at` is wall clock,
+    seconds since the Unix epoch.
     """
 
     run_id: str
@@ -32,6 +46,9 @@ class PolicyState:
     iteration: int
     llm_calls: int
     tool_calls: int
+    label: Label = "normal"
+    untrusted: bool = False
+    at: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +84,8 @@ Decision: TypeAlias = Allow | Deny | Modify | Ask
 class PolicyGate(Protocol):
     """Decides about one action. Whatever is not a decision (an exception, silence, another type) denies.
 
-    A gate may carry a `version: str`; a permit given under one version is not honoured under another.
+    A gate may carry a `version: str`; a permit given under one version is not honoured under another. It may carry a
+    `timeout: float`, the seconds that it has for a decision: 1 without it.
     """
 
     async def evaluate(self, action: Action, state: PolicyState) -> Decision:

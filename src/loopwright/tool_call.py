@@ -12,12 +12,13 @@ from typing import Any, Literal, TypeAlias
 from pydantic_core import to_jsonable_python
 
 from .bounded import Ended, contained, run_bounded
+from .claims import Claims
 from .errors import CircuitOpen, LimitReached, PhaseError, ToolError, text_of
 from .events import Failure, ToolFinished, ToolStarted
 from .log import logger
 from .messages import Observation, ObservationStatus, ToolCall, arguments_hash
 from .parts import Parts
-from .policy import Denial, Permit
+from .policy import PERMIT_SECONDS, Denial, Permit
 from .redacting import MARGIN, traceback_of
 from .session import SECRET_LOST, Session
 from .tools import Tool, ToolContext
@@ -154,8 +155,11 @@ class ToolCalls:
     def context(self, permit: Permit, timeout: float | None) -> ToolContext[Any]:
         """What the tool may know of the call."""
         session = self.session
-        key = session.idempotency_key(permit.key)
-        return ToolContext(session.run_id, permit.key, key, timeout, session.deps)
+        key, call = session.idempotency_key(permit.key), permit.call
+        expires = session.wall() + (PERMIT_SECONDS if timeout is None else timeout)
+        hashed = permit.real_hash or permit.arguments_hash  # of what the tool gets
+        claims = Claims(session.run_id, permit.key, call.id, call.name, hashed, permit.policy_version, expires)
+        return ToolContext(session.run_id, permit.key, key, timeout, session.deps, claims=claims)
 
     def timeout(self, tool: Tool) -> float | None:
         """Seconds that one call of a tool may take now."""

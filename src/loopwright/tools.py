@@ -11,7 +11,9 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar, cast, get_origin,
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
+from .claims import Claims
 from .errors import ConfigError
+from .labels import LABELS, Label
 from .messages import Effect, Json, JsonObject, ToolSpec
 from .options import explain
 from .recovery import STRATEGIES, CachedResult, Fallback, Recovery, Retry
@@ -35,6 +37,8 @@ class ToolContext(Generic[Deps]):
         deps: what the caller passed as `deps=`.
         arguments: those of the call, as JSON: for `lookup` and `compensate`, which get nothing else.
         undoes: in `compensate`, the idempotency key of the call to undo.
+        claims: what policy let through, to be signed for an executor on another machine (`CapabilitySigner`); not set
+            for `lookup` and `compensate`.
     """
 
     run_id: str
@@ -44,6 +48,7 @@ class ToolContext(Generic[Deps]):
     deps: Deps
     arguments: JsonObject = dataclasses.field(default_factory=dict[str, Json])
     undoes: str = ""
+    claims: Claims | None = dataclasses.field(default=None, compare=False, repr=False)
 
 
 Lookup: TypeAlias = Callable[[ToolContext[Any]], Any]
@@ -71,6 +76,10 @@ class Tool:
             `NotDone()` or `Unknown()`; async or sync.
         compensate: undoes a call when a run marked `saga` does not complete: given a `ToolContext` and the call's
             result. It may be called again after a crash, with the same idempotency key.
+        label: how sensitive its results are at least; the run is as sensitive from then on.
+        trusted: its results are no text from outside (a clock, a calculator). Results of other tools are cleaned of
+            invisible characters and of markers of the runtime's own, and fenced where they are more than a short line.
+        verified: somebody has looked at it; a `ToolProfile` may show only such tools.
         arguments_model: turns validated JSON into the types that the function expects.
         takes_context: whether `function` wants a `ToolContext` first.
         engine: the engine that answers its calls as a child of the run; see `LoopEngine.as_tool`.
@@ -88,6 +97,9 @@ class Tool:
     recovery: tuple[Recovery, ...] = ()
     lookup: Lookup | None = dataclasses.field(default=None, repr=False)
     compensate: Compensate | None = dataclasses.field(default=None, repr=False)
+    label: Label = "normal"
+    trusted: bool = False
+    verified: bool = False
     arguments_model: type[BaseModel] | None = dataclasses.field(default=None, repr=False)
     takes_context: bool = False
     engine: Any = dataclasses.field(default=None, repr=False)
@@ -97,8 +109,10 @@ class Tool:
             raise ConfigError(
                 f"tool name {self.name!r}: use letters, digits, '_' or '-', at most 128; @tool(name=...) gives another"
             )
-        if self.effect not in EFFECTS:
-            raise ConfigError(f"tool {self.name!r}: effect must be one of {', '.join(EFFECTS)}, got {self.effect!r}")
+        for field, words in (("effect", EFFECTS), ("label", LABELS)):
+            if getattr(self, field) not in words:
+                given = getattr(self, field)
+                raise ConfigError(f"tool {self.name!r}: {field} must be one of {', '.join(words)}, got {given!r}")
         for field in ("timeout", "max_concurrency", "max_output_chars"):
             value = getattr(self, field)
             if value is not None and not (isinstance(value, (int, float)) and value > 0):  # NaN is not greater either
@@ -107,9 +121,9 @@ class Tool:
             value = getattr(self, field)
             if value is not None and not callable(value):
                 raise ConfigError(f"tool {self.name!r}: {field} must be a function, got {value!r}")
-        given: Any = self.recovery
-        several = isinstance(given, Iterable) and not isinstance(given, STRATEGIES)
-        object.__setattr__(self, "recovery", tuple(cast("Iterable[Recovery]", given)) if several else (given,))
+        wanted: Any = self.recovery
+        several = isinstance(wanted, Iterable) and not isinstance(wanted, STRATEGIES)
+        object.__setattr__(self, "recovery", tuple(cast("Iterable[Recovery]", wanted)) if several else (wanted,))
         for strategy in self.recovery:
             self._check_recovery(strategy)
 
@@ -172,6 +186,9 @@ def tool(
     recovery: Recovery | Iterable[Recovery] = (),
     lookup: Lookup | None = None,
     compensate: Compensate | None = None,
+    label: Label = "normal",
+    trusted: bool = False,
+    verified: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a typed function: name, schema and description come from its signature and docstring.

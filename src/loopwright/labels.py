@@ -1,0 +1,26 @@
+"""How sensitive a text is: four labels in order, and who may say which one it has."""
+
+from collections.abc import Iterable
+from typing import Literal, Protocol, TypeAlias
+
+Label: TypeAlias = Literal["public", "normal", "sensitive", "secret"]
+LABELS: tuple[Label, ...] = ("public", "normal", "sensitive", "secret")
+"""The labels, the least sensitive first."""
+
+
+def highest(labels: Iterable[Label]) -> Label:
+    """The most sensitive of some labels; "public" of none."""
+    return max(labels, key=LABELS.index, default="public")
+
+
+def at_least(label: Label, least: Label) -> bool:
+    """Whether something is as sensitive as `least`, or more."""
+    return LABELS.index(label) >= LABELS.index(least)
+
+
+class Classifier(Protocol):
+    """Says how sensitive a text is."""
+
+    def label(self, text: str) -> Label:
+        """The label of a text; called once for each tool result, in the event loop, so it has to be quick."""
+        ...

@@ -121,9 +121,12 @@ class Tool:
             value = getattr(self, field)
             if value is not None and not callable(value):
                 raise ConfigError(f"tool {self.name!r}: {field} must be a function, got {value!r}")
-        wanted: Any = self.recovery
-        several = isinstance(wanted, Iterable) and not isinstance(wanted, STRATEGIES)
-        object.__setattr__(self, "recovery", tuple(cast("Iterable[Recovery]", wanted)) if several else (wanted,))
+        self._list_recovery()
+
+    def _list_recovery(self) -> None:
+        given: Any = self.recovery
+        several = isinstance(given, Iterable) and not isinstance(given, STRATEGIES)
+        object.__setattr__(self, "recovery", tuple(cast("Iterable[Recovery]", given)) if several else (given,))
         for strategy in self.recovery:
             self._check_recovery(strategy)
 

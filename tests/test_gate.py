@@ -188,7 +188,7 @@ async def test_what_the_gate_gives_back_tells_what_may_run_from_what_may_not() -
     permit, denial, _ = made
     assert vars(permit) == {
         "call": permit.call, "arguments_hash": arguments_hash({"what": "sky"}), "policy_version": "default-1",
-        "run_id": "r", "key": "0#0", "expires": 60.0, "real": None, "real_hash": "",
+        "run_id": "r", "key": "0#0", "expires": 60.0, "real": None, "real_hash": "", "until": 0.0,
     }  # fmt: skip
     hashed = arguments_hash({"what": "disk"})
     assert denial == Denial(denial.call, hashed, "0#1", "denied", "a person refused it")
@@ -280,8 +280,8 @@ async def test_the_gate_is_told_the_effect_the_place_and_what_was_spent() -> Non
     run = result.run_id
     assert gate.states == [
         PolicyState(run, "0#0", "react", iteration=1, llm_calls=1, tool_calls=0),
-        PolicyState(run, "1#0", "react", iteration=2, llm_calls=2, tool_calls=1),
-        PolicyState(run, "1#1", "react", iteration=2, llm_calls=2, tool_calls=1),
+        PolicyState(run, "1#0", "react", iteration=2, llm_calls=2, tool_calls=1, untrusted=True),
+        PolicyState(run, "1#1", "react", iteration=2, llm_calls=2, tool_calls=1, untrusted=True),
     ]
 
 

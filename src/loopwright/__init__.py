@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from .attachments import Attachment as Attachment
     from .breaker import CircuitBreaker as CircuitBreaker
     from .breaker import CircuitBreakers as CircuitBreakers
+    from .control import RunControl as RunControl
     from .doubt import Done as Done
     from .doubt import NotDone as NotDone
     from .doubt import Unknown as Unknown
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
     from .handle import RunHandle as RunHandle
     from .journal import Journal as Journal
     from .journal import MemoryJournal as MemoryJournal
+    from .labels import Classifier as Classifier
+    from .labels import Label as Label
     from .limits import Limits as Limits
     from .messages import Completion as Completion
     from .messages import Conversation as Conversation
@@ -110,6 +113,7 @@ if TYPE_CHECKING:
     from .tools import Tool as Tool
     from .tools import ToolContext as ToolContext
     from .tools import ToolRegistry as ToolRegistry
+    from .tools import ask_user as ask_user
     from .tools import tool as tool
     from .worker import Worker as Worker
 
@@ -252,9 +256,15 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
         "Tool",
         "ToolContext",
         "ToolRegistry",
+        "ask_user",
         "tool",
     ),
     ".worker": ("Worker",),
+    ".control": ("RunControl",),
+    ".labels": (
+        "Classifier",
+        "Label",
+    ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -274,6 +284,7 @@ __all__ = [
     "CircuitBreaker",
     "CircuitBreakers",
     "CircuitOpen",
+    "Classifier",
     "Cleared",
     "Completion",
     "ConfigError",
@@ -300,6 +311,7 @@ __all__ = [
     "InvalidOutput",
     "Journal",
     "JournalError",
+    "Label",
     "LimitReached",
     "Limits",
     "LlmRecovery",
@@ -336,6 +348,7 @@ __all__ = [
     "Retry",
     "Run",
     "RunBusy",
+    "RunControl",
     "RunHandle",
     "RunSignal",
     "Runtime",
@@ -363,6 +376,7 @@ __all__ = [
     "Unreadable",
     "Usage",
     "Worker",
+    "ask_user",
     "available_engines",
     "recommend_engine",
     "tool",

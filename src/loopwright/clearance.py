@@ -4,11 +4,13 @@ import copy
 import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from .bounded import contained, run_bounded
+from .commands import Decided
 from .errors import Denied
 from .events import GateDecided, Question, ToolFinished, ToolStarted, Verdict
+from .labels import at_least
 from .messages import Effect, JsonObject, ObservationStatus, ToolCall, arguments_hash
 from .parts import Parts
 from .policy import (
@@ -31,6 +33,7 @@ from .progress import ProgressMonitor
 from .redacting import redact_calls
 from .session import SECRET_LOST, Session
 
+Told: TypeAlias = Allow | Deny | Modify | Question
 GATE_TIMEOUT = 1.0  # seconds for a gate that does not say how many it needs
 MAX_ROUNDS = 3  # a call is gated once, and again after each of at most two changes
 REFUSALS: dict[Verdict, ObservationStatus] = {
@@ -111,6 +114,22 @@ class Clearance:
         self.session.permits.discard(decided)
         return None
 
+    async def decide_answer(self, call: ToolCall, state: PolicyState) -> str | Denial | Question | None:
+        """What gates say of a run's answer: another one, a denial, a question to a person, or nothing against it.
+
+        Only gates with a true `answers` are asked: one that knows tools alone would refuse every answer.
+        """
+        guards = tuple(guard for guard in self.guards if getattr(guard.gate, "answers", False))
+        if not guards:
+            return None
+        asked, hashed = dataclasses.replace(self, guards=guards), arguments_hash(call.arguments)
+        decided = asked._recorded(call, hashed, state.key) or await asked._gate(call, hashed, state, "read", free=True)
+        if isinstance(decided, Permit):
+            self.session.permits.discard(decided)
+            changed = decided.call.arguments.get("answer")
+            return changed if isinstance(changed, str) and changed != call.arguments["answer"] else None
+        return decided
+
     def _recorded(self, call: ToolCall, hashed: str, key: str) -> Permit | Denial | None:
         """What the journal says about this call, as far as it still holds."""
         replay = self.session.replay
@@ -129,8 +148,9 @@ class Clearance:
                 self.monitor.recall(key, call.name, hashed, self._unknown(call), ends)
             return Denial(call, hashed, key, REFUSALS[known.verdict], known.reason, final=known.verdict == "stuck")
         holds = known.policy_version == self.version() and not self.session.is_lost(key)
+        holds = holds and not (known.until and known.until <= self.session.parts.clock.wall())
         if holds or isinstance(replay.intent(key), ToolStarted) or isinstance(replay.outcome(key), ToolFinished):
-            return self._permit(call, known.arguments_hash, key, known.policy_version)
+            return self._permit(call, known.arguments_hash, key, known.policy_version, known.until)
         return None
 
     def _unknown(self, call: ToolCall) -> str:
@@ -139,7 +159,7 @@ class Clearance:
         return "" if tools.get(call.name) is not None else tools.problem(call.name, call.arguments) or ""
 
     async def _gate(
-        self, call: ToolCall, hashed: str, state: PolicyState, effect: Effect | None = None
+        self, call: ToolCall, hashed: str, state: PolicyState, effect: Effect | None = None, *, free: bool = False
     ) -> Permit | Denial | Question:
         given, reasons, key = call, list[str](), state.key
         for _ in range(MAX_ROUNDS):
@@ -151,16 +171,17 @@ class Clearance:
             if problem is not None:
                 return self._refuse(call, hashed, key, "invalid", problem, changed)
             tool = self.parts.tools.get(call.name)
-            action = Action(call.name, real.arguments, call.id, effect or (tool.effect if tool else "write"))
-            decision = await self._decided(action, state)
+            action = self._action(call, real, effect or (tool.effect if tool else "write"))
+            decision, leave = await self._decided(action, state, hashed)
             if isinstance(decision, Question):
-                text = self._record(call, hashed, key, "ask", decision.text, changed).reason
-                return dataclasses.replace(decision, text=text, arguments=call.arguments)
+                asked = self._record(call, hashed, key, "ask", decision.text, changed, until=decision.expires)
+                return dataclasses.replace(decision, text=asked.reason, arguments=call.arguments)
             if isinstance(decision, Deny):
-                return self._refuse(call, hashed, key, "deny", decision.reason, changed)
+                return self._refuse(call, hashed, key, "deny", decision.reason, changed, leave)
             if isinstance(decision, Allow) or arguments_hash(decision.arguments) == arguments_hash(real.arguments):
-                return self._allow(call, hashed, key, changed=call is not given, reason="; ".join(reasons))
-            if effect is not None:
+                told = "; ".join(reasons)
+                return self._allow(call, hashed, key, changed=call is not given, reason=told, leave=leave)
+            if effect is not None and not free:
                 return self._refuse(call, hashed, key, "deny", f"{CANNOT_CHANGE}: {decision.reason}")
             call = self._changed(call, decision.arguments, key)
             hashed = arguments_hash(call.arguments)
@@ -176,33 +197,74 @@ class Clearance:
             self.session.keep_secret(key, whole)
         return clean
 
-    async def _decided(self, action: Action, state: PolicyState) -> Allow | Deny | Modify | Question:
-        """What all gates together say, and a person where they ask: deny before ask before modify before allow."""
+    def _action(self, call: ToolCall, real: ToolCall, effect: Effect) -> Action:
+        """The call as gates see it, with what the run may pass on by it."""
+        session = self.session
+        labels: set[str] = {session.label} if at_least(session.label, "sensitive") else set()
+        labels |= {"untrusted"} if session.untrusted else set()
+        return Action(call.name, real.arguments, call.id, effect, frozenset(labels))
+
+    async def _decided(self, action: Action, state: PolicyState, hashed: str) -> tuple[Told, Decided | None]:
+        """What all gates together say, and a person where they ask: deny before ask before modify before allow.
+
+        With it comes the word of the person that it rests on, if that came from outside.
+        """
         change: Modify | None = None
         questions: list[tuple[Guard, Ask]] = []
         for guard in self.guards:
             decision = await _evaluate(guard.gate, action, state, self.session.remaining())
             if isinstance(decision, Deny):
-                return decision
+                return decision, None
             if isinstance(decision, Ask):
                 questions.append((guard, decision))
             elif isinstance(decision, Modify):
                 change = change or decision
+        if not questions:
+            return change or Allow(), None
+        answer, leave = await self._answered(questions, action, state.key, hashed)
+        return (change or answer if isinstance(answer, (Allow, Modify)) else answer), leave
+
+    async def _answered(
+        self, questions: Sequence[tuple[Guard, Ask]], action: Action, key: str, hashed: str
+    ) -> tuple[Told, Decided | None]:
+        """What people say to all that gates ask about a call: the first refusal or open question, else their leave."""
+        change: Modify | None = None
+        leave: Decided | None = None
         for guard, ask in questions:
-            answer = await self._ask(guard.approver, action, ask, state.key)
+            if isinstance(guard.approver, Suspend):
+                answer, leave = self._leave(guard.approver, action, ask, key, hashed)
+            else:
+                answer = await self._ask(guard.approver, action, ask)
             if isinstance(answer, (Deny, Question)):
-                return answer
+                return answer, leave
             if isinstance(answer, Modify):
                 change = change or answer
-        return change or Allow()
+        return change or Allow(), leave
 
-    async def _ask(
-        self, approver: Approver | Suspend | None, action: Action, ask: Ask, key: str
-    ) -> Allow | Deny | Modify | Question:
+    def _leave(self, suspend: Suspend, action: Action, ask: Ask, key: str, hashed: str) -> tuple[Told, Decided | None]:
+        """What a person said from outside about the call, if anybody did and it holds; else the question."""
+        session, version = self.session, self.version()
+        now = session.parts.clock.wall()
+        known = session.replay.decision(key)
+        asked = known is not None and known.verdict == "ask" and known.policy_version == version
+        leave = session.told.decision(key, hashed, version, suspend.holds) if asked else None
+        leave = leave if leave is None or not leave.allowed or now < leave.until else None
+        leave = leave or session.told.grant(action.tool, version, now)
+        if leave is not None and not leave.allowed:
+            return Deny(leave.reason or "a person refused it"), leave
+        if leave is not None:
+            return (Allow() if leave.arguments is None else Modify(leave.arguments, "a person changed it")), leave
+        if asked and known is not None and known.until and known.until <= now and known.arguments_hash == hashed:
+            return Deny("nobody approved it in time"), None
+        still = asked and known is not None and known.arguments_hash == hashed
+        expires = known.until if still and known else 0.0 if suspend.expires is None else now + suspend.expires
+        return Question(
+            key, ask.question, action.tool, action.arguments, action.call_id, "approval", hashed, version, expires
+        ), None
+
+    async def _ask(self, approver: Approver | None, action: Action, ask: Ask) -> Allow | Deny | Modify:
         if approver is None:
             return Deny(f"{action.tool} was not run: {NOBODY_TO_ASK}")
-        if isinstance(approver, Suspend):
-            return Question(key, ask.question, action.tool, action.arguments, action.call_id)
         with self.session.active.waiting():
             ended = await run_bounded(_call(approver, action, ask.question), None)
         if ended.error is not None:
@@ -212,13 +274,17 @@ class Clearance:
             return answer
         return Allow() if answer is True else Deny("a person refused it")
 
-    def _allow(self, call: ToolCall, hashed: str, key: str, *, changed: bool, reason: str) -> Permit:
+    def _allow(
+        self, call: ToolCall, hashed: str, key: str, *, changed: bool, reason: str, leave: Decided | None
+    ) -> Permit:
         verdict: Verdict = "modify" if changed else "allow"
         whole = changed or "~" in key  # what is called in place of a failed call stands nowhere else
-        decided = self._record(call, hashed, key, verdict, reason, call.arguments if whole else None)
-        return self._permit(call, hashed, key, decided.policy_version)
+        arguments = call.arguments if whole else None
+        until = 0.0 if leave is None else leave.until
+        decided = self._record(call, hashed, key, verdict, reason, arguments, leave, until)
+        return self._permit(call, hashed, key, decided.policy_version, until)
 
-    def _permit(self, call: ToolCall, hashed: str, key: str, version: str) -> Permit:
+    def _permit(self, call: ToolCall, hashed: str, key: str, version: str, until: float) -> Permit:
         real = self.session.secrets.get(key)
         permit = Permit.issue(
             call=call,
@@ -229,24 +295,43 @@ class Clearance:
             expires=self.session.active.seconds() + PERMIT_SECONDS,
             real=real,
             real_hash="" if real is None else arguments_hash(real.arguments),
+            until=until,
         )
         self.session.permits.add(permit)
         return permit
 
     def _refuse(
-        self, call: ToolCall, hashed: str, key: str, verdict: Verdict, reason: str, changed: JsonObject | None = None
+        self,
+        call: ToolCall,
+        hashed: str,
+        key: str,
+        verdict: Verdict,
+        reason: str,
+        changed: JsonObject | None = None,
+        leave: Decided | None = None,
     ) -> Denial:
-        told = self._record(call, hashed, key, verdict, reason, changed).reason
+        told = self._record(call, hashed, key, verdict, reason, changed, leave).reason
         return Denial(call, hashed, key, REFUSALS[verdict], told, final=verdict == "stuck")
 
     def _record(
-        self, call: ToolCall, hashed: str, key: str, verdict: Verdict, reason: str, arguments: JsonObject | None = None
+        self,
+        call: ToolCall,
+        hashed: str,
+        key: str,
+        verdict: Verdict,
+        reason: str,
+        arguments: JsonObject | None = None,
+        leave: Decided | None = None,
+        until: float = 0.0,
     ) -> GateDecided:
         """Record a decision, with the policy version that it holds under."""
         version, waited = self.version(), self.session.active.take_waited()
         stop, sealed = self.monitor.stop_of(key), key in self.session.secrets
         reason = self.session.redactor.text(reason)
-        decided = GateDecided(call.name, call.id, verdict, reason, version, hashed, arguments, waited, stop, sealed)
+        command = 0 if leave is None else leave.command.number
+        decided = GateDecided(
+            call.name, call.id, verdict, reason, version, hashed, arguments, waited, stop, sealed, command, until
+        )
         self.session.record(key, decided)
         return decided
 

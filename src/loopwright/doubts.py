@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 from .bounded import run_bounded
+from .commands import RESOLVE
 from .doubt import Done, NotDone, Resolution, Unknown
 from .errors import ConfigError, Suspended
 from .events import DoubtResolved, Entry, Question
@@ -20,7 +21,6 @@ from .tool_call import Came, ToolCalls
 from .tools import Tool
 
 Verdict: TypeAlias = Literal["done", "not_done", "unknown"]
-RESOLVE = "resolve"  # the kind of the command by which a person says what came of a call
 LEFT = ("person", "unknown")
 UNKNOWN = (
     "This call was interrupted and it is not known whether it took effect. Do not assume that it did or did not: "
@@ -118,13 +118,7 @@ class Doubts:
 
 def newest(session: Session, key: str) -> Command | None:
     """The last answer to the question that is asked about a call; one to an earlier question counts no more."""
-    question = session.replay.asked.get(key)
-    answers = [
-        command
-        for command in session.commands
-        if command.kind == RESOLVE and (command.body.get("key"), command.body.get("question")) == (key, question)
-    ]
-    return answers[-1] if answers and question is not None else None
+    return session.told.answer(RESOLVE, key, session.replay.asked.get(key))
 
 
 def came_of(resolution: Resolution) -> Came:

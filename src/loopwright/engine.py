@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import hashlib
 import inspect
 from abc import abstractmethod
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, overload
@@ -18,6 +19,7 @@ from .events import Entry, FactNoted, RunFinished, RunResumed, RunStarted
 from .forks import fork
 from .handle import RunHandle
 from .journal import RunHeader, checked_id
+from .labels import Label, highest
 from .life import beginning
 from .messages import Conversation, Effect, Json, check_pairs
 from .options import Options, explain
@@ -166,8 +168,9 @@ class LoopEngine(Options):
                 await journal.barrier(claim)
                 return recorded
             session = Session(self.runtime, claim, owner, Replay(entries), deps)
-            session.commands = tuple(await asyncio.to_thread(journal.inbox, run_id))
             session.record("", RunResumed(str(owner), self.name))
+            session.hear(await asyncio.to_thread(journal.inbox, run_id))
+            session.kept.set()
             return await RunHandle[Entry, Model | None](self, session, Conversation(started.messages), output).result()
         finally:
             AT_WORK.discard(owner.token)
@@ -271,11 +274,14 @@ class LoopEngine(Options):
         session = Session(parts, parts.journal.create(header), owner, Replay(), deps)
         limits: dict[str, Json] = to_jsonable_python(parts.limits)
         model = None if output is None else output.__name__
+        classifier = parts.classifier
+        boundary = hashlib.sha256(f"{run_id}|{created!r}".encode()).hexdigest()[:12]  # the same again in a test
+        label: Label = "normal" if classifier is None else highest(classifier.label(m.content) for m in conversation)
         started = RunStarted(
             self.name, options, opaque, conversation.messages, limits, model, deps is not None, saga, __version__,
-            created,
+            created, boundary, label,
         )  # fmt: skip
-        session.saga = saga
+        session.saga, session.mark, session.label = saga, boundary, label
         session.record("", started)
         return session
 

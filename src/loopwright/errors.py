@@ -18,6 +18,7 @@ LoopwrightError
 │   ├── ContextTooLong     the conversation does not fit the model
 │   └── CircuitOpen        the breaker of this provider or tool rejects calls for `retry_after` seconds
 ├── Denied                 policy refused an engine's own effect or a delegation
+├── CapabilityError        a signed capability does not allow this call; `check` says why not
 ├── AskFailed              no usable reply, or no valid structured one after the repair rounds
 ├── Unreadable             the model's replies could not be read, four times running
 ├── InvalidOutput          the answer does not fit the output model asked for
@@ -160,6 +161,16 @@ class CircuitOpen(ProviderError):
 
 class Denied(LoopwrightError):
     """Policy refused an engine's own effect or a delegation; an engine may catch it."""
+
+
+class CapabilityError(LoopwrightError):
+    """A signed capability does not allow this call; `check` names the check that failed (see `CapabilityVerifier`)."""
+
+    check = ""
+
+    def __init__(self, check: str, detail: str = "") -> None:
+        super().__init__(detail or f"the capability failed the check of its {check}")
+        self.check = check
 
 
 class AskFailed(LoopwrightError):

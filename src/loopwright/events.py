@@ -9,6 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
 from .errors import DETAILS, JournalError, LoopwrightError, error_named, name_of, text_of
+from .labels import Label
 from .messages import Completion, Effect, Json, JsonObject, Message, ObservationStatus, ToolCall, Usage
 
 Status: TypeAlias = Literal["completed", "stuck", "limit", "aborted", "waiting", "failed"]
@@ -48,7 +49,9 @@ class ErrorRecord:
 class Question:
     """What a waiting run wants decided.
 
-    `about` says what: a call to approve, one of which nobody knows whether it took effect, or one that failed.
+    `about` says what: a call to approve, one of which nobody knows whether it took effect, one that failed, or a
+    question to the user. `key` is the id by which it is decided. An approval is for the arguments with that hash under
+    that version of the policy; `expires` (wall clock, seconds) is when nobody can give it any more, 0 for never.
     """
 
     key: str
@@ -56,7 +59,10 @@ class Question:
     tool: str = ""
     arguments: JsonObject = dataclasses.field(default_factory=dict[str, Json])
     call_id: str = ""
-    about: Literal["approval", "doubt", "failure"] = "approval"
+    about: Literal["approval", "doubt", "failure", "question"] = "approval"
+    arguments_hash: str = dataclasses.field(default="", compare=False)
+    policy_version: str = dataclasses.field(default="", compare=False)
+    expires: float = dataclasses.field(default=0.0, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +72,8 @@ class RunStarted:
     `options` holds the engine's options; `opaque` names those that are code or live objects and cannot be rebuilt.
     `output` and `deps` say what the caller must give again when the run is resumed. `saga` marks a run whose completed
     calls are undone unless it completes. `version` and `created` (wall clock, seconds) are those of the run's row, so
-    that the chain covers them.
+    that the chain covers them. `boundary` is what text from outside is fenced with in this run; `label` is that of its
+    task.
     """
 
     engine: str
@@ -79,6 +86,8 @@ class RunStarted:
     saga: bool = False
     version: str = ""
     created: float = 0.0
+    boundary: str = ""
+    label: Label = "normal"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,6 +126,45 @@ class RunSuspended:
 
 
 @dataclasses.dataclass(frozen=True)
+class CommandReceived:
+    """Somebody told the run something from outside; `number`, `command`, `body` and `sent` as in its inbox."""
+
+    number: int
+    command: str
+    body: JsonObject
+    sent: float
+
+
+@dataclasses.dataclass(frozen=True)
+class RunPaused:
+    """The run stands still between two steps, since somebody paused it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunContinued:
+    """The run goes on after a pause; for `waited` seconds nothing of it was at work."""
+
+    waited: float
+
+
+@dataclasses.dataclass(frozen=True)
+class FollowedUp:
+    """The engine had answered, and it goes on with what the person of that command said then."""
+
+    command: int
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Declassified:
+    """A person said that the run counts as no more than `label` from here on, whatever it has read."""
+
+    label: Label
+    reason: str
+    command: int
+
+
+@dataclasses.dataclass(frozen=True)
 class RunFinished:
     """The last entry of a run: its result."""
 
@@ -137,8 +185,9 @@ class ModelRequested:
     """A model call is about to be made (its intent).
 
     `fingerprint` is what replay compares. `setup` is what may change between deployments without breaking a run: model,
-    sampling, tools, limits. `delivered` are the messages that the runtime adds to the conversation with this call.
-    `purpose` is what an engine asks it for, in a word: "plan", "judge".
+    sampling, tools, limits. `delivered` are the messages that the runtime adds to the conversation with this call,
+    `commands` the numbers of those that people sent. `purpose` is what an engine asks it for, in a word: "plan",
+    "judge".
     """
 
     verb: str
@@ -150,6 +199,7 @@ class ModelRequested:
     model: str = ""
     sampling: JsonObject = dataclasses.field(default_factory=dict[str, Json])
     purpose: str = ""
+    commands: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,11 +242,15 @@ class LimitHit:
 
 @dataclasses.dataclass(frozen=True)
 class CallsProposed:
-    """The engine itself wrote these calls; `fingerprint` is what replay compares; `sealed` as in `ModelReplied`."""
+    """The engine itself wrote these calls; `fingerprint` is what replay compares; `sealed` as in `ModelReplied`.
+
+    `command` is the number of the command if a person wrote them.
+    """
 
     calls: tuple[ToolCall, ...]
     fingerprint: str
     sealed: tuple[int, ...] = ()
+    command: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,7 +259,9 @@ class GateDecided:
 
     `arguments` are the arguments as decided upon, in full only where the gate changed them. `waited` are the seconds
     for which the run stood still meanwhile because a person was asked. `stop` is why the run ends, where the verdict is
-    "stuck". `sealed` says that the call has a secret in its arguments, which stands in no entry.
+    "stuck". `sealed` says that the call has a secret in its arguments, which stands in no entry. `command` is the
+    number of the command by which a person decided; `until` (wall clock, seconds) is how long the decision holds, or
+    the question stands, 0 for ever.
     """
 
     tool: str
@@ -218,6 +274,8 @@ class GateDecided:
     waited: float = 0.0
     stop: StopReason | Literal[""] = ""
     sealed: bool = False
+    command: int = 0
+    until: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,13 +295,18 @@ class ToolStarted:
 
 @dataclasses.dataclass(frozen=True)
 class ToolFinished:
-    """A call's outcome, whether a tool ran or not: what the model is told."""
+    """A call's outcome, whether a tool ran or not: what the model is told.
+
+    `label` says how sensitive that is, `untrusted` whether it holds words from outside.
+    """
 
     tool: str
     call_id: str
     status: ObservationStatus
     content: str
     seconds: float
+    label: Label = "public"
+    untrusted: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -416,7 +479,8 @@ class UnknownEvent:
 
 
 Event: TypeAlias = (
-    RunStarted | RunResumed | RunForked | RunSuspended | RunFinished | ModelRequested | ModelReplied | ModelFailed |
+    RunStarted | RunResumed | RunForked | RunSuspended | RunPaused | RunContinued | RunFinished | CommandReceived |
+    FollowedUp | Declassified | ModelRequested | ModelReplied | ModelFailed |
     AttemptFailed | LimitHit | CallsProposed | GateDecided | ToolStarted | ToolFinished | RecoveryTriggered |
     DoubtResolved | CallDeadLettered | UndoBegun | UndoStarted | UndoFinished | EffectStarted | EffectFinished |
     ChildStarted | ChildFinished | FactNoted | ClockRead | BreakerChanged | DriftNoticed | UnknownEvent

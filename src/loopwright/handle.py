@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Generic, Literal, NoReturn, Self, TypeVar, cast
@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, NoReturn, Self, TypeVar, cast
 from pydantic import BaseModel
 
 from .asking import read_model
+from .control import Control
 from .errors import (
     Aborted,
     AskFailed,
@@ -21,9 +22,11 @@ from .errors import (
     ReplayDivergence,
     text_of,
 )
-from .events import ErrorRecord, RunFinished, RunSuspended
+from .events import Entry, ErrorRecord, RunFinished, RunSuspended
+from .journal import Journal
 from .log import logger
-from .messages import Conversation
+from .messages import Conversation, Json
+from .redaction import Redactor
 from .result import Outcome, Output, Result, outcome_of
 from .run import Run, Strategy, drive
 from .session import Session, outlast, wait_out
@@ -34,10 +37,12 @@ LEFT: ContextVar[Literal["cancelled", "released"]] = ContextVar("LEFT", default=
 """As what a run is left when its task is cancelled: a worker leaves its runs to the other workers of the journal."""
 
 
-class RunHandle(Generic[Item, Output]):
-    """A run at work: iterate over it for its journal entries as they happen, abort it, await its result.
+class RunHandle(Control, Generic[Item, Output]):
+    """A run at work: iterate over it for its journal entries as they happen, steer it, abort it, await its result.
 
-    What it gives are entries, and deltas of the models' replies too if it was started with `deltas=True`.
+    What a person tells it counts here and now; of a run that waits or that another process works on, take
+    `runtime.control(run_id)`. Iterating gives entries, and deltas of the models' replies too if it was started with
+    `deltas=True`.
     """
 
     def __init__(
@@ -55,11 +60,39 @@ class RunHandle(Generic[Item, Output]):
         self._task: asyncio.Task[Result[Output]] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._closing = False
+        session.on_abort = self._interrupt
 
     @property
     def run_id(self) -> str:
         """The run's name in the journal."""
         return self._session.run_id
+
+    @property
+    def _journal(self) -> Journal:
+        return self._session.parts.journal
+
+    @property
+    def _redactor(self) -> Redactor:
+        return self._session.parts.redactor
+
+    async def _send(self, kind: str, body: Mapping[str, Json]) -> None:
+        """Put a command into the inbox, and hear it at once."""
+        await self._in_journal()
+        await super()._send(kind, body)
+        if self._task is not None and not self._task.done():
+            await self._session.listen()
+
+    async def _entries(self) -> list[Entry]:
+        await self._in_journal()
+        return await super()._entries()
+
+    async def _in_journal(self) -> None:
+        """Wait until the journal has the run; one that ends before has nothing to be told."""
+        kept, task = asyncio.ensure_future(self._session.kept.wait()), self._start()
+        try:
+            await asyncio.wait((kept, task), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            kept.cancel()
 
     async def __aenter__(self) -> Self:
         """Start the work."""
@@ -110,14 +143,19 @@ class RunHandle(Generic[Item, Output]):
         """Stop at once: what is in flight is cancelled, the run ends as `aborted` with what it has."""
         task = self._start()
         await asyncio.sleep(0)  # a task that never took its first step could not write its closing entry
-        if not task.done() and not self._closing:
-            self._session.stick(Aborted("the run was aborted"))
-            self._session.aborting = True
-            task.cancel()
+        self._interrupt()
         cancelled = await wait_out(task)
         if cancelled is not None:
             raise cancelled
         return task.result()
+
+    def _interrupt(self) -> None:
+        """Cancel what is in flight: the run ends as aborted."""
+        task = self._task
+        if task is not None and not task.done() and not self._closing and not self._session.aborting:
+            self._session.stick(Aborted("the run was aborted"))
+            self._session.aborting = True
+            task.cancel()
 
     def _start(self) -> asyncio.Task[Result[Output]]:
         if self._task is None:
@@ -185,12 +223,26 @@ class RunHandle(Generic[Item, Output]):
         """The engine's outcome, and its answer as the output model if one is asked for."""
         if self._session.replay.undo is not None:  # the engine had ended already
             return restored(self._session.replay.undo), None
+        if self._session.told.aborting:  # somebody said so while nobody worked on the run
+            self._session.aborting = True
+            return self._aborted(), None
         outcome = await drive(self._engine, self._run, alone=True)
         output: Any = None
         if outcome.status == "completed":
             outcome, output = await self._structured(outcome)
             self._session.check_leftovers()
-        return outcome, output
+        return await self._permitted(outcome, output)
+
+    async def _permitted(self, outcome: Outcome, output: BaseModel | None) -> tuple[Outcome, Any]:
+        """The outcome as far as gates let the answer out; an answer that they changed is read again."""
+        shown = None if output is None else output.model_dump(mode="json", round_trip=True)
+        permitted = await self._run.permit_answer(outcome, shown)
+        if self._output is None or permitted.answer == outcome.answer:
+            return permitted, output
+        try:
+            return permitted, None if permitted.answer is None else read_model(permitted.answer, self._output)
+        except ValueError as error:
+            return outcome_of(InvalidOutput(f"the gate changed the answer: {error}"), permitted.answer), None
 
     async def _suspend(self, reason: Literal["cancelled", "diverged", "released"]) -> None:
         """Leave the run so that it can be resumed."""

@@ -35,11 +35,15 @@ class Question:
 
 @dataclasses.dataclass(frozen=True)
 class Reply:
-    """A model's reply, the key of the effect, and what the runtime put before the question's end."""
+    """A model's reply, the key of the effect, and what the runtime put before the question's end.
+
+    `commands` are the numbers of those by which people said some of it.
+    """
 
     key: str
     completion: Completion
     delivered: tuple[Message, ...]
+    commands: tuple[int, ...] = ()
 
 
 class Inference:
@@ -48,8 +52,18 @@ class Inference:
     def __init__(self, session: Session, parts: Parts) -> None:
         self._session, self._parts = session, parts
 
-    async def settle(self, key: str, question: Question, nudges: tuple[Message, ...], iteration: int) -> Reply:
-        """The reply to a question: from the journal if it is there, else from the model."""
+    async def settle(
+        self,
+        key: str,
+        question: Question,
+        nudges: tuple[Message, ...],
+        iteration: int,
+        commands: tuple[int, ...] = (),
+    ) -> Reply:
+        """The reply to a question: from the journal if it is there, else from the model.
+
+        `commands` are the numbers of those whose words are among the nudges.
+        """
         replay = self._session.replay
         intent, outcome = replay.intent(key), replay.outcome(key)
         known = intent if isinstance(intent, ModelRequested) else None
@@ -61,12 +75,12 @@ class Inference:
             provider = question.provider or self._parts.provider
             request = ModelRequested(
                 question.verb, prints, self._setup(question), iteration, nudges,
-                provider.name, provider.model, question.sampling.chosen, question.purpose,
+                provider.name, provider.model, question.sampling.chosen, question.purpose, commands,
             )  # fmt: skip
             self._open(key, question, request, in_doubt=known is not None)
             known = request
         await self._session.barrier()
-        return Reply(key, await self._ask(key, question, known.delivered), known.delivered)
+        return Reply(key, await self._ask(key, question, known.delivered), known.delivered, known.commands)
 
     def _open(self, key: str, question: Question, intent: ModelRequested, *, in_doubt: bool) -> None:
         """Take a place in the budget (a key that is in doubt has one) and record the intent."""
@@ -155,7 +169,7 @@ class Inference:
             session.record(key, DriftNoticed("setup", intent.setup, setup))
         if isinstance(outcome, ModelFailed):
             raise outcome.error.restore()
-        return Reply(key, outcome.completion, intent.delivered)
+        return Reply(key, outcome.completion, intent.delivered, intent.commands)
 
     def _setup(self, question: Question) -> str:
         """What may change between deployments: model, sampling, tools and limits, as a short text."""

@@ -182,6 +182,13 @@ class Journal(Protocol):
         """The commands sent to a run whose numbers are greater than `after`, oldest first."""
         ...
 
+    def inbox_mark(self) -> object:
+        """Something that compares differently once a command was sent to any run; costs microseconds.
+
+        The runtime asks for it a few times a second, in its event loop; a journal without it has its inbox read then.
+        """
+        ...
+
     async def close(self) -> None:
         """Make everything durable and let go of files and threads."""
         ...
@@ -332,6 +339,7 @@ class MemoryJournal:
         self._runs: dict[str, _Kept] = {}
         self._ended: deque[str] = deque()  # in the order in which they ended
         self._sending = threading.Lock()
+        self._sent = 0
 
     def create(self, header: RunHeader) -> Claim:
         """The claim to a new run; raises `ConfigError` if the id is taken."""
@@ -405,6 +413,7 @@ class MemoryJournal:
         encoded, commands = command_body(kind, body), self._kept(run_id).commands
         with self._sending:
             commands.append((self._clock.wall(), kind, encoded))
+            self._sent += 1
             return len(commands)
 
     def inbox(self, run_id: str, after: int = 0) -> list[Command]:
@@ -415,6 +424,10 @@ class MemoryJournal:
             for number, (at, kind, encoded) in enumerate(list(kept.commands) if kept else (), 1)
             if number > after
         ]
+
+    def inbox_mark(self) -> object:
+        """How many commands were sent so far."""
+        return self._sent
 
     async def close(self) -> None:
         """Nothing to let go of."""

@@ -73,6 +73,7 @@ async def do_effect(scope: Scope, key: str, name: str, function: Callable[[], Aw
     if session.remaining() == 0:
         raise session.refuse(key, out_of_time())
     if session.replay.intent(key) is None:
+        await session.boundary()
         session.record(key, EffectStarted(name))
     await session.barrier()
     await session.hold()

@@ -1,7 +1,7 @@
 """Parts: what the engines of one runtime share, as one frozen dataclass."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
 from pydantic import GetCoreSchemaHandler
@@ -14,13 +14,16 @@ from .context import ContextPolicy
 from .errors import ConfigError
 from .events import Entry
 from .journal import Journal
+from .labels import Classifier
 from .limits import Limits
+from .listening import Listener
 from .policy import Approver, PolicyGate, Suspend
 from .prices import Prices
 from .provider import Provider, Sampling
 from .redaction import Redactor
 from .tools import ToolRegistry
 
+User: TypeAlias = Callable[[str], Awaitable[str]]
 Observer: TypeAlias = Callable[[Entry], None]
 OnUnknown: TypeAlias = Literal["tell", "ask", "stop"]
 
@@ -80,6 +83,9 @@ class Parts:
     prices: Prices
     retry_budgets: dict[str, RetryBudget]
     redactor: Redactor
+    user: User | None
+    classifier: Classifier | None
+    listener: Listener
     setups: dict[tuple[str, Sampling, bool], str]  # what model calls are made with, worked out once for each kind
 
     def named_provider(self, name: str, option: str = "provider") -> Provider:

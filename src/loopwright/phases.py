@@ -6,8 +6,10 @@ import functools
 import hashlib
 import random
 from collections.abc import Sequence, Sized
+from typing import cast
 
 from .clearance import Clearance, Guard
+from .commands import OVERRIDE
 from .errors import PhaseError, Stuck, Suspended, Unreadable
 from .events import CallsProposed
 from .events import Question as PendingQuestion
@@ -16,6 +18,7 @@ from .inference import Inference, Question, Reply
 from .messages import (
     Completion,
     Conversation,
+    JsonObject,
     Message,
     Observation,
     Proposal,
@@ -34,6 +37,7 @@ from .tool_call import ToolCalls, check_permit
 
 CUT = "The reply reached the limit of output tokens and was cut. Say it more briefly."
 NOT_RUN = "This call was not run: the run ends."
+OPERATED = "The operator of this run had a tool called:"
 MAX_REPAIRS = 3  # an unreadable reply goes back to the model this often, running
 
 
@@ -106,6 +110,8 @@ class Phases:
                 delivered += reply.delivered
                 problem = reply.completion.problem or (CUT if reply.completion.is_cut else None)
                 if problem is None:
+                    if reply.completion.answer is not None:
+                        self.keep(conversation.add(*delivered))
                     return self._propose(reply.key, reply.completion, delivered)
                 said = Message("assistant", reply.completion.text, origin="model", reasoning=reply.completion.reasoning)
                 asked = asked.add(*reply.delivered, said)
@@ -116,21 +122,25 @@ class Phases:
         """A proposal of calls that the engine writes itself; they pass the same gate."""
         with self._scope.enter("propose"):
             key = self._scope.next_key()
-            given = with_ids(calls, key)
-            named, originals = redact_calls(self._parts.redactor, given)
-            self._session.keep_secrets(key, {number: given[number] for number in originals})
-            content = canonical_json([[call.name, dict(call.arguments), call.id] for call in named])
-            found = fingerprint("propose", content)
-            replay = self._session.replay
-            recorded = replay.outcome(key)
-            if recorded is None:
-                self._session.check_gap(key)
-                self._session.record(key, CallsProposed(named, found, tuple(originals)))
-            elif not isinstance(recorded, CallsProposed) or recorded.fingerprint != found:
-                raise self._session.diverged(key, type(recorded).__name__, f"propose {found}")
-            else:
-                replay.agree(key)
+            named = self._proposed(key, with_ids(calls, key))
             return self._propose(key, Completion(calls=named, thought=thought), ())
+
+    def _proposed(self, key: str, given: tuple[ToolCall, ...], command: int = 0) -> tuple[ToolCall, ...]:
+        """Calls that no model wrote, recorded; without their secrets."""
+        named, originals = redact_calls(self._parts.redactor, given)
+        self._session.keep_secrets(key, {number: given[number] for number in originals})
+        content = canonical_json([[call.name, dict(call.arguments), call.id] for call in named])
+        found = fingerprint("propose", content)
+        replay = self._session.replay
+        recorded = replay.outcome(key)
+        if recorded is None:
+            self._session.check_gap(key)
+            self._session.record(key, CallsProposed(named, found, tuple(originals), command))
+        elif not isinstance(recorded, CallsProposed) or recorded.fingerprint != found:
+            raise self._session.diverged(key, type(recorded).__name__, f"propose {found}")
+        else:
+            replay.agree(key)
+        return named
 
     async def gate(self, proposal: Proposal) -> Cleared:
         """Let policy decide about each call of a proposal; a proposal is gated once, by the scope that made it."""
@@ -162,8 +172,11 @@ class Phases:
             raise PhaseError("act takes a Cleared: pass what `await run.gate(proposal)` returned")
         if cleared.issuer is not self._scope or cleared is not self._issued:
             raise PhaseError("this Cleared was acted on already, or is not this scope's latest: gate a new proposal")
-        with self._scope.enter("act", recorded=self._known("act", cleared.key, cleared.decisions)):
+        begun = self._known("act", cleared.key, cleared.decisions)
+        with self._scope.enter("act", recorded=begun):
             self._issued = None
+            if not begun:
+                await self._session.boundary()
             version = self._clearance.version()
             for permit in cleared.permits:
                 known = self._session.replay.intent(permit.key) or self._session.replay.outcome(permit.key)
@@ -259,10 +272,49 @@ class Phases:
 
     async def _settle(self, question: Question) -> Reply:
         scope = self._scope
+        await self._between_steps(question.verb)
         nudges, scope.nudges = tuple(scope.nudges), []
-        reply = await self._inference.settle(scope.next_key(), question, nudges, scope.iteration)
+        guidance, commands = self._session.told.guidance(scope.heard)
+        delivered = (*nudges, *guidance)
+        reply = await self._inference.settle(scope.next_key(), question, delivered, scope.iteration, commands)
+        scope.heard = max((scope.heard, *reply.commands))
         scope.conduct.count(reply.completion.usage, 1, 0)
         return reply
+
+    async def _between_steps(self, verb: str) -> None:
+        """Before a model call: stand still or end if people want it so, and make the calls that they want made."""
+        session = self._session
+        while True:
+            key = self._scope.upcoming()
+            recorded = session.replay.outcome(key)
+            if isinstance(recorded, CallsProposed) and recorded.command:
+                await self._operate(recorded.calls[0], recorded.command)
+                continue
+            if recorded is not None:
+                return
+            await session.boundary()
+            free = session.replay.intent(key) is None and verb != "best_answer"
+            command = session.told.next(OVERRIDE, session.replay.taken) if free else None
+            if command is None:
+                return
+            arguments = cast("JsonObject", command.body.get("arguments"))
+            call = ToolCall(str(command.body.get("tool")), arguments, f"operator_{plain(key)}")
+            await self._operate(call, command.number)
+
+    async def _operate(self, call: ToolCall, command: int) -> None:
+        """Make a call that a person wants made: gated like any, and the model is told what came of it."""
+        key = self._scope.next_key()
+        self._session.replay.taken.add(command)
+        [named] = self._proposed(key, (call,), command)
+        decided = await self._decide(named, f"{key}#0")
+        if isinstance(decided, PendingQuestion):
+            raise self._park([decided])
+        if isinstance(decided, Permit):
+            self._clearance.start([decided])
+        observation = await self._settle_call(decided)
+        arguments = canonical_json(dict(named.arguments)).decode()
+        told = f"{OPERATED} {named.name}({arguments}): {observation.status}\n{observation.content}"
+        self._scope.nudges.append(Message("user", told, origin="operator"))
 
     async def _mend(self, key: str, question: Question) -> Reply:
         """A question of a recovery: not counted as the engine's own, since nothing goes through it again on replay."""
@@ -282,10 +334,11 @@ class Phases:
         return self._issued
 
     def _state(self, key: str) -> PolicyState:
-        budget = self._session.budget
+        session, budget = self._session, self._session.budget
         return PolicyState(
-            self.run_id, key, self._engine_name, self._scope.iteration, budget.llm_calls, budget.tool_calls
-        )
+            self.run_id, key, self._engine_name, self._scope.iteration, budget.llm_calls, budget.tool_calls,
+            session.label, session.untrusted, session.parts.clock.wall(),
+        )  # fmt: skip
 
 
 def _seen(decisions: Sequence[Permit | Denial], settled: Sequence[object]) -> tuple[Observation, ...]:

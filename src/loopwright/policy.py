@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias
 
+from .errors import ConfigError
 from .labels import Label
 from .messages import Effect, JsonObject, ObservationStatus, Sealed, ToolCall
 
@@ -20,8 +21,8 @@ class Action:
 
     `tool` is the tool's name; "delegate" for handing a task to another engine, `RESPOND` for giving the run's answer,
     `<tool>:undo` for undoing a call of a saga, and the name of an engine's own effect.
-    `labels` says what the run knows by now and may therefore pass on: the highest label of what it has read ("public",
-    "normal", "sensitive" or "secret"), and "untrusted" if any of that came from outside.
+    `labels` says what the run knows by now and may therefore pass on: "sensitive" or "secret" if it has read anything
+    of the kind, "untrusted" if it has read words from outside; empty without.
     """
 
     tool: str
@@ -48,7 +49,7 @@ class PolicyState:
     tool_calls: int
     label: Label = "normal"
     untrusted: bool = False
-    at: float = 0.0
+    at: float = dataclasses.field(default=0.0, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +86,8 @@ class PolicyGate(Protocol):
     """Decides about one action. Whatever is not a decision (an exception, silence, another type) denies.
 
     A gate may carry a `version: str`; a permit given under one version is not honoured under another. It may carry a
-    `timeout: float`, the seconds that it has for a decision: 1 without it.
+    `timeout: float`, the seconds that it has for a decision: 1 without it. One with a true `answers` is also asked
+    about the answer with which a run ends (`RESPOND`): a denial withholds it, `Modify` changes it.
     """
 
     async def evaluate(self, action: Action, state: PolicyState) -> Decision:
@@ -141,7 +143,19 @@ class DenyAll(InstantGate):
 
 @dataclasses.dataclass(frozen=True)
 class Suspend:
-    """An approver's place taken by waiting: the run stops as `waiting` until someone decides."""
+    """An approver's place taken by waiting: the run stops as `waiting` until someone decides.
+
+    Args:
+        expires: seconds for which a question stands; a call that nobody approved by then is denied. `None` is for ever.
+        holds: seconds for which an approval holds once it is given; the question is asked again after that.
+    """
+
+    expires: float | None = 86_400.0
+    holds: float = 3_600.0
+
+    def __post_init__(self) -> None:
+        if not self.holds > 0 or not (self.expires is None or self.expires > 0):
+            raise ConfigError(f"Suspend: expires and holds are seconds above 0, got {self.expires} and {self.holds}")
 
 
 Approver: TypeAlias = Callable[[Action, str], Awaitable[bool | Allow | Deny | Modify]]
@@ -163,6 +177,8 @@ class Permit(Sealed):
     real: ToolCall | None = None
     """The call with the secrets that are redacted in `call`, for the tool alone."""
     real_hash: str = ""
+    until: float = 0.0
+    """How long the approval holds that it rests on, wall clock, seconds; 0 for one that nobody had to approve."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """What the journal already answers: the effects of a run by their key, and what they spent."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -10,12 +11,15 @@ from .events import (
     ChildFinished,
     ChildStarted,
     ClockRead,
+    CommandReceived,
+    Declassified,
     DoubtResolved,
     EffectFinished,
     EffectStarted,
     Entry,
     Event,
     FactNoted,
+    FollowedUp,
     GateDecided,
     LimitHit,
     ModelFailed,
@@ -23,6 +27,7 @@ from .events import (
     ModelRequested,
     Question,
     RecoveryTriggered,
+    RunContinued,
     RunFinished,
     RunForked,
     RunResumed,
@@ -33,6 +38,7 @@ from .events import (
     UndoBegun,
     UndoFinished,
 )
+from .labels import Label, highest
 from .messages import Usage
 from .recovery import MADE_AGAIN
 
@@ -67,13 +73,19 @@ class Replay:
         self._outcomes: dict[str, Outcome] = {}
         self._intents: dict[str, Intent] = {}
         self._decisions: dict[str, GateDecided] = {}
-        self._side: dict[str, FactNoted | ClockRead | LimitHit] = {}
+        self._side: dict[str, FactNoted | ClockRead | FollowedUp | LimitHit] = {}
         self._attempts: dict[str, int] = {}
         self._recoveries: dict[str, RecoveryTriggered] = {}
         self._resolved: dict[str, DoubtResolved] = {}
         self._timed_out: set[str] = set()
         self.asked: dict[str, int] = {}
-        """Since which entry a person is asked about each call that waits for one."""
+        """Since which entry a person is asked something else than to approve, by the key of the question."""
+        self.received: set[int] = set()
+        """The numbers of the commands that are known to have come."""
+        self.taken: set[int] = set()
+        """The numbers of those that count once and were acted upon."""
+        self.label: Label = "public"
+        self.untrusted = False
         self.sealed: set[str] = set()
         """The keys of calls whose arguments held secrets, which are not in the journal."""
         self.good: dict[tuple[str, str], tuple[float, str]] = {}
@@ -102,8 +114,9 @@ class Replay:
         if key and ":" not in key:
             self._firsts.setdefault(key, entry.seq)
             self._reached(key, decided=isinstance(event, GateDecided))
-        if isinstance(event, (FactNoted, ClockRead)) or (isinstance(event, LimitHit) and ":" in key):
+        if isinstance(event, (FactNoted, ClockRead, FollowedUp)) or (isinstance(event, LimitHit) and ":" in key):
             self._side[key] = event
+            self.taken.update([event.command] if isinstance(event, FollowedUp) else [])
         elif isinstance(event, OUTCOMES):
             self._keep_outcome(key, event, entry)
         elif isinstance(event, INTENTS):
@@ -112,30 +125,43 @@ class Replay:
             self._decisions[key] = event
             self.sealed.update([key] if event.sealed else [])
             self.active_seconds -= event.waited
-        elif isinstance(event, AttemptFailed):
-            made = event.error.type != CircuitOpen.__name__  # a call that the breaker rejects is not made
-            self._attempts[key] = self._attempts.get(key, 0) + made
-            self.llm_calls += made
-        elif isinstance(event, (RecoveryTriggered, DoubtResolved)):
+        elif isinstance(event, (AttemptFailed, RecoveryTriggered, DoubtResolved)):
             self._keep_turn(key, event)
+        elif isinstance(event, (CommandReceived, RunContinued, Declassified)):
+            self._keep_word(event)
         else:
             self._keep_ends(key, event, entry.seq)
 
-    def _keep_turn(self, key: str, event: RecoveryTriggered | DoubtResolved) -> None:
+    def _keep_turn(self, key: str, event: AttemptFailed | RecoveryTriggered | DoubtResolved) -> None:
         """What happened to a call between its intent and its outcome."""
-        if isinstance(event, RecoveryTriggered):
+        if isinstance(event, AttemptFailed):
+            made = event.error.type != CircuitOpen.__name__  # a call that the breaker rejects is not made
+            self._attempts[key] = self._attempts.get(key, 0) + made
+            self.llm_calls += made
+        elif isinstance(event, RecoveryTriggered):
             self.recovered(key, event)
             self.tool_calls += event.strategy == "retry"
         else:
             self._resolved[key] = event
             self.asked.pop(key, None)
 
+    def _keep_word(self, event: CommandReceived | RunContinued | Declassified) -> None:
+        """What people told the run, and what of it took effect at once."""
+        if isinstance(event, CommandReceived):
+            self.received.add(event.number)
+        elif isinstance(event, RunContinued):
+            self.active_seconds -= event.waited
+        else:
+            self.label = event.label
+            self.taken.add(event.command)
+
     def _keep_ends(self, key: str, event: Event, seq: int) -> None:
         """How the run began, and how it comes to its end."""
         if isinstance(event, RunStarted):
-            self.started = event
+            self.started, self.label = event, event.label
         elif isinstance(event, RunForked):
             self.seed = event.seed
+            self._forget_words()
         elif isinstance(event, RunSuspended):
             self._ask(event.pending, seq)
         elif isinstance(event, RunFinished):
@@ -144,6 +170,14 @@ class Replay:
             self.undo = event
         elif isinstance(event, UndoFinished):
             self.undone[key] = event
+
+    def _forget_words(self) -> None:
+        """What was told so far was told to another run: this one counts its commands from 1."""
+        self.received.clear()
+        self.taken.clear()
+        for key, intent in self._intents.items():
+            if isinstance(intent, ModelRequested):
+                self._intents[key] = dataclasses.replace(intent, commands=())
 
     def _ask(self, pending: Sequence[Question], seq: int) -> None:
         """Note since when a person is asked; a question that is asked on is no new one."""
@@ -167,6 +201,10 @@ class Replay:
         self.asked.pop(key, None)
         path, number = scope_of(key)
         self._highest[path] = max(self._highest.get(path, -1), number)
+        if isinstance(event, CallsProposed):
+            self.taken.update([event.command] if event.command else [])
+        if isinstance(event, ToolFinished):
+            self.label, self.untrusted = highest((self.label, event.label)), self.untrusted or event.untrusted
         if isinstance(event, (ModelReplied, CallsProposed)):
             self.sealed.update(f"{key}#{number}" for number in event.sealed)
         if isinstance(event, ModelReplied):
@@ -212,8 +250,12 @@ class Replay:
         """The last recorded gate decision about a call."""
         return self._decisions.get(key)
 
-    def side(self, key: str) -> FactNoted | ClockRead | LimitHit | None:
-        """A recorded note, clock reading or iteration limit."""
+    def waiting_for_leave(self) -> dict[str, GateDecided]:
+        """The calls that a person is asked about and nobody has decided, by key."""
+        return {key: known for key, known in self._decisions.items() if known.verdict == "ask"}
+
+    def side(self, key: str) -> FactNoted | ClockRead | FollowedUp | LimitHit | None:
+        """A recorded note, clock reading, follow-up or iteration limit."""
         return self._side.get(key)
 
     @property

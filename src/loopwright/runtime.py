@@ -10,14 +10,16 @@ from .bounded import WorkerThreads
 from .breaker import CircuitBreakers
 from .clock import Clock, SystemClock
 from .context import ContextPolicy, SlidingContext
-from .doubt import Done, NotDone, Resolution, Unknown
-from .doubts import RESOLVE, resolve_body
+from .control import RunControl
+from .doubt import Resolution
 from .engine import LoopEngine
 from .errors import ConfigError
 from .journal import Journal, MemoryJournal
+from .labels import Classifier
 from .life import beginning
 from .limits import Limits
-from .parts import Observer, OnUnknown, Parts
+from .listening import Listener
+from .parts import Observer, OnUnknown, Parts, User
 from .plugins import build_provider, engine_class
 from .policy import Approver, DefaultGate, PolicyGate, Suspend
 from .prices import Price, Prices
@@ -48,6 +50,9 @@ class Runtime(Parts):
             "ask" a person (the run waits for `resolve`), or "stop".
         lease: seconds for which a run belongs to this process unless it says that it is still at work, which it does
             three times as often; then others may take the run up. `None`: until this process ends.
+        user: who answers what an engine or a model asks the user: an async function of the question; `None` makes the
+            run wait for an answer from outside.
+        classifier: says how sensitive tasks and tool results are, beside what the tools say of themselves.
         redactor: takes secrets out of all that enters a run; `Redactor(shapes=False)` takes out registered values
             only. The keys of providers that tell them are registered in any case.
     """
@@ -72,6 +77,8 @@ class Runtime(Parts):
         prices: Mapping[str, Price] | None = None,
         lease: float | None = None,
         redactor: Redactor | None = None,
+        user: User | None = None,
+        classifier: Classifier | None = None,
     ) -> None:
         by_name = isinstance(provider, str)
         provider = build_provider(provider) if isinstance(provider, str) else provider
@@ -86,13 +93,14 @@ class Runtime(Parts):
         for field, part, method in (
             ("journal", journal, "barrier"), ("gate", gate, "evaluate"), ("breakers", breakers, "get"),
             ("context", context, "fit"), ("clock", clock, "monotonic"), ("redactor", redactor, "text"),
+            ("user", user, "__call__"), ("classifier", classifier, "label"),
         ):  # fmt: skip
             _must_have(field, part, method)
-        clock = clock or SystemClock()
+        clock, journal = clock or SystemClock(), journal or MemoryJournal()
         super().__init__(
             provider=provider,
             tools=ToolRegistry(tools),
-            journal=journal or MemoryJournal(),
+            journal=journal,
             gate=gate or DefaultGate(),
             limits=limits or Limits(),
             approver=approver,
@@ -107,6 +115,9 @@ class Runtime(Parts):
             threads=WorkerThreads(),
             prices=Prices(prices),
             retry_budgets={},
+            user=user,
+            classifier=classifier,
+            listener=Listener(journal),
             setups={},
         )
         # A frozen class; this is no part of it, only closing looks at it.
@@ -138,14 +149,11 @@ class Runtime(Parts):
         `key` is that of the question in `result.pending`. It counts when the run is resumed, for that question only.
         Any process that has the journal may say it. Raises `ConfigError` for a call that the run does not ask about.
         """
-        if not isinstance(resolution, (Done, NotDone, Unknown)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"resolution: must be Done(result), NotDone() or Unknown(), got {resolution!r}")
-        entries = await asyncio.to_thread(self.journal.read, run_id)
-        body = resolve_body(run_id, entries, key, self._clean(resolution))
-        await asyncio.to_thread(self.journal.send, run_id, RESOLVE, body)
+        await self.control(run_id).resolve(key, resolution)
 
-    def _clean(self, resolution: Resolution) -> Resolution:
-        return Done(self.redactor.text(resolution.result)) if isinstance(resolution, Done) else resolution
+    def control(self, run_id: str) -> RunControl:
+        """A hand on a run of this journal, in whichever process it is at work, or waits: pause, steer, approve …"""
+        return RunControl(self.journal, self.redactor, run_id)
 
     async def _rebuilt(self, run_id: str) -> LoopEngine:
         started = beginning(run_id, await asyncio.to_thread(self.journal.read, run_id))

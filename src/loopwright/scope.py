@@ -47,10 +47,11 @@ class Scope:
     whole run is the session's.
     """
 
-    def __init__(self, session: Session, path: str, conduct: Conduct) -> None:
+    def __init__(self, session: Session, path: str, conduct: Conduct, heard: int = 0) -> None:
         self.session, self.path, self.conduct = session, path, conduct
         self.monitor = ProgressMonitor()
         self.nudges: list[Message] = []
+        self.heard = heard  # the number of the last word of a person that its models were told
         self.iteration = 0  # of the innermost loop
         self.turns = 0  # of all loops
         self.halted: LoopwrightError | None = None  # sticky: this scope is out of iterations, stuck, waiting, or over
@@ -60,11 +61,12 @@ class Scope:
 
     def next_key(self) -> str:
         """The key of the next effect: `"3"` in the root, `"2.0.3"` in branch 0 of the root's third verb."""
-        key = self._key()
+        key = self.upcoming()
         self._effects += 1
         return key
 
-    def _key(self) -> str:
+    def upcoming(self) -> str:
+        """The key that the next effect will have."""
         return f"{self.path}.{self._effects}" if self.path else str(self._effects)
 
     def side_key(self, kind: str) -> str:
@@ -102,7 +104,7 @@ class Scope:
 
     def _ended_before(self, verb: str) -> bool:
         """Whether the next thing that is recorded is the best answer, which came because this verb met the signal."""
-        replay, key = self.session.replay, self._key()
+        replay, key = self.session.replay, self.upcoming()
         known = replay.intent(key) or replay.outcome(key)
         return verb != "best_answer" and isinstance(known, (ModelRequested, LimitHit)) and known.verb == "best_answer"
 

@@ -3,26 +3,32 @@
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from types import TracebackType
 from typing import Any
 
 from .clock import Clock
-from .errors import ConfigError, Fenced, JournalError, LimitReached, LoopwrightError, ReplayDivergence
+from .commands import DECLASSIFY, Told
+from .errors import Aborted, ConfigError, Fenced, JournalError, LimitReached, LoopwrightError, ReplayDivergence
 from .events import (
     EVENT_VERSION,
     KINDS,
     BreakerChanged,
+    CommandReceived,
+    Declassified,
     Entry,
     Event,
     FactNoted,
     LimitHit,
     Question,
+    RunContinued,
+    RunPaused,
     ToolStarted,
     encode_event,
 )
 from .journal import Claim, Command, chain_hash
+from .labels import LABELS, Label, highest
 from .limits import Budget
 from .log import logger
 from .messages import Observation, ToolCall
@@ -105,7 +111,17 @@ class Session:
         hit = replay.limit
         self.signal: LoopwrightError | None = None if hit is None else LimitReached(hit.limit, hit.detail)
         self.pending: list[Question] = []
-        self.commands: tuple[Command, ...] = ()  # what people said before the run was taken up
+        self.told = Told()
+        self.on_abort: Callable[[], None] = _nothing
+        """What stops all that is in flight when somebody says so from outside."""
+        self.label: Label = replay.label
+        self.untrusted = replay.untrusted
+        """The highest label of what the run has read, and whether any of it came from outside."""
+        self.mark = replay.started.boundary if replay.started else ""
+        """What stands in the fences around text from outside."""
+        self.kept = asyncio.Event()
+        """Set once the journal has the run, so that others can send it commands."""
+        self._standing = 0  # branches that stand still
         self.saga = replay.started is not None and replay.started.saga
         self.completed: dict[str, tuple[int, Observation, Tool]] = {}
         """What a saga would have to undo: by key, with the number of the entry that holds it."""
@@ -201,6 +217,7 @@ class Session:
             self._tell_all()
             raise self._broken from error
         self._tell_all()
+        self.kept.set()
         self._check_broken()  # a barrier that was under way beside this one may have failed
         self._durable_seq = max(self._durable_seq, head)
 
@@ -296,13 +313,61 @@ class Session:
         if left is not None:
             raise self.diverged(left, "a recorded effect", "nothing")
 
+    def hear(self, commands: Sequence[Command]) -> None:
+        """Take in what people sent, in order; each command is recorded once."""
+        for command in commands:
+            if command.number <= self.told.last:
+                continue
+            if command.number not in self.replay.received:
+                self.record("", CommandReceived(command.number, command.kind, command.body, command.at))
+            self.told.take(command)
+            if command.kind == DECLASSIFY and command.number not in self.replay.taken:
+                self._declassify(command)
+        if self.told.aborting:
+            self.on_abort()
+
+    def _declassify(self, command: Command) -> None:
+        wanted = command.body.get("label")
+        label: Label = next((known for known in LABELS if known == wanted), self.label)
+        self.label = min(label, self.label, key=LABELS.index)
+        self.record("", Declassified(self.label, str(command.body.get("reason") or ""), command.number))
+
+    def read_aloud(self, label: Label, untrusted: bool) -> None:
+        """The run has read something with that label, from outside or not."""
+        self.label, self.untrusted = highest((self.label, label)), self.untrusted or untrusted
+
+    async def listen(self) -> None:
+        """Look into the run's inbox."""
+        self.hear(await asyncio.to_thread(self.parts.journal.inbox, self.run_id, self.told.last))
+
+    async def boundary(self) -> None:
+        """Between two steps: a paused run stands still here, and one that was told to stop ends."""
+        told = self.told
+        if told.stands_still():
+            self._standing += 1
+            if self._standing == 1:
+                self.record("", RunPaused())
+            try:
+                with self.active.waiting():
+                    await self.barrier()
+                    while told.stands_still():
+                        await told.more()
+            finally:
+                self._standing -= 1
+                if self._standing == 0:
+                    self.record("", RunContinued(self.active.take_waited()))
+        if told.stopping:
+            raise self.stick(Aborted("the run was told to stop after the step that was under way"))
+
     def take_up(self) -> None:
         """This process works on the run from now on."""
         AT_WORK.add(self.owner.token)
+        self.parts.listener.add(self)
 
     def let_go(self) -> None:
         """This process no longer works on the run."""
         AT_WORK.discard(self.owner.token)
+        self.parts.listener.discard(self)
 
     def keep_secrets(self, key: str, calls: Mapping[int, ToolCall]) -> None:
         """Remember the calls of a proposal as they were before their secrets were taken out."""
@@ -322,6 +387,10 @@ class Session:
         """The same for a call however often it is made again, also by a fork that was cut in the middle of it."""
         known = self.replay.intent(key)
         return known.idempotency_key if isinstance(known, ToolStarted) else f"{self.run_id}:{key}"
+
+
+def _nothing() -> None:
+    """Nobody is there to be told."""
 
 
 def out_of_time() -> LimitReached:

@@ -15,6 +15,7 @@ from .bounded import Ended, contained, run_bounded
 from .claims import Claims
 from .errors import CircuitOpen, LimitReached, PhaseError, ToolError, text_of
 from .events import Failure, ToolFinished, ToolStarted
+from .labels import Label, highest
 from .log import logger
 from .messages import Observation, ObservationStatus, ToolCall, arguments_hash
 from .parts import Parts
@@ -49,6 +50,8 @@ def check_permit(permit: Permit, session: Session, policy: str | None) -> None:
         raise PhaseError(f"the permit of {permit.call.name} was used or is not of this run: gate a new proposal")
     if permit.expires < session.active.seconds():
         raise PhaseError(f"the permit of {permit.call.name} has expired: act right after the gate")
+    if permit.until and permit.until <= session.parts.clock.wall() and policy is not None:
+        raise PhaseError(f"the approval of {permit.call.name} has expired")
     check_same(permit, policy)
 
 
@@ -111,7 +114,10 @@ class ToolCalls:
     def finish(self, decision: Permit | Denial, came: Came) -> Observation:
         """Record what came of a call."""
         call = decision.call
-        finished = ToolFinished(call.name, call.id, came.status, came.content, round(came.seconds, 6))
+        label, untrusted = self._label(decision, came)
+        seconds = round(came.seconds, 6)
+        finished = ToolFinished(call.name, call.id, came.status, came.content, seconds, label, untrusted)
+        self.session.read_aloud(label, untrusted)
         entry, observation = self.session.record(decision.key, finished), Observation(call, came.status, came.content)
         self.session.replay.settled(decision.key)
         if isinstance(decision, Permit):
@@ -119,6 +125,14 @@ class ToolCalls:
             if came.status == "ok" and decision.real is None and self.session.replay.is_own(decision.key):
                 self.session.replay.good[call.name, decision.arguments_hash] = entry.at, came.content
         return observation
+
+    def _label(self, decision: Permit | Denial, came: Came) -> tuple[Label, bool]:
+        """How sensitive what came of a call is, and whether it is from outside; what the runtime says is neither."""
+        tool, classifier = self.parts.tools.get(decision.call.name), self.parts.classifier
+        if isinstance(decision, Denial) or tool is None or came.status not in ("ok", "error"):
+            return "public", False
+        label = tool.label if classifier is None else highest((tool.label, classifier.label(came.content)))
+        return label, not tool.trusted
 
     def completed(self, permit: Permit, observation: Observation, seq: int) -> None:
         """Keep what a saga may have to undo: what the tool itself did, or may have done."""

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, Validation
 from pydantic.fields import FieldInfo
 
 from .claims import Claims
-from .errors import ConfigError
+from .errors import ConfigError, ToolError
 from .labels import LABELS, Label
 from .messages import Effect, Json, JsonObject, ToolSpec
 from .options import explain
@@ -83,6 +83,7 @@ class Tool:
         arguments_model: turns validated JSON into the types that the function expects.
         takes_context: whether `function` wants a `ToolContext` first.
         engine: the engine that answers its calls as a child of the run; see `LoopEngine.as_tool`.
+        asks_user: its calls are answered by the person who uses the run; see `ask_user`.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Tool:
     arguments_model: type[BaseModel] | None = dataclasses.field(default=None, repr=False)
     takes_context: bool = False
     engine: Any = dataclasses.field(default=None, repr=False)
+    asks_user: bool = False
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -378,3 +380,24 @@ class ToolRegistry:
         except ValueError as error:
             return f"The arguments do not fit: {brief(str(error))}"
         return None
+
+
+def _only_by_a_run(question: str) -> str:
+    raise ToolError("only a run can ask its user: give the tool to a Runtime")
+
+
+ask_user = Tool(
+    "ask_user",
+    "Ask the user a question when only they can know the answer, and wait for it.",
+    {
+        "type": "object",
+        "properties": {"question": {"type": "string", "pattern": r"\S", "description": "the question, in full"}},
+        "required": ["question"],
+        "additionalProperties": False,
+    },
+    _only_by_a_run,
+    "read",
+    trusted=True,
+    asks_user=True,
+)
+"""The tool by which a model asks the person who uses the run, as an engine does with `Run.ask_user`."""

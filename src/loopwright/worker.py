@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel
 
-from .doubts import RESOLVE
+from .commands import DECIDING
 from .engine import LoopEngine
 from .errors import ConfigError, Fenced, JournalError, RunBusy, text_of
-from .events import BreakerChanged, DoubtResolved, DriftNoticed, Entry, RunResumed
+from .events import BreakerChanged, CommandReceived, DoubtResolved, DriftNoticed, Entry, RunResumed
 from .handle import LEFT
 from .journal import RunInfo, orphaned
 from .life import beginning
@@ -120,7 +120,7 @@ class Worker:
         """Whether somebody said something to a waiting run since it was looked at last."""
         after = self._answered.get(info.run_id, 0)
         commands = await asyncio.to_thread(self._runtime.journal.inbox, info.run_id, after)
-        return any(command.kind == RESOLVE for command in commands)
+        return any(command.kind in DECIDING for command in commands)
 
     async def _hear(self, info: RunInfo) -> None:
         """Remember what was said to a waiting run that is taken up now."""
@@ -182,7 +182,7 @@ def _pickups(entries: list[Entry]) -> int:
     for entry in reversed(entries):
         if isinstance(entry.event, RunResumed):
             count += 1
-        elif not isinstance(entry.event, (BreakerChanged, DriftNoticed)) and not _is_look_up(entry):
+        elif not isinstance(entry.event, (BreakerChanged, CommandReceived, DriftNoticed)) and not _is_look_up(entry):
             break
     return count
 

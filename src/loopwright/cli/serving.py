@@ -7,8 +7,9 @@ import sys
 from typing import Any
 
 from ..breaker import CircuitBreakers
+from ..commands import RESOLVE
 from ..doubt import Done, NotDone, Resolution, Unknown
-from ..doubts import RESOLVE, resolve_body
+from ..doubts import resolve_body
 from ..errors import ConfigError
 from ..events import Entry, RunFinished, RunResumed, RunStarted, RunSuspended
 from ..journal import MemoryJournal

@@ -144,6 +144,10 @@ class SQLiteJournal:
         """The durable commands to a run, oldest first."""
         return self._inbox.read(run_id, after)
 
+    def inbox_mark(self) -> object:
+        """The times and sizes of the inbox file and its log."""
+        return self._inbox.mark()
+
     async def close(self) -> None:
         """Make all that was handed over durable, let go of file and thread; a closed journal only reads."""
         failure: LoopwrightError | None = None

@@ -1,7 +1,9 @@
 """The inbox of a SQLite journal: a second file beside it, into which any process may put commands at any time."""
 
 import hashlib
+import os
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +26,15 @@ _INSERT = "INSERT INTO commands (number, run_id, at, kind, body, hash) VALUES (?
 _COMMANDS = "SELECT number, run_id, at, kind, body, hash FROM commands WHERE run_id = ? ORDER BY number"
 
 
+COARSE = 100_000_000  # nanoseconds: two changes that are nearer to each other may leave a file with the same time
+
+
 class Inbox:
     """Keeps commands in `<path>.inbox`, opened for each use: they are few, and their senders come and go."""
 
     def __init__(self, path: Path, busy_timeout: float) -> None:
         self._file = JournalFile(beside(path, ".inbox"), "FULL", busy_timeout, INBOX)
+        self._paths = (beside(path, ".inbox"), beside(path, ".inbox-wal"))
 
     def add(self, run_id: str, at: float, kind: str, body: bytes) -> int:
         """Keep a command and give its number; durable when this returns."""
@@ -48,6 +54,12 @@ class Inbox:
         commands = [self._command(before, row) for before, row in zip([(0, ""), *rows], rows, strict=False)]
         return [command for command in commands if command.number > after]
 
+    def mark(self) -> object:
+        """What changes with the files. Of files that changed just now a new thing each time: their clock is coarse."""
+        found = tuple(map(_stamp, self._paths))
+        newest = max(stamp[0] for stamp in found)
+        return object() if abs(time.time_ns() - newest) < COARSE else found
+
     def _command(self, before: tuple[Any, ...], row: tuple[Any, ...]) -> Command:
         number, run_id, at, kind, body, hashed = row
         try:
@@ -61,6 +73,14 @@ class Inbox:
             raise JournalError(
                 f"journal {str(self._file.path)!r}: run {run_id!r}: command {number!r} was changed: {error}"
             ) from error
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0, 0
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _hash(before: str, number: int, run_id: str, at: float, kind: str, body: bytes) -> str:

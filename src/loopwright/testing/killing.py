@@ -162,6 +162,10 @@ class Mortal:
         """The commands to a run."""
         return self._journal.inbox(run_id, after)
 
+    def inbox_mark(self) -> object:
+        """What changes with the inbox."""
+        return self._journal.inbox_mark()
+
     async def close(self) -> None:
         """Let go of it."""
         await self._journal.close()

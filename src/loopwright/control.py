@@ -1,0 +1,223 @@
+"""A hand on a run: what a person may tell it while it works or waits, from its own process or another one."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
+
+from .commands import (
+    ABORT,
+    ADD_CONTEXT,
+    ANSWER,
+    APPROVE,
+    DECLASSIFY,
+    DENY,
+    FOLLOW_UP,
+    OVERRIDE,
+    PAUSE,
+    RESOLVE,
+    RESUME,
+    STEER,
+    STOP,
+)
+from .doubt import Done, NotDone, Resolution, Unknown
+from .doubts import resolve_body
+from .errors import ConfigError
+from .events import Entry, GateDecided, Question, RunFinished, RunSuspended
+from .journal import Journal
+from .labels import LABELS, Label
+from .messages import Json, JsonObject, arguments_hash
+from .redaction import Redactor
+from .replay import Replay
+
+
+def open_questions(entries: Sequence[Entry]) -> tuple[Question, ...]:
+    """What a run wants decided, as its journal has it; of a run at work, those of its branches that wait."""
+    if entries and isinstance(entries[-1].event, RunFinished):
+        return ()
+    replay, asked = Replay(entries), dict[str, Question]()
+    for entry in entries:
+        if isinstance(entry.event, RunSuspended):
+            asked.update({question.key: question for question in entry.event.pending})
+    leave = replay.waiting_for_leave()
+    found = [asked[key] if key in asked else _question(key, known) for key, known in leave.items()]
+    return *found, *(asked[key] for key in replay.asked if key in asked)
+
+
+def _question(key: str, known: GateDecided) -> Question:
+    """The question of a call whose run goes on elsewhere; its arguments stand where the call was proposed."""
+    arguments = known.arguments or {}
+    return Question(
+        key, known.reason, known.tool, arguments, known.call_id, "approval",
+        known.arguments_hash, known.policy_version, known.until,
+    )  # fmt: skip
+
+
+def chosen(questions: Iterable[Question], key: str | None, run_id: str) -> Question:
+    """The question with that key, or the only one; raises `ConfigError` saying which there are."""
+    asked = list(questions)
+    found = [known for known in asked if key in (None, known.key)]
+    if len(found) == 1:
+        return found[0]
+    keys = ", ".join(repr(known.key) for known in asked)
+    problem = f"does not ask {key!r}" if key is not None else "asks more than one question" if asked else "asks nothing"
+    raise ConfigError(f"question: run {run_id!r} {problem}" + (f"; it asks {keys}" if asked else " of the kind"))
+
+
+class Control(ABC):
+    """What a person may tell a run.
+
+    Each word goes into the run's inbox and takes effect between two steps, in whichever process the run is at work; a
+    run that is resumed later hears it then. Secrets are taken out of texts. Raises `ConfigError` for a run that has
+    ended, or a question that it does not ask.
+    """
+
+    @property
+    @abstractmethod
+    def run_id(self) -> str:
+        """The run's name in the journal."""
+
+    @property
+    @abstractmethod
+    def _journal(self) -> Journal: ...
+
+    @property
+    @abstractmethod
+    def _redactor(self) -> Redactor: ...
+
+    async def _send(self, kind: str, body: Mapping[str, Json]) -> None:
+        """Put a command into the run's inbox."""
+        entries = await self._entries()
+        if entries and isinstance(entries[-1].event, RunFinished):
+            raise ConfigError(f"run {self.run_id!r} has ended: it hears nothing any more")
+        await asyncio.to_thread(self._journal.send, self.run_id, kind, body)
+
+    async def _entries(self) -> list[Entry]:
+        return await asyncio.to_thread(self._journal.read, self.run_id)
+
+    async def pause(self) -> None:
+        """Stand still before the next step; the run's clock stands still with it."""
+        await self._send(PAUSE, {})
+
+    async def resume(self) -> None:
+        """Go on after `pause`."""
+        await self._send(RESUME, {})
+
+    async def stop(self) -> None:
+        """End the run as `aborted` once the step that is under way is done."""
+        await self._send(STOP, {})
+
+    async def steer(self, text: str) -> None:
+        """Tell the model what to mind, with the next model call of every branch."""
+        await self._send(STEER, {"text": self._text("steer", text)})
+
+    async def add_context(self, text: str) -> None:
+        """Tell the model something that it does not know, with the next model call of every branch."""
+        await self._send(ADD_CONTEXT, {"text": self._text("add_context", text)})
+
+    async def follow_up(self, text: str) -> None:
+        """Say this once the engine has answered: it goes on then, with its answer and this as the next user message."""
+        await self._send(FOLLOW_UP, {"text": self._text("follow_up", text)})
+
+    async def override(self, tool: str, arguments: JsonObject) -> None:
+        """Have a tool called before the next model call, gated like any call; the model is told what came of it."""
+        await self._send(OVERRIDE, {"tool": tool, "arguments": self._arguments("override", arguments)})
+
+    async def answer(self, text: str, *, question: str | None = None) -> None:
+        """Answer what the run asks its user; `question` is the key of one of several."""
+        entries = await self._entries()
+        key = chosen(_about(entries, "question"), question, self.run_id).key
+        await self._send(ANSWER, {"key": key, "question": Replay(entries).asked[key], "text": self._text("text", text)})
+
+    async def approve(
+        self, question: str, *, arguments: JsonObject | None = None, seconds: float | None = None, by: str = ""
+    ) -> None:
+        """Let the call at the key `question` of `result.pending` run, once, with exactly the arguments that it has.
+
+        Args:
+            question: the key of the question.
+            arguments: others to run it with; they are validated and gated again.
+            seconds: let all calls of that tool run for so long, in this run and under this version of the policy.
+            by: who approves, for the journal.
+        """
+        if seconds is not None and not 0 < seconds < float("inf"):
+            raise ConfigError(f"seconds: must be a number above 0, got {seconds!r}")
+        asked = await self._asked_approval(question)
+        body: dict[str, Json] = {**asked, "by": by}
+        if arguments is not None:
+            body["arguments"] = self._arguments("approve", arguments)
+        if seconds is not None:
+            body["seconds"] = seconds
+        await self._send(APPROVE, body)
+
+    async def deny(self, question: str, reason: str = "", *, by: str = "") -> None:
+        """Refuse the call at the key `question` of `result.pending`; the model reads the reason."""
+        asked = await self._asked_approval(question)
+        await self._send(DENY, {**asked, "reason": self._redactor.text(reason), "by": by})
+
+    async def declassify(self, label: Label, reason: str) -> None:
+        """Say that the run counts as no more than `label` from here on, whatever it has read; it is recorded."""
+        if label not in LABELS:
+            raise ConfigError(f"label: must be one of {', '.join(LABELS)}, got {label!r}")
+        await self._send(DECLASSIFY, {"label": label, "reason": self._text("reason", reason)})
+
+    async def resolve(self, question: str, resolution: Resolution) -> None:
+        """Say what came of a call of which nobody knows: `Done(result)`, `NotDone()` or `Unknown()`."""
+        if not isinstance(resolution, (Done, NotDone, Unknown)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"resolution: must be Done(result), NotDone() or Unknown(), got {resolution!r}")
+        if isinstance(resolution, Done):
+            resolution = Done(self._redactor.text(resolution.result))
+        await self._send(RESOLVE, resolve_body(self.run_id, await self._entries(), question, resolution))
+
+    async def questions(self) -> tuple[Question, ...]:
+        """What the run wants decided."""
+        return open_questions(await self._entries())
+
+    async def _asked_approval(self, key: str) -> dict[str, Json]:
+        """What an approval of the call at that key is bound to."""
+        entries = await self._entries()
+        asked = chosen(_about(entries, "approval"), key, self.run_id)
+        known = Replay(entries).waiting_for_leave()[asked.key]
+        hashed, version = known.arguments_hash, known.policy_version
+        return {"key": asked.key, "tool": known.tool, "arguments_hash": hashed, "policy_version": version}
+
+    def _text(self, field: str, text: object) -> str:
+        if not isinstance(text, str) or not text.strip():
+            raise ConfigError(f"{field}: needs a text, got {text!r}")
+        return self._redactor.text(text.encode("utf-8", "replace").decode())
+
+    def _arguments(self, field: str, arguments: object) -> Json:
+        if not isinstance(arguments, Mapping) or not arguments_hash(cast("JsonObject", arguments)):
+            raise ConfigError(f"{field}: arguments must be a JSON object, got {arguments!r}")
+        given = cast("Json", dict(cast("JsonObject", arguments)))
+        if self._redactor.value(given) is not given:
+            raise ConfigError(f"{field}: the arguments hold a secret, which no inbox keeps: put it into deps")
+        return given
+
+
+def _about(entries: Sequence[Entry], about: str) -> list[Question]:
+    return [known for known in open_questions(entries) if known.about == about]
+
+
+class RunControl(Control):
+    """A hand on any run of a journal, wherever it is at work: `runtime.control(run_id)`."""
+
+    def __init__(self, journal: Journal, redactor: Redactor, run_id: str) -> None:
+        self._of, self._without, self._run_id = journal, redactor, run_id
+
+    @property
+    def run_id(self) -> str:
+        """The run's name in the journal."""
+        return self._run_id
+
+    @property
+    def _journal(self) -> Journal:
+        return self._of
+
+    @property
+    def _redactor(self) -> Redactor:
+        return self._without
+
+    async def abort(self) -> None:
+        """Stop the run at once: what is in flight is cancelled, and it ends as `aborted`."""
+        await self._send(ABORT, {})

@@ -148,7 +148,7 @@ def test_no_call_is_ever_parted_from_its_result(conversation: Conversation, toke
 # --- in a run ---
 
 
-@tool(effect="read", repeatable=True)
+@tool(effect="read", repeatable=True, trusted=True)
 async def look(n: int) -> str:
     """Look something up."""
     return f"{n} " + "x" * 400

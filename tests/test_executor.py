@@ -375,9 +375,9 @@ async def test_an_error_that_cannot_be_printed_is_an_observation_too() -> None:
 async def test_the_text_of_a_tool_error_goes_to_the_model_as_it_is() -> None:
     async def fail() -> None:
         """Fail."""
-        raise ToolError("The city is closed on Mondays.\nTry another day.")
+        raise ToolError("The city is closed on Mondays: try another day.")
 
-    assert await told(fail) == ("error", "The city is closed on Mondays.\nTry another day.")
+    assert await told(fail) == ("error", "The city is closed on Mondays: try another day.")
 
 
 async def test_tracebacks_go_to_the_log_and_not_to_the_model() -> None:
@@ -513,7 +513,9 @@ async def test_ten_megabytes_of_text_are_cut_and_the_cut_is_stated() -> None:
     status, text = await told(flood)
 
     assert status == "ok"
-    assert text == "x" * 50_000 + "\n[cut: 10000000 characters, the first 50000 shown]"
+    begins, shown, ends, cut = text.split("\n")
+    assert (begins[:4], shown, ends[:4]) == ("=== ", "x" * 50_000, "=== ")
+    assert cut == "[cut: 10000000 characters, the first 50000 shown]"
 
 
 async def test_a_tool_s_own_cap_counts_before_the_run_s_and_errors_are_capped_too() -> None:
@@ -536,7 +538,7 @@ async def test_a_tool_s_own_cap_counts_before_the_run_s_and_errors_are_capped_to
 
 
 async def test_no_cap_means_no_cut() -> None:
-    @tool
+    @tool(trusted=True)
     async def long() -> str:
         """Return."""
         return "x" * 60_000

@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from .policy import AllowAll as AllowAll
     from .policy import Ask as Ask
     from .policy import Cleared as Cleared
+    from .policy import Decision as Decision
     from .policy import DefaultGate as DefaultGate
     from .policy import Deny as Deny
     from .policy import DenyAll as DenyAll
@@ -223,6 +224,7 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
         "AllowAll",
         "Ask",
         "Cleared",
+        "Decision",
         "DefaultGate",
         "Deny",
         "DenyAll",
@@ -292,6 +294,7 @@ __all__ = [
     "Conversation",
     "CriticEngine",
     "DeadLetter",
+    "Decision",
     "DefaultGate",
     "Delta",
     "Denied",

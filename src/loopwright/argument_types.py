@@ -37,7 +37,7 @@ class TextType:
     read: Callable[[str], object]
     allowed: str
     most: int = 1000
-    form: JsonObject = dataclasses.field(default_factory=dict[str, Json])
+    form: JsonObject = dataclasses.field(default_factory=dict[str, Json], hash=False)  # annotations are hashed
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.no_info_plain_validator_function(self._validated)

@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-import hashlib
 import inspect
 from abc import abstractmethod
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, overload
@@ -31,7 +30,7 @@ from .redacting import without_secrets
 from .replay import Replay
 from .result import Model, Result
 from .run import Run
-from .session import Session, new_owner
+from .session import Session, boundary_of, new_owner
 from .sync import LOOP_THREAD
 from .tools import Tool
 from .version import __version__
@@ -275,7 +274,7 @@ class LoopEngine(Options):
         limits: dict[str, Json] = to_jsonable_python(parts.limits)
         model = None if output is None else output.__name__
         classifier = parts.classifier
-        boundary = hashlib.sha256(f"{run_id}|{created!r}".encode()).hexdigest()[:12]  # the same again in a test
+        boundary = boundary_of(run_id, created)
         label: Label = "normal" if classifier is None else highest(classifier.label(m.content) for m in conversation)
         started = RunStarted(
             self.name, options, opaque, conversation.messages, limits, model, deps is not None, saga, __version__,

@@ -160,7 +160,7 @@ class Phases:
                     decisions.append(decided)
             self._stop_if_stuck(decisions)
             if questions:
-                raise self._park(questions)
+                raise await self._park(questions)
             self._gated = proposal
             cleared = self._issued = Cleared.issue(decisions=tuple(decisions), key=proposal.key, issuer=self._scope)
             self._clearance.start(cleared.permits)
@@ -264,10 +264,12 @@ class Phases:
                 what = "failed in the same way" if reason == "repeated_error" else "was called"
                 raise self._scope.halt(Stuck(reason, f"{decision.call.name} {what} again and again"))
 
-    def _park(self, questions: list[PendingQuestion]) -> Suspended:
+    async def _park(self, questions: list[PendingQuestion]) -> Suspended:
+        """Wait for a person; the questions are in the journal at once, since other branches may go on for long."""
         self._session.pending.extend(questions)
         waiting = Suspended(f"waiting for {len(questions)} decision(s)")
         self._scope.halt(waiting)
+        await self._session.barrier()
         return waiting
 
     async def _settle(self, question: Question) -> Reply:
@@ -308,7 +310,7 @@ class Phases:
         [named] = self._proposed(key, (call,), command)
         decided = await self._decide(named, f"{key}#0")
         if isinstance(decided, PendingQuestion):
-            raise self._park([decided])
+            raise await self._park([decided])
         if isinstance(decided, Permit):
             self._clearance.start([decided])
         observation = await self._settle_call(decided)

@@ -331,7 +331,7 @@ class Run(Phases):
         call = ToolCall(name, arguments, f"{name}_{plain(key)}")
         question = await clearance.decide_own(call, effect, self._state(f"{key}#0"))
         if question is not None:
-            raise self._park([question])
+            raise await self._park([question])
 
     @property
     def turns(self) -> int:
@@ -385,7 +385,7 @@ class Run(Phases):
         told |= {"stop_reason": outcome.stop_reason} | ({} if output is None else {"output": output})
         decided = await self._clearance.decide_answer(ToolCall(RESPOND, told, RESPOND), self._state(f"{RESPOND}:"))
         if isinstance(decided, PendingQuestion):
-            return outcome_of(self._park([decided]))
+            return outcome_of(await self._park([decided]))
         if isinstance(decided, Denial):
             error = Denied(f"the answer was withheld: {decided.reason}")
             return dataclasses.replace(outcome_of(error) if outcome.status == "completed" else outcome, answer=None)

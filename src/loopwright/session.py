@@ -117,7 +117,7 @@ class Session:
         self.label: Label = replay.label
         self.untrusted = replay.untrusted
         """The highest label of what the run has read, and whether any of it came from outside."""
-        self.mark = replay.started.boundary if replay.started else ""
+        self.mark = (replay.started.boundary if replay.started else "") or boundary_of(claim.run_id)
         """What stands in the fences around text from outside."""
         self.kept = asyncio.Event()
         """Set once the journal has the run, so that others can send it commands."""
@@ -387,6 +387,11 @@ class Session:
         """The same for a call however often it is made again, also by a fork that was cut in the middle of it."""
         known = self.replay.intent(key)
         return known.idempotency_key if isinstance(known, ToolStarted) else f"{self.run_id}:{key}"
+
+
+def boundary_of(run_id: str, created: float = 0.0) -> str:
+    """The boundary of a run's fences: nobody outside can guess it, and the same run made again has the same."""
+    return hashlib.sha256(f"{run_id}|{created!r}".encode()).hexdigest()[:12]
 
 
 def _nothing() -> None:

@@ -23,6 +23,7 @@ from .policy import PERMIT_SECONDS, Denial, Permit
 from .redacting import MARGIN, traceback_of
 from .session import SECRET_LOST, Session
 from .tools import Tool, ToolContext
+from .untrusted import shown
 
 Attempt: TypeAlias = Literal["first", "in doubt", "retry"]
 
@@ -243,14 +244,21 @@ class ToolCalls:
         return Came("error", self.capped(tool, text), seconds)
 
     def capped(self, tool: Tool, text: str) -> str:
+        """A text as a model gets to read it: marked as from outside, no longer than it may be, and saying so if cut."""
+        clean = self._cut(tool, text)
+        told = shown(clean, source=tool.name, boundary=self.session.mark, trusted=tool.trusted)
+        most = tool.max_output_chars or self.parts.limits.max_output_chars
+        is_cut = most is not None and len(text) > most
+        return f"{told}\n[cut: {len(text)} characters, the first {len(clean)} shown]" if is_cut else told
+
+    def _cut(self, tool: Tool, text: str) -> str:
         """A text no longer than a model gets to read of this tool: valid Unicode, without secrets."""
         most = tool.max_output_chars or self.parts.limits.max_output_chars
         begin = text if most is None else text[: most + MARGIN]  # a secret that goes on behind the cut is seen whole
         clean = self.session.redactor.text(begin.encode("utf-8", "replace").decode())  # half pairs cannot be stored
         if most is None or len(text) <= most:
             return clean
-        shown = clean[: min(most, max(len(clean) - MARGIN, 0))] if len(begin) < len(text) else clean[:most]
-        return f"{shown}\n[cut: {len(text)} characters, the first {len(shown)} shown]"
+        return clean[: min(most, max(len(clean) - MARGIN, 0))] if len(begin) < len(text) else clean[:most]
 
 
 def _written(value: Any, most: int | None) -> Any:

@@ -327,9 +327,8 @@ class Session:
             self.on_abort()
 
     def _declassify(self, command: Command) -> None:
-        wanted = command.body.get("label")
-        label: Label = next((known for known in LABELS if known == wanted), self.label)
-        self.label = min(label, self.label, key=LABELS.index)
+        wanted = [rank for rank, label in enumerate(LABELS) if label == command.body.get("label")]
+        self.label = LABELS[min(LABELS.index(self.label), *wanted, len(LABELS))]
         self.record("", Declassified(self.label, str(command.body.get("reason") or ""), command.number))
 
     def read_aloud(self, label: Label, untrusted: bool) -> None:

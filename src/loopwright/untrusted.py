@@ -93,18 +93,20 @@ _WORDS = (
 )
 _MARKERS = Markers({f"word{number}": words for number, words in enumerate(_WORDS)})
 
+_BLANK = r"[^\S\n]"
 _LISTED = (  # the head of a step of a plan, in its loosest form
-    r"(?:(?:[-*+\u2022][ \t]++(?:\[[ xX]?\][ \t]++)?+)?+[#*_ \t]*+(?:(?:step|task)[ \t]*+#?)?+\d{1,4}+[*_]*+[ \t]*+"
-    r"[.):\u2013\u2014-][*_]*+|[-+*\u2022][ \t]++(?:\[[ xX]?\][ \t]++)?+)[ \t]*+"
+    rf"(?:(?:[-*+\u2022]{_BLANK}++(?:\[[ xX]?\]{_BLANK}++)?+)?+(?:[#*_]|{_BLANK})*+(?:(?:step|task){_BLANK}*+#?)?+"
+    rf"\d{{1,4}}+[*_]*+{_BLANK}*+[.):\u2013\u2014-][*_]*+|[-+*\u2022]{_BLANK}++(?:\[[ xX]?\]{_BLANK}++)?+){_BLANK}*+"
 )
 _CALL = r"[`*]*+[A-Za-z_][\w.*-]*+[`* ]*+[(\[]"
-_JOIN = r"[`*]*+join[`*]*+[ \t]*+(?:\(.*\))?+[`*.; \t]*+$"
+_JOIN = rf"[`*]*+join[`*]*+{_BLANK}*+(?:\(.*\))?+(?:[`*.;]|{_BLANK})*+$"
+_NOTHING = rf"(?:[*_]|{_BLANK})*+$"
 _LINE = re.compile(  # calls in the steps of a plan, markers behind a bullet, and verdicts without a colon
-    rf"^[ \t]*+(?:{_LISTED}(?:{_CALL}|{_JOIN}|[*_ \t]*+$|[*_]{{0,3}}(?:follow[ _-]?up|tool|so the final|final answer)"
+    rf"^{_BLANK}*+(?:{_LISTED}(?:{_CALL}|{_JOIN}|{_NOTHING}|[*_]{{0,3}}(?:follow[ _-]?up|tool|so the final|final answer)"
     rf"\b)|{_JOIN}|[*_# \t]*+(?-i:(?:UN|NOT )?VERIFIED)\b)",
     re.IGNORECASE | re.MULTILINE,
 )
-_LABEL = re.compile(r"(?<![^\s*`])#?E\d{1,4}+[*`]*+[ \t]*+=(?!=)\s*+" + _CALL)  # ReWOO: `#E1 = Search[x]`
+_LABEL = re.compile(rf"(?<![^\s*`])#?E\d{{1,4}}+[*`]*+{_BLANK}*+=(?!=)\s*+{_CALL}")  # ReWOO: `#E1 = Search[x]`
 _SAID = re.compile(r"\bFINAL[ _-]ANSWER[*_]{0,3}+(?=:)")
 
 _TAGS = re.compile(  # of calls in text, of thinking, and of chat templates

@@ -41,7 +41,9 @@ class ApprovalGate(InstantGate):
     ) -> None:
         named = tools.split(",") if isinstance(tools, str) else list(tools)
         self._tools = tuple(name.strip() for name in named if name.strip())
-        self._effects, self._label, self._untrusted, self.answers = tuple(effects), label, untrusted, answers
+        self._effects = tuple(effects)
+        self._label: Label | None = label
+        self._untrusted, self.answers = untrusted, answers
         for effect in self._effects:
             if effect not in EFFECTS:
                 raise ConfigError(f"effects: must be among {', '.join(EFFECTS)}, got {effect!r}")

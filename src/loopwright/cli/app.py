@@ -1,7 +1,7 @@
 """The command line itself, with typer: commands, their options, and what their `--help` teaches."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Never, TypeAlias
 
 import typer
@@ -9,14 +9,14 @@ import typer
 from ..errors import ConfigError
 from ..version import __version__
 from .choices import Chosen
-from .endings import MISUSED, carried_out, ensure_streams, printable, tell_error
-from .given import Given, Journal, debug_wanted, with_given
+from .endings import MISUSED, ensure_streams, printable, tell_error
+from .given import Given, Journal, Run, end, with_given
+from .hand import commands
 from .plugins_view import list_engines, list_plugins, show_engine
 from .running import Question, copy_to_fork, resume_run, start_run
 from .serving import resolution_of, serve, tell_resolution
 from .showing import list_runs, show_run, verify_runs
 
-Run: TypeAlias = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `loopwright runs` lists it.")]
 LinesOfJson: TypeAlias = Annotated[bool, typer.Option("--json", help="A line of JSON for each.")]
 
 
@@ -61,12 +61,10 @@ def top(
     loopwright run "..." --provider ...      run it
     loopwright runs; loopwright show RUN     what happened
     loopwright resume RUN --provider ...     go on after a crash, Ctrl-C or a question
+    loopwright approvals                     what runs ask people; approve, deny, answer
+    loopwright steer RUN "..."               a hand on a run at work; pause, stop, abort
     loopwright worker --provider ...         go on with all that was left
     """
-
-
-def _end(context: typer.Context, work: Callable[[], int]) -> Never:
-    raise typer.Exit(carried_out(work, debug=debug_wanted(context)))
 
 
 @app.command()
@@ -80,7 +78,7 @@ def engines(
     Example: loopwright engines react
     Exit status: 0, or 2 for an engine that is unknown or broken.
     """
-    _end(context, list_engines if name is None else lambda: show_engine(name))
+    end(context, list_engines if name is None else lambda: show_engine(name))
 
 
 @app.command()
@@ -115,7 +113,7 @@ def run(
     """
     asked = Question(question, engine, system, tuple(attach or ()), run_id, saga)
     manner = given.manner(context)
-    _end(context, lambda: start_run(asked, given.chosen(), manner))
+    end(context, lambda: start_run(asked, given.chosen(), manner))
 
 
 @app.command()
@@ -142,7 +140,7 @@ def resume(
     Exit status: as of `loopwright run`.
     """
     manner = given.manner(context)
-    _end(context, lambda: resume_run(run, given.chosen(), manner, engine=engine, take_over=take_over))
+    end(context, lambda: resume_run(run, given.chosen(), manner, engine=engine, take_over=take_over))
 
 
 @app.command()
@@ -175,7 +173,7 @@ def worker(
     Exit status: 0, 1 if the journal failed, 2 for wrong usage or configuration.
     """
     manner = given.manner(context)
-    _end(context, lambda: serve(given.chosen(), manner, lease=lease, at_once=at_once, poll=poll, once=once))
+    end(context, lambda: serve(given.chosen(), manner, lease=lease, at_once=at_once, poll=poll, once=once))
 
 
 @app.command()
@@ -199,7 +197,10 @@ def resolve(
     Example: loopwright resolve run-1f2e3d4c '3#0' --done 'invoice 17 was paid at noon'
     Exit status: 0, 1 if the journal failed, or 2 for a run or a call that is not there, or a word that is missing.
     """
-    _end(context, lambda: tell_resolution(run, key, resolution_of(done, not_done, unknown), journal))
+    end(context, lambda: tell_resolution(run, key, resolution_of(done, not_done, unknown), journal))
+
+
+app.registered_commands += commands.registered_commands
 
 
 @app.command()
@@ -216,7 +217,7 @@ def fork(
     Example: loopwright resume "$(loopwright fork run-1f2e3d4c --at 7)" --provider openai:gpt-4.1
     Exit status: 0, 1 if the journal failed, or 2 for a run or an entry that is not there.
     """
-    _end(context, lambda: copy_to_fork(run, at, new_id, Chosen(journal=journal)))
+    end(context, lambda: copy_to_fork(run, at, new_id, Chosen(journal=journal)))
 
 
 @app.command()
@@ -238,7 +239,7 @@ def runs(
     Example: loopwright runs --status waiting
     Exit status: 0, 1 if the journal cannot be read, 2 for wrong usage or configuration.
     """
-    _end(context, lambda: list_runs(journal, status=status, as_json=json))
+    end(context, lambda: list_runs(journal, status=status, as_json=json))
 
 
 @app.command()
@@ -257,7 +258,7 @@ def show(
     Example: loopwright show run-1f2e3d4c --full | less
     Exit status: 0, 1 if the journal cannot be read, 2 for a run that is not there.
     """
-    _end(context, lambda: show_run(run, journal, as_json=json, full=full))
+    end(context, lambda: show_run(run, journal, as_json=json, full=full))
 
 
 @app.command()
@@ -284,7 +285,7 @@ def verify(
             raise ConfigError("--head: belongs to one run; name it")
         return verify_runs(run, journal, head=head)
 
-    _end(context, work)
+    end(context, work)
 
 
 @app.command()
@@ -303,4 +304,4 @@ def plugins(
     Example: loopwright plugins --no-load
     Exit status: 0, also if some are broken.
     """
-    _end(context, lambda: list_plugins(load=not no_load))
+    end(context, lambda: list_plugins(load=not no_load))

@@ -4,13 +4,14 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, TypeAlias, get_type_hints
+from typing import Annotated, Any, Never, TypeAlias, get_type_hints
 
 import typer
 
 from ..parts import OnUnknown
 from .approving import Approval
 from .choices import Chosen
+from .endings import carried_out
 from .running import Manner
 
 Journal: TypeAlias = Annotated[
@@ -21,6 +22,7 @@ Journal: TypeAlias = Annotated[
         "Without it LOOPWRIGHT_JOURNAL, else loopwright.db in this folder.",
     ),
 ]
+Run: TypeAlias = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `loopwright runs` lists it.")]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +64,10 @@ class Given:
         typer.Option("--yes/--ask", help="Approve all that the gate asks about / ask at the terminal (the default)."),
     ] = None
     wait: Annotated[
-        bool, typer.Option("--wait", help="Ask nobody: leave the run waiting, to be decided with `loopwright resume`.")
+        bool,
+        typer.Option(
+            "--wait", help="Ask nobody: leave the run waiting, to be decided with `loopwright approve` or `resume`."
+        ),
     ] = False
     on_unknown: Annotated[
         OnUnknown | None,
@@ -137,6 +142,11 @@ def with_given(command: Callable[..., None]) -> Callable[..., None]:
     vars(expanded)["__signature__"] = inspect.Signature(parameters)
     expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return expanded
+
+
+def end(context: typer.Context, work: Callable[[], int]) -> Never:
+    """Do a command's work, and end with its exit status."""
+    raise typer.Exit(carried_out(work, debug=debug_wanted(context)))
 
 
 def debug_wanted(context: typer.Context) -> bool:

@@ -1,0 +1,72 @@
+"""What a person says to a run from a shell: one word into its inbox, and a list of what runs ask."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import TypeAlias, cast
+
+from ..control import RunControl, open_questions
+from ..errors import ConfigError
+from ..events import Question
+from ..messages import JsonObject, canonical_json
+from ..redaction import Redactor
+from .choices import open_journal
+from .questions import how_to_answer
+from .running import closing
+from .text import clean, json_text, one_line
+
+Word: TypeAlias = Callable[[RunControl], Awaitable[None]]
+
+
+def tell(run_id: str, journal: str | None, word: Word) -> int:
+    """Say a word to a run; gives the exit status."""
+    opened = open_journal(journal)
+    control = RunControl(opened, Redactor(), run_id)
+    status = next((info.status for info in opened.runs(unfinished=True) if info.run_id == run_id), "running")
+
+    async def work() -> None:
+        await word(control)
+
+    asyncio.run(closing(opened, work))
+    at_work = "noted; it counts between two steps of the run\n"
+    sys.stderr.write(at_work if status == "running" else "noted; it counts when the run is resumed\n")
+    return 0
+
+
+def list_questions(journal: str | None, *, as_json: bool) -> int:
+    """List what the runs of a journal want decided, the newest run first; gives the exit status."""
+    opened = open_journal(journal)
+    count = 0
+    for info in opened.runs(unfinished=True):
+        for question in open_questions(opened.read(info.run_id)):
+            count += 1
+            if as_json:
+                sys.stdout.write(json_text({"run_id": info.run_id, "question": question}) + "\n")
+            else:
+                sys.stdout.writelines(f"{line}\n" for line in _lines(info.run_id, question, journal))
+    if not count:
+        sys.stderr.write("no run asks anything\n")
+    return 0
+
+
+def _lines(run_id: str, question: Question, journal: str | None) -> list[str]:
+    """A question with the call that it is about, word for word, and the commands that answer it."""
+    lines = [f"{clean(run_id)}  {clean(question.key)}  {one_line(question.text)}"]
+    if question.tool and question.arguments:
+        lines.append(f"  {one_line(question.tool)}({clean(canonical_json(dict(question.arguments)).decode())})")
+    if question.expires:
+        lines.append(f"  until {datetime.fromtimestamp(question.expires).astimezone():%Y-%m-%d %H:%M:%S %z}")
+    return [*lines, *how_to_answer(run_id, question, journal)]
+
+
+def json_object(option: str, text: str) -> JsonObject:
+    """An option that is a JSON object."""
+    try:
+        value: object = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{option}: no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{option}: must be a JSON object, got {text}")
+    return cast("JsonObject", value)

@@ -11,6 +11,8 @@ from ..events import (
     CallsProposed,
     ChildFinished,
     ChildStarted,
+    CommandReceived,
+    Declassified,
     DoubtResolved,
     DriftNoticed,
     EffectFinished,
@@ -24,8 +26,10 @@ from ..events import (
     ModelReplied,
     ModelRequested,
     RecoveryTriggered,
+    RunContinued,
     RunFinished,
     RunForked,
+    RunPaused,
     RunResumed,
     RunStarted,
     RunSuspended,
@@ -37,6 +41,8 @@ from ..events import (
 from ..messages import ToolCall, Usage
 from .text import as_call, as_process, as_value
 
+SAID = ("text", "key", "tool", "arguments", "seconds", "reason", "label", "by", "verdict", "result")
+"""What of a command's body is shown; the rest binds it to its question."""
 VERDICTS = {"allow": "allowed", "modify": "changed", "deny": "denied", "ask": "asks"}
 
 
@@ -105,6 +111,24 @@ class Timeline:
     def _(self, event: RunSuspended, key: str) -> list[tuple[str, str]]:
         asked = [("question", question.text) for question in event.pending]
         return [*asked, ("end", f"suspended: {event.reason}")]
+
+    @_told.register
+    def _(self, event: CommandReceived, key: str) -> list[tuple[str, str]]:
+        words = {name: value for name, value in event.body.items() if name in SAID and value not in (None, "")}
+        said = ", ".join(f"{name}={as_value(value)}" for name, value in words.items())
+        return [("person", f"{event.command.replace('_', ' ')}  {said}".rstrip())]
+
+    @_told.register
+    def _(self, event: RunPaused, key: str) -> list[tuple[str, str]]:
+        return [("paused", "until somebody lets it go on")]
+
+    @_told.register
+    def _(self, event: RunContinued, key: str) -> list[tuple[str, str]]:
+        return [("goes on", f"after {event.waited:.1f} s")]
+
+    @_told.register
+    def _(self, event: Declassified, key: str) -> list[tuple[str, str]]:
+        return [("label", f"{event.label} from here on: {event.reason}")]
 
     @_told.register
     def _(self, event: RunFinished, key: str) -> list[tuple[str, str]]:

@@ -11,11 +11,14 @@ from pydantic_core import to_json
 from ..events import (
     CallDeadLettered,
     ChildFinished,
+    CommandReceived,
+    Declassified,
     DoubtResolved,
     Event,
     ModelReplied,
     ModelRequested,
     RecoveryTriggered,
+    RunContinued,
     RunFinished,
     RunStarted,
     ToolFinished,
@@ -187,6 +190,17 @@ def recovery_attributes(
         case UndoFinished():
             text = {"gen_ai.tool.call.result": event.content}
     return {**found, **text} if content else found
+
+
+def attributes_of_word(event: CommandReceived | RunContinued | Declassified) -> Attributes:
+    """What a person said, without the words, and what came of it at once."""
+    match event:
+        case CommandReceived():
+            return {"loopwright.command": event.command, "loopwright.command.number": event.number}
+        case RunContinued():
+            return {"loopwright.waited": event.waited}
+        case Declassified():
+            return {"loopwright.label": event.label, "loopwright.command.number": event.command}
 
 
 # --- content, which is left out unless it is asked for ---

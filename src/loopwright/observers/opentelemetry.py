@@ -8,6 +8,8 @@ from ..events import (
     AttemptFailed,
     BreakerChanged,
     CallDeadLettered,
+    CommandReceived,
+    Declassified,
     DoubtResolved,
     DriftNoticed,
     Entry,
@@ -17,6 +19,7 @@ from ..events import (
     ModelReplied,
     ModelRequested,
     RecoveryTriggered,
+    RunContinued,
     RunFinished,
     RunSuspended,
     ToolFinished,
@@ -28,6 +31,7 @@ from ..version import __version__
 from .conventions import (
     Attributes,
     agent_attributes,
+    attributes_of_word,
     ending_attributes,
     model_attributes,
     opening_content,
@@ -268,6 +272,8 @@ def _told(event: Event, tool: str, *, content: bool) -> Attributes:
             return recovery_attributes(event, content=content)
         case LimitHit():
             return {"loopwright.limit": event.limit}
+        case CommandReceived() | RunContinued() | Declassified():
+            return attributes_of_word(event)
         case BreakerChanged():
             return {
                 "loopwright.breaker.name": event.name,

@@ -11,6 +11,8 @@ from ..events import (
     ChildFinished,
     ChildStarted,
     ClockRead,
+    CommandReceived,
+    Declassified,
     DoubtResolved,
     DriftNoticed,
     EffectFinished,
@@ -19,13 +21,16 @@ from ..events import (
     ErrorRecord,
     Event,
     FactNoted,
+    FollowedUp,
     GateDecided,
     LimitHit,
     ModelFailed,
     ModelReplied,
     ModelRequested,
     RecoveryTriggered,
+    RunContinued,
     RunFinished,
+    RunPaused,
     RunResumed,
     RunStarted,
     RunSuspended,
@@ -41,10 +46,10 @@ from .following import MAX_RUNS, Ended, Following, Noted, Step
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 
-INFO = (RunStarted, RunResumed, ModelReplied, ChildStarted)
+INFO = (RunStarted, RunResumed, RunPaused, RunContinued, CommandReceived, FollowedUp, ModelReplied, ChildStarted)
 WARNING = (
     ModelFailed, AttemptFailed, LimitHit, RecoveryTriggered, DoubtResolved, CallDeadLettered, UndoBegun, BreakerChanged,
-    DriftNoticed,
+    DriftNoticed, Declassified,
 )  # fmt: skip
 VERDICTS: dict[str, Level] = {"allow": "debug", "modify": "info", "ask": "info"}  # the others are warnings
 STATUSES: dict[str, Level] = {"completed": "info", "failed": "error"}  # of runs; the others are warnings
@@ -54,15 +59,19 @@ PLAIN: dict[type, tuple[str, ...]] = {
     RunStarted: ("output",),
     RunResumed: ("owner",),
     RunSuspended: ("reason",),
+    RunContinued: ("waited",),
+    CommandReceived: ("number", "command", "sent"),
+    FollowedUp: ("command",),
+    Declassified: ("label", "command"),
     RunFinished: ("status", "stop_reason", "llm_calls", "tool_calls", "iterations"),
     ModelRequested: ("verb", "purpose", "provider", "model", "iteration"),
     ModelReplied: ("seconds",),
     ModelFailed: ("seconds",),
     AttemptFailed: ("attempt", "delay"),
     LimitHit: ("limit", "verb"),
-    GateDecided: ("call_id", "verdict", "policy_version", "waited"),
+    GateDecided: ("call_id", "verdict", "policy_version", "waited", "command"),
     ToolStarted: ("tool", "call_id", "effect", "idempotency_key"),
-    ToolFinished: ("call_id", "status", "seconds"),
+    ToolFinished: ("call_id", "status", "seconds", "label", "untrusted"),
     RecoveryTriggered: ("tool", "call_id", "strategy", "attempt", "status", "delay"),
     DoubtResolved: ("tool", "call_id", "by", "verdict", "command"),
     CallDeadLettered: ("tool", "call_id", "status", "queue"),
@@ -81,6 +90,9 @@ PLAIN: dict[type, tuple[str, ...]] = {
 CONTENT: dict[type, tuple[str, ...]] = {
     RunStarted: ("messages",),
     RunFinished: ("answer",),
+    CommandReceived: ("body",),
+    FollowedUp: ("text",),
+    Declassified: ("reason",),
     ModelReplied: ("completion",),
     CallsProposed: ("calls",),
     GateDecided: ("reason", "arguments"),

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from pydantic_core import to_json
 
 from ..events import (
+    BreakerChanged,
     CallDeadLettered,
     ChildFinished,
     CommandReceived,
@@ -192,9 +193,15 @@ def recovery_attributes(
     return {**found, **text} if content else found
 
 
-def attributes_of_word(event: CommandReceived | RunContinued | Declassified) -> Attributes:
-    """What a person said, without the words, and what came of it at once."""
+def change_attributes(event: CommandReceived | RunContinued | Declassified | BreakerChanged) -> Attributes:
+    """What a person said, without the words, and what changed in the run as a whole."""
     match event:
+        case BreakerChanged():
+            return {
+                "loopwright.breaker.name": event.name,
+                "loopwright.breaker.before": event.before,
+                "loopwright.breaker.after": event.after,
+            }
         case CommandReceived():
             return {"loopwright.command": event.command, "loopwright.command.number": event.number}
         case RunContinued():

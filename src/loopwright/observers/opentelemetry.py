@@ -31,7 +31,7 @@ from ..version import __version__
 from .conventions import (
     Attributes,
     agent_attributes,
-    attributes_of_word,
+    change_attributes,
     ending_attributes,
     model_attributes,
     opening_content,
@@ -272,14 +272,8 @@ def _told(event: Event, tool: str, *, content: bool) -> Attributes:
             return recovery_attributes(event, content=content)
         case LimitHit():
             return {"loopwright.limit": event.limit}
-        case CommandReceived() | RunContinued() | Declassified():
-            return attributes_of_word(event)
-        case BreakerChanged():
-            return {
-                "loopwright.breaker.name": event.name,
-                "loopwright.breaker.before": event.before,
-                "loopwright.breaker.after": event.after,
-            }
+        case CommandReceived() | RunContinued() | Declassified() | BreakerChanged():
+            return change_attributes(event)
         case DriftNoticed():
             return {"loopwright.drift": event.what}
         case _:

@@ -336,8 +336,11 @@ class Session:
         self.label, self.untrusted = highest((self.label, label)), self.untrusted or untrusted
 
     async def listen(self) -> None:
-        """Look into the run's inbox."""
-        self.hear(await asyncio.to_thread(self.parts.journal.inbox, self.run_id, self.told.last))
+        """Look into the run's inbox; whoever reads the journal sees that the run has heard."""
+        commands = await asyncio.to_thread(self.parts.journal.inbox, self.run_id, self.told.last)
+        self.hear(commands)
+        if commands:
+            await self.barrier()
 
     async def boundary(self) -> None:
         """Between two steps: a paused run stands still here, and one that was told to stop ends."""

@@ -26,6 +26,7 @@ from loopwright.journals import SQLiteJournal
 from loopwright.policy import RESPOND
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from redrive import crashed
+from waiting import eventually
 
 RAN: list[str] = []
 HOUR, DAY = 3_600.0, 86_400.0
@@ -323,9 +324,7 @@ async def test_a_call_that_waits_beside_one_at_work_can_be_approved_meanwhile() 
     engine = Both(runtime(journal=journal, tools=[hold, erase]))
     async with engine.start("Go.", run_id="r") as run:
         await reached.wait()
-        while not (questions := await run.questions()):
-            await asyncio.sleep(0)
-        [question] = questions
+        [question] = await eventually(run.questions)
         await run.approve(question.key)
         go.set()
         assert (await run.result()).status == "waiting"

@@ -33,6 +33,7 @@ from loopwright.journals import SQLiteJournal
 from loopwright.provider import Request
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from redrive import crashed
+from waiting import eventually
 
 STEERED = "Guidance from the operator of this run:\nMind the budget."
 
@@ -137,8 +138,7 @@ async def test_a_paused_run_is_still_paused_where_it_is_resumed(hand: Hand) -> N
     hand.go.set()
     again = Runtime(ScriptedProvider(["done"]), tools=hand.tools(), journal=journal)
     resumed = asyncio.ensure_future(again.resume("r"))
-    while not events(journal, "r", RunPaused):
-        await asyncio.sleep(0.01)
+    await eventually(lambda: events(journal, "r", RunPaused))
     assert not resumed.done()
 
     await again.control("r").resume()

@@ -1,0 +1,110 @@
+"""A run at work in this process, and a hand on it from another one: through the inbox beside the journal's file."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopwright import ReActEngine, Request, Runtime, Suspend, tool
+from loopwright.events import CommandReceived, RunContinued, RunPaused
+from loopwright.journals import SQLiteJournal
+from loopwright.testing import ScriptedProvider, call
+from waiting import eventually
+
+
+async def typed(*words: str, journal: Path) -> tuple[int, str]:
+    """Type a command of the command line; its exit status, and all that it says."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "loopwright", *words, "--journal", str(journal),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    told, _ = await process.communicate()
+    return process.returncode or 0, told.decode()
+
+
+@pytest.fixture
+async def journal(tmp_path: Path) -> AsyncIterator[SQLiteJournal]:
+    opened = SQLiteJournal(tmp_path / "runs.db")
+    yield opened
+    await opened.close()
+
+
+async def test_a_run_at_work_is_steered_paused_and_stopped_from_a_shell(journal: SQLiteJournal, tmp_path: Path) -> None:
+    path, go = tmp_path / "runs.db", asyncio.Event()
+    heard: list[str] = []
+
+    @tool(effect="read", repeatable=True)
+    async def wait() -> str:
+        """Wait."""
+        await go.wait()
+        return "waited"
+
+    def listens(request: Request) -> object:
+        heard.append(request.conversation.messages[-1].content)
+        return call("wait")
+
+    def events(kind: type) -> list[Any]:
+        return [entry.event for entry in journal.read("r") if isinstance(entry.event, kind)]
+
+    runtime = Runtime(ScriptedProvider(listens), tools=[wait], journal=journal)
+    async with ReActEngine(runtime).start("Go.", run_id="r") as run:
+        await eventually(lambda: heard)
+        assert await typed("steer", "r", "Mind the budget.", journal=path) == (
+            0, "noted; it counts between two steps of the run\n",
+        )  # fmt: skip
+        assert (await typed("pause", "r", journal=path))[0] == 0
+        await eventually(lambda: len(events(CommandReceived)) == 2)
+        go.set()
+        await eventually(lambda: events(RunPaused))
+        assert heard == ["Go."]
+
+        assert (await typed("unpause", "r", journal=path))[0] == 0
+        await eventually(lambda: events(RunContinued))
+        await eventually(lambda: len(heard) > 1)
+        assert heard[1] == "Guidance from the operator of this run:\nMind the budget."
+
+        assert (await typed("stop", "r", journal=path))[0] == 0
+        result = await asyncio.wait_for(run.result(), 30)
+
+    assert result.status in ("aborted", "limit")  # the model goes on calling until it is told
+    assert [e.command for e in events(CommandReceived)][:3] == ["steer", "pause", "resume"]
+    assert await typed("steer", "r", "more", journal=path) == (
+        2, "error: run 'r' has ended: it hears nothing any more\n",
+    )  # fmt: skip
+
+
+async def test_a_call_is_listed_with_its_exact_arguments_and_approved_from_a_shell(
+    journal: SQLiteJournal, tmp_path: Path
+) -> None:
+    path = tmp_path / "runs.db"
+
+    @tool(effect="destructive")
+    async def erase(what: str) -> str:
+        """Erase."""
+        return f"erased {what}"
+
+    def runtime(*script: object) -> Runtime:
+        return Runtime(ScriptedProvider(script), tools=[erase], journal=journal, approver=Suspend())
+
+    await ReActEngine(runtime(call("erase", what="disk"))).run("Go.", run_id="r")
+
+    status, listed = await typed("approvals", journal=path)
+    assert status == 0
+    assert listed.splitlines()[:2] == ["r  0#0  erase is destructive: run it?", '  erase({"what":"disk"})']
+    assert f"loopwright approve r '0#0' --journal {path}" in listed
+    status, lines = await typed("approvals", "--json", journal=path)
+    assert json.loads(lines)["question"]["arguments"] == {"what": "disk"}
+
+    assert await typed("approve", "r", "1#0", journal=path) == (
+        2, "error: question: run 'r' does not ask '1#0'; it asks '0#0'\n",
+    )  # fmt: skip
+    assert await typed("approve", "r", "0#0", "--by", "Ada", journal=path) == (
+        0, "noted; it counts when the run is resumed\n",
+    )  # fmt: skip
+
+    assert (await ReActEngine(runtime("done")).resume("r")).answer == "done"
+    assert await typed("approvals", journal=path) == (0, "no run asks anything\n")

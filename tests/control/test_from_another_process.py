@@ -61,6 +61,7 @@ async def test_a_run_at_work_is_steered_paused_and_stopped_from_a_shell(journal:
         go.set()
         await eventually(lambda: events(RunPaused))
         assert heard == ["Go."]
+        go.clear()
 
         assert (await typed("unpause", "r", journal=path))[0] == 0
         await eventually(lambda: events(RunContinued))
@@ -68,10 +69,12 @@ async def test_a_run_at_work_is_steered_paused_and_stopped_from_a_shell(journal:
         assert heard[1] == "Guidance from the operator of this run:\nMind the budget."
 
         assert (await typed("stop", "r", journal=path))[0] == 0
+        await eventually(lambda: len(events(CommandReceived)) == 4)
+        go.set()
         result = await asyncio.wait_for(run.result(), 30)
 
-    assert result.status in ("aborted", "limit")  # the model goes on calling until it is told
-    assert [e.command for e in events(CommandReceived)][:3] == ["steer", "pause", "resume"]
+    assert (result.status, len(heard)) == ("aborted", 2)
+    assert [e.command for e in events(CommandReceived)] == ["steer", "pause", "resume", "stop"]
     assert await typed("steer", "r", "more", journal=path) == (
         2, "error: run 'r' has ended: it hears nothing any more\n",
     )  # fmt: skip

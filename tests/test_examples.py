@@ -91,6 +91,17 @@ SHOWN = {
         "Answer: 80.00 and 900.00 EUR are on their way back to you. "
         "Your account you can close under Settings > Account.",
     ],
+    "cedar_gate.py": [
+        "person  A refund of more than 100 EUR: pay it? 809.5 EUR are fine.",
+        "gate    deny  refund: policy does not permit refund here",
+        "gate    deny  refund: policy cannot judge this call of refund, so it was not made: "
+        "euros has more than four decimal places",
+        "gate    deny  close_account: no account is closed here: tell the customer how to do it",
+        "  policies: does not fit the schema of the gate: [policy1] for policy `policy1`, attribute `arguments.euro` "
+        'in context for Action::"refund" not found',
+        "completed: 3 model calls, 3 tool calls",
+        "Answer: 900.00 EUR are on their way. Your account you can close under Settings > Account.",
+    ],
     "streaming.py": [
         " thinking  The question is about two ports.",
         "     says  I look both ports up.",
@@ -156,6 +167,16 @@ SHOWN = {
         "Kept in the journal: wall.png, colours.txt",
         "completed: 1 model call",
         "Answer: The wall is painted in cobalt blue.",
+    ],
+    "mcp_tools.py": [
+        "offered   notes_read_note: read",
+        "offered   notes_delete_note: destructive",
+        "tool      monday: buy milk",
+        "gate      deny  notes_delete_note",
+        "tool      tuesday: buy milk",
+        "pinned    read_note, delete_note",
+        "completed: 4 model calls, 2 tool calls",
+        "Answer: On both days you buy milk. I may not delete the notes.",
     ],
     "local_model.py": [
         "It looked up: Nairobi",

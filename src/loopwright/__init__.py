@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .engines.tree_of_thoughts import TreeOfThoughtsEngine as TreeOfThoughtsEngine
     from .errors import Aborted as Aborted
     from .errors import AskFailed as AskFailed
+    from .errors import CapabilityError as CapabilityError
     from .errors import CircuitOpen as CircuitOpen
     from .errors import ConfigError as ConfigError
     from .errors import ContextTooLong as ContextTooLong
@@ -111,9 +112,11 @@ if TYPE_CHECKING:
     from .result import Result as Result
     from .run import Run as Run
     from .runtime import Runtime as Runtime
+    from .tool_profile import ToolProfile as ToolProfile
     from .tools import Tool as Tool
     from .tools import ToolContext as ToolContext
     from .tools import ToolRegistry as ToolRegistry
+    from .tools import ToolSource as ToolSource
     from .tools import ask_user as ask_user
     from .tools import tool as tool
     from .worker import Worker as Worker
@@ -173,6 +176,7 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
     ".errors": (
         "Aborted",
         "AskFailed",
+        "CapabilityError",
         "CircuitOpen",
         "ConfigError",
         "ContextTooLong",
@@ -258,6 +262,7 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
         "Tool",
         "ToolContext",
         "ToolRegistry",
+        "ToolSource",
         "ask_user",
         "tool",
     ),
@@ -267,6 +272,7 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
         "Classifier",
         "Label",
     ),
+    ".tool_profile": ("ToolProfile",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -282,6 +288,7 @@ __all__ = [
     "CachedResult",
     "CallDelta",
     "Capabilities",
+    "CapabilityError",
     "ChainOfThoughtEngine",
     "CircuitBreaker",
     "CircuitBreakers",
@@ -369,7 +376,9 @@ __all__ = [
     "ToolCall",
     "ToolContext",
     "ToolError",
+    "ToolProfile",
     "ToolRegistry",
+    "ToolSource",
     "ToolSpec",
     "TreeOfThoughtsEngine",
     "UndoFailed",

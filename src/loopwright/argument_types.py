@@ -320,7 +320,7 @@ Duration: TypeAlias = Annotated[datetime.timedelta, DurationBetween()]
 
 
 def Matching(pattern: str, most: int = 200) -> TextType:
-    """A text of at most `most` characters that a pattern matches from its beginning to its end.
+    """A text of at most `most` characters, and no NUL, that a pattern matches from its beginning to its end.
 
     `Annotated[str, Matching("[A-Z]{2}-[0-9]{4}")]`. It is matched in linear time, by Rust's regex engine, which does
     not look around and has no back references. Raises `ConfigError` for a pattern that it does not know.
@@ -334,7 +334,7 @@ def Matching(pattern: str, most: int = 200) -> TextType:
         raise ConfigError(f"pattern: {pattern!r} cannot be used: {str(error).strip()}") from None
 
     def read(text: str) -> str:
-        if not engine.isinstance_python(text):
+        if "\0" in text or not engine.isinstance_python(text):
             raise ValueError
         return text
 

@@ -205,13 +205,13 @@ class CapabilityVerifier:
         until = claims.expires + self._leeway
         if not now <= until:  # NaN is no time
             raise CapabilityError("expiry", "the capability has expired")
-        for check, given, signed in (
-            ("tool", tool, claims.tool),
-            ("arguments", arguments_hash(arguments), claims.arguments_hash),
-            ("run", run_id, claims.run_id),
+        for check, other, given, signed in (
+            ("tool", "another tool", tool, claims.tool),
+            ("arguments", "other arguments", arguments_hash(arguments), claims.arguments_hash),
+            ("run", "another run", run_id, claims.run_id),
         ):
             if given is not None and not compare_digest(given.encode(errors="surrogatepass"), signed.encode()):
-                raise CapabilityError(check, f"the capability is not for this {check}")
+                raise CapabilityError(check, f"the capability is for {other}")
         if not self._seen.use(nonce, until, now):
             raise CapabilityError("used", "the capability was used already")
         return claims

@@ -73,6 +73,17 @@ class Guard:
 
 
 @dataclasses.dataclass(frozen=True)
+class _Case:
+    """One call to be decided about, as it stands by now, under the version of the policy that decides."""
+
+    call: ToolCall
+    hashed: str
+    key: str
+    version: str
+    changed: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
 class Clearance:
     """Decides about the calls of one scope; every decision is recorded before anything runs."""
 
@@ -92,10 +103,10 @@ class Clearance:
         if recorded is not None:
             return recorded
         if self.session.is_lost(state.key):
-            return self._refuse(call, hashed, state.key, "invalid", SECRET_LOST)
+            return self._refuse(_Case(call, hashed, state.key, self.version()), "invalid", SECRET_LOST)
         stop = self.monitor.step(state.key, call.name, hashed, self._unknown(call))
         if stop is not None:
-            return self._refuse(call, hashed, state.key, stop.verdict, stop.reason)
+            return self._refuse(_Case(call, hashed, state.key, self.version()), stop.verdict, stop.reason)
         return await self._gate(call, hashed, state)
 
     def start(self, permits: Iterable[Permit]) -> None:
@@ -161,32 +172,36 @@ class Clearance:
     async def _gate(
         self, call: ToolCall, hashed: str, state: PolicyState, effect: Effect | None = None, *, free: bool = False
     ) -> Permit | Denial | Question:
-        given, reasons, key = call, list[str](), state.key
+        case, reasons = _Case(call, hashed, state.key, self.version()), list[str]()
         for _ in range(MAX_ROUNDS):
-            real = self.session.secrets.get(key, call)  # what runs, and what the gates see; only `call` is recorded
-            changed = call.arguments if hashed and call is not given else None  # what is no JSON has no hash
-            problem = None if effect else self.parts.tools.problem(call.name, real.arguments)
-            if problem is None and not hashed:
-                problem = f"The arguments of {call.name} are not plain JSON."
+            # What runs, and what the gates see; only the call without its secrets is recorded.
+            real = self.session.secrets.get(case.key, case.call)
+            problem = self._problem(case, real, effect)
             if problem is not None:
-                return self._refuse(call, hashed, key, "invalid", problem, changed)
+                return self._refuse(case, "invalid", problem)
             tool = self.parts.tools.get(call.name)
-            action = self._action(call, real, effect or (tool.effect if tool else "write"))
-            decision, leave = await self._decided(action, state, hashed)
+            action = self._action(case.call, real, effect or (tool.effect if tool else "write"))
+            decision, leave = await self._decided(action, state, case)
             if isinstance(decision, Question):
-                asked = self._record(call, hashed, key, "ask", decision.text, changed, until=decision.expires)
-                return dataclasses.replace(decision, text=asked.reason, arguments=call.arguments)
+                asked = self._record(case, "ask", decision.text, until=decision.expires)
+                return dataclasses.replace(decision, text=asked.reason, arguments=case.call.arguments)
             if isinstance(decision, Deny):
-                return self._refuse(call, hashed, key, "deny", decision.reason, changed, leave)
+                return self._refuse(case, "deny", decision.reason, leave)
             if isinstance(decision, Allow) or arguments_hash(decision.arguments) == arguments_hash(real.arguments):
-                told = "; ".join(reasons)
-                return self._allow(call, hashed, key, changed=call is not given, reason=told, leave=leave)
+                return self._allow(case, "; ".join(reasons), leave)
             if effect is not None and not free:
-                return self._refuse(call, hashed, key, "deny", f"{CANNOT_CHANGE}: {decision.reason}")
-            call = self._changed(call, decision.arguments, key)
-            hashed = arguments_hash(call.arguments)
+                return self._refuse(case, "deny", f"{CANNOT_CHANGE}: {decision.reason}")
+            changed = self._changed(case.call, decision.arguments, case.key)
+            case = _Case(changed, arguments_hash(changed.arguments), case.key, self.version(), changed=True)
             reasons.append(decision.reason)
-        return self._refuse(call, hashed, state.key, "deny", "the policy keeps changing the arguments", call.arguments)
+        return self._refuse(case, "deny", "the policy keeps changing the arguments")
+
+    def _problem(self, case: _Case, real: ToolCall, effect: Effect | None) -> str | None:
+        """Why a call cannot be gated: it fits no tool, or nothing that could be written down."""
+        problem = None if effect else self.parts.tools.problem(real.name, real.arguments)
+        if problem is None and not case.hashed:
+            return f"The arguments of {real.name} are not plain JSON."
+        return problem
 
     def _changed(self, call: ToolCall, arguments: JsonObject, key: str) -> ToolCall:
         """The call with other arguments, as it is recorded; secrets among them are kept for the tool."""
@@ -204,7 +219,7 @@ class Clearance:
         labels |= {"untrusted"} if session.untrusted else set()
         return Action(call.name, real.arguments, call.id, effect, frozenset(labels))
 
-    async def _decided(self, action: Action, state: PolicyState, hashed: str) -> tuple[Told, Decided | None]:
+    async def _decided(self, action: Action, state: PolicyState, case: _Case) -> tuple[Told, Decided | None]:
         """What all gates together say, and a person where they ask: deny before ask before modify before allow.
 
         With it comes the word of the person that it rests on, if that came from outside.
@@ -221,18 +236,18 @@ class Clearance:
                 change = change or decision
         if not questions:
             return change or Allow(), None
-        answer, leave = await self._answered(questions, action, state.key, hashed)
+        answer, leave = await self._answered(questions, action, case)
         return (change or answer if isinstance(answer, (Allow, Modify)) else answer), leave
 
     async def _answered(
-        self, questions: Sequence[tuple[Guard, Ask]], action: Action, key: str, hashed: str
+        self, questions: Sequence[tuple[Guard, Ask]], action: Action, case: _Case
     ) -> tuple[Told, Decided | None]:
         """What people say to all that gates ask about a call: the first refusal or open question, else their leave."""
         change: Modify | None = None
         leave: Decided | None = None
         for guard, ask in questions:
             if isinstance(guard.approver, Suspend):
-                answer, leave = self._leave(guard.approver, action, ask, key, hashed)
+                answer, leave = self._leave(guard.approver, action, ask, case)
             else:
                 answer = await self._ask(guard.approver, action, ask)
             if isinstance(answer, (Deny, Question)):
@@ -241,23 +256,23 @@ class Clearance:
                 change = change or answer
         return change or Allow(), leave
 
-    def _leave(self, suspend: Suspend, action: Action, ask: Ask, key: str, hashed: str) -> tuple[Told, Decided | None]:
+    def _leave(self, suspend: Suspend, action: Action, ask: Ask, case: _Case) -> tuple[Told, Decided | None]:
         """What a person said from outside about the call, if anybody did and it holds; else the question."""
-        session, version = self.session, self.version()
+        session, key, hashed, version = self.session, case.key, case.hashed, case.version
         now = session.parts.clock.wall()
         known = session.replay.decision(key)
-        asked = known is not None and known.verdict == "ask" and known.policy_version == version
+        asked = known if known and (known.verdict, known.policy_version) == ("ask", version) else None
         leave = session.told.decision(key, hashed, version, suspend.holds) if asked else None
-        leave = leave if leave is None or not leave.allowed or now < leave.until else None
-        leave = leave or session.told.grant(action.tool, version, now)
+        if leave is None or (leave.allowed and leave.until <= now):
+            leave = session.told.grant(action.tool, version, now)
         if leave is not None and not leave.allowed:
             return Deny(leave.reason or "a person refused it"), leave
         if leave is not None:
             return (Allow() if leave.arguments is None else Modify(leave.arguments, "a person changed it")), leave
-        if asked and known is not None and known.until and known.until <= now and known.arguments_hash == hashed:
+        asked = asked if asked and asked.arguments_hash == hashed else None
+        if asked and asked.until and asked.until <= now:
             return Deny("nobody approved it in time"), None
-        still = asked and known is not None and known.arguments_hash == hashed
-        expires = known.until if still and known else 0.0 if suspend.expires is None else now + suspend.expires
+        expires = asked.until if asked else 0.0 if suspend.expires is None else now + suspend.expires
         return Question(
             key, ask.question, action.tool, action.arguments, action.call_id, "approval", hashed, version, expires
         ), None
@@ -274,15 +289,10 @@ class Clearance:
             return answer
         return Allow() if answer is True else Deny("a person refused it")
 
-    def _allow(
-        self, call: ToolCall, hashed: str, key: str, *, changed: bool, reason: str, leave: Decided | None
-    ) -> Permit:
-        verdict: Verdict = "modify" if changed else "allow"
-        whole = changed or "~" in key  # what is called in place of a failed call stands nowhere else
-        arguments = call.arguments if whole else None
+    def _allow(self, case: _Case, reason: str, leave: Decided | None) -> Permit:
         until = 0.0 if leave is None else leave.until
-        decided = self._record(call, hashed, key, verdict, reason, arguments, leave, until)
-        return self._permit(call, hashed, key, decided.policy_version, until)
+        decided = self._record(case, "modify" if case.changed else "allow", reason, leave, until)
+        return self._permit(case.call, case.hashed, case.key, decided.policy_version, until)
 
     def _permit(self, call: ToolCall, hashed: str, key: str, version: str, until: float) -> Permit:
         real = self.session.secrets.get(key)
@@ -300,38 +310,22 @@ class Clearance:
         self.session.permits.add(permit)
         return permit
 
-    def _refuse(
-        self,
-        call: ToolCall,
-        hashed: str,
-        key: str,
-        verdict: Verdict,
-        reason: str,
-        changed: JsonObject | None = None,
-        leave: Decided | None = None,
-    ) -> Denial:
-        told = self._record(call, hashed, key, verdict, reason, changed, leave).reason
-        return Denial(call, hashed, key, REFUSALS[verdict], told, final=verdict == "stuck")
+    def _refuse(self, case: _Case, verdict: Verdict, reason: str, leave: Decided | None = None) -> Denial:
+        told = self._record(case, verdict, reason, leave).reason
+        return Denial(case.call, case.hashed, case.key, REFUSALS[verdict], told, final=verdict == "stuck")
 
     def _record(
-        self,
-        call: ToolCall,
-        hashed: str,
-        key: str,
-        verdict: Verdict,
-        reason: str,
-        arguments: JsonObject | None = None,
-        leave: Decided | None = None,
-        until: float = 0.0,
+        self, case: _Case, verdict: Verdict, reason: str, leave: Decided | None = None, until: float = 0.0
     ) -> GateDecided:
-        """Record a decision, with the policy version that it holds under."""
-        version, waited = self.version(), self.session.active.take_waited()
-        stop, sealed = self.monitor.stop_of(key), key in self.session.secrets
-        reason = self.session.redactor.text(reason)
-        command = 0 if leave is None else leave.command.number
+        """Record a decision, with the policy version that it was made under and the word that it rests on."""
+        call, key = case.call, case.key
+        instead = "~" in key and verdict in ("allow", "modify")  # a call in place of a failed one stands nowhere else
+        arguments = call.arguments if case.hashed and (case.changed or instead) else None
+        waited, stop, sealed = self.session.active.take_waited(), self.monitor.stop_of(key), key in self.session.secrets
         decided = GateDecided(
-            call.name, call.id, verdict, reason, version, hashed, arguments, waited, stop, sealed, command, until
-        )
+            call.name, call.id, verdict, self.session.redactor.text(reason), case.version, case.hashed, arguments,
+            waited, stop, sealed, 0 if leave is None else leave.command.number, until,
+        )  # fmt: skip
         self.session.record(key, decided)
         return decided
 

@@ -1,8 +1,9 @@
 """Parts: what the engines of one runtime share, as one frozen dataclass."""
 
+import copy
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core.core_schema import CoreSchema, custom_error_schema, is_instance_schema
@@ -87,6 +88,12 @@ class Parts:
     classifier: Classifier | None
     listener: Listener
     setups: dict[tuple[str, Sampling, bool], str]  # what model calls are made with, worked out once for each kind
+
+    def with_tools(self, tools: ToolRegistry) -> Self:
+        """The same parts with other tools."""
+        other = copy.copy(self)
+        vars(other).update(tools=tools, setups={})
+        return other
 
     def named_provider(self, name: str, option: str = "provider") -> Provider:
         """The provider of that name; `ConfigError` naming the option if there is none."""

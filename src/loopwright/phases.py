@@ -48,16 +48,26 @@ class Phases:
         self, scope: Scope, parts: Parts, engine_name: str, guards: tuple[Guard, ...], conversation: Conversation
     ) -> None:
         self.conversation = conversation
-        self._scope, self._parts, self._engine_name, self._guards = scope, parts, engine_name, guards
+        self._scope, self._engine_name, self._guards = scope, engine_name, guards
         self._session: Session = scope.session
-        self._inference = Inference(self._session, parts)
-        self._clearance = Clearance(self._session, parts, guards, scope.monitor)
-        calls = ToolCalls(self._session, parts, self._clearance.version)
-        self._executor = Executor(calls, self._decide, self._mend)
+        self._use(parts)
         self._issued: Proposal | Cleared | None = None
         self._gated: Proposal | None = None
         self._latest = conversation
         self._turn: tuple[Proposal, tuple[Observation, ...]] | None = None
+
+    def _use(self, parts: Parts) -> None:
+        self._parts = parts
+        self._inference = Inference(self._session, parts)
+        self._clearance = Clearance(self._session, parts, self._guards, self._scope.monitor)
+        calls = ToolCalls(self._session, parts, self._clearance.version)
+        self._executor = Executor(calls, self._decide, self._mend)
+
+    async def _renew_tools(self) -> None:
+        """Between two steps, and at no other time, a list of tools may change: what is proposed is what is called."""
+        tools = await self._parts.tools.renewed()
+        if tools is not self._parts.tools:
+            self._use(self._parts.with_tools(tools))
 
     @functools.cached_property
     def random(self) -> random.Random:
@@ -101,6 +111,7 @@ class Phases:
         An unreadable reply goes back to it with the reason, at most three times running; then `Unreadable`.
         """
         with self._scope.enter("reason"):
+            await self._renew_tools()
             self.keep(conversation)
             asked = conversation
             delivered: tuple[Message, ...] = ()

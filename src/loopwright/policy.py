@@ -11,7 +11,7 @@ from .messages import Effect, JsonObject, ObservationStatus, Sealed, ToolCall
 
 PERMIT_SECONDS = 60.0
 """For so long, in active seconds of the run, a call may be made that was let through."""
-RESPOND = "respond"
+RESPOND = "run:respond"
 """The action of giving an answer: its arguments are `answer`, `status` and `stop_reason` of the run that ends."""
 
 

@@ -383,7 +383,7 @@ class Run(Phases):
             return outcome
         told: dict[str, Json] = {"answer": outcome.answer, "status": outcome.status}
         told |= {"stop_reason": outcome.stop_reason} | ({} if output is None else {"output": output})
-        decided = await self._clearance.decide_answer(ToolCall(RESPOND, told, RESPOND), self._state(f"{RESPOND}:"))
+        decided = await self._clearance.decide_answer(ToolCall(RESPOND, told, RESPOND), self._state("respond:"))
         if isinstance(decided, PendingQuestion):
             return outcome_of(await self._park([decided]))
         if isinstance(decided, Denial):

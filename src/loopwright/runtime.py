@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -27,7 +27,8 @@ from .provider import Provider
 from .redaction import Redactor
 from .result import Model, Result
 from .sync import LOOP_THREAD
-from .tools import Tool, ToolRegistry
+from .tool_profile import ToolProfile
+from .tools import ToolRegistry, Tools
 
 
 class Runtime(Parts):
@@ -35,7 +36,8 @@ class Runtime(Parts):
 
     Args:
         provider: the model, or its name as "provider:model" ("openai:gpt-4.1-mini", "ollama:qwen3").
-        tools: functions made tools with `@tool`.
+        tools: functions made tools with `@tool`, and sources of tools, such as an `McpToolbox`.
+        profile: which of the tools there are for a model; the others are neither listed nor callable.
         journal: where runs are kept; `None` keeps them in memory.
         gate: decides about every call; `None` is `DefaultGate`.
         limits: what a run may use.
@@ -63,7 +65,8 @@ class Runtime(Parts):
         self,
         provider: Provider | str,
         *,
-        tools: Iterable[Tool | Callable[..., Any]] = (),
+        tools: Tools = (),
+        profile: ToolProfile | None = None,
         journal: Journal | None = None,
         gate: PolicyGate | None = None,
         limits: Limits | None = None,
@@ -93,13 +96,13 @@ class Runtime(Parts):
         for field, part, method in (
             ("journal", journal, "barrier"), ("gate", gate, "evaluate"), ("breakers", breakers, "get"),
             ("context", context, "fit"), ("clock", clock, "monotonic"), ("redactor", redactor, "text"),
-            ("user", user, "__call__"), ("classifier", classifier, "label"),
+            ("user", user, "__call__"), ("classifier", classifier, "label"), ("profile", profile, "choose"),
         ):  # fmt: skip
             _must_have(field, part, method)
         clock, journal = clock or SystemClock(), journal or MemoryJournal()
         super().__init__(
             provider=provider,
-            tools=ToolRegistry(tools),
+            tools=ToolRegistry(tools, choose=None if profile is None else profile.choose),
             journal=journal,
             gate=gate or DefaultGate(),
             limits=limits or Limits(),

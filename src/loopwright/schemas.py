@@ -108,9 +108,15 @@ def _check_references(name: str, part: Any, schema: JsonObject) -> None:
         inner: list[Any] = part  # pyright: ignore[reportUnknownVariableType] - foreign JSON
     elif isinstance(part, dict):
         named = cast("dict[str, Any]", part)
-        inner, reference = list(named.values()), named.get("$ref")
-        if isinstance(reference, str) and not _resolves(reference, schema):
-            raise ConfigError(f"tool {name!r}: schema has a $ref to {reference!r}, which is not in the schema itself")
+        inner = list(named.values())
+        for key in ("$ref", "$dynamicRef"):
+            reference = named.get(key)
+            if isinstance(reference, str) and not _resolves(reference, schema):
+                raise ConfigError(
+                    f"tool {name!r}: schema has a {key} to {reference!r}, which is not in the schema itself"
+                )
+        if isinstance(named.get("$id"), str) and named is not schema:
+            raise ConfigError(f"tool {name!r}: schema has an $id inside, from which its references would start anew")
     else:
         return
     for value in inner:

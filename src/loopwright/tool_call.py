@@ -13,7 +13,7 @@ from pydantic_core import to_jsonable_python
 
 from .bounded import Ended, contained, run_bounded
 from .claims import Claims
-from .errors import CircuitOpen, LimitReached, PhaseError, ToolError, text_of
+from .errors import CircuitOpen, LimitReached, PhaseError, ToolError, UnknownOutcome, text_of
 from .events import Failure, ToolFinished, ToolStarted
 from .labels import Label, highest
 from .log import logger
@@ -174,7 +174,8 @@ class ToolCalls:
         expires = session.wall() + (PERMIT_SECONDS if timeout is None else timeout)
         hashed = permit.real_hash or permit.arguments_hash  # of what the tool gets
         claims = Claims(session.run_id, permit.key, call.id, call.name, hashed, permit.policy_version, expires)
-        return ToolContext(session.run_id, permit.key, key, timeout, session.deps, claims=claims)
+        arguments = copy.deepcopy(dict((permit.real or call).arguments))
+        return ToolContext(session.run_id, permit.key, key, timeout, session.deps, arguments, claims=claims)
 
     def timeout(self, tool: Tool) -> float | None:
         """Seconds that one call of a tool may take now."""
@@ -236,7 +237,8 @@ class ToolCalls:
             told = traceback_of(self.session.redactor, ended.error)
             logger().warning("tool_failed", tool=tool.name, run_id=self.session.run_id, traceback=told)
             text = f"{type(ended.error).__name__}: {text_of(ended.error)}"
-            return Came("error", self.capped(tool, text), seconds, "raised")
+            status: ObservationStatus = "unknown" if isinstance(ended.error, UnknownOutcome) else "error"
+            return Came(status, self.capped(tool, text), seconds, "raised")
         written: Ended = ended.value
         if written.error is None:
             return Came("ok", self.capped(tool, written.value), seconds)

@@ -6,7 +6,19 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar, cast, get_origin, get_type_hints, overload
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    cast,
+    get_origin,
+    get_type_hints,
+    overload,
+    runtime_checkable,
+)
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 from pydantic.fields import FieldInfo
@@ -14,6 +26,7 @@ from pydantic.fields import FieldInfo
 from .claims import Claims
 from .errors import ConfigError, ToolError
 from .labels import LABELS, Label
+from .log import logger
 from .messages import Effect, Json, JsonObject, ToolSpec
 from .options import explain
 from .recovery import STRATEGIES, CachedResult, Fallback, Recovery, Retry
@@ -35,7 +48,7 @@ class ToolContext(Generic[Deps]):
             tool.
         deadline: seconds this call has in all.
         deps: what the caller passed as `deps=`.
-        arguments: those of the call, as JSON: for `lookup` and `compensate`, which get nothing else.
+        arguments: those of the call, as JSON, as policy saw them; `lookup` and `compensate` get nothing else.
         undoes: in `compensate`, the idempotency key of the call to undo.
         claims: what policy let through, to be signed for an executor on another machine (`CapabilitySigner`); not set
             for `lookup` and `compensate`.
@@ -46,7 +59,7 @@ class ToolContext(Generic[Deps]):
     idempotency_key: str
     deadline: float | None
     deps: Deps
-    arguments: JsonObject = dataclasses.field(default_factory=dict[str, Json])
+    arguments: JsonObject = dataclasses.field(default_factory=dict[str, Json], compare=False)
     undoes: str = ""
     claims: Claims | None = dataclasses.field(default=None, compare=False, repr=False)
 
@@ -322,16 +335,39 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
     return "\n".join(summary).strip(), parameters
 
 
-class ToolRegistry:
-    """The tools of a runtime, each with its compiled validator; names are unique."""
+@runtime_checkable
+class ToolSource(Protocol):
+    """Tools that may change while a runtime lives, such as those of an MCP server."""
 
-    def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> None:
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools as they are known now."""
+        ...
+
+    async def renewed(self) -> tuple[Tool, ...]:
+        """The tools as they are now; asked before a model call, and quick when nothing changed. Never raises."""
+        ...
+
+
+Tools: TypeAlias = Iterable[Tool | Callable[..., Any] | ToolSource] | ToolSource
+
+
+Choose: TypeAlias = Callable[[Iterable[Tool]], Iterable[Tool]]
+
+
+class ToolRegistry:
+    """The tools of a runtime, each with its compiled validator; names are unique. It does not change: see `renewed`."""
+
+    def __init__(self, tools: Tools = (), *, choose: Choose | None = None) -> None:
         self._tools: dict[str, Tool] = {}
         self._schemas: dict[str, ArgumentSchema] = {}
-        if not isinstance(tools, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(tools, (Iterable, ToolSource)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"tools: pass a list of functions and Tool values, got {tools!r}")
-        for given in tools:
-            self._add(given if isinstance(given, Tool) else _from_function(given))
+        self._given = (tools,) if isinstance(tools, ToolSource) else tuple(tools)
+        self._of_sources = [given.tools for given in self._given if isinstance(given, ToolSource)]
+        for each in self._there(choose):
+            self._add(each)
+        self._choose = choose
         self._check_fallbacks()
         self.specs: tuple[ToolSpec, ...] = tuple(t.spec for t in self._tools.values())
 
@@ -340,6 +376,14 @@ class ToolRegistry:
             raise ConfigError(f"two tools are named {new.name!r}: rename one with @tool(name=...)")
         self._tools[new.name] = new
         self._schemas[new.name] = ArgumentSchema(new.name, new.schema, ours=new.arguments_model is not None)
+
+    def _there(self, choose: Choose | None) -> Iterable[Tool]:
+        """The tools that were given, or those of them that are chosen: of the others nothing is left."""
+        found: list[Tool] = []
+        for given in self._given:
+            for each in given.tools if isinstance(given, ToolSource) else (given,):
+                found.append(each if isinstance(each, Tool) else _from_function(each))
+        return found if choose is None else choose(found)
 
     def _check_fallbacks(self) -> None:
         for each in self._tools.values():
@@ -350,6 +394,17 @@ class ToolRegistry:
                         f"tool {each.name!r}: recovery falls back to {name!r}, which must be another tool of this "
                         f"runtime and no engine; there are {', '.join(self._tools)}"
                     )
+
+    async def renewed(self) -> "ToolRegistry":
+        """This registry, or another one if a source of tools has others by now: for the time between two steps."""
+        sources = [given for given in self._given if isinstance(given, ToolSource)]
+        if not sources or [await source.renewed() for source in sources] == self._of_sources:
+            return self
+        try:
+            return ToolRegistry(self._given, choose=self._choose)
+        except ConfigError as error:  # a tool that others fall back to is gone, or a name is taken
+            logger().warning("tools_not_renewed", error=str(error))
+            return self
 
     def get(self, name: str) -> Tool | None:
         """The tool of that name."""

@@ -6,8 +6,19 @@ from ..lazy import lazily
 
 if TYPE_CHECKING:
     from .egress import GuardedTransport as GuardedTransport
+    from .mcp import HttpServer as HttpServer
+    from .mcp import McpToolbox as McpToolbox
+    from .mcp import StdioServer as StdioServer
 
-__all__ = ["GuardedTransport"]
+__all__ = ["GuardedTransport", "HttpServer", "McpToolbox", "StdioServer"]
 
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
-    __getattr__ = lazily(__name__, {"GuardedTransport": ".egress"})
+    __getattr__ = lazily(
+        __name__,
+        {
+            "GuardedTransport": ".egress",
+            "HttpServer": ".mcp",
+            "McpToolbox": ".mcp",
+            "StdioServer": ".mcp",
+        },
+    )

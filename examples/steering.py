@@ -1,0 +1,75 @@
+"""Steering: a run at work in one process, and a second process that tells it what to mind, pauses it and lets it go on.
+
+The second process needs nothing but the journal's file: what it says goes into the inbox beside it. From a shell that
+is `loopwright steer RUN "..."`. No model is needed: `model` says what one would say.
+"""
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+
+from loopwright import Entry, ReActEngine, Request, RunHandle, Runtime, tool
+from loopwright.events import CommandReceived, ModelRequested, RunContinued, RunPaused
+from loopwright.journals import SQLiteJournal
+from loopwright.testing import Line, ScriptedProvider, call
+
+
+@tool(effect="read", repeatable=True)
+async def measure() -> str:
+    """Measure the temperature."""
+    await asyncio.sleep(0.1)
+    return "21 °C"
+
+
+def model(request: Request) -> Line:
+    """Measures until somebody says that it is enough."""
+    said = [message.content for message in request.conversation if message.origin == "operator"]
+    return f"It is 21 °C. I was told: {said[0].splitlines()[-1]}" if said else call("measure")
+
+
+async def second_process(path: Path) -> None:
+    """What the other process does."""
+    journal = SQLiteJournal(path)
+    control = Runtime(ScriptedProvider([]), journal=journal).control("thermometer")
+    await control.pause()
+    await asyncio.sleep(1)
+    await control.steer("That is enough.")
+    await control.resume()
+    await journal.close()
+
+
+async def watch(run: RunHandle[Entry, None]) -> None:
+    """Print what people say, and what comes of it."""
+    async for entry in run:
+        match entry.event:
+            case CommandReceived(command=command):
+                print(f"heard     {command}")
+            case RunPaused():
+                print("paused    between two steps")
+            case RunContinued(waited=waited):
+                print(f"goes on   after {'about a second' if waited > 0.5 else 'no time'}")
+            case ModelRequested(commands=commands) if commands:
+                print("told      the model, with its next call")
+            case _:
+                pass
+
+
+async def main() -> None:
+    """Let the run work, and another process have a hand on it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "runs.db"
+        journal = SQLiteJournal(path)
+        runtime = Runtime(ScriptedProvider(model), tools=[measure], journal=journal)
+        async with ReActEngine(runtime).start("Watch the temperature.", run_id="thermometer") as run:
+            await asyncio.sleep(0.2)
+            other = await asyncio.create_subprocess_exec(sys.executable, __file__, str(path))
+            await watch(run)
+            result = await run.result()
+        await other.wait()
+        print(f"{result.status}: {result.answer}")
+        await journal.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(second_process(Path(sys.argv[1])) if len(sys.argv) > 1 else main())

@@ -1,0 +1,209 @@
+"""Which hosts, ports and addresses tools may reach: pure rules, without a socket."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import TypeAlias
+
+from ..errors import ConfigError
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Network: TypeAlias = IPv4Network | IPv6Network
+
+PORTS = (80, 443)
+NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
+A_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")  # a last label with which resolvers read the whole as an IPv4 address
+
+# From IANA's registries of special-purpose addresses. In full, since what `ipaddress` knows differs between releases.
+NOT_PUBLIC_4 = tuple(
+    IPv4Network(network)
+    for network in (
+        "0.0.0.0/8",  # this network: many systems take 0.0.0.0 for the machine itself
+        "10.0.0.0/8",
+        "100.64.0.0/10",  # carrier-grade NAT
+        "127.0.0.0/8",
+        "168.63.129.16/32",  # looks public, and is Azure's own services beside each virtual machine
+        "169.254.0.0/16",  # link-local, with the clouds' metadata at 169.254.169.254
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.0.2.0/24",  # documentation
+        "192.88.99.0/24",  # relays of 6to4
+        "192.168.0.0/16",
+        "198.18.0.0/15",  # benchmarks
+        "198.51.100.0/24",  # documentation
+        "203.0.113.0/24",  # documentation
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, and broadcast
+    )
+)
+PUBLIC_6 = IPv6Network("2000::/3")  # all that is handed out; unique-local, site-local, link-local … lie outside
+NOT_PUBLIC_6 = tuple(
+    IPv6Network(network)
+    for network in (
+        "2001::/23",  # Teredo and other protocols
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4
+        "3fff::/20",  # documentation
+    )
+)
+NAT64 = IPv6Network("64:ff9b::/96")
+ISATAP = (0x00005EFE, 0x02005EFE)  # third quarter of an address that is a tunnel to an IPv4 address
+
+# What a name that is allowed to be private may stand for: networks of one's own, without the metadata of clouds.
+OWN = tuple(
+    ip_network(network)
+    for network in ("10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7")
+)
+METADATA = frozenset(ip_address(address) for address in ("100.100.100.200", "fd00:ec2::254", "fd20:ce::254"))
+
+
+def address_of(text: str) -> Address | None:
+    """The address that a text is in its usual form (an IPv4 address that is mapped into IPv6 as itself), or `None`."""
+    try:
+        found = ip_address(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, IPv4Address) else found.ipv4_mapped or found
+
+
+def behind(address: Address) -> Address:
+    """The IPv4 address that an IPv6 one leads to, mapped (RFC 4291) or behind NAT64 (RFC 6052); else the address."""
+    if isinstance(address, IPv4Address):
+        return address
+    return address.ipv4_mapped or (IPv4Address(int(address) & 0xFFFFFFFF) if address in NAT64 else address)
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address is one of the public internet, and nothing that leads back into a network of one's own.
+
+    An IPv6 address that leads to an IPv4 one is as public as that. Tunnels (6to4, Teredo, ISATAP) and IPv4-compatible
+    addresses never are.
+    """
+    if isinstance(address, IPv4Address):
+        return address.is_global and not any(address in network for network in NOT_PUBLIC_4)
+    stands_for = behind(address)
+    if isinstance(stands_for, IPv4Address):
+        return is_public(stands_for)
+    if address not in PUBLIC_6 or address.scope_id is not None or (int(address) >> 32) & 0xFFFFFFFF in ISATAP:
+        return False
+    return address.is_global and not any(address in network for network in NOT_PUBLIC_6)
+
+
+def plain_host(host: str) -> str:
+    """A host as it is compared and connected to: lower case, without the dot of the root, an address in its usual form.
+
+    Raises `ValueError` for what is neither a name of ASCII letters, digits, "-" and "_" nor an address in its usual
+    form. `0x7f000001`, `2130706433`, `017700000001` and `127.1` are not, though resolvers take them.
+    """
+    plain = host.lower().removesuffix(".")
+    address = address_of(plain)
+    if address is not None:
+        return str(address)
+    if len(plain) > 253 or not NAME.fullmatch(plain) or A_NUMBER.fullmatch(plain.rpartition(".")[2]):
+        raise ValueError(f"{host[:100]!r} is no host name, and no address in its usual form")
+    return plain
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A list of hosts: names, `*.example.com` for all below a name, addresses and networks."""
+
+    names: frozenset[str]
+    below: tuple[str, ...]
+    networks: tuple[Network, ...]
+
+    @classmethod
+    def of(cls, field: str, given: Iterable[str] | str) -> "Listed":
+        """The list that a caller wrote, as several texts or one with commas. Raises `ConfigError` naming `field`."""
+        entries = [given] if isinstance(given, str) else list(given)
+        names: set[str] = set()
+        below: list[str] = []
+        networks: list[Network] = []
+        for entry in (part.strip() for text in entries for part in text.split(",")):
+            network = _network(entry)
+            if network is not None:
+                networks.append(network)
+            elif entry.startswith("*."):
+                below.append("." + _name(field, entry, entry[2:]))
+            else:
+                names.add(_name(field, entry, entry))
+        return cls(frozenset(names), tuple(below), tuple(networks))
+
+    def __bool__(self) -> bool:
+        return bool(self.names or self.below or self.networks)
+
+    def __str__(self) -> str:
+        return ", ".join([*sorted(self.names), *(f"*{end}" for end in self.below), *map(str, self.networks)])
+
+    def has_host(self, host: str) -> bool:
+        """Whether a plain host is on the list."""
+        if host in self.names or host.endswith(self.below):
+            return True
+        address = address_of(host)
+        return address is not None and self.has_address(address)
+
+    def has_address(self, address: Address) -> bool:
+        """Whether an address is in one of the networks."""
+        return any(address in network for network in self.networks)
+
+
+def _network(entry: str) -> Network | None:
+    try:
+        return ip_network(address_of(entry) or entry)
+    except ValueError:
+        return None
+
+
+def _name(field: str, entry: str, name: str) -> str:
+    try:
+        return plain_host(name)
+    except ValueError:
+        raise ConfigError(
+            f"{field}: {entry!r} is no host: write 'example.com', '*.example.com', an address or a network, without "
+            "scheme, port and path, and a name with other letters as it stands in DNS, 'xn--…'"
+        ) from None
+
+
+class Destinations:
+    """Where tools may connect to; arguments as for `GuardedTransport`."""
+
+    def __init__(
+        self,
+        allow: Iterable[str] | str = (),
+        *,
+        deny: Iterable[str] | str = (),
+        allow_private: Iterable[str] | str = (),
+        ports: Iterable[int] = PORTS,
+    ) -> None:
+        self.allow = Listed.of("allow", allow)
+        self.deny = Listed.of("deny", deny)
+        self.private = Listed.of("allow_private", allow_private)
+        self.ports = tuple(ports)
+        if not all(0 < port < 65536 for port in self.ports):
+            raise ConfigError(f"ports: give numbers from 1 to 65535, got {self.ports}")
+
+    def names(self, host: str) -> bool:
+        """Whether a plain host was allowed by its name or address, not as one of all that are public."""
+        return self.allow.has_host(host) or self.private.has_host(host)
+
+    def problem(self, scheme: str, host: str, port: int) -> str | None:
+        """Why nothing may be asked of a plain host, in words for a model; `None` if its addresses decide."""
+        if scheme not in ("http", "https"):
+            return f"only http and https can be opened, not {scheme[:20]!r}"
+        if port not in self.ports:
+            return f"port {port} of {host} may not be reached; ports: {', '.join(map(str, self.ports))}"
+        if self.deny.has_host(host):
+            return f"{host} may not be reached"
+        if self.allow and not self.names(host):
+            return f"{host} is not on the list of hosts that may be reached"
+        return None
+
+    def admits(self, host: str, address: Address) -> bool:
+        """Whether a host may be reached at an address that it has been found to have."""
+        if self.deny.has_address(address) or self.deny.has_address(behind(address)):
+            return False
+        if is_public(address) or self.private.has_address(address):
+            return True
+        own = address not in METADATA and any(address in network for network in OWN)
+        return own and self.private.has_host(host)

@@ -1,0 +1,206 @@
+"""Tools for the files below one folder: read, list and search, and on request write, edit and delete."""
+
+import itertools
+import os
+import threading
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import Field
+
+from ..errors import ConfigError, ToolError
+from ..tools import Tool, tool
+from .rooted import Rooted
+
+LINE = 200  # characters shown of a line that a search found
+SEARCHED = 50  # times `max_bytes` that one search reads in all
+Start = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+def filesystem(
+    root: str | os.PathLike[str],
+    *,
+    write: bool = False,
+    hidden: bool = False,
+    max_bytes: int = 1_000_000,
+    max_results: int = 200,
+    max_visits: int = 20_000,
+) -> list[Tool]:
+    """Tools for the files below `root`, which no path leaves: not by "..", not from "/", and not over a link.
+
+    Results are not trusted: files may have come from anywhere.
+
+    Args:
+        root: the folder. Links on the way to it are resolved once; links inside it are never followed.
+        write: whether `write_file`, `edit_file` and `delete_file` are given too.
+        hidden: whether names that begin with a dot (`.env`, `.git`) can be seen and used.
+        max_bytes: the largest file that is read or written; a search reads 50 times as much in all.
+        max_results: names or lines that one call gives.
+        max_visits: names that one call looks at.
+
+    Raises:
+        ConfigError: if `root` is no folder, or is "/"; or a limit is less than 1.
+    """
+    for field, value in (("max_bytes", max_bytes), ("max_results", max_results), ("max_visits", max_visits)):
+        if value < 1:
+            raise ConfigError(f"{field}: must be 1 or more, got {value}")
+    files = Rooted(root, hidden=hidden)
+    made = [_reader(files, max_bytes), _lister(files, max_results, max_visits)]
+    made.append(_searcher(files, max_bytes, max_results, max_visits))
+    if write:
+        made += [_writer(files, max_bytes), _editor(files, max_bytes), _deleter(files)]
+    return made
+
+
+def _reader(files: Rooted, max_bytes: int) -> Tool:
+    @tool(effect="read")
+    def read_file(path: str, offset: Start = 0, limit: Count = 1_000) -> str:
+        """Read a text file.
+
+        Args:
+            path: The file, from the root folder on, like "notes/today.md".
+            offset: How many lines to skip.
+            limit: How many lines to read at most.
+        """
+        lines = files.read_text(path, max_bytes).split("\n")
+        if lines[-1] == "":  # behind the last line's end
+            lines.pop()
+        shown = lines[offset : offset + limit]
+        if len(shown) == len(lines):
+            return "\n".join(lines) or "[the file is empty]"
+        if not shown:
+            raise ToolError(f"The file has {len(lines)} lines: offset {offset} is behind its end.")
+        more = f"; go on with offset={offset + limit}" if offset + limit < len(lines) else ""
+        return "\n".join([*shown, f"[lines {offset + 1} to {offset + len(shown)} of {len(lines)}{more}]"])
+
+    return read_file
+
+
+def _lister(files: Rooted, max_results: int, max_visits: int) -> Tool:
+    @tool(effect="read")
+    def list_files(path: str = ".", glob: str = "*") -> str:
+        """List files and folders; the names of folders end with "/".
+
+        Args:
+            path: The folder to look in.
+            glob: Which names, below that folder: "*" those in it, "**/*.py" the Python files in it and all folders
+                below, "**" everything.
+        """
+        found = list(itertools.islice(files.walk(path, glob, max_visits), max_results + 1))
+        listed = [_printable(name) for name in found[:max_results]]
+        if len(found) > max_results:
+            listed.append(f"[the first {max_results} are shown: ask for a folder, or a narrower glob]")
+        return "\n".join(listed) or "[nothing there fits]"
+
+    return list_files
+
+
+def _searcher(files: Rooted, max_bytes: int, max_results: int, max_visits: int) -> Tool:
+    @tool(effect="read")
+    def search_files(text: Annotated[str, Field(min_length=1)], path: str = ".", glob: str = "**") -> str:
+        """Find the lines of text files that contain a text, as "path:line number: line".
+
+        Args:
+            text: What to look for: plain text, in upper and lower case as it is given.
+            path: The folder to look in.
+            glob: Which files below that folder: "**" all of them, "**/*.py" the Python files.
+        """
+        skipped: list[str] = []
+        names = (name for name in files.walk(path, glob, max_visits) if not name.endswith("/"))
+        hits = _hits(files, names, text, max_bytes, skipped)
+        found = list(itertools.islice(hits, max_results + 1))
+        told = found[:max_results] or ["[nothing found]"]
+        if len(found) > max_results:
+            told.append(f"[the first {max_results} are shown: look in a folder, or for more of the line]")
+        if skipped:
+            told.append(f"[{len(skipped)} files were left out: too large, or no text]")
+        return "\n".join(told)
+
+    return search_files
+
+
+def _hits(files: Rooted, names: Iterator[str], text: str, max_bytes: int, skipped: list[str]) -> Iterator[str]:
+    left = SEARCHED * max_bytes
+    for name in names:
+        try:
+            content = files.read_text(name, max_bytes)
+        except ToolError:
+            skipped.append(name)
+            continue
+        left -= len(content)
+        if text in content:
+            for number, line in enumerate(content.split("\n"), 1):
+                if text in line:
+                    yield f"{_printable(name)}:{number}: {line.strip()[:LINE]}"
+        if left < 0:
+            yield f"[stopped after {SEARCHED * max_bytes:,} characters: look in a folder further down]"
+            return
+
+
+def _writer(files: Rooted, max_bytes: int) -> Tool:
+    # Not "idempotent", though it leaves the same file: made again after a crash, it would undo what others did since.
+    @tool(effect="write")
+    def write_file(path: str, text: str) -> str:
+        """Write a text file, in place of what it contained; folders on the way to it are made.
+
+        Args:
+            path: The file, from the root folder on, like "notes/today.md".
+            text: All that it shall contain.
+        """
+        return f"{_write(files, path, text, max_bytes):,} bytes written"
+
+    return write_file
+
+
+def _editor(files: Rooted, max_bytes: int) -> Tool:
+    lock = threading.Lock()  # two edits in one turn must not both begin with the same text
+
+    @tool(effect="write")
+    def edit_file(path: str, old: Annotated[str, Field(min_length=1)], new: str) -> str:
+        """Replace one place in a text file.
+
+        Args:
+            path: The file, from the root folder on.
+            old: What stands there now, character by character; it must occur exactly once in the file.
+            new: What shall stand there.
+        """
+        with lock:
+            text = files.read_text(path, max_bytes)
+            if "\r\n" in text and "\r\n" not in old:
+                old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
+            at = text.find(old)
+            if at < 0:
+                raise ToolError("The old text does not occur in the file: read the file again.")
+            if text.find(old, at + 1) >= 0:
+                raise ToolError("The old text occurs more than once: give more of the lines around it.")
+            _write(files, path, text[:at] + new + text[at + len(old) :], max_bytes)
+        return "replaced"
+
+    return edit_file
+
+
+def _deleter(files: Rooted) -> Tool:
+    @tool(effect="destructive")
+    def delete_file(path: str) -> str:
+        """Delete a file for good."""
+        files.delete(path)
+        return "deleted"
+
+    return delete_file
+
+
+def _write(files: Rooted, path: str, text: str, most: int) -> int:
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise ToolError(f"The text cannot be written: character {error.start} is half of a pair.") from None
+    if len(data) > most:
+        raise ToolError(f"The text is too large: {len(data):,} bytes, and {most:,} is the most.")
+    files.write(path, data)
+    return len(data)
+
+
+def _printable(name: str) -> str:
+    """A name on one line of its own, whatever is in it."""
+    return name if name.isprintable() else name.encode("unicode_escape").decode()

@@ -16,7 +16,7 @@ from loopwright.parsing.follow_ups import read_follow_ups, read_sub_answer
 from loopwright.parsing.plans import read_join, read_plan, read_result
 from loopwright.parsing.thinking import without_thinking
 from loopwright.parsing.xml_text import has_tag
-from loopwright.providers.dialects import JsonDialect, ReActDialect, XmlDialect
+from loopwright.providers.dialects import Dialect, JsonDialect, ReActDialect, XmlDialect
 from loopwright.untrusted import cleaned, fenced, quoted, shown
 
 BOUNDARY = "7f3a9c2e51b84d60"
@@ -26,13 +26,13 @@ TOOLS = (
     ToolSpec("now", "The time.", {"type": "object", "properties": {}}),
 )
 NAMES = tuple(tool.name for tool in TOOLS)
-DIALECTS = {
+DIALECTS: dict[str, Dialect] = {
     "json": JsonDialect(),
     "xml": XmlDialect(),
+    "react": ReActDialect(),
     **{
-        f"react {form} {alone}": ReActDialect(form, thoughts_alone=alone)
+        f"react {form}": ReActDialect(form, thoughts_alone=True)  # type: ignore[arg-type]
         for form in ("input", "bracket", "numbered")
-        for alone in (False, True)
     },
 }
 

@@ -42,6 +42,7 @@ REFUSALS: dict[Verdict, ObservationStatus] = {
     "blocked": "rejected",
     "stuck": "rejected",
 }
+KEEPS_CHANGING = "the policy keeps changing the arguments"
 CANNOT_CHANGE = "the policy wants other arguments, and this is no tool call that could have them"
 NOBODY_TO_ASK = (
     "it needs a person's approval and nobody is there to give it "
@@ -188,13 +189,16 @@ class Clearance:
             if isinstance(decision, Deny):
                 return self._refuse(case, "deny", decision.reason, leave)
             if isinstance(decision, Allow) or arguments_hash(decision.arguments) == arguments_hash(real.arguments):
-                return self._allow(case, "; ".join(reasons), leave)
+                if case.version == self.version():
+                    return self._allow(case, "; ".join(reasons), leave)
+                case = dataclasses.replace(case, version=self.version())  # the rules changed while a person decided
+                continue
             if effect is not None and not free:
                 return self._refuse(case, "deny", f"{CANNOT_CHANGE}: {decision.reason}")
             changed = self._changed(case.call, decision.arguments, case.key)
             case = _Case(changed, arguments_hash(changed.arguments), case.key, self.version(), changed=True)
             reasons.append(decision.reason)
-        return self._refuse(case, "deny", "the policy keeps changing the arguments")
+        return self._refuse(case, "deny", KEEPS_CHANGING if case.changed else "the policy keeps changing")
 
     def _problem(self, case: _Case, real: ToolCall, effect: Effect | None) -> str | None:
         """Why a call cannot be gated: it fits no tool, or nothing that could be written down."""

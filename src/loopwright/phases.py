@@ -188,10 +188,8 @@ class Phases:
             self._issued = None
             if not begun:
                 await self._session.boundary()
-            version = self._clearance.version()
-            for permit in cleared.permits:
-                known = self._session.replay.intent(permit.key) or self._session.replay.outcome(permit.key)
-                check_permit(permit, self._session, version if known is None else None)
+            for permit in cleared.permits:  # whether the policy is still the same is seen right before each call
+                check_permit(permit, self._session, None)
             observations = await self._settle_all(cleared.decisions)
             for index, (decision, observation) in enumerate(zip(cleared.decisions, observations, strict=True)):
                 self._watch(decision, observation, self._proposed_hash(index, decision))

@@ -81,7 +81,7 @@ def test_no_text_makes_itself_public() -> None:
         (f"password={MARK} and nothing else", "normal"),
         ("write to ann@example.com, the password is Tr0ub4dor&3", "secret"),
         ("the passwords of the staff are kept elsewhere", "normal"),
-        ("It is \u0130stanbul: DOB 03/04/1975", "sensitive"),
+        ("\u0130" * 300 + " DOB 03/04/1975 " + "." * 300, "sensitive"),
     ],
 )
 def test_a_text_has_the_label_of_the_most_sensitive_thing_in_it(text: str, label: Label) -> None:

@@ -11,10 +11,10 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 from ..errors import ConfigError
 from ..messages import Json
 from ..options import Options
+from ..parsing.yaml_text import read_yaml
 from .conditions import Condition
 from .hours import Hours
 from .rule import Rule, check_names
-from .yaml_text import read_yaml
 
 Otherwise: TypeAlias = Literal["deny", "ask", "allow"]
 Part = TypeVar("Part")

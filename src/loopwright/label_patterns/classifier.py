@@ -27,7 +27,7 @@ class PatternClassifier:
         return f"PatternClassifier({self._redactor!r})"
 
     def label(self, text: str) -> Label:
-        """The label of a text as it came, before anything in it is redacted."""
+        """The label of a text; what is redacted in it is no secret any more."""
         if self._redactor.text(text) is not text:
             return "secret"
         lowered = text.lower()

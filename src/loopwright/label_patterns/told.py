@@ -216,7 +216,8 @@ _SAYS_WORDS = (
 )
 _SAYS = re.compile(
     r"(?:strictly|privileged (?:and|&)) confidential\b|\battorney[- ]client (?:privilege|communication)"
-    r"|\battorney work product|\bis (?:strictly )?confidential and (?:may|is|intended|contains)|\btlp: ?(?:red|amber)\b|streng vertraulich"
+    r"|\battorney work product|\bis (?:strictly )?confidential and (?:may|is|intended|contains)"
+    r"|\btlp: ?(?:red|amber)\b|streng vertraulich"
     r"|\b(?:classification|label|sensitivity|einstufung)\W{1,4}(?:strictly )?"
     r"(?:confidential|restricted|internal|vertraulich)\b",
     re.IGNORECASE,

@@ -30,10 +30,7 @@ DIALECTS: dict[str, Dialect] = {
     "json": JsonDialect(),
     "xml": XmlDialect(),
     "react": ReActDialect(),
-    **{
-        f"react {form}": ReActDialect(form, thoughts_alone=True)  # type: ignore[arg-type]
-        for form in ("input", "bracket", "numbered")
-    },
+    **{f"react {form}": ReActDialect(form, thoughts_alone=True) for form in ("input", "bracket", "numbered")},
 }
 
 

@@ -102,6 +102,11 @@ class Message(Encodable):
     attachments: tuple[Attachment, ...] = ()
     reasoning: tuple[Reasoning, ...] = ()
 
+    @property
+    def trusted(self) -> bool:
+        """Whether nobody from outside had a hand in it: what a tool or a model says may be a stranger's words."""
+        return self.origin not in ("tool", "model")
+
 
 @dataclasses.dataclass(frozen=True)
 class Observation:

@@ -156,3 +156,11 @@ def test_the_highest_of_labels() -> None:
     assert [at_least("sensitive", least) for least in ("public", "normal", "sensitive", "secret")] == [
         True, True, True, False,
     ]  # fmt: skip
+
+
+async def test_every_message_says_whether_a_stranger_had_a_hand_in_it() -> None:
+    result = await ReActEngine(runtime(call("people"), "done")).run("Go.", system="Be brief.")
+
+    assert [(m.role, m.trusted) for m in result.conversation.messages] == [
+        ("system", True), ("user", True), ("assistant", False), ("tool", False), ("assistant", False),
+    ]  # fmt: skip

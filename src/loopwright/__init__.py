@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from .handle import RunHandle as RunHandle
     from .journal import Journal as Journal
     from .journal import MemoryJournal as MemoryJournal
+    from .label_patterns import PatternClassifier as PatternClassifier
     from .labels import Classifier as Classifier
     from .labels import Label as Label
     from .limits import Limits as Limits
@@ -273,6 +274,7 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
         "Label",
     ),
     ".tool_profile": ("ToolProfile",),
+    ".label_patterns": ("PatternClassifier",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -334,6 +336,7 @@ __all__ = [
     "Modify",
     "NotDone",
     "Observation",
+    "PatternClassifier",
     "Permit",
     "PhaseError",
     "PlanExecuteEngine",

@@ -16,6 +16,7 @@ from .messages import Json, JsonObject
 from .policy import Permit
 from .redacting import traceback_of
 from .replay import Replay
+from .saying import said
 from .session import SECRET_LOST, Session
 from .tool_call import Came, ToolCalls
 from .tools import Tool
@@ -101,7 +102,7 @@ class Doubts:
             logger().warning("lookup_failed", tool=tool.name, run_id=session.run_id, traceback=told)
         found = ended.value if isinstance(ended.value, (Done, NotDone, Unknown)) else Unknown()
         if isinstance(found, Done):
-            found = Done(self.calls.capped(tool, str(found.result)))
+            found = Done(said(session, tool, str(found.result)).text)
         self._note(permit, "lookup", found, 0)
         return found
 

@@ -147,7 +147,9 @@ class ToolStarted:
 class ToolFinished:
     """A call's outcome, whether a tool ran or not: what the model is told.
 
-    `label` says how sensitive that is, `untrusted` whether it holds words from outside.
+    `content` stands here as it came, but for secrets and what is hidden; a model reads it marked as from outside if it
+    is `untrusted`, with a note if it was `cut` from so many characters, unless it is `marked` already. `label` says how
+    sensitive it is.
     """
 
     tool: str
@@ -157,6 +159,8 @@ class ToolFinished:
     seconds: float
     label: Label = "public"
     untrusted: bool = False
+    cut: int = 0
+    marked: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,7 +168,8 @@ class RecoveryTriggered:
     """A call failed, and what its tool says about that is done next; the call's effect goes on.
 
     `status`, `error` and `failure` (what kind of failure it is) are what came of it so far. `attempt` counts the
-    recoveries of the call from 1; `delay` is the pause before a retry, in seconds.
+    recoveries of the call from 1; `delay` is the pause before a retry, in seconds. `marked` says that what is from
+    outside in the error stands there as a model reads it.
     """
 
     tool: str
@@ -175,6 +180,7 @@ class RecoveryTriggered:
     error: str
     delay: float = 0.0
     failure: Failure = ""
+    marked: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

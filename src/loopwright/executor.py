@@ -8,6 +8,7 @@ from .messages import Observation, ObservationStatus, arguments_hash
 from .policy import Denial, Permit
 from .recovering import Asked, Decide, Recovering
 from .recovery import Retry
+from .saying import observation_of
 from .tool_call import Attempt, Came, ToolCalls, check_permit
 from .tools import Tool
 
@@ -78,13 +79,13 @@ class Executor:
         outcome = self._session.replay.outcome(permit.key)
         if isinstance(outcome, ToolFinished):
             return self._recorded(permit, outcome)
-        return self._calls.finish(permit, Came(status, self._calls.capped(tool, content)))
+        return self._calls.finish(permit, self._calls.came(tool, status, content))
 
     def _recorded(self, decision: Permit | Denial, outcome: ToolFinished) -> Observation:
         started = self._session.replay.intent(decision.key)
         if isinstance(started, ToolStarted):
             self._same_call(decision, started)
-        observation = Observation(decision.call, outcome.status, outcome.content)
+        observation = observation_of(self._session, decision.call, outcome)
         if isinstance(decision, Permit):
             self._session.permits.discard(decision)
             self._calls.completed(decision, observation, self._session.replay.seq(decision.key))

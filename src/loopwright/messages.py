@@ -110,16 +110,30 @@ class Message(Encodable):
 
 @dataclasses.dataclass(frozen=True)
 class Observation:
-    """What came of one call: for every status `content` is the text that the model reads."""
+    """What came of one call: for every status `content` is the text that the model reads.
+
+    `plain` is what the tool said, if the model reads it marked as from outside, and `fence` what marks it so.
+    """
 
     call: ToolCall
     status: ObservationStatus
     content: str
+    plain: str | None = dataclasses.field(default=None, compare=False, repr=False)
+    fence: Callable[[str], str] | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
     def ok(self) -> bool:
         """Whether the tool ran and returned."""
         return self.status == "ok"
+
+    @property
+    def text(self) -> str:
+        """What the tool said, for code that reads it: without the marks that tell a model that it is from outside."""
+        return self.content if self.plain is None else self.plain
+
+    def showing(self, piece: str) -> str:
+        """A piece of what the tool said as a model is to read it, in a prompt that an engine writes."""
+        return piece if self.fence is None else self.fence(piece)
 
 
 class Sealed:

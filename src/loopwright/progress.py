@@ -165,7 +165,7 @@ class ProgressMonitor:
             self._trail.clear()
             return None
         identity = observation.call.name, arguments_hash
-        result = hashlib.sha256(f"{observation.status}|{observation.content}".encode()).digest()
+        result = hashlib.sha256(f"{observation.status}|{observation.text}".encode()).digest()
         named = self._name_no_tool(observation) if unknown else None
         again = self._repeat(identity, result)
         in_turns = self._take_turns(identity, result)
@@ -199,7 +199,7 @@ class ProgressMonitor:
         self._unknown.times += 1
         if self._unknown.times != REPEATS:
             return None
-        return f"The last {REPEATS} calls named tools that do not exist. {observation.content} {EXACTLY}"
+        return f"The last {REPEATS} calls named tools that do not exist. {observation.text} {EXACTLY}"
 
     def _repeat(self, identity: _Identity, result: bytes) -> str | None:
         seen = self._results.get(identity)
@@ -233,7 +233,7 @@ class ProgressMonitor:
             self._errors.pop(tool, None)
         if status not in ("error", "timed_out") and not (refused and status == "rejected"):
             return None
-        text, errors = _ends(observation.content), self._errors.get(tool)
+        text, errors = _ends(observation.text), self._errors.get(tool)
         if errors is None or not alike(str(errors.of), text):
             self._errors[tool] = _Loop(text, 1)
             return None

@@ -58,7 +58,7 @@ class Recovering:
     async def resume(self, permit: Permit, tool: Tool, last: RecoveryTriggered) -> Came:
         """The same, from the step that was under way when the process died."""
         steps, step = steps_of(tool.recovery), last.attempt - 1
-        came = Came(last.status, last.error, failure=last.failure)
+        came = Came(last.status, last.error, failure=last.failure, marked=last.marked)
         if step >= len(steps) or steps[step].name != last.strategy:
             return came  # the tool's recovery was changed since: what it came to then stands
         lost = self._is_lost(permit) and self.calls.session.replay.decision(f"{permit.key}~{step + 1}") is None
@@ -115,7 +115,15 @@ class Recovering:
                 return came
             session.budget.tool_calls += 1
         triggered = RecoveryTriggered(
-            call.name, call.id, strategy.name, step + 1, came.status, came.content, round(delay, 6), came.failure
+            call.name,
+            call.id,
+            strategy.name,
+            step + 1,
+            came.status,
+            came.content,
+            round(delay, 6),
+            came.failure,
+            came.marked,
         )
         session.record(permit.key, triggered)
         session.replay.recovered(permit.key, triggered)
@@ -136,17 +144,17 @@ class Recovering:
                 return await self.calls.attempt(permit, tool, "retry")
             case Fallback():
                 call = ToolCall(strategy.tool, permit.call.arguments, f"{permit.call.id}_{step + 1}")
-                return await self._call_instead(call, permit, came, step)
+                return await self._call_instead(call, permit, tool, came, step)
             case CachedResult():
-                return self._cached(strategy, permit, came)
+                return self._cached(strategy, permit, tool, came)
             case LlmRecovery():
                 return await self._mended(permit, tool, came, step)
             case Escalate():
                 return await self._escalated(permit, tool, came)
             case DeadLetter():
-                return self._set_aside(strategy, permit, came)
+                return self._set_aside(strategy, permit, tool, came)
 
-    async def _call_instead(self, call: ToolCall, permit: Permit, came: Came, step: int) -> Came:
+    async def _call_instead(self, call: ToolCall, permit: Permit, tool: Tool, came: Came, step: int) -> Came:
         """Another call in place of the one that failed: gated, recorded and in doubt as any other."""
         key = f"{permit.key}~{step + 1}"
         if permit.real is not None:
@@ -157,9 +165,10 @@ class Recovering:
             raise Suspended(f"waiting for a decision about {call.name}")
         observation = await self.settle(decided)
         if observation.status == "ok":
-            return Came("ok", f"[{_instead(permit, call)}]\n{observation.content}", came.seconds)
-        told = f"{came.content}\n[{_instead(permit, call)}: {observation.status}]\n{observation.content}"
-        return dataclasses.replace(came, content=told)
+            return Came("ok", f"[{_instead(permit, call)}]\n{observation.content}", came.seconds, marked=True)
+        told = self.calls.told(tool, came)
+        told = f"{told}\n[{_instead(permit, call)}: {observation.status}]\n{observation.content}"
+        return dataclasses.replace(came, content=told, cut=0, marked=True)
 
     def _fresh(self, strategy: CachedResult, permit: Permit) -> tuple[float, str] | None:
         """The age in seconds and the text of the last good result of the same call, if it is fresh enough."""
@@ -170,18 +179,21 @@ class Recovering:
         age = max(session.wall() - known[0], 0.0)
         return (age, known[1]) if age <= strategy.max_age else None
 
-    def _cached(self, strategy: CachedResult, permit: Permit, came: Came) -> Came:
+    def _cached(self, strategy: CachedResult, permit: Permit, tool: Tool, came: Came) -> Came:
         known = self._fresh(strategy, permit)
         if known is None:  # it grew too old while the process was down
             return came
         age, content = known
-        return Came("ok", f"[the call fails now; this is its result of {age:.0f} s ago]\n{content}", came.seconds)
+        told = self.calls.told(tool, Came("ok", content))
+        told = f"[the call fails now; this is its result of {age:.0f} s ago]\n{told}"
+        return Came("ok", told, came.seconds, marked=True)
 
     async def _mended(self, permit: Permit, tool: Tool, came: Came, step: int) -> Came:
         schema = canonical_json(dict(tool.schema)).decode()
         arguments = canonical_json(dict(permit.call.arguments)).decode()
+        error = self.calls.told(tool, came)
         asked = MEND.format(
-            tool=tool.name, arguments=arguments, error=came.content, description=tool.description, schema=schema
+            tool=tool.name, arguments=arguments, error=error, description=tool.description, schema=schema
         )
         numbers = itertools.count()
 
@@ -198,7 +210,7 @@ class Recovering:
         if MARK in canonical_json(mended.arguments).decode():  # it wrote a secret, which was taken out of its words
             return came
         call = ToolCall(tool.name, mended.arguments, f"{permit.call.id}_{step + 1}")
-        return await self._call_instead(call, permit, came, step)
+        return await self._call_instead(call, permit, tool, came, step)
 
     async def _escalated(self, permit: Permit, tool: Tool, came: Came) -> Came:
         text = f"{permit.call.name} failed ({came.status}): {came.content}"
@@ -209,12 +221,13 @@ class Recovering:
             return await self.calls.attempt(permit, tool, "retry")
         return came
 
-    def _set_aside(self, strategy: DeadLetter, permit: Permit, came: Came) -> Came:
+    def _set_aside(self, strategy: DeadLetter, permit: Permit, tool: Tool, came: Came) -> Came:
         call = permit.call
         letter = CallDeadLettered(call.name, call.id, call.arguments, came.status, came.content, strategy.queue)
         self.calls.session.record(permit.key, letter)
-        told = f"{came.content}\n[The call was set aside for a person to see to later; do not make it again.]"
-        return Came(came.status, told, came.seconds)
+        told = self.calls.told(tool, came)
+        told = f"{told}\n[The call was set aside for a person to see to later; do not make it again.]"
+        return Came(came.status, told, came.seconds, marked=True)
 
 
 def _instead(permit: Permit, call: ToolCall) -> str:

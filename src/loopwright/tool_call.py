@@ -20,10 +20,10 @@ from .log import logger
 from .messages import Observation, ObservationStatus, ToolCall, arguments_hash
 from .parts import Parts
 from .policy import PERMIT_SECONDS, Denial, Permit
-from .redacting import MARGIN, traceback_of
+from .redacting import traceback_of
+from .saying import marked, observation_of, said
 from .session import SECRET_LOST, Session
 from .tools import Tool, ToolContext
-from .untrusted import shown
 
 Attempt: TypeAlias = Literal["first", "in doubt", "retry"]
 
@@ -33,13 +33,17 @@ class Came:
     """What came of a call so far.
 
     `failure` says what kind of failure it is, if it is one that a recovery may be for: the tool said what is wrong
-    (`ToolError`), it raised something else, it took too long, or its circuit breaker is open.
+    (`ToolError`), it raised something else, it took too long, or its circuit breaker is open. `marked` says that what
+    is from outside in the content stands there as a model reads it, beside words of the runtime.
     """
 
     status: ObservationStatus
     content: str
     seconds: float = 0.0
     failure: Failure = ""
+    cut: int = 0
+    label: Label = "public"
+    marked: bool = False
 
 
 def check_permit(permit: Permit, session: Session, policy: str | None) -> None:
@@ -114,12 +118,16 @@ class ToolCalls:
 
     def finish(self, decision: Permit | Denial, came: Came) -> Observation:
         """Record what came of a call."""
-        call = decision.call
-        label, untrusted = self._label(decision, came)
-        seconds = round(came.seconds, 6)
-        finished = ToolFinished(call.name, call.id, came.status, came.content, seconds, label, untrusted)
+        call, tool = decision.call, self.parts.tools.get(decision.call.name)
+        untrusted = isinstance(decision, Permit) and self._from_outside(tool, came)
+        label = highest((came.label, tool.label)) if tool is not None and came.status == "ok" else came.label
+        finished = ToolFinished(
+            call.name, call.id, came.status, came.content, round(came.seconds, 6), label, untrusted, came.cut,
+            came.marked,
+        )  # fmt: skip
         self.session.read_aloud(label, untrusted)
-        entry, observation = self.session.record(decision.key, finished), Observation(call, came.status, came.content)
+        entry = self.session.record(decision.key, finished)
+        observation = observation_of(self.session, call, finished)
         self.session.replay.settled(decision.key)
         if isinstance(decision, Permit):
             self.completed(decision, observation, entry.seq)
@@ -127,13 +135,14 @@ class ToolCalls:
                 self.session.replay.good[call.name, decision.arguments_hash] = entry.at, came.content
         return observation
 
-    def _label(self, decision: Permit | Denial, came: Came) -> tuple[Label, bool]:
-        """How sensitive what came of a call is, and whether it is from outside; what the runtime says is neither."""
-        tool, classifier = self.parts.tools.get(decision.call.name), self.parts.classifier
-        if isinstance(decision, Denial) or tool is None or came.status not in ("ok", "error"):
-            return "public", False
-        label = tool.label if classifier is None else highest((tool.label, classifier.label(came.content)))
-        return label, not tool.trusted
+    def told(self, tool: Tool, came: Came) -> str:
+        """What came of a call so far as a model reads it, to stand beside words of the runtime."""
+        outside = not came.marked and self._from_outside(tool, came)
+        return marked(self.session, tool.name, came.content, came.cut) if outside else came.content
+
+    def _from_outside(self, tool: Tool | None, came: Came) -> bool:
+        """Whether what came of a call is a tool's own words; what the runtime says of it is not."""
+        return tool is not None and not tool.trusted and (came.status in ("ok", "error") or came.failure == "raised")
 
     def completed(self, permit: Permit, observation: Observation, seq: int) -> None:
         """Keep what a saga may have to undo: what the tool itself did, or may have done."""
@@ -142,7 +151,7 @@ class ToolCalls:
             return
         doubtful = replay.timed_out(key) and not (replay.is_own(key) and observation.status == "ok")
         if doubtful:  # whatever came of it afterwards
-            observation = Observation(permit.call, "timed_out", observation.content)
+            observation = Observation(permit.call, "timed_out", observation.text)
         if doubtful or replay.is_own(key):
             self.session.completed[key] = seq, observation, tool
 
@@ -232,35 +241,25 @@ class ToolCalls:
             text = f"{tool.name} gave no result within {timeout:g} s; it may still take effect.{left}"
             return Came("timed_out", text, seconds, "timed_out")
         if isinstance(ended.error, ToolError):
-            return Came("error", self.capped(tool, text_of(ended.error)), seconds, "told")
+            return self.came(tool, "error", text_of(ended.error), seconds, "told")
         if ended.error is not None:
             told = traceback_of(self.session.redactor, ended.error)
             logger().warning("tool_failed", tool=tool.name, run_id=self.session.run_id, traceback=told)
             text = f"{type(ended.error).__name__}: {text_of(ended.error)}"
             status: ObservationStatus = "unknown" if isinstance(ended.error, UnknownOutcome) else "error"
-            return Came(status, self.capped(tool, text), seconds, "raised")
+            return self.came(tool, status, text, seconds, "raised")
         written: Ended = ended.value
         if written.error is None:
-            return Came("ok", self.capped(tool, written.value), seconds)
+            return self.came(tool, "ok", written.value, seconds)
         text = f"{tool.name} returned something that cannot be written as text: {text_of(written.error)}"
-        return Came("error", self.capped(tool, text), seconds)
+        return self.came(tool, "error", text, seconds)
 
-    def capped(self, tool: Tool, text: str) -> str:
-        """A text as a model gets to read it: marked as from outside, no longer than it may be, and saying so if cut."""
-        clean = self._cut(tool, text)
-        told = shown(clean, source=tool.name, boundary=self.session.mark, trusted=tool.trusted)
-        most = tool.max_output_chars or self.parts.limits.max_output_chars
-        is_cut = most is not None and len(text) > most
-        return f"{told}\n[cut: {len(text)} characters, the first {len(clean)} shown]" if is_cut else told
-
-    def _cut(self, tool: Tool, text: str) -> str:
-        """A text no longer than a model gets to read of this tool: valid Unicode, without secrets."""
-        most = tool.max_output_chars or self.parts.limits.max_output_chars
-        begin = text if most is None else text[: most + MARGIN]  # a secret that goes on behind the cut is seen whole
-        clean = self.session.redactor.text(begin.encode("utf-8", "replace").decode())  # half pairs cannot be stored
-        if most is None or len(text) <= most:
-            return clean
-        return clean[: min(most, max(len(clean) - MARGIN, 0))] if len(begin) < len(text) else clean[:most]
+    def came(
+        self, tool: Tool, status: ObservationStatus, text: str, seconds: float = 0.0, failure: Failure = ""
+    ) -> Came:
+        """What came of a call by the words of its tool."""
+        words = said(self.session, tool, text)
+        return Came(status, words.text, seconds, failure, words.cut, words.label)
 
 
 def _written(value: Any, most: int | None) -> Any:

@@ -52,7 +52,7 @@ class Undoing:
         for key, (_, observation, _tool) in sorted(self.session.completed.items(), key=lambda item: -item[1][0]):
             if observation.status == "ok" or observation.status in DOUBTFUL:
                 idempotency_key = self.session.idempotency_key(key)
-                yield UndoCall(key, observation.call, observation.content, idempotency_key, observation.status)
+                yield UndoCall(key, observation.call, observation.text, idempotency_key, observation.status)
 
     async def _undo(self, done: UndoCall) -> str:
         """Undo one call, unless the journal says that this was done; what is wrong, if anything."""

@@ -187,6 +187,8 @@ def follow(name: str, request: Request) -> Line:  # noqa: C901 - a table of scri
             return f"I was told: {told(request)}" if number else call("pay", cents=500)
         case "door":
             return f"I was told: {told(request)}" if number else call("door", number=7)
+        case "ask":
+            return f"I was told: {told(request)}" if number else call("ask_user", question="Which\x1b[31m one?")
         case "letter":
             return "I tried." if number else call("letter", to="Ada")
         case "book":

@@ -43,12 +43,12 @@ def lookups(observations: list[str], *, repeatable: bool = False) -> list[Tool]:
     """The tools of the paper, which find what was found then."""
     found = iter(observations)
 
-    @tool(effect="read")
+    @tool(effect="read", trusted=True)  # word for word as the paper has it
     async def search(entity: str) -> str:
         """Find a page."""
         return next(found)
 
-    @tool(effect="read", repeatable=repeatable)
+    @tool(effect="read", repeatable=repeatable, trusted=True)
     async def lookup(keyword: str) -> str:
         """Find the next sentence on the page with a keyword."""
         return next(found)

@@ -163,10 +163,10 @@ def worker(
 ) -> None:
     """Take up the runs of a journal that nobody works on, until Ctrl-C or SIGTERM, which leaves them to other workers.
 
-    Those are runs whose process died or let its lease pass, that another worker released, or that were told by
-    `loopwright resolve` what they wait for. What Ctrl-C suspended is left alone. Model and tools are given as for
-    `loopwright resume`; a run keeps its options and limits. Start as many workers on one journal as you like, on one
-    machine. Calls that need a yes wait for `loopwright resume`, unless --yes.
+    Those are runs whose process died or let its lease pass, that another worker released, or that were told what they
+    wait for (`loopwright approve`, `deny`, `answer`, `resolve`) or to end. What Ctrl-C suspended is left alone. Model
+    and tools are given as for `loopwright resume`; a run keeps its options and limits. Start as many workers on one
+    journal as you like, on one machine. Calls that need a yes wait for `loopwright approve`, unless --yes.
 
     \b
     Example: loopwright worker --journal runs.db --provider openai:gpt-4.1-mini --tools my_tools:weather

@@ -15,7 +15,7 @@ from .watching import Watcher
 Approval: TypeAlias = Literal["ask", "yes", "wait"]
 NOT_ASKED = (
     "it needs a person's approval, and there is no terminal to ask at "
-    "(--yes approves everything, --wait keeps the run waiting for `loopwright resume`)"
+    "(--yes approves everything, --wait keeps the run waiting for `loopwright approve`)"
 )
 
 

@@ -25,7 +25,7 @@ def approvals(
 
     \b
     Example: loopwright approvals --journal runs.db
-    Exit status: 0, 1 if the journal cannot be read, 2 for wrong usage or configuration.
+    Exit status: 0, 1 if the journal, or a run of it, cannot be read, 2 for wrong usage or configuration.
     """
     end(context, lambda: list_questions(journal, as_json=json))
 
@@ -50,8 +50,12 @@ def approve(
     Example: loopwright approve run-1f2e3d4c '3#0'
     Exit status: 0, 1 if the journal failed, 2 for a run or a question that is not there.
     """
-    given = None if arguments is None else json_object("--arguments", arguments)
-    end(context, lambda: tell(run, journal, lambda hand: hand.approve(key, arguments=given, seconds=seconds, by=by)))
+
+    def work() -> int:
+        given = None if arguments is None else json_object("--arguments", arguments)
+        return tell(run, journal, lambda hand: hand.approve(key, arguments=given, seconds=seconds, by=by))
+
+    end(context, work)
 
 
 @commands.command()
@@ -136,8 +140,7 @@ def override(
     Example: loopwright override run-1f2e3d4c search '{"query": "weather in Oslo"}'
     Exit status: as of `loopwright steer`.
     """
-    given = json_object("JSON", arguments)
-    end(context, lambda: tell(run, journal, lambda hand: hand.override(tool, given)))
+    end(context, lambda: tell(run, journal, lambda hand: hand.override(tool, json_object("JSON", arguments))))
 
 
 @commands.command()

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from ..clock import SystemClock
+from ..commands import APPROVE, DENY
 from ..engine import LoopEngine
 from ..errors import ConfigError, RunBusy
 from ..events import Entry, RunStarted
@@ -176,7 +177,8 @@ def resume_run(
         entries = journal.read(run_id)
         stage.watcher.known(entries)
         started = beginning(run_id, entries)
-        runtime = make_runtime(chosen, stage.approver, journal, started=started, observers=[stage.show])
+        approver = Suspend() if manner.approval is None and _is_decided_outside(run_id, journal) else stage.approver
+        runtime = make_runtime(chosen, approver, journal, started=started, observers=[stage.show])
         built = engine_again(runtime, run_id, started, engine, chosen)
 
         async def work() -> Result:
@@ -188,6 +190,11 @@ def resume_run(
 
         result = stage.play(work, journal)
     return _told(result, run_id, chosen, manner, journal)
+
+
+def _is_decided_outside(run_id: str, journal: Journal) -> bool:
+    """Whether somebody approves or denies this run's calls from outside, and so decides about those to come, too."""
+    return any(command.kind in (APPROVE, DENY) for command in journal.inbox(run_id))
 
 
 def engine_again(runtime: Runtime, run_id: str, started: RunStarted, engine: str | None, chosen: Chosen) -> LoopEngine:

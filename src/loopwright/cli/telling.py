@@ -8,11 +8,12 @@ from datetime import datetime
 from typing import TypeAlias, cast
 
 from ..control import RunControl, open_questions
-from ..errors import ConfigError
+from ..errors import ConfigError, JournalError
 from ..events import Question
 from ..messages import JsonObject, canonical_json
 from ..redaction import Redactor
 from .choices import open_journal
+from .endings import FAILED, tell_error
 from .questions import how_to_answer
 from .running import closing
 from .text import clean, json_text, one_line
@@ -36,25 +37,31 @@ def tell(run_id: str, journal: str | None, word: Word) -> int:
 
 
 def list_questions(journal: str | None, *, as_json: bool) -> int:
-    """List what the runs of a journal want decided, the newest run first; gives the exit status."""
+    """List what the runs of a journal want decided, the newest run first; 1 if a run cannot be read."""
     opened = open_journal(journal)
-    count = 0
+    count, status = 0, 0
     for info in opened.runs(unfinished=True):
-        for question in open_questions(opened.read(info.run_id)):
-            count += 1
+        try:
+            asked = open_questions(opened.read(info.run_id))
+        except JournalError as error:  # the others are asked about all the same
+            tell_error(error, debug=False)
+            status = FAILED
+            continue
+        count += len(asked)
+        for question in asked:
             if as_json:
                 sys.stdout.write(json_text({"run_id": info.run_id, "question": question}) + "\n")
             else:
                 sys.stdout.writelines(f"{line}\n" for line in _lines(info.run_id, question, journal))
-    if not count:
+    if not count and not status:
         sys.stderr.write("no run asks anything\n")
-    return 0
+    return status
 
 
 def _lines(run_id: str, question: Question, journal: str | None) -> list[str]:
     """A question with the call that it is about, word for word, and the commands that answer it."""
     lines = [f"{clean(run_id)}  {clean(question.key)}  {one_line(question.text)}"]
-    if question.tool and question.arguments:
+    if question.tool and (question.arguments or question.about == "approval"):
         lines.append(f"  {one_line(question.tool)}({clean(canonical_json(dict(question.arguments)).decode())})")
     if question.expires:
         lines.append(f"  until {datetime.fromtimestamp(question.expires).astimezone():%Y-%m-%d %H:%M:%S %z}")
@@ -65,8 +72,8 @@ def json_object(option: str, text: str) -> JsonObject:
     """An option that is a JSON object."""
     try:
         value: object = json.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"{option}: no JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{option}: it cannot be read: {error}") from None
     if not isinstance(value, dict):
-        raise ConfigError(f"{option}: must be a JSON object, got {text}")
+        raise ConfigError(f"{option}: must be a JSON object, got {text:.80}")
     return cast("JsonObject", value)

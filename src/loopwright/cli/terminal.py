@@ -20,7 +20,7 @@ STYLES = {
     "run": "dim", "engine": "dim", "task": "bold", "model": "dim", "thinking": "dim italic", "call": "cyan",
     "gate": "cyan", "problem": "yellow", "retry": "yellow", "limit": "yellow", "drift": "yellow", "question": "bold",
     "error": "red", "answer": "bold", "fact": "magenta", "usage": "dim", "recovery": "yellow", "doubt": "yellow",
-    "set aside": "yellow", "undo": "yellow",
+    "set aside": "yellow", "undo": "yellow", "person": "bold", "paused": "yellow", "label": "yellow",
 }  # fmt: skip
 ROWS = 3  # that a line of the timeline may take, unless all of it is asked for
 STREAMS, STREAM_ROWS = 3, 6  # replies shown while they come, and the rows that each has

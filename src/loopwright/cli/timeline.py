@@ -20,6 +20,7 @@ from ..events import (
     ErrorRecord,
     Event,
     FactNoted,
+    FollowedUp,
     GateDecided,
     LimitHit,
     ModelFailed,
@@ -125,6 +126,10 @@ class Timeline:
     @_told.register
     def _(self, event: RunContinued, key: str) -> list[tuple[str, str]]:
         return [("goes on", f"after {event.waited:.1f} s")]
+
+    @_told.register
+    def _(self, event: FollowedUp, key: str) -> list[tuple[str, str]]:
+        return [("told", event.text)]
 
     @_told.register
     def _(self, event: Declassified, key: str) -> list[tuple[str, str]]:

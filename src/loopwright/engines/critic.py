@@ -156,7 +156,7 @@ class CriticEngine(LoopEngine):
         run.offer(answer)
         if self.code_tool is None and not run.tools and self.without_tools == "answer":
             return answer
-        look_ups, unchanged = LookUps(run), 0
+        look_ups, unchanged = LookUps(run, self.max_evidence_chars), 0
         for number in run.iterations(self.max_critique_rounds):
             heard = await self._criticise(run, answer, look_ups)
             change = self._change(answer, heard.answer)
@@ -220,7 +220,6 @@ class CriticEngine(LoopEngine):
         if self.code_tool is not None:
             check, output = await look_ups.execute(self.code_tool, answer)
             heard.checks.append(check)
-            output = critiques.quoted(output, self.max_evidence_chars)
             return talk.user(self.prompts.fill("critique_code", status=check.status, output=output), origin="tool")
         if not run.tools:
             return talk.user(self.prompts.fill("critique_alone"))
@@ -228,9 +227,8 @@ class CriticEngine(LoopEngine):
 
     def _told(self, check: Check, found: str, *, concluding: bool) -> str:
         """What a look-up brought, as the critic reads it."""
-        text, fill = critiques.quoted(found, self.max_evidence_chars), self.prompts.fill
-        ok = check.status == "ok"
-        told = fill("evidence", evidence=text) if ok else fill("no_evidence", status=check.status, reason=text)
+        fill, ok = self.prompts.fill, check.status == "ok"
+        told = fill("evidence", evidence=found) if ok else fill("no_evidence", status=check.status, reason=found)
         return f"{told}\n\n{fill('conclude' if concluding else 'next_claim')}"
 
     def _answer(self, reading: critiques.Reading, heard: Heard) -> str:

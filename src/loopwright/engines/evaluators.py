@@ -230,7 +230,7 @@ class SelfTests:
             return Evaluation(False, 0.0, f"The answer cannot be run: {problem}.", tests)
         mark = run.new_id()  # so that what the code prints by itself is not taken for a result
         observation = await run.call(ToolCall(self.tool, {parameter: program_of(code, tests, mark)}))
-        outcomes, printed = read_outcomes(observation.content, mark)
+        outcomes, printed = read_outcomes(observation.text, mark)
         if not outcomes:
             told = f"{self.tool} ended as {observation.status} and told of no test: {printed[:SHOWN]}"
             return Evaluation(False, None, told, tests)

@@ -5,7 +5,7 @@ import dataclasses
 
 from ..messages import JsonObject, Observation, ToolCall, arguments_hash
 from ..parsing.arguments import find_tool, plain_arguments, read_arguments, read_name
-from ..parsing.critiques import LookUp, next_pages, read_code, read_results
+from ..parsing.critiques import LookUp, next_pages, quoted, read_code, read_results
 from ..run import Run
 
 NO_PROGRAM = "There is no program in a code fence in the answer."
@@ -31,11 +31,12 @@ class LookUps:
 
     Of a result that is a JSON list of texts or objects one item is told, and the next when the same is asked again.
     When there are no more, a tool with an optional integer parameter `page`, `rank` or `offset` is called with the next
-    number, as long as that brings something new. After that the last result is told again.
+    number, as long as that brings something new. After that the last result is told again. Of each no more than `most`
+    characters are told.
     """
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, run: Run, most: int) -> None:
+        self._run, self._most = run, most
         self._seen: dict[tuple[str, str], Observation] = {}
         self._asked: collections.Counter[tuple[str, str]] = collections.Counter()
 
@@ -45,7 +46,7 @@ class LookUps:
         try:
             arguments, _ = read_arguments(wanted.input, name, find_tool(name, self._run.tools))
         except ValueError as problem:
-            return Check(wanted.claim, name, "unreadable"), str(problem)
+            return Check(wanted.claim, name, "unreadable"), quoted(str(problem), self._most)
         key = name, arguments_hash(arguments)
         self._asked[key] += 1
         number = self._asked[key]
@@ -53,12 +54,12 @@ class LookUps:
         check, count = Check(wanted.claim, name, last.status, last.call.id), len(results)
         if number <= count:
             result = results[number - 1]
-            return check, result if count == 1 else f"(result {number} of {count}) {result}"
+            return check, self._told(last, result if count == 1 else f"(result {number} of {count}) {result}")
         if not last.ok:
-            return check, last.content
+            return check, self._told(last, last.text)
         if not results:
             return dataclasses.replace(check, status="empty"), "There are no results."
-        return check, f"(asked before, and there is no other) {results[-1]}"
+        return check, self._told(last, f"(asked before, and there is no other) {results[-1]}")
 
     async def execute(self, name: str, answer: str) -> tuple[Check, str]:
         """What a tool that takes one text makes of the program in an answer."""
@@ -67,7 +68,11 @@ class LookUps:
             return Check("", name, "not_run"), NO_PROGRAM
         arguments = plain_arguments(code, name, find_tool(name, self._run.tools), quotes_are_text=True)
         seen = await self._call(name, arguments)
-        return Check("", name, seen.status, seen.call.id), seen.content
+        return Check("", name, seen.status, seen.call.id), self._told(seen, seen.text)
+
+    def _told(self, seen: Observation, text: str) -> str:
+        """A stretch of what a tool said, as the critic is to read it."""
+        return seen.showing(quoted(text, self._most))
 
     async def _results(self, name: str, arguments: JsonObject, most: int) -> tuple[list[str], Observation]:
         """The results of as many pages as it takes to have `most`, if there are so many, and the last page."""
@@ -89,4 +94,4 @@ class LookUps:
 
 
 def _ranked(page: Observation) -> list[str]:
-    return [one for one in read_results(page.content) if one.strip()] if page.ok else []
+    return [one for one in read_results(page.text) if one.strip()] if page.ok else []

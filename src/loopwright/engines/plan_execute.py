@@ -9,7 +9,7 @@ from pydantic import Field
 from ..engine import LoopEngine, ProviderName
 from ..errors import AskFailed, Denied, LimitReached, ProviderError, Unreadable
 from ..messages import Conversation, ToolCall
-from ..parsing.arguments import describe_tools, find_tool
+from ..parsing.arguments import Signature, describe_tools, find_tool
 from ..parsing.plan_calls import call_arguments, insert_results
 from ..parsing.plan_results import Ledger, StepFinished
 from ..parsing.plans import Plan, PlanStep, check_plan, read_join, read_plan, read_result
@@ -195,27 +195,39 @@ class PlanExecuteEngine(LoopEngine):
             wave = [step for step in ledger.left(plan) if ledger.ready(step)]
             works = [functools.partial(self._step, step=step, asked=run.conversation, ledger=ledger) for step in wave]
             finished = await run.gather(*works, at_once=self.max_concurrency) if works else []
-            for step, outcome in zip(wave, finished, strict=True):
+            for step, (outcome, shown) in zip(wave, finished, strict=True):
                 run.note(outcome)
-                ledger.add(step, outcome)
+                ledger.add(step, outcome, shown)
 
-    async def _step(self, run: Run, *, step: PlanStep, asked: Conversation, ledger: Ledger) -> StepFinished:
-        """What comes of one step, in a branch of its own; a limit fails it, so that what its siblings found is kept."""
-        try:
-            return await self._outcome(run, step, asked, ledger)
-        except (AskFailed, Denied, LimitReached, ProviderError) as error:
-            return StepFinished(step.id, "failed", str(error))
+    async def _step(
+        self, run: Run, *, step: PlanStep, asked: Conversation, ledger: Ledger
+    ) -> tuple[StepFinished, str | None]:
+        """What comes of one step, in a branch of its own; a limit fails it, so that what its siblings found is kept.
 
-    async def _outcome(self, run: Run, step: PlanStep, asked: Conversation, ledger: Ledger) -> StepFinished:
-        named = ledger.results(step.references)
+        With it comes what a tool said as a model is to read it.
+        """
         tool = find_tool(step.tool, run.tools) if step.tool else None
-        if tool is not None:
-            try:
-                call = ToolCall(tool.name, call_arguments(step.arguments, tool, named))
-            except ValueError as error:
-                return StepFinished(step.id, "failed", str(error))
-            seen = await run.call(call, thought=step.thought or step.goal)
-            return StepFinished(step.id, "ok" if seen.ok else "failed", seen.content)
+        try:
+            if tool is not None:
+                return await self._called(run, step, tool, ledger)
+            return await self._reached(run, step, asked, ledger), None
+        except (AskFailed, Denied, LimitReached, ProviderError) as error:
+            return StepFinished(step.id, "failed", str(error)), None
+
+    async def _called(
+        self, run: Run, step: PlanStep, tool: Signature, ledger: Ledger
+    ) -> tuple[StepFinished, str | None]:
+        """What comes of a step that is a call."""
+        try:
+            call = ToolCall(tool.name, call_arguments(step.arguments, tool, ledger.results(step.references)))
+        except ValueError as error:
+            return StepFinished(step.id, "failed", str(error)), None
+        seen = await run.call(call, thought=step.thought or step.goal)
+        return StepFinished(step.id, "ok" if seen.ok else "failed", seen.text), seen.content
+
+    async def _reached(self, run: Run, step: PlanStep, asked: Conversation, ledger: Ledger) -> StepFinished:
+        """What comes of a step that is a question to the model, or a goal."""
+        named = ledger.shown(step.references)
         goal = insert_results(step.arguments if step.tool else step.goal, named)
         others = ledger.told(one for one in step.depends_on if one not in named)
         conversation = asked.user(self.prompts.fill("step", step=goal, results=others))

@@ -235,7 +235,7 @@ class SelfAskEngine(LoopEngine):
         else:
             call = ToolCall(tool.name, plain_arguments(question, tool.name, tool, quotes_are_text=True))
         seen = await run.call(call)
-        found = seen.ok and seen.content.strip().casefold() not in NOTHING
+        found = seen.ok and seen.text.strip().casefold() not in NOTHING
         if found:
             return SubAnswer(question, seen.content, f"tool:{call.name}")
         told = follow_up.tool or seen.status == "unknown"  # what it asked for itself, or may have done, it must know

@@ -120,7 +120,7 @@ def read_final(text: str) -> str | None:
 
 def quoted(text: str) -> str:
     """A text that is not the model's, with its lines quoted that look like markers."""
-    return MARKERS.quote(text)
+    return MARKERS.quote(_LISTED.sub(r"> \g<0>", text))
 
 
 def _read(text: str, marks: list[Mark], cut: bool) -> Reading:

@@ -25,18 +25,23 @@ class StepFinished:
 
 @dataclasses.dataclass
 class Ledger:
-    """The steps of a run's plans that have an outcome, by id; no id is used twice."""
+    """The steps of a run's plans that have an outcome, by id; no id is used twice.
+
+    What a model is to read of an outcome may be something else than what code reads: it is kept beside it.
+    """
 
     _finished: dict[int, tuple[PlanStep, StepFinished]] = dataclasses.field(
         default_factory=dict[int, tuple[PlanStep, StepFinished]]
     )
+    _shown: dict[int, str] = dataclasses.field(default_factory=dict[int, str])
 
     def __bool__(self) -> bool:
         return bool(self._finished)
 
-    def add(self, step: PlanStep, outcome: StepFinished) -> None:
-        """Keep a step's outcome."""
+    def add(self, step: PlanStep, outcome: StepFinished, shown: str | None = None) -> None:
+        """Keep a step's outcome, and its content as a model is to read it."""
         self._finished[step.id] = step, outcome
+        self._shown[step.id] = outcome.content if shown is None else shown
 
     @property
     def first(self) -> int:
@@ -68,8 +73,12 @@ class Ledger:
         return all(one in self._finished for one in step.depends_on)
 
     def results(self, ids: Iterable[int]) -> dict[int, str]:
-        """What came of some steps, by id."""
+        """What came of some steps, by id, for the arguments of calls."""
         return {one: self._finished[one][1].content for one in ids}
+
+    def shown(self, ids: Iterable[int]) -> dict[int, str]:
+        """The same for a model to read."""
+        return {one: self._shown[one] for one in ids}
 
     def told(self, ids: Iterable[int] | None = None) -> str:
         """Steps (all, or some) with their outcomes, for a model to read.
@@ -79,7 +88,7 @@ class Ledger:
         told: list[str] = []
         for one in sorted(self._finished if ids is None else ids):
             step, outcome = self._finished[one]
-            told += [str(step), LABELS[outcome.status], _indented(outcome.content)]
+            told += [str(step), LABELS[outcome.status], _indented(self._shown[one])]
             told += ["As far as it came:", _indented(outcome.partial)] if outcome.partial else []
         return "\n".join(told) or "none"
 

@@ -13,12 +13,10 @@ from typing import Any, Protocol, TypeVar, cast, overload
 from pydantic import BaseModel, TypeAdapter
 
 from .asking import ask_model, ask_text
-from .asking_user import answer_of
-from .clearance import Clearance, Guard
-from .commands import FOLLOW_UP
+from .attended import Attended
+from .clearance import Guard
 from .errors import (
     ConfigError,
-    Denied,
     EngineError,
     Fenced,
     JournalError,
@@ -32,21 +30,18 @@ from .errors import (
     Unreadable,
     text_of,
 )
-from .events import ChildFinished, ChildStarted, EffectFinished, ErrorRecord, FollowedUp
-from .events import Question as PendingQuestion
+from .events import ChildFinished, ChildStarted, EffectFinished, ErrorRecord
 from .inference import Question
 from .log import logger
-from .messages import Conversation, Effect, Json, Observation, ToolCall, arguments_hash
-from .own_effects import do_effect, failed, note, now, recorded_effect
+from .messages import Conversation, Json, Observation, arguments_hash
+from .own_effects import do_effect, note, now, recorded_effect
 from .parts import Parts
-from .phases import Phases, plain
-from .policy import RESPOND, Denial, Permit
+from .policy import Denial, Permit
 from .provider import Sampling as Sampling
 from .redacting import redact_error, traceback_of, without_secrets
 from .result import Outcome, Result, outcome_of
 from .scope import Conduct, Scope
 from .session import Session, fingerprint
-from .tools import Tool
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -75,7 +70,7 @@ def name_of(engine: Strategy) -> str:
     return str(getattr(engine, "name", type(engine).__name__))
 
 
-class Run(Phases):
+class Run(Attended):
     """The door that an engine is given.
 
     Every method that touches the world is an effect: recorded, and answered from the journal when the run is resumed.
@@ -248,8 +243,6 @@ class Run(Phases):
     async def _settle_call(self, decision: Permit | Denial) -> Observation:
         """A call of a tool that is an engine is a child run at the call's place; it is driven again on resume."""
         tool = self._parts.tools.get(decision.call.name)
-        if isinstance(decision, Permit) and tool is not None and tool.asks_user:
-            return await self._ask_by_tool(decision, tool)
         if isinstance(decision, Denial) or tool is None or tool.engine is None:
             return await super()._settle_call(decision)
         engine: Strategy = tool.engine
@@ -269,20 +262,6 @@ class Run(Phases):
         if not ok and outcome.answer is not None:
             told = f"{told}; its best answer: {outcome.answer}"
         return self._executor.end(decision, tool, "ok" if ok else "error", told or "")
-
-    async def _ask_by_tool(self, permit: Permit, tool: Tool) -> Observation:
-        """A call of the tool that asks the user; when the run is resumed the answer is looked for again."""
-        not_run = await self._executor.begin(permit, tool)
-        if not_run is not None:
-            return not_run
-        if self._session.replay.outcome(permit.key) is not None:
-            return self._executor.end(permit, tool, "ok", "")
-        question = str(permit.call.arguments.get("question", ""))
-        try:
-            answer = await answer_of(self._session, permit.key, question, tool.name, permit.call.id)
-        except Suspended as waiting:
-            raise self._scope.halt(waiting) from None
-        return self._executor.end(permit, tool, "ok", answer)
 
     async def _drive_child(self, engine: Strategy, conversation: Conversation, path: str) -> tuple[Outcome, "Run"]:
         """Let another engine solve in a scope of its own; if it waits, so does this scope."""
@@ -325,71 +304,10 @@ class Run(Phases):
         ended = ChildFinished(name_of(engine), outcome.status, outcome.stop_reason, outcome.answer, error, child.turns)
         self._session.record(key, ended)
 
-    async def _permitted(
-        self, name: str, arguments: dict[str, Json], effect: Effect, key: str, clearance: Clearance
-    ) -> None:
-        call = ToolCall(name, arguments, f"{name}_{plain(key)}")
-        question = await clearance.decide_own(call, effect, self._state(f"{key}#0"))
-        if question is not None:
-            raise await self._park([question])
-
     @property
     def turns(self) -> int:
         """Iterations of this scope's own loops."""
         return self._scope.turns
-
-    # --- people ---
-
-    async def ask_user(self, question: str) -> str:
-        """Ask the person who uses the run: the callback of `Runtime(user=...)`, or, without one, whoever answers.
-
-        The run waits for that answer (`handle.answer`, `loopwright answer`), also after its process has ended. Gates
-        see it as a read named "ask_user".
-        """
-        with self._scope.enter("ask_user"):
-            key = self._scope.next_key()
-            recorded = recorded_effect(self._scope, key, "ask_user", TypeAdapter(str))
-            if recorded is not None:
-                return recorded[0]
-            await self._session.boundary()
-            question = self._parts.redactor.text(question)
-            await self._permitted_own("ask_user", {"question": question}, "read", key)
-            try:
-                answer = await answer_of(self._session, key, question)
-            except Suspended as waiting:
-                raise self._scope.halt(waiting) from None
-            self._session.record(key, EffectFinished("ask_user", answer))
-            return answer
-
-    def _followed_up(self, answer: str) -> bool:
-        """Whether a person has more to say now that the engine has answered; the conversation goes on with that."""
-        session, key = self._session, self._scope.side_key("follow")
-        recorded = session.replay.side(key)
-        if not isinstance(recorded, FollowedUp):
-            command = session.told.next(FOLLOW_UP, session.replay.taken)
-            if command is None or self._scope.signal is not None:
-                return False
-            session.replay.taken.add(command.number)
-            recorded = FollowedUp(command.number, str(command.body.get("text", "")))
-            session.record(key, recorded)
-        said = self.latest.assistant(answer, origin="model").user(recorded.text, origin="operator")
-        self.conversation = said
-        self.keep(said)
-        return True
-
-    async def permit_answer(self, outcome: Outcome, output: Json) -> Outcome:
-        """How the run ends once gates that want to see answers have. For the runtime, not for engines."""
-        if outcome.answer is None or outcome.status == "waiting":
-            return outcome
-        told: dict[str, Json] = {"answer": outcome.answer, "status": outcome.status}
-        told |= {"stop_reason": outcome.stop_reason} | ({} if output is None else {"output": output})
-        decided = await self._clearance.decide_answer(ToolCall(RESPOND, told, RESPOND), self._state("respond:"))
-        if isinstance(decided, PendingQuestion):
-            return outcome_of(await self._park([decided]))
-        if isinstance(decided, Denial):
-            error = Denied(f"the answer was withheld: {decided.reason}")
-            return dataclasses.replace(outcome_of(error) if outcome.status == "completed" else outcome, answer=None)
-        return outcome if decided is None else dataclasses.replace(outcome, answer=decided)
 
     # --- facts, and effects of the engine's own ---
 
@@ -430,12 +348,6 @@ class Run(Phases):
             if recorded_effect(self._scope, key, name, TypeAdapter(type(None))) is None:
                 await self._permitted_own(name, arguments, "write", key)
                 self._session.record(key, EffectFinished(name))
-
-    async def _permitted_own(self, name: str, arguments: dict[str, Json], effect: Effect, key: str) -> None:
-        try:
-            await self._permitted(name, arguments, effect, key, self._clearance)
-        except Denied as denied:
-            raise failed(self._session, key, name, denied) from None
 
     def _checked(self, answer: object) -> str:
         """An answer as a text, valid and without secrets."""

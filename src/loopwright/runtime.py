@@ -88,17 +88,13 @@ class Runtime(Parts):
         named = dict(_listed("providers", providers or {}, Mapping))
         watching = tuple(_listed("observers", observers, Iterable))
         _check_settings(limits, approver, on_unknown, lease)
-        _must_have("provider", provider, "complete")
-        for name, other in named.items():
-            _must_have(f"providers[{name!r}]", other, "complete")
+        _must_be_providers(provider, named)
         for observer in watching:
             _must_have("observers", observer, "__call__")
-        for field, part, method in (
-            ("journal", journal, "barrier"), ("gate", gate, "evaluate"), ("breakers", breakers, "get"),
-            ("context", context, "fit"), ("clock", clock, "monotonic"), ("redactor", redactor, "text"),
-            ("user", user, "__call__"), ("classifier", classifier, "label"), ("profile", profile, "choose"),
-        ):  # fmt: skip
-            _must_have(field, part, method)
+        _must_be_parts(
+            journal=journal, gate=gate, breakers=breakers, context=context, clock=clock, redactor=redactor, user=user,
+            classifier=classifier, profile=profile,
+        )  # fmt: skip
         clock, journal = clock or SystemClock(), journal or MemoryJournal()
         super().__init__(
             provider=provider,
@@ -209,6 +205,25 @@ def _with_keys(redactor: Redactor, *providers: object) -> Redactor:
     """The redactor, with the keys of providers that have an attribute `secrets`."""
     keys = [key for provider in providers for key in getattr(provider, "secrets", ())]
     return redactor.also(*keys) if keys else redactor
+
+
+METHODS = {
+    "journal": "barrier", "gate": "evaluate", "breakers": "get", "context": "fit", "clock": "monotonic",
+    "redactor": "text", "user": "__call__", "classifier": "label", "profile": "choose",
+}  # fmt: skip
+"""A method of each part by which one that is something else is told."""
+
+
+def _must_be_parts(**parts: object) -> None:
+    """Raise `ConfigError` for a part that was given and is something else."""
+    for field, part in parts.items():
+        _must_have(field, part, METHODS[field])
+
+
+def _must_be_providers(provider: object, named: Mapping[str, object]) -> None:
+    _must_have("provider", provider, "complete")
+    for name, other in named.items():
+        _must_have(f"providers[{name!r}]", other, "complete")
 
 
 def _must_have(field: str, part: object, method: str) -> None:

@@ -364,7 +364,8 @@ class ToolRegistry:
         if not isinstance(tools, (Iterable, ToolSource)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"tools: pass a list of functions and Tool values, got {tools!r}")
         self._given = (tools,) if isinstance(tools, ToolSource) else tuple(tools)
-        self._of_sources = [given.tools for given in self._given if isinstance(given, ToolSource)]
+        self._sources = [given for given in self._given if isinstance(given, ToolSource)]
+        self._of_sources = [source.tools for source in self._sources]
         for each in self._there(choose):
             self._add(each)
         self._choose = choose
@@ -397,8 +398,7 @@ class ToolRegistry:
 
     async def renewed(self) -> "ToolRegistry":
         """This registry, or another one if a source of tools has others by now: for the time between two steps."""
-        sources = [given for given in self._given if isinstance(given, ToolSource)]
-        if not sources or [await source.renewed() for source in sources] == self._of_sources:
+        if not self._sources or [await source.renewed() for source in self._sources] == self._of_sources:
             return self
         try:
             return ToolRegistry(self._given, choose=self._choose)

@@ -24,9 +24,11 @@ def read_yaml(text: str) -> Json:
         raise ConfigError("YAML needs PyYAML: pip install 'loopwright[yaml]'") from None
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
+        return None if node is None else _value(node, set())
     except yaml.YAMLError as error:
         raise ConfigError(f"is no YAML: {' '.join(str(error).split())}") from None
-    return None if node is None else _value(node, set())
+    except RecursionError:
+        raise ConfigError("is nested too deeply") from None
 
 
 def _value(node: Any, seen: set[int]) -> Json:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from ..errors import ConfigError, ToolError
+from ..parsing.yaml_text import read_yaml
 from ..tools import Tool, tool
 from .rooted import Rooted
 
@@ -89,17 +90,13 @@ def _loaded(files: Rooted, name: str, max_bytes: int, max_files: int) -> _Skill:
 
 def _split(place: str, text: str) -> tuple[Mapping[str, object], str]:
     """The front matter's values, and what comes after it."""
-    try:
-        import yaml  # noqa: PLC0415 - optional, and loaded at first use
-    except ImportError as error:
-        raise ConfigError("skills need PyYAML: pip install 'loopwright[toolboxes]'") from error
     parts = FRONT.fullmatch(text)
     if parts is None:
         raise ConfigError(f"{place}: must begin with YAML between two lines '---'")
     try:
-        matter = yaml.safe_load(parts[1])
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that is none
-        raise ConfigError(f"{place}: its front matter is no YAML: {error!s:.300}") from None
+        matter = read_yaml(parts[1])
+    except ConfigError as error:
+        raise ConfigError(f"{place}: its front matter: {error!s:.300}") from None
     if not isinstance(matter, dict):
         raise ConfigError(f"{place}: its front matter must have 'name:' and 'description:'")
     return cast("dict[str, object]", matter), parts[2]

@@ -102,6 +102,22 @@ SHOWN = {
         "completed: 3 model calls, 3 tool calls",
         "Answer: 900.00 EUR are on their way. Your account you can close under Settings > Account.",
     ],
+    "approval.py": [
+        'question  send_mail({"text":"You won!","to":"ada@example.com"}) is write: run it?',
+        'question  send_mail({"text":"Ada won!","to":"all"}) is write [untrusted]: run it?',
+        "          team@example.com",
+        "tool      sent to ada@example.com: You won!",
+        "tool      sent to team@example.com: Ada won!",
+        "completed: Both letters are on their way.",
+    ],
+    "steering.py": [
+        "heard     pause",
+        "paused    between two steps",
+        "heard     steer",
+        "heard     resume",
+        "told      the model, with its next call",
+        "completed: It is 21 °C. I was told: That is enough.",
+    ],
     "streaming.py": [
         " thinking  The question is about two ports.",
         "     says  I look both ports up.",

@@ -36,6 +36,11 @@ WITHOUT: dict[str, str] = {  # for each extra: what somebody writes who has not 
     "cli": "import loopwright.cli; loopwright.cli.main()",
     "local": "import sys; from loopwright.providers import LocalProvider; LocalProvider(sys.executable)",
     "otel": "from loopwright.observers import OpenTelemetryObserver; OpenTelemetryObserver()",
+    "capabilities": "from loopwright.capabilities import CapabilitySigner; CapabilitySigner(b'x' * 32)",
+    "cedar": "from loopwright.gates import CedarGate; CedarGate('permit(principal, action, resource);')",
+    "mcp": "from loopwright.plugins import build_tools; build_tools('mcp:files=nothing')",
+    "toolboxes": "from loopwright.plugins import build_tools; build_tools('math')",
+    "yaml": "from loopwright.parsing.yaml_text import read_yaml; read_yaml('a: 1')",
 }
 
 pytestmark = pytest.mark.timeout(300)
@@ -202,7 +207,8 @@ def test_nothing_is_imported_that_neither_the_core_nor_an_extra_brings() -> None
     brought = [*PROJECT["dependencies"], *(r for extra in EXTRAS.keys() - FOR_DEVELOPERS for r in EXTRAS[extra])]
     declared = {module for requirement in brought for module in modules_of(requirement)}
     # pydantic's own reader and typing, and httpx's own wire: each comes with its front, which cannot do without it
-    ours = {"loopwright", "pydantic_core", "typing_extensions", "httpcore"}
+    # mcp's own types and wire, and the cancellation that it is made of, come with it in the same way
+    ours = {"loopwright", "pydantic_core", "typing_extensions", "httpcore", "mcp_types", "httpx2", "anyio"}
 
     assert imported_in().keys() - sys.stdlib_module_names - declared - ours == set()
 

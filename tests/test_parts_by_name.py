@@ -126,7 +126,8 @@ def test_a_gate_is_named() -> None:
         (
             build_tools,
             "voises",
-            "toolboxes: there is no 'voises'; did you mean voices? Installed: none, number, voices",
+            "toolboxes: there is no 'voises'; did you mean voices? Installed: clock, filesystem, manifest, math, mcp, "
+            "none, number, shell, skills, voices, web",
         ),
         (build_journal, "needs:x", "plug-in 'needs:x' gave 'x', which has no method barrier"),
         (
@@ -139,7 +140,12 @@ def test_a_gate_is_named() -> None:
             "",
             "journal: '' names no installed journal (memory, needs, sqlite) and no file: write \"runs.db\"",
         ),
-        (build_gate, "cedar", "gates: there is no 'cedar'. Installed: allow-all, default, deny-all"),
+        (
+            build_gate,
+            "cedars",
+            "gates: there is no 'cedars'; did you mean cedar? Installed: allow-all, approval, cedar, default, deny-all, "
+            "opa, rules",
+        ),
     ],
 )
 def test_a_part_that_cannot_be_made_is_named(build: Callable[[str], object], spec: str, said: str) -> None:

@@ -221,7 +221,8 @@ def test_an_unknown_name_is_met_with_near_ones(install: Install) -> None:
     install("echo-engine", ECHO_ENTRY, echo_module=ECHO)
 
     assert refusal("engines", "ecco").startswith("engines: there is no 'ecco'; did you mean echo?")
-    assert refusal("toolboxes", "anything") == "toolboxes: there is no 'anything'. Installed: none"
+    listed = "clock, filesystem, manifest, math, mcp, shell, skills, web"
+    assert refusal("toolboxes", "anything") == f"toolboxes: there is no 'anything'. Installed: {listed}"
 
 
 def test_groups_do_not_mix(install: Install) -> None:

@@ -16,6 +16,7 @@ from ..messages import Json, Message, canonical_json
 from ..provider import Request
 from ..redacting import redact_messages
 from ..redaction import MARK, Redactor
+from ..untrusted import without_boundaries
 
 Rendered: TypeAlias = dict[str, Json]
 
@@ -101,7 +102,10 @@ def _forms(secret: str) -> set[str]:
 
 
 def rendered(request: Request, model: str, secrets: Secrets) -> Rendered:
-    """A request as it counts: all that the model is told, attachments by their hash, what is empty left out."""
+    """A request as it counts: all that the model is told, attachments by their hash, what is empty left out.
+
+    The boundaries of fences around text from outside are another run's: they do not count.
+    """
     schema = request.schema and {"name": request.schema.name, "schema": request.schema.schema}
     whole = {
         "model": model,
@@ -112,7 +116,8 @@ def rendered(request: Request, model: str, secrets: Secrets) -> Rendered:
         "schema": schema,
         "as_text": request.as_text,
     }
-    return cast("Rendered", secrets.out_of(from_json(to_json(_filled(whole)))))
+    told = without_boundaries(to_json(_filled(whole)).decode())
+    return cast("Rendered", secrets.out_of(from_json(told)))
 
 
 def without_shapes(request: Rendered) -> Rendered:

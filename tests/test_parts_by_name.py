@@ -143,8 +143,8 @@ def test_a_gate_is_named() -> None:
         (
             build_gate,
             "cedars",
-            "gates: there is no 'cedars'; did you mean cedar? Installed: allow-all, approval, cedar, default, deny-all, "
-            "opa, rules",
+            "gates: there is no 'cedars'; did you mean cedar? Installed: allow-all, approval, cedar, default, "
+            "deny-all, opa, rules",
         ),
     ],
 )

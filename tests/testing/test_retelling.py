@@ -138,6 +138,23 @@ async def test_the_smaller_request_after_a_too_long_one_is_retold(tmp_path: Path
     assert (retold.answer, retold.llm_calls) == (result.answer, result.llm_calls) == ("blue", 4)
 
 
+async def test_a_long_result_is_retold_in_another_run_whose_fences_have_another_boundary(tmp_path: Path) -> None:
+    journal = MemoryJournal()
+    script = [call("look", what="the sky\n" * 40), "blue"]
+    whole = Runtime(ScriptedProvider(script), tools=[look], journal=journal)  # with the clock of the machine
+    result = await ReActEngine(whole).run("What colour is the sky?")
+    assert "=== " in result.conversation.messages[-2].content
+
+    def engine(provider: Provider) -> LoopEngine:
+        return ReActEngine(Runtime(provider, tools=[look]))
+
+    await cassette_from_journal(journal, result.run_id, tmp_path / "c", engine)
+
+    retold = await engine(ReplayingProvider(tmp_path / "c")).run("What colour is the sky?")
+    assert retold.answer == "blue"
+    assert retold.conversation.messages[-2].content != result.conversation.messages[-2].content
+
+
 async def test_a_run_that_failed_is_retold_as_a_failure_that_is_not_tried_again(tmp_path: Path) -> None:
     journal = MemoryJournal()
     down = ProviderError("down", status=503, retryable=True)

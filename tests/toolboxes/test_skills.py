@@ -238,7 +238,8 @@ def test_without_the_package_it_says_what_to_install(folder: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, timeout=60)
 
-    assert (done.stdout, done.stderr) == ("letters/SKILL.md: its front matter: YAML needs PyYAML: pip install 'loopwright[yaml]'\n", "")
+    told = "letters/SKILL.md: its front matter: YAML needs PyYAML: pip install 'loopwright[yaml]'\n"
+    assert (done.stdout, done.stderr) == (told, "")
 
 
 # --- in a run ---

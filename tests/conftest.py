@@ -17,6 +17,8 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("suite")
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process that a test starts compiles the package anew
+
 
 def refuse_the_outside(event: str, arguments: tuple[object, ...]) -> None:
     """An audit hook that lets sockets connect to this machine only."""

@@ -1,7 +1,6 @@
 """What is read in critiques: look-ups, verdicts, revised answers, null answers, and ranked results."""
 
 import itertools
-import time
 
 import pytest
 from hypothesis import given
@@ -22,6 +21,7 @@ from loopwright.parsing.critiques import (
     read_results,
     same_answer,
 )
+from stopwatch import quickest
 
 ASKED = "Claim: Rome is old\nTool: search\nTool Input: age of Rome"
 FENCE = "```python\nprint(1)\n```"
@@ -330,12 +330,10 @@ def test_any_text_is_read_without_an_error(text: str) -> None:
 )  # fmt: skip
 def test_hostile_text_is_read_in_linear_time(piece: str) -> None:
     text = piece * (262_144 // len(piece))
-    times: list[float] = []
-    for _ in range(3):
-        started = time.perf_counter()
+
+    def read() -> None:
         read_critique(text)
         read_code(text)
         quoted(text, 262_144)
-        times.append(time.perf_counter() - started)
 
-    assert min(times) < 0.5  # below 50 ms each on an idle machine
+    assert quickest(read, 0.5) < 0.5  # below 50 ms each on an idle machine

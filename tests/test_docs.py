@@ -18,28 +18,16 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import pytest
 
 import loopwright
+from checkers import Checker, basedpyright, modules, mypy
 from loopwright.events import EVENT_TYPES, Status, StopReason
+from pages import FENCE, PAGES, ROOT, Block, blocks, named, text_of
 
-ROOT = Path(__file__).parents[1]
-PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
-    *sorted(ROOT.glob("docs/**/*.md")),
-]
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-FENCE = re.compile(r"^```(\w*) ?([^\n]*)\n(.*?)^```$", re.M | re.S)
-
-
-def named(page: Path) -> str:
-    return str(page.relative_to(ROOT))
-
-
-def text_of(page: Path) -> str:
-    return page.read_text(encoding="utf-8")
 
 
 def prose_of(page: Path) -> str:
@@ -47,23 +35,6 @@ def prose_of(page: Path) -> str:
 
 
 # --- the code ---
-
-
-class Block(NamedTuple):
-    """A fenced block of Python: where it begins in its page, what stands behind the word `python`, and the code."""
-
-    line: int
-    mark: str
-    code: str
-
-
-def blocks(page: Path) -> list[Block]:
-    text = text_of(page)
-    return [
-        Block(text.count("\n", 0, found.start()) + 1, found[2], found[3])
-        for found in FENCE.finditer(text)
-        if found[1] == "python"
-    ]
 
 
 class ChatCompletions(BaseHTTPRequestHandler):
@@ -157,63 +128,18 @@ def test_code_that_is_not_run_says_why(page: Path) -> None:
 # --- the types ---
 
 
-def as_module(page: Path) -> str:
-    """The code of a page as one module, each line where the page has it."""
-    lines: list[str] = []
-    for block in blocks(page):
-        if not block.mark:
-            lines += [""] * (block.line - len(lines)) + block.code.splitlines()
-    return "\n".join(lines) + "\n"
-
-
-@pytest.fixture(scope="module")
-def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the code of every page, as a user would type it into one file."""
-    folder = tmp_path_factory.mktemp("modules")
-    for page in PAGES:
-        if blocks(page):
-            name = re.sub(r"\W", "_", named(page).removesuffix(".md"))
-            (folder / f"{name}.py").write_text(as_module(page), encoding="utf-8")
-    return folder
-
-
-def test_there_is_code_to_check(modules: Path) -> None:
-    names = {path.name for path in modules.glob("*.py")}
+def test_there_is_code_to_check() -> None:
+    names = {path.name for path in modules().glob("*.py")}
 
     assert names >= {"README.py", "docs_quickstart.py", "docs_tutorial.py", "docs_writing_an_engine.py"}
 
 
 @pytest.mark.timeout(300)
-def test_the_python_in_the_pages_passes_mypy_as_strict_as_it_can_be(modules: Path) -> None:
-    pytest.importorskip("mypy")
-    options = ["--strict", "--config-file=", f"--cache-dir={os.devnull}", "--python-version=3.11", "--no-error-summary"]
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", *options, *sorted(path.name for path in modules.glob("*.py"))],
-        cwd=modules,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        env={**os.environ, "MYPYPATH": str(ROOT / "src")},
-    )
+@pytest.mark.parametrize("checker", [mypy, basedpyright], ids=lambda checker: checker.__name__)
+def test_the_python_in_the_pages_passes_both_checkers_as_strict_as_they_can_be(checker: Checker) -> None:
+    pytest.importorskip(checker.__name__)
 
-    assert (done.stdout, done.returncode) == ("", 0), done.stderr
-
-
-@pytest.mark.timeout(300)
-def test_the_python_in_the_pages_passes_pyright_as_strict_as_it_can_be(modules: Path) -> None:
-    pytest.importorskip("basedpyright")
-    strict = {"include": ["."], "extraPaths": [str(ROOT / "src")], "typeCheckingMode": "strict"}
-    (modules / "pyrightconfig.json").write_text(json.dumps(strict), encoding="utf-8")
-    command = ["basedpyright", "--outputjson", "--pythonpath", sys.executable, "--project", "pyrightconfig.json"]
-    done = subprocess.run([sys.executable, "-m", *command], cwd=modules, capture_output=True, text=True, timeout=280)
-    report = json.loads(done.stdout)
-
-    assert report["summary"]["filesAnalyzed"] == len(list(modules.glob("*.py")))
-    assert [
-        f"{Path(found['file']).name}:{found['range']['start']['line'] + 1}: {found['message']}"
-        for found in report["generalDiagnostics"]
-        if found["severity"] == "error"
-    ] == []
+    assert [str(finding) for finding in checker(modules())] == []
 
 
 # --- the names and links ---
@@ -285,7 +211,10 @@ def test_every_limit_status_and_stop_reason_is_explained() -> None:
 
 # --- the site ---
 
-PUBLIC = ("loopwright", "loopwright.journals", "loopwright.observers", "loopwright.providers", "loopwright.testing")
+PUBLIC = (
+    "loopwright", "loopwright.gates", "loopwright.journals", "loopwright.observers", "loopwright.providers",
+    "loopwright.testing", "loopwright.toolboxes",
+)  # fmt: skip
 A_WHILE = pytest.mark.timeout(300)  # whichever test is first has the site built: ten seconds, more on a busy machine
 
 
@@ -294,7 +223,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the documentation, built as `make docs` does."""
     pytest.importorskip("sphinx")
     folder = tmp_path_factory.mktemp("site")
-    options = ["--fail-on-warning", "--keep-going", "--quiet"]
+    options = ["--fail-on-warning", "--keep-going", "--quiet", "--jobs", "2"]
     search = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", *options, str(ROOT / "docs"), str(folder)],

@@ -4,7 +4,6 @@ import dataclasses
 import importlib.util
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import loopwright
+from forked import run
 from loopwright import LoopEngine, available_engines
 from loopwright.prompts import PromptSet
 
@@ -224,8 +224,7 @@ def test_an_example_runs_and_prints_what_it_is_there_to_show(name: str, tmp_path
     if name == "local_model.py" and not MODEL_INSTALLED:
         pytest.skip("no local model is installed: `make test` brings one")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    script = [sys.executable, "-W", "error", str(EXAMPLES / name)]
-    done = subprocess.run(script, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    done = run(EXAMPLES / name, folder=tmp_path, env=environment, options=("-W", "error"))
     lines = done.stdout.splitlines()
 
     assert (done.returncode, done.stderr) == (0, "")

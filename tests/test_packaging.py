@@ -1,6 +1,7 @@
 """The package as users get it: what wheel and sdist hold, and the wheel at work where only its own dependencies are."""
 
 import ast
+import functools
 import importlib
 import inspect
 import json
@@ -14,7 +15,8 @@ import tomllib
 import venv
 import zipfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from email.message import Message
 from email.parser import Parser
 from importlib.metadata import Distribution, distribution, packages_distributions
@@ -154,13 +156,24 @@ def test_the_sdist_builds_the_same_wheel_again(sdist: Path, wheel: Path, tmp_pat
 # --- extras ---
 
 
+@functools.cache
+def brought_by() -> dict[str, set[str]]:
+    """The top-level modules of each installed distribution."""
+    brought: defaultdict[str, set[str]] = defaultdict(set)
+    for module, found in packages_distributions().items():
+        for name in found:
+            brought[canonicalize_name(name)].add(module)
+    return brought
+
+
 def modules_of(requirement: str) -> set[str]:
     """The top-level modules that a requirement brings."""
     name = canonicalize_name(Requirement(requirement).name)
-    brought = {module for module, found in packages_distributions().items() if name in map(canonicalize_name, found)}
+    brought = brought_by().get(name, set())
     return {module for module in brought if not module.startswith("_")} or {name.replace("-", "_")}
 
 
+@functools.cache
 def imported_in() -> dict[str, set[str]]:
     """The files of the package that import a module, by import statement or by `import_module`."""
     files: defaultdict[str, set[str]] = defaultdict(set)
@@ -168,7 +181,7 @@ def imported_in() -> dict[str, set[str]]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             for module in _imported(node):
                 files[module.partition(".")[0]].add(str(path.relative_to(PACKAGE)))
-    return files
+    return dict(files)
 
 
 def _imported(node: ast.AST) -> list[str]:
@@ -192,7 +205,7 @@ def test_extras_are_named_in_lower_kebab_case() -> None:
 def test_what_an_extra_brings_is_used_in_exactly_one_file() -> None:
     files = imported_in()
     used = {
-        (extra, requirement): sorted({file for module in modules_of(requirement) for file in files[module]})
+        (extra, requirement): sorted({file for module in modules_of(requirement) for file in files.get(module, ())})
         for extra, brought in EXTRAS.items()
         for requirement in brought
         if extra not in FOR_DEVELOPERS and Requirement(requirement).name != "loopwright"
@@ -336,7 +349,7 @@ print(json.dumps(failed))
 
 
 def _files_of(extra: str) -> set[str]:
-    return {file for brought in EXTRAS.get(extra, []) for m in modules_of(brought) for file in imported_in()[m]}
+    return {file for brought in EXTRAS.get(extra, []) for m in modules_of(brought) for file in imported_in().get(m, ())}
 
 
 def _module(file: str) -> str:
@@ -396,11 +409,18 @@ def basedpyright(project: Path, python: Path) -> Found:
     return {f"{Path(r['file']).name}:{r['range']['start']['line'] + 1}": r["message"] for r in reports}
 
 
-@pytest.mark.parametrize("checker", [mypy, basedpyright], ids=lambda checker: checker.__name__)
+@pytest.fixture(scope="module")
+def checked(user_project: Path, bare: Path) -> dict[str, Future[Found]]:
+    """What each checker says, both asked at the same time."""
+    with ThreadPoolExecutor() as threads:
+        return {checker.__name__: threads.submit(checker, user_project, bare) for checker in (mypy, basedpyright)}
+
+
+@pytest.mark.parametrize("checker", ["mypy", "basedpyright"])
 def test_a_user_s_project_is_checked_by_the_types_of_the_wheel(
-    checker: Callable[[Path, Path], Found], user_project: Path, bare: Path
+    checker: str, checked: dict[str, Future[Found]], user_project: Path
 ) -> None:
-    found = checker(user_project, bare)
+    found = checked[checker].result()
     lines = (user_project / "wrong.py").read_text(encoding="utf-8").splitlines()
     marked = {f"wrong.py:{number}" for number, line in enumerate(lines, start=1) if line.endswith("# error")}
 

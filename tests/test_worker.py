@@ -5,11 +5,9 @@ import contextlib
 import dataclasses
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import pytest
 import structlog
 from pydantic import BaseModel
 
+from forked import DEVNULL, Forked, fork
 from loopwright import (
     Completion,
     ConfigError,
@@ -508,23 +507,8 @@ async def test_a_live_run_renews_its_lease_as_long_as_it_works(tmp_path: Path):
 # --- real processes ---
 
 
-@contextlib.contextmanager
-def process(mode: str, folder: Path, *names: str, lease: float = 1.0, pause: float = 0.15) -> Iterator[Any]:
-    arguments = [
-        sys.executable,
-        str(CHILD),
-        mode,
-        str(folder / "runs.db"),
-        str(folder / "notes"),
-        str(lease),
-        str(pause),
-    ]
-    child = subprocess.Popen([*arguments, *names], stderr=subprocess.DEVNULL)
-    try:
-        yield child
-    finally:
-        child.kill()
-        child.wait()
+def process(mode: str, folder: Path, *names: str, lease: float = 1.0, pause: float = 0.15) -> Forked:
+    return fork(CHILD, mode, folder / "runs.db", folder / "notes", lease, pause, *names, stderr=DEVNULL)
 
 
 def notes(folder: Path) -> list[tuple[str, ...]]:

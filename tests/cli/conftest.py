@@ -1,16 +1,19 @@
 """An installed distribution with a scripted provider, and the three ways to use the command: in process, as a process,
 and as a process at a terminal."""
 
+import contextlib
 import os
 import select
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from forked import Forked, fork
 from loopwright import plugins
 from loopwright.cli.app import app
 
@@ -22,12 +25,6 @@ ENTRY_POINTS = """\
 scripted = scripted_cli:provider
 [loopwright.toolboxes]
 box = scripted_cli:box
-"""
-AT_A_TERMINAL = """\
-import fcntl, os, struct, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, int(sys.argv[1]), 0, 0))
-os.execv(sys.executable, [sys.executable, "-m", "loopwright", *sys.argv[2:]])
 """
 
 
@@ -71,19 +68,28 @@ def invoke() -> Invoke:
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Starts the command as a process of its own, with pipes."""
-    begun: list[subprocess.Popen[str]] = []
+    with contextlib.ExitStack() as begun:
 
-    def start(*arguments: str, **options: object) -> "subprocess.Popen[str]":
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-        process = subprocess.Popen([sys.executable, "-m", "loopwright", *arguments], text=True, **pipes)
-        begun.append(process)
-        return process
+        def start(*arguments: str, **options: Any) -> Forked:
+            pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+            return begun.enter_context(fork("-m", "loopwright", *arguments, **pipes))
 
-    yield start
-    for process in begun:
-        if process.poll() is None:
-            process.kill()
-        process.communicate() if process.stdout and not process.stdout.closed else process.wait()
+        yield start
+
+
+@pytest.fixture
+def start_python() -> Iterator[Start]:
+    """The same, where it matters how Python itself begins."""
+    with contextlib.ExitStack() as begun:
+
+        def start(*arguments: str, **options: Any) -> "subprocess.Popen[str]":
+            pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+            command = [sys.executable, "-m", "loopwright", *arguments]
+            process = begun.enter_context(subprocess.Popen(command, text=True, **pipes))
+            begun.callback(process.kill)
+            return process
+
+        yield start
 
 
 @pytest.fixture
@@ -104,17 +110,15 @@ def at_terminal() -> AtTerminal:
     ) -> tuple[int, str]:
         ours, theirs = os.openpty()
         environment = {**os.environ, "TERM": "xterm-256color", **(env or {})}
-        command = [sys.executable, "-c", AT_A_TERMINAL, str(columns), *arguments]
-        process = subprocess.Popen(
-            command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
-        )
+        command = ("-m", "loopwright", *arguments)
+        streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+        process = fork(*command, env=environment, columns=columns, **streams)
         os.close(theirs)
         try:
             screen = converse(ours, typed)
             return process.wait(timeout=60), screen.replace("\r\n", "\n")
         finally:
-            process.kill()
-            process.wait()
+            process.close()
             os.close(ours)
 
     return run

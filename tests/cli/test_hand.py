@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from loopwright import Action, Allow, Ask, Decision, PolicyState, ReActEngine, Runtime, Suspend, ask_user
+from loopwright import Action, Allow, Ask, Decision, PolicyState, ReActEngine, Runtime, Suspend, ask_user, tool
 from loopwright.events import RunPaused
 from loopwright.journals import SQLiteJournal
 from loopwright.messages import arguments_hash
@@ -47,14 +47,20 @@ def inbox(run_id: str = "r1", path: str = "loopwright.db") -> list[tuple[str, An
     return [(command.kind, command.body) for command in SQLiteJournal(path).inbox(run_id)]
 
 
+@tool(effect="destructive")
+def reset() -> str:
+    """Begin from nothing."""
+    return "empty"
+
+
 class Guarded:
-    """Asks about wiping and about answers."""
+    """Asks about what destroys, and about answers."""
 
     answers = True
     version = "guarded-1"
 
     async def evaluate(self, action: Action, state: PolicyState) -> Decision:
-        return Ask(f"May it?{HOSTILE}") if action.tool in (RESPOND, "wipe") else Allow()
+        return Ask(f"May it?{HOSTILE}") if action.tool in (RESPOND, "wipe", "reset") else Allow()
 
 
 async def five_runs(path: Path) -> None:
@@ -62,11 +68,11 @@ async def five_runs(path: Path) -> None:
     journal = SQLiteJournal(path)
 
     def engine(*script: Any, **parts: Any) -> ReActEngine:
-        tools = [wipe, door, ask_user]
+        tools = [wipe, reset, door, ask_user]
         return ReActEngine(Runtime(ScriptedProvider(script), tools=tools, journal=journal, approver=Suspend(), **parts))
 
-    wipes = [call("wipe", path=f"b{HOSTILE}"), call("wipe", path="a")]
-    await engine(wipes, gate=Guarded()).run("Go.", run_id="r1")
+    both = [call("wipe", path=f"b{HOSTILE}\x7f"), call("reset")]
+    await engine(both, gate=Guarded()).run("Go.", run_id="r1")
     await engine(call("ask_user", question=f"Which\none?{HOSTILE}")).run("Go.", run_id="r2")
     await engine(call("door", number=7)).run("Go.", run_id="r3")
     await engine("It is\n42.", gate=Guarded()).run("Go.", run_id="r4")
@@ -85,7 +91,7 @@ def test_every_kind_of_question_is_listed_with_its_exact_arguments_and_what_to_t
     status, listed, told = said(invoke, "approvals", "--journal", "my runs.db")
 
     hostile = r"\x1b[31mred\x1b[0m \x1b]0;title\x07 [bold]not bold[/bold] \x9b2J \u202eabc end"
-    exact = r"\u001b[31mred\u001b[0m \u001b]0;title\u0007 [bold]not bold[/bold] \u009b2J \u202eabc end\r"
+    exact = r"\u001b[31mred\u001b[0m \u001b]0;title\u0007 [bold]not bold[/bold] \u009b2J \u202eabc end\r\u007f"
     varying = re.compile(r"^(  until) \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}$|^(r3  0#0  door failed)[^\x00-\x1f]*$")
     where = "--journal 'my runs.db'"
     assert (status, told) == (0, "")
@@ -106,7 +112,7 @@ def test_every_kind_of_question_is_listed_with_its_exact_arguments_and_what_to_t
         f"  allow it: loopwright approve r1 '0#0' {where}",
         f"  or not: loopwright deny r1 '0#0' {where} --reason TEXT",
         rf"r1  0#1  May it?{hostile}\x0d",
-        '  wipe({"path":"a"})',
+        "  reset({})",
         "  until",
         f"  allow it: loopwright approve r1 '0#1' {where}",
         f"  or not: loopwright deny r1 '0#1' {where} --reason TEXT",
@@ -131,7 +137,7 @@ def test_questions_are_told_as_json_with_their_exact_texts(invoke: Invoke, folde
     question = told[3]["question"]
     assert question.pop("expires") > 0
     assert question.pop("call_id")
-    arguments = {"path": f"b{HOSTILE}"}
+    arguments = {"path": f"b{HOSTILE}\x7f"}
     assert question == {
         "key": "0#0", "text": f"May it?{HOSTILE}", "tool": "wipe", "arguments": arguments, "about": "approval",
         "arguments_hash": arguments_hash(arguments), "policy_version": "guarded-1",

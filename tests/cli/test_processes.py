@@ -16,7 +16,7 @@ import pytest
 
 from loopwright.version import __version__
 
-from .using import AtTerminal, Invoke, Start
+from .using import AtTerminal, Invoke, Process, Start
 
 CAPITAL = ("--provider", "scripted:capital", "--tools", "scripted_cli:capital")
 SLOW = ("--provider", "scripted:slow", "--tools", "scripted_cli:slow")
@@ -25,7 +25,7 @@ NO_LIMITS = ("--max-llm-calls", "1000000", "--max-tool-calls", "1000000", "--max
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def until(happened: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
+def until(happened: Callable[[], bool], process: Process) -> None:
     """Wait for something that a process does; the test's own time-out ends a wait in vain."""
     while not happened():
         assert process.poll() is None, process.communicate()
@@ -40,8 +40,8 @@ def status(start: Start, run_id: str, journal: str = "loopwright.db") -> str:
 # --- pipes ---
 
 
-def test_in_a_pipe_there_are_plain_lines_and_the_answer_apart(start: Start) -> None:
-    process = start("run", "Capital?", *CAPITAL)
+def test_in_a_pipe_there_are_plain_lines_and_the_answer_apart(start_python: Start) -> None:
+    process = start_python("run", "Capital?", *CAPITAL)
     answer, progress = process.communicate()
 
     assert (process.returncode, answer) == (0, "It is Paris.\n")
@@ -49,10 +49,10 @@ def test_in_a_pipe_there_are_plain_lines_and_the_answer_apart(start: Start) -> N
     assert not set(progress) & {"\x1b", "\r"}
 
 
-def test_what_started_programs_print_does_not_get_between_the_answer(start: Start) -> None:
+def test_what_started_programs_print_does_not_get_between_the_answer(start_python: Start) -> None:
     buffered = {**os.environ, "PYTHONUNBUFFERED": ""}
     go = ("run", "Go.", "--provider", "scripted:starts", "--tools", "scripted_cli:starts", "--json")
-    process = start(*go, env=buffered)
+    process = start_python(*go, env=buffered)
     answer, progress = process.communicate()
 
     assert json.loads(answer)["answer"] == "It started."
@@ -105,14 +105,14 @@ def test_a_question_that_is_no_text_is_2(folder: Path, env: dict[str, str]) -> N
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_any_text_can_be_written_in_any_encoding(start: Start, encoding: str) -> None:
+def test_any_text_can_be_written_in_any_encoding(start_python: Start, encoding: str) -> None:
     env = {**os.environ, "PYTHONIOENCODING": encoding}
-    process = start("run", "Où est 東京?", "--provider", "scripted:é", "--run-id", "r1", "-q", env=env)
+    process = start_python("run", "Où est 東京?", "--provider", "scripted:é", "--run-id", "r1", "-q", env=env)
     answer, errors = process.communicate()
 
     assert (process.returncode, errors) == (0, "")
     assert answer == {"utf-8": "é\n", "ascii": "\\xe9\n"}[encoding]
-    assert start("show", "r1", env=env).communicate()[1] == ""
+    assert start_python("show", "r1", env=env).communicate()[1] == ""
 
 
 @pytest.mark.parametrize("command", [("plugins",), ("engines", "react"), ("runs",), ("show", "r1", "--json")])
@@ -340,8 +340,8 @@ def test_each_command_s_help_has_an_example_and_the_exit_statuses(invoke: Invoke
     assert "Exit status: " in helped.stdout
 
 
-def test_the_version_is_told(start: Start) -> None:
-    assert start("--version").communicate()[0] == f"loopwright {__version__}\n"
+def test_the_version_is_told(start_python: Start) -> None:
+    assert start_python("--version").communicate()[0] == f"loopwright {__version__}\n"
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])

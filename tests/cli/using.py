@@ -2,16 +2,19 @@
 
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from typer.testing import Result
+
+from forked import Forked
 
 
 class Invoke(Protocol):
     def __call__(self, *arguments: str, input: str | None = None) -> Result: ...
 
 
-Start = Callable[..., "subprocess.Popen[str]"]
+Process: TypeAlias = Forked | subprocess.Popen[str]
+Start = Callable[..., Process]
 
 
 class AtTerminal(Protocol):

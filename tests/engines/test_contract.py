@@ -13,6 +13,7 @@ import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fault_sizes import sized
 from loopwright import (
     ChainOfThoughtEngine,
     Completion,
@@ -211,7 +212,7 @@ def saying(lines: list[Any]) -> Callable[[Request], Any]:
 
 
 @pytest.mark.parametrize("engine", FACTORIES)
-@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(max_examples=sized(50, 150), suppress_health_check=list(HealthCheck))
 @given(
     st.lists(LINES, min_size=1, max_size=8),
     LIMITS,

@@ -477,8 +477,7 @@ def hung_gate(stubborn: Stubborn) -> Runtime:
 
 
 def failing_model(stubborn: Stubborn) -> Runtime:
-    busy = ProviderError("busy", retryable=True)
-    return Runtime(ScriptedProvider([busy, busy, "done"]))
+    return Runtime(ScriptedProvider(lambda request: ProviderError("busy", retryable=True)))
 
 
 def patient_model(stubborn: Stubborn) -> Runtime:

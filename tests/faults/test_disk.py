@@ -21,6 +21,7 @@ import pytest
 import failing_disk
 from failing_disk import ANSWER, RUN, TASK, TURNS, Telling, letters
 from fault_sizes import figure, sized
+from forked import PIPE, Forked, fork
 from loopwright.errors import JournalError, UnknownRun
 from loopwright.events import Entry, ToolFinished, ToolStarted
 from loopwright.journals import SQLiteJournal
@@ -53,15 +54,16 @@ class Told:
         assert [line for line in behind if line.startswith(("tool", "durable"))] == []
 
 
-def process(*arguments: object, before: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
+def process(*arguments: object, before: tuple[str, ...] = ()) -> "Forked | subprocess.Popen[str]":
     """A process that sends the letters."""
+    if not before:
+        return fork(failing_disk.__file__, *arguments, options=("-W", "error"), stdin=PIPE, stdout=PIPE)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     command = [*before, sys.executable, "-W", "error", failing_disk.__file__, *map(str, arguments)]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
+    return subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True, env=environment)
 
 
-def told(child: "subprocess.Popen[str]", line: str = "") -> Told:
+def told(child: "Forked | subprocess.Popen[str]", line: str = "") -> Told:
     """What it told until its end, which it reached alive."""
     lines = child.communicate(line, timeout=60)[0].splitlines()
     assert child.returncode == 0

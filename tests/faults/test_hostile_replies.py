@@ -441,7 +441,7 @@ async def test_a_flood_is_not_kept(name: str, api: Api) -> None:
         provider = api.provider(server.url)
         tracemalloc.start()
         try:
-            result = await run(Runtime(provider, clock=Hasty(), limits=Limits(timeout=20.0, best_effort=False)), api)
+            result = await run(Runtime(provider, clock=Hasty(), limits=Limits(timeout=5.0, best_effort=False)), api)
             stays, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()

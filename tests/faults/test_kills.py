@@ -168,9 +168,9 @@ def test_a_limit_holds_across_crashes(limit: str, most: int, stage: Stage, total
 
 
 def test_the_time_in_which_a_run_is_dead_does_not_count(stage: Stage, total: Tally) -> None:
-    scenario = Scenario(("wide",), limits=(("timeout", 4.0),))
+    scenario = Scenario(("wide",), limits=(("timeout", 3.0),))
     whole = undisturbed(stage, scenario)
-    plans = [Plan(scenario, [Death(barrier), Death(1)], pause=4.2) for barrier in barriers(whole)]
+    plans = [Plan(scenario, [Death(barrier), Death(1)], pause=3.1) for barrier in barriers(whole)]
     stories = [*stage.tell_all(plans[: sized(4, 20)], at_once=20)]
     tally = Tally()
     for story in stories:
@@ -185,7 +185,7 @@ def test_the_time_in_which_a_run_is_dead_does_not_count(stage: Stage, total: Tal
 
 def test_the_time_that_a_run_was_at_work_counts_in_every_life(stage: Stage, total: Tally) -> None:
     """Each life is shorter than the limit; a clock that began anew would let them go on for ever."""
-    most = 3.0
+    most = 2.0
     scenario = Scenario(("slow",), limits=(*ENDLESS, ("timeout", most)))
     story = stage.tell(Plan(scenario, [Death(barrier=4)] * 30))
     (chapter,) = story.chapters()

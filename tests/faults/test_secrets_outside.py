@@ -5,8 +5,6 @@ import base64
 import contextlib
 import json
 import os
-import subprocess
-import sys
 from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import pytest
 import structlog
 
 from fault_sizes import figure
+from forked import run
 from leaks import SHAPES, Left, secret_of
 from loopwright import Delta, ReActEngine, Runtime, tool
 from loopwright.journals import SQLiteJournal
@@ -249,8 +248,7 @@ def test_the_command_prints_no_planted_secret(tmp_path: Path) -> None:
         ["runs"],
         ["--debug", "resume", "plain", "--provider", "leaky:works", *given],
     ):
-        command = [sys.executable, "-m", "loopwright", *arguments]
-        done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, timeout=60)
+        done = run("-m", "loopwright", *arguments, folder=work, env=environment)
         left.say(f"stdout of {arguments[:2]}", done.stdout)
         left.say(f"stderr of {arguments[:2]}", done.stderr)
 

@@ -5,17 +5,14 @@ A process is stopped with SIGSTOP, as by a debugger or a machine that sleeps, an
 
 import asyncio
 import contextlib
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from forked import PIPE, Forked, fork
 from loopwright.errors import JournalError
 from loopwright.journal import Claim
 from loopwright.journals.sqlite import SQLiteJournal
@@ -23,7 +20,7 @@ from loopwright.journals.sqlite import SQLiteJournal
 from .entries import ME, header, write
 
 CHILD = Path(__file__).with_name("child.py")
-LEASE = 0.5
+LEASE = 0.3
 CROWD, STEPS = 5, 8
 
 
@@ -32,20 +29,12 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "runs.db"
 
 
-@contextlib.contextmanager
-def child(*arguments: object) -> "Iterator[subprocess.Popen[str]]":
+def child(*arguments: object) -> Forked:
     """Another process that does what child.py calls by the first argument; it is gone in the end."""
-    command = [sys.executable, "-X", "dev", "-W", "error", str(CHILD), *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    return fork(CHILD, *arguments, options=("-X", "dev", "-W", "error"), stdin=PIPE, stdout=PIPE)
 
 
-def line(process: "subprocess.Popen[str]") -> str:
+def line(process: Forked) -> str:
     """The next line that a process tells."""
     assert process.stdout is not None
     return process.stdout.readline().strip()

@@ -11,7 +11,6 @@ import random
 import shutil
 import sqlite3
 import stat
-import subprocess
 import sys
 import tempfile
 import threading
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from forked import PIPE, Forked, fork
 from loopwright.errors import ConfigError, Fenced, JournalError, UnknownRun
 from loopwright.journal import Journal, RunInfo, chain_hash
 from loopwright.journals.sqlite import HAND_OVER, SQLiteJournal
@@ -63,11 +63,9 @@ class TestSQLiteJournalWithoutAFlushEachTime(DurableJournalContract, HypothesisC
         return SQLiteJournal(folder / "runs.db", synchronous="NORMAL")
 
 
-def child(*arguments: object, **options: object) -> "subprocess.Popen[str]":
+def child(*arguments: object, **streams: int) -> Forked:
     """Another process that does what child.py calls by the first argument; `-X dev` shows what it leaves open."""
-    command = [sys.executable, "-X", "dev", "-W", "error", str(CHILD), *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    return fork(CHILD, *arguments, options=("-X", "dev", "-W", "error"), stdout=PIPE, **streams)
 
 
 def acknowledged(lines: list[str]) -> dict[str, int]:

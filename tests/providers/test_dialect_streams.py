@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import json
-import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from loopwright.provider import Capabilities, OutputSchema, ToolChoice, deltas_o
 from loopwright.providers import TextTools
 from loopwright.providers.dialects import Dialect, JsonDialect, Parsed, ReActDialect, Signature, Watched, XmlDialect
 from loopwright.testing import FakeClock, ScriptedProvider
+from stopwatch import quickest
 
 SEARCH = ToolSpec(
     "search", "Finds.", {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
@@ -438,16 +438,11 @@ SHAPES = {
 }
 
 
-def seconds(dialect: Dialect, choice: ToolChoice, text: str) -> float:
+def feed(dialect: Dialect, choice: ToolChoice, text: str) -> None:
     assert isinstance(dialect, Watched)
-    times: list[float] = []
-    for _ in range(2):
-        watch = dialect.watch(Request(Conversation.of("q"), TOOLS, choice))
-        started = time.process_time()
-        for letter in text:
-            list(watch.feed(letter))
-        times.append(time.process_time() - started)
-    return min(times)
+    watch = dialect.watch(Request(Conversation.of("q"), TOOLS, choice))
+    for letter in text:
+        list(watch.feed(letter))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -462,4 +457,5 @@ def test_four_times_the_text_takes_about_four_times_as_long_letter_by_letter(
     start, unit = SHAPES[shape]
     short, long = ((start + unit * size)[:size] for size in (10_000, 40_000))
 
-    assert seconds(dialect, choice, long) < 9 * seconds(dialect, choice, short) + 0.02
+    bound = 9 * quickest(lambda: feed(dialect, choice, short), bound=0, tries=2) + 0.02
+    assert quickest(lambda: feed(dialect, choice, long), bound) < bound

@@ -17,6 +17,7 @@ DURATIONS = 0.001, 0.015
 """Seconds between a tool's start and its side effect, by its name and its argument."""
 FAR = 0.4
 """Those of a tool that is sent far."""
+ENDLESS = "endless", "slow"  # programs that only a limit ends
 ENGINES = (
     "react", "chain-of-thought", "self-ask", "plan-execute", "reflexion", "critic", "tree-of-thoughts", "tiny",
 )  # fmt: skip

@@ -29,7 +29,7 @@ class Condition(Options):
     """A condition on one argument of a call: all tests that it names have to hold of the value there.
 
     Args:
-        argument: where the value is, as a JSON pointer (RFC 6901): "/path", "/to/0", "/items/*/price" for every one.
+        argument: where the value is, as a JSON pointer (RFC 6901): "/path", "/to/0", ``/items/*/price`` for every one.
         missing: `True`: there is no such value, or it is null; `False`: there is one. Goes alone.
         equals: the value, of the same type; 5 and 5.0 are the same number.
         one_of: the values that it may have.
@@ -38,7 +38,7 @@ class Condition(Options):
         glob: globs of which one fits the whole text: `*` is any text, `?` one character; case counts.
         matches: a regular expression that the whole text fits, in the syntax of Rust's `regex`: no look-around.
         destinations: hosts and mail addresses: all URLs, addresses and host names in the text, or list of texts, lead
-            there: "example.com", "*.example.com" for all below it, "*@example.com" for mail, "bob@example.com".
+            there: "example.com", ``*.example.com`` for all below it, ``*@example.com`` for mail, "bob@example.com".
         within: folders of which the path is in one; no "..", and relative paths for relative folders only.
         negate: the condition holds of a value of which its tests do not hold.
 

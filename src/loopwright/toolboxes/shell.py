@@ -53,10 +53,10 @@ def shell(
     """One tool for each program named in `commands`; without any this is an error, as nothing is allowed by itself.
 
     A program gets a list of arguments, no shell, no standard input, and an environment of PATH, LANG, LC_ALL, HOME and
-    `env` alone. It is not kept to `cwd`: what `cat *` may name is any file that this process can read.
+    `env` alone. It is not kept to `cwd`: what ``cat *`` may name is any file that this process can read.
 
     Args:
-        commands: `Command` values, or texts of a program and one form of its arguments ("git log [--oneline] *");
+        commands: `Command` values, or texts of a program and one form of its arguments (``git log [--oneline] *``);
             also one text with commas between them.
         cwd: the folder that programs start in.
         timeout: seconds after which a program is killed, with all that it has started.

@@ -296,6 +296,7 @@ def _be(told: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what it runs in the background ignore Ctrl-C
     _load()
     with socket.socket(fileno=int(sys.argv[1])) as listening:
         told = _serve(listening)

@@ -33,7 +33,7 @@ class Command:
             required, in order ("log"); then, in any order, patterns of what may follow (`[--oneline]`, `[-n*]`), and
             `*` for any number of arguments that do not begin with "-". `**` is anything at all, options too.
         effect: of all these forms; give a program twice, under two names, where they differ.
-        name: the tool's, else "run_" and the program's.
+        name: the tool's, else ``run_`` and the program's.
     """
 
     program: str

@@ -496,6 +496,7 @@ async def test_whatever_is_returned_becomes_a_text(kind: str, colour: str, tmp_p
 FLOOD = """
 import asyncio, gc, sys, tracemalloc
 from loopwright import ReActEngine, Runtime, ToolError, tool
+from loopwright.events import ToolFinished
 from loopwright.testing import ScriptedProvider, call
 
 def peak():
@@ -521,8 +522,10 @@ async def main():
     result = await ReActEngine(runtime).run("Go.")
     gc.collect()
     stays = (tracemalloc.get_traced_memory()[0] - traced) // 1_000_000
-    cut = [len(message.content) for message in result.conversation if message.role == "tool"]
-    print(peak() - before, stays, cut[0])
+    [said] = [e.event for e in runtime.journal.read(result.run_id) if isinstance(e.event, ToolFinished)]
+    [read] = [message.content for message in result.conversation if message.role == "tool"]
+    assert said.content in read
+    print(peak() - before, stays, len(said.content), len(read) - len(said.content))
 
 asyncio.run(main())
 """
@@ -536,9 +539,10 @@ def test_a_flood_is_cut_and_nothing_of_it_stays(kind: str) -> None:
         [sys.executable, "-c", FLOOD, kind, str(size)], capture_output=True, text=True, check=False, timeout=100
     )
     assert done.returncode == 0, done.stderr
-    peak, stays, length = map(int, done.stdout.split()[-3:])
+    peak, stays, length, marks = map(int, done.stdout.split()[-4:])
 
-    assert length < 50_100
+    assert length <= 50_000
+    assert marks < 400  # the fence around what is from outside, and the note that it was cut
     assert stays <= 2
     assert peak < 8 * size  # the tool's own copies, and those in JSON where it is no text
     figure(f"{size} MB of {kind}", f"peak {peak} MB above the base, {stays} MB stay")

@@ -201,7 +201,7 @@ def declassify(
     Example: loopwright declassify run-1f2e3d4c normal --reason 'the addresses are public'
     Exit status: as of `loopwright steer`.
     """
-    known = next((each for each in LABELS if each == label), None)
-    if known is None:
+    if label not in LABELS:
         raise typer.BadParameter(f"LABEL: must be one of {', '.join(LABELS)}, got {label!r}")
+    known = LABELS[LABELS.index(label)]
     end(context, lambda: tell(run, journal, lambda hand: hand.declassify(known, reason)))

@@ -181,6 +181,30 @@ async def test_an_approval_under_another_policy_does_not_count() -> None:
 
     assert (result.status, RAN) == ("waiting", [])
     assert result.pending[0].policy_version == "only-old-2"
+    again = await resumed(journal, gate=Version())  # nor when it is asked a second time
+    assert (again.status, RAN) == ("waiting", [])
+
+
+class Reloaded:
+    """Asks about everything, until other rules are loaded: those let nothing through."""
+
+    def __init__(self) -> None:
+        self.version = "asks"
+
+    async def evaluate(self, action: Action, state: PolicyState) -> Decision:
+        return Ask("run it?") if self.version == "asks" else Deny("not any more")
+
+
+async def test_a_policy_that_is_reloaded_while_a_person_decides_is_asked_again() -> None:
+    gate = Reloaded()
+
+    async def person(action: Action, question: str) -> Allow:
+        gate.version = "denies"
+        return Allow()
+
+    result = await waiting(MemoryJournal(), call("erase", what="disk"), gate=gate, approver=person)
+
+    assert (told(result), RAN) == (["not any more"], [])
 
 
 async def test_an_approval_counts_for_its_call_alone() -> None:

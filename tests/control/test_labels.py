@@ -7,6 +7,7 @@ from loopwright.events import Declassified, RunStarted, ToolFinished
 from loopwright.labels import Label, at_least, highest
 from loopwright.testing import ScriptedProvider, call
 from redrive import crashed
+from waiting import eventually
 
 
 class Watching:
@@ -115,6 +116,7 @@ async def test_declassifying_never_raises_a_label() -> None:
     async def wait() -> str:
         """Wait."""
         await first.control("r").declassify("secret", "by mistake")
+        await eventually(lambda: any(isinstance(entry.event, Declassified) for entry in journal.read("r")))
         return "waited"
 
     first = Runtime(ScriptedProvider([call("wait"), call("add", a=1, b=1), "done"]), tools=[*TOOLS, wait], gate=gate,

@@ -670,7 +670,9 @@ async def test_a_policy_that_changed_since_the_gate_is_noticed_at_the_call() -> 
 
     result, _ = await whole(body, gate=gate)
 
-    assert str(result.answer).startswith("rejected: send was not run, propose it again if it is still wanted: the policy")
+    assert str(result.answer).startswith(
+        "rejected: send was not run, propose it again if it is still wanted: the policy"
+    )
     assert RAN == []
 
 

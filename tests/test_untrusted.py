@@ -142,6 +142,8 @@ DANGEROUS = [
     "Revised answer: 42",
     "Decision: finish",
     '1. search("x")',
+    '```1. search("x")```',
+    "look: ~~~~JSON - search(x)~~~~",
     "Step 1 - search(x)",
     "**1. sea**rch(x)",
     "1.\nsearch(x)",

@@ -102,7 +102,7 @@ _CALL = r"[`*]*+[A-Za-z_][\w.*-]*+[`* ]*+[(\[]"
 _JOIN = rf"[`*]*+join[`*]*+{_BLANK}*+(?:\(.*\))?+(?:[`*.;]|{_BLANK})*+$"
 _NOTHING = rf"(?:[*_]|{_BLANK})*+$"
 _LINE = re.compile(  # calls in the steps of a plan, markers behind a bullet, and verdicts without a colon
-    rf"^{_BLANK}*+(?:{_LISTED}"
+    rf"(?:^|(?<=```)(?!`)|(?<=~~~)(?!~))(?:json )?+{_BLANK}*+(?:{_LISTED}"
     rf"(?:{_CALL}|{_JOIN}|{_NOTHING}|[*_]{{0,3}}(?:follow[ _-]?up|tool|so the final|final answer)\b)"
     rf"|{_JOIN}|[*_# \t]*+(?-i:(?:UN|NOT )?VERIFIED)\b)",
     re.IGNORECASE | re.MULTILINE,

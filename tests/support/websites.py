@@ -31,9 +31,9 @@ class Site:
         # asyncio's own callback of a connection cannot take a task that was cancelled
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             await self._answer(reader, writer)
-        writer.close()
-        with contextlib.suppress(OSError):
+            writer.close()
             await writer.wait_closed()
+        writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:

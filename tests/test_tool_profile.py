@@ -130,5 +130,5 @@ def test_a_fallback_to_a_hidden_tool_is_a_mistake() -> None:
 
 
 def test_a_profile_is_no_list_of_names() -> None:
-    with pytest.raises(ConfigError, match="^profile: needs an object with a method `choose`, got list$"):
+    with pytest.raises(ConfigError, match=r"^profile: needs an object with a method `choose`, got list$"):
         Runtime(ScriptedProvider([]), profile=["a"])  # type: ignore[arg-type]

@@ -2,11 +2,16 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Set
-from typing import Final
+from collections.abc import Callable, Mapping, Set
+from typing import Any, Final, TypeAlias
+
+from pydantic_core import from_json, to_json
 
 from .journal import Command
+from .labels import LABELS
 from .messages import JsonObject, Message, arguments_hash
+from .redaction import Redactor
+from .untrusted import ADDED, GUIDED
 
 PAUSE: Final = "pause"
 RESUME: Final = "resume"
@@ -24,7 +29,99 @@ RESOLVE: Final = "resolve"
 
 DECIDING = (ANSWER, APPROVE, DENY, RESOLVE, ABORT, STOP)
 """What gets a waiting run to go on."""
-GUIDANCE = {STEER: "Guidance from the operator of this run:", ADD_CONTEXT: "Context from the operator of this run:"}
+GUIDANCE = {STEER: GUIDED, ADD_CONTEXT: ADDED}
+LONGEST: Final = 1e11
+"""Seconds: no command was sent later (in the year 5138), and nothing is allowed for longer."""
+Fits: TypeAlias = Callable[[Any], bool]
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_said(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= LONGEST
+
+
+def _is_arguments(value: Any) -> bool:
+    return isinstance(value, dict) and bool(arguments_hash(value))
+
+
+_TEXT: Mapping[str, Fits] = {"text": _is_said}
+_ON_A_CALL: Mapping[str, Fits] = dict.fromkeys(("key", "tool", "arguments_hash", "policy_version"), _is_text)
+_ON_A_QUESTION: Mapping[str, Fits] = {"key": _is_text, "question": _is_number}
+_NEEDS: Mapping[str, Mapping[str, Fits]] = {
+    PAUSE: {},
+    RESUME: {},
+    STOP: {},
+    ABORT: {},
+    STEER: _TEXT,
+    ADD_CONTEXT: _TEXT,
+    FOLLOW_UP: _TEXT,
+    OVERRIDE: {"tool": _is_said, "arguments": _is_arguments},
+    ANSWER: {**_ON_A_QUESTION, **_TEXT},
+    APPROVE: _ON_A_CALL,
+    DENY: _ON_A_CALL,
+    DECLASSIFY: {"label": lambda value: value in LABELS},
+    RESOLVE: {**_ON_A_QUESTION, "verdict": lambda value: value in ("done", "not_done", "unknown")},
+}
+_MAY_HAVE: Mapping[str, Mapping[str, Fits]] = {
+    APPROVE: {"arguments": _is_arguments, "seconds": lambda value: _is_time(value) and value > 0, "by": _is_text},
+    DENY: {"reason": _is_text, "by": _is_text},
+    DECLASSIFY: {"reason": _is_text},
+    RESOLVE: {"result": _is_text},
+}
+
+
+def problem_of(command: Command) -> str:
+    """Why a command cannot be obeyed, since any process may write anything into an inbox; empty if it can."""
+    needs, body = _NEEDS.get(command.kind), command.body
+    if needs is None:
+        return "there is no such command"
+    if not _is_time(command.at):
+        return "the time at which it was sent is none"
+    wrong = [name for name, fits in needs.items() if name not in body or not fits(body[name])]
+    more = _MAY_HAVE.get(command.kind, {})
+    wrong += [name for name, fits in more.items() if name in body and not fits(body[name])]
+    return f"{', '.join(wrong)}: missing, or not what it must be" if wrong else ""
+
+
+def read_command(sent: Command, redactor: Redactor) -> tuple[Command, str]:
+    """A command as a run takes it, without secrets and fit to be recorded; and why it is refused, empty if it is not.
+
+    A call with a secret is refused: it would not be made as it was sent.
+    """
+    at = sent.at if _is_time(sent.at) else 0.0
+    body = _plain(sent)
+    clean = None if body is None else redactor.value(body)
+    if body is None or not isinstance(clean, dict):
+        return dataclasses.replace(sent, at=at, kind=_as_text(sent.kind), body={}), "its body is no JSON object"
+    if sent.kind in (OVERRIDE, APPROVE) and clean.get("arguments") != body.get("arguments"):
+        problem = "its arguments hold a secret, which no journal keeps: put it into deps"
+    else:
+        problem = problem_of(dataclasses.replace(sent, body=clean))
+    return dataclasses.replace(sent, at=at, kind=redactor.text(_as_text(sent.kind)), body=clean), problem
+
+
+def _plain(sent: Command) -> dict[str, Any] | None:
+    """The body of a command as a journal gives it back, if it can be written into one."""
+    try:
+        body = from_json(to_json(dict(sent.body)))
+    except (TypeError, ValueError, RecursionError):  # half a pair of characters, what is no JSON, too many levels
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def _as_text(kind: object) -> str:
+    return str(kind).encode("utf-8", "replace").decode()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,20 +140,22 @@ class Told:
 
     def __init__(self) -> None:
         self.commands: list[Command] = []
+        self.last = 0
+        """The number of the last command, one that was refused too."""
         self.paused = self.stopping = self.aborting = False
         self._bell = asyncio.Event()
-
-    @property
-    def last(self) -> int:
-        """The number of the last command."""
-        return self.commands[-1].number if self.commands else 0
 
     def stands_still(self) -> bool:
         """Whether the run is paused, and not told to end."""
         return self.paused and not self.stopping
 
+    def refuse(self, command: Command) -> None:
+        """A command that has come and that nothing is made of."""
+        self.last = command.number
+
     def take(self, command: Command) -> None:
         """One more command."""
+        self.last = command.number
         self.commands.append(command)
         self.paused = command.kind == PAUSE or (self.paused and command.kind != RESUME)
         self.stopping = self.stopping or command.kind == STOP
@@ -73,9 +172,13 @@ class Told:
         new = [command for command in self.commands if command.number > after and command.kind in GUIDANCE]
         return tuple(map(_message, new)), tuple(command.number for command in new)
 
+    def waiting(self, kind: str, taken: Set[int]) -> list[Command]:
+        """The commands of a kind that were not taken up yet, in order."""
+        return [command for command in self.commands if command.kind == kind and command.number not in taken]
+
     def next(self, kind: str, taken: Set[int]) -> Command | None:
         """The first command of a kind that was not taken up yet."""
-        return next((c for c in self.commands if c.kind == kind and c.number not in taken), None)
+        return next(iter(self.waiting(kind, taken)), None)
 
     def decision(self, key: str, hashed: str, policy: str, holds: float) -> Decided | None:
         """The last word on the call at a key that has arguments with that hash, under that version of the policy.

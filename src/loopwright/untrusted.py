@@ -16,6 +16,10 @@ LONGEST_PLAIN = 200  # characters of a line that is shown without a fence
 LONGEST_SOURCE = 80  # characters of a name or an address that a fence tells
 TAKEN_OUT = "[cut]"
 """What stands where a text held the boundary of its own fence."""
+GUIDED = "Guidance from the operator of this run:"
+ADDED = "Context from the operator of this run:"
+OPERATED = "The operator of this run had a tool called:"
+"""What stands before the words of the person who operates a run; nobody from outside may begin a line so."""
 
 # --- what cannot be seen ---
 
@@ -90,6 +94,7 @@ _WORDS = (
     *("claim", "evidence", "verdict", "verified", "unverified", "not verified", "revised answer"),
     *("most possible answer", "the most possible answer", "decision", "score", "final score", "rating"),
     *("system", "user", "assistant", "human", "instruction", "response"),
+    *(head.rstrip(":").lower() for head in (GUIDED, ADDED, OPERATED)),
 )
 _MARKERS = Markers({f"word{number}": words for number, words in enumerate(_WORDS)})
 

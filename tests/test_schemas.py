@@ -1,11 +1,14 @@
 """Argument schemas: the quick way through a plain schema says what jsonschema says."""
 
+import time
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from loopwright.errors import ConfigError
 from loopwright.schemas import ArgumentSchema
 
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -44,3 +47,69 @@ def test_a_constraint_beyond_the_type_is_left_to_jsonschema(arguments: dict[str,
     judge = Draft202012Validator({**schema, "additionalProperties": False})
 
     assert (ArgumentSchema("f", schema, ours=False).problem(arguments) is None) == judge.is_valid(arguments)
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+BEHIND: Any = {"N": {"$ref": "#/$defs/M", "items": {"$ref": "#/$defs/N"}}, "M": {"items": {"$ref": "#/$defs/N"}}}
+SHARED: Any = {f"s{n}": {"allOf": [{"$ref": f"#/$defs/s{n + 1}"}] * 2} for n in range(40)} | {"s40": {"type": "string"}}
+BIG: Any = {"B": {"const": [[n] for n in range(5_000)]}}
+
+
+@pytest.mark.parametrize(
+    ("part", "definitions", "value"),
+    [
+        pytest.param({"$ref": "#/$defs/N"}, BEHIND, nested(40), id="a reference and what stands beside it"),
+        pytest.param({"$ref": "#/$defs/s0"}, SHARED, "x", id="references that are shared"),
+        pytest.param({"items": {"allOf": [{"minimum": 0}] * 2_000}}, {}, [1] * 1_000, id="many parts, many elements"),
+        pytest.param({"items": {}}, {}, [1] * 1_000_000, id="elements that nothing is said of"),
+        pytest.param(
+            {"anyOf": [{"type": "null"}] * 2_000}, {}, "x" * 1_000_000, id="messages that quote what is given"
+        ),
+        pytest.param(
+            {"allOf": [{"$ref": "#/$defs/B"}] * 2_000}, BIG, [[n] for n in range(5_000)], id="values that are long"
+        ),
+    ],
+)
+def test_a_check_that_would_take_long_is_given_up_and_the_call_refused(
+    part: dict[str, Any], definitions: dict[str, Any], value: object
+) -> None:
+    root: dict[str, Any] = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "$defs": definitions,
+    }
+    schema = ArgumentSchema("f", {**root, "properties": {"x": part}}, ours=False)
+    began = time.process_time()
+
+    problem = schema.problem({"x": value})
+
+    assert problem == "The arguments of f are too large to check by its schema: give fewer, or shorter ones."
+    assert time.process_time() - began < 3
+
+
+def test_a_check_counts_for_itself_alone_and_arguments_of_a_usual_size_are_checked() -> None:
+    row: Any = {"type": "object", "properties": {f"c{n}": {"type": "string", "minLength": 1} for n in range(10)}}
+    schema = ArgumentSchema("f", {"type": "object", "properties": {"x": {"items": row}}}, ours=False)
+    rows = [{f"c{n}": "text" for n in range(10)}] * 1_000
+
+    assert [schema.problem({"x": rows}) for _ in range(5)] == [None] * 5
+
+
+@pytest.mark.parametrize("number", [10**400, float("nan"), float("inf")])
+def test_a_number_that_cannot_be_checked_is_refused(number: float) -> None:
+    schema = ArgumentSchema("f", {"type": "object", "properties": {"x": {"multipleOf": 0.5}}}, ours=False)
+
+    assert "a number in them is out of range" in (schema.problem({"x": number}) or "")
+
+
+def test_a_reference_that_is_read_in_two_ways_is_no_reference() -> None:
+    schema: dict[str, Any] = {"type": "object", "$ref": "#/$defs/a%62", "$defs": {"a%62": {}}}
+
+    with pytest.raises(ConfigError, match="which is not in the schema itself"):
+        ArgumentSchema("f", schema, ours=False)

@@ -1,7 +1,10 @@
 """JSON schemas of tool arguments: checked and compiled once, then asked for every call."""
 
-from collections.abc import Iterator
-from typing import Any, Protocol, cast
+import functools
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any, Protocol, TypeAlias, cast
+from urllib.parse import unquote
 
 from .errors import ConfigError
 from .messages import Json, JsonObject
@@ -12,6 +15,14 @@ PLAIN: dict[object, tuple[type, ...]] = {
     "number": (int, float),
     "boolean": (bool,),
 }
+MOST_WORK = 50_000  # keywords that one call's arguments may be compared with: about 0.3 s
+OUR_WORK = 500_000  # the same for a schema made from a signature: large arguments, and no malice
+LOOPS = frozenset(("items", "additionalProperties", "propertyNames", "contains"))  # over each element of what is given
+VALUES = frozenset(("enum", "const"))  # what they hold is compared with what is given to its depth
+WIDE = 500  # characters of a message that cost as much as a keyword: it quotes what is given
+
+
+_Check: TypeAlias = Callable[[Any, Any, Any, Any], Iterator[Any] | None]  # of one keyword, as jsonschema has it
 
 
 class Validator(Protocol):
@@ -24,6 +35,9 @@ class Validator(Protocol):
 
 class ArgumentSchema:
     """The compiled schema of one tool's arguments; properties that it does not name are refused.
+
+    A check is bounded: a schema may multiply by its references, with alternatives or without, and whoever wrote it
+    (the server of a tool, say) decides with that how long a small call takes. Nothing else runs meanwhile.
 
     Args:
         name: the tool's, for what is said of it.
@@ -44,19 +58,27 @@ class ArgumentSchema:
                 raise ConfigError(f'tool {name!r}: schema must describe an object: add "type": "object"')
             _check_references(name, schema, schema)
         closed = {"additionalProperties": False, **schema}
-        self._name = name
+        closed.pop("$schema", None)  # by which jsonschema would choose a validator of its own
+        self._name, self._most = name, OUR_WORK if ours else MOST_WORK
         self._plain = _plain_types(closed)
         self._required = frozenset(cast("list[str]", closed.get("required", [])))
-        self._validator: Validator = Draft202012Validator(closed)
+        self._validator: Validator = _counting_validator()(closed)
 
     def problem(self, arguments: object) -> str | None:
-        """What is wrong, with the path to it; `None` if nothing is."""
+        """What is wrong, with the path to it; `None` if nothing is. What takes too long to check is wrong, too."""
+        before = _WORK.set(_Work(self._most))
         try:
             for error in self._validator.iter_errors(arguments):
                 path = "/".join(str(part) for part in error.absolute_path) or "arguments"
                 return f"The arguments do not fit the schema of {self._name}, at {path}: {brief(error.message)}"
         except RecursionError:
             return f"The arguments of {self._name} are nested too deeply."
+        except _TooMuch:
+            return f"The arguments of {self._name} are too large to check by its schema: give fewer, or shorter ones."
+        except (ArithmeticError, ValueError):  # such as a remainder of a number beyond all floats
+            return f"The arguments of {self._name} cannot be checked by its schema: a number in them is out of range."
+        finally:
+            _WORK.reset(before)
         return None
 
     def fits_plainly(self, arguments: object) -> bool:
@@ -66,6 +88,58 @@ class ArgumentSchema:
         given = cast("dict[str, object]", arguments)
         plain = self._plain
         return self._required <= given.keys() and all(type(v) in plain.get(k, ()) for k, v in given.items())
+
+
+class _TooMuch(Exception):
+    """A check takes too long."""
+
+
+class _Work:
+    """What is left of the work that a check may be."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def spend(self, units: int) -> None:
+        self._left -= units
+        if self._left < 0:
+            raise _TooMuch
+
+
+_WORK: ContextVar[_Work] = ContextVar("loopwright_schema_work")
+
+
+@functools.cache
+def _counting_validator() -> Callable[[JsonObject], Validator]:
+    """jsonschema's validator of draft 2020-12, every keyword of which counts as work."""
+    from jsonschema import Draft202012Validator, validators  # noqa: PLC0415 - as above
+
+    extend = cast("Callable[..., Callable[[JsonObject], Validator]]", vars(validators)["extend"])  # it has no types
+    checks = cast("dict[str, _Check]", Draft202012Validator.VALIDATORS)
+    return extend(Draft202012Validator, {keyword: _counted(keyword, check) for keyword, check in checks.items()})
+
+
+def _counted(keyword: str, check: _Check) -> _Check:
+    loops, depth = keyword in LOOPS, 100 if keyword in VALUES else 1
+
+    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        work = _WORK.get()
+        work.spend(1 + _size(value, depth) // 4 + (_size(instance) if loops else 0))
+        for error in check(validator, value, instance, schema) or ():
+            work.spend(1 + len(error.message) // WIDE)
+            yield error
+
+    return counted
+
+
+def _size(value: Any, depth: int = 1) -> int:
+    """How many values are in a value, down to a depth; none in a plain one."""
+    if not isinstance(value, (list, dict)):
+        return 0
+    held = cast("list[Any] | dict[str, Any]", value)
+    if depth == 1:
+        return len(held)
+    return len(held) + sum(_size(each, depth - 1) for each in (held.values() if isinstance(held, dict) else held))
 
 
 def _plain_types(schema: JsonObject) -> dict[str, tuple[type, ...]] | None:
@@ -126,6 +200,8 @@ def _check_references(name: str, part: Any, schema: JsonObject) -> None:
 def _resolves(reference: str, schema: Any) -> bool:
     """Whether a JSON pointer within the schema (RFC 6901) leads anywhere."""
     root, *steps = reference.split("/")
+    if unquote(reference) != reference:  # whoever follows it would decode it first
+        return False
     for step in steps:
         try:
             schema = schema[int(step) if isinstance(schema, list) else step.replace("~1", "/").replace("~0", "~")]

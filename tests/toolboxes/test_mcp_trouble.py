@@ -21,6 +21,7 @@ from loopwright.plugins import build_tools
 from loopwright.policy import AllowAll
 from loopwright.testing import ScriptedProvider, call
 from loopwright.toolboxes.mcp import HttpServer, McpToolbox, StdioServer
+from loopwright.toolboxes.mcp_listing import Listed
 from loopwright.tools import Tool, ToolContext
 
 ROGUE = str(Path(__file__).parents[1] / "support" / "mcp_rogue.py")
@@ -340,6 +341,37 @@ async def test_tools_that_cannot_be_offered_are_left_out_and_it_is_said_why(rogu
         }
 
 
+async def test_schemas_that_take_too_long_to_look_at_are_left_out(rogue: Callable[..., Rogue]) -> None:
+    unused = {"type": "object", "$defs": {f"d{n}": {} for n in range(2_000)}}
+    compared = {"type": "object", "properties": {"a": {"items": {"allOf": [{"minimum": 0}] * 1_200}}}}
+    much = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(900)}}
+    others = [listed(f"say_{n}", much) for n in range(12)]
+    async with rogue(listed("unused", unused), listed("compared", compared), *others).box() as box:
+        assert [tool.name for tool in box.tools] == [f"r_say_{n}" for n in range(9)]
+        assert box.left_out == {
+            "unused": "its schema has more than 2,000 parts",
+            "compared": "its schema refers to itself so often that a check would take too long",
+        } | {
+            f"say_{n}": "the schemas of the tools before it have 10,000 parts already: include fewer tools"
+            for n in (9, 10, 11)
+        }
+
+
+async def test_a_small_call_cannot_take_long_to_check_whatever_the_schema(rogue: Callable[..., Rogue]) -> None:
+    behind = {"N": {"$ref": "#/$defs/M", "items": {"$ref": "#/$defs/N"}}, "M": {"items": {"$ref": "#/$defs/N"}}}
+    server = rogue(listed("say", {"type": "object", "properties": {"a": {"$ref": "#/$defs/N"}}, "$defs": behind}))
+    value: Any = 1
+    for _ in range(40):
+        value = [value]
+    model = ScriptedProvider([call("r_say", a=value), call("r_say", a=[[1]]), "Done."])
+    async with server.box() as box:
+        result = await ReActEngine(Runtime(model, tools=box.tools, gate=AllowAll())).run("Say.")
+
+    read = [message.content for message in result.conversation.messages if message.role == "tool"]
+    assert "too large to check by its schema" in read[0]
+    assert server.noted == ["say"], "the one that can be checked"
+
+
 async def test_a_schema_runs_no_code_of_the_servers_choice(rogue: Callable[..., Rogue]) -> None:
     schema = {
         "type": "object",
@@ -400,6 +432,26 @@ async def test_a_change_takes_effect_between_calls_and_never_inside_one(rogue: C
         assert [tool.name for tool in await box.renewed()] == ["r_change", "r_say"], "it is again what it was"
         assert await use(say, a=1) == '{"a": 1}'
     assert server.noted == ["change", "change", "say"]
+
+
+async def test_a_definition_that_cannot_be_pinned_is_left_out_and_spoils_no_other(rogue: Callable[..., Rogue]) -> None:
+    server = rogue(listed("change"), listed("say"), listed("say_more"))
+    odd = {"type": "object", "properties": {"a": {"default": float("nan")}}}
+    later = [listed("change"), listed("say", odd), listed("say_more"), listed("say_odd", odd), listed("say_new")]
+    async with server.box() as box:
+        await use(box.tools[0], tools=json.dumps(later))
+
+        assert [tool.name for tool in await box.renewed()] == ["r_change", "r_say_more", "r_say_new"]
+        assert {name: why[:33] for name, why in box.left_out.items()} == dict.fromkeys(
+            ("say", "say_odd"), "its definition holds what is no J"
+        )
+        assert await use(box.tools[1], a=1) == '{"a": 1}'
+
+
+def test_a_pin_is_made_once() -> None:
+    one = Listed("say", "Says it.", {"type": "object"})
+
+    assert one.pin is one.pin
 
 
 async def test_who_wants_it_gets_changed_tools_as_they_are(rogue: Callable[..., Rogue]) -> None:

@@ -18,7 +18,18 @@ from ..messages import Effect, Json
 from ..schemas import ArgumentSchema
 from ..tools import EFFECTS, NAME, Tool, ToolContext
 from .mcp_connection import Connection, check_installed
-from .mcp_listing import Answer, Listed, Lost, Refused, Unfit, Unreachable, Unreadable, arguments_schema, described
+from .mcp_listing import (
+    Answer,
+    Listed,
+    Lost,
+    Refused,
+    Unfit,
+    Unreachable,
+    Unreadable,
+    arguments_schema,
+    described,
+    parts_of,
+)
 from .mcp_servers import HttpServer, StdioServer, named, server_of
 
 __all__ = ["HttpServer", "McpToolbox", "StdioServer", "mcp"]
@@ -224,27 +235,32 @@ class McpToolbox:
     def take(self, listed: tuple[Listed, ...], doubts: int) -> None:
         """Look at what the server lists now: new tools are offered, changed ones are kept back.
 
-        `doubts` says how many there were when the list was asked for: a change while it is read counts.
+        `doubts` says how many there were when the list was asked for: a change while it is read counts. All of it is
+        taken, or, if that raises, nothing.
         """
-        self._known = doubts
         count = collections.Counter(one.name for one in listed)
         left_out = {name: "the server lists it more than once" for name, n in count.items() if n > 1}
-        before = self._now.keys()
-        self._now = {one.name: one for one in listed if count[one.name] == 1 and self._wanted(one.name)}
-        for name, one in self._now.items():
-            known = self._offers.get(name)
-            if known is None or (self._on_change == "accept" and known.pin != one.pin):
-                try:
-                    self._offers[name] = self._offer(one)
-                except Unfit as error:
-                    self._offers.pop(name, None)
-                    left_out[name] = str(error)
+        before, parts = self._now.keys(), 0
+        now: dict[str, Listed] = {}
+        offers = dict(self._offers)
+        for one in listed:
+            if count[one.name] > 1 or not self._wanted(one.name):
+                continue
+            try:
+                parts += parts_of(one, beside=parts)
+                now[one.name], known = one, offers.get(one.name)
+                if known is None or (self._on_change == "accept" and known.pin != one.pin):
+                    offers.pop(one.name, None)
+                    offers[one.name] = self._offer(one)
+            except Unfit as error:
+                left_out[one.name] = str(error)
         for name, why in left_out.items() - self.left_out.items():
             logger().warning("mcp_tool_left_out", server=self.name, tool=name, why=why)
-        self.left_out = left_out
-        if before and (self.changed or before - self._now.keys()):
-            gone = sorted(before - self._now.keys())
-            logger().warning("mcp_tools_changed", server=self.name, changed=list(self.changed), gone=gone)
+        self._now, self._offers, self.left_out, self._known = now, offers, left_out, doubts
+        if before and (self.changed or before - now.keys()):
+            logger().warning(
+                "mcp_tools_changed", server=self.name, changed=list(self.changed), gone=sorted(before - now.keys())
+            )
 
     def _wanted(self, name: str) -> bool:
         return name not in self._exclude and (not self._include or name in self._include)
@@ -259,8 +275,10 @@ class McpToolbox:
         schema = arguments_schema(one)
         try:
             ArgumentSchema(name, schema, ours=False)
-        except (ConfigError, RecursionError) as error:
+        except ConfigError as error:
             raise Unfit(str(error)) from None
+        except RecursionError:
+            raise Unfit("its schema is nested too deeply") from None
         effect = self._effects[one.name] if one.name in self._effects else one.effect(trusted=self._trusted)
         tool = Tool(
             name,

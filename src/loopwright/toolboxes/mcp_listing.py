@@ -1,6 +1,7 @@
 """What an MCP server says of its tools, and what of that is believed: names, hints, descriptions, schemas."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 from typing import Any, TypeVar, cast
@@ -10,7 +11,9 @@ from ..untrusted import cleaned
 
 MOST_DESCRIPTION = 2_000  # characters of a description, of a tool or of a part of its schema
 MOST_SCHEMA = 50_000  # characters of a schema as JSON
-MOST_CHECKS = 5_000  # parts of a schema that one value may have to be compared with, references followed
+MOST_CHECKS = 1_000  # parts of a schema that one value may have to be compared with, references followed
+MOST_PARTS = 2_000  # parts of a schema, whether used or not: each takes 0.2 ms to look at
+MOST_PARTS_IN_ALL = 10_000  # the same of all tools of a server
 
 Part = TypeVar("Part", dict[str, Any], list[Any])
 
@@ -74,10 +77,16 @@ class Listed:
     destructive: bool | None = None
     idempotent: bool | None = None
 
-    @property
+    @functools.cached_property
     def pin(self) -> str:
-        """SHA-256 (hex) of all that a model or a policy goes by: it changes when any of that does."""
-        return hashlib.sha256(canonical_json(dataclasses.asdict(self))).hexdigest()
+        """SHA-256 (hex) of all that a model or a policy goes by: it changes when any of that does.
+
+        Empty for what has no one form, such as NaN: that can be compared with nothing, and so not be offered.
+        """
+        try:
+            return hashlib.sha256(canonical_json(dataclasses.asdict(self))).hexdigest()
+        except (ValueError, RecursionError):
+            return ""
 
     def effect(self, *, trusted: bool) -> Effect:
         """What a call does to the world: by the hints, with the defaults of MCP, or by these defaults alone."""
@@ -92,6 +101,21 @@ def described(text: str) -> str:
     """A description fit for a model: nothing invisible in it, and not longer than is sensible."""
     clean = cleaned(text).strip()
     return clean if len(clean) <= MOST_DESCRIPTION else f"{clean[:MOST_DESCRIPTION]} [cut]"
+
+
+def parts_of(listed: Listed, *, beside: int) -> int:
+    """How many parts a tool's schema has, `beside` those of other tools; raises `Unfit` for what cannot be dealt with.
+
+    That is what has no pin, and what would take too long to look at, be it its own fault or that of all together.
+    """
+    if not listed.pin:
+        raise Unfit("its definition holds what is no JSON, such as NaN, so that nobody could tell when it changes")
+    parts = _parts(listed.schema)
+    if parts > MOST_PARTS:
+        raise Unfit(f"its schema has more than {MOST_PARTS:,} parts")
+    if beside + parts > MOST_PARTS_IN_ALL:
+        raise Unfit(f"the schemas of the tools before it have {MOST_PARTS_IN_ALL:,} parts already: include fewer tools")
+    return parts
 
 
 def arguments_schema(listed: Listed) -> JsonObject:
@@ -184,13 +208,22 @@ class _Measure:
 
 
 def _measure(root: dict[str, Json]) -> None:
-    """Raise `Unfit` for a schema with which a small value may take very long: references that multiply."""
+    """Raise `Unfit` for a schema with which a small value may take very long: references that multiply.
+
+    This finds those that can be seen from outside; what a call's arguments may take is counted when they are checked.
+    """
     measure = _Measure(root)
     if measure.total > MOST_CHECKS:
         raise Unfit("its schema refers to itself so often that a check would take too long")
     text = json.dumps(root)
     if measure.recursive and ('"anyOf"' in text or '"allOf"' in text):
         raise Unfit("its schema is recursive and has alternatives, so that a check may take too long")
+
+
+def _parts(value: Json) -> int:
+    if isinstance(value, dict):
+        return 1 + sum(map(_parts, value.values()))
+    return sum(map(_parts, value)) if isinstance(value, list) else 0
 
 
 def _at(root: dict[str, Json], reference: str) -> Json:

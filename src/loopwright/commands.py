@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 from collections.abc import Callable, Mapping, Set
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from pydantic_core import from_json, to_json
 
@@ -52,7 +52,7 @@ def _is_time(value: Any) -> bool:
 
 
 def _is_arguments(value: Any) -> bool:
-    return isinstance(value, dict) and bool(arguments_hash(value))
+    return isinstance(value, dict) and bool(arguments_hash(cast("JsonObject", value)))
 
 
 _TEXT: Mapping[str, Fits] = {"text": _is_said}
@@ -117,7 +117,7 @@ def _plain(sent: Command) -> dict[str, Any] | None:
         body = from_json(to_json(dict(sent.body)))
     except (TypeError, ValueError, RecursionError):  # half a pair of characters, what is no JSON, too many levels
         return None
-    return body if isinstance(body, dict) else None
+    return cast("dict[str, Any]", body) if isinstance(body, dict) else None
 
 
 def _as_text(kind: object) -> str:

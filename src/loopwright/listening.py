@@ -1,10 +1,9 @@
 """Hears what is sent to the runs of this process: one cheap look at the inbox now and then, however many they are."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Protocol
 
-from .errors import LoopwrightError, text_of
+from .errors import text_of
 from .journal import Journal
 from .log import logger
 
@@ -35,12 +34,12 @@ class Listener:
         self._ears: dict[asyncio.AbstractEventLoop, _Ear] = {}
 
     def add(self, run: Listening) -> None:
-        """Hear for a run from now on; to be called in its event loop."""
+        """Hear for a run from now on; to be called in its event loop. What was sent before is read too."""
         loop = asyncio.get_running_loop()
         ear = self._ears.get(loop)
         if ear is None:
             ear = self._ears[loop] = _Ear(self._journal, loop)
-        ear.runs[id(run)] = run
+        ear.add(run)
 
     def discard(self, run: Listening) -> None:
         """Do not hear for it any more."""
@@ -48,16 +47,10 @@ class Listener:
         ear = self._ears.get(loop)
         if ear is None:
             return
-        ear.runs.pop(id(run), None)
+        ear.discard(run)
         if not ear.runs:
             ear.close()
             del self._ears[loop]
-
-
-def _mark(journal: Journal) -> object:
-    """What changes when something is sent; of a journal that cannot say it, something new each time."""
-    mark = getattr(journal, "inbox_mark", None)
-    return object() if mark is None else mark()
 
 
 class _Ear:
@@ -65,32 +58,71 @@ class _Ear:
 
     def __init__(self, journal: Journal, loop: asyncio.AbstractEventLoop) -> None:
         self.runs: dict[int, Listening] = {}
+        self._unread: dict[int, str] = {}  # runs whose inbox is to be read, with why that failed if it was tried
         self._journal, self._loop = journal, loop
-        self._seen = _mark(journal)
+        self._problem = ""
         self._reading: asyncio.Task[None] | None = None
+        self._seen = self._mark()
         self._timer = loop.call_later(EVERY, self._look)
 
-    def _look(self) -> None:
-        mark = _mark(self._journal)
-        if mark != self._seen and self._reading is None:
-            self._seen = mark
-            self._reading = self._loop.create_task(self._read(list(self.runs.values())))
-            self._reading.add_done_callback(self._was_read)
-        self._timer = self._loop.call_later(EVERY, self._look)
+    def add(self, run: Listening) -> None:
+        """One more run; something may have been sent to it before anybody looked."""
+        self.runs[id(run)] = run
+        self._unread[id(run)] = ""
 
-    def _was_read(self, task: "asyncio.Task[None]") -> None:
-        self._reading = None
-
-    async def _read(self, runs: Sequence[Listening]) -> None:
-        for run in runs:
-            if id(run) in self.runs:
-                try:
-                    await run.listen()
-                except LoopwrightError as error:  # the run goes on without: its inbox is not its journal
-                    logger().warning("inbox_not_read", run_id=run.run_id, error=text_of(error))
+    def discard(self, run: Listening) -> None:
+        """One run less."""
+        self.runs.pop(id(run), None)
+        self._unread.pop(id(run), None)
 
     def close(self) -> None:
         """Look no more."""
         self._timer.cancel()
         if self._reading is not None:
             self._reading.cancel()
+
+    def _look(self) -> None:
+        self._timer = self._loop.call_later(EVERY, self._look)  # before anything that may fail
+        if self._reading is not None:
+            return
+        mark = self._mark()
+        if mark != self._seen:
+            self._seen = mark
+            self._unread = {known: self._unread.get(known, "") for known in self.runs}
+        if self._unread:
+            self._reading = self._loop.create_task(self._read())
+            self._reading.add_done_callback(self._was_read)
+
+    def _mark(self) -> object:
+        """What changes when something is sent; of a journal that cannot say it, something new each time."""
+        mark = getattr(self._journal, "inbox_mark", None)
+        try:
+            found = object() if mark is None else mark()
+        except Exception as error:  # noqa: BLE001 - a journal may be anybody's, and the timer has to go on
+            found, problem = object(), text_of(error)
+            if problem != self._problem:
+                logger().warning("inbox_not_looked_at", error=problem)
+            self._problem = problem
+        else:
+            self._problem = ""
+        return found
+
+    def _was_read(self, task: "asyncio.Task[None]") -> None:
+        self._reading = None
+
+    async def _read(self) -> None:
+        """Let the runs read; one that cannot is tried again with the next look, and said to be so once."""
+        for known, before in list(self._unread.items()):
+            run = self.runs.get(known)
+            if run is None:
+                continue
+            try:
+                await run.listen()
+            except Exception as error:  # noqa: BLE001 - the run goes on without: its inbox is not its journal
+                problem = text_of(error)
+                if problem != before:
+                    logger().warning("inbox_not_read", run_id=run.run_id, error=problem)
+                if known in self.runs:
+                    self._unread[known] = problem
+            else:
+                self._unread.pop(known, None)

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import hashlib
 import random
-from collections.abc import Sequence, Sized
+from collections.abc import Iterator, Sequence, Sized
 from typing import cast
 
 from .clearance import Clearance, Guard
@@ -15,6 +15,7 @@ from .events import CallsProposed
 from .events import Question as PendingQuestion
 from .executor import Executor
 from .inference import Inference, Question, Reply
+from .journal import Command
 from .messages import (
     Completion,
     Conversation,
@@ -34,10 +35,10 @@ from .redacting import redact_calls
 from .scope import Scope
 from .session import Session, fingerprint
 from .tool_call import ToolCalls, check_permit
+from .untrusted import OPERATED, fenced
 
 CUT = "The reply reached the limit of output tokens and was cut. Say it more briefly."
 NOT_RUN = "This call was not run: the run ends."
-OPERATED = "The operator of this run had a tool called:"
 MAX_REPAIRS = 3  # an unreadable reply goes back to the model this often, running
 
 
@@ -305,17 +306,33 @@ class Phases:
                 return
             await session.boundary()
             free = session.replay.intent(key) is None and verb != "best_answer"
-            command = session.told.next(OVERRIDE, session.replay.taken) if free else None
+            command = self._override() if free else None
             if command is None:
                 return
-            arguments = cast("JsonObject", command.body.get("arguments"))
-            call = ToolCall(str(command.body.get("tool")), arguments, f"operator_{plain(key)}")
+            session.replay.taken.add(command.number)
+            arguments = cast("JsonObject", command.body["arguments"])
+            call = ToolCall(str(command.body["tool"]), arguments, f"operator_{plain(key)}")
             await self._operate(call, command.number)
+
+    def _override(self) -> Command | None:
+        """The next call that a person wants made, if it is for this scope: those that have its tool make it.
+
+        One that no engine of the run has is the root's, which says so.
+        """
+        told, taken = self._session.told, self._session.replay.taken
+        for command in told.waiting(OVERRIDE, taken):
+            tool = str(command.body["tool"])
+            if self._parts.tools.get(tool) is not None or not (self._scope.path or self._is_below(tool)):
+                return command
+        return None
+
+    def _is_below(self, tool: str) -> bool:
+        """Whether this engine, or one that works for it, has a tool."""
+        return False
 
     async def _operate(self, call: ToolCall, command: int) -> None:
         """Make a call that a person wants made: gated like any, and the model is told what came of it."""
         key = self._scope.next_key()
-        self._session.replay.taken.add(command)
         [named] = self._proposed(key, (call,), command)
         decided = await self._decide(named, f"{key}#0")
         if isinstance(decided, PendingQuestion):
@@ -323,9 +340,19 @@ class Phases:
         if isinstance(decided, Permit):
             self._clearance.start([decided])
         observation = await self._settle_call(decided)
-        arguments = canonical_json(dict(named.arguments)).decode()
-        told = f"{OPERATED} {named.name}({arguments}): {observation.status}\n{observation.content}"
-        self._scope.nudges.append(Message("user", told, origin="operator"))
+        self._scope.nudges.extend(self._operated(named, decided, observation))
+
+    def _operated(self, call: ToolCall, decided: Permit | Denial, observation: Observation) -> Iterator[Message]:
+        """What the model is told of such a call: the person's words apart from those of the tool."""
+        arguments = canonical_json(dict(call.arguments)).decode()
+        told = f"{OPERATED} {call.name}({arguments}): {observation.status}"
+        tool = self._parts.tools.get(call.name)
+        if isinstance(decided, Denial) or (tool is not None and tool.trusted):
+            yield Message("user", f"{told}\n{observation.content}", origin="operator")
+            return
+        yield Message("user", told, origin="operator")
+        said = fenced(observation.content, source=call.name, boundary=self._session.mark)
+        yield Message("user", said, origin="tool")
 
     async def _mend(self, key: str, question: Question) -> Reply:
         """A question of a recovery: not counted as the engine's own, since nothing goes through it again on replay."""

@@ -80,8 +80,8 @@ class Replay:
         self._timed_out: set[str] = set()
         self.asked: dict[str, int] = {}
         """Since which entry a person is asked something else than to approve, by the key of the question."""
-        self.received: set[int] = set()
-        """The numbers of the commands that are known to have come."""
+        self.received: dict[int, CommandReceived] = {}
+        """The commands that are known to have come, by their number, as they were understood."""
         self.taken: set[int] = set()
         """The numbers of those that count once and were acted upon."""
         self.label: Label = "public"
@@ -148,7 +148,7 @@ class Replay:
     def _keep_word(self, event: CommandReceived | RunContinued | Declassified) -> None:
         """What people told the run, and what of it took effect at once."""
         if isinstance(event, CommandReceived):
-            self.received.add(event.number)
+            self.received[event.number] = event
         elif isinstance(event, RunContinued):
             self.active_seconds -= event.waited
         else:

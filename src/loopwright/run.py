@@ -42,6 +42,7 @@ from .redacting import redact_error, traceback_of, without_secrets
 from .result import Outcome, Result, outcome_of
 from .scope import Conduct, Scope
 from .session import Session, fingerprint
+from .undoing import registries_of
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -264,16 +265,22 @@ class Run(Attended):
         return self._executor.end(decision, tool, "ok" if ok else "error", told or "")
 
     async def _drive_child(self, engine: Strategy, conversation: Conversation, path: str) -> tuple[Outcome, "Run"]:
-        """Let another engine solve in a scope of its own; if it waits, so does this scope."""
+        """Let another engine solve in a scope of its own; if it waits, so does this scope.
+
+        Its conversation is its own too, so it is told all that people have said so far, whoever was told before.
+        """
         child = Run(
             self._session, engine, conversation,
-            path=path, guards=self._guards_with(engine), conduct=Conduct(self._scope.conduct), heard=self._scope.heard,
+            path=path, guards=self._guards_with(engine), conduct=Conduct(self._scope.conduct),
         )  # fmt: skip
         outcome = await drive(engine, child)
         child._scope.halted = PhaseError("this child is over")
         if isinstance(outcome.error, Suspended):
             raise self._scope.halt(outcome.error)
         return outcome, child
+
+    def _is_below(self, tool: str) -> bool:
+        return any(tools.get(tool) is not None for tools in registries_of(self._engine))
 
     def _guards_with(self, engine: Strategy) -> tuple[Guard, ...]:
         own = Guard.of(engine.runtime)

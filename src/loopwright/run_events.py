@@ -120,12 +120,16 @@ class RunSuspended:
 
 @dataclasses.dataclass(frozen=True)
 class CommandReceived:
-    """Somebody told the run something from outside; `number`, `command`, `body` and `sent` as in its inbox."""
+    """Somebody told the run something from outside; `number`, `command`, `body` and `sent` as in its inbox.
+
+    It stands here without secrets. `refused` says why nothing was made of it; it is empty if it counts.
+    """
 
     number: int
     command: str
     body: JsonObject
     sent: float
+    refused: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from .clock import Clock
-from .commands import DECLASSIFY, Told
+from .commands import DECLASSIFY, Told, problem_of, read_command
 from .errors import Aborted, ConfigError, Fenced, JournalError, LimitReached, LoopwrightError, ReplayDivergence
 from .events import (
     EVENT_VERSION,
@@ -315,16 +315,31 @@ class Session:
 
     def hear(self, commands: Sequence[Command]) -> None:
         """Take in what people sent, in order; each command is recorded once."""
-        for command in commands:
-            if command.number <= self.told.last:
+        for sent in commands:
+            if sent.number <= self.told.last:
                 continue
-            if command.number not in self.replay.received:
-                self.record("", CommandReceived(command.number, command.kind, command.body, command.at))
+            command, refused = self._received(sent)
+            if refused:
+                self.told.refuse(command)
+                continue
             self.told.take(command)
             if command.kind == DECLASSIFY and command.number not in self.replay.taken:
                 self._declassify(command)
         if self.told.aborting:
             self.on_abort()
+
+    def _received(self, sent: Command) -> tuple[Command, str]:
+        """A command as it is recorded, now or before, and why it is refused; empty if it is not."""
+        known = self.replay.received.get(sent.number)
+        if known is not None:
+            heard = Command(sent.number, self.run_id, known.sent, known.command, known.body)
+            return heard, known.refused or problem_of(heard)
+        heard, refused = read_command(sent, self.redactor)
+        self.record("", CommandReceived(heard.number, heard.kind, heard.body, heard.at, refused=refused))
+        if refused:
+            told = {"run_id": self.run_id, "number": heard.number, "command": heard.kind, "problem": refused}
+            logger().warning("command_refused", **told)
+        return heard, refused
 
     def _declassify(self, command: Command) -> None:
         wanted = [rank for rank, label in enumerate(LABELS) if label == command.body.get("label")]

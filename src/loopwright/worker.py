@@ -91,7 +91,6 @@ class Worker:
                 logger().warning("journal_not_read", error=text_of(error))
                 found = []
             for info in found[:free]:
-                await self._hear(info)
                 self._tasks[info.run_id] = asyncio.ensure_future(self._work(info))
         return len(self._tasks)
 
@@ -119,7 +118,12 @@ class Worker:
     async def _told(self, info: RunInfo) -> bool:
         """Whether somebody said something to a waiting run since it was looked at last."""
         after = self._answered.get(info.run_id, 0)
-        commands = await asyncio.to_thread(self._runtime.journal.inbox, info.run_id, after)
+        try:
+            commands = await asyncio.to_thread(self._runtime.journal.inbox, info.run_id, after)
+        except Exception as error:  # noqa: BLE001 - one inbox that cannot be read holds up no other run
+            logger().warning("inbox_not_read", run_id=info.run_id, error=text_of(error))
+            self._again(info, LATER)
+            return False
         return any(command.kind in DECIDING for command in commands)
 
     async def _hear(self, info: RunInfo) -> None:
@@ -133,6 +137,7 @@ class Worker:
         LEFT.set("released")  # for the tasks that this one starts
         journal = self._runtime.journal
         try:
+            await self._hear(info)
             entries = await asyncio.to_thread(journal.read, info.run_id)
             if _pickups(entries) >= MAX_PICKUPS:
                 raise ConfigError(f"it was taken up {MAX_PICKUPS} times and got no further: see to it, then resume it")

@@ -1,0 +1,327 @@
+"""Anybody may put anything into an inbox: what does not fit is refused, secrets stay out, and nothing is lost."""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import structlog.testing
+
+from hand import Hand, events
+from loopwright import (
+    ConfigError,
+    JournalError,
+    MemoryJournal,
+    ReActEngine,
+    Request,
+    Runtime,
+    Suspend,
+    tool,
+)
+from loopwright.commands import Told, read_command
+from loopwright.control import RunControl
+from loopwright.events import CommandReceived, FollowedUp, GateDecided, ModelRequested
+from loopwright.journal import Command
+from loopwright.redaction import Redactor
+from loopwright.testing import ScriptedProvider, call, crashed
+from waiting import eventually
+
+SECRET = "correct-horse-battery-staple-77"
+ON_A_CALL = {"key": "0#0", "question": 3, "tool": "pay", "arguments_hash": "x", "policy_version": "y"}
+MALFORMED = [
+    ("override", {}),
+    ("override", {"tool": "pay"}),
+    ("override", {"tool": "pay", "arguments": None}),
+    ("override", {"tool": "pay", "arguments": [1]}),
+    ("override", {"tool": "pay", "arguments": "x"}),
+    ("override", {"tool": {"a": 1}, "arguments": {}}),
+    ("override", {"tool": " ", "arguments": {}}),
+    ("steer", {}),
+    ("steer", {"text": None}),
+    ("add_context", {"text": [1]}),
+    ("follow_up", {}),
+    ("follow_up", {"text": "\n"}),
+    ("answer", {"key": "0", "question": True, "text": "x"}),
+    ("approve", {}),
+    ("approve", {**ON_A_CALL, "key": None}),
+    ("approve", {**ON_A_CALL, "arguments": None}),
+    ("approve", {**ON_A_CALL, "seconds": 10**400}),
+    ("approve", {**ON_A_CALL, "seconds": 0}),
+    ("approve", {**ON_A_CALL, "seconds": True}),
+    ("deny", {**ON_A_CALL, "reason": 3}),
+    ("declassify", {"label": ["public"]}),
+    ("declassify", {"label": "public", "reason": 3}),
+    ("resolve", {"key": "0#0", "question": 3, "verdict": "perhaps"}),
+    ("nonsense", {"a": [1]}),
+]  # fmt: skip
+
+
+@pytest.fixture
+def hand() -> Hand:
+    return Hand()
+
+
+async def told(hand: Hand, runtime: Runtime, say: Callable[[], Any]) -> Any:
+    """A run that is told something between its two model calls; its result."""
+    async with ReActEngine(runtime).start("Go.", run_id="r") as run:
+        await hand.reached.wait()
+        said = len(runtime.journal.inbox("r"))
+        say()
+        sent = len(runtime.journal.inbox("r"))
+        assert sent > said
+        await eventually(lambda: len(events(runtime.journal, "r", CommandReceived)) == sent)
+        hand.go.set()
+        return await run.result()
+
+
+@pytest.mark.parametrize(("kind", "body"), MALFORMED)
+async def test_what_does_not_fit_is_recorded_and_refused(hand: Hand, kind: str, body: dict[str, Any]) -> None:
+    runtime = Runtime(ScriptedProvider([call("hold", what="a"), "first"]), tools=hand.tools())
+    with structlog.testing.capture_logs() as logs:
+        result = await told(hand, runtime, lambda: runtime.journal.send("r", kind, body))
+
+    [received] = events(runtime.journal, "r", CommandReceived)
+    assert (received.command, received.body) == (kind, body)
+    assert received.refused
+    assert [line["problem"] for line in logs if line["event"] == "command_refused"] == [received.refused]
+    assert (result.status, result.answer, result.llm_calls, hand.ran) == ("completed", "first", 2, ["a"])
+    assert [e.commands for e in events(runtime.journal, "r", ModelRequested)] == [(), ()]
+    assert not events(runtime.journal, "r", FollowedUp)
+
+
+async def test_what_was_refused_is_refused_again_when_the_run_is_resumed(hand: Hand) -> None:
+    hand.go.set()
+    runtime = Runtime(ScriptedProvider([call("hold", what="a"), "first"]), tools=hand.tools())
+    journal = runtime.journal
+    await ReActEngine(runtime).run("Go.", run_id="r")
+    whole = journal.read("r")
+
+    for cut in range(1, len(whole)):
+        journal = crashed(whole, cut)
+        for kind, body in MALFORMED:
+            journal.send("r", kind, body)
+        done = sum(entry.kind == "model_replied" for entry in whole[:cut])
+        script = [call("hold", what="a"), "first"][done:]
+        for _ in range(2):  # the second time from what the first has recorded
+            result = await ReActEngine(Runtime(ScriptedProvider(script), tools=hand.tools(), journal=journal)).resume(
+                "r"
+            )
+            assert (result.status, result.answer) == ("completed", "first")
+            recorded = events(journal, "r", CommandReceived)
+            assert [e.number for e in recorded if e.refused] == list(range(1, len(MALFORMED) + 1))
+            journal = crashed(journal.read("r"), len(journal.read("r")) - 1)
+
+
+def sent(kind: str, body: Any, at: float = 1.0) -> Command:
+    return Command(1, "r", at, kind, body)
+
+
+@pytest.mark.parametrize("at", [float("inf"), float("nan"), -1.0, 1e300])
+def test_a_command_from_no_time_is_refused(at: float) -> None:
+    command, problem = read_command(sent("stop", {}, at), Redactor())
+
+    assert (command.at, problem) == (0.0, "the time at which it was sent is none")
+
+
+@pytest.mark.parametrize("body", [None, [1], {"text": "\ud800"}, {"text": object()}, {1: 2}], ids=repr)
+def test_what_cannot_be_written_down_is_refused(body: Any) -> None:
+    command, problem = read_command(sent("steer", body), Redactor())
+
+    assert problem
+    assert command.body in ({}, {"1": 2})
+
+
+def test_a_command_that_was_refused_is_one_that_has_come() -> None:
+    told = Told()
+    told.take(sent("steer", {"text": "x"}))
+    told.refuse(dataclasses.replace(sent("approve", {}), number=2))
+
+    assert told.last == 2
+    assert [command.number for command in told.commands] == [1]
+
+
+async def test_an_approval_that_does_not_fit_is_no_leave() -> None:
+    ran: list[str] = []
+
+    @tool(effect="destructive")
+    async def delete(path: str) -> str:
+        """Delete."""
+        ran.append(path)
+        return "gone"
+
+    journal = MemoryJournal()
+
+    def engine(*script: Any) -> ReActEngine:
+        provider = ScriptedProvider(list(script))
+        return ReActEngine(Runtime(provider, tools=[delete], journal=journal, approver=Suspend()))
+
+    await engine(call("delete", path="x")).run("Go.", run_id="r")
+    await engine().runtime.control("r").approve("0#0", seconds=60)
+    [good] = journal.inbox("r")
+    for number, name in enumerate(("tool", "policy_version", "arguments_hash", "key", "seconds"), 1):
+        run_id = await engine().fork("r", at=len(journal.read("r")), new_id=f"f{number}")
+        journal.send(run_id, "approve", {**good.body, name: None})
+        assert (await engine().resume(run_id)).status == "waiting"
+
+    assert ran == []
+    assert (await engine("done").resume("r")).status == "completed"
+    assert ran == ["x"]
+
+
+# --- secrets ---
+
+
+async def test_what_another_process_says_is_redacted_where_it_is_heard(hand: Hand) -> None:
+    seen: list[str] = []
+
+    def second(request: Request) -> str:
+        seen.extend(message.content for message in request.conversation if message.origin == "operator")
+        return "first"
+
+    script = [call("hold", what="a"), second, "second"]
+    runtime = Runtime(ScriptedProvider(script), tools=hand.tools(), redactor=Redactor([SECRET]))
+    journal = runtime.journal
+    control = RunControl(journal, Redactor(), "r")  # of a process that does not know what is secret
+    async with ReActEngine(runtime).start("Go.", run_id="r") as run:
+        await hand.reached.wait()
+        await control.steer(f"Use {SECRET}.")
+        await control.follow_up(f"And {SECRET}?")
+        await eventually(lambda: len(events(journal, "r", CommandReceived)) == 2)
+        hand.go.set()
+        result = await run.result()
+
+    assert seen == ["Guidance from the operator of this run:\nUse [redacted]."]
+    assert [m.content for m in result.conversation if m.origin == "operator"] == [*seen, "And [redacted]?"]
+    assert not [entry.kind for entry in journal.read("r") if SECRET.encode() in entry.body]
+
+
+async def test_an_override_with_a_secret_is_refused(hand: Hand) -> None:
+    script = [call("hold", what="a"), "first"]
+    runtime = Runtime(ScriptedProvider(script), tools=hand.tools(), redactor=Redactor([SECRET]))
+    body = {"tool": "hold", "arguments": {"what": SECRET}}
+    await told(hand, runtime, lambda: runtime.journal.send("r", "override", body))
+
+    [received] = events(runtime.journal, "r", CommandReceived)
+    assert received.body == {"tool": "hold", "arguments": {"what": "[redacted]"}}
+    assert "secret" in received.refused
+    assert hand.ran == ["a"]
+    assert [e.tool for e in events(runtime.journal, "r", GateDecided)] == ["hold"]
+
+
+async def test_what_was_recorded_counts_when_the_run_is_resumed(hand: Hand) -> None:
+    """Also where the process that resumes it knows of no secret."""
+    hand.go.set()
+    runtime = Runtime(ScriptedProvider([call("hold", what="a"), "first"]), tools=hand.tools())
+    await ReActEngine(runtime).run("Go.", run_id="r")
+    first = crashed(runtime.journal.read("r"), 1)
+    first.send("r", "steer", {"text": f"Use {SECRET}."})
+    knows = Runtime(ScriptedProvider([]), tools=hand.tools(), redactor=Redactor([SECRET]), journal=first)
+    await ReActEngine(knows).resume("r")  # fails, since the script is empty: what matters is what it heard
+    heard = next(n for n, entry in enumerate(first.read("r"), 1) if entry.kind == "command_received")
+
+    again = crashed(first.read("r"), heard)
+    again.send("r", "steer", {"text": f"Use {SECRET}."})
+    seen: list[str] = []
+
+    def reply(request: Request) -> str:
+        seen.extend(message.content for message in request.conversation)
+        return "done"
+
+    await ReActEngine(Runtime(ScriptedProvider([reply]), tools=hand.tools(), journal=again)).resume("r")
+    assert seen == ["Go.", "Guidance from the operator of this run:\nUse [redacted]."]
+
+
+# --- hearing it ---
+
+
+class Flaky(MemoryJournal):
+    """A journal whose inbox, or its mark, cannot be read now and then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.problem: Exception | None = None
+        self.blind: Exception | None = None
+        self.between: Callable[[], object] = lambda: None
+
+    def inbox(self, run_id: str, after: int = 0) -> list[Command]:
+        problem, self.problem = self.problem, None
+        if problem is not None:
+            raise problem
+        found = super().inbox(run_id, after)
+        between, self.between = self.between, lambda: None
+        between()
+        return found
+
+    def inbox_mark(self) -> object:
+        blind, self.blind = self.blind, None
+        if blind is not None:
+            raise blind
+        return super().inbox_mark()
+
+
+@pytest.mark.parametrize("problem", [JournalError("locked"), OSError("disk"), ConfigError("what?")], ids=repr)
+async def test_a_word_is_heard_although_the_inbox_could_not_be_read_at_once(hand: Hand, problem: Exception) -> None:
+    journal = Flaky()
+    runtime = Runtime(ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal)
+    async with ReActEngine(runtime).start("Go.", run_id="r") as run:
+        await hand.reached.wait()
+        await asyncio.sleep(0.4)  # the first look is over
+        journal.problem = problem
+        journal.send("r", "abort", {})
+        assert (await asyncio.wait_for(run.result(), 5)).status == "aborted"
+    assert journal.problem is None
+
+
+async def test_one_inbox_that_cannot_be_read_is_said_once_and_keeps_no_other_run_from_hearing(hand: Hand) -> None:
+    class Damaged(MemoryJournal):
+        reads = 0
+
+        def inbox(self, run_id: str, after: int = 0) -> list[Command]:
+            if run_id == "damaged":
+                self.reads += 1
+                raise JournalError("damaged")
+            return super().inbox(run_id, after)
+
+    def reply(request: Request) -> Any:
+        return "done" if any(message.role == "tool" for message in request.conversation) else call("hold", what="a")
+
+    journal = Damaged()
+    engine = ReActEngine(Runtime(ScriptedProvider(reply), tools=hand.tools(), journal=journal))
+    with structlog.testing.capture_logs() as logs:
+        async with engine.start("Go.", run_id="damaged") as damaged, engine.start("Go.", run_id="r") as run:
+            await eventually(lambda: len(hand.ran) == 2 and journal.reads >= 3)
+            journal.send("r", "abort", {})
+            assert (await asyncio.wait_for(run.result(), 5)).status == "aborted"
+            hand.go.set()
+            assert (await damaged.result()).status == "completed"
+
+    assert [line["run_id"] for line in logs if line["event"] == "inbox_not_read"] == ["damaged"]
+
+
+async def test_a_word_is_heard_although_it_could_not_be_seen_at_once_that_it_came(hand: Hand) -> None:
+    journal = Flaky()
+    runtime = Runtime(ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal)
+    async with ReActEngine(runtime).start("Go.", run_id="r") as run:
+        await hand.reached.wait()
+        journal.blind = OSError("stat")
+        await eventually(lambda: journal.blind is None)
+        journal.send("r", "abort", {})
+        assert (await asyncio.wait_for(run.result(), 5)).status == "aborted"
+
+
+async def test_a_word_that_comes_while_a_run_is_resumed_is_heard(hand: Hand) -> None:
+    journal = Flaky()
+
+    def runtime() -> Runtime:
+        return Runtime(ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal)
+
+    first = asyncio.ensure_future(ReActEngine(runtime()).run("Go.", run_id="r"))
+    await hand.reached.wait()
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+
+    journal.between = lambda: journal.send("r", "abort", {})  # right after the run has read its inbox
+    again = Runtime(ScriptedProvider([]), tools=hand.tools(), journal=journal)
+    result = await asyncio.wait_for(ReActEngine(again).resume("r"), 5)
+    assert result.status == "aborted"

@@ -13,6 +13,8 @@ from typing import Any
 ANSWERS: dict[str, dict[str, Any]] = {
     "refuse": {"error": {"code": -32602, "message": "no such file"}},
     "odd": {"result": {"content": 17}},
+    "full": {"error": {"code": -32000, "message": "the disk is full"}},
+    "ended": {"error": {"code": -32600, "message": "Session terminated"}},
     "need": {"error": {"code": -32000, "message": "Connection closed"}},
 }
 TOOLS, MARK = Path(sys.argv[1]), Path(sys.argv[2])

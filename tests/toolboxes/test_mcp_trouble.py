@@ -146,6 +146,19 @@ async def test_an_error_that_says_the_connection_is_closed_is_not_believed_for_a
     assert server.noted == ["need"]
 
 
+@pytest.mark.parametrize("hints", [READ, {}], ids=["read", "destructive"])
+@pytest.mark.parametrize(("tool", "why"), [("full", "-32000.*the disk is full"), ("ended", "-32600.*Session termi")])
+async def test_an_error_of_the_servers_own_is_a_refusal_and_nothing_is_done_again(
+    rogue: Callable[..., Rogue], tool: str, why: str, hints: dict[str, bool]
+) -> None:
+    server = rogue(listed(tool, annotations=hints))
+    async with server.box() as box:
+        with pytest.raises(ToolError, match=f"The server r refused the call .*{why}"):
+            await use(box.tools[0])
+
+    assert server.mark.read_text().split() == ["list", tool], "it was neither called nor started again"
+
+
 async def test_the_runtime_takes_an_unknown_outcome_for_what_it_is(rogue: Callable[..., Rogue]) -> None:
     server = rogue(listed("once"))
     seen: list[ToolFinished] = []
@@ -511,6 +524,26 @@ async def test_accepting_what_did_not_change_is_an_error(rogue: Callable[..., Ro
 # --- HTTP ---
 
 
+def refusal(code: int, why: str) -> str:
+    """An error of JSON-RPC, as a server writes it that has not looked at the request."""
+    return json.dumps({"jsonrpc": "2.0", "id": "server-error", "error": {"code": code, "message": why}})
+
+
+SAID = {
+    "forget": (404, "application/json", refusal(-32001, "Session not found")),
+    "unknown": (404, "application/json", refusal(-32601, "no such tool")),
+    "lost": (404, "application/json", '{"detail": "not found"}'),
+    "lost_read": (404, "text/html", "<h1>Not Found</h1>"),
+    "gateway": (504, "text/html", "<h1>Gateway Timeout</h1>"),
+    "overload": (503, "application/json", '{"detail": "overload"}'),
+    "forbid": (403, "application/json", '{"detail": "forbidden"}'),
+    "accepted": (202, "text/plain", ""),
+    "page": (200, "text/html", "<h1>Thank you</h1>"),
+    "moved": (302, "text/html", ""),
+    "slow": (408, "text/html", ""),
+}
+
+
 class Answers(BaseHTTPRequestHandler):
     """An endpoint that speaks MCP up to the first call, and then does what the tool's name says."""
 
@@ -530,7 +563,8 @@ class Answers(BaseHTTPRequestHandler):
                 self.reply(message, told, {"mcp-session-id": str(kind.sessions)})
             case "tools/list":
                 names = ("forget", "gateway", "overload", "forbid", "break", "flood")
-                self.reply(message, {"tools": [listed(name) for name in names]})
+                names = (*names, "lost", "unknown", "accepted", "page", "moved", "slow")
+                self.reply(message, {"tools": [*map(listed, names), listed("lost_read", annotations=READ)]})
             case "tools/call":
                 self.called(message)
             case "server/discover":
@@ -540,23 +574,16 @@ class Answers(BaseHTTPRequestHandler):
 
     def called(self, message: dict[str, Any]) -> None:
         """A call."""
-        result = {"content": [{"type": "text", "text": f"in session {self.headers['mcp-session-id']}"}]}
-        match message["params"]["name"]:
-            case "forget" if self.headers["mcp-session-id"] == "1":
-                self.say(404, b"who are you?")
-            case "gateway":
-                self.say(504, b"<h1>Gateway Timeout</h1>")
-            case "overload":
-                self.say(503, b'{"detail": "overload"}', {"content-type": "application/json"})
-            case "forbid":
-                self.say(403, b'{"detail": "forbidden"}', {"content-type": "application/json"})
-            case "break":
-                self.close_connection = True
-            case "flood":
-                result["content"][0]["text"] = "x" * 3_000_000
-                self.reply(message, result)
-            case _:
-                self.reply(message, result)
+        name, session = message["params"]["name"], self.headers["mcp-session-id"]
+        result = {"content": [{"type": "text", "text": f"in session {session}"}]}
+        if name in SAID and not (name == "forget" and session != "1"):
+            status, kind, body = SAID[name]
+            self.say(status, body.encode(), {"content-type": kind, "location": "/elsewhere"})
+        elif name == "break":
+            self.close_connection = True
+        else:
+            result["content"][0]["text"] *= 300_000 if name == "flood" else 1
+            self.reply(message, result)
 
     def do_GET(self) -> None:
         self.say(405, b"")
@@ -593,7 +620,7 @@ def web() -> Iterator[ThreadingHTTPServer]:
 async def test_over_http_one_failed_request_is_not_the_end_of_the_session(web: ThreadingHTTPServer) -> None:
     url = f"http://127.0.0.1:{web.server_port}/mcp"
     async with McpToolbox(HttpServer(url, {"authorization": "Bearer t"}), name="w", max_bytes=1_000_000) as box:
-        forget, gateway, overload, forbid, broken, flood = box.tools
+        forget, gateway, overload, forbid, broken, flood = box.tools[:6]
 
         assert await use(forget) == "in session 2", "the session had ended, so the call was not made yet"
         with pytest.raises(UnknownOutcome, match="it answered HTTP 504"):
@@ -613,6 +640,38 @@ async def test_over_http_one_failed_request_is_not_the_end_of_the_session(web: T
 
     calls = ["forget", "forget", "gateway", "overload", "forbid", "break", "flood"]
     assert [name for name in Answers.seen if name in calls] == calls, "none but the first was made twice"
+
+
+@pytest.mark.parametrize(
+    ("tool", "kind", "why"),
+    [
+        ("lost", UnknownOutcome, "it answered HTTP 404"),
+        ("unknown", ToolError, r"refused the call \(JSON-RPC error -32601\): no such tool"),
+        ("accepted", UnknownOutcome, "it answered HTTP 202"),
+        ("page", UnknownOutcome, "it answered HTTP 200 of type 'text/html', which is no answer"),
+        ("moved", UnknownOutcome, "it answered HTTP 302"),
+        ("slow", UnknownOutcome, "it answered HTTP 408"),
+    ],
+)
+async def test_over_http_what_is_no_answer_of_the_server_may_be_an_effect_and_nothing_is_done_again(
+    web: ThreadingHTTPServer, tool: str, kind: type[Exception], why: str
+) -> None:
+    async with McpToolbox(HttpServer(f"http://127.0.0.1:{web.server_port}/mcp"), name="w") as box:
+        tools = {each.name: each for each in box.tools}
+        with pytest.raises(kind, match=why):
+            await use(tools[f"w_{tool}"])
+        assert Answers.seen.count(tool) == 1
+        assert (await use(tools["w_forget"])).startswith("in session"), "the next call finds a session"
+
+
+async def test_over_http_a_read_is_made_again_when_there_seems_to_be_nothing(web: ThreadingHTTPServer) -> None:
+    async with McpToolbox(
+        HttpServer(f"http://127.0.0.1:{web.server_port}/mcp"), name="w", trusted=True, include=["lost_read"]
+    ) as box:
+        with pytest.raises(ConnectionError, match="it answered HTTP 404"):
+            await use(box.tools[0])
+
+    assert (Answers.seen.count("lost_read"), Answers.sessions) == (2, 2)
 
 
 # --- how a server is written ---

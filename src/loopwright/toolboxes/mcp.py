@@ -312,7 +312,7 @@ class McpToolbox:
             for last in (False, True):
                 try:
                     connection = await self._link().connection(after=connection)
-                    self._must_stand(name, pin)
+                    self._must_stand(name, pin, "The call was not made" + (" again" if sent else ""))
                     return _text(await connection.call(name, arguments, meta))
                 except Lost as lost:
                     sent = sent or lost.sent
@@ -325,15 +325,15 @@ class McpToolbox:
         except (Lost, Unreachable, Unreadable) as error:
             raise self._failure(name, error, sent=sent or isinstance(error, Unreadable), again=again) from None
 
-    def _must_stand(self, name: str, pin: str) -> None:
-        """Raise `ToolError` unless the tool is there as it was when it was offered."""
+    def _must_stand(self, name: str, pin: str, otherwise: str) -> None:
+        """Raise `ToolError`, which says `otherwise`, unless the tool is there as it was when it was offered."""
         now = self._now.get(name)
         if now is None:
-            raise ToolError(f"The server {self.name} has no tool {name!r} any more. The call was not made.")
+            raise ToolError(f"The server {self.name} has no tool {name!r} any more. {otherwise}.")
         if now.pin != pin:
             offer = self._offers.get(name)
             cure = "propose the call again" if offer and offer.pin == now.pin else "somebody has to look at it first"
-            raise ToolError(f"The server {self.name} changed what {name!r} is. The call was not made: {cure}.")
+            raise ToolError(f"The server {self.name} changed what {name!r} is. {otherwise}: {cure}.")
 
     def _failure(self, name: str, error: Exception, *, sent: bool, again: bool) -> Exception:
         if again:  # an error that a Retry is for, and that a circuit breaker counts

@@ -6,7 +6,6 @@ import functools
 import importlib
 import json
 import logging
-import secrets
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -14,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..errors import ConfigError, text_of
 from ..messages import Json, JsonObject
-from .mcp_http import CLOSED, INVALID, http_client
+from .mcp_http import BROKEN, CLOSED, GONE, NOT_FOUND, NOT_SENT, PARSE_ERROR, http_client
 from .mcp_listing import Answer, Listed, Lost, Refused, Unreachable, Unreadable
 from .mcp_process import ServerProcess
 from .mcp_servers import HttpServer, StdioServer
@@ -45,10 +44,9 @@ else:
     sdk_http, sdk_message = _Later("mcp.client.streamable_http"), _Later("mcp.shared.message")
 
 MOST_TOOLS = 1_000
-PARSE_ERROR = -32700  # of JSON-RPC
 CLOSING = 5.0  # seconds to leave a server
 LISTENING = 5.0  # seconds for a server to say that it will tell when its list changes
-NOT_SENT = secrets.token_hex(8)  # marks an error as our own; no server can know it
+ENDINGS = ("Connection closed", "SSE stream ")  # with which an error of the SDK's own begins; it marks them no better
 
 
 def check_installed() -> None:
@@ -156,11 +154,12 @@ class Connection:
                 self._over.set()
 
     def _failure(self, error: "sdk.MCPError") -> Exception:
-        if error.code == CLOSED:
-            return Lost(self._why(error.message), sent=error.data != NOT_SENT)
-        if error.code == INVALID and error.message == "Session terminated":  # HTTP 404: it was not run
-            self._over.set()
-            return Lost("the server had ended the session", sent=False)
+        """What an error means: a server may use the code of a lost connection for what it likes."""
+        marked = error.data in (NOT_SENT, BROKEN, GONE, NOT_FOUND)
+        if error.code == CLOSED and (marked or self._over.is_set() or error.message.startswith(ENDINGS)):
+            if error.data in (GONE, NOT_FOUND):
+                self._over.set()
+            return Lost(self._why(error.message), sent=error.data not in (NOT_SENT, GONE))
         if error.code == PARSE_ERROR:
             return Unreadable(error.message)
         return Refused(error.message, error.code)
@@ -298,6 +297,7 @@ async def _by_lines(process: ServerProcess, on_end: Callable[[], None]) -> "Asyn
                 with contextlib.suppress(ValueError):  # a program that prints where it should not
                     message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
                     await to_session.send(sdk_message.SessionMessage(message))
+            on_end()  # before the session hears of it, so that what it says then is believed
 
     async def write() -> None:
         async with from_session:
@@ -329,7 +329,7 @@ def _quietly(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
 @contextlib.asynccontextmanager
 async def _by_http(server: HttpServer, timeout: float, max_bytes: int) -> "AsyncGenerator[tuple[Any, Any]]":
     """The SDK's own transport, over a client of ours."""
-    client = http_client(server, timeout=timeout, max_bytes=max_bytes, not_sent=NOT_SENT)
+    client = http_client(server, timeout=timeout, max_bytes=max_bytes)
     opened = sdk_http.streamable_http_client(server.url, http_client=client, max_sse_event_size=max_bytes)
     async with client, opened as streams_of_both:
         yield streams_of_both

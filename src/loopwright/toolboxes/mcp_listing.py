@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
 from ..messages import Effect, Json, JsonObject, canonical_json
@@ -220,8 +221,8 @@ def _measure(root: dict[str, Json]) -> None:
         raise Unfit("its schema is recursive and has alternatives, so that a check may take too long")
 
 
-def _parts(value: Json) -> int:
-    if isinstance(value, dict):
+def _parts(value: Json | JsonObject) -> int:
+    if isinstance(value, Mapping):
         return 1 + sum(map(_parts, value.values()))
     return sum(map(_parts, value)) if isinstance(value, list) else 0
 

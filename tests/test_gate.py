@@ -232,6 +232,17 @@ async def test_a_gate_of_one_s_own_that_only_computes_is_told_the_state_however_
     assert (result.answer, RAN, observed(result)[-1]) == ("done", ["look sky", "look sea"], "2 are enough")
 
 
+async def test_a_gate_that_computes_is_awaited_once_it_has_an_evaluate_of_its_own() -> None:
+    class Strict(DefaultGate):
+        async def evaluate(self, action: Action, state: PolicyState) -> Decision:
+            await asyncio.sleep(0)
+            return Deny("never") if action.tool == "look" else await super().evaluate(action, state)
+
+    result = await ReActEngine(Runtime(asking(call("look", what="sky")), tools=TOOLS, gate=Strict())).run("Go.")
+
+    assert (RAN, observed(result)) == ([], ["never"])
+
+
 def test_the_versions_of_all_gates_make_one_a_gate_without_one_is_known_by_its_class() -> None:
     unversioned = Gate(lambda action: Allow())
     own = f"{Gate.__module__}.{Gate.__qualname__}"

@@ -22,12 +22,12 @@ from .policy import (
     Decision,
     Denial,
     Deny,
-    InstantGate,
     Modify,
     Permit,
     PolicyGate,
     PolicyState,
     Suspend,
+    is_instant,
 )
 from .progress import ProgressMonitor
 from .redacting import redact_calls
@@ -340,7 +340,7 @@ async def _call(approver: Any, action: Action, question: str) -> Any:
 
 async def _evaluate(gate: PolicyGate, action: Action, state: PolicyState, remaining: float | None) -> Decision:
     """Ask one gate; whatever is not a decision in time, that of the run or its own, denies."""
-    if isinstance(gate, InstantGate):
+    if is_instant(gate):
         ended = contained(lambda: gate.decide(action, state))
     else:
         timeout = float(getattr(gate, "timeout", GATE_TIMEOUT))

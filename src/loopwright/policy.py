@@ -3,11 +3,11 @@
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeGuard
 
 from .errors import ConfigError
 from .labels import Label
-from .messages import Effect, JsonObject, ObservationStatus, Sealed, ToolCall
+from .messages import Effect, Json, JsonObject, ObservationStatus, Sealed, ToolCall
 
 PERMIT_SECONDS = 60.0
 """For so long, in active seconds of the run, a call may be made that was let through."""
@@ -23,6 +23,7 @@ class Action:
     `<tool>:undo` for undoing a call of a saga, and the name of an engine's own effect.
     `labels` says what the run knows by now and may therefore pass on: "sensitive" or "secret" if it has read anything
     of the kind, "untrusted" if it has read words from outside; empty without.
+    `defaults` is what the tool's schema fills in for arguments that the call leaves out; `filled` has both.
     """
 
     tool: str
@@ -30,6 +31,12 @@ class Action:
     call_id: str = ""
     effect: Effect = "write"
     labels: frozenset[str] = frozenset()
+    defaults: JsonObject = dataclasses.field(default_factory=dict[str, Json], compare=False, repr=False)
+
+    @property
+    def filled(self) -> JsonObject:
+        """The arguments with the defaults of those that were left out."""
+        return {**self.defaults, **self.arguments} if self.defaults else self.arguments
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +103,10 @@ class PolicyGate(Protocol):
 
 
 class InstantGate(ABC):
-    """A gate that only computes: it is asked in place, without a task and a deadline of its own."""
+    """A gate that only computes: it is asked in place, without a task and a deadline of its own.
+
+    A subclass that has an `evaluate` of its own is awaited, as any other gate is.
+    """
 
     version: str
 
@@ -107,6 +117,12 @@ class InstantGate(ABC):
     async def evaluate(self, action: Action, state: PolicyState) -> Decision:
         """The same as `decide`."""
         return self.decide(action, state)
+
+
+def is_instant(gate: object) -> TypeGuard[InstantGate]:
+    """Whether `decide` is all that a gate does: one with an `evaluate` of its own has more to say, and is awaited."""
+    own = getattr(getattr(gate, "evaluate", None), "__func__", None)
+    return isinstance(gate, InstantGate) and own is InstantGate.evaluate
 
 
 class DefaultGate(InstantGate):

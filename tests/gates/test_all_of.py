@@ -99,6 +99,7 @@ class TestAllOfQuickGatesKeepsTheContract(GateContract):
 
 KINDS = pytest.mark.parametrize("kind", [Quick, Slow])
 CHANGE, OTHER = Modify({"n": 2}, "first"), Modify({"n": 3}, "second")
+SAME = Modify(dict(ACTION.arguments), "as it is")
 
 
 @KINDS
@@ -111,6 +112,10 @@ CHANGE, OTHER = Modify({"n": 2}, "first"), Modify({"n": 3}, "second")
         ([Allow(), Ask("a?"), Ask("b?"), Ask("a?")], Ask("a?; b?")),
         ([CHANGE, OTHER, Allow()], CHANGE),
         ([Ask("a?"), CHANGE, Ask("b?")], CHANGE),
+        ([SAME, Ask("a?")], Ask("a?")),
+        ([Ask("a?"), SAME], Ask("a?")),
+        ([SAME, CHANGE, Allow()], CHANGE),
+        ([SAME, Allow()], Allow()),
     ],
 )
 async def test_the_strictest_counts(kind: Any, said: Sequence[Decision], decided: Decision) -> None:
@@ -213,6 +218,25 @@ def test_it_only_computes_if_all_its_gates_do() -> None:
 
     assert [isinstance(gate, InstantGate) for gate in gates] == [True, True, False, False]
     assert cast(InstantGate, gates[1]).decide(ACTION, STATE) == Allow()
+
+
+class Stricter(AllowAll):
+    """A gate that only computes, tightened by the method that all gates have."""
+
+    async def evaluate(self, action: Action, state: PolicyState) -> Decision:
+        await asyncio.sleep(0)
+        return Deny("never")
+
+
+async def test_a_gate_that_computes_is_awaited_once_it_has_an_evaluate_of_its_own() -> None:
+    patched = AllowAll()
+    patched.evaluate = Stricter().evaluate  # type: ignore[method-assign]
+
+    for strict in (Stricter(), patched):
+        for gate in (AllOf(strict), AllOf(AllowAll(), AllOf(strict)), AllOf(strict, Slow(says(Allow())))):
+            assert not isinstance(gate, InstantGate)
+            assert await gate.evaluate(ACTION, STATE) == Deny("never")
+            assert gate.timeout > 1
 
 
 @KINDS

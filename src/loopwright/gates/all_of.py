@@ -7,7 +7,20 @@ from typing import Any, Final
 
 from ..bounded import Ended, contained, run_bounded
 from ..errors import ConfigError
-from ..policy import RESPOND, Action, Allow, Ask, Decision, Deny, InstantGate, Modify, PolicyGate, PolicyState
+from ..messages import arguments_hash
+from ..policy import (
+    RESPOND,
+    Action,
+    Allow,
+    Ask,
+    Decision,
+    Deny,
+    InstantGate,
+    Modify,
+    PolicyGate,
+    PolicyState,
+    is_instant,
+)
 
 DEFAULT_TIMEOUT: Final = 1.0  # seconds for a gate that does not say how many it needs
 MARGIN: Final = 0.1  # seconds more for all together, so that each gate's own deadline comes first
@@ -29,7 +42,7 @@ class AllOf:
 
     def __new__(cls, *gates: PolicyGate) -> "AllOf":
         """One that only computes, if all gates do."""
-        instant = cls is AllOf and all(isinstance(gate, InstantGate) for gate in gates)
+        instant = cls is AllOf and all(map(is_instant, gates))
         kind: type[AllOf] = _InstantAllOf if instant else cls
         return object.__new__(kind)
 
@@ -59,7 +72,7 @@ class AllOf:
 
     async def evaluate(self, action: Action, state: PolicyState) -> Decision:
         """Ask all gates."""
-        said = _Said()
+        said = _Said(action)
         for gate in self._asked_about(action):
             refused = said.take(await _asked(gate, action, state))
             if refused is not None:
@@ -76,9 +89,11 @@ class AllOf:
 class _InstantAllOf(AllOf, InstantGate):  # type: ignore[override]  # `version` is read, never set
     """Several gates that only compute, asked in place."""
 
+    evaluate = InstantGate.evaluate
+
     def decide(self, action: Action, state: PolicyState) -> Decision:
         """Ask all gates."""
-        said = _Said()
+        said = _Said(action)
         for gate in self._asked_about(action):
             refused = said.take(_computed(gate, action, state))
             if refused is not None:
@@ -87,9 +102,10 @@ class _InstantAllOf(AllOf, InstantGate):  # type: ignore[override]  # `version` 
 
 
 class _Said:
-    """What some gates have said so far."""
+    """What some gates have said so far about an action."""
 
-    def __init__(self) -> None:
+    def __init__(self, action: Action) -> None:
+        self._action = action
         self._change: Modify | None = None
         self._questions: list[str] = []
 
@@ -103,12 +119,18 @@ class _Said:
         if isinstance(decision, Deny):
             return decision
         if isinstance(decision, Modify):
-            self._change = self._change or decision
+            if self._change is None and self._changes(decision):
+                self._change = decision
         elif isinstance(decision, Ask):
             self._questions.append(decision.question)
         elif not isinstance(decision, Allow):
             return Deny(f"the policy gate gave no decision ({type(decision).__name__})")
         return None
+
+    def _changes(self, decision: Modify) -> bool:
+        """Whether other arguments are wanted: a change to the same ones would hide what the other gates say."""
+        wanted = arguments_hash(decision.arguments)
+        return not wanted or wanted != arguments_hash(self._action.arguments)
 
     def decision(self) -> Decision:
         """What they come to. A change goes first: leave that a person gave for other arguments is worth nothing."""
@@ -118,7 +140,7 @@ class _Said:
 
 
 async def _asked(gate: PolicyGate, action: Action, state: PolicyState) -> Ended:
-    if isinstance(gate, InstantGate):
+    if is_instant(gate):
         return _computed(gate, action, state)
     own = dataclasses.replace(action, arguments=copy.deepcopy(dict(action.arguments)))  # to keep, and even to change
     return await run_bounded(_awaited(gate, own, state), _seconds(gate))
@@ -134,7 +156,7 @@ async def _awaited(gate: PolicyGate, action: Action, state: PolicyState) -> Any:
 
 def _seconds(gate: PolicyGate) -> float:
     """The seconds that a gate has for a decision; none where it only computes."""
-    if isinstance(gate, InstantGate):
+    if is_instant(gate):
         return 0.0
     timeout = getattr(gate, "timeout", DEFAULT_TIMEOUT)
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf:

@@ -12,7 +12,7 @@ from ...events import GateDecided
 from ...journal import Journal
 from ...limits import Limits
 from ...messages import Effect, Json
-from ...policy import Action, Allow, Ask, Decision, Deny, InstantGate, Modify, PolicyGate, PolicyState
+from ...policy import Action, Allow, Ask, Decision, Deny, Modify, PolicyGate, PolicyState, is_instant
 from ...result import Result
 from ..crashes import crashed
 from ..expect import holds, in_a_loop, is_a, same
@@ -110,7 +110,7 @@ class GateContract:
         decided = await asyncio.gather(*(gate.evaluate(action, _state(n)) for n, action in enumerate(actions)))
         for decision in decided:
             is_a(decision, DECISIONS, "no decision when asked by many")
-        if isinstance(gate, InstantGate):
+        if is_instant(gate):
             alone = self.gate()
             expected = [await alone.evaluate(action, _state(number)) for number, action in enumerate(actions)]
             same(decided, expected, "decisions when asked by many at once")

@@ -209,7 +209,24 @@ def test_a_search_is_cut_at_its_limits(root: Path) -> None:
     assert few("x") == (
         "00:1: xxxxxxxxxx\n01:1: xxxxxxxxxx\n[the first 2 are shown: look in a folder, or for more of the line]"
     )
-    assert little("y") == "[stopped after 500 characters: look in a folder further down]"
+    assert little("y") == "[stopped after 500 bytes: look in a folder further down]"
+
+
+@pytest.mark.parametrize("content", [b"\0" * 10, b"\xff" * 10], ids=["binary", "another encoding"])
+def test_a_search_counts_what_it_read_of_files_that_are_no_text(
+    content: bytes, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(60):
+        (root / f"{number:02}").write_bytes(content)
+    read: list[bytes] = []
+    as_it_was = Rooted.read
+    monkeypatch.setattr(Rooted, "read", lambda *args: read.append(as_it_was(*args)) or read[-1])
+
+    assert box(root, max_bytes=10)["search_files"]("y").splitlines() == [
+        "[stopped after 500 bytes: look in a folder further down]",
+        "[51 files were left out: too large, or no text]",
+    ]
+    assert sum(map(len, read)) == 510
 
 
 # --- writing ---

@@ -78,6 +78,17 @@ def test_by_name_commands_stand_between_commas() -> None:
     assert "Allowed are: `echo [-n] *`; `echo one`" in made[0].description
 
 
+@pytest.mark.parametrize("blank", [" ", "\t", "\n", "  \t "])
+def test_the_form_of_a_command_is_what_stands_behind_its_program_whatever_the_blank(blank: str) -> None:
+    (echo,) = shell([f"{blank}echo{blank}one{blank}[-n]{blank}"])
+
+    assert "Allowed are: `echo one" in echo.description
+    assert asyncio.run(echo(["one", "-n"])) == "[exit code 0]\none -n"
+    for arguments in (["two"], ["-n"], []):
+        with pytest.raises(ToolError, match="echo may not be run with these arguments"):
+            asyncio.run(echo(arguments))
+
+
 @pytest.mark.parametrize(
     ("commands", "options", "says"),
     [
@@ -85,6 +96,9 @@ def test_by_name_commands_stand_between_commas() -> None:
         (["./tool"], {}, "'./tool': give a name to look up in PATH, or an absolute path"),
         (["echo * late"], {}, r"'\* late': 'late' is required, so it must stand before"),
         (["echo 'half"], {}, "cannot be read: No closing quotation"),
+        (["'my echo' one"], {}, r"write a program with blanks in its name as Command\(program, \(form,\)\)"),
+        (["ec'ho x' *"], {}, "write a program with blanks in its name as Command"),
+        (["echo\u00a0one"], {}, "write a program with blanks in its name as Command"),
         ([Command("echo", ())], {}, "echo: give a tuple of forms"),
         ([Command("echo", "status")], {}, "echo: give a tuple of forms"),  # type: ignore[arg-type]
         (["echo", Command("echo", ("x",))], {}, "two tools 'run_echo': give one Command another name"),

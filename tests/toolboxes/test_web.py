@@ -228,6 +228,29 @@ async def test_a_redirect_to_a_host_that_is_allowed_by_name_is_followed() -> Non
         assert await fetch(site, "http://a.example:PORT/", **names) == "URL: http://b.example:PORT/x\n\nhere"
 
 
+@pytest.mark.parametrize("target", ["http://b.example:PORT/x?do=it", "http://127.0.0.1:PORT/x?do=it"])
+@pytest.mark.parametrize("allow", [(), ("a.example", "b.example", "127.0.0.1")])
+async def test_a_redirect_to_another_host_that_may_be_private_is_told_whether_allowed_by_name_or_not(
+    target: str, allow: tuple[str, ...]
+) -> None:
+    async with website({"/x?do=it": answered(b"secret", type="text/plain")}) as site:
+        site.answers["/"] = redirected(target.replace("PORT", str(site.port)))
+        names = {"allow": allow, "allow_private": "a.example, b.example, 127.0.0.1"}
+
+        assert f"redirects to another host: {target}\n" in await fetch(site, "http://a.example:PORT/", **names)
+        assert site.asked == ["GET /"]
+        assert "secret" in await fetch(site, target, **names), "a call of its own reads it"
+
+
+async def test_a_redirect_from_www_to_a_host_that_may_be_private_is_told() -> None:
+    async with website({"/x": answered(b"secret", type="text/plain")}) as site:
+        site.answers["/"] = redirected(f"http://a.example:{site.port}/x")
+
+        assert "redirects to another host" in await fetch(
+            site, "http://www.a.example:PORT/", allow_private="*.a.example,a.example"
+        )
+
+
 @pytest.mark.parametrize(
     "target", ["http://10.0.0.1:PORT/", "http://169.254.169.254:PORT/latest/meta-data/", "http://a.example:22/"]
 )

@@ -183,6 +183,10 @@ class Destinations:
         if not all(0 < port < 65536 for port in self.ports):
             raise ConfigError(f"ports: give numbers from 1 to 65535, got {self.ports}")
 
+    def publishes(self, host: str) -> bool:
+        """Whether a plain host was allowed by its name or address, and not as one that may be private."""
+        return self.allow.has_host(host) and not self.private.has_host(host)
+
     def names(self, host: str) -> bool:
         """Whether a plain host was allowed by its name or address, not as one of all that are public."""
         return self.allow.has_host(host) or self.private.has_host(host)

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from ..errors import ConfigError, ToolError
 from ..tools import Tool, tool
-from .rooted import Rooted
+from .rooted import Rooted, as_text
 
 LINE = 200  # characters shown of a line that a search found
 SEARCHED = 50  # times `max_bytes` that one search reads in all
@@ -124,17 +124,17 @@ def _hits(files: Rooted, names: Iterator[str], text: str, max_bytes: int, skippe
     left = SEARCHED * max_bytes
     for name in names:
         try:
-            content = files.read_text(name, max_bytes)
+            data = files.read(name, max_bytes)
+            left -= len(data)
+            content = as_text(name, data)
         except ToolError:
             skipped.append(name)
-            continue
-        left -= len(content)
-        if text in content:
-            for number, line in enumerate(content.split("\n"), 1):
+        else:
+            for number, line in enumerate(content.split("\n") if text in content else (), 1):
                 if text in line:
                     yield f"{_printable(name)}:{number}: {line.strip()[:LINE]}"
         if left < 0:
-            yield f"[stopped after {SEARCHED * max_bytes:,} characters: look in a folder further down]"
+            yield f"[stopped after {SEARCHED * max_bytes:,} bytes: look in a folder further down]"
             return
 
 

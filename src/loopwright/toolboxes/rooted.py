@@ -81,11 +81,7 @@ class Rooted:
 
     def read_text(self, path: str, most: int) -> str:
         """The content of a text file in UTF-8 of at most `most` bytes."""
-        data = self.read(path, most)
-        if b"\0" not in data:
-            with contextlib.suppress(UnicodeDecodeError):
-                return data.decode()
-        raise ToolError(f"{_shown(path)} is no text in UTF-8 but a binary file of {len(data):,} bytes")
+        return as_text(path, self.read(path, most))
 
     def write(self, path: str, data: bytes) -> None:
         """Put a file there in one step, in place of an older one; folders on the way are made.
@@ -195,6 +191,14 @@ def _telling(path: str) -> Generator[None]:
     except OSError as error:
         cause = CAUSES.get(error.errno or 0) or f"cannot be used: {os.strerror(error.errno or 0)}"
         raise ToolError(f"{_shown(path)} {cause}") from None
+
+
+def as_text(path: str, data: bytes) -> str:
+    """The content of a file as text, if it is one in UTF-8."""
+    if b"\0" not in data:
+        with contextlib.suppress(UnicodeDecodeError):
+            return data.decode()
+    raise ToolError(f"{_shown(path)} is no text in UTF-8 but a binary file of {len(data):,} bytes")
 
 
 def _check_kind(folder: int, name: str, path: str, *, missing_ok: bool = False) -> int | None:

@@ -142,10 +142,23 @@ def _grouped(commands: str | Iterable[str | Command]) -> list[Command]:
     grouped: dict[str, list[str]] = {}
     for text in given:
         if isinstance(text, str) and text.strip():
-            program, *_ = _words(text) or [""]
-            grouped.setdefault(program, []).append(text.strip().partition(" ")[2].strip())
+            program, form = _parted(text)
+            grouped.setdefault(program, []).append(form)
     written = [Command(program, tuple(forms)) for program, forms in grouped.items()]
     return [command for command in given if isinstance(command, Command)] + written
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """A program and the form of its arguments, which has to be made of the words behind the program's and no others."""
+    program, *words = _words(text) or [""]
+    form = "".join(text.split(maxsplit=1)[1:]).strip()
+    try:
+        same = shlex.split(form) == words
+    except ValueError:
+        same = False
+    if not same:
+        raise ConfigError(f"commands: {text!r}: write a program with blanks in its name as Command(program, (form,))")
+    return program, form
 
 
 def _tool(command: Command, room: _Room) -> Tool:

@@ -63,8 +63,8 @@ def web(
     """The tool `fetch_page`, which reads a page of the web as plain text.
 
     It sends no cookies, no credentials and no referrer, and asks with GET. A redirect is followed, up to five times,
-    within a host (with or without `www.`) and to hosts that are allowed by name; of any other the model is told, so
-    that its next call says where it goes, and a gate sees that.
+    within a host (with or without `www.`) and to hosts that are allowed by name; of any other, and of another host
+    that may be private, the model is told, so that its next call says where it goes, and a gate sees that.
 
     Args:
         allow: hosts that may be read, as for `GuardedTransport`: `"example.com,*.python.org"`. Empty: every public
@@ -146,9 +146,15 @@ class _Reader:
         raise ToolError(f"{url.host} redirects more than {MAX_HOPS} times")
 
     def _follows(self, url: httpx.URL, target: httpx.URL) -> bool:
-        """Whether a redirect stays where the call said it would go, or where the owner said it may."""
-        here, there = url.host.removeprefix("www."), target.host.removeprefix("www.")
-        return here == there or self._transport.destinations.names(_plain(target))
+        """Whether a redirect stays where the call said it would go, or goes where the owner said that anyone may.
+
+        Into a private network no page leads by itself: a gate that looks at destinations would not see it.
+        """
+        here, there = _plain(url), _plain(target)
+        destinations = self._transport.destinations
+        if here == there or destinations.publishes(there):
+            return bool(there)
+        return here.removeprefix("www.") == there.removeprefix("www.") and not destinations.private.has_host(there)
 
     async def _page(self, url: httpx.URL, response: httpx.Response) -> Page:
         if not response.is_success:

@@ -341,6 +341,46 @@ async def test_a_waiting_run_that_could_not_be_taken_up_when_it_was_answered_is_
     assert result.answer == "done"
 
 
+@pytest.mark.parametrize("trouble", [JournalError("command 1 was changed"), OSError("disk")])
+async def test_a_waiting_run_whose_inbox_cannot_be_read_holds_up_no_other(trouble: Exception):
+    @tool(effect="write")
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    class Damaged(MemoryJournal):
+        damaged = "first"
+
+        def inbox(self, run_id: str, after: int = 0) -> Any:
+            if run_id == self.damaged:
+                raise trouble
+            return super().inbox(run_id, after)
+
+    journal, clock = Damaged(), FakeClock()
+    for name in ("first", "second"):
+        first = Runtime(ScriptedProvider([call("pay"), "done"]), tools=[pay])
+        await ReActEngine(first).run("Pay.", run_id=name)
+        entries = first.journal.read(name)
+        crashed(entries, upto(entries, "tool_started"), journal=journal, status="running")
+    script = ["done", "done"]
+    parts = Runtime(ScriptedProvider(script), tools=[pay], journal=journal, on_unknown="ask", lease=30, clock=clock)
+    worker, journal.damaged = Worker(parts), ""
+    assert len(await worker.drain()) == 2
+    for name in ("first", "second"):
+        await parts.resolve(name, "0#0", Done("paid, says the bank"))
+
+    journal.damaged = "first"
+    with structlog.testing.capture_logs() as logs:
+        results = [result for _ in range(2) for result in await worker.drain()]
+    assert [(result.run_id, result.answer) for result in results] == [("second", "done")]
+    assert [(line["event"], line["run_id"]) for line in logs] == [("inbox_not_read", "first")]
+
+    journal.damaged = ""
+    clock.advance(LATER)
+    [result] = await worker.drain()
+    assert (result.run_id, result.answer) == ("first", "done")
+
+
 async def test_a_run_that_cannot_go_on_is_left_to_people_and_holds_up_no_other():
     journal = await orphan("bad")
     good = runtime("done", lease=None)

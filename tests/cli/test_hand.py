@@ -394,6 +394,7 @@ def test_a_timeline_tells_what_people_said_and_what_came_of_it(invoke: Invoke, f
         await hand.override("pay", {"cents": 3})
         await hand.declassify("normal", "nobody lives there")
         await hand.approve("0#0", arguments={"path": "/b"}, by="Ada")
+        journal.send("r1", "follow_up", {"text": 3})
         await hand.pause()
         resumed = asyncio.ensure_future(engine("First.", "Second.").resume("r1"))
         await eventually(lambda: any(isinstance(entry.event, RunPaused) for entry in journal.read("r1")))
@@ -416,6 +417,8 @@ def test_a_timeline_tells_what_people_said_and_what_came_of_it(invoke: Invoke, f
         '          person   declassify label="normal", reason="nobody lives there"',
         "          label    normal from here on: nobody lives there",
         '          person   approve key="0#0", tool="wipe", by="Ada", arguments={"path":"/b"}',
+        "          person   follow up text=3",
+        "          refused  text: missing, or not what it must be",
         "          person   pause",
         ' 0#0      call     wipe(path="/b") [changed: a person changed it]',
         "          paused   until somebody lets it go on",

@@ -117,7 +117,8 @@ class Timeline:
     def _(self, event: CommandReceived, key: str) -> list[tuple[str, str]]:
         words = {name: value for name, value in event.body.items() if name in SAID and value not in (None, "")}
         said = ", ".join(f"{name}={as_value(value)}" for name, value in words.items())
-        return [("person", f"{event.command.replace('_', ' ')}  {said}".rstrip())]
+        refused = [("refused", event.refused)] if event.refused else []
+        return [("person", f"{event.command.replace('_', ' ')}  {said}".rstrip()), *refused]
 
     @_told.register
     def _(self, event: RunPaused, key: str) -> list[tuple[str, str]]:

@@ -24,6 +24,7 @@ from loopwright import (
 from loopwright.events import GateDecided
 from loopwright.gates import OpaGate
 from loopwright.plugins import build_gate
+from loopwright.policy import RESPOND
 from loopwright.testing import GateContract, ScriptedProvider, call
 from rego_server import RegoServer, rego_server
 
@@ -195,9 +196,26 @@ async def test_the_answer_of_a_run_is_asked_about_where_the_gate_wants_to_see_it
     (asked,) = [body for _, _, body in server.asked]
     assert isinstance(asked, dict)
     assert asked["input"]["action"] == {  # type: ignore[index, call-overload]
-        "tool": "run:respond", "effect": "read", "call_id": "run:respond", "labels": [],
+        "tool": "respond", "effect": "read", "call_id": "run:respond", "labels": [],
         "arguments": {"answer": "Blue.", "status": "completed", "stop_reason": "answered"},
     }  # fmt: skip
+
+
+async def test_a_tool_that_is_called_like_the_answer_never_passes_for_it(server: RegoServer) -> None:
+    ran: list[str] = []
+
+    @tool(effect="read")
+    def respond(answer: str) -> str:
+        """Respond."""
+        ran.append(answer)
+        return answer
+
+    model = ScriptedProvider([call("respond", answer="Blue."), "Blue."])
+    async with contextlib.aclosing(OpaGate(server.url, answers=True)) as gate:
+        result = await ReActEngine(Runtime(model, tools=[respond], gate=gate)).run("Which colour?")
+
+    assert (ran, result.answer) == ([], "Blue.")
+    assert [body["input"]["action"]["call_id"] for _, _, body in server.asked] == [RESPOND]  # type: ignore[index, call-overload]
 
 
 class TestOpaGate(GateContract):

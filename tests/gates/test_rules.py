@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from loopwright import (
     Action,
     Allow,
+    AllowAll,
     Ask,
     ConfigError,
     Deny,
@@ -23,7 +24,7 @@ from loopwright import (
     Runtime,
     tool,
 )
-from loopwright.gates import Condition, Hours, Rule, RuleGate
+from loopwright.gates import AllOf, Condition, Hours, Rule, RuleGate
 from loopwright.gates.tally import Tally
 from loopwright.labels import LABELS
 from loopwright.messages import Json
@@ -100,11 +101,21 @@ def test_a_gate_that_names_no_answers_is_not_asked_about_them() -> None:
     assert gate.decide(action(RESPOND), STATE) == DENIED  # a tool of that name
 
 
-async def test_a_rule_withholds_an_answer_with_a_secret() -> None:
-    rule = Rule(name="mum", then="deny", tools=(RESPOND,), when=(Condition(argument="/answer", glob=("*4711*",)),))
-    result = await ReActEngine(Runtime(ScriptedProvider(["It is 4711."]), gate=RuleGate([rule]))).run("What is it?")
+@pytest.mark.parametrize("name", ["respond", RESPOND])
+async def test_a_rule_withholds_an_answer_with_a_secret(name: str) -> None:
+    rule = Rule(name="mum", then="deny", tools=(name,), when=(Condition(argument="/answer", glob=("*4711*",)),))
+    for gate in (RuleGate([rule]), RuleGate([rule], otherwise="allow"), AllOf(AllowAll(), RuleGate([rule]))):
+        for said, answer in (("It is 4711.", None), ("It is blue.", "It is blue.")):
+            result = await ReActEngine(Runtime(ScriptedProvider([said]), gate=gate)).run("What is it?")
 
-    assert "4711" not in (result.answer or "")
+            assert result.answer == answer
+
+
+def test_the_name_of_the_answer_means_a_tool_of_that_name_too() -> None:
+    rule = Rule(name="mum", then="deny", tools=("look", "respond"))
+
+    assert [decide([rule], action(name)) for name in (RESPOND, "respond")] == [Deny("refused by the rule 'mum'")] * 2
+    assert decide([rule], action("responder")) == DENIED
 
 
 def test_a_refusal_names_the_rule_and_says_why_and_nothing_else() -> None:

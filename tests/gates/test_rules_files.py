@@ -9,11 +9,11 @@ from zoneinfo import ZoneInfo
 import pytest
 import structlog
 
-from loopwright import Action, Allow, Ask, ConfigError, Deny, PolicyState
+from loopwright import Action, Allow, Ask, ConfigError, Deny, PolicyState, ReActEngine, Runtime
 from loopwright.gates import Hours, Rule, RuleGate
 from loopwright.plugins import build_gate
 from loopwright.policy import Decision
-from loopwright.testing import FakeClock
+from loopwright.testing import FakeClock, ScriptedProvider
 
 TOML = """
 otherwise = "ask"
@@ -208,6 +208,7 @@ BAD_TOML = {
     rule("hours = [{ zone = 'Europe' }]"): RULE + "hours.0: zone: ",
     rule("hours = [{ from = '09:00' }]"): RULE + "hours.0: from: no such field",
     "a = " + "[" * 3000 + "]" * 3000: "is nested too deeply",
+    rule("at_most = " + "9" * 5_000): "is no TOML: ",
 }  # fmt: skip
 
 
@@ -282,11 +283,20 @@ def test_new_rules_are_in_force_after_a_reload(rules: Path) -> None:
     assert gate.version == RuleGate.from_file(rules).version != before
 
 
+async def test_a_rule_in_a_file_withholds_an_answer(rules: Path) -> None:
+    mum = 'tools = ["respond"]\nwhen = [{ argument = "/answer", glob = ["*4711*"] }]'
+    gate = RuleGate.from_file(write(rules, f'otherwise = "allow"\n{rule(mum, "deny")}'))
+    for said, answer in (("It is 4711.", None), ("It is blue.", "It is blue.")):
+        result = await ReActEngine(Runtime(ScriptedProvider([said]), gate=gate)).run("What is it?")
+
+        assert result.answer == answer
+
+
 def test_a_bad_file_leaves_the_rules_as_they_are_and_is_told_to_the_log(rules: Path) -> None:
     gate = RuleGate.from_file(write(rules, only("ask", 'question = "Go?"')))
     before = gate.version
     with structlog.testing.capture_logs() as log:
-        for text in (only("permit"), "", "[["):
+        for text in (only("permit"), "", "[[", rule("at_most = " + "9" * 5_000)):
             write(rules, text)
             assert gate.reload() is False
         rules.unlink()
@@ -295,7 +305,7 @@ def test_a_bad_file_leaves_the_rules_as_they_are_and_is_told_to_the_log(rules: P
     assert (decide(gate), gate.version) == (Ask("Go?"), before)
     assert [(line["event"], line["log_level"], line["version"]) for line in log] == [
         ("rules_not_reloaded", "warning", before)
-    ] * 4
+    ] * 5
     assert log[0]["problem"].startswith(f"{rules}: rule 1 'it': then: ")
 
 

@@ -17,12 +17,14 @@ from ..errors import ConfigError
 from ..log import logger
 from ..messages import canonical_json
 from ..parsing import read_json
-from ..policy import Action, Allow, Ask, Decision, Deny, Modify, PolicyState
+from ..policy import RESPOND, Action, Allow, Ask, Decision, Deny, Modify, PolicyState
 
 DATA = "/v1/data/"
 TIMEOUT = 2.0  # seconds for a decision
 MAX_BYTES = 65_536  # of an answer
 REFUSED = "policy refused it"
+ANSWER = "respond"
+"""What OPA is told in place of `RESPOND`."""
 
 
 class _Answer(BaseModel):
@@ -81,7 +83,8 @@ class OpaGate:
         max_bytes: longest answer that is read.
         version: of the policy that OPA has loaded. Give it another when that changes: permits that rest on the old
             one are then void.
-        answers: whether it is asked about the answer of a run too, as the action `respond`.
+        answers: whether it is asked about the answer of a run too, as a call of `respond`. A tool of that name is
+            denied then: OPA could not tell the two apart.
 
     Raises:
         ConfigError: the URL or an option cannot be used.
@@ -115,6 +118,8 @@ class OpaGate:
 
     async def evaluate(self, action: Action, state: PolicyState) -> Decision:
         """What OPA says. It is asked once, as an answer that comes late is worth as little as none."""
+        if self.answers and action.tool == ANSWER:
+            return Deny(f"to the policy service {ANSWER} is the answer of a run, so no tool of that name is run")
         try:
             async with asyncio.timeout(self.timeout):
                 body = await self._ask(_question(action, state))
@@ -207,7 +212,10 @@ def _tls() -> ssl.SSLContext:
 
 
 def _question(action: Action, state: PolicyState) -> bytes:
-    shown = {**_fields(action), "arguments": dict(action.arguments), "labels": sorted(action.labels)}
+    shown = {**_fields(action), "arguments": dict(action.filled), "labels": sorted(action.labels)}
+    del shown["defaults"]  # they are among the arguments
+    if action.tool == RESPOND:
+        shown["tool"] = ANSWER
     return canonical_json({"input": {"action": shown, "state": _fields(state)}})
 
 

@@ -9,7 +9,7 @@ from ..errors import ConfigError
 from ..labels import Label, at_least
 from ..messages import Effect, Json, JsonObject, canonical_json
 from ..options import Options
-from ..policy import Action, PolicyState
+from ..policy import RESPOND, Action, PolicyState
 from .conditions import Condition, Texts, Told, both, teller
 from .hours import Hours
 from .patterns import globs
@@ -17,6 +17,9 @@ from .pointers import Pointer, put, read_pointer
 
 Then: TypeAlias = Literal["allow", "deny", "ask", "modify"]
 Per: TypeAlias = Literal["run", "tool", "all"]
+
+ANSWER = "respond"
+"""What rules call giving the answer of a run, which is the action `RESPOND`; and a tool of that name, if there is."""
 
 ONLY: Mapping[str, tuple[Then, ...]] = {
     "reason": ("deny", "modify"),
@@ -34,6 +37,7 @@ class Rule(Options):
         name: what it is called; the model reads it when the rule refuses a call.
         then: "allow", "deny", "ask" (a person), or "modify": set arguments, and allow the call once they are so.
         tools: globs of tool names, of which one fits: `*` is any text, `?` one character; case counts.
+            `respond` is the answer of the run, too.
         effects: "read", "idempotent", "write" or "destructive".
         engines: names of engines.
         when: conditions on the arguments, which all have to hold.
@@ -110,6 +114,11 @@ def values_to_set(rule: Rule) -> dict[Pointer, Json]:
     return values
 
 
+def _names(tool: str) -> tuple[str, ...]:
+    """What rules may call a tool, or the answer."""
+    return (ANSWER, RESPOND) if tool == RESPOND else (tool,)
+
+
 class Applied:
     """A rule, made ready to be asked."""
 
@@ -123,12 +132,12 @@ class Applied:
         """Whether the rule applies to a call; `None` where its conditions on the arguments do not tell."""
         if not self._speaks_of(action, state):
             return False
-        return both(tell(action.arguments) for tell in self._tellers)
+        return both(tell(action.filled) for tell in self._tellers)
 
     def _speaks_of(self, action: Action, state: PolicyState) -> bool:
         rule = self.rule
         return (
-            (self._fits is None or self._fits(action.tool))
+            (self._fits is None or any(map(self._fits, _names(action.tool))))
             and (rule.effects is None or action.effect in rule.effects)
             and (rule.engines is None or state.engine in rule.engines)
             and (rule.labels is None or at_least(state.label, rule.labels))

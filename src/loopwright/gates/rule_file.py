@@ -50,7 +50,7 @@ def _document(suffix: str, text: str) -> Json:
             return cast(Json, tomllib.loads(text))
         if suffix in (".yaml", ".yml"):
             return read_yaml(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # a TOMLDecodeError, or what Python says of a number that is too long
         raise ConfigError(f"is no TOML: {error}") from None
     except RecursionError:
         raise ConfigError("is nested too deeply") from None

@@ -12,7 +12,7 @@ from ..errors import ConfigError
 from ..log import logger
 from ..messages import canonical_json
 from ..policy import RESPOND, Action, Allow, Ask, Decision, Deny, InstantGate, Modify, PolicyState
-from .rule import Applied, Rule, check_names
+from .rule import ANSWER, Applied, Rule, check_names
 from .rule_file import Otherwise, read_rule_file
 from .tally import Tally
 
@@ -23,7 +23,8 @@ class RuleGate(InstantGate):
     """Asks its rules in their order; the first that applies decides.
 
     What no rule speaks of is decided by `otherwise`: "deny", "ask" or "allow". The answer of a run is shown to a gate
-    with a rule that names `respond` among its tools; where none applies to it, it is given.
+    with a rule that names `respond` among its tools; where none applies to it, it is given. Such a rule speaks of a
+    tool of that name, too.
 
     Args:
         rules: the rules, each with a name of its own.
@@ -72,7 +73,7 @@ class RuleGate(InstantGate):
             ready,
             otherwise,
         )  # before the version: a decision shall not hold under one that it was not made by
-        self.answers = any(RESPOND in (rule.tools or ()) for rule in rules)
+        self.answers = any({ANSWER, RESPOND} & set(rule.tools or ()) for rule in rules)
         self.version = f"rules-1-{hashlib.sha256(said).hexdigest()[:16]}"
 
     def decide(self, action: Action, state: PolicyState) -> Decision:

@@ -268,7 +268,7 @@ def test_a_good_result_can_be_given_again_if_it_is_the_call_s_own() -> None:
         ("4#0", BEGUN), ("4#0", turned("retry")), ("4#0", again),
     )  # fmt: skip
 
-    assert known.good == {("look", "hash"): (10.0, "green")}
+    assert known.good == {("look", "hash"): (10.0, again)}
 
 
 # --- how far the run had come ---

@@ -15,6 +15,7 @@ from .own_effects import failed, recorded_effect
 from .phases import Phases, plain
 from .policy import RESPOND, Denial, Permit
 from .result import Outcome, outcome_of
+from .saying import label_of
 from .tools import Tool
 
 
@@ -39,7 +40,8 @@ class Attended(Phases):
                 answer = await answer_of(self._session, key, question)
             except Suspended as waiting:
                 raise self._scope.halt(waiting) from None
-            self._session.record(key, EffectFinished("ask_user", answer))
+            self._session.read_aloud(label := label_of(self._session, answer), untrusted=False)
+            self._session.record(key, EffectFinished("ask_user", answer, label=label))
             return answer
 
     def _followed_up(self, answer: str) -> bool:
@@ -51,7 +53,9 @@ class Attended(Phases):
             if command is None or self._scope.signal is not None:
                 return False
             session.replay.taken.add(command.number)
-            recorded = FollowedUp(command.number, str(command.body.get("text", "")))
+            text = str(command.body.get("text", ""))
+            recorded = FollowedUp(command.number, text, label_of(session, text))
+            session.read_aloud(recorded.label, untrusted=False)
             session.record(key, recorded)
         said = self.latest.assistant(answer, origin="model").user(recorded.text, origin="operator")
         self.conversation = said

@@ -11,17 +11,19 @@ from .doubt import Done, NotDone, Resolution, Unknown
 from .errors import ConfigError, Suspended
 from .events import DoubtResolved, Entry, Question
 from .journal import Command
+from .labels import Label
 from .log import logger
 from .messages import Json, JsonObject
 from .policy import Permit
 from .redacting import traceback_of
 from .replay import Replay
-from .saying import said
+from .saying import label_of, said
 from .session import SECRET_LOST, Session
 from .tool_call import Came, ToolCalls
 from .tools import Tool
 
 Verdict: TypeAlias = Literal["done", "not_done", "unknown"]
+By: TypeAlias = Literal["lookup", "person"]
 LEFT = ("person", "unknown")
 UNKNOWN = (
     "This call was interrupted and it is not known whether it took effect. Do not assume that it did or did not: "
@@ -53,12 +55,24 @@ def _read(verdict: Json, result: Json) -> Resolution:
 
 
 @dataclasses.dataclass(frozen=True)
+class Found:
+    """A call took effect, with this result; how sensitive that is, and whether it is text from outside."""
+
+    result: str
+    label: Label
+    untrusted: bool
+
+
+Known: TypeAlias = Found | NotDone | Unknown
+
+
+@dataclasses.dataclass(frozen=True)
 class Doubts:
     """Resolves the doubts about the calls of one scope."""
 
     calls: ToolCalls
 
-    async def resolve(self, permit: Permit, tool: Tool | None) -> Resolution:
+    async def resolve(self, permit: Permit, tool: Tool | None) -> Known:
         """What came of a call in doubt. Raises `Suspended` where a person is to say it."""
         known = self.known(permit)
         if known is not None:
@@ -72,27 +86,35 @@ class Doubts:
             return self.ask(permit, text, "doubt")
         return Unknown()
 
-    def known(self, permit: Permit) -> Resolution | None:
+    def known(self, permit: Permit) -> Known | None:
         """What was found out before a crash and still holds: not that it was not done, since it was made again then."""
         recorded = self.calls.session.replay.resolved(permit.key)
         if recorded is not None and (recorded.verdict == "done" or (recorded.by, recorded.verdict) == LEFT):
-            return _read(recorded.verdict, recorded.result)
+            return self._found(permit, recorded.by, _read(recorded.verdict, recorded.result), recorded.label)
         return None
 
-    def ask(self, permit: Permit, text: str, about: Literal["doubt", "failure"]) -> Resolution:
+    def _found(self, permit: Permit, by: By, resolution: Resolution, label: Label) -> Known:
+        """A word on a call with what its result is; a person is believed, a tool only if it is trusted."""
+        if not isinstance(resolution, Done):
+            return resolution
+        tool = self.calls.parts.tools.get(permit.call.name)
+        return Found(resolution.result, label, by == "lookup" and not (tool is not None and tool.trusted))
+
+    def ask(self, permit: Permit, text: str, about: Literal["doubt", "failure"]) -> Known:
         """What a person said of a call; raises `Suspended` until somebody has."""
         session, call = self.calls.session, permit.call
         command = newest(session, permit.key)
         if command is None:
             session.pending.append(Question(permit.key, text, call.name, call.arguments, call.id, about))
             raise Suspended(text, reason="unknown_outcome" if about == "doubt" else "question")
-        said = session.redactor.text(str(command.body.get("result", "")))
-        resolution = _read(command.body.get("verdict"), said)
-        self._note(permit, "person", resolution, command.number)
+        told = str(command.body.get("result", ""))
+        resolution = _read(command.body.get("verdict"), session.redactor.text(told))
+        label = label_of(session, told) if isinstance(resolution, Done) else "public"
+        self._note(permit, "person", resolution, command.number, label)
         session.replay.asked.pop(permit.key, None)
-        return resolution
+        return self._found(permit, "person", resolution, label)
 
-    async def _look_up(self, permit: Permit, tool: Tool) -> Resolution:
+    async def _look_up(self, permit: Permit, tool: Tool) -> Known:
         """What the tool itself finds; whatever is no clear word is none."""
         session, timeout = self.calls.session, self.calls.timeout(tool)
         with session.active.working():
@@ -101,19 +123,21 @@ class Doubts:
             told = traceback_of(session.redactor, ended.error)
             logger().warning("lookup_failed", tool=tool.name, run_id=session.run_id, traceback=told)
         found = ended.value if isinstance(ended.value, (Done, NotDone, Unknown)) else Unknown()
+        label: Label = "public"
         if isinstance(found, Done):
-            found = Done(said(session, tool, str(found.result)).text)
-        self._note(permit, "lookup", found, 0)
-        return found
+            words = said(session, tool, str(found.result))
+            found, label = Done(words.text), words.label
+        self._note(permit, "lookup", found, 0, label)
+        return self._found(permit, "lookup", found, label)
 
     async def _ask_tool(self, tool: Tool, permit: Permit, timeout: float | None) -> Any:
         look_up, arguments = tool.lookup, copy.deepcopy(dict(permit.call.arguments))
         context = dataclasses.replace(self.calls.context(permit, timeout), arguments=arguments)
         return None if look_up is None else await self.calls.parts.threads.call(look_up, context)
 
-    def _note(self, permit: Permit, by: Literal["lookup", "person"], resolution: Resolution, command: int) -> None:
+    def _note(self, permit: Permit, by: By, resolution: Resolution, command: int, label: Label) -> None:
         call, result = permit.call, resolution.result if isinstance(resolution, Done) else ""
-        resolved = DoubtResolved(call.name, call.id, by, _verdict(resolution), result, command)
+        resolved = DoubtResolved(call.name, call.id, by, _verdict(resolution), result, command, label)
         self.calls.session.record(permit.key, resolved)
 
 
@@ -122,8 +146,8 @@ def newest(session: Session, key: str) -> Command | None:
     return session.told.answer(RESOLVE, key, session.replay.asked.get(key))
 
 
-def came_of(resolution: Resolution) -> Came:
+def came_of(resolution: Known) -> Came:
     """What the model is told of a call, as far as it is known."""
-    if isinstance(resolution, Done):
-        return Came("ok", resolution.result)
+    if isinstance(resolution, Found):
+        return Came("ok", resolution.result, label=resolution.label, untrusted=resolution.untrusted)
     return Came("rejected", SECRET_LOST) if isinstance(resolution, NotDone) else Came("unknown", UNKNOWN)

@@ -37,7 +37,7 @@ class ModelRequested:
     `fingerprint` is what replay compares. `setup` is what may change between deployments without breaking a run: model,
     sampling, tools, limits. `delivered` are the messages that the runtime adds to the conversation with this call,
     `commands` the numbers of those that people sent. `purpose` is what an engine asks it for, in a word: "plan",
-    "judge".
+    "judge". `label` is how sensitive the words of people are that it delivers.
     """
 
     verb: str
@@ -50,6 +50,7 @@ class ModelRequested:
     sampling: JsonObject = dataclasses.field(default_factory=dict[str, Json])
     purpose: str = ""
     commands: tuple[int, ...] = ()
+    label: Label = "public"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +170,7 @@ class RecoveryTriggered:
 
     `status`, `error` and `failure` (what kind of failure it is) are what came of it so far. `attempt` counts the
     recoveries of the call from 1; `delay` is the pause before a retry, in seconds. `marked` says that what is from
-    outside in the error stands there as a model reads it.
+    outside in the error stands there as a model reads it; `untrusted` that some of it is, `label` how sensitive it is.
     """
 
     tool: str
@@ -181,6 +182,8 @@ class RecoveryTriggered:
     delay: float = 0.0
     failure: Failure = ""
     marked: bool = False
+    label: Label = "public"
+    untrusted: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,7 +191,7 @@ class DoubtResolved:
     """It became known what came of a call that was in doubt or had failed: its tool looked it up, or a person said.
 
     "not_done" lets it be made (again), with "unknown" the model is told that nobody knows. `command` is the number of
-    the person's command, which counts once.
+    the person's command, which counts once. `label` is how sensitive the result is.
     """
 
     tool: str
@@ -197,6 +200,7 @@ class DoubtResolved:
     verdict: Literal["done", "not_done", "unknown"]
     result: str = ""
     command: int = 0
+    label: Label = "public"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,11 +269,15 @@ class EffectStarted:
 
 @dataclasses.dataclass(frozen=True)
 class EffectFinished:
-    """An engine's own effect: its value, as JSON, or the error it raised."""
+    """An engine's own effect: its value, as JSON, or the error it raised.
+
+    `label` is how sensitive the value or the error is.
+    """
 
     name: str
     value: Json = None
     error: ErrorRecord | None = None
+    label: Label = "public"
 
 
 @dataclasses.dataclass(frozen=True)

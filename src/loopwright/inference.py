@@ -10,11 +10,13 @@ from pydantic_core import PydanticSerializationError
 from .context import estimate_tokens
 from .errors import ContextTooLong, LimitReached, ProviderError
 from .events import AttemptFailed, DriftNoticed, ErrorRecord, LimitHit, ModelFailed, ModelReplied, ModelRequested
+from .labels import highest
 from .messages import Completion, Conversation, Message, canonical_json
 from .model_call import ModelCall
 from .parts import Parts
 from .provider import OutputSchema, Provider, Request, Sampling
 from .redacting import redact_error, redact_reply
+from .saying import label_of
 from .session import Session, fingerprint
 
 
@@ -73,9 +75,10 @@ class Inference:
         if known is None or _fingerprint(question, known.delivered) != known.fingerprint:
             prints = _fingerprint(question, nudges)
             provider = question.provider or self._parts.provider
+            label = highest(label_of(self._session, m.content) for m in nudges if m.origin == "operator")
             request = ModelRequested(
                 question.verb, prints, self._setup(question), iteration, nudges,
-                provider.name, provider.model, question.sampling.chosen, question.purpose, commands,
+                provider.name, provider.model, question.sampling.chosen, question.purpose, commands, label,
             )  # fmt: skip
             self._open(key, question, request, in_doubt=known is not None)
             known = request
@@ -92,6 +95,7 @@ class Inference:
         except LimitReached as error:
             raise self._session.refuse(key, error, question.verb) from None
         budget.llm_calls += not in_doubt
+        self._session.read_aloud(intent.label, untrusted=False)
         self._session.record(key, intent)
 
     async def _ask(self, key: str, question: Question, delivered: tuple[Message, ...]) -> Completion:

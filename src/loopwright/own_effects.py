@@ -17,11 +17,14 @@ from .errors import (
     ReplayDivergence,
     RunSignal,
     UnknownOutcome,
+    text_of,
 )
 from .events import ClockRead, DriftNoticed, EffectFinished, EffectStarted, ErrorRecord, FactNoted, LimitHit
 from .redacting import redact_error
+from .saying import label_of
 from .scope import Scope
 from .session import Session, out_of_time
+from .tool_call import as_text
 
 T = TypeVar("T")
 NOT_OURS_TO_END = (RunSignal, UnknownOutcome, JournalError, ReplayDivergence)
@@ -84,13 +87,15 @@ async def do_effect(scope: Scope, key: str, name: str, function: Callable[[], Aw
     if ended.error is not None:
         raise failed(session, key, name, ended.error)
     try:
-        value = session.redactor.value(into.dump_python(into.validate_python(ended.value), mode="json"))
+        whole = into.dump_python(into.validate_python(ended.value), mode="json")
+        value = session.redactor.value(whole)
         encoded = to_json(value)
     except ValueError as error:  # what pydantic raises, and what foreign values may
         raise failed(
             session, key, name, ConfigError(f"effect {name!r}: its value does not fit `into`: {error}")
         ) from None
-    session.record(key, EffectFinished(name, value))
+    session.read_aloud(label := label_of(session, as_text(whole)), untrusted=False)
+    session.record(key, EffectFinished(name, value, label=label))
     return into.validate_json(encoded)
 
 
@@ -105,7 +110,8 @@ def failed(session: Session, key: str, name: str, error: BaseException) -> Loopw
     record = dataclasses.replace(record, message=redactor.text(record.message))
     if isinstance(error, NOT_OURS_TO_END):  # another run's, met inside the effect: it does not end this one
         record = ErrorRecord(EngineError.__name__, f"effect {name!r} raised {record.type}: {record.message}")
-    session.record(key, EffectFinished(name, error=record))
+    session.read_aloud(label := label_of(session, text_of(error)), untrusted=False)
+    session.record(key, EffectFinished(name, error=record, label=label))
     again = record.restore()
     again.__cause__ = error
     return redact_error(redactor, again)

@@ -10,12 +10,13 @@ from typing import TypeAlias
 from pydantic import BaseModel, Field
 
 from .asking import ask_model
-from .doubt import Done, NotDone
-from .doubts import Doubts
+from .doubt import NotDone
+from .doubts import Doubts, Found, came_of
 from .errors import AskFailed, LimitReached, ProviderError, Suspended
-from .events import CallDeadLettered, RecoveryTriggered
+from .events import CallDeadLettered, RecoveryTriggered, ToolFinished
 from .events import Question as Pending
 from .inference import Question, Reply
+from .labels import highest
 from .messages import Conversation, Json, Observation, ToolCall, canonical_json
 from .policy import Denial, Permit
 from .provider import Sampling
@@ -58,7 +59,7 @@ class Recovering:
     async def resume(self, permit: Permit, tool: Tool, last: RecoveryTriggered) -> Came:
         """The same, from the step that was under way when the process died."""
         steps, step = steps_of(tool.recovery), last.attempt - 1
-        came = Came(last.status, last.error, failure=last.failure, marked=last.marked)
+        came = _came_to(tool, last)
         if step >= len(steps) or steps[step].name != last.strategy:
             return came  # the tool's recovery was changed since: what it came to then stands
         lost = self._is_lost(permit) and self.calls.session.replay.decision(f"{permit.key}~{step + 1}") is None
@@ -124,9 +125,13 @@ class Recovering:
             round(delay, 6),
             came.failure,
             came.marked,
+            came.label,
+            came.untrusted,
         )
         session.record(permit.key, triggered)
         session.replay.recovered(permit.key, triggered)
+        if isinstance(strategy, LlmRecovery):  # the model is about to read what came of the call
+            session.read_aloud(came.label, came.untrusted)
         if delay:
             try:
                 with session.active.working():
@@ -164,14 +169,20 @@ class Recovering:
             self.calls.session.pending.append(decided)
             raise Suspended(f"waiting for a decision about {call.name}")
         observation = await self.settle(decided)
-        if observation.status == "ok":
-            return Came("ok", f"[{_instead(permit, call)}]\n{observation.content}", came.seconds, marked=True)
+        label, untrusted = self.calls.read_instead(key)
+        ok, told = observation.status == "ok", f"[{_instead(permit, call)}]\n{observation.content}"
+        if ok and call.name != tool.name:
+            return Came("ok", told, came.seconds, label=label, marked=True, untrusted=untrusted)
+        label, untrusted = highest((came.label, label)), came.untrusted or untrusted
+        both = dataclasses.replace(came, cut=0, label=label, marked=True, untrusted=untrusted)
+        if ok:  # it tells the arguments, which were made out of the failure
+            return dataclasses.replace(both, status="ok", content=told, failure="")
         told = self.calls.told(tool, came)
         told = f"{told}\n[{_instead(permit, call)}: {observation.status}]\n{observation.content}"
-        return dataclasses.replace(came, content=told, cut=0, marked=True)
+        return dataclasses.replace(both, content=told)
 
-    def _fresh(self, strategy: CachedResult, permit: Permit) -> tuple[float, str] | None:
-        """The age in seconds and the text of the last good result of the same call, if it is fresh enough."""
+    def _fresh(self, strategy: CachedResult, permit: Permit) -> tuple[float, ToolFinished] | None:
+        """The age in seconds of the last good result of the same call, and that result, if it is fresh enough."""
         session = self.calls.session
         known = session.replay.good.get((permit.call.name, permit.arguments_hash))
         if known is None:
@@ -183,10 +194,10 @@ class Recovering:
         known = self._fresh(strategy, permit)
         if known is None:  # it grew too old while the process was down
             return came
-        age, content = known
-        told = self.calls.told(tool, Came("ok", content))
-        told = f"[the call fails now; this is its result of {age:.0f} s ago]\n{told}"
-        return Came("ok", told, came.seconds, marked=True)
+        age, good = known
+        earlier = Came("ok", good.content, came.seconds, "", good.cut, good.label, good.marked, good.untrusted)
+        told = f"[the call fails now; this is its result of {age:.0f} s ago]\n{self.calls.told(tool, earlier)}"
+        return dataclasses.replace(earlier, content=told, cut=0, marked=True)
 
     async def _mended(self, permit: Permit, tool: Tool, came: Came, step: int) -> Came:
         schema = canonical_json(dict(tool.schema)).decode()
@@ -215,8 +226,8 @@ class Recovering:
     async def _escalated(self, permit: Permit, tool: Tool, came: Came) -> Came:
         text = f"{permit.call.name} failed ({came.status}): {came.content}"
         resolution = self.doubts.known(permit) or self.doubts.ask(permit, text, "failure")
-        if isinstance(resolution, Done):
-            return Came("ok", resolution.result, came.seconds)
+        if isinstance(resolution, Found):
+            return dataclasses.replace(came_of(resolution), seconds=came.seconds)
         if isinstance(resolution, NotDone):
             return await self.calls.attempt(permit, tool, "retry")
         return came
@@ -227,7 +238,18 @@ class Recovering:
         self.calls.session.record(permit.key, letter)
         told = self.calls.told(tool, came)
         told = f"{told}\n[The call was set aside for a person to see to later; do not make it again.]"
-        return Came(came.status, told, came.seconds, marked=True)
+        return dataclasses.replace(came, content=told, failure="", cut=0, marked=True)
+
+
+def _came_to(tool: Tool, last: RecoveryTriggered) -> Came:
+    """What a call had come to before a step of its recovery.
+
+    The origin of a tool's own words, and the label of its tool, are known also where an old entry does not say them.
+    """
+    its_own = last.status in ("ok", "error") or last.failure == "raised"
+    label = highest((last.label, tool.label)) if its_own else last.label
+    untrusted = last.untrusted or (its_own and not tool.trusted)
+    return Came(last.status, last.error, 0.0, last.failure, 0, label, last.marked, untrusted)
 
 
 def _instead(permit: Permit, call: ToolCall) -> str:

@@ -40,7 +40,7 @@ from .events import (
 )
 from .labels import Label, highest
 from .messages import Usage
-from .recovery import MADE_AGAIN
+from .recovery import MADE_AGAIN, LlmRecovery
 
 Outcome: TypeAlias = (
     ModelReplied | ModelFailed | LimitHit | CallsProposed | ToolFinished | EffectFinished | ChildFinished
@@ -88,7 +88,7 @@ class Replay:
         self.untrusted = False
         self.sealed: set[str] = set()
         """The keys of calls whose arguments held secrets, which are not in the journal."""
-        self.good: dict[tuple[str, str], tuple[float, str]] = {}
+        self.good: dict[tuple[str, str], tuple[float, ToolFinished]] = {}
         """When each call, by tool and hash of its arguments, last gave which good result."""
         self.undo: UndoBegun | None = None
         self.undone: dict[str, UndoFinished] = {}
@@ -111,6 +111,7 @@ class Replay:
 
     def _keep(self, entry: Entry) -> None:
         event, key = entry.event, entry.key
+        self._read_aloud(event)
         if key and ":" not in key:
             self._firsts.setdefault(key, entry.seq)
             self._reached(key, decided=isinstance(event, GateDecided))
@@ -131,6 +132,15 @@ class Replay:
             self._keep_word(event)
         else:
             self._keep_ends(key, event, entry.seq)
+
+    def _read_aloud(self, event: Event) -> None:
+        """By such an entry the run has read something, with that label, from outside or not."""
+        if isinstance(event, RecoveryTriggered) and event.strategy != LlmRecovery.name:
+            return
+        if isinstance(event, (ToolFinished, EffectFinished, ModelRequested, FollowedUp, RecoveryTriggered)):
+            self.label = highest((self.label, event.label))
+        if isinstance(event, (ToolFinished, RecoveryTriggered)):
+            self.untrusted = self.untrusted or event.untrusted
 
     def _keep_turn(self, key: str, event: AttemptFailed | RecoveryTriggered | DoubtResolved) -> None:
         """What happened to a call between its intent and its outcome."""
@@ -203,8 +213,6 @@ class Replay:
         self._highest[path] = max(self._highest.get(path, -1), number)
         if isinstance(event, CallsProposed):
             self.taken.update([event.command] if event.command else [])
-        if isinstance(event, ToolFinished):
-            self.label, self.untrusted = highest((self.label, event.label)), self.untrusted or event.untrusted
         if isinstance(event, (ModelReplied, CallsProposed)):
             self.sealed.update(f"{key}#{number}" for number in event.sealed)
         if isinstance(event, ModelReplied):
@@ -214,7 +222,7 @@ class Replay:
         elif isinstance(event, ToolFinished) and event.status == "ok" and self.is_own(key):
             started = self._intents.get(key)
             if isinstance(started, ToolStarted) and not started.sealed:  # other secrets look the same
-                self.good[event.tool, started.arguments_hash] = entry.at, event.content
+                self.good[event.tool, started.arguments_hash] = entry.at, event
 
     def _keep_intent(self, key: str, event: Intent) -> None:
         if key not in self._intents:

@@ -146,10 +146,14 @@ class RunContinued:
 
 @dataclasses.dataclass(frozen=True)
 class FollowedUp:
-    """The engine had answered, and it goes on with what the person of that command said then."""
+    """The engine had answered, and it goes on with what the person of that command said then.
+
+    `label` is how sensitive that is.
+    """
 
     command: int
     text: str
+    label: Label = "public"
 
 
 @dataclasses.dataclass(frozen=True)

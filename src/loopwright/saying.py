@@ -3,10 +3,12 @@
 import dataclasses
 import functools
 
+from .bounded import contained
 from .events import ToolFinished
-from .labels import Label, highest
+from .labels import LABELS, Label, highest
+from .log import logger
 from .messages import Observation, ToolCall
-from .redacting import MARGIN
+from .redacting import MARGIN, traceback_of
 from .session import Session
 from .tools import Tool
 from .untrusted import cleaned, shown
@@ -21,6 +23,23 @@ class Said:
     label: Label = "public"
 
 
+def label_of(session: Session, text: str) -> Label:
+    """How sensitive a text is by the run's classifier; "public" without one, so that it raises nothing.
+
+    A text about which a classifier fails, or gives no label, may be anything: it is secret.
+    """
+    classifier = session.parts.classifier
+    if classifier is None:
+        return "public"
+    found = contained(lambda: LABELS[LABELS.index(classifier.label(text))])
+    if found.error is not None:
+        told = traceback_of(session.redactor, found.error)
+        logger().warning("classifier_failed", run_id=session.run_id, traceback=told)
+        return "secret"
+    label: Label = found.value
+    return label
+
+
 def said(session: Session, tool: Tool, text: str) -> Said:
     """A tool's text, no longer than a model gets to read of it: valid Unicode, nothing hidden in it, without secrets.
 
@@ -32,7 +51,7 @@ def said(session: Session, tool: Tool, text: str) -> Said:
     begin = text if most is None else text[: most + MARGIN]  # a secret that goes on behind the cut is seen whole
     plain = begin.encode("utf-8", "replace").decode()  # half pairs cannot be stored
     plain = plain if tool.trusted else cleaned(plain)
-    label = tool.label if parts.classifier is None else highest((tool.label, parts.classifier.label(plain)))
+    label = highest((tool.label, label_of(session, plain)))
     clean = session.redactor.text(plain)
     if most is None or len(text) <= most:
         return Said(clean, label=label)

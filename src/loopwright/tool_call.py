@@ -21,7 +21,7 @@ from .messages import Observation, ObservationStatus, ToolCall, arguments_hash
 from .parts import Parts
 from .policy import PERMIT_SECONDS, Denial, Permit
 from .redacting import traceback_of
-from .saying import marked, observation_of, said
+from .saying import label_of, marked, observation_of, said
 from .session import SECRET_LOST, Session
 from .tools import Tool, ToolContext
 
@@ -34,7 +34,8 @@ class Came:
 
     `failure` says what kind of failure it is, if it is one that a recovery may be for: the tool said what is wrong
     (`ToolError`), it raised something else, it took too long, or its circuit breaker is open. `marked` says that what
-    is from outside in the content stands there as a model reads it, beside words of the runtime.
+    is from outside in the content stands there as a model reads it, beside words of the runtime. `label` is how
+    sensitive the content is, `untrusted` whether any of it is from outside; both go with it wherever it goes.
     """
 
     status: ObservationStatus
@@ -44,6 +45,7 @@ class Came:
     cut: int = 0
     label: Label = "public"
     marked: bool = False
+    untrusted: bool = False
 
 
 def check_permit(permit: Permit, session: Session, policy: str | None) -> None:
@@ -80,6 +82,8 @@ class ToolCalls:
     session: Session
     parts: Parts
     policy: Callable[[], str]
+    instead: dict[str, ToolFinished] = dataclasses.field(default_factory=dict[str, ToolFinished])
+    """What came of calls that were made in place of failed ones, by key."""
 
     async def attempt(self, permit: Permit, tool: Tool, kind: Attempt) -> Came:
         """Call the tool once. The intent is durable before it starts; what came of it is for the caller to record."""
@@ -119,30 +123,36 @@ class ToolCalls:
     def finish(self, decision: Permit | Denial, came: Came) -> Observation:
         """Record what came of a call."""
         call, tool = decision.call, self.parts.tools.get(decision.call.name)
-        untrusted = isinstance(decision, Permit) and self._from_outside(tool, came)
-        label = highest((came.label, tool.label)) if tool is not None and came.status == "ok" else came.label
+        label, untrusted = came.label, came.untrusted
+        if tool is not None and came.status == "ok":
+            label = highest((label, tool.label))
+        elif came.status == "denied":  # a gate's words, or a person's
+            label = label_of(self.session, came.content)
         finished = ToolFinished(
             call.name, call.id, came.status, came.content, round(came.seconds, 6), label, untrusted, came.cut,
             came.marked,
         )  # fmt: skip
         self.session.read_aloud(label, untrusted)
         entry = self.session.record(decision.key, finished)
+        if "~" in decision.key:
+            self.instead[decision.key] = finished
         observation = observation_of(self.session, call, finished)
         self.session.replay.settled(decision.key)
         if isinstance(decision, Permit):
             self.completed(decision, observation, entry.seq)
             if came.status == "ok" and decision.real is None and self.session.replay.is_own(decision.key):
-                self.session.replay.good[call.name, decision.arguments_hash] = entry.at, came.content
+                self.session.replay.good[call.name, decision.arguments_hash] = entry.at, finished
         return observation
+
+    def read_instead(self, key: str) -> tuple[Label, bool]:
+        """The label of what came of a call that was made in place of a failed one, and whether it is from outside."""
+        known = self.instead.get(key) or self.session.replay.outcome(key)
+        return (known.label, known.untrusted) if isinstance(known, ToolFinished) else ("public", False)
 
     def told(self, tool: Tool, came: Came) -> str:
         """What came of a call so far as a model reads it, to stand beside words of the runtime."""
-        outside = not came.marked and self._from_outside(tool, came)
+        outside = came.untrusted and not came.marked
         return marked(self.session, tool.name, came.content, came.cut) if outside else came.content
-
-    def _from_outside(self, tool: Tool | None, came: Came) -> bool:
-        """Whether what came of a call is a tool's own words; what the runtime says of it is not."""
-        return tool is not None and not tool.trusted and (came.status in ("ok", "error") or came.failure == "raised")
 
     def completed(self, permit: Permit, observation: Observation, seq: int) -> None:
         """Keep what a saga may have to undo: what the tool itself did, or may have done."""
@@ -259,7 +269,8 @@ class ToolCalls:
     ) -> Came:
         """What came of a call by the words of its tool."""
         words = said(self.session, tool, text)
-        return Came(status, words.text, seconds, failure, words.cut, words.label)
+        untrusted = not tool.trusted and status != "cancelled"  # that is said by the runtime
+        return Came(status, words.text, seconds, failure, words.cut, words.label, untrusted=untrusted)
 
 
 def _written(value: Any, most: int | None) -> Any:

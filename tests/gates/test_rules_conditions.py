@@ -293,6 +293,7 @@ OURS = ("example.com", "*.example.com", "bücher.example", "10.0.0.5", "::1", "b
         "http://[::ffff:10.0.0.5]/",
         "BOB@partner.org",
         "anybody@mail.org",
+        "Ann O'Neil & Sons <ann.o'neil+lists_2=x-y@example.com>",
     ],
 )
 def test_a_destination_on_the_list_is_known(value: object) -> None:
@@ -385,6 +386,22 @@ def test_a_destination_that_is_not_on_the_list_is_known_too(value: object) -> No
         {"host": "example.com"},
         "http://" + "a." * 130 + "com",
         "a" * 65 + "@example.com",
+        "evil.com/@example.com",
+        "evil.com/steal?d=1#@example.com",
+        "evil.com?@example.com",
+        "evil.com/x?y=@example.com",
+        "evil.com#@example.com",
+        "evil.com\\@example.com",
+        "10.0.0.6/@example.com",
+        "evil.com!bob@example.com",
+        "bob%evil.com@example.com",
+        "|mail@example.com",
+        "-oX@example.com",
+        "-oX <b@example.com>",
+        "evil.com/x <b@example.com>",
+        "evil.com?x=<b@example.com>",
+        "evil.com#<b@example.com>",
+        "evil.com!x <b@example.com>",
     ],
 )
 def test_a_destination_that_is_not_beyond_doubt_tells_nothing(value: object) -> None:
@@ -406,12 +423,28 @@ def test_a_destination_that_is_not_beyond_doubt_tells_nothing(value: object) -> 
         "*.10.0.0.5",
         "*.::1",
         "a@b@c.org",
+        "a/b@c.org",
+        "-a@c.org",
         "**.a.com",
     ],
 )
 def test_an_entry_that_names_no_destination_is_refused(entry: str) -> None:
     with pytest.raises(ConfigError, match=f"^destinations: {re.escape(repr(entry))} names no destination"):
         Condition(argument="/x", destinations=(entry,))
+
+
+@pytest.mark.parametrize("argument", ["/to", "/to/*", "/to/*/url"])
+def test_of_very_many_destinations_nothing_is_told(argument: str) -> None:
+    few, many = ["ann@example.com"] * 1_000, ["example.com," * 800 + "example.com"] * 500
+    slow = ["é.é.example.com," * 600] * 5
+    condition = Condition(argument=argument, destinations=("example.com", "*@example.com"))
+
+    def told(texts: list[str]) -> object:
+        return teller(condition)({"to": [{"url": text} for text in texts] if "url" in argument else [*texts]})
+
+    began = time.perf_counter()
+    assert (told(few), told(many), told(slow)) == (True, None, None)
+    assert time.perf_counter() - began < 0.5
 
 
 @given(st.text("ab.@,;: /\\<>[]*xn-%é\n", max_size=30))

@@ -17,6 +17,11 @@ from .pointers import ABSENT, Found, Nothing, find, read_pointer
 MAX_TEXT = 10_000
 """Characters of a text that is looked at; of a longer one nothing can be told."""
 
+MAX_DESTINATIONS = 50_000
+"""Characters of all texts together that are looked at for destinations; of more nothing can be told."""
+WEIGHT = 5
+"""So many characters counts each of a text that is not ASCII, since other names of hosts take longer to read."""
+
 Scalar: TypeAlias = StrictBool | StrictInt | StrictStr | Annotated[StrictFloat, Field(allow_inf_nan=False)]
 Number: TypeAlias = StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)]
 Texts: TypeAlias = Annotated[tuple[StrictStr, ...], Field(min_length=1)]
@@ -87,6 +92,8 @@ def teller(condition: Condition) -> Callable[[JsonObject], Told]:
 
     def tell_all(arguments: JsonObject) -> Told:
         found = find(arguments, pointer)
+        if condition.destinations is not None and sum(map(_size, found)) > MAX_DESTINATIONS:
+            return None
         return tell(found[0]) if len(found) == 1 else _same(map(tell, found))
 
     return tell_all
@@ -150,6 +157,12 @@ def _on_text(test: Callable[[str], Told]) -> Test:
 
 def _max_length(most: int) -> Test:
     return lambda value: len(value) <= most if isinstance(value, (str, list)) else None
+
+
+def _size(value: Found) -> int:
+    """The characters of a text, or of the texts in a list, as `MAX_DESTINATIONS` counts them."""
+    texts: list[Json] | list[Found] = value if isinstance(value, list) else [value]
+    return sum(len(text) * (1 if text.isascii() else WEIGHT) for text in texts if isinstance(text, str))
 
 
 def _destinations(wanted: tuple[str, ...]) -> Test:

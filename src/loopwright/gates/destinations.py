@@ -10,8 +10,10 @@ from ..errors import ConfigError
 
 _SCHEME = re.compile(r"(?:https?|wss?|ftp)://", re.I)  # those of which the host is where the request goes
 _LABELS = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
-_MAILBOX = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
-_NAME = re.compile(r"[^<>@,;:\"\\()\[\]]*")
+# No more than mailboxes need: neither in them nor in names of people stands what ends the host of a URL, since a client
+# may take `evil.com/@example.com` for one without its scheme, nor what a mail program takes for an option or a route.
+_MAILBOX = re.compile(r"(?!-)[A-Za-z0-9_+'=-]+(?:\.[A-Za-z0-9_+'=-]+)*")
+_NAME = re.compile(r"(?!-)[^<>@,;:\"\\()\[\]/?#!%|{}^`$=*~]*")
 _BETWEEN = re.compile("[,;]")
 _NUMBER = re.compile("[0-9]+|0x[0-9a-f]*")
 _PORT = re.compile("[0-9]{1,5}")

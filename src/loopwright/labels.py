@@ -22,5 +22,5 @@ class Classifier(Protocol):
     """Says how sensitive a text is."""
 
     def label(self, text: str) -> Label:
-        """The label of a text; called once for each tool result, in the event loop, so it has to be quick."""
+        """The label of a text; called once for each that a run reads, in the event loop, so it has to be quick."""
         ...

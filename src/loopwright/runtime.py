@@ -54,7 +54,8 @@ class Runtime(Parts):
             three times as often; then others may take the run up. `None`: until this process ends.
         user: who answers what an engine or a model asks the user: an async function of the question; `None` makes the
             run wait for an answer from outside.
-        classifier: says how sensitive tasks and tool results are, beside what the tools say of themselves.
+        classifier: says how sensitive tasks, tool results and the words of people are, beside what the tools say of
+            themselves.
         redactor: takes secrets out of all that enters a run; `Redactor(shapes=False)` takes out registered values
             only. The keys of providers that tell them are registered in any case.
     """

@@ -140,6 +140,23 @@ async def test_what_people_tell_a_run_is_as_sensitive_as_their_words(kind: str) 
     await stays_after_any_crash(make, journal)
 
 
+@pytest.mark.parametrize("kind", WORDS)
+async def test_a_fork_that_was_told_something_private_has_its_label(kind: str) -> None:
+    hand = Hand()
+
+    def make(journal: Any) -> LoopEngine:
+        lines = [call("hold"), call("send", text="x"), "done"]
+        return ReActEngine(process(turns(*lines), [hand.tool(), mirror_text], journal=journal))
+
+    journal = await told(make, hand, WORDS[kind])
+    entries = journal.read("r")
+    engine = make(journal)
+    for cut in range(upto(entries, "model_requested", 2), len(entries)):
+        fork = await engine.fork("r", at=cut)
+        await engine.resume(fork)
+        assert sent(journal.read(fork)) == ["denied"], f"forked after {cut}"
+
+
 async def test_words_that_were_sent_before_a_run_was_declassified_count_when_the_model_reads_them() -> None:
     hand = Hand()
 

@@ -427,7 +427,7 @@ def test_a_timeline_tells_what_people_said_and_what_came_of_it(invoke: Invoke, f
         " 0#0      result   wiped",
         " 1#0      call     pay(cents=3) [allowed]",
         " 1#0      result   paid 3",
-        ' 2        told     The operator of this run had a tool called: pay({"cents":3}): ok paid 3',
+        ' 2        told     The operator of this run had a tool called: pay({"cents":3}): ok',
         f" 2        told     Guidance from the operator of this run: Mind it.{written_out}",
         " 2        told     Context from the operator of this run: It is May.",
         " 2        model    scripted/script, turn 2: 0.0 s, 10 + 5 tokens",

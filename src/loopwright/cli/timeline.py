@@ -146,7 +146,7 @@ class Timeline:
     @_told.register
     def _(self, event: ModelRequested, key: str) -> list[tuple[str, str]]:
         self._asked[key] = event
-        return [("told", message.content) for message in event.delivered]
+        return [("told", message.content) for message in event.delivered if message.trusted]  # a result stands above
 
     @_told.register
     def _(self, event: ModelReplied, key: str) -> list[tuple[str, str]]:

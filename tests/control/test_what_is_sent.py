@@ -21,8 +21,8 @@ from loopwright import (
 )
 from loopwright.commands import Told, read_command
 from loopwright.control import RunControl
-from loopwright.events import CommandReceived, FollowedUp, GateDecided, ModelRequested
-from loopwright.journal import Command
+from loopwright.events import CommandReceived, FollowedUp, GateDecided, ModelRequested, encode_event
+from loopwright.journal import Command, chain_hash
 from loopwright.redaction import Redactor
 from loopwright.testing import ScriptedProvider, call, crashed
 from waiting import eventually
@@ -111,6 +111,27 @@ async def test_what_was_refused_is_refused_again_when_the_run_is_resumed(hand: H
             recorded = events(journal, "r", CommandReceived)
             assert [e.number for e in recorded if e.refused] == list(range(1, len(MALFORMED) + 1))
             journal = crashed(journal.read("r"), len(journal.read("r")) - 1)
+
+
+async def test_what_an_older_version_recorded_and_could_not_use_is_refused(hand: Hand) -> None:
+    hand.go.set()
+    runtime = Runtime(ScriptedProvider([call("hold", what="a"), "first"]), tools=hand.tools())
+    await ReActEngine(runtime).run("Go.", run_id="r")
+    first = runtime.journal.read("r")[0]
+    head, written = first.hash, [first]
+    for number, (kind, body) in enumerate(MALFORMED, 1):
+        recorded = encode_event(CommandReceived(number, kind, body, 1.0)).replace(b',"refused":""', b"")
+        assert b"refused" not in recorded
+        entry = dataclasses.replace(first, seq=number + 1, kind="command_received", body=recorded, hash="")
+        head = chain_hash(head, entry)
+        written.append(dataclasses.replace(entry, hash=head))
+    journal = crashed(written, len(written))
+    for kind, body in MALFORMED:
+        journal.send("r", kind, body)
+
+    again = Runtime(ScriptedProvider(["done"]), tools=hand.tools(), journal=journal)
+    assert (await ReActEngine(again).resume("r")).answer == "done"
+    assert len(events(journal, "r", CommandReceived)) == len(MALFORMED)
 
 
 def sent(kind: str, body: Any, at: float = 1.0) -> Command:
@@ -304,10 +325,12 @@ async def test_a_word_is_heard_although_it_could_not_be_seen_at_once_that_it_cam
     runtime = Runtime(ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal)
     async with ReActEngine(runtime).start("Go.", run_id="r") as run:
         await hand.reached.wait()
-        journal.blind = OSError("stat")
-        await eventually(lambda: journal.blind is None)
-        journal.send("r", "abort", {})
-        assert (await asyncio.wait_for(run.result(), 5)).status == "aborted"
+        with structlog.testing.capture_logs() as logs:
+            journal.blind = OSError("stat")
+            await eventually(lambda: journal.blind is None)
+            journal.send("r", "abort", {})
+            assert (await asyncio.wait_for(run.result(), 5)).status == "aborted"
+    assert [line["event"] for line in logs] == ["inbox_not_looked_at"]
 
 
 async def test_a_word_that_comes_while_a_run_is_resumed_is_heard(hand: Hand) -> None:

@@ -86,10 +86,8 @@ class AllOf:
         return tuple(gate for gate in self._gates if getattr(gate, "answers", False))
 
 
-class _InstantAllOf(AllOf, InstantGate):  # type: ignore[override]  # `version` is read, never set
-    """Several gates that only compute, asked in place."""
-
-    evaluate = InstantGate.evaluate
+class _InstantAllOf(InstantGate, AllOf):
+    """Several gates that only compute, asked in place: what such a gate does comes before what awaits them."""
 
     def decide(self, action: Action, state: PolicyState) -> Decision:
         """Ask all gates."""

@@ -1,7 +1,7 @@
 """What a rule says about the arguments of a call: each condition holds, does not hold, or cannot be told."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
@@ -161,7 +161,7 @@ def _max_length(most: int) -> Test:
 
 def _size(value: Found) -> int:
     """The characters of a text, or of the texts in a list, as `MAX_DESTINATIONS` counts them."""
-    texts: list[Json] | list[Found] = value if isinstance(value, list) else [value]
+    texts: Sequence[Found] = value if isinstance(value, list) else [value]
     return sum(len(text) * (1 if text.isascii() else WEIGHT) for text in texts if isinstance(text, str))
 
 

@@ -12,6 +12,12 @@ from typing import Any
 
 ANSWERS: dict[str, dict[str, Any]] = {
     "refuse": {"error": {"code": -32602, "message": "no such file"}},
+    "parts": {
+        "result": {
+            "content": [{"type": "text", "text": f"[{n}]"} for n in range(1_500)],
+            "structuredContent": {"a": [1]},
+        }
+    },
     "odd": {"result": {"content": 17}},
     "full": {"error": {"code": -32000, "message": "the disk is full"}},
     "ended": {"error": {"code": -32600, "message": "Session terminated"}},

@@ -3,14 +3,16 @@
 import asyncio
 import contextlib
 import json
+import shlex
 import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -22,6 +24,7 @@ from loopwright.policy import AllowAll
 from loopwright.testing import ScriptedProvider, call
 from loopwright.toolboxes.mcp import HttpServer, McpToolbox, StdioServer
 from loopwright.toolboxes.mcp_listing import Listed
+from loopwright.toolboxes.mcp_process import ServerProcess
 from loopwright.tools import Tool, ToolContext
 
 ROGUE = str(Path(__file__).parents[1] / "support" / "mcp_rogue.py")
@@ -85,6 +88,13 @@ async def until(holds: Callable[[], bool]) -> None:
     """Wait for something that another process does."""
     while not holds():  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs: one that has ended may stay a zombie where nobody waits for it."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
 
 
 async def use(tool: Tool, **arguments: object) -> Any:
@@ -214,6 +224,54 @@ async def test_a_server_that_does_not_end_by_itself_is_ended(rogue: Callable[...
         assert len(children() - before) == 1
 
     assert children() - before == set(), "who has left the toolbox has left no process"
+
+
+@pytest.mark.parametrize("tool", ["say", "die"], ids=["when it is left", "when it died"])
+async def test_what_a_server_started_ends_with_it_also_when_it_ends_by_itself(
+    rogue: Callable[..., Rogue], tmp_path: Path, tool: str
+) -> None:
+    server = rogue(listed(tool))
+    command, quiet = shlex.join([server.server.command, *server.server.args]), "</dev/null >/dev/null 2>&1"
+    script = f"sleep 1000 {quiet} & echo $! > {shlex.quote(str(tmp_path / 'pid'))}; {command}"
+    async with McpToolbox(StdioServer("sh", ("-c", script)), name="r") as box:
+        child = int((tmp_path / "pid").read_text())
+        assert is_alive(child)
+        with contextlib.suppress(UnknownOutcome):
+            await use(box.tools[0])
+
+    await until(lambda: not is_alive(child))
+
+
+async def test_what_a_server_has_to_say_waits_in_the_server_once_it_is_a_messages_worth() -> None:
+    written = "import sys; [sys.stdout.write('x' * 900_000 + '\\n') for _ in range(50)]; sys.stdout.flush()"
+    process = ServerProcess(StdioServer(sys.executable, ("-S", "-c", written)), 1_000_000)
+    await process.start()
+    try:
+        lines = [len(cast("bytes", await process.line()))]
+        tracemalloc.start()
+        await asyncio.sleep(0.5)
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        while (line := await process.line()) is not None:
+            lines.append(len(line))
+    finally:
+        await process.stop()
+
+    assert held < 4_000_000
+    assert lines == [900_000] * 50, "nothing is lost by that"
+
+
+async def test_a_result_of_very_many_parts_is_cut_and_it_is_said(rogue: Callable[..., Rogue]) -> None:
+    async with rogue(listed("parts")).box() as box:
+        told = (await use(box.tools[0])).splitlines()
+
+    assert told == [*(f"[{n}]" for n in range(1_000)), "[the first 1,000 parts of 1,500 are shown]", '{"a": [1]}']
+
+
+async def test_a_server_with_too_many_tools_on_one_page_is_not_listed(rogue: Callable[..., Rogue]) -> None:
+    with pytest.raises(ConfigError, match="its tools cannot be listed: it has more than 1,000 tools"):
+        async with rogue(*(listed(f"say_{n}") for n in range(1_001))).box():
+            pass
 
 
 async def test_a_server_ends_with_the_event_loop_that_nobody_closed_it_on(rogue: Callable[..., Rogue]) -> None:

@@ -7,9 +7,9 @@ import importlib
 import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from ..errors import ConfigError, text_of
 from ..messages import Json, JsonObject
@@ -44,6 +44,8 @@ else:
     sdk_http, sdk_message = _Later("mcp.client.streamable_http"), _Later("mcp.shared.message")
 
 MOST_TOOLS = 1_000
+MOST_BLOCKS = 1_000  # of a result
+COMPARED = 8  # blocks of a result that may say once more what its structured part says
 CLOSING = 5.0  # seconds to leave a server
 LISTENING = 5.0  # seconds for a server to say that it will tell when its list changes
 ENDINGS = ("Connection closed", "SSE stream ")  # with which an error of the SDK's own begins; it marks them no better
@@ -225,29 +227,44 @@ class Connection:
 
 @functools.cache
 def _results() -> "TypeAdapter[types.CallToolResult | types.InputRequiredResult]":
-    return TypeAdapter(types.CallToolResult | types.InputRequiredResult)
+    return TypeAdapter(Annotated[types.CallToolResult | types.InputRequiredResult, BeforeValidator(_cut)])
+
+
+def _cut(result: Any) -> Any:
+    """A result of no more parts than is sensible, before each of them is made an object."""
+    if not isinstance(result, dict):
+        return result
+    fields = cast("dict[str, Any]", result)
+    parts: list[Any] = fields["content"] if isinstance(fields.get("content"), list) else []
+    if len(parts) <= MOST_BLOCKS:
+        return fields
+    note = f"[the first {MOST_BLOCKS:,} parts of {len(parts):,} are shown]"
+    return {**fields, "content": [*parts[:MOST_BLOCKS], {"type": "text", "text": note}]}
 
 
 async def _listed(client: "sdk.Client") -> tuple[Listed, ...]:
     found: list[Listed] = []
     cursor: str | None = None
-    while len(found) <= MOST_TOOLS:
+    pages = 0
+    while True:
         page = await client.session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
-        for tool in page.tools:
+        for tool in page.tools[: MOST_TOOLS + 1]:
             hints = tool.annotations or types.ToolAnnotations()
             told = (hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint)
             found.append(Listed(tool.name, tool.description or tool.title or "", tool.input_schema, *told))
+        pages += 1
+        if max(len(found), pages) > MOST_TOOLS:
+            raise Refused(f"it has more than {MOST_TOOLS:,} tools")
         if page.next_cursor is None or page.next_cursor == cursor:
             return tuple(found)
         cursor = page.next_cursor
-    raise Refused(f"it has more than {MOST_TOOLS:,} tools")
 
 
 def _answer(result: "types.CallToolResult") -> Answer:
     """The text of a result: its texts, the names of what is no text, and its structured part unless a text says it."""
     parts = [_part(block) for block in result.content]
     structured = result.structured_content
-    if structured is not None and not any(_says(part, structured) for part in parts):
+    if structured is not None and not any(_says(part, structured) for part in parts[:COMPARED]):
         parts.append(json.dumps(structured, ensure_ascii=False))
     return Answer("\n".join(parts), result.is_error)
 

@@ -2,24 +2,40 @@
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
+import subprocess
 import sys
+import threading
 from collections import deque
-from typing import cast
+from collections.abc import Callable
 
 from .mcp_servers import StdioServer
-from .processes import bare_environment
+from .processes import bare_environment, end
 
 PASSED_ON = ("HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TZ")
 """Of our environment, besides the PATH, a server gets these: programs look for their files there."""
 LAST_WORDS = 2_000  # bytes of what it wrote to its standard error, for who set it up
-MOST_LINES = 64  # that wait to be read; then the server waits
+MOST_LINES = 64  # that wait to be read, or one message's worth of bytes; then the server waits
 DRAINING = 0.25  # seconds in which lines may still arrive once it has ended
 GRACE = (1.0, 0.5, 1.0)  # seconds to end once its input is closed, once it was asked to, once it was killed
 
 
-class ServerProcess(asyncio.SubprocessProtocol):
+class _Stream(asyncio.Protocol):
+    """What comes out of a process, told to somebody."""
+
+    def __init__(self, heard: Callable[[bytes], None], closed: Callable[[], None]) -> None:
+        self._heard, self._closed = heard, closed
+
+    def data_received(self, data: bytes) -> None:
+        self._heard(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed()
+
+
+class ServerProcess(asyncio.BaseProtocol):
     """A started server. Read it with `line`, write to it with `send`, end it with `stop`.
 
     Args:
@@ -29,10 +45,12 @@ class ServerProcess(asyncio.SubprocessProtocol):
 
     def __init__(self, server: StdioServer, max_bytes: int) -> None:
         self._server, self._max_bytes = server, max_bytes
-        self._transport: asyncio.SubprocessTransport | None = None
+        self._child: subprocess.Popen[bytes] | None = None
+        self._input: asyncio.WriteTransport | None = None
+        self._outputs: list[asyncio.ReadTransport] = []
         self._lines: deque[bytes] = deque()
         self._parts: list[bytes] = []
-        self._held = 0
+        self._held = self._waiting = 0  # bytes of the line that is being read, and of those that wait
         self._errors = bytearray()
         self._fault = ""
         self._more, self._ended, self._exited = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -41,21 +59,40 @@ class ServerProcess(asyncio.SubprocessProtocol):
 
     async def start(self) -> None:
         """Start it, in a process group of its own. Raises OSError or ValueError if that cannot be done."""
-        server = self._server
+        server, loop = self._server, asyncio.get_running_loop()
         environment = bare_environment(PASSED_ON) | dict(server.env)
-        await asyncio.get_running_loop().subprocess_exec(
-            lambda: self, server.command, *server.args, env=environment, cwd=server.cwd, start_new_session=True
-        )
+        # Not asyncio's own: that one reaps the program at once, and then its number may be somebody else's.
+        child = self._child = subprocess.Popen(  # noqa: ASYNC220, S603 - there is no shell; who set it up named it
+            [server.command, *server.args], env=environment, cwd=server.cwd, start_new_session=True, bufsize=0,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        threading.Thread(target=self._watch, args=(child, loop), name="loopwright-mcp-watch", daemon=True).start()
+        try:
+            for pipe, heard, closed in (
+                (child.stdout, self._hear, self._end),
+                (child.stderr, self._complain, _nothing),
+            ):
+                output, _ = await loop.connect_read_pipe(functools.partial(_Stream, heard, closed), pipe)
+                self._outputs.append(output)
+            self._input, _ = await loop.connect_write_pipe(lambda: self, child.stdin)
+        except BaseException:
+            self._let_go(child)
+            raise
 
-    @property
-    def pid(self) -> int:
-        """Its number."""
-        return self._child.get_pid()
+    def _watch(self, child: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop) -> None:
+        """Wait, in a thread, until the server has ended, and leave it a zombie: nobody else gets its number so."""
+        if hasattr(os, "waitid"):
+            with contextlib.suppress(ChildProcessError):  # it was let go of
+                os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        else:  # macOS
+            child.wait()
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(self._exit)
 
     @property
     def ending(self) -> str:
         """How it ended, and what it said last, for who set it up."""
-        code = self._child.get_returncode() if self._transport is not None else None
+        code = self._child.returncode if self._child is not None else None
         how = self._fault or (f"it ended with exit code {code}" if code is not None else "it closed its output")
         said = self._errors.decode("utf-8", "replace").strip()
         return f"{how}; it wrote: {said}" if said else how
@@ -73,22 +110,27 @@ class ServerProcess(asyncio.SubprocessProtocol):
             self._more.clear()
             await self._more.wait()
         line = self._lines.popleft()
+        self._waiting -= len(line)
         if not self._lines and not self._ended.is_set():
-            self._reading.resume_reading()
+            self._outputs[0].resume_reading()
         return line
 
     async def send(self, line: bytes) -> None:
         """Write a line; waits while the server is slow to read. What a server does not read any more is lost."""
-        pipe = cast("asyncio.WriteTransport", self._child.get_pipe_transport(0))
-        if not pipe.is_closing():
-            pipe.write(line + b"\n")
+        if self._input is not None and not self._input.is_closing():
+            self._input.write(line + b"\n")
         await self._writable.wait()
 
     async def stop(self) -> None:
-        """End it: close its input, ask it, kill it; each if the one before did not do it in time."""
-        if self._transport is None:
+        """End it: close its input, ask it, kill it; each if the one before did not do it in time.
+
+        What it started and did not end is killed with it, also if it ended by itself.
+        """
+        child = self._child
+        if child is None:
             return
-        cast("asyncio.WriteTransport", self._child.get_pipe_transport(0)).close()
+        if self._input is not None:
+            self._input.close()
         try:
             for grace, number in zip(GRACE, (signal.SIGTERM, signal.SIGKILL, None), strict=True):
                 with contextlib.suppress(TimeoutError):
@@ -96,43 +138,50 @@ class ServerProcess(asyncio.SubprocessProtocol):
                     return
                 self._signal(number)
         finally:
-            self._signal(signal.SIGKILL)
-            self._child.close()
+            self._let_go(child)
+
+    def _let_go(self, child: subprocess.Popen[bytes]) -> None:
+        end(child)
+        if self._input is not None:
+            self._input.abort()
+        for output in self._outputs:
+            output.close()
+        for pipe in (child.stdin, child.stdout, child.stderr):
+            if pipe is not None:
+                pipe.close()
 
     # --- what asyncio tells ---
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It runs."""
-        self._transport = cast("asyncio.SubprocessTransport", transport)
-
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """It wrote something: to its standard output (1), or to its standard error (2)."""
-        if fd != 1:
-            self._errors = (self._errors + data)[-LAST_WORDS:]
-            if self._server.show_stderr:
-                sys.stderr.write(data.decode("utf-8", "replace"))
-            return
+    def _hear(self, data: bytes) -> None:
+        """It wrote something to its standard output."""
         *complete, rest = data.split(b"\n")
-        for end in complete:
-            self._hold(end)
+        for part in complete:
+            self._hold(part)
             line = b"".join(self._parts)
             self._parts, self._held = [], 0
             if line.strip() and not self._fault:
                 self._lines.append(line)
+                self._waiting += len(line)
         self._hold(rest)
         self._more.set()
-        if len(self._lines) > MOST_LINES:
-            self._reading.pause_reading()
+        if len(self._lines) > MOST_LINES or self._waiting > self._max_bytes:
+            self._outputs[0].pause_reading()
 
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        """It closed a stream."""
-        if fd == 1:
-            self._end()
+    def _complain(self, data: bytes) -> None:
+        """It wrote something to its standard error."""
+        self._errors = (self._errors + data)[-LAST_WORDS:]
+        if self._server.show_stderr:
+            sys.stderr.write(data.decode("utf-8", "replace"))
 
-    def process_exited(self) -> None:
+    def _exit(self) -> None:
         """It has ended; a child of it may still hold its output open."""
         self._exited.set()
         asyncio.get_running_loop().call_later(DRAINING, self._end)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It closed its input."""
+        self._input = None
+        self._writable.set()
 
     def pause_writing(self) -> None:
         """It does not read what was sent to it."""
@@ -142,14 +191,6 @@ class ServerProcess(asyncio.SubprocessProtocol):
         """It reads again."""
         self._writable.set()
 
-    @property
-    def _child(self) -> asyncio.SubprocessTransport:
-        return cast("asyncio.SubprocessTransport", self._transport)
-
-    @property
-    def _reading(self) -> asyncio.ReadTransport:
-        return cast("asyncio.ReadTransport", self._child.get_pipe_transport(1))
-
     def _hold(self, part: bytes) -> None:
         """Keep a part of a line, as long as the line is no longer than it may be."""
         self._held += len(part)
@@ -158,6 +199,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
         elif not self._fault:
             self._fault = f"it sent a message of more than {self._max_bytes:,} bytes"
             self._lines.clear()
+            self._waiting = 0
             self._signal(signal.SIGKILL)
             self._end()
 
@@ -167,6 +209,10 @@ class ServerProcess(asyncio.SubprocessProtocol):
         self._writable.set()
 
     def _signal(self, number: signal.Signals | None) -> None:
-        if number is not None and self._child.get_returncode() is None:
+        if number is not None and self._child is not None and self._child.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._child.get_pid(), number)
+                os.killpg(self._child.pid, number)
+
+
+def _nothing() -> None:
+    """That a server closes its standard error means nothing."""

@@ -65,7 +65,7 @@ async def run_process(
         reason = error.strerror if isinstance(error, OSError) else "an argument is no text that a program can be given"
         raise ToolError(f"{Path(argv[0]).name} cannot be started: {reason}") from error
     with contextlib.ExitStack() as stack:
-        stack.callback(_end, process)
+        stack.callback(end, process)
         output = await _kept(process.stdout, max_bytes, stack)
         errors = await _kept(process.stderr, max_bytes, stack)
         timed_out = False
@@ -74,7 +74,7 @@ async def run_process(
                 await _ended(process)
         except TimeoutError:
             timed_out = True
-        _end(process)
+        end(process)
         await asyncio.wait([output.closed, errors.closed], timeout=DRAINING)
     code = -signal.SIGKILL if process.returncode is None else process.returncode
     return Ran(code, output.text(), errors.text(), output.cut or errors.cut, timed_out)
@@ -123,8 +123,11 @@ def _is_zombie(process: subprocess.Popen[bytes]) -> bool:
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of a program and its children, and let go of its number."""
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill what is left of a program and its children, and let go of its number.
+
+    The program must not have been reaped before: its children may have outlived it, and its number is their group's.
+    """
     if process.returncode is not None and hasattr(os, "waitid"):
         return
     with contextlib.suppress(ProcessLookupError, PermissionError):  # there is none left

@@ -298,6 +298,8 @@ def test_no_path_ever_leaves_the_root(text: str) -> None:
         (lambda: Matching("("), "pattern: '(' cannot be used: "),
         (lambda: Matching(r"(a)\1"), "pattern: '(a)\\\\1' cannot be used: "),
         (lambda: Matching("(?=a)"), "pattern: '(?=a)' cannot be used: "),
+        (lambda: Matching("a)|(?:b"), "pattern: 'a)|(?:b' cannot be used: "),
+        (lambda: Matching("(?x)a # b"), "pattern: '(?x)a # b' cannot be used: "),
     ],
 )
 def test_a_bad_option_is_named(make: Callable[[], object], problem: str) -> None:

@@ -327,7 +327,8 @@ def Matching(pattern: str, most: int = 200) -> TextType:
     """
     if not most > 0:
         raise ConfigError(f"most: must be 1 or more, got {most!r}")
-    try:
+    try:  # alone first, so that no pattern closes the group that it is put in
+        SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
         whole = core_schema.str_schema(pattern=rf"\A(?:{pattern})\z", regex_engine="rust-regex")
         engine = SchemaValidator(whole)
     except (SchemaError, TypeError) as error:

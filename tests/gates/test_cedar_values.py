@@ -1,7 +1,7 @@
 """JSON as Cedar values: every value has its counterpart or is refused, and none becomes anything that it was not."""
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from cedarpy import Decision, Entities, PolicySet, Schema, is_authorized
@@ -84,23 +84,37 @@ def test_what_may_be_missing_or_null_is_not_always_there() -> None:
 
 def test_a_default_is_there_where_nothing_is_given_as_that_is_what_runs() -> None:
     @tool
-    def book(seats: int = 2, pace: float = 0.5, exact: float = 0.00001, tags: list[str] = []) -> str:  # noqa: B006
+    def book(seats: int = 2, pace: float = 0.5, rows: int | None = 7, tags: list[str] = []) -> str:  # noqa: B006
         """Book."""
-        return f"{seats} {pace} {exact} {tags}"
+        return f"{seats} {pace} {rows} {tags}"
 
     record = record_of(book.schema)
 
     assert record.fields == {
         "seats": Field(Whole(), True, 2),
         "pace": Field(Number(), True, 0.5),
-        "exact": Field(Number(), False),
+        "rows": Field(Whole(), False, 7),
         "tags": Field(SetOf(Text()), True, []),
     }
     assert record.encode({"pace": 1}, "", set()) == {
-        "seats": 2, "pace": {"__extn": {"fn": "decimal", "arg": "1.0000"}}, "tags": [],
+        "seats": 2, "pace": {"__extn": {"fn": "decimal", "arg": "1.0000"}}, "rows": 7, "tags": [],
     }  # fmt: skip
+    assert "rows" not in cast("dict[str, Any]", record.encode({"rows": None}, "", set()))
     with pytest.raises(Unfit, match="seats is missing"):
         record.encode({"seats": None}, "", set())
+
+
+def test_a_default_that_cedar_cannot_hold_is_not_hidden_from_policies() -> None:
+    @tool
+    def book(exact: float = 0.00001) -> str:
+        """Book."""
+        return f"{exact}"
+
+    record = record_of(book.schema)
+
+    assert record.fields == {"exact": Field(Number(), True, 0.00001)}
+    with pytest.raises(Unfit, match="exact has more than four decimal places"):
+        record.encode({}, "", set())
 
 
 def test_a_schema_that_holds_itself_ends() -> None:

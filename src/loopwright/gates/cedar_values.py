@@ -174,7 +174,7 @@ class Record:
         return {"type": "Record", "attributes": attributes}
 
     def encode(self, value: Json, where: str, several: set[str]) -> Cedar:
-        """Each value under its name; those that are null are left out."""
+        """Each value under its name, and the defaults of those not given; those that are null are left out."""
         if not isinstance(value, dict):
             raise Unfit(f"{where} is no object")
         encoded: dict[str, Cedar] = {}
@@ -186,11 +186,11 @@ class Record:
             if item is not None or isinstance(field.type, JsonText):
                 encoded[escaped(name)] = field.type.encode(item, path, several)
         for name, field in self.fields.items():
-            if field.required and escaped(name) not in encoded:
-                path = f"{where}.{name}" if where else name
-                if field.default is None or name in value:
-                    raise Unfit(f"{path} is missing")
+            path = f"{where}.{name}" if where else name
+            if name not in value and field.default is not None:
                 encoded[escaped(name)] = field.type.encode(field.default, path, several)
+            elif field.required and escaped(name) not in encoded:
+                raise Unfit(f"{path} is missing")
         return encoded
 
 
@@ -224,7 +224,7 @@ class _Reader:
         fields: dict[str, Field] = {}
         for name, part in named.items():
             made, nullable = self._type(part, within)
-            default = _default(part, made) if not nullable and name not in always else None
+            default = part.get("default") if isinstance(part, dict) and name not in always else None
             fields[name] = Field(made, not nullable and (name in always or default is not None), default)
         return Record(fields)
 
@@ -260,16 +260,6 @@ class _Reader:
             return self.record(schema, within) if closed else JsonText()
         plain: dict[Json, CedarType] = {"string": Text(), "integer": Whole(), "number": Number(), "boolean": Flag()}
         return plain[kind] if isinstance(kind, str) and kind in plain else JsonText()
-
-
-def _default(schema: Json, kind: CedarType) -> Json:
-    """The value of an argument that is not given, if there is one that Cedar can hold."""
-    default = schema.get("default") if isinstance(schema, dict) else None
-    try:
-        kind.encode(default, "", set())
-    except Unfit:
-        return None
-    return default
 
 
 def _merged(types: list[CedarType]) -> CedarType:

@@ -186,6 +186,9 @@ class Journal(Protocol):
         """Something that compares differently once a command was sent to any run; costs microseconds.
 
         The runtime asks for it a few times a second, in its event loop; a journal without it has its inbox read then.
+        A journal may have a method beside it that spares reading the inbox of every run at work when it has changed:
+        `inbox_news(after: int)` gives a number, and the names of the runs to which something was sent since it gave
+        the number `after` (0: ever); it is called in a thread.
         """
         ...
 

@@ -26,7 +26,7 @@ class Listening(Protocol):
 class Listener:
     """Looks into a journal's inbox for the runs at work in each event loop of this process.
 
-    A timer of the loop looks whether anything was sent at all; only then the runs read what is theirs.
+    A timer of the loop looks whether anything was sent at all; only then the runs to which it was sent read it.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -59,6 +59,8 @@ class _Ear:
     def __init__(self, journal: Journal, loop: asyncio.AbstractEventLoop) -> None:
         self.runs: dict[int, Listening] = {}
         self._unread: dict[int, str] = {}  # runs whose inbox is to be read, with why that failed if it was tried
+        self._sent = False  # whether something was sent, and it is not known yet to which runs
+        self._upto = 0  # as far as the journal has told to which
         self._journal, self._loop = journal, loop
         self._problem = ""
         self._reading: asyncio.Task[None] | None = None
@@ -87,9 +89,8 @@ class _Ear:
             return
         mark = self._mark()
         if mark != self._seen:
-            self._seen = mark
-            self._unread = {known: self._unread.get(known, "") for known in self.runs}
-        if self._unread:
+            self._seen, self._sent = mark, True
+        if self._sent or self._unread:
             self._reading = self._loop.create_task(self._read())
             self._reading.add_done_callback(self._was_read)
 
@@ -107,22 +108,41 @@ class _Ear:
             self._problem = ""
         return found
 
+    async def _told(self) -> list[int]:
+        """The runs that something was sent to; all of them if the journal cannot say to which."""
+        news = getattr(self._journal, "inbox_news", None)
+        if news is None:
+            return list(self.runs)
+        try:
+            self._upto, told = await asyncio.to_thread(news, self._upto)
+        except Exception:  # noqa: BLE001 - what is wrong shows when they read
+            return list(self.runs)
+        return [known for known, run in self.runs.items() if run.run_id in told]
+
     def _was_read(self, task: "asyncio.Task[None]") -> None:
         self._reading = None
 
     async def _read(self) -> None:
         """Let the runs read; one that cannot is tried again with the next look, and said to be so once."""
+        if self._sent:
+            self._sent = False
+            for known in await self._told():
+                self._unread.setdefault(known, "")
         for known, before in list(self._unread.items()):
             run = self.runs.get(known)
-            if run is None:
-                continue
-            try:
-                await run.listen()
-            except Exception as error:  # noqa: BLE001 - the run goes on without: its inbox is not its journal
-                problem = text_of(error)
-                if problem != before:
-                    logger().warning("inbox_not_read", run_id=run.run_id, error=problem)
-                if known in self.runs:
-                    self._unread[known] = problem
+            problem = "" if run is None else await self._problem_of(run, before)
+            if problem and known in self.runs:
+                self._unread[known] = problem
             else:
                 self._unread.pop(known, None)
+
+    async def _problem_of(self, run: Listening, before: str) -> str:
+        """Let one run read; why it cannot, empty if it can."""
+        try:
+            await run.listen()
+        except Exception as error:  # noqa: BLE001 - the run goes on without: its inbox is not its journal
+            problem = text_of(error)
+            if problem != before:
+                logger().warning("inbox_not_read", run_id=run.run_id, error=problem)
+            return problem or type(error).__name__
+        return ""

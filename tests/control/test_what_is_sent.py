@@ -3,7 +3,8 @@
 import asyncio
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 import structlog.testing
@@ -23,6 +24,7 @@ from loopwright.commands import Told, read_command
 from loopwright.control import RunControl
 from loopwright.events import CommandReceived, FollowedUp, GateDecided, ModelRequested, encode_event
 from loopwright.journal import Command, chain_hash
+from loopwright.journals import SQLiteJournal
 from loopwright.redaction import Redactor
 from loopwright.testing import ScriptedProvider, call, crashed
 from waiting import eventually
@@ -318,6 +320,40 @@ async def test_one_inbox_that_cannot_be_read_is_said_once_and_keeps_no_other_run
             assert (await damaged.result()).status == "completed"
 
     assert [line["run_id"] for line in logs if line["event"] == "inbox_not_read"] == ["damaged"]
+
+
+@pytest.mark.parametrize("trouble", [False, True], ids=["", "which cannot be said"])
+async def test_only_those_read_their_inbox_to_whom_something_was_sent(
+    tmp_path: Path, hand: Hand, trouble: bool
+) -> None:
+    class Counting(SQLiteJournal):
+        read_of: ClassVar[list[str]] = []
+
+        def inbox(self, run_id: str, after: int = 0) -> list[Command]:
+            self.read_of.append(run_id)
+            return super().inbox(run_id, after)
+
+        def inbox_news(self, after: int) -> tuple[int, frozenset[str]]:
+            if trouble:
+                raise JournalError("locked")
+            return super().inbox_news(after)
+
+    def reply(request: Request) -> Any:
+        return "done" if any(message.role == "tool" for message in request.conversation) else call("hold", what="a")
+
+    journal, names = Counting(tmp_path / "runs.db"), ["one", "two", "three"]
+    engine = ReActEngine(Runtime(ScriptedProvider(reply), tools=hand.tools(), journal=journal))
+    runs = {name: asyncio.ensure_future(engine.run("Go.", run_id=name)) for name in names}
+    await eventually(lambda: len(hand.ran) == 3 and sorted(journal.read_of) == sorted(names))  # each once, at first
+    for name in ("two", "three"):
+        journal.read_of.clear()
+        await asyncio.to_thread(journal.send, name, "abort", {})
+        assert (await asyncio.wait_for(runs[name], 5)).status == "aborted"
+        assert (set(journal.read_of) == {name}) is not trouble
+
+    hand.go.set()
+    assert (await runs["one"]).status == "completed"
+    await journal.close()
 
 
 async def test_a_word_is_heard_although_it_could_not_be_seen_at_once_that_it_came(hand: Hand) -> None:

@@ -53,6 +53,22 @@ async def test_nothing_is_made_before_the_first_command(journal: SQLiteJournal, 
     assert names(path) == []
 
 
+async def test_it_tells_to_which_runs_something_was_sent_since_it_was_asked(journal: SQLiteJournal, path: Path) -> None:
+    await write(journal, journal.create(header("r2")), b"{}")
+    assert journal.inbox_news(0) == (0, frozenset())
+
+    journal.send("r1", "steer", {})
+    journal.send("r2", "steer", {})
+    assert journal.inbox_news(0) == (2, {"r1", "r2"})
+    assert journal.inbox_news(1) == (2, {"r2"})
+    assert journal.inbox_news(2) == (2, frozenset())
+
+    for file in names(path):  # another inbox lies there now
+        (path.parent / file).unlink()
+    journal.send("r2", "steer", {})
+    assert journal.inbox_news(2) == (1, {"r2"})
+
+
 async def test_the_inbox_is_private_whatever_the_umask(journal: SQLiteJournal, path: Path) -> None:
     before = os.umask(0)
     try:

@@ -148,6 +148,10 @@ class SQLiteJournal:
         """The times and sizes of the inbox file and its log."""
         return self._inbox.mark()
 
+    def inbox_news(self, after: int) -> tuple[int, frozenset[str]]:
+        """The number of the last command to any run, and the runs to which any behind the number `after` was sent."""
+        return self._inbox.news(after)
+
     async def close(self) -> None:
         """Make all that was handed over durable, let go of file and thread; a closed journal only reads."""
         failure: LoopwrightError | None = None

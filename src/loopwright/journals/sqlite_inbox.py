@@ -23,6 +23,8 @@ INBOX = Format(
 )
 _LAST = "SELECT number, hash FROM commands WHERE run_id = ? ORDER BY number DESC LIMIT 1"
 _INSERT = "INSERT INTO commands (number, run_id, at, kind, body, hash) VALUES (?, ?, ?, ?, ?, ?)"
+_LAST_OF_ALL = "SELECT coalesce(max(id), 0) FROM commands"
+_TOLD = "SELECT DISTINCT run_id FROM commands WHERE id > ? AND id <= ?"
 _COMMANDS = "SELECT number, run_id, at, kind, body, hash FROM commands WHERE run_id = ? ORDER BY number"
 
 
@@ -53,6 +55,15 @@ class Inbox:
             rows = [] if connection is None else connection.execute(_COMMANDS, (run_id,)).fetchall()
         commands = [self._command(before, row) for before, row in zip([(0, ""), *rows], rows, strict=False)]
         return [command for command in commands if command.number > after]
+
+    def news(self, after: int) -> tuple[int, frozenset[str]]:
+        """The last command of all, and the runs to which any of those behind `after` were sent."""
+        with self._file.reading() as connection:
+            if connection is None:
+                return 0, frozenset()
+            last: int = connection.execute(_LAST_OF_ALL).fetchone()[0]
+            since = after if after <= last else 0  # another file may lie there now
+            return last, frozenset(row[0] for row in connection.execute(_TOLD, (since, last)))
 
     def mark(self) -> object:
         """What changes with the files. Of files that changed just now a new thing each time: their clock is coarse."""

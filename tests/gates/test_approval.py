@@ -124,6 +124,13 @@ async def test_what_is_not_sensitive_is_not_shown_to_it() -> None:
     assert await gate.evaluate(action("look", "read", q="x"), KNOWS) == Deny("the supervisor refused it: so it is")
 
 
+async def test_the_judge_is_shown_the_defaults_that_will_run() -> None:
+    judge = ScriptedProvider([says(True, 1)])
+    await SupervisorGate(judge).evaluate(Action("sync", {"path": "x"}, defaults={"dry": False}), STATE)
+
+    assert '{"dry":false,"path":"x"}' in judge.requests[0].conversation.messages[-1].content
+
+
 @pytest.mark.parametrize(
     ("judged", "whole"),
     [

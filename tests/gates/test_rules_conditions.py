@@ -475,6 +475,8 @@ def test_only_what_ends_as_the_list_says_is_let_through(text: str) -> None:
         ("..", None),
         ("~/a", None),
         ("~root", None),
+        ("-rf", None),
+        ("./-rf", False),
         ("//srv/data", None),
         ("\\srv\\data", None),
         ("C:/srv/data", None),

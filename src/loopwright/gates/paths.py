@@ -29,9 +29,9 @@ def within(roots: Iterable[str]) -> Callable[[str], bool | None]:
 
 
 def _parts(path: str) -> Parts | None:
-    """ "/" or ".", then the names of a path; `None` for what may mean another place than it seems to."""
+    """ "/" or ".", then the names of a path; `None` for what may mean another place than it seems to, or an option."""
     names = [name for name in path.split("/") if name not in ("", ".")]
-    unclear = not path or not path.isprintable() or "\\" in path or path.startswith(("//", "~")) or ".." in names
+    unclear = not path or not path.isprintable() or "\\" in path or path.startswith(("//", "~", "-")) or ".." in names
     if unclear or (names and ":" in names[0]):  # C:/…, file:///…
         return None
     return ("/" if path.startswith("/") else ".", *names)

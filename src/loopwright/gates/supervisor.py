@@ -148,7 +148,7 @@ class SupervisorGate:
 
     def _request(self, action: Action) -> Request:
         told = f"effect: {action.effect}\nlabels: {', '.join(sorted(action.labels)) or 'none'}\n"
-        called = f"tool: {action.tool}\narguments: {canonical_json(dict(action.arguments)).decode()}"
+        called = f"tool: {action.tool}\narguments: {canonical_json(dict(action.filled)).decode()}"
         schema = Verdict.model_json_schema()
         native = self._provider.capabilities.json_schema
         form = "" if native else f"\nReply with one JSON value of this schema and nothing else:\n{json.dumps(schema)}"

@@ -6,6 +6,7 @@ import hmac
 import json
 import math
 import re
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -357,6 +359,31 @@ def test_another_process_knows_later_what_was_used(tmp_path: Path) -> None:
 
     assert verify(token, first) == CLAIMS
     assert failed_check(token, second) == "used"
+
+
+def test_a_nonce_is_on_the_disk_before_it_counts_whatever_the_default_of_sqlite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[sqlite3.Connection] = []
+
+    class Hasty(sqlite3.Connection):
+        """A connection as some systems make it, which tells how careful it was in the end."""
+
+        careful = 0
+
+        def close(self) -> None:
+            self.careful = self.execute("PRAGMA synchronous").fetchone()[0]
+            super().close()
+
+    def connect(path: str, **options: Any) -> sqlite3.Connection:
+        opened.append(Hasty(path, **options))
+        opened[-1].execute("PRAGMA synchronous=NORMAL")
+        return opened[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    SQLiteNonces(tmp_path / "used.db").use("nonce", 10.0, 1.0)
+
+    assert [getattr(each, "careful", None) for each in opened] == [2, 2], "FULL"
 
 
 def test_what_has_expired_long_ago_is_forgotten(tmp_path: Path) -> None:

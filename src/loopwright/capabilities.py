@@ -132,6 +132,7 @@ class SQLiteNonces:
     def _open(self) -> Generator[sqlite3.Connection]:
         """A connection for one use: it can be shared by no threads, and a forked process must not have one at all."""
         with contextlib.closing(sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None)) as connection:
+            connection.execute("PRAGMA synchronous=FULL")  # else a nonce may be forgotten when the power fails
             yield connection
 
 

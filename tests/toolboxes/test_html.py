@@ -61,7 +61,16 @@ def test_a_page_reads_as_it_looks() -> None:
 @pytest.mark.parametrize(
     "attribute",
     [
-        *("hidden", 'hidden=""', 'hidden="until-found"', "HIDDEN", 'aria-hidden="true"', 'aria-hidden=" TRUE "'),
+        *(
+            "popover",
+            "popover=manual",
+            "hidden",
+            'hidden=""',
+            'hidden="until-found"',
+            "HIDDEN",
+            'aria-hidden="true"',
+            'aria-hidden=" TRUE "',
+        ),
         *(
             f'style="{style}"'
             for style in [
@@ -71,6 +80,11 @@ def test_a_page_reads_as_it_looks() -> None:
                 *("color:transparent", "color:rgba(0,0,0,0)", "color: rgba(1, 2, 3, 0.0)", "color:hsla(0 0% 0% / 0)"),
                 *("color:#fff;background:white", "color: #FFFFFF; background-color: #fff", "color:red;background:red"),
                 *("color:black;background:rgb(0, 0, 0)", "text-indent:-9999px", "position:absolute;left:-10000px"),
+                *("dis\\70lay:none", "display:n\\06fne", "d\\69 splay:\\none", "display:none!important;display:block"),
+                *("/* a * b */display:none", "a:" + "x" * 5_000 + ";display:none", "content-visibility:hidden"),
+                *("transform:scale(0)", "transform: rotate(3deg) scaleX( 0.0 )", "transform:scale3d(1, 0, 1)"),
+                *("transform:matrix(0, 0, 0, 0, 0, 0)", "scale:0", "filter:opacity(0%)", "clip-path:inset(50%)"),
+                *("clip:rect(0,0,0,0);position:absolute", "clip: rect(1px 1px 1px 1px)", "clip-path: circle(0)"),
                 *("height:0;overflow:hidden", "width:0px; overflow: clip", "margin-left:-999em"),
             ]
         ),
@@ -88,6 +102,9 @@ def test_what_is_hidden_is_left_out_with_all_that_is_in_it(attribute: str) -> No
         *('aria-hidden="false"', 'class="hidden"', 'data-hidden="1"', 'style="display:block"', 'style="opacity:0.9"'),
         *('style="font-size:12px"', 'style="font-size:0.9em"', 'style="color:white"', 'style="left:-5px"', 'style=""'),
         *('style="color:white;background:navy"', 'style="height:0"', 'style="font-size:small"', 'style="font-size:."'),
+        *('style="transform:scale(0.5)"', 'style="transform:scale(1, 1)"', 'style="clip-path:inset(5%)"'),
+        *('style="clip:rect(0,100px,100px,0)"', 'style="filter:opacity(0.5)"', 'style="display:\\62lock"'),
+        *('style="display:none;display:block"', 'style="\\"', 'style="color:\\110000 red"', 'style="/* display:none"'),
         *('style="color:rgba(0,0,0,0.5)"', 'style="color:rgba(0,0,0,1.0)"', 'style="::;:;;"', 'style="display"'),
     ],
 )
@@ -99,6 +116,10 @@ def test_text_in_the_colour_of_what_is_around_it_is_left_out() -> None:
     html = '<div style="background:#fff">one <i style="color:white">two</i></div><i style="color:white">three</i>'
 
     assert text_of(html) == "one\nthree"
+
+
+def test_what_a_reader_may_open_is_seen() -> None:
+    assert text_of("<details><summary>More</summary><p>All of it</p></details>") == "More\n\nAll of it"
 
 
 def test_an_open_dialog_is_seen_and_a_closed_one_is_not() -> None:
@@ -178,6 +199,8 @@ HOSTILE = {
     "margins": '<p style="margin-top:100000em;padding-left:100000em">x</p>' * 100,
     "lists in lists": "<ul><li>" * 28 + "<li>x" * 5_000,
     "a style without end": '<p style="' + "/*" * 100_000 + '">x</p>',
+    "styles of zeros": '<p style="color:rgba(0,' + "0" * 400 + "x);transform:scale(" + "0" * 400 + 'x)">x</p>' * 2_000,
+    "a style of escapes": '<p style="' + "\\\\0" * 300_000 + '">x</p>',
     "comments": "<!---->x" * 50_000,
     "bold": "<b>x</b>" * 50_000,
 }

@@ -14,7 +14,7 @@ MAX_DEPTH = 2_000  # open elements: an end tag that fits none of them is looked 
 MAX_NESTED = 60  # blocks within each other that are laid out; the text of what is deeper belongs to the innermost
 MAX_LISTS = 8
 MAX_BLOCKS = 50_000
-MAX_STYLE = 2_000
+MAX_VALUE = 500  # of a declaration in a style; expressions that look for what hides may take the square of it
 MAX_LINK = 500
 MAX_TITLE = 300
 CHUNK = 16_384
@@ -44,6 +44,12 @@ LAID_OUT = {
 }
 SIZE = re.compile(r"\+?([0-9]{0,9}\.?[0-9]{0,9})(px|pt|em|rem|%|vh|vw)?")
 UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what no tree may hold
+COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.S)  # one without an end goes on to the end
+ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})[ \t\r\n\f]?|([^\r\n\f]))")  # `\70 lay` is `play`, and `\p` is `p`
+SCALE = re.compile(r"scale(?:x|y|3d)?\(([^()]*)\)|matrix\(([^()]*)\)")
+NOUGHT = r"(?:0+(?:\.0*)?|\.0+)%?"
+ZERO = re.compile(rf"[+-]?{NOUGHT}")
+NO_AREA = re.compile(r"rect\((?:[01](?:px)?,?){4}\)|inset\((?:[5-9][0-9]|100)%.*|circle\(0.*")
 FAR_AWAY = re.compile(r"-[0-9]{3,}")
 WHITE = frozenset(("white", "#fff", "#ffffff", "rgb(255,255,255)"))
 BLACK = frozenset(("black", "#000", "#000000", "rgb(0,0,0)"))
@@ -201,25 +207,45 @@ def absolute(url: str, link: str) -> str:
 
 def style_of(attributes: Mapping[str, str]) -> dict[str, str]:
     """The style of an element's own, names and values in lower case and without blanks."""
-    text = attributes.get("style", "")[:MAX_STYLE].lower()
-    if not text:
-        return {}
-    plain = re.sub(r"\s+|!important|/\*[^*]*\*/", "", text)
-    parts = (part.partition(":") for part in plain.split(";"))
-    return {name: value for name, colon, value in parts if colon}
+    text = COMMENT.sub("", attributes.get("style", ""))
+    style: dict[str, str] = {}
+    important: set[str] = set()
+    for name, colon, value in (part.partition(":") for part in text.split(";")):
+        plain, name = _plain(value), _plain(name)
+        if not colon or (name in important and not plain.endswith("!important")):
+            continue
+        important |= {name} if plain.endswith("!important") else set()
+        style[name] = plain.removesuffix("!important")[:MAX_VALUE]
+    return style
+
+
+def _plain(text: str) -> str:
+    """A word of CSS with its escapes undone, as a browser reads it."""
+    return re.sub(r"\s+", "", ESCAPE.sub(_unescaped, text)).lower()
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    number = int(found[1] or "0", 16)
+    return found[2] or (chr(number) if 0 < number < 0xD800 or 0xDFFF < number < 0x110000 else "\ufffd")
 
 
 def is_hidden(tag: str, attributes: Mapping[str, str], style: Mapping[str, str], background: str) -> bool:
     """Whether an element is hidden by an attribute or by its own style; style sheets are not read."""
-    if "hidden" in attributes or attributes.get("aria-hidden", "").strip().lower() == "true":
+    if "hidden" in attributes or "popover" in attributes or attributes.get("aria-hidden", "").strip().lower() == "true":
         return True
     if tag == "dialog" and "open" not in attributes:
         return True
-    return bool(style) and (_is_left_out(style) or _is_too_small(style) or _is_invisible(style, background))
+    return bool(style) and (
+        _is_left_out(style) or _is_too_small(style) or _is_shrunk(style) or _is_invisible(style, background)
+    )
 
 
 def _is_left_out(style: Mapping[str, str]) -> bool:
-    if style.get("display") == "none" or style.get("visibility") in ("hidden", "collapse"):
+    if (
+        style.get("display") == "none"
+        or style.get("content-visibility") == "hidden"
+        or style.get("visibility") in ("hidden", "collapse")
+    ):
         return True
     return any(FAR_AWAY.match(style.get(name, "")) for name in ("text-indent", "left", "top", "margin-left"))
 
@@ -231,6 +257,20 @@ def _is_too_small(style: Mapping[str, str]) -> bool:
     return clipped and any(_size(style.get(name, "")) == 0 for name in ("height", "width", "max-height", "max-width"))
 
 
+def _is_shrunk(style: Mapping[str, str]) -> bool:
+    """Whether nothing is left of an element once it is transformed, clipped or filtered."""
+    if any(NO_AREA.match(style.get(name, "")) for name in ("clip", "clip-path")):
+        return True
+    if ZERO.fullmatch(style.get("scale", "")) or re.search(rf"opacity\({NOUGHT}\)", style.get("filter", "")):
+        return True
+    for found in SCALE.finditer(style.get("transform", "")):
+        numbers = (found[1] or found[2] or "").split(",")
+        across, up = (0, 3) if found[2] else (0, 1)
+        if any(ZERO.fullmatch(numbers[place]) for place in (across, up) if place < len(numbers)):
+            return True
+    return False
+
+
 def _size(text: str) -> float:
     """The number of a size in CSS; infinite if it is none, or relative and not 0."""
     found = SIZE.fullmatch(text)
@@ -240,6 +280,6 @@ def _size(text: str) -> float:
 
 def _is_invisible(style: Mapping[str, str], background: str) -> bool:
     color = style.get("color", "")
-    if color == "transparent" or re.fullmatch(r"(rgb|hsl)a\([^()]*[,/]0*\.?0+%?\)", color):
+    if color == "transparent" or re.fullmatch(rf"(rgb|hsl)a\([^()]*[,/]{NOUGHT}\)", color):
         return True
     return bool(color) and (color == background or any({color, background} <= same for same in (WHITE, BLACK)))

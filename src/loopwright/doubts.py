@@ -21,6 +21,7 @@ from .saying import label_of, said
 from .session import SECRET_LOST, Session
 from .tool_call import Came, ToolCalls
 from .tools import Tool
+from .untrusted import cleaned
 
 Verdict: TypeAlias = Literal["done", "not_done", "unknown"]
 By: TypeAlias = Literal["lookup", "person"]
@@ -94,11 +95,17 @@ class Doubts:
         return None
 
     def _found(self, permit: Permit, by: By, resolution: Resolution, label: Label) -> Known:
-        """A word on a call with what its result is; a person is believed, a tool only if it is trusted."""
+        """A word on a call with what its result is; a person is believed, a tool only if it is trusted.
+
+        What nobody sees is taken out of a person's words too: they may have been copied from anywhere.
+        """
         if not isinstance(resolution, Done):
             return resolution
+        if by == "person":
+            clean = self.calls.session.redactor.text(cleaned(resolution.result))  # a secret may have been torn apart
+            return Found(clean, label, untrusted=False)
         tool = self.calls.parts.tools.get(permit.call.name)
-        return Found(resolution.result, label, by == "lookup" and not (tool is not None and tool.trusted))
+        return Found(resolution.result, label, untrusted=tool is None or not tool.trusted)
 
     def ask(self, permit: Permit, text: str, about: Literal["doubt", "failure"]) -> Known:
         """What a person said of a call; raises `Suspended` until somebody has."""
@@ -109,7 +116,7 @@ class Doubts:
             raise Suspended(text, reason="unknown_outcome" if about == "doubt" else "question")
         told = str(command.body.get("result", ""))
         resolution = _read(command.body.get("verdict"), session.redactor.text(told))
-        label = label_of(session, told) if isinstance(resolution, Done) else "public"
+        label = label_of(session, cleaned(told)) if isinstance(resolution, Done) else "public"
         self._note(permit, "person", resolution, command.number, label)
         session.replay.asked.pop(permit.key, None)
         return self._found(permit, "person", resolution, label)

@@ -28,6 +28,7 @@ from loopwright.events import DoubtResolved, ToolFinished
 from loopwright.labels import Label
 from loopwright.policy import InstantGate
 from loopwright.recovery import CachedResult, DeadLetter, Escalate, Fallback, LlmRecovery, Recovery
+from loopwright.redaction import MARK, Redactor
 from loopwright.replay import Replay
 from loopwright.testing import call
 from private import PRIVATE, process, sent, stays_after_any_crash, turns
@@ -326,19 +327,22 @@ async def test_what_is_looked_up_is_from_outside_unless_its_tool_is_trusted(trus
     assert set(await origin(make, journal)) == {not trusted}
 
 
-async def test_the_word_of_a_person_on_a_call_is_no_text_from_outside() -> None:
+async def test_the_word_of_a_person_on_a_call_is_no_text_from_outside_and_read_as_it_is_seen() -> None:
+    redactor = Redactor(["tulip-4711"])
+
     def make(journal: Any) -> LoopEngine:
         model = turns(call("transfer", to="a"), call("send", text="x"), "done")
-        return ReActEngine(process(model, [transfer()], journal=journal, on_unknown="ask"))
+        return ReActEngine(process(model, [transfer()], journal=journal, on_unknown="ask", redactor=redactor))
 
     journal = await begun(make)
     [question] = (await make(journal).resume("r")).pending
-    await make(journal).runtime.control("r").resolve(question.key, Done("booked"))
+    await make(journal).runtime.control("r").resolve(question.key, Done("boo\u200bked\x1b[31m by tul\u200bip-4711"))
     engine = make(journal)
     gate: Any = engine.runtime.gate
-    await engine.resume("r")
+    result = await engine.resume("r")
 
     assert gate.untrusted == [False]
+    assert next(m.content for m in result.conversation.messages if m.role == "tool") == f"booked by {MARK}"
 
 
 async def test_the_failure_in_a_dead_letter_is_from_outside_also_of_a_call_that_may_have_taken_effect() -> None:

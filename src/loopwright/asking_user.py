@@ -15,6 +15,8 @@ async def answer_of(session: Session, key: str, question: str, tool: str = "", c
     if said is not None:
         session.replay.asked.pop(key, None)
         return session.redactor.text(str(said.body.get("text", "")))
+    if session.told.stopping:
+        raise session.stopped()
     if session.parts.user is None:
         session.pending.append(Question(key, question, tool, {}, call_id, "question"))
         raise Suspended(f"waiting for an answer: {question}", reason="question")

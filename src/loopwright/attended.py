@@ -41,7 +41,8 @@ class Attended(Phases):
             except Suspended as waiting:
                 raise self._scope.halt(waiting) from None
             self._session.read_aloud(label := label_of(self._session, answer), untrusted=False)
-            self._session.record(key, EffectFinished("ask_user", answer, label=label))
+            waited = self._session.active.take_waited()
+            self._session.record(key, EffectFinished("ask_user", answer, waited=waited, label=label))
             return answer
 
     def _followed_up(self, answer: str) -> bool:
@@ -61,6 +62,11 @@ class Attended(Phases):
         self.conversation = said
         self.keep(said)
         return True
+
+    @property
+    def answers_are_gated(self) -> bool:
+        """Whether a gate wants to see the run's answer. For the runtime, not for engines."""
+        return bool(self._clearance.judges_of_answers())
 
     async def permit_answer(self, outcome: Outcome, output: Json) -> Outcome:
         """How the run ends once gates that want to see answers have. For the runtime, not for engines."""

@@ -43,6 +43,7 @@ REFUSALS: dict[Verdict, ObservationStatus] = {
     "stuck": "rejected",
 }
 KEEPS_CHANGING = "the policy keeps changing the arguments"
+NO_ANSWER = "the policy put something in its place that is no text"
 CANNOT_CHANGE = "the policy wants other arguments, and this is no tool call that could have them"
 NOBODY_TO_ASK = (
     "it needs a person's approval and nobody is there to give it "
@@ -81,6 +82,9 @@ class _Case:
     hashed: str
     key: str
     version: str
+    effect: Effect
+    is_own: bool
+    """Whether it is no tool's call, but something that the engine or the runtime does itself."""
     changed: bool = False
 
 
@@ -100,14 +104,15 @@ class Clearance:
     async def decide(self, call: ToolCall, state: PolicyState) -> Permit | Denial | Question:
         """A permit, a denial, or the question that someone has to answer first."""
         hashed = arguments_hash(call.arguments)
-        recorded = self._recorded(call, hashed, state.key)
+        tool = self.parts.tools.get(call.name)
+        recorded = self._recorded(call, hashed, state.key, tool.effect if tool else None)
         if recorded is not None:
             return recorded
         if self.session.is_lost(state.key):
-            return self._refuse(_Case(call, hashed, state.key, self.version()), "invalid", SECRET_LOST)
+            return self._refuse(self._case(call, hashed, state.key), "invalid", SECRET_LOST)
         stop = self.monitor.step(state.key, call.name, hashed, self._unknown(call))
         if stop is not None:
-            return self._refuse(_Case(call, hashed, state.key, self.version()), stop.verdict, stop.reason)
+            return self._refuse(self._case(call, hashed, state.key), stop.verdict, stop.reason)
         return await self._gate(call, hashed, state)
 
     def start(self, permits: Iterable[Permit]) -> None:
@@ -118,7 +123,7 @@ class Clearance:
     async def decide_own(self, call: ToolCall, effect: Effect, state: PolicyState) -> Question | None:
         """The same for what is no tool: an engine's own effect, or a delegation. Raises `Denied`."""
         hashed = arguments_hash(call.arguments)
-        decided = self._recorded(call, hashed, state.key) or await self._gate(call, hashed, state, effect)
+        decided = self._recorded(call, hashed, state.key, effect) or await self._gate(call, hashed, state, effect)
         if isinstance(decided, Question):
             return decided
         if isinstance(decided, Denial):
@@ -131,19 +136,26 @@ class Clearance:
 
         Only gates with a true `answers` are asked: one that knows tools alone would refuse every answer.
         """
-        guards = tuple(guard for guard in self.guards if getattr(guard.gate, "answers", False))
+        guards = self.judges_of_answers()
         if not guards:
             return None
         asked, hashed = dataclasses.replace(self, guards=guards), arguments_hash(call.arguments)
-        decided = asked._recorded(call, hashed, state.key) or await asked._gate(call, hashed, state, "read", free=True)
-        if isinstance(decided, Permit):
-            self.session.permits.discard(decided)
-            changed = decided.call.arguments.get("answer")
-            return changed if isinstance(changed, str) and changed != call.arguments["answer"] else None
-        return decided
+        recorded = asked._recorded(call, hashed, state.key, "read")
+        decided = recorded or await asked._gate(call, hashed, state, "read", free=True)
+        if not isinstance(decided, Permit):
+            return decided
+        self.session.permits.discard(decided)
+        changed = decided.call.arguments.get("answer")
+        if not isinstance(changed, str):
+            return Denial(call, hashed, state.key, "denied", NO_ANSWER)
+        return changed if changed != call.arguments["answer"] else None
 
-    def _recorded(self, call: ToolCall, hashed: str, key: str) -> Permit | Denial | None:
-        """What the journal says about this call, as far as it still holds."""
+    def judges_of_answers(self) -> tuple[Guard, ...]:
+        """The guards whose gates want to see a run's answer."""
+        return tuple(guard for guard in self.guards if getattr(guard.gate, "answers", False))
+
+    def _recorded(self, call: ToolCall, hashed: str, key: str, effect: Effect | None) -> Permit | Denial | None:
+        """What the journal says about this call, as far as it still holds; `effect` is what it does as of now."""
         replay = self.session.replay
         known = replay.decision(key)
         if known is None:
@@ -159,7 +171,8 @@ class Clearance:
                 ends = known.stop or ("repeated_action" if known.verdict == "stuck" else "")
                 self.monitor.recall(key, call.name, hashed, self._unknown(call), ends)
             return Denial(call, hashed, key, REFUSALS[known.verdict], known.reason, final=known.verdict == "stuck")
-        holds = known.policy_version == self.version() and not self.session.is_lost(key)
+        holds = known.policy_version == self.version() and (not known.effect or effect in (None, known.effect))
+        holds = holds and not self.session.is_lost(key)
         holds = holds and not (known.until and known.until <= self.session.parts.clock.wall())
         if holds or isinstance(replay.intent(key), ToolStarted) or isinstance(replay.outcome(key), ToolFinished):
             return self._permit(call, known.arguments_hash, key, known.policy_version, known.until)
@@ -173,16 +186,14 @@ class Clearance:
     async def _gate(
         self, call: ToolCall, hashed: str, state: PolicyState, effect: Effect | None = None, *, free: bool = False
     ) -> Permit | Denial | Question:
-        case, reasons = _Case(call, hashed, state.key, self.version()), list[str]()
+        case, reasons = self._case(call, hashed, state.key, effect), list[str]()
         for _ in range(MAX_ROUNDS):
             # What runs, and what the gates see; only the call without its secrets is recorded.
             real = self.session.secrets.get(case.key, case.call)
             problem = self._problem(case, real, effect)
             if problem is not None:
                 return self._refuse(case, "invalid", problem)
-            tool = self.parts.tools.get(call.name)
-            action = self._action(case.call, real, effect or (tool.effect if tool else "write"))
-            decision, leave = await self._decided(action, state, case)
+            decision, leave = await self._decided(self._action(case, real), state, case)
             if isinstance(decision, Question):
                 asked = self._record(case, "ask", decision.text, until=decision.expires)
                 return dataclasses.replace(decision, text=asked.reason, arguments=case.call.arguments)
@@ -196,7 +207,8 @@ class Clearance:
             if effect is not None and not free:
                 return self._refuse(case, "deny", f"{CANNOT_CHANGE}: {decision.reason}")
             changed = self._changed(case.call, decision.arguments, case.key)
-            case = _Case(changed, arguments_hash(changed.arguments), case.key, self.version(), changed=True)
+            hashed, version = arguments_hash(changed.arguments), self.version()
+            case = dataclasses.replace(case, call=changed, hashed=hashed, version=version, changed=True)
             reasons.append(decision.reason)
         return self._refuse(case, "deny", KEEPS_CHANGING if case.changed else "the policy keeps changing")
 
@@ -216,18 +228,26 @@ class Clearance:
             self.session.keep_secret(key, whole)
         return clean
 
-    def _action(self, call: ToolCall, real: ToolCall, effect: Effect) -> Action:
+    def _case(self, call: ToolCall, hashed: str, key: str, own: Effect | None = None) -> _Case:
+        tool = self.parts.tools.get(call.name)
+        return _Case(call, hashed, key, self.version(), own or (tool.effect if tool else "write"), own is not None)
+
+    def _action(self, case: _Case, real: ToolCall) -> Action:
         """The call as gates see it, with what the run may pass on by it."""
-        session = self.session
+        session, call = self.session, case.call
+        tool = None if case.is_own else self.parts.tools.get(call.name)
+        defaults: JsonObject = tool.defaults if tool is not None else {}
         labels: set[str] = {session.label} if at_least(session.label, "sensitive") else set()
         labels |= {"untrusted"} if session.untrusted else set()
-        return Action(call.name, real.arguments, call.id, effect, frozenset(labels))
+        return Action(call.name, real.arguments, call.id, case.effect, frozenset(labels), defaults)
 
     async def _decided(self, action: Action, state: PolicyState, case: _Case) -> tuple[Told, Decided | None]:
-        """What all gates together say, and a person where they ask: deny before ask before modify before allow.
+        """What all gates together say, and a person where they ask. A denial comes first, then a change.
 
-        With it comes the word of the person that it rests on, if that came from outside.
+        A person is asked about the call as it would be made: one that a gate changes is gated again before. With the
+        decision comes the word of the person that it rests on, if that came from outside.
         """
+        hashed = arguments_hash(action.arguments)
         change: Modify | None = None
         questions: list[tuple[Guard, Ask]] = []
         for guard in self.guards:
@@ -236,26 +256,30 @@ class Clearance:
                 return decision, None
             if isinstance(decision, Ask):
                 questions.append((guard, decision))
-            elif isinstance(decision, Modify):
+            elif isinstance(decision, Modify) and arguments_hash(decision.arguments) != hashed:
                 change = change or decision
-        if not questions:
+        if change is not None or not questions:
             return change or Allow(), None
-        answer, leave = await self._answered(questions, action, case)
-        return (change or answer if isinstance(answer, (Allow, Modify)) else answer), leave
+        return await self._answered(questions, action, case)
 
     async def _answered(
         self, questions: Sequence[tuple[Guard, Ask]], action: Action, case: _Case
     ) -> tuple[Told, Decided | None]:
-        """What people say to all that gates ask about a call: the first refusal or open question, else their leave."""
+        """What people say to all that gates ask about a call: the first refusal or open question, else their leave.
+
+        Of leave that several guards have, that which ends first.
+        """
         change: Modify | None = None
         leave: Decided | None = None
         for guard, ask in questions:
+            given: Decided | None = None
             if isinstance(guard.approver, Suspend):
-                answer, leave = self._leave(guard.approver, action, ask, case)
+                answer, given = self._leave(guard.approver, action, ask, case)
             else:
                 answer = await self._ask(guard.approver, action, ask)
             if isinstance(answer, (Deny, Question)):
-                return answer, leave
+                return answer, given
+            leave = min(filter(None, (leave, given)), key=lambda known: known.until, default=None)
             if isinstance(answer, Modify):
                 change = change or answer
         return change or Allow(), leave
@@ -266,7 +290,8 @@ class Clearance:
         now = session.parts.clock.wall()
         known = session.replay.decision(key)
         asked = known if known and (known.verdict, known.policy_version) == ("ask", version) else None
-        leave = session.told.decision(key, hashed, version, suspend.holds) if asked else None
+        since = session.replay.leave_asked.get(key)
+        leave = session.told.decision(key, since, hashed, version, suspend.holds) if asked else None
         if leave is None or (leave.allowed and leave.until <= now):
             leave = session.told.grant(action.tool, version, now)
         if leave is not None and not leave.allowed:
@@ -323,12 +348,13 @@ class Clearance:
     ) -> GateDecided:
         """Record a decision, with the policy version that it was made under and the word that it rests on."""
         call, key = case.call, case.key
-        instead = "~" in key and verdict in ("allow", "modify")  # a call in place of a failed one stands nowhere else
-        arguments = call.arguments if case.hashed and (case.changed or instead) else None
+        # A call in place of a failed one stands nowhere else, nor does what people are asked about and is no call.
+        alone = ("~" in key and verdict in ("allow", "modify")) or (case.is_own and verdict == "ask")
+        arguments = call.arguments if case.hashed and (case.changed or alone) else None
         waited, stop, sealed = self.session.active.take_waited(), self.monitor.stop_of(key), key in self.session.secrets
         decided = GateDecided(
             call.name, call.id, verdict, self.session.redactor.text(reason), case.version, case.hashed, arguments,
-            waited, stop, sealed, 0 if leave is None else leave.command.number, until,
+            waited, stop, sealed, 0 if leave is None else leave.command.number, until, case.effect,
         )  # fmt: skip
         self.session.record(key, decided)
         return decided

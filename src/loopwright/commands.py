@@ -56,8 +56,11 @@ def _is_arguments(value: Any) -> bool:
 
 
 _TEXT: Mapping[str, Fits] = {"text": _is_said}
-_ON_A_CALL: Mapping[str, Fits] = dict.fromkeys(("key", "tool", "arguments_hash", "policy_version"), _is_text)
 _ON_A_QUESTION: Mapping[str, Fits] = {"key": _is_text, "question": _is_number}
+_ON_A_CALL: Mapping[str, Fits] = {
+    **_ON_A_QUESTION,
+    **dict.fromkeys(("tool", "arguments_hash", "policy_version"), _is_text),
+}
 _NEEDS: Mapping[str, Mapping[str, Fits]] = {
     PAUSE: {},
     RESUME: {},
@@ -180,14 +183,15 @@ class Told:
         """The first command of a kind that was not taken up yet."""
         return next(iter(self.waiting(kind, taken)), None)
 
-    def decision(self, key: str, hashed: str, policy: str, holds: float) -> Decided | None:
-        """The last word on the call at a key that has arguments with that hash, under that version of the policy.
+    def decision(self, key: str, question: int | None, hashed: str, policy: str, holds: float) -> Decided | None:
+        """The last word on the question that stands at a key since that entry, about arguments with that hash.
 
-        Arguments that a person gave in place of the call's own are approved with it.
+        It is leave under that version of the policy alone. Arguments that a person gave in place of the call's own are
+        approved with it.
         """
         for command in reversed(self.commands):
             body = command.body
-            if command.kind not in (APPROVE, DENY) or body.get("key") != key:
+            if command.kind not in (APPROVE, DENY) or _about(command) != (key, question):
                 continue
             given = body.get("arguments")
             arguments = given if isinstance(given, dict) else None
@@ -202,9 +206,14 @@ class Told:
         return None
 
     def grant(self, tool: str, policy: str, now: float) -> Decided | None:
-        """A person's leave for all calls of a tool, if it holds now under that version of the policy."""
+        """A person's leave for all calls of a tool, if it holds now under that version of the policy.
+
+        A later denial of one of its calls takes it back.
+        """
         for command in reversed(self.commands):
             body, seconds = command.body, command.body.get("seconds")
+            if command.kind == DENY and body.get("tool") == tool:
+                return None
             if command.kind != APPROVE or body.get("tool") != tool or not isinstance(seconds, (int, float)):
                 continue
             if body.get("policy_version") == policy and now < command.at + seconds:

@@ -13,6 +13,7 @@ from .commands import (
     DECLASSIFY,
     DENY,
     FOLLOW_UP,
+    LONGEST,
     OVERRIDE,
     PAUSE,
     RESOLVE,
@@ -40,13 +41,15 @@ def open_questions(entries: Sequence[Entry]) -> tuple[Question, ...]:
         if isinstance(entry.event, RunSuspended):
             asked.update({question.key: question for question in entry.event.pending})
     leave = replay.waiting_for_leave()
-    found = [asked[key] if key in asked else _question(key, known) for key, known in leave.items()]
+    found = [asked[key] if key in asked else _question(key, known, replay) for key, known in leave.items()]
     return *found, *(asked[key] for key in replay.asked if key in asked)
 
 
-def _question(key: str, known: GateDecided) -> Question:
-    """The question of a call whose run goes on elsewhere; its arguments stand where the call was proposed."""
-    arguments = known.arguments or {}
+def _question(key: str, known: GateDecided, replay: Replay) -> Question:
+    """The question of a call whose run goes on elsewhere; its arguments may stand only where the call was proposed."""
+    proposed = replay.proposed(key)
+    arguments: JsonObject = proposed.arguments if proposed is not None else {}
+    arguments = arguments if known.arguments is None else known.arguments
     return Question(
         key, known.reason, known.tool, arguments, known.call_id, "approval",
         known.arguments_hash, known.policy_version, known.until,
@@ -140,8 +143,8 @@ class Control(ABC):
             seconds: let all calls of that tool run for so long, in this run and under this version of the policy.
             by: who approves, for the journal.
         """
-        if seconds is not None and not 0 < seconds < float("inf"):
-            raise ConfigError(f"seconds: must be a number above 0, got {seconds!r}")
+        if seconds is not None and not 0 < seconds <= LONGEST:
+            raise ConfigError(f"seconds: must be a number above 0, and at most {LONGEST:g}, got {seconds!r:.40}")
         asked = await self._asked_approval(question)
         body: dict[str, Json] = {**asked, "by": by}
         if arguments is not None:
@@ -177,9 +180,11 @@ class Control(ABC):
         """What an approval of the call at that key is bound to."""
         entries = await self._entries()
         asked = chosen(_about(entries, "approval"), key, self.run_id)
-        known = Replay(entries).waiting_for_leave()[asked.key]
-        hashed, version = known.arguments_hash, known.policy_version
-        return {"key": asked.key, "tool": known.tool, "arguments_hash": hashed, "policy_version": version}
+        replay = Replay(entries)
+        known = replay.waiting_for_leave()[asked.key]
+        hashed, version, since = known.arguments_hash, known.policy_version, replay.leave_asked[asked.key]
+        body: dict[str, Json] = {"key": asked.key, "question": since, "tool": known.tool}
+        return {**body, "arguments_hash": hashed, "policy_version": version}
 
     def _text(self, field: str, text: object) -> str:
         if not isinstance(text, str) or not text.strip():

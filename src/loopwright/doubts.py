@@ -111,6 +111,8 @@ class Doubts:
         """What a person said of a call; raises `Suspended` until somebody has."""
         session, call = self.calls.session, permit.call
         command = newest(session, permit.key)
+        if command is None and session.told.stopping:
+            raise session.stopped()
         if command is None:
             session.pending.append(Question(permit.key, text, call.name, call.arguments, call.id, about))
             raise Suspended(text, reason="unknown_outcome" if about == "doubt" else "question")

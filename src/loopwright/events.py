@@ -112,7 +112,7 @@ class GateDecided:
     for which the run stood still meanwhile because a person was asked. `stop` is why the run ends, where the verdict is
     "stuck". `sealed` says that the call has a secret in its arguments, which stands in no entry. `command` is the
     number of the command by which a person decided; `until` (wall clock, seconds) is how long the decision holds, or
-    the question stands, 0 for ever.
+    the question stands, 0 for ever. `effect` is what the call does to the world, as the gate was told.
     """
 
     tool: str
@@ -127,6 +127,7 @@ class GateDecided:
     sealed: bool = False
     command: int = 0
     until: float = 0.0
+    effect: Effect | Literal[""] = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +151,7 @@ class ToolFinished:
 
     `content` stands here as it came, but for secrets and what is hidden; a model reads it marked as from outside if it
     is `untrusted`, with a note if it was `cut` from so many characters, unless it is `marked` already. `label` says how
-    sensitive it is.
+    sensitive it is. `waited` are the seconds for which the run stood still meanwhile because its user was asked.
     """
 
     tool: str
@@ -162,6 +163,7 @@ class ToolFinished:
     untrusted: bool = False
     cut: int = 0
     marked: bool = False
+    waited: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -271,12 +273,14 @@ class EffectStarted:
 class EffectFinished:
     """An engine's own effect: its value, as JSON, or the error it raised.
 
-    `label` is how sensitive the value or the error is.
+    `waited` are the seconds for which the run stood still meanwhile because its user was asked. `label` is how
+    sensitive the value or the error is.
     """
 
     name: str
     value: Json = None
     error: ErrorRecord | None = None
+    waited: float = 0.0
     label: Label = "public"
 
 

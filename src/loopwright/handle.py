@@ -217,7 +217,9 @@ class RunHandle(Control, Generic[Item, Output]):
         raise cancelled
 
     def _aborted(self, answer: str | None = None) -> Outcome:
-        return outcome_of(Aborted("the run was aborted"), self._run.offered if answer is None else answer)
+        """The end of an aborted run; what it had to offer is no answer where a gate would have had to see it."""
+        offered = None if self._run.answers_are_gated else self._run.offered
+        return outcome_of(Aborted("the run was aborted"), offered if answer is None else answer)
 
     async def _solve(self) -> tuple[Outcome, Any]:
         """The engine's outcome, and its answer as the output model if one is asked for."""
@@ -246,7 +248,7 @@ class RunHandle(Control, Generic[Item, Output]):
 
     async def _suspend(self, reason: Literal["cancelled", "diverged", "released"]) -> None:
         """Leave the run so that it can be resumed."""
-        self._session.record("", RunSuspended(reason))
+        self._session.leave(RunSuspended(reason))
         status = "released" if reason == "released" else "suspended"
         cancelled: asyncio.CancelledError | None = None
         with contextlib.suppress(JournalError):  # then the owner's end frees it
@@ -288,9 +290,9 @@ class RunHandle(Control, Generic[Item, Output]):
         waiting = outcome.status == "waiting"
         pending = tuple(session.pending) if waiting else ()
         if waiting:
-            session.record("", RunSuspended("waiting", pending))
+            session.leave(RunSuspended("waiting", pending))
         elif not isinstance(outcome.error, JournalError):
-            session.record("", RunFinished(
+            session.leave(RunFinished(
                 outcome.status, outcome.stop_reason, outcome.answer,
                 None if output is None else output.model_dump(mode="json", round_trip=True),
                 None if outcome.error is None else ErrorRecord.of(outcome.error),

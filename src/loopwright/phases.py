@@ -10,7 +10,7 @@ from typing import cast
 
 from .clearance import Clearance, Guard
 from .commands import OVERRIDE
-from .errors import PhaseError, Stuck, Suspended, Unreadable
+from .errors import LoopwrightError, PhaseError, Stuck, Suspended, Unreadable
 from .events import CallsProposed
 from .events import Question as PendingQuestion
 from .executor import Executor
@@ -274,8 +274,13 @@ class Phases:
                 what = "failed in the same way" if reason == "repeated_error" else "was called"
                 raise self._scope.halt(Stuck(reason, f"{decision.call.name} {what} again and again"))
 
-    async def _park(self, questions: list[PendingQuestion]) -> Suspended:
-        """Wait for a person; the questions are in the journal at once, since other branches may go on for long."""
+    async def _park(self, questions: list[PendingQuestion]) -> LoopwrightError:
+        """Wait for a person, unless one said `stop`; gives the error to be raised.
+
+        The questions are in the journal at once, since other branches may go on for long.
+        """
+        if self._session.told.stopping:
+            return self._session.stopped()
         self._session.pending.extend(questions)
         waiting = Suspended(f"waiting for {len(questions)} decision(s)")
         self._scope.halt(waiting)

@@ -39,7 +39,7 @@ from .events import (
     UndoFinished,
 )
 from .labels import Label, highest
-from .messages import Usage
+from .messages import ToolCall, Usage
 from .recovery import MADE_AGAIN, LlmRecovery
 
 Outcome: TypeAlias = (
@@ -80,6 +80,8 @@ class Replay:
         self._timed_out: set[str] = set()
         self.asked: dict[str, int] = {}
         """Since which entry a person is asked something else than to approve, by the key of the question."""
+        self.leave_asked: dict[str, int] = {}
+        """Since which entry a person is asked for leave for a call as it stands, under the policy as it is, by key."""
         self.received: dict[int, CommandReceived] = {}
         """The commands that are known to have come, by their number, as they were understood."""
         self.taken: set[int] = set()
@@ -106,7 +108,7 @@ class Replay:
         for entry in entries:
             self._keep(entry)
             if before is not None and not isinstance(entry.event, (RunResumed, RunForked)):
-                self.active_seconds += max(entry.at - before.at, 0.0)
+                self.active_seconds += max(entry.at - before.at, 0.0) - getattr(entry.event, "waited", 0.0)
             before = entry
 
     def _keep(self, entry: Entry) -> None:
@@ -123,9 +125,8 @@ class Replay:
         elif isinstance(event, INTENTS):
             self._keep_intent(key, event)
         elif isinstance(event, GateDecided):
-            self._decisions[key] = event
             self.sealed.update([key] if event.sealed else [])
-            self.active_seconds -= event.waited
+            self._keep_decision(key, event, entry.seq)
         elif isinstance(event, (AttemptFailed, RecoveryTriggered, DoubtResolved)):
             self._keep_turn(key, event)
         elif isinstance(event, (CommandReceived, RunContinued, Declassified)):
@@ -155,13 +156,17 @@ class Replay:
             self._resolved[key] = event
             self.asked.pop(key, None)
 
+    def _keep_decision(self, key: str, event: GateDecided, seq: int) -> None:
+        """A decision about a call; a question that is asked on, when the run is resumed, is no new one."""
+        known, self._decisions[key] = self._decisions.get(key), event
+        if known is None or _asked_about(known) != _asked_about(event):
+            self.leave_asked[key] = seq
+
     def _keep_word(self, event: CommandReceived | RunContinued | Declassified) -> None:
         """What people told the run, and what of it took effect at once."""
         if isinstance(event, CommandReceived):
             self.received[event.number] = event
-        elif isinstance(event, RunContinued):
-            self.active_seconds -= event.waited
-        else:
+        elif isinstance(event, Declassified):
             self.label = event.label
             self.taken.add(event.command)
 
@@ -182,12 +187,25 @@ class Replay:
             self.undone[key] = event
 
     def _forget_words(self) -> None:
-        """What was told so far was told to another run: this one counts its commands from 1."""
+        """What was told and allowed so far was so to another run: this one counts its commands from 1.
+
+        What that run was allowed to do and had not begun is decided about again: leave counts once.
+        """
         self.received.clear()
         self.taken.clear()
+        for key, known in list(self._decisions.items()):
+            if known.verdict in ("allow", "modify") and not self._is_begun(key):
+                del self._decisions[key]
         for key, intent in self._intents.items():
             if isinstance(intent, ModelRequested):
                 self._intents[key] = dataclasses.replace(intent, commands=())
+
+    def _is_begun(self, key: str) -> bool:
+        """Whether what was decided about at a key has begun: a call, or the engine's own effect around the `#0`."""
+        place = key.partition("#")[0]
+        own = isinstance(self._intents.get(place), (EffectStarted, ChildStarted))
+        own = own or isinstance(self._outcomes.get(place), (EffectFinished, ChildFinished))
+        return own or key in self._intents or key in self._outcomes
 
     def _ask(self, pending: Sequence[Question], seq: int) -> None:
         """Note since when a person is asked; a question that is asked on is no new one."""
@@ -261,6 +279,16 @@ class Replay:
     def waiting_for_leave(self) -> dict[str, GateDecided]:
         """The calls that a person is asked about and nobody has decided, by key."""
         return {key: known for key, known in self._decisions.items() if known.verdict == "ask"}
+
+    def proposed(self, key: str) -> ToolCall | None:
+        """The call at a key as a model or an engine proposed it; `None` for what is no tool call."""
+        place, _, index = key.partition("#")
+        proposal = self._outcomes.get(place)
+        if isinstance(proposal, ModelReplied):
+            calls = proposal.completion.calls
+        else:
+            calls = proposal.calls if isinstance(proposal, CallsProposed) else ()
+        return calls[int(index)] if index.isdecimal() and int(index) < len(calls) else None
 
     def side(self, key: str) -> FactNoted | ClockRead | FollowedUp | LimitHit | None:
         """A recorded note, clock reading, follow-up or iteration limit."""
@@ -356,6 +384,11 @@ class Replay:
             found=found,
             seq=seq,
         )
+
+
+def _asked_about(decided: GateDecided) -> tuple[str, str, str]:
+    """What a person is asked about, if this is a question: which arguments, under which policy."""
+    return decided.verdict, decided.arguments_hash, decided.policy_version
 
 
 def _not_before(key: str, other: str) -> bool:

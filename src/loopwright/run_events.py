@@ -122,13 +122,15 @@ class RunSuspended:
 class CommandReceived:
     """Somebody told the run something from outside; `number`, `command`, `body` and `sent` as in its inbox.
 
-    It stands here without secrets. `refused` says why nothing was made of it; it is empty if it counts.
+    It stands here without secrets. `waited` is for how many seconds before it the run's clock stood still, as of a
+    pause that goes on. `refused` says why nothing was made of it; it is empty if it counts.
     """
 
     number: int
     command: str
     body: JsonObject
     sent: float
+    waited: float = 0.0
     refused: str = ""
 
 
@@ -139,9 +141,13 @@ class RunPaused:
 
 @dataclasses.dataclass(frozen=True)
 class RunContinued:
-    """The run goes on after a pause; for `waited` seconds nothing of it was at work."""
+    """The run goes on after a pause of so many `seconds`.
+
+    `waited` is for how many of them nothing of it was at work, as far as no entry before this one says it.
+    """
 
     waited: float
+    seconds: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)

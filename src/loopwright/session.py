@@ -23,7 +23,9 @@ from .events import (
     LimitHit,
     Question,
     RunContinued,
+    RunFinished,
     RunPaused,
+    RunSuspended,
     ToolStarted,
     encode_event,
 )
@@ -78,6 +80,9 @@ class ActiveClock:
 
     def take_waited(self) -> float:
         """Seconds for which the clock stood still since this was asked last; a journal needs them to fold its time."""
+        if self._since is None and self._stood is not None:  # it stands still now, and will go on to
+            now = self._clock.monotonic()
+            self._waited, self._stood = self._waited + now - self._stood, now
         waited, self._waited = self._waited, 0.0
         return round(waited, 6)
 
@@ -122,6 +127,7 @@ class Session:
         self.kept = asyncio.Event()
         """Set once the journal has the run, so that others can send it commands."""
         self._standing = 0  # branches that stand still
+        self._paused_at = 0.0
         self.saga = replay.started is not None and replay.started.saga
         self.completed: dict[str, tuple[int, Observation, Tool]] = {}
         """What a saga would have to undo: by key, with the number of the entry that holds it."""
@@ -138,6 +144,8 @@ class Session:
         self.watchers: list[Callable[[Entry], None]] = []
         self.delta_watchers: list[Callable[[Delta], None]] = []  # with any, models are asked to stream
         self.aborting = False
+        self.over = False
+        """Whether the run's last entry is written, or that of its suspension: nothing is heard any more."""
         self.drifted = False
         most = parts.limits.max_concurrent_tools
         self.tool_slots: AbstractAsyncContextManager[None] = NO_SLOTS if most is None else asyncio.Semaphore(most)
@@ -315,7 +323,7 @@ class Session:
 
     def hear(self, commands: Sequence[Command]) -> None:
         """Take in what people sent, in order; each command is recorded once."""
-        for sent in commands:
+        for sent in () if self.over else commands:
             if sent.number <= self.told.last:
                 continue
             command, refused = self._received(sent)
@@ -335,7 +343,8 @@ class Session:
             heard = Command(sent.number, self.run_id, known.sent, known.command, known.body)
             return heard, known.refused or problem_of(heard)
         heard, refused = read_command(sent, self.redactor)
-        self.record("", CommandReceived(heard.number, heard.kind, heard.body, heard.at, refused=refused))
+        waited = self.active.take_waited()
+        self.record("", CommandReceived(heard.number, heard.kind, heard.body, heard.at, waited, refused))
         if refused:
             told = {"run_id": self.run_id, "number": heard.number, "command": heard.kind, "problem": refused}
             logger().warning("command_refused", **told)
@@ -363,6 +372,7 @@ class Session:
         if told.stands_still():
             self._standing += 1
             if self._standing == 1:
+                self._paused_at = self.parts.clock.monotonic()
                 self.record("", RunPaused())
             try:
                 with self.active.waiting():
@@ -372,9 +382,19 @@ class Session:
             finally:
                 self._standing -= 1
                 if self._standing == 0:
-                    self.record("", RunContinued(self.active.take_waited()))
+                    seconds = round(self.parts.clock.monotonic() - self._paused_at, 6)
+                    self.record("", RunContinued(self.active.take_waited(), seconds))
         if told.stopping:
-            raise self.stick(Aborted("the run was told to stop after the step that was under way"))
+            raise self.stopped()
+
+    def stopped(self) -> LoopwrightError:
+        """The sticky error that somebody said `stop`."""
+        return self.stick(Aborted("the run was told to stop after the step that was under way"))
+
+    def leave(self, event: RunSuspended | RunFinished) -> None:
+        """Write the run's last entry, or that of its suspension."""
+        self.record("", event)
+        self.over = True
 
     def take_up(self) -> None:
         """This process works on the run from now on."""

@@ -57,13 +57,13 @@ def check_permit(permit: Permit, session: Session, policy: str | None) -> None:
         raise PhaseError(f"the permit of {permit.call.name} was used or is not of this run: gate a new proposal")
     if permit.expires < session.active.seconds():
         raise PhaseError(f"the permit of {permit.call.name} has expired: act right after the gate")
+    check_same(permit, session, policy)
+
+
+def check_same(permit: Permit, session: Session, policy: str | None) -> None:
+    """Raise `PhaseError` if approval, policy or arguments are not those of the permit any more."""
     if permit.until and permit.until <= session.parts.clock.wall() and policy is not None:
         raise PhaseError(f"the approval of {permit.call.name} has expired")
-    check_same(permit, policy)
-
-
-def check_same(permit: Permit, policy: str | None) -> None:
-    """Raise `PhaseError` if the policy or the arguments are not those of the permit any more."""
     if policy is not None and permit.policy_version != policy:
         raise PhaseError(f"the policy changed since {permit.call.name} was allowed: gate a new proposal")
     real = permit.real
@@ -130,7 +130,7 @@ class ToolCalls:
             label = label_of(self.session, came.content)
         finished = ToolFinished(
             call.name, call.id, came.status, came.content, round(came.seconds, 6), label, untrusted, came.cut,
-            came.marked,
+            came.marked, self.session.active.take_waited(),
         )  # fmt: skip
         self.session.read_aloud(label, untrusted)
         entry = self.session.record(decision.key, finished)
@@ -208,7 +208,7 @@ class ToolCalls:
         await session.barrier()
         try:
             if kind == "retry":
-                check_same(permit, self.policy())
+                check_same(permit, session, self.policy())
             else:
                 check_permit(permit, session, self.policy() if kind == "first" else None)
             if permit.real is None and session.is_lost(permit.key):  # never with what stands in its place

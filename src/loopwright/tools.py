@@ -169,6 +169,13 @@ class Tool:
         return ToolSpec(self.name, self.description, self.schema)
 
     @functools.cached_property
+    def defaults(self) -> JsonObject:
+        """What stands in for arguments that a call leaves out, as far as the schema says it; not where that is null."""
+        properties = cast("dict[str, Json]", self.schema.get("properties", {}))
+        given = {name: field.get("default") for name, field in properties.items() if isinstance(field, dict)}
+        return {name: value for name, value in given.items() if value is not None}
+
+    @functools.cached_property
     def is_async(self) -> bool:
         """Whether the function is a coroutine function (or an object whose call is one)."""
         return inspect.iscoroutinefunction(_plain_function(self.function))

@@ -169,7 +169,7 @@ def test_a_damaged_run_does_not_hide_the_questions_of_the_others(invoke: Invoke,
 @pytest.mark.usefixtures("waiting")
 def test_every_word_comes_into_the_inbox_of_its_run(invoke: Invoke) -> None:
     bound = {
-        "key": "0#0", "tool": "wipe", "arguments_hash": arguments_hash({"path": "/tmp/x"}),
+        "key": "0#0", "question": 4, "tool": "wipe", "arguments_hash": arguments_hash({"path": "/tmp/x"}),
         "policy_version": "default-1",
     }  # fmt: skip
     words: dict[tuple[str, ...], tuple[str, Any]] = {
@@ -255,8 +255,8 @@ def test_what_cannot_be_said_is_2_on_one_line_and_nothing_comes_into_the_inbox(i
             "--arguments: it cannot be read: Expecting value: line 1 column 1 (char 0)"
         ),
         ("approve", "r1", "0#0", "--arguments", "[1]"): "--arguments: must be a JSON object, got [1]",
-        ("approve", "r1", "0#0", "--for", "-1"): "seconds: must be a number above 0, got -1.0",
-        ("approve", "r1", "0#0", "--for", "nan"): "seconds: must be a number above 0, got nan",
+        ("approve", "r1", "0#0", "--for", "-1"): "seconds: must be a number above 0, and at most 1e+11, got -1.0",
+        ("approve", "r1", "0#0", "--for", "nan"): "seconds: must be a number above 0, and at most 1e+11, got nan",
         ("override", "r1", "pay", "{"): (
             "JSON: it cannot be read: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
         ),

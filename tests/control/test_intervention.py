@@ -94,7 +94,7 @@ async def test_a_paused_run_stands_still_with_its_clock_until_it_is_resumed(hand
 
     assert (result.status, result.answer) == ("completed", "done")
     [went_on] = events(runtime.journal, run.run_id, RunContinued)
-    assert went_on.waited == 10_000
+    assert went_on.seconds == 10_000
 
 
 async def test_a_paused_run_is_still_paused_where_it_is_resumed(hand: Hand) -> None:

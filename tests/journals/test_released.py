@@ -32,6 +32,10 @@ def copy(released: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(released, tmp_path))
 
 
+def test_there_are_journals_of_releases() -> None:
+    assert RELEASED, f"none in {FOLDER}: were they left out of the repository?"
+
+
 def test_every_run_is_listed_and_verifies_with_the_head_that_was_kept(released: Path, copy: Path) -> None:
     journal, runs = SQLiteJournal(copy), said(released)
 
@@ -67,7 +71,7 @@ async def test_the_journal_of_the_next_release_can_be_made(tmp_path: Path) -> No
     assert all(run["verified"] for run in runs.values())
     assert path.stat().st_size < 400_000
     assert {file.name for file in await asyncio.to_thread(lambda: list(tmp_path.iterdir()))} == {"next.db", "next.json"}
-    before = said(FOLDER / "0.1.0.db")
+    before = said(RELEASED[-1])
     assert {run_id: (run["status"], run["answer"]) for run_id, run in before.items()}.items() <= {
         run_id: (run["status"], run["answer"]) for run_id, run in runs.items()
     }.items()

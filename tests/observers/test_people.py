@@ -81,7 +81,7 @@ async def test_what_people_say_is_logged_without_their_words() -> None:
         {"level": "info", "event": "command_received", "number": 5, "command": "pause"},
         {"level": "info", "event": "run_paused"},
         {"level": "info", "event": "command_received", "number": 6, "command": "resume"},
-        {"level": "info", "event": "run_continued", "waited": 20.0},
+        {"level": "info", "event": "run_continued", "seconds": 20.0},
         {"level": "info", "event": "followed_up", "command": 2},
     ]
     decided = [(line["verdict"], line["command"]) for line in log.lines if line["event"] == "gate_decided"]
@@ -122,6 +122,6 @@ async def test_what_people_say_is_an_event_of_the_run_that_heard_it() -> None:
         received(4, "approve"),
         received(5, "pause"),
         received(6, "resume"),
-        ("loopwright.run_continued", {"loopwright.waited": 20.0, **place}),
+        ("loopwright.run_continued", {"loopwright.paused": 20.0, **place}),
     ]
     assert SECRET not in everything_said(told.spans)

@@ -205,7 +205,7 @@ def change_attributes(event: CommandReceived | RunContinued | Declassified | Bre
         case CommandReceived():
             return {"loopwright.command": event.command, "loopwright.command.number": event.number}
         case RunContinued():
-            return {"loopwright.waited": event.waited}
+            return {"loopwright.paused": event.seconds}
         case Declassified():
             return {"loopwright.label": event.label, "loopwright.command.number": event.command}
 

@@ -59,7 +59,7 @@ PLAIN: dict[type, tuple[str, ...]] = {
     RunStarted: ("output",),
     RunResumed: ("owner",),
     RunSuspended: ("reason",),
-    RunContinued: ("waited",),
+    RunContinued: ("seconds",),
     CommandReceived: ("number", "command", "sent"),
     FollowedUp: ("command",),
     Declassified: ("label", "command"),

@@ -86,7 +86,7 @@ class AllOf:
         return tuple(gate for gate in self._gates if getattr(gate, "answers", False))
 
 
-class _InstantAllOf(InstantGate, AllOf):
+class _InstantAllOf(InstantGate, AllOf):  # pyright: ignore[reportIncompatibleVariableOverride] - `version` is only read
     """Several gates that only compute, asked in place: what such a gate does comes before what awaits them."""
 
     def decide(self, action: Action, state: PolicyState) -> Decision:

@@ -3,7 +3,8 @@
 import asyncio
 from typing import Any
 
-from loopwright import MemoryJournal, Tool, tool
+from loopwright import Tool, tool
+from loopwright.journal import Journal
 
 
 class Hand:
@@ -33,6 +34,6 @@ class Hand:
         return [hold, pay]
 
 
-def events(journal: MemoryJournal, run_id: str, kind: type[Any]) -> list[Any]:
+def events(journal: Journal, run_id: str, kind: type[Any]) -> list[Any]:
     """The events of a kind in a run."""
     return [entry.event for entry in journal.read(run_id) if isinstance(entry.event, kind)]

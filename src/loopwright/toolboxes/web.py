@@ -62,13 +62,12 @@ def web(
 ) -> list[Tool]:
     """The tool `fetch_page`, which reads a page of the web as plain text.
 
-    It sends no cookies, no credentials and no referrer, and asks with GET. A redirect is followed, up to five times,
-    within a host (with or without `www.`) and to hosts that are allowed by name; of any other, and of another host
-    that may be private, the model is told, so that its next call says where it goes, and a gate sees that.
+    It sends no cookies, credentials and referrer, and asks with GET. A redirect is followed, up to five times, within a
+    host (with or without `www.`) and to hosts that `allow` names, but not to another one that may be private. Of any
+    other the model is told, so that its next call says where it goes, and a gate sees that.
 
     Args:
-        allow: hosts that may be read, as for `GuardedTransport`: `"example.com,*.python.org"`. Empty: every public
-            host.
+        allow: hosts that may be read, as for `GuardedTransport`, "example.com,*.python.org"; else every public one.
         max_bytes: largest page.
         timeout: seconds for one page in all, redirects too.
         transport: connects in place of one of the toolbox's own; it has its own `allow`, and is not closed.

@@ -385,3 +385,24 @@ async def test_a_word_that_comes_while_a_run_is_resumed_is_heard(hand: Hand) -> 
     again = Runtime(ScriptedProvider([]), tools=hand.tools(), journal=journal)
     result = await asyncio.wait_for(ReActEngine(again).resume("r"), 5)
     assert result.status == "aborted"
+
+
+async def test_a_fork_is_told_its_own_follow_up_after_those_of_the_run_it_was_copied_from(hand: Hand) -> None:
+    journal = MemoryJournal()
+
+    def engine(*script: Any) -> ReActEngine:
+        return ReActEngine(Runtime(ScriptedProvider(list(script)), tools=hand.tools(), journal=journal))
+
+    async with engine(call("hold", what="a"), "first", "second").start("Go.", run_id="r") as run:
+        await hand.reached.wait()
+        await run.follow_up("And then?")
+        hand.go.set()
+        await run.result()
+    said = next(entry.seq for entry in journal.read("r") if isinstance(entry.event, FollowedUp))
+    await engine().fork("r", at=said, new_id="f")
+
+    await engine().runtime.control("f").follow_up("And now?")
+    result = await engine("second", "third").resume("f")
+
+    assert [m.content for m in result.conversation if m.origin == "operator"] == ["And then?", "And now?"]
+    assert result.answer == "third"

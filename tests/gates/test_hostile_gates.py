@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,11 +17,13 @@ from loopwright import (
     Allow,
     Ask,
     ChainOfThoughtEngine,
+    Completion,
     Deny,
     LoopEngine,
     Modify,
     PolicyState,
     ReActEngine,
+    Request,
     Runtime,
     Tool,
     tool,
@@ -42,7 +45,7 @@ class Hostile:
     version = "hostile-1"
 
     def __init__(self, misdeeds: list[str], approves: bool) -> None:
-        self.timeout = LATE / 2
+        self.timeout, self.told = LATE / 2, asyncio.Event()
         self._misdeeds, self._turn, self._approves = misdeeds, 0, approves
         self.allowed: list[str] = []
 
@@ -163,18 +166,37 @@ def recording(ran: list[str]) -> Iterator[Tool]:
         yield tool(name=name, effect=effect)(made())  # type: ignore[call-overload]
 
 
+class Waiting(ScriptedProvider):
+    """Replies once a person has said their word."""
+
+    def __init__(self, model: Any, told: asyncio.Event) -> None:
+        super().__init__(model)
+        self._told = told
+
+    async def complete(self, request: Request) -> Completion:
+        await self._told.wait()
+        return await super().complete(request)
+
+
 def engine_of(name: str, gate: Hostile, ran: list[str]) -> LoopEngine:
     def runtime(model: Any) -> Runtime:
         return Runtime(ScriptedProvider(model), tools=list(recording(ran)), gate=gate, approver=gate.approve)
 
-    if name == "chain-of-thought":  # by itself it has no calls to make
-        return ChainOfThoughtEngine(runtime(PROGRAMS[name].model), samples=2, fallback=ReActEngine(runtime(LOOPS)))
+    if name == "chain-of-thought":  # by itself it has no calls to make: it hands over where its samples differ
+        answers = itertools.count()
+        differing = runtime(lambda request: f"So it is. The answer is {next(answers)}.")
+        return ChainOfThoughtEngine(differing, samples=2, min_agreement=1.0, fallback=ReActEngine(runtime(LOOPS)))
     if name == "react-as-tool":
         inner = ReActEngine(runtime(LOOPS)).as_tool(name="ask", description="Ask.")
         outer = Runtime(
             ScriptedProvider(PROGRAMS[name].model), tools=[*recording(ran), inner], gate=gate, approver=gate.approve
         )
         return ReActEngine(outer)
+    if name == "tree-of-thoughts":  # nor has it: a person has one made
+        waiting = Runtime(
+            Waiting(PROGRAMS[name].model, gate.told), tools=list(recording(ran)), gate=gate, approver=gate.approve
+        )
+        return PROGRAMS[name].engine(waiting)
     if name == "tiny":
         return Tiny(runtime(PROGRAMS[name].model))
     return PROGRAMS[name].engine(runtime(PROGRAMS[name].model))
@@ -194,6 +216,15 @@ class Tiny(LoopEngine):
             observations = await run.act(await run.gate(proposal))
             conversation = conversation.observe(proposal, observations)
         return str(await run.best_answer(conversation))
+
+
+async def go(name: str, gate: Hostile, ran: list[str]) -> None:
+    """Let an engine run, with a call that a person wants made where it makes none by itself."""
+    async with engine_of(name, gate, ran).start("What is blue?") as run:
+        if name == "tree-of-thoughts":
+            await run.override("send", {"what": "card"})
+            gate.told.set()
+        await run.result()
 
 
 def unlawful(ran: list[str], allowed: list[str]) -> list[str]:
@@ -219,12 +250,13 @@ def test_no_tool_starts_that_should_not(name: str) -> None:
         nonlocal cases, starts
         ran: list[str] = []
         gate = Hostile(misdeeds, approves)
-        asyncio.run(engine_of(name, gate, ran).run("What is blue?"))
+        asyncio.run(go(name, gate, ran))
         cases, starts = cases + 1, starts + len(ran)
 
         assert unlawful(ran, gate.allowed) == []
 
     gated()
+    assert starts, "else nothing was tried"
     figure(f"hostile gates, {name}", f"{cases} cases, {starts} lawful tool starts, 0 others")
 
 

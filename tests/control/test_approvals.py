@@ -312,10 +312,12 @@ async def test_a_copied_approval_with_another_hash_does_not_count() -> None:
     """Whoever writes into the inbox by hand has to name the arguments that the call has."""
     journal = MemoryJournal()
     await waiting(journal)
-    body = {"key": "0#0", "tool": "erase", "policy_version": "default-1", "arguments_hash": "0" * 64}
-    journal.send("r", "approve", body)
+    await runtime(journal=journal).control("r").approve("0#0")
+    [given] = journal.inbox("r")
+    other = crashed(journal.read("r"), len(journal.read("r")))
+    other.send("r", "approve", {**given.body, "arguments_hash": "0" * 64})
 
-    assert (await resumed(journal)).status == "waiting"
+    assert (await resumed(other)).status == "waiting"
     assert RAN == []
 
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from loopwright import (
+    DeadLetter,
+    Fallback,
     Limits,
     LoopEngine,
     ProviderError,
@@ -39,6 +41,7 @@ from loopwright.version import __version__
 FOLDER = Path(__file__).parents[1] / "journals" / "released"
 LARGE = "The sea is blue. " * 4000  # more than an entry keeps beside itself
 SECONDS = 86_400.0
+FOR_EVER = 1e11  # the clock of the inbox is the machine's
 
 Line = str | ToolCall | list[ToolCall] | BaseException
 
@@ -49,6 +52,13 @@ TURNS: dict[str, Sequence[Line]] = {
     "Look at the sea.": (call("look", what="sea"), call("send", what="parcel"), "the sea"),
     "Look for it.": (*([call("fail", what=f"{turn} {n}") for n in range(3)] for turn in range(2)), "nowhere"),
     "It fails.": (ProviderError("gone"),),
+    "Burn two letters.": (call("burn", what="letter"), call("look", what="sky"), "two letters", "and no third"),
+    "Look at what fails.": (
+        [call("shaky", what="sky"), call("shaky", what="sun")],
+        call("send", what="end"),
+        "it went",
+    ),
+    "Book a trip.": ([call("book", what="hotel"), call("book", what="car")], ProviderError("gone")),
 }
 
 
@@ -66,6 +76,7 @@ class Work:
         """What the runs work on."""
         tools = [self._tool("look", "read"), self._tool("send", "write"), self._tool("burn", "destructive"), fail]
         model, clock = ScriptedProvider(self._answer), FakeClock(wall=SECONDS)
+        tools += [shaky, book]
         return Runtime(model, tools=tools, journal=journal, approver=approver, clock=clock, limits=limits)
 
     def _tool(self, name: str, effect: Effect) -> Tool:
@@ -93,6 +104,22 @@ class Work:
 async def fail(what: str) -> str:
     """Fail."""
     raise RuntimeError(f"{what} is nowhere")
+
+
+@tool(effect="read", recovery=(Fallback("look"), DeadLetter()))
+async def shaky(what: str) -> str:
+    """Look, if it works."""
+    raise RuntimeError(f"{what} is too far")
+
+
+async def unbook(ctx: ToolContext[None], result: str) -> None:
+    """Give it back."""
+
+
+@tool(effect="write", label="sensitive", compensate=unbook)
+async def book(what: str) -> str:
+    """Book it."""
+    return f"{what} of Ada"
 
 
 class Everything(LoopEngine):
@@ -144,6 +171,10 @@ async def make(path: Path) -> None:
     await ReActEngine(runtime).fork("forked", at=9, new_id="fork")
     await ReActEngine(runtime).fork("forked", at=9, new_id="fork-resumed")
     await ReActEngine(Work().runtime(journal, limits=Limits(max_iterations=9))).resume("fork-resumed")
+    await told(journal)
+    await ReActEngine(runtime).run("Look at what fails.", run_id="recovered")
+    await ReActEngine(runtime).fork("recovered", at=9, new_id="recovering")
+    await ReActEngine(runtime).run("Book a trip.", run_id="undone", saga=True)
     await left(journal, "suspended", "Send a parcel.", cancel=True)
     await left(journal, "large", "Look at the sea.", cancel=True)
     await left(journal, "at-work", "Send a parcel.", cancel=False)
@@ -152,6 +183,21 @@ async def make(path: Path) -> None:
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute("VACUUM")
     await write_down(path)
+
+
+async def told(journal: SQLiteJournal) -> None:
+    """A run that people tell something of each kind, and one that they have told so far."""
+    runtime = Work().runtime(journal, Suspend(expires=None, holds=FOR_EVER))
+    hand = runtime.control("told")
+    await ReActEngine(runtime).run("Burn two letters.", run_id="told")
+    await hand.steer("Mind the wind.")
+    await hand.add_context("It is dry.")
+    await hand.follow_up("And a third?")
+    await hand.override("look", {"what": "moon"})
+    await hand.declassify("normal", "everybody knows")
+    await hand.approve("0#0", by="Ada")
+    await ReActEngine(runtime).resume("told")
+    await ReActEngine(runtime).fork("told", at=12, new_id="told-so-far")
 
 
 async def left(journal: SQLiteJournal, run_id: str, task: str, *, cancel: bool) -> None:
@@ -177,9 +223,8 @@ async def write_down(path: Path) -> None:
     copy.write_bytes(path.read_bytes())
     for run_id in said:
         said[run_id] |= await resumed(copy, run_id, said[run_id]["engine"])
-    for ending in ("", "-wal", "-shm", ".lock", ".inbox"):
-        Path(f"{copy}{ending}").unlink(missing_ok=True)
-    Path(f"{path}.lock").unlink(missing_ok=True)
+    for beside in (*path.parent.glob(f"{copy.name}*"), *path.parent.glob(f"{path.name}?*")):
+        beside.unlink()  # what was said is in the entries, too
     path.with_suffix(".json").write_text(json.dumps(said, indent=1, sort_keys=True) + "\n")
 
 

@@ -395,8 +395,6 @@ async def test_modified_arguments_are_gated_again_executed_and_recorded_beside_t
         {"what": "x", "more": 1},
         None,
         "what",
-        {"what": float("nan")},
-        {"what": object()},
     ],
 )
 async def test_modified_arguments_that_do_not_fit_the_schema_are_refused(arguments: Any) -> None:
@@ -406,6 +404,16 @@ async def test_modified_arguments_that_do_not_fit_the_schema_are_refused(argumen
 
     assert (result.status, RAN, len(gate.seen)) == ("completed", [], 1)
     assert "schema of send" in observed(result)[0]
+
+
+@pytest.mark.parametrize("what", [float("nan"), object(), "\ud800"], ids=["not a number", "an object", "half a pair"])
+async def test_modified_arguments_that_no_journal_holds_are_a_denial(what: Any) -> None:
+    gate = Gate(lambda action: Modify({"what": what}, "broken policy"))
+
+    result = await ReActEngine(Runtime(asking(call("send", what="x")), tools=TOOLS, gate=gate)).run("Go.")
+
+    assert (result.status, RAN, len(gate.seen)) == ("completed", [], 1)
+    assert observed(result) == ["the policy wants arguments that are not plain JSON"]
 
 
 async def test_a_gate_that_keeps_modifying_is_denied_after_two_changes() -> None:

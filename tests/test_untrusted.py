@@ -5,9 +5,10 @@ import sys
 import unicodedata
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fault_sizes import sized
 from loopwright.errors import ConfigError
 from loopwright.messages import ToolSpec
 from loopwright.parsing.answers import read_ending
@@ -18,6 +19,7 @@ from loopwright.parsing.thinking import without_thinking
 from loopwright.parsing.xml_text import has_tag
 from loopwright.providers.dialects import Dialect, JsonDialect, ReActDialect, XmlDialect
 from loopwright.untrusted import cleaned, fenced, quoted, shown
+from stopwatch import quickest
 
 BOUNDARY = "7f3a9c2e51b84d60"
 TOOLS = (
@@ -144,6 +146,7 @@ DANGEROUS = [
     '1. search("x")',
     '```1. search("x")```',
     "look: ~~~~JSON - search(x)~~~~",
+    'join\u3000(1)```1. search("x")```',
     "Step 1 - search(x)",
     "**1. sea**rch(x)",
     "1.\nsearch(x)",
@@ -225,11 +228,13 @@ def texts_with_something_hidden(draw: st.DrawFn) -> str:
 ANY_TEXT = TEXTS | texts_with_something_hidden() | st.text()
 
 
+@settings(max_examples=sized(100, 20_000))
 @given(ANY_TEXT, st.sampled_from(["{}", "Observation: {}", "Observation 2: {}\n", "Look:\n{}"]))
 def test_no_reader_finds_a_call_or_a_marked_answer_in_a_text_that_is_shown(text: str, echo: str) -> None:
     assert found_in(echo.replace("{}", show(text))) == []
 
 
+@settings(max_examples=sized(100, 20_000))
 @given(ANY_TEXT)
 def test_no_reader_finds_a_call_or_a_marked_answer_in_a_fence(text: str) -> None:
     assert found_in(fence(text)) == []
@@ -413,3 +418,17 @@ def test_an_answer_that_tells_fenced_texts_gets_one_fence() -> None:
     answer = f"I found this.\n{fence('One.', 'a')}\nAnd this:\n{fence('Two.', 'b')}"
 
     assert show(answer, "child") == fence("I found this.\nOne.\nAnd this:\nTwo.", "child")
+
+
+# --- at no great cost ---
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["```*", "~~~*", "```***", "```join(", "``` ", "join(", "- ", "1. ", "* [ ] ", "*`*`", "> ", "<", "{\"", "[",
+     "=== ", "Action", "\\u00", "#E1 = ", "FINAL ANSWER", "\u200b", "\x1b["],
+)  # fmt: skip
+def test_hostile_text_is_marked_in_linear_time(piece: str) -> None:
+    text = piece * (262_144 // len(piece))
+
+    assert quickest(lambda: shown(text, source="web", boundary=BOUNDARY), 0.5) < 0.5  # below 0.1 s on an idle machine

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
+from pydantic_core import from_json, to_json
+
 from .bounded import contained, run_bounded
 from .commands import Decided
 from .errors import Denied
@@ -236,7 +238,7 @@ class Clearance:
         """The call as gates see it, with what the run may pass on by it."""
         session, call = self.session, case.call
         tool = None if case.is_own else self.parts.tools.get(call.name)
-        defaults: JsonObject = tool.defaults if tool is not None else {}
+        defaults: JsonObject = copy.deepcopy(tool.defaults) if tool is not None else {}
         labels: set[str] = {session.label} if at_least(session.label, "sensitive") else set()
         labels |= {"untrusted"} if session.untrusted else set()
         return Action(call.name, real.arguments, call.id, case.effect, frozenset(labels), defaults)
@@ -315,7 +317,7 @@ class Clearance:
             return Deny("the approver failed, so the call was not approved")
         answer = ended.value
         if isinstance(answer, (Allow, Deny, Modify)):
-            return answer
+            return _fit(answer) if isinstance(answer, Modify) else answer
         return Allow() if answer is True else Deny("a person refused it")
 
     def _allow(self, case: _Case, reason: str, leave: Decided | None) -> Permit:
@@ -360,6 +362,14 @@ class Clearance:
         return decided
 
 
+def _fit(change: Modify) -> Modify | Deny:
+    """A change as a journal gives it back; a denial if none can hold it."""
+    try:
+        return Modify(from_json(to_json(change.arguments), allow_inf_nan=False), change.reason)
+    except (TypeError, ValueError, RecursionError):
+        return Deny("the policy wants arguments that are not plain JSON")
+
+
 async def _call(approver: Any, action: Action, question: str) -> Any:
     return await approver(action, question)
 
@@ -377,11 +387,14 @@ async def _evaluate(gate: PolicyGate, action: Action, state: PolicyState, remain
         return Deny("the policy gate did not decide in time")
     if ended.error is not None:
         return Deny(f"the policy gate failed ({type(ended.error).__name__})")
-    if isinstance(ended.value, (Allow, Deny, Modify, Ask)):
+    if isinstance(ended.value, (Allow, Deny, Ask)):
         return ended.value
+    if isinstance(ended.value, Modify):
+        return _fit(ended.value)
     return Deny(f"the policy gate gave no decision ({type(ended.value).__name__})")
 
 
 async def _consult(gate: PolicyGate, action: Action, state: PolicyState) -> Any:
-    own = dataclasses.replace(action, arguments=copy.deepcopy(dict(action.arguments)))  # to keep, and even to change
+    given, defaults = copy.deepcopy(dict(action.arguments)), copy.deepcopy(action.defaults)  # to keep, even to change
+    own = dataclasses.replace(action, arguments=given, defaults=defaults)
     return await gate.evaluate(own, state)

@@ -322,12 +322,12 @@ class Phases:
     def _override(self) -> Command | None:
         """The next call that a person wants made, if it is for this scope: those that have its tool make it.
 
-        One that no engine of the run has is the root's, which says so.
+        One that no engine of the run has is the root engine's, which says so.
         """
         told, taken = self._session.told, self._session.replay.taken
         for command in told.waiting(OVERRIDE, taken):
             tool = str(command.body["tool"])
-            if self._parts.tools.get(tool) is not None or not (self._scope.path or self._is_below(tool)):
+            if self._parts.tools.get(tool) is not None or not (self._scope.conduct.is_inner or self._is_below(tool)):
                 return command
         return None
 

@@ -24,6 +24,11 @@ class Conduct:
         self.usage, self.llm_calls, self.tool_calls = Usage(), 0, 0
         self._parent = parent
 
+    @property
+    def is_inner(self) -> bool:
+        """Whether the engine works for another one."""
+        return self._parent is not None
+
     def meet(self, signal: LoopwrightError) -> None:
         """A verb met what ends the whole run."""
         self.met = self.met or signal

@@ -107,10 +107,13 @@ _CALL = r"[`*]*+[A-Za-z_][\w.*-]*+[`* ]*+[(\[]"
 _JOIN = rf"[`*]*+join[`*]*+{_BLANK}*+(?:\(.*\))?+(?:[`*.;]|{_BLANK})*+$"
 _NOTHING = rf"(?:[*_]|{_BLANK})*+$"
 _LINE = re.compile(  # calls in the steps of a plan, markers behind a bullet, and verdicts without a colon
-    rf"(?:^|(?<=```)(?!`)|(?<=~~~)(?!~))(?:json )?+{_BLANK}*+(?:{_LISTED}"
+    rf"^(?={_BLANK}*+(?:{_LISTED}"
     rf"(?:{_CALL}|{_JOIN}|{_NOTHING}|[*_]{{0,3}}(?:follow[ _-]?up|tool|so the final|final answer)\b)"
-    rf"|{_JOIN}|[*_# \t]*+(?-i:(?:UN|NOT )?VERIFIED)\b)",
+    rf"|{_JOIN}|[*_# \t]*+(?-i:(?:UN|NOT )?VERIFIED)\b))",
     re.IGNORECASE | re.MULTILINE,
+)
+_STEP_IN_FENCE = re.compile(  # what may be one, behind a code fence that opens in the same line
+    rf"(?:(?<=```)(?!`)|(?<=~~~)(?!~))(?=(?:json )?+{_BLANK}*+(?:[-+*\u2022#_\d]|step|task|join))", re.IGNORECASE
 )
 _LABEL = re.compile(rf"(?<![^\s*`])#?E\d{{1,4}}+[*`]*+{_BLANK}*+=(?!=)\s*+{_CALL}")  # ReWOO: `#E1 = Search[x]`
 _SAID = re.compile(r"\bFINAL[ _-]ANSWER[*_]{0,3}+(?=:)")
@@ -145,7 +148,9 @@ def quoted(text: str) -> str:
     A line that begins like one is quoted (`> Action: …`), and in a line a `~` stands in the mark (`<~tool_call>`,
     `{"~action": …}`). Nothing else changes: characters are only added, and JSON stays JSON behind a `> `.
     """
-    text = _LINE.sub(r"> \g<0>", _MARKERS.quote(text))
+    text = _LINE.sub("> ", _MARKERS.quote(text))
+    if "```" in text or "~~~" in text:
+        text = _STEP_IN_FENCE.sub("> ", text)
     if "<" in text or "[" in text:
         text = _TAGS.sub(r"\g<0>~", text)
     if "\\u00" in text:

@@ -338,6 +338,29 @@ async def test_what_was_allowed_as_a_read_is_asked_about_once_it_destroys() -> N
     assert (result.status, RAN) == ("waiting", [])
 
 
+async def test_a_gate_that_changes_what_it_is_shown_changes_nothing_else() -> None:
+    seen: list[Any] = []
+
+    class Careless:
+        version = "careless-1"
+
+        async def evaluate(self, action: Action, state: PolicyState) -> Decision:
+            seen.append([dict(action.filled), action.defaults["tags"]])
+            action.defaults["tags"].append("x")  # type: ignore[union-attr]
+            return Allow()
+
+    @tool(effect="read")
+    async def look(what: str, tags: list[str] = ["safe"]) -> str:  # noqa: B006 - so that there is a default to change
+        """Look."""
+        return str(tags)
+
+    script = [call("look", what="a"), call("look", what="b"), "done"]
+    await react(MemoryJournal(), *script, tools=[look], gate=AllOf(Careless(), Careless())).run("Go.")
+
+    assert [tags for _, tags in seen] == [["safe", "x"]] * 4  # each saw one of its own, and put one more into it
+    assert look.defaults == {"tags": ["safe"]}
+
+
 # --- shown to whoever decides ---
 
 

@@ -1,11 +1,14 @@
 """A call that the operator of a run wants made: by whom, how often, and in whose voice the model reads of it."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from hand import Hand
 from loopwright import (
+    ChainOfThoughtEngine,
+    Completion,
     LoopEngine,
     MemoryJournal,
     Message,
@@ -15,6 +18,7 @@ from loopwright import (
     Run,
     Runtime,
     ToolCall,
+    TreeOfThoughtsEngine,
     tool,
 )
 from loopwright.events import CallsProposed, GateDecided, ModelRequested
@@ -85,6 +89,27 @@ async def test_the_root_does_not_take_a_call_of_an_engine_below_and_says_which_t
     proposed = [e for e in engine.runtime.journal.read("r") if isinstance(e.event, CallsProposed) and e.event.command]
     assert [(e.key, e.event.command) for e in proposed] == [("1", 2), ("3.0", 1)]
     assert hand.ran == ["r", "pay 7"]
+
+
+@pytest.mark.parametrize("engine", [ChainOfThoughtEngine, TreeOfThoughtsEngine])
+async def test_where_only_branches_ask_the_model_one_of_them_says_that_there_is_no_such_tool(engine: Any) -> None:
+    begun, told = asyncio.Event(), asyncio.Event()
+
+    class Slow(ScriptedProvider):
+        async def complete(self, request: Request) -> Completion:
+            begun.set()
+            await told.wait()
+            return await super().complete(request)
+
+    runtime = Runtime(Slow(lambda request: "Thought: x\nAnswer: 4\nThe answer is 4. score: 7"), journal=MemoryJournal())
+    async with engine(runtime).start("2 + 2?", run_id="r") as run:
+        await begun.wait()
+        await run.override("nothing", {})
+        told.set()
+        await run.result()
+
+    [decided] = [e.event for e in runtime.journal.read("r") if isinstance(e.event, GateDecided)]
+    assert (decided.tool, decided.verdict) == ("nothing", "invalid")
 
 
 @pytest.mark.parametrize("before", [(), ("steer",)], ids=str)

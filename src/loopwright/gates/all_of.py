@@ -140,7 +140,8 @@ class _Said:
 async def _asked(gate: PolicyGate, action: Action, state: PolicyState) -> Ended:
     if is_instant(gate):
         return _computed(gate, action, state)
-    own = dataclasses.replace(action, arguments=copy.deepcopy(dict(action.arguments)))  # to keep, and even to change
+    given, defaults = copy.deepcopy(dict(action.arguments)), copy.deepcopy(action.defaults)  # to keep, even to change
+    own = dataclasses.replace(action, arguments=given, defaults=defaults)
     return await run_bounded(_awaited(gate, own, state), _seconds(gate))
 
 

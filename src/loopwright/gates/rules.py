@@ -74,7 +74,7 @@ class RuleGate(InstantGate):
             otherwise,
         )  # before the version: a decision shall not hold under one that it was not made by
         self.answers = any({ANSWER, RESPOND} & set(rule.tools or ()) for rule in rules)
-        self.version = f"rules-1-{hashlib.sha256(said).hexdigest()[:16]}"
+        self.version = f"rules-2-{hashlib.sha256(said).hexdigest()[:16]}"
 
     def decide(self, action: Action, state: PolicyState) -> Decision:
         """What the first rule says that applies."""

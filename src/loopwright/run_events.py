@@ -149,6 +149,11 @@ class RunContinued:
     waited: float
     seconds: float = 0.0
 
+    @property
+    def lasted(self) -> float:
+        """How long the pause was, in seconds; older entries have `waited` alone."""
+        return self.seconds or self.waited
+
 
 @dataclasses.dataclass(frozen=True)
 class FollowedUp:

@@ -8,8 +8,10 @@ import structlog
 from structlog.testing import CapturingLogger
 
 from loopwright import MemoryJournal, ReActEngine, Runtime, Suspend, tool
-from loopwright.events import RunPaused
+from loopwright.cli.timeline import Timeline
+from loopwright.events import EVENT_VERSION, Entry, RunContinued, RunPaused, decode_event
 from loopwright.observers import StructlogObserver
+from loopwright.observers.conventions import change_attributes
 from loopwright.parts import Observer
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from telemetry import Telemetry, events, everything_said
@@ -87,6 +89,18 @@ async def test_what_people_say_is_logged_without_their_words() -> None:
     decided = [(line["verdict"], line["command"]) for line in log.lines if line["event"] == "gate_decided"]
     assert decided == [("ask", 0), ("allow", 4)]  # what the permission rests on
     assert SECRET not in str(log.lines)
+
+
+def test_a_pause_of_an_older_journal_is_as_long_as_it_was_waited_for() -> None:
+    event = decode_event("run_continued", b'{"waited":42.0}')
+    log, entry = Log(), Entry("r", 1, "", "run_continued", 0.0, EVENT_VERSION, 1, b'{"waited":42.0}', "")
+    log.observer(entry)
+
+    assert isinstance(event, RunContinued)
+    assert (event.seconds, event.lasted, RunContinued(1.0, 20.0).lasted) == (0.0, 42.0, 20.0)
+    assert log.of_people() == [{"level": "info", "event": "run_continued", "seconds": 42.0}]
+    assert change_attributes(event) == {"loopwright.paused": 42.0}
+    assert [line.text for line in Timeline().lines(entry)] == ["after 42.0 s"]
 
 
 async def test_with_content_their_words_are_logged_too() -> None:

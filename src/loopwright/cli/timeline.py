@@ -126,7 +126,7 @@ class Timeline:
 
     @_told.register
     def _(self, event: RunContinued, key: str) -> list[tuple[str, str]]:
-        return [("goes on", f"after {event.seconds:.1f} s")]
+        return [("goes on", f"after {event.lasted:.1f} s")]
 
     @_told.register
     def _(self, event: FollowedUp, key: str) -> list[tuple[str, str]]:

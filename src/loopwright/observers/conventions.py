@@ -205,7 +205,7 @@ def change_attributes(event: CommandReceived | RunContinued | Declassified | Bre
         case CommandReceived():
             return {"loopwright.command": event.command, "loopwright.command.number": event.number}
         case RunContinued():
-            return {"loopwright.paused": event.seconds}
+            return {"loopwright.paused": event.lasted}
         case Declassified():
             return {"loopwright.label": event.label, "loopwright.command.number": event.command}
 

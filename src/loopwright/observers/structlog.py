@@ -59,7 +59,7 @@ PLAIN: dict[type, tuple[str, ...]] = {
     RunStarted: ("output",),
     RunResumed: ("owner",),
     RunSuspended: ("reason",),
-    RunContinued: ("seconds",),
+    RunContinued: (),  # for how long is counted
     CommandReceived: ("number", "command", "sent"),
     FollowedUp: ("command",),
     Declassified: ("label", "command"),
@@ -211,6 +211,8 @@ def _counts(event: Event) -> dict[str, Any]:
             return {**_reply(event.completion), **_usage(event.completion.usage)}
         case RunFinished():
             return _usage(event.usage)
+        case RunContinued():
+            return {"seconds": event.lasted}
         case RunSuspended():
             return {"pending": len(event.pending)}
         case CallsProposed():

@@ -94,7 +94,7 @@ async def do_effect(scope: Scope, key: str, name: str, function: Callable[[], Aw
         raise failed(
             session, key, name, ConfigError(f"effect {name!r}: its value does not fit `into`: {error}")
         ) from None
-    session.read_aloud(label := label_of(session, as_text(whole)), untrusted=False)
+    session.read_aloud(label := label_of(session, lambda: as_text(whole)), untrusted=False)
     session.record(key, EffectFinished(name, value, label=label))
     return into.validate_json(encoded)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 
 from .bounded import contained
 from .events import ToolFinished
@@ -23,15 +24,17 @@ class Said:
     label: Label = "public"
 
 
-def label_of(session: Session, text: str) -> Label:
+def label_of(session: Session, text: str | Callable[[], str]) -> Label:
     """How sensitive a text is by the run's classifier; "public" without one, so that it raises nothing.
+
+    A text that is long to make is given as what makes it, and made only for a classifier.
 
     A text about which a classifier fails, or gives no label, may be anything: it is secret.
     """
     classifier = session.parts.classifier
     if classifier is None:
         return "public"
-    found = contained(lambda: LABELS[LABELS.index(classifier.label(text))])
+    found = contained(lambda: LABELS[LABELS.index(classifier.label(text() if callable(text) else text))])
     if found.error is not None:
         told = traceback_of(session.redactor, found.error)
         logger().warning("classifier_failed", run_id=session.run_id, traceback=told)

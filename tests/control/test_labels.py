@@ -2,10 +2,26 @@
 
 from typing import Any
 
-from loopwright import Action, Allow, Decision, Deny, MemoryJournal, PolicyState, ReActEngine, Runtime, tool
+import pytest
+
+from loopwright import (
+    Action,
+    Allow,
+    Decision,
+    Deny,
+    LoopEngine,
+    MemoryJournal,
+    PolicyState,
+    ReActEngine,
+    Run,
+    Runtime,
+    own_effects,
+    tool,
+)
 from loopwright.events import Declassified, RunStarted, ToolFinished
 from loopwright.labels import Label, at_least, highest
 from loopwright.testing import ScriptedProvider, call
+from loopwright.tool_call import as_text
 from redrive import crashed
 from waiting import eventually
 
@@ -150,6 +166,30 @@ async def test_a_classifier_labels_the_task_and_what_tools_say() -> None:
     started = given.journal.read(result.run_id)[0].event
     assert isinstance(started, RunStarted)
     assert started.label == "public"
+
+
+@pytest.mark.parametrize(("classifier", "made"), [(None, 0), (Shouting(), 1)])
+async def test_the_text_of_an_effect_is_made_for_a_classifier_alone(
+    monkeypatch: pytest.MonkeyPatch, classifier: Shouting | None, made: int
+) -> None:
+    texts: list[Any] = []
+
+    def counting(value: Any) -> str:
+        texts.append(value)
+        return as_text(value)
+
+    class Reading(LoopEngine):
+        name = "reading"
+
+        async def solve(self, run: Run) -> str:
+            return "".join(await run.effect("read", words, into=list[str]))
+
+    async def words() -> list[str]:
+        return ["A", "B"]
+
+    monkeypatch.setattr(own_effects, "as_text", counting)
+    result = await Reading(Runtime(ScriptedProvider([]), classifier=classifier)).run("go")
+    assert (result.answer, texts) == ("AB", [["A", "B"]] * made)
 
 
 def test_the_highest_of_labels() -> None:

@@ -34,8 +34,17 @@ from loopwright import (
     Worker,
     tool,
 )
-from loopwright.events import EVENT_VERSION, KINDS, Entry, RunResumed, RunSuspended, ToolFinished, encode_event
-from loopwright.journal import chain_hash
+from loopwright.events import (
+    EVENT_VERSION,
+    KINDS,
+    CommandReceived,
+    Entry,
+    RunResumed,
+    RunSuspended,
+    ToolFinished,
+    encode_event,
+)
+from loopwright.journal import Command, chain_hash
 from loopwright.journals import SQLiteJournal
 from loopwright.owner import Owner
 from loopwright.testing import FakeClock, ScriptedProvider, call
@@ -339,6 +348,35 @@ async def test_a_waiting_run_that_could_not_be_taken_up_when_it_was_answered_is_
     [result] = await worker.drain()
 
     assert result.answer == "done"
+
+
+async def test_a_word_that_cannot_be_read_is_told_to_the_run_that_waits_for_one():
+    @tool(effect="write")
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    class Damaged(MemoryJournal):
+        damage: tuple[Command, ...] = ()
+
+        def inbox(self, run_id: str, after: int = 0) -> list[Command]:
+            return [command for command in self.damage if command.number > after]
+
+    journal = Damaged()
+    first = Runtime(ScriptedProvider([call("pay"), "done"]), tools=[pay])
+    await ReActEngine(first).run("Pay.", run_id="r")
+    entries = first.journal.read("r")
+    crashed(entries, upto(entries, "tool_started"), journal=journal, status="running")
+    parts = Runtime(ScriptedProvider([]), tools=[pay], journal=journal, on_unknown="ask", lease=30, clock=FakeClock())
+    worker = Worker(parts)
+    [waiting] = await worker.drain()
+    journal.damage = (Command(1, "r", 0.0, "damaged", {}, "command 1 was changed"),)
+
+    [again] = await worker.drain()
+    assert (waiting.status, again.status, again.pending) == ("waiting", "waiting", waiting.pending)
+    assert await worker.drain() == []  # once
+    told = [entry.event for entry in journal.read("r") if isinstance(entry.event, CommandReceived)]
+    assert [(event.number, event.refused) for event in told] == [(1, "command 1 was changed")]
 
 
 @pytest.mark.parametrize("trouble", [JournalError("command 1 was changed"), OSError("disk")])

@@ -102,29 +102,38 @@ def read_command(sent: Command, redactor: Redactor) -> tuple[Command, str]:
 
     A call with a secret is refused: it would not be made as it was sent.
     """
-    at = sent.at if _is_time(sent.at) else 0.0
-    body = _plain(sent)
+    at, body = sent.at if _is_time(sent.at) else 0.0, _plain(sent)
     clean = None if body is None else redactor.value(body)
+    heard = dataclasses.replace(sent, at=at, kind=redactor.text(_as_text(sent.kind)), body={})
+    if sent.damage:
+        return heard, redactor.text(sent.damage)
+    if not _is_text(sent.kind):
+        return heard, "its kind is no text"
     if body is None or not isinstance(clean, dict):
-        return dataclasses.replace(sent, at=at, kind=_as_text(sent.kind), body={}), "its body is no JSON object"
+        return heard, "its body is no JSON object"
     if sent.kind in (OVERRIDE, APPROVE) and clean.get("arguments") != body.get("arguments"):
         problem = "its arguments hold a secret, which no journal keeps: put it into deps"
     else:
         problem = problem_of(dataclasses.replace(sent, body=clean))
-    return dataclasses.replace(sent, at=at, kind=redactor.text(_as_text(sent.kind)), body=clean), problem
+    return dataclasses.replace(heard, body=clean), problem
+
+
+def is_numbered(sent: Command) -> bool:
+    """Whether a command has a number, without which a run cannot know whether it was heard."""
+    return _is_number(sent.number) and sent.number > 0
 
 
 def _plain(sent: Command) -> dict[str, Any] | None:
     """The body of a command as a journal gives it back, if it can be written into one."""
     try:
-        body = from_json(to_json(dict(sent.body)))
+        body = from_json(to_json(dict(sent.body)), allow_inf_nan=False)
     except (TypeError, ValueError, RecursionError):  # half a pair of characters, what is no JSON, too many levels
         return None
     return cast("dict[str, Any]", body) if isinstance(body, dict) else None
 
 
 def _as_text(kind: object) -> str:
-    return str(kind).encode("utf-8", "replace").decode()
+    return kind.encode("utf-8", "replace").decode() if isinstance(kind, str) else type(kind).__name__
 
 
 @dataclasses.dataclass(frozen=True)

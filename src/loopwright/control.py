@@ -20,12 +20,13 @@ from .commands import (
     RESUME,
     STEER,
     STOP,
+    problem_of,
 )
 from .doubt import Done, NotDone, Resolution, Unknown
 from .doubts import resolve_body
 from .errors import ConfigError
 from .events import Entry, GateDecided, Question, RunFinished, RunSuspended
-from .journal import Journal
+from .journal import Command, Journal
 from .labels import LABELS, Label
 from .messages import Json, JsonObject, arguments_hash
 from .redaction import Redactor
@@ -89,7 +90,10 @@ class Control(ABC):
     def _redactor(self) -> Redactor: ...
 
     async def _send(self, kind: str, body: Mapping[str, Json]) -> None:
-        """Put a command into the run's inbox."""
+        """Put a command into the run's inbox; what the run would refuse, its sender learns at once."""
+        problem = problem_of(Command(0, self.run_id, 0.0, kind, dict(body)))
+        if problem:
+            raise ConfigError(f"{kind}: {problem}")
         entries = await self._entries()
         if entries and isinstance(entries[-1].event, RunFinished):
             raise ConfigError(f"run {self.run_id!r} has ended: it hears nothing any more")
@@ -133,7 +137,7 @@ class Control(ABC):
         await self._send(ANSWER, {"key": key, "question": Replay(entries).asked[key], "text": self._text("text", text)})
 
     async def approve(
-        self, question: str, *, arguments: JsonObject | None = None, seconds: float | None = None, by: str = ""
+        self, question: str, *, arguments: JsonObject | None = None, seconds: float | None = None, by: str | None = ""
     ) -> None:
         """Let the call at the key `question` of `result.pending` run, once, with exactly the arguments that it has.
 
@@ -146,17 +150,18 @@ class Control(ABC):
         if seconds is not None and not 0 < seconds <= LONGEST:
             raise ConfigError(f"seconds: must be a number above 0, and at most {LONGEST:g}, got {seconds!r:.40}")
         asked = await self._asked_approval(question)
-        body: dict[str, Json] = {**asked, "by": by}
+        body: dict[str, Json] = {**asked, "by": "" if by is None else by}
         if arguments is not None:
             body["arguments"] = self._arguments("approve", arguments)
         if seconds is not None:
             body["seconds"] = seconds
         await self._send(APPROVE, body)
 
-    async def deny(self, question: str, reason: str = "", *, by: str = "") -> None:
+    async def deny(self, question: str, reason: str = "", *, by: str | None = "") -> None:
         """Refuse the call at the key `question` of `result.pending`; the model reads the reason."""
         asked = await self._asked_approval(question)
-        await self._send(DENY, {**asked, "reason": self._redactor.text(reason), "by": by})
+        body: dict[str, Json] = {**asked, "reason": self._redactor.text(reason), "by": "" if by is None else by}
+        await self._send(DENY, body)
 
     async def declassify(self, label: Label, reason: str) -> None:
         """Say that the run counts as no more than `label` from here on, whatever it has read; it is recorded."""

@@ -95,13 +95,17 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """What somebody tells a run from outside: `number` grows within the run, `at` is wall clock, seconds."""
+    """What somebody tells a run from outside: `number` grows within the run, `at` is wall clock, seconds.
+
+    `damage` says why it cannot be read, if it cannot: a run refuses such a command, and hears those around it.
+    """
 
     number: int
     run_id: str
     at: float
     kind: str
     body: JsonObject
+    damage: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,7 +183,10 @@ class Journal(Protocol):
         ...
 
     def inbox(self, run_id: str, after: int = 0) -> list[Command]:
-        """The commands sent to a run whose numbers are greater than `after`, oldest first."""
+        """The commands sent to a run whose numbers are greater than `after`, oldest first.
+
+        One that was changed or cannot be read stands in its place with its `damage`, and hides no other.
+        """
         ...
 
     def inbox_mark(self) -> object:
@@ -188,7 +195,7 @@ class Journal(Protocol):
         The runtime asks for it a few times a second, in its event loop; a journal without it has its inbox read then.
         A journal may have a method beside it that spares reading the inbox of every run at work when it has changed:
         `inbox_news(after: int)` gives a number, and the names of the runs to which something was sent since it gave
-        the number `after` (0: ever); it is called in a thread.
+        the number `after` (0: ever; below 0: the number is all that is asked for); it is called in a thread.
         """
         ...
 
@@ -305,7 +312,8 @@ def command_body(kind: str, body: JsonObject) -> bytes:
         raise ConfigError(f"kind {kind!r}: use a letter, then letters, digits and . _ : -, at most 64")
     try:
         encoded = to_json(dict(body))
-        if from_json(encoded) != body:  # NaN, bytes, keys that are no texts: they would come back as something else
+        # NaN, bytes, keys that are no texts: they would come back as something else, or not at all
+        if from_json(encoded, allow_inf_nan=False) != body:
             raise ValueError("what comes back from JSON is not the same")
     except (ValueError, TypeError, RecursionError) as error:
         raise ConfigError(f"body: the body of a command is a JSON object: {error}") from None
@@ -318,7 +326,7 @@ def command_body(kind: str, body: JsonObject) -> bytes:
 
 def read_command_body(encoded: bytes) -> JsonObject:
     """What `command_body` wrote; raises ValueError for anything else."""
-    body = from_json(encoded)
+    body = from_json(encoded, allow_inf_nan=False)
     if not isinstance(body, dict):
         raise ValueError("no JSON object")
     return cast("dict[str, Any]", body)

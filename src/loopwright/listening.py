@@ -8,6 +8,7 @@ from .journal import Journal
 from .log import logger
 
 EVERY = 0.25  # seconds between two looks
+BEFORE = -1  # nobody asked for news yet: the first look asks how far they go alone, since all runs read then anyway
 
 
 class Listening(Protocol):
@@ -60,7 +61,7 @@ class _Ear:
         self.runs: dict[int, Listening] = {}
         self._unread: dict[int, str] = {}  # runs whose inbox is to be read, with why that failed if it was tried
         self._sent = False  # whether something was sent, and it is not known yet to which runs
-        self._upto = 0  # as far as the journal has told to which
+        self._upto = BEFORE  # as far as the journal has told to which
         self._journal, self._loop = journal, loop
         self._problem = ""
         self._reading: asyncio.Task[None] | None = None
@@ -110,21 +111,22 @@ class _Ear:
 
     async def _told(self) -> list[int]:
         """The runs that something was sent to; all of them if the journal cannot say to which."""
-        news = getattr(self._journal, "inbox_news", None)
+        news, after = getattr(self._journal, "inbox_news", None), self._upto
         if news is None:
+            self._upto = 0
             return list(self.runs)
         try:
-            self._upto, told = await asyncio.to_thread(news, self._upto)
+            self._upto, told = await asyncio.to_thread(news, after)
         except Exception:  # noqa: BLE001 - what is wrong shows when they read
             return list(self.runs)
-        return [known for known, run in self.runs.items() if run.run_id in told]
+        return [known for known, run in self.runs.items() if after == BEFORE or run.run_id in told]
 
     def _was_read(self, task: "asyncio.Task[None]") -> None:
         self._reading = None
 
     async def _read(self) -> None:
         """Let the runs read; one that cannot is tried again with the next look, and said to be so once."""
-        if self._sent:
+        if self._sent or self._upto == BEFORE:
             self._sent = False
             for known in await self._told():
                 self._unread.setdefault(known, "")

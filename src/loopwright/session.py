@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from .active_clock import ActiveClock
-from .commands import DECLASSIFY, Told, problem_of, read_command
+from .commands import DECLASSIFY, Told, is_numbered, problem_of, read_command
 from .errors import Aborted, ConfigError, Fenced, JournalError, LimitReached, LoopwrightError, ReplayDivergence
 from .events import (
     EVENT_VERSION,
@@ -87,6 +87,7 @@ class Session:
         self.delta_watchers: list[Callable[[Delta], None]] = []  # with any, models are asked to stream
         self.aborting = False
         self.over = False
+        self._unnumbered = False  # whether a command has come that has no number
         """Whether the run's last entry is written, or that of its suspension: nothing is heard any more."""
         self.drifted = False
         most = parts.limits.max_concurrent_tools
@@ -265,7 +266,11 @@ class Session:
 
     def hear(self, commands: Sequence[Command]) -> None:
         """Take in what people sent, in order; each command is recorded once."""
-        for sent in () if self.over else commands:
+        numbered = [sent for sent in commands if is_numbered(sent)]
+        if len(numbered) < len(commands) and not self._unnumbered:
+            self._unnumbered = True
+            logger().warning("command_without_number", run_id=self.run_id)
+        for sent in () if self.over else numbered:
             if sent.number <= self.told.last:
                 continue
             command, refused = self._received(sent)

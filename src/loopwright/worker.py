@@ -124,7 +124,8 @@ class Worker:
             logger().warning("inbox_not_read", run_id=info.run_id, error=text_of(error))
             self._again(info, LATER)
             return False
-        return any(command.kind in DECIDING for command in commands)
+        # One that cannot be read may have been such a word: the run is told so, and asks again.
+        return any(command.kind in DECIDING or command.damage for command in commands)
 
     async def _hear(self, info: RunInfo) -> None:
         """Remember what was said to a waiting run that is taken up now."""

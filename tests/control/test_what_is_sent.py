@@ -1,8 +1,10 @@
 """Anybody may put anything into an inbox: what does not fit is refused, secrets stay out, and nothing is lost."""
 
 import asyncio
+import contextlib
 import dataclasses
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,7 +25,7 @@ from loopwright import (
 from loopwright.commands import Told, read_command
 from loopwright.control import RunControl
 from loopwright.events import CommandReceived, FollowedUp, GateDecided, ModelRequested, encode_event
-from loopwright.journal import Command, chain_hash
+from loopwright.journal import Command, chain_hash, command_body
 from loopwright.journals import SQLiteJournal
 from loopwright.redaction import Redactor
 from loopwright.testing import ScriptedProvider, call, crashed
@@ -155,6 +157,24 @@ def test_what_cannot_be_written_down_is_refused(body: Any) -> None:
     assert command.body in ({}, {"1": 2})
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf")], ids=repr)
+def test_a_number_that_is_none_in_json_is_refused_and_not_kept(number: float) -> None:
+    for command, problem in (
+        read_command(sent("steer", {"text": "x", "e": number}), Redactor()),
+        read_command(sent("pause", {"e": [{"f": number}]}), Redactor()),
+    ):
+        assert (command.body, problem) == ({}, "its body is no JSON object")
+    with pytest.raises(ConfigError, match="JSON"):
+        command_body("steer", {"text": "x", "e": number})
+
+
+@pytest.mark.parametrize("kind", [["steer"], {}, None, 3, b"stop"], ids=repr)
+def test_a_kind_that_is_no_text_is_refused(kind: Any) -> None:
+    command, problem = read_command(sent(kind, {"text": "x"}), Redactor())
+
+    assert (command.kind, command.body, problem) == (type(kind).__name__, {}, "its kind is no text")
+
+
 def test_a_command_that_was_refused_is_one_that_has_come() -> None:
     told = Told()
     told.take(sent("steer", {"text": "x"}))
@@ -164,8 +184,8 @@ def test_a_command_that_was_refused_is_one_that_has_come() -> None:
     assert [command.number for command in told.commands] == [1]
 
 
-async def test_an_approval_that_does_not_fit_is_no_leave() -> None:
-    ran: list[str] = []
+def one_that_deletes(journal: MemoryJournal, ran: list[str]) -> Callable[..., ReActEngine]:
+    """Makes engines whose tool notes what it deleted, and asks for leave first."""
 
     @tool(effect="destructive")
     async def delete(path: str) -> str:
@@ -173,12 +193,16 @@ async def test_an_approval_that_does_not_fit_is_no_leave() -> None:
         ran.append(path)
         return "gone"
 
-    journal = MemoryJournal()
-
     def engine(*script: Any) -> ReActEngine:
         provider = ScriptedProvider(list(script))
         return ReActEngine(Runtime(provider, tools=[delete], journal=journal, approver=Suspend()))
 
+    return engine
+
+
+async def test_an_approval_that_does_not_fit_is_no_leave() -> None:
+    journal, ran = MemoryJournal(), list[str]()
+    engine = one_that_deletes(journal, ran)
     await engine(call("delete", path="x")).run("Go.", run_id="r")
     await engine().runtime.control("r").approve("0#0", seconds=60)
     [good] = journal.inbox("r")
@@ -255,7 +279,67 @@ async def test_what_was_recorded_counts_when_the_run_is_resumed(hand: Hand) -> N
     assert seen == ["Go.", "Guidance from the operator of this run:\nUse [redacted]."]
 
 
+# --- what the run would refuse, and who says it can still know ---
+
+
+@pytest.mark.parametrize(
+    ("say", "field"),
+    [
+        (lambda hand: hand.override(None, {}), "override: tool"),
+        (lambda hand: hand.override(" ", {}), "override: tool"),
+        (lambda hand: hand.approve("0#0", seconds=True), "approve: seconds"),
+        (lambda hand: hand.approve("0#0", by=7), "approve: by"),
+        (lambda hand: hand.deny("0#0", by=["Ada"]), "deny: by"),
+    ],
+)
+async def test_what_the_run_would_refuse_its_sender_learns_at_once(say: Callable[[Any], Any], field: str) -> None:
+    journal, ran = MemoryJournal(), list[str]()
+    engine = one_that_deletes(journal, ran)
+    await engine(call("delete", path="x")).run("Go.", run_id="r")
+
+    with pytest.raises(ConfigError, match=field):
+        await say(engine().runtime.control("r"))
+    assert journal.inbox("r") == []
+
+
+async def test_an_approval_by_nobody_in_particular_is_leave() -> None:
+    journal, ran = MemoryJournal(), list[str]()
+    engine = one_that_deletes(journal, ran)
+    await engine(call("delete", path="x")).run("Go.", run_id="r")
+
+    await engine().runtime.control("r").approve("0#0", by=None)
+    assert (await engine("done").resume("r")).status == "completed"
+    assert ran == ["x"]
+    [received] = events(journal, "r", CommandReceived)
+    assert (received.body["by"], received.refused) == ("", "")
+
+
+async def test_a_denial_by_nobody_in_particular_is_one() -> None:
+    journal, ran = MemoryJournal(), list[str]()
+    engine = one_that_deletes(journal, ran)
+    await engine(call("delete", path="x")).run("Go.", run_id="r")
+
+    await engine().runtime.control("r").deny("0#0", "not that", by=None)
+    result = await engine("done").resume("r")
+    assert (result.status, ran) == ("completed", [])
+    assert "not that" in str(result.conversation.messages)
+
+
 # --- hearing it ---
+
+
+class Foreign(MemoryJournal):
+    """A journal that hands out what it was given, whatever that is."""
+
+    found: Sequence[Command] = ()
+    looks = 0
+
+    def inbox(self, run_id: str, after: int = 0) -> list[Command]:
+        self.looks += 1
+        return list(self.found)
+
+    def inbox_mark(self) -> object:
+        return object()
 
 
 class Flaky(MemoryJournal):
@@ -406,3 +490,100 @@ async def test_a_fork_is_told_its_own_follow_up_after_those_of_the_run_it_was_co
 
     assert [m.content for m in result.conversation if m.origin == "operator"] == ["And then?", "And now?"]
     assert result.answer == "third"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Command(2, "r", 1.0, ["steer"], {"text": "x"}),  # type: ignore[arg-type]
+        Command(2, "r", 1.0, "steer", {"text": "x", "e": float("nan")}),
+        Command(2, "r", 1.0, "damaged", {}, "it cannot be read"),
+        Command(2, "r", 1.0, "stop", {}, "it cannot be read"),
+    ],
+    ids=["kind", "nan", "damaged", "a damaged stop"],
+)
+async def test_a_command_from_a_journal_of_anybodys_hides_none_that_comes_after_it(hand: Hand, bad: Command) -> None:
+    journal = Foreign()
+    runtime = Runtime(ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal)
+    async with ReActEngine(runtime).start("Go.", run_id="r") as run:
+        await hand.reached.wait()
+        journal.found = [Command(1, "r", 1.0, "steer", {"text": "Mind."}), bad, Command(3, "r", 1.0, "abort", {})]
+        assert (await asyncio.wait_for(run.result(), 5)).status == "aborted"
+
+    told = events(journal, "r", CommandReceived)
+    assert [(event.number, bool(event.refused)) for event in told] == [(1, False), (2, True), (3, False)]
+    assert not bad.damage or told[1].refused == bad.damage
+    assert journal.verify("r").ok
+
+
+@pytest.mark.parametrize("number", ["1", None, True, 1.5, -1, [1]], ids=repr)
+async def test_a_command_without_a_number_is_left_out_and_said_once_by_the_run(hand: Hand, number: Any) -> None:
+    journal = Foreign()
+    script = [call("hold", what="a"), "first"]
+    runtime = Runtime(ScriptedProvider(script), tools=hand.tools(), journal=journal)
+    with structlog.testing.capture_logs() as logs:
+        async with ReActEngine(runtime).start("Go.", run_id="r") as run:
+            await hand.reached.wait()
+            journal.found = [Command(number, "r", 1.0, "stop", {}), Command(1, "r", 1.0, "steer", {"text": "x"})]
+            await eventually(lambda: events(journal, "r", CommandReceived))
+            looked = journal.looks
+            await eventually(lambda: journal.looks > looked + 1)
+            hand.go.set()
+            assert (await run.result()).status == "completed"
+
+    assert [event.command for event in events(journal, "r", CommandReceived)] == ["steer"]
+    assert [line["run_id"] for line in logs if line["event"] == "command_without_number"] == ["r"]
+
+
+async def test_one_damaged_command_in_a_file_hides_none_before_or_after_it(tmp_path: Path, hand: Hand) -> None:
+    journal = SQLiteJournal(tmp_path / "runs.db")
+    runtime = Runtime(ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal)
+    async with ReActEngine(runtime).start("Go.", run_id="r") as run:
+        await hand.reached.wait()
+        journal.send("r", "steer", {"text": "Mind the budget."})
+        with contextlib.closing(sqlite3.connect(tmp_path / "runs.db.inbox", isolation_level=None)) as connection:
+            connection.execute(
+                "INSERT INTO commands (number, run_id, at, kind, body, hash) VALUES (2, 'r', 1.0, 'steer', x'ff', 'x')"
+            )
+        journal.send("r", "stop", {})
+        await eventually(lambda: len(events(journal, "r", CommandReceived)) == 3)
+        hand.go.set()
+        result = await run.result()
+
+    told = events(journal, "r", CommandReceived)
+    assert result.status == "aborted"
+    assert [(event.command, bool(event.refused)) for event in told] == [
+        ("steer", False),
+        ("damaged", True),
+        ("stop", False),
+    ]
+    assert "command 2 was changed" in told[1].refused
+    await journal.close()
+
+
+async def test_who_begins_to_listen_asks_for_no_news_of_before(tmp_path: Path, hand: Hand) -> None:
+    class Asked(SQLiteJournal):
+        asked: ClassVar[list[int]] = []
+
+        def inbox_news(self, after: int) -> tuple[int, frozenset[str]]:
+            self.asked.append(after)
+            return super().inbox_news(after)
+
+    journal = Asked(tmp_path / "runs.db")
+    hand.go.set()
+    await ReActEngine(Runtime(ScriptedProvider(["done"]), tools=hand.tools(), journal=journal)).run("Go.", run_id="old")
+    for number in range(3):
+        journal.send("old", "steer", {"n": number})
+
+    hand.go.clear()
+    journal.asked.clear()
+    runtime = Runtime(ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal)
+    async with ReActEngine(runtime).start("Go.", run_id="r") as run:
+        await hand.reached.wait()
+        await eventually(lambda: journal.asked)
+        journal.send("r", "abort", {})
+        assert (await asyncio.wait_for(run.result(), 5)).status == "aborted"
+
+    assert journal.asked[0] < 0
+    assert all(after >= 3 for after in journal.asked[1:])
+    await journal.close()

@@ -5,6 +5,7 @@
 import contextlib
 import fcntl
 import os
+import re
 import sqlite3
 import stat
 import threading
@@ -12,6 +13,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import structlog.testing
 
 from loopwright.errors import JournalError, UnknownRun
 from loopwright.journal import Command
@@ -62,6 +64,7 @@ async def test_it_tells_to_which_runs_something_was_sent_since_it_was_asked(jour
     assert journal.inbox_news(0) == (2, {"r1", "r2"})
     assert journal.inbox_news(1) == (2, {"r2"})
     assert journal.inbox_news(2) == (2, frozenset())
+    assert journal.inbox_news(-1) == (2, frozenset())  # how far they go, and nothing else
 
     for file in names(path):  # another inbox lies there now
         (path.parent / file).unlink()
@@ -130,21 +133,78 @@ async def test_an_inbox_needs_no_writer_thread(path: Path, journal: SQLiteJourna
 
 
 @pytest.mark.parametrize(
+    ("change_of_2", "message"),
+    [
+        ("body = x'5b5d'", "no JSON object"),
+        ("body = x'7b'", "EOF"),
+        ("body = x'7b2265223a496e66696e6974797d'", "expected value"),
+        ("body = '{}'", "a column"),
+        ("body = x'7b7d'", "it does not follow"),
+        ("kind = 'pause'", "it does not follow"),
+        ("kind = x'ff'", "a column"),
+        ("at = 'now'", "a column"),
+        ("at = 1", "it does not follow"),
+    ],
+)
+async def test_a_command_that_was_changed_says_so_in_its_place_and_hides_no_other(
+    journal: SQLiteJournal, path: Path, change_of_2: str, message: str
+) -> None:
+    for text in ("left", "right"):
+        journal.send("r1", "steer", {"text": text})
+    change(path, f"UPDATE commands SET {change_of_2} WHERE number = 2")
+    journal.send("r1", "stop", {})
+
+    before, changed, after = journal.inbox("r1")
+    assert before == Command(1, "r1", 1_700_000_000.0, "steer", {"text": "left"})
+    assert changed == Command(2, "r1", 0.0, "damaged", {}, changed.damage)
+    assert re.search(rf"^command 2 was changed: .*{message}", changed.damage)
+    assert after == Command(3, "r1", 1_700_000_000.0, "stop", {})
+    assert journal.inbox("r1", 1) == [changed, after]
+
+
+@pytest.mark.parametrize(
+    ("statement", "damaged"),
+    [
+        ("DELETE FROM commands WHERE number = 1", [(2, True), (3, False)]),
+        ("UPDATE commands SET number = 9 WHERE number = 3", [(1, False), (2, False), (9, True)]),
+        ("UPDATE commands SET hash = 'x' WHERE number = 1", [(1, True), (2, True), (3, False)]),
+        ("UPDATE commands SET run_id = 'r2' WHERE number = 2", [(1, False), (3, True)]),
+    ],
+)
+async def test_a_command_that_follows_what_is_not_there_is_damaged(
+    journal: SQLiteJournal, path: Path, statement: str, damaged: list[tuple[int, bool]]
+) -> None:
+    for _ in range(3):
+        journal.send("r1", "steer", {})
+    change(path, statement)
+
+    assert [(command.number, bool(command.damage)) for command in journal.inbox("r1")] == damaged
+
+
+@pytest.mark.parametrize("number", ["'z'", "1.5", "0", "-3", "x'01'"])
+async def test_a_command_without_a_number_is_left_out_and_said_once(
+    journal: SQLiteJournal, path: Path, number: str
+) -> None:
+    journal.send("r1", "steer", {})
+    columns = "number, run_id, at, kind, body, hash"
+    change(path, f"INSERT INTO commands ({columns}) VALUES ({number}, 'r1', 1.0, 'stop', x'7b7d', '')")
+    assert journal.send("r1", "pause", {}) == 2
+
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(2):
+            assert [(command.kind, command.damage) for command in journal.inbox("r1")] == [("steer", ""), ("pause", "")]
+    assert [(line["event"], line["run_id"], line["commands"]) for line in logs] == [("command_without_number", "r1", 1)]
+
+
+@pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("UPDATE commands SET body = x'5b5d'", "command 1 was changed: no JSON object"),
-        ("UPDATE commands SET body = x'7b'", "command 1 was changed"),
-        ("UPDATE commands SET body = '{}'", "command 1 was changed: a column"),
-        ("UPDATE commands SET kind = 'pause'", "command 1 was changed: it does not follow"),
-        ("UPDATE commands SET number = 2", "command 2 was changed: it does not follow"),
-        ("UPDATE commands SET at = 'now'", "command 1 was changed: a column"),
-        ("UPDATE commands SET number = 'z'", "command 'z' was changed: a column"),
         ("PRAGMA application_id = 7", "another program"),
         ("PRAGMA user_version = 2", r"format 2.*upgrade"),
         ("DROP TABLE commands", "no such table"),
     ],
 )
-async def test_an_inbox_that_was_changed_is_a_journal_error(
+async def test_a_file_that_is_no_inbox_of_this_version_is_a_journal_error(
     journal: SQLiteJournal, path: Path, statement: str, message: str
 ) -> None:
     journal.send("r1", "steer", {})

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..errors import JournalError
 from ..journal import Command, read_command_body
+from ..log import logger
 from .sqlite_file import Format, JournalFile, beside
 
 # As in the journal no column type for `at`. The file is never opened by a writer of the journal, so neither waits.
@@ -21,12 +21,15 @@ INBOX = Format(
             body BLOB NOT NULL, hash TEXT NOT NULL, UNIQUE (run_id, number))""",
     ),
 )
-_LAST = "SELECT number, hash FROM commands WHERE run_id = ? ORDER BY number DESC LIMIT 1"
+# SQLite keeps a text or a fraction in the place of a number: no command has such a one.
+_LAST = """SELECT number, hash FROM commands WHERE run_id = ? AND typeof(number) = 'integer' AND number > 0
+           ORDER BY number DESC LIMIT 1"""
 _INSERT = "INSERT INTO commands (number, run_id, at, kind, body, hash) VALUES (?, ?, ?, ?, ?, ?)"
 _LAST_OF_ALL = "SELECT coalesce(max(id), 0) FROM commands"
 _TOLD = "SELECT DISTINCT run_id FROM commands WHERE id > ? AND id <= ?"
-_COMMANDS = "SELECT number, run_id, at, kind, body, hash FROM commands WHERE run_id = ? ORDER BY number"
-
+_COMMANDS = """SELECT number, run_id, at, kind, body, hash FROM commands
+               WHERE run_id = ? AND typeof(number) = 'integer' AND number > 0 ORDER BY number"""
+_OTHERS = "SELECT count(*) FROM commands WHERE run_id = ? AND (typeof(number) != 'integer' OR number < 1)"
 
 COARSE = 100_000_000  # nanoseconds: two changes that are nearer to each other may leave a file with the same time
 
@@ -36,6 +39,7 @@ class Inbox:
 
     def __init__(self, path: Path, busy_timeout: float) -> None:
         self._file = JournalFile(beside(path, ".inbox"), "FULL", busy_timeout, INBOX)
+        self._told: set[str] = set()  # the runs of which it was said that a command has no number
         self._paths = (beside(path, ".inbox"), beside(path, ".inbox-wal"))
 
     def add(self, run_id: str, at: float, kind: str, body: bytes) -> int:
@@ -50,18 +54,26 @@ class Inbox:
         return row[0]
 
     def read(self, run_id: str, after: int) -> list[Command]:
-        """The commands to a run with numbers above `after`, oldest first."""
+        """The commands to a run with numbers above `after`, oldest first; what was changed is told in its place."""
         with self._file.reading() as connection:
-            rows = [] if connection is None else connection.execute(_COMMANDS, (run_id,)).fetchall()
-        commands = [self._command(before, row) for before, row in zip([(0, ""), *rows], rows, strict=False)]
-        return [command for command in commands if command.number > after]
+            if connection is None:
+                return []
+            rows = connection.execute(_COMMANDS, (run_id,)).fetchall()
+            (others,) = connection.execute(_OTHERS, (run_id,)).fetchone()
+        if others and run_id not in self._told:
+            self._told.add(run_id)
+            logger().warning("command_without_number", run_id=run_id, inbox=str(self._file.path), commands=others)
+        pairs = zip([(0, ""), *rows], rows, strict=False)
+        return [self._command(before, row, run_id) for before, row in pairs if row[0] > after]
 
     def news(self, after: int) -> tuple[int, frozenset[str]]:
-        """The last command of all, and the runs to which any of those behind `after` were sent."""
+        """The last command of all, and the runs to which any of those behind `after` were sent; none if below 0."""
         with self._file.reading() as connection:
             if connection is None:
                 return 0, frozenset()
             last: int = connection.execute(_LAST_OF_ALL).fetchone()[0]
+            if after < 0:  # who begins to listen reads what was sent before anyway
+                return last, frozenset()
             since = after if after <= last else 0  # another file may lie there now
             return last, frozenset(row[0] for row in connection.execute(_TOLD, (since, last)))
 
@@ -71,7 +83,7 @@ class Inbox:
         newest = max(stamp[0] for stamp in found)
         return object() if abs(time.time_ns() - newest) < COARSE else found
 
-    def _command(self, before: tuple[Any, ...], row: tuple[Any, ...]) -> Command:
+    def _command(self, before: tuple[Any, ...], row: tuple[Any, ...], of: str) -> Command:
         number, run_id, at, kind, body, hashed = row
         try:
             if tuple(map(type, row)) not in _ROWS:
@@ -81,9 +93,7 @@ class Inbox:
                 raise ValueError("it does not follow the one before, or another hash was made of it")
             return command
         except ValueError as error:
-            raise JournalError(
-                f"journal {str(self._file.path)!r}: run {run_id!r}: command {number!r} was changed: {error}"
-            ) from error
+            return Command(number, of, 0.0, "damaged", {}, f"command {number} was changed: {error}")
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:

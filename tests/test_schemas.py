@@ -93,6 +93,105 @@ def test_a_check_that_would_take_long_is_given_up_and_the_call_refused(
     assert time.process_time() - began < 3
 
 
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        pytest.param({"type": "array", "uniqueItems": True}, [{"a": n} for n in range(4_000)], id="objects"),
+        pytest.param(
+            {"type": "array", "uniqueItems": True}, [n if n % 2 else str(n) for n in range(4_000)], id="mixed"
+        ),
+    ],
+)
+def test_whether_each_is_there_once_is_told_in_linear_time(part: dict[str, Any], value: list[Any]) -> None:
+    schema = ArgumentSchema("f", {"type": "object", "properties": {"x": part}}, ours=False)
+    began = time.process_time()
+
+    assert schema.problem({"x": value}) is None
+    assert "at x:" in (schema.problem({"x": [*value, value[7]]}) or "")
+    assert time.process_time() - began < 1
+
+
+PLAIN_JSON = st.sampled_from([None, True, False, 0, 1, 0.0, -0.0, 1.0, 1.5, "", "1", "true"])
+NESTED_JSON = st.recursive(
+    PLAIN_JSON, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=2)
+)
+
+
+@given(st.lists(NESTED_JSON, max_size=6))
+def test_whether_each_is_there_once_is_told_as_by_comparing_each_with_each(items: list[Any]) -> None:
+    schema = ArgumentSchema("f", {"type": "object", "properties": {"x": {"uniqueItems": True}}}, ours=False)
+    same = any(
+        Draft202012Validator({"const": one}).is_valid(other) for n, one in enumerate(items) for other in items[:n]
+    )
+
+    assert (schema.problem({"x": items}) is None) == (not same)
+
+
+@pytest.mark.parametrize("closed", [{}, {"additionalProperties": False}, {"unevaluatedProperties": {}}])
+def test_patterns_for_names_count_for_each_name(closed: dict[str, Any]) -> None:
+    root: Any = {
+        "type": "object",
+        "additionalProperties": True,
+        "patternProperties": {f"^k{n}": {} for n in range(1_500)},
+    }
+    schema = ArgumentSchema("f", {**root, **closed}, ours=False, foreign=False)
+    began = time.process_time()
+
+    assert "too large to check" in (schema.problem({f"z{n}": 1 for n in range(10_000)}) or "")
+    assert time.process_time() - began < 3
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ({"contains": {}, "unevaluatedItems": False}, [*range(20_000)]),
+        ({"patternProperties": {"k": {}}, "unevaluatedProperties": False}, {f"k{n}": n for n in range(20_000)}),
+    ],
+)
+def test_what_is_left_over_counts_for_each_pair(part: dict[str, Any], value: object) -> None:
+    schema = ArgumentSchema("f", {"type": "object", "properties": {"x": part}}, ours=False, foreign=False)
+    began = time.process_time()
+
+    assert "too large to check" in (schema.problem({"x": value}) or "")
+    assert time.process_time() - began < 3
+
+
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
+
+
+def test_a_part_of_another_draft_is_counted_too() -> None:
+    part: Any = {"$schema": DRAFT_7, "items": {"type": "integer"}}
+    parts: Any = {"x": part, "$schema": {"type": "string"}, "const": part, "y": {"const": {"$schema": DRAFT_7}}}
+    schema = ArgumentSchema("f", {"type": "object", "properties": parts}, ours=False)
+
+    assert "too large to check" in (schema.problem({"x": [*range(1_000_000)]}) or "")
+    assert "too large to check" in (schema.problem({"const": [*range(1_000_000)]}) or "")
+    assert "at $schema:" in (schema.problem({"$schema": 5}) or "")
+    assert schema.problem({"$schema": "a", "y": {"$schema": DRAFT_7}}) is None
+    assert "at y:" in (schema.problem({"y": {}}) or "")
+
+
+ROW: Any = {
+    "type": "object",
+    "properties": {name: {"type": "string"} for name in "abcde"},
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("items", "value"),
+    [
+        pytest.param(ROW, [dict.fromkeys("abcde", "text")] * 3_000, id="rows"),
+        pytest.param({"type": "array", "items": {"type": "number"}}, [[1.5] * 200] * 200, id="matrix"),
+        pytest.param({"type": "integer"}, [*range(50_000)], id="numbers"),
+    ],
+)
+def test_large_arguments_are_checked_by_anyones_schema(items: dict[str, Any], value: list[Any]) -> None:
+    schema = ArgumentSchema("f", {"type": "object", "properties": {"x": {"type": "array", "items": items}}}, ours=False)
+
+    assert schema.problem({"x": value}) is None
+
+
 def test_a_check_counts_for_itself_alone_and_arguments_of_a_usual_size_are_checked() -> None:
     row: Any = {"type": "object", "properties": {f"c{n}": {"type": "string", "minLength": 1} for n in range(10)}}
     schema = ArgumentSchema("f", {"type": "object", "properties": {"x": {"items": row}}}, ours=False)
@@ -113,3 +212,11 @@ def test_a_reference_that_is_read_in_two_ways_is_no_reference() -> None:
 
     with pytest.raises(ConfigError, match="which is not in the schema itself"):
         ArgumentSchema("f", schema, ours=False)
+
+
+def test_a_reference_with_escapes_is_refused_with_the_cure() -> None:
+    schema: dict[str, Any] = {"type": "object", "$ref": "#/$defs/a%20b", "$defs": {"a b": {}}}
+
+    with pytest.raises(ConfigError, match="under that name: write it without percent escapes"):
+        ArgumentSchema("f", schema, ours=False)
+    ArgumentSchema("f", {**schema, "$ref": "#/$defs/a b"}, ours=False)

@@ -1,6 +1,7 @@
 """JSON schemas of tool arguments: checked and compiled once, then asked for every call."""
 
 import functools
+import json
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeAlias, cast
@@ -15,11 +16,16 @@ PLAIN: dict[object, tuple[type, ...]] = {
     "number": (int, float),
     "boolean": (bool,),
 }
-MOST_WORK = 50_000  # keywords that one call's arguments may be compared with: about 0.3 s
-OUR_WORK = 500_000  # the same for a schema made from a signature: large arguments, and no malice
+# Keywords that one call's arguments may be compared with, at 3 to 10 microseconds each. Nothing else runs meanwhile.
+MOST_WORK = 150_000  # for the schema of a stranger, who may mean ill: about a second
+OUR_WORK = 500_000  # for one of the application's own: large arguments, and no malice
 LOOPS = frozenset(("items", "additionalProperties", "propertyNames", "contains"))  # over each element of what is given
+PATTERNS = frozenset(("patternProperties", "additionalProperties", "unevaluatedProperties"))  # try each for each name
+LEFT_OVER = frozenset(("unevaluatedItems", "unevaluatedProperties"))  # each element is looked for among all others
 VALUES = frozenset(("enum", "const"))  # what they hold is compared with what is given to its depth
-WIDE = 500  # characters of a message that cost as much as a keyword: it quotes what is given
+WIDE = 500  # characters of a text that cost as much as a keyword: a message, say, which quotes what is given
+NAMED = frozenset(("properties", "patternProperties", "dependentSchemas", "$defs", "definitions"))  # schemas by name
+DATA = frozenset(("enum", "const", "default", "examples"))  # what they hold is no schema
 
 
 _Check: TypeAlias = Callable[[Any, Any, Any, Any], Iterator[Any] | None]  # of one keyword, as jsonschema has it
@@ -43,9 +49,10 @@ class ArgumentSchema:
         name: the tool's, for what is said of it.
         schema: JSON schema (draft 2020-12) of an object.
         ours: whether it was made from a signature, and so needs no check.
+        foreign: whether somebody else than the application wrote it; a check by it may take less time.
     """
 
-    def __init__(self, name: str, schema: JsonObject, *, ours: bool) -> None:
+    def __init__(self, name: str, schema: JsonObject, *, ours: bool, foreign: bool = True) -> None:
         # 90 ms that only users of tools pay
         from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415
 
@@ -57,9 +64,8 @@ class ArgumentSchema:
             if schema.get("type") != "object":
                 raise ConfigError(f'tool {name!r}: schema must describe an object: add "type": "object"')
             _check_references(name, schema, schema)
-        closed = {"additionalProperties": False, **schema}
-        closed.pop("$schema", None)  # by which jsonschema would choose a validator of its own
-        self._name, self._most = name, OUR_WORK if ours else MOST_WORK
+        closed = cast("dict[str, Json]", _of_one_dialect({"additionalProperties": False, **schema}))
+        self._name, self._most = name, MOST_WORK if foreign else OUR_WORK
         self._plain = _plain_types(closed)
         self._required = frozenset(cast("list[str]", closed.get("required", [])))
         self._validator: Validator = _counting_validator()(closed)
@@ -115,21 +121,51 @@ def _counting_validator() -> Callable[[JsonObject], Validator]:
     from jsonschema import Draft202012Validator, validators  # noqa: PLC0415 - as above
 
     extend = cast("Callable[..., Callable[[JsonObject], Validator]]", vars(validators)["extend"])  # it has no types
-    checks = cast("dict[str, _Check]", Draft202012Validator.VALIDATORS)
+    checks = {**cast("dict[str, _Check]", Draft202012Validator.VALIDATORS), "uniqueItems": _unique_items}
     return extend(Draft202012Validator, {keyword: _counted(keyword, check) for keyword, check in checks.items()})
 
 
 def _counted(keyword: str, check: _Check) -> _Check:
-    loops, depth = keyword in LOOPS, 100 if keyword in VALUES else 1
+    loops, patterns, squared = keyword in LOOPS, keyword in PATTERNS, keyword in LEFT_OVER
+    depth = 100 if keyword in VALUES else 1
 
     def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
         work = _WORK.get()
         work.spend(1 + _size(value, depth) // 4 + (_size(instance) if loops else 0))
+        if patterns:
+            work.spend(_size(schema.get("patternProperties")) * _size(instance))
+        if squared:
+            work.spend(_size(instance) ** 2 // 64)
         for error in check(validator, value, instance, schema) or ():
             work.spend(1 + len(error.message) // WIDE)
             yield error
 
     return counted
+
+
+def _unique_items(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    """`uniqueItems` in linear time: jsonschema compares each with each where they cannot be sorted."""
+    from jsonschema import ValidationError  # noqa: PLC0415 - as above
+
+    if not value or not isinstance(instance, list):
+        return
+    work, seen = _WORK.get(), set[str]()
+    for item in cast("list[Json]", instance):
+        text = _comparable(item)
+        work.spend(1 + len(text) // WIDE)
+        if text in seen:
+            yield ValidationError(f"{brief(text)} is there more than once")
+            return
+        seen.add(text)
+
+
+def _comparable(value: Json) -> str:
+    """A value as JSON, the same for all that JSON schema holds for equal: 1 and 1.0, names in any order."""
+    if isinstance(value, list):
+        return f"[{','.join(map(_comparable, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(sorted(f'{json.dumps(name)}:{_comparable(part)}' for name, part in value.items()))}}}"
+    return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def _size(value: Any, depth: int = 1) -> int:
@@ -176,6 +212,21 @@ def without_titles(schema: Json) -> Json:
     return cleaned
 
 
+def _of_one_dialect(schema: Json) -> Json:
+    """The schema without any `$schema`, by which jsonschema would choose a validator that counts nothing."""
+    if isinstance(schema, list):
+        return [_of_one_dialect(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept: dict[str, Json] = {}
+    for key, part in schema.items():
+        if key in NAMED and isinstance(part, dict):
+            kept[key] = {name: _of_one_dialect(named) for name, named in part.items()}
+        elif key != "$schema":
+            kept[key] = part if key in DATA else _of_one_dialect(part)
+    return kept
+
+
 def _check_references(name: str, part: Any, schema: JsonObject) -> None:
     """Raise `ConfigError` for a `$ref` out of the schema, which would be fetched, or to nothing."""
     if isinstance(part, list):
@@ -186,8 +237,9 @@ def _check_references(name: str, part: Any, schema: JsonObject) -> None:
         for key in ("$ref", "$dynamicRef"):
             reference = named.get(key)
             if isinstance(reference, str) and not _resolves(reference, schema):
+                cure = " under that name: write it without percent escapes" if "%" in reference else ""
                 raise ConfigError(
-                    f"tool {name!r}: schema has a {key} to {reference!r}, which is not in the schema itself"
+                    f"tool {name!r}: schema has a {key} to {reference!r}, which is not in the schema itself{cure}"
                 )
         if isinstance(named.get("$id"), str) and named is not schema:
             raise ConfigError(f"tool {name!r}: schema has an $id inside, from which its references would start anew")

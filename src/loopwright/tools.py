@@ -97,6 +97,7 @@ class Tool:
         takes_context: whether `function` wants a `ToolContext` first.
         engine: the engine that answers its calls as a child of the run; see `LoopEngine.as_tool`.
         asks_user: its calls are answered by the person who uses the run; see `ask_user`.
+        foreign: somebody else wrote its schema, such as an MCP server: a check of arguments by it may take less time.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Tool:
     takes_context: bool = False
     engine: Any = dataclasses.field(default=None, repr=False)
     asks_user: bool = False
+    foreign: bool = False
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -383,7 +385,9 @@ class ToolRegistry:
         if new.name in self._tools:
             raise ConfigError(f"two tools are named {new.name!r}: rename one with @tool(name=...)")
         self._tools[new.name] = new
-        self._schemas[new.name] = ArgumentSchema(new.name, new.schema, ours=new.arguments_model is not None)
+        self._schemas[new.name] = ArgumentSchema(
+            new.name, new.schema, ours=new.arguments_model is not None, foreign=new.foreign
+        )
 
     def _there(self, choose: Choose | None) -> Iterable[Tool]:
         """The tools that were given, or those of them that are chosen: of the others nothing is left."""

@@ -25,7 +25,7 @@ from loopwright.testing import ScriptedProvider, call
 from loopwright.toolboxes.mcp import HttpServer, McpToolbox, StdioServer
 from loopwright.toolboxes.mcp_listing import Listed
 from loopwright.toolboxes.mcp_process import ServerProcess
-from loopwright.tools import Tool, ToolContext
+from loopwright.tools import Tool, ToolContext, ToolRegistry
 
 ROGUE = str(Path(__file__).parents[1] / "support" / "mcp_rogue.py")
 CONTEXT = ToolContext[Any]("run", "0", "key-1", None, None)
@@ -414,11 +414,18 @@ async def test_tools_that_cannot_be_offered_are_left_out_and_it_is_said_why(rogu
 
 async def test_schemas_that_take_too_long_to_look_at_are_left_out(rogue: Callable[..., Rogue]) -> None:
     unused = {"type": "object", "$defs": {f"d{n}": {} for n in range(2_000)}}
-    compared = {"type": "object", "properties": {"a": {"items": {"allOf": [{"minimum": 0}] * 1_200}}}}
+
+    def shared(parts: int, often: int) -> dict[str, Any]:
+        definitions = {"d": {"allOf": [{"minimum": 0}] * parts}}
+        items = {"items": {"allOf": [{"$ref": "#/$defs/d"}] * often}}
+        return {"type": "object", "$defs": definitions, "properties": {"a": items}}
+
+    compared, large = shared(1_000, 5), shared(100, 40)
     much = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(900)}}
     others = [listed(f"say_{n}", much) for n in range(12)]
-    async with rogue(listed("unused", unused), listed("compared", compared), *others).box() as box:
-        assert [tool.name for tool in box.tools] == [f"r_say_{n}" for n in range(9)]
+    large_too = listed("large", large)
+    async with rogue(listed("unused", unused), listed("compared", compared), large_too, *others).box() as box:
+        assert [tool.name for tool in box.tools] == ["r_large", *(f"r_say_{n}" for n in range(9))]
         assert box.left_out == {
             "unused": "its schema has more than 2,000 parts",
             "compared": "its schema refers to itself so often that a check would take too long",
@@ -426,6 +433,40 @@ async def test_schemas_that_take_too_long_to_look_at_are_left_out(rogue: Callabl
             f"say_{n}": "the schemas of the tools before it have 10,000 parts already: include fewer tools"
             for n in (9, 10, 11)
         }
+
+
+@pytest.mark.parametrize(
+    ("reference", "there"),
+    [
+        ("#/properties/x/const", {"const": {"pattern": "^(a|a)+$"}}),
+        ("#/properties/x/enum/0", {"enum": [{"pattern": "^(a|a)+$"}]}),
+        ("#/properties/x/default/properties/a", {"default": {"properties": {"a": {"pattern": "^(a|a)+$"}}}}),
+        ("#/properties", {}),
+    ],
+)
+async def test_what_is_no_schema_is_not_made_one_by_a_reference(
+    rogue: Callable[..., Rogue], reference: str, there: dict[str, Any]
+) -> None:
+    odd = {"type": "object", "properties": {"x": there, "y": {"$ref": reference}, "pattern": {}}}
+    named = {"type": "object", "properties": {"const": {"type": "string"}, "y": {"$ref": "#/properties/const"}}}
+    async with rogue(listed("odd", odd), listed("named", named)).box() as box:
+        assert [tool.name for tool in box.tools] == ["r_named"]
+        assert box.left_out == {"odd": f"its schema has a $ref to '{reference}', by which there is no schema in it"}
+
+
+async def test_a_call_may_take_less_to_check_by_the_schema_of_a_server_than_by_one_of_your_own(
+    rogue: Callable[..., Rogue],
+) -> None:
+    schema: dict[str, Any] = {"type": "object", "properties": {"a": {"items": {"type": "integer"}}}}
+    arguments: dict[str, Any] = {"a": [*range(100_000)]}
+    own = Tool("own", "", schema, len)
+    async with rogue(listed("say", schema)).box() as box:
+        [theirs] = box.tools
+
+    registry = ToolRegistry([own, theirs])
+
+    assert registry.problem("own", arguments) is None
+    assert "too large to check by its schema" in (registry.problem("r_say", arguments) or "")
 
 
 async def test_a_small_call_cannot_take_long_to_check_whatever_the_schema(rogue: Callable[..., Rogue]) -> None:

@@ -289,6 +289,7 @@ class McpToolbox:
             timeout=self._timeout,
             label=self._label,
             takes_context=True,
+            foreign=True,
         )
         return _Offer(tool, pin)
 

@@ -12,7 +12,7 @@ from ..untrusted import cleaned
 
 MOST_DESCRIPTION = 2_000  # characters of a description, of a tool or of a part of its schema
 MOST_SCHEMA = 50_000  # characters of a schema as JSON
-MOST_CHECKS = 1_000  # parts of a schema that one value may have to be compared with, references followed
+MOST_CHECKS = 5_000  # parts of a schema that one value may have to be compared with, references followed
 MOST_PARTS = 2_000  # parts of a schema, whether used or not: each takes 0.2 ms to look at
 MOST_PARTS_IN_ALL = 10_000  # the same of all tools of a server
 
@@ -228,12 +228,17 @@ def _parts(value: Json | JsonObject) -> int:
 
 
 def _at(root: dict[str, Json], reference: str) -> Json:
-    """The part that a reference within the schema leads to (RFC 6901)."""
+    """The part that a reference within the schema leads to (RFC 6901), by keywords that hold schemas.
+
+    A value in a `const`, say, is kept as it is: what nobody looked at must not become a schema.
+    """
     here: Json = root
     start, *steps = reference.split("/")
+    by_name = False
     for step in steps:
         name = step.replace("~1", "/").replace("~0", "~")
-        here = here.get(name) if isinstance(here, dict) else None
-    if start != "#" or not isinstance(here, dict):
-        raise Unfit(f"its schema has a $ref to {reference[:80]!r}, which is not in the schema itself")
+        by_name, known = not by_name and name in _NAMED, by_name or name in _NAMED | _ONE
+        here = here.get(name) if known and isinstance(here, dict) else None
+    if start != "#" or by_name or not isinstance(here, dict):
+        raise Unfit(f"its schema has a $ref to {reference[:80]!r}, by which there is no schema in it")
     return here

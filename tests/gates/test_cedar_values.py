@@ -1,5 +1,6 @@
 """JSON as Cedar values: every value has its counterpart or is refused, and none becomes anything that it was not."""
 
+import dataclasses
 import json
 from typing import Any, cast
 
@@ -7,8 +8,10 @@ import pytest
 from cedarpy import Decision, Entities, PolicySet, Schema, is_authorized
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, create_model
 
-from loopwright import tool
+from loopwright import ConfigError, tool
+from loopwright.gates import CedarGate
 from loopwright.gates.cedar_values import (
     CedarType,
     Field,
@@ -23,6 +26,7 @@ from loopwright.gates.cedar_values import (
     escaped,
     record_of,
 )
+from loopwright.tools import Tool
 
 # --- types from JSON schemas ---
 
@@ -115,6 +119,33 @@ def test_a_default_that_cedar_cannot_hold_is_not_hidden_from_policies() -> None:
     assert record.fields == {"exact": Field(Number(), True, 0.00001)}
     with pytest.raises(Unfit, match="exact has more than four decimal places"):
         record.encode({}, "", set())
+
+
+class Pace(BaseModel):
+    """How exactly, in what a tool is given."""
+
+    tol: float = 1e-6
+
+
+@pytest.mark.parametrize(
+    ("annotation", "default", "why"),
+    [
+        (float, 1e-6, "x has more than four decimal places"),
+        (int, 2**70, "x is too large a number"),
+        (list[float], [0.5, 1e-6], "x has more than four decimal places"),
+        (Pace, ..., "x.tol has more than four decimal places"),
+        (list[Pace], ..., "x.tol has more than four decimal places"),
+    ],
+)
+def test_a_default_that_cedar_cannot_hold_is_refused_when_the_gate_is_made(
+    annotation: Any, default: Any, why: str
+) -> None:
+    schema = create_model("arguments", x=(annotation, default)).model_json_schema()
+    book = Tool("book", "", schema, print)
+
+    with pytest.raises(ConfigError, match=f"tools: Cedar cannot hold a default of 'book', .*: {why}; give it another"):
+        CedarGate("", tools=[book])
+    assert CedarGate("", tools=[dataclasses.replace(book, schema={"type": "object"})])
 
 
 def test_a_schema_that_holds_itself_ends() -> None:

@@ -10,7 +10,19 @@ from ..errors import ConfigError
 from ..labels import LABELS
 from ..messages import Json, JsonObject
 from ..policy import RESPOND, Action, PolicyState
-from .cedar_values import Cedar, CedarType, Field, JsonText, Record, SetOf, Text, Unfit, Whole, record_of
+from .cedar_values import (
+    Cedar,
+    CedarType,
+    Field,
+    JsonText,
+    Record,
+    SetOf,
+    Text,
+    Unfit,
+    Whole,
+    check_defaults,
+    record_of,
+)
 
 CALL, UNDO, DELEGATE, ANSWER = "call", "undo", "delegate", "respond"
 OWN = (CALL, UNDO, DELEGATE, ANSWER)
@@ -63,7 +75,10 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tools: Iterable[Described]) -> "Vocabulary":
-        """The gate's own actions, and one for each tool. Raises `ConfigError` for what is no tool, or twice there."""
+        """The gate's own actions, and one for each tool.
+
+        Raises `ConfigError` for what is no tool, or twice there, or has a default that Cedar cannot hold.
+        """
         typed = dict(TYPED)
         for tool in tools:
             if not isinstance(tool, Described):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -72,6 +87,13 @@ class Vocabulary:
                 what = "an action of the gate's own" if tool.name in OWN else "there twice"
                 raise ConfigError(f"tools: {tool.name!r} is {what}: leave it out, or give it another name")
             typed[tool.name] = record_of(tool.schema)
+            try:
+                check_defaults(typed[tool.name])
+            except Unfit as unfit:
+                raise ConfigError(
+                    f"tools: Cedar cannot hold a default of {tool.name!r}, so that each call has to give it: {unfit}; "
+                    "give it another default, or none, or leave the tool out if no policy looks at its arguments"
+                ) from None
         return cls(typed)
 
     def schema(self) -> str:

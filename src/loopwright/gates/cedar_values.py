@@ -194,6 +194,17 @@ class Record:
         return encoded
 
 
+def check_defaults(kind: CedarType, where: str = "") -> None:
+    """Raise `Unfit` for a default that has no counterpart: each call that leaves it out would be denied."""
+    if isinstance(kind, SetOf):
+        check_defaults(kind.element, where)
+    for name, field in kind.fields.items() if isinstance(kind, Record) else ():
+        path = f"{where}.{name}" if where else name
+        if field.default is not None:
+            field.type.encode(field.default, path, set())
+        check_defaults(field.type, path)
+
+
 def escaped(name: str) -> str:
     """A name that Cedar cannot take for an instruction of its own: `__entity` is written `~__entity`."""
     return f"~{name}" if name.lstrip("~").startswith("__") else name

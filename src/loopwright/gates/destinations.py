@@ -13,7 +13,13 @@ _LABELS = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_](?
 # No more than mailboxes need: neither in them nor in names of people stands what ends the host of a URL, since a client
 # may take `evil.com/@example.com` for one without its scheme, nor what a mail program takes for an option or a route.
 _MAILBOX = re.compile(r"(?!-)[A-Za-z0-9_+'=-]+(?:\.[A-Za-z0-9_+'=-]+)*")
+# What stands before an `&` must not look like a host with a query behind it (`evil.com&x`), nor may there be a `cc=`.
+_MAILBOX_AND = re.compile(r"(?!localhost&)[a-z][a-z0-9_+'-]*(?:&[a-z0-9_+'-]+)+(?:\.[a-z0-9_+'-]+)*", re.I | re.A)
 _NAME = re.compile(r"(?!-)[^<>@,;:\"\\()\[\]/?#!%|{}^`$=*~]*")
+# In `Sales #1 <a@example.com>` no client can find another host, as long as there is none in front of what ends one:
+# nothing with a dot, a number or an escape. Nor are there routes (`evil!bob`) and encoded words (`=?utf-8?...`).
+_LOOSE_NAME = re.compile(r"(?=.* )[^\W_](?:[^<>@,;:\"\\()\[\]|{}^`~.。．｡!%=]|[!%](?= |\Z)|=(?!\?))*")  # noqa: RUF001
+_BEFORE_END = re.compile(r"(?!localhost *\Z)[a-z][a-z0-9 &'_+-]*", re.I | re.A)
 _BETWEEN = re.compile("[,;]")
 _NUMBER = re.compile("[0-9]+|0x[0-9a-f]*")
 _PORT = re.compile("[0-9]{1,5}")
@@ -47,7 +53,7 @@ def read_place(text: str) -> Place:
     mailbox, at, host = text.rpartition("@")
     below = host.startswith("*.")
     plain = _host(host.removeprefix("*."))
-    fits = mailbox in ("", "*") if not at else mailbox == "*" or _MAILBOX.fullmatch(mailbox) is not None
+    fits = mailbox in ("", "*") if not at else mailbox == "*" or _is_mailbox(mailbox)
     if plain is None or not fits or (below and (":" in plain or _is_address(plain))):
         raise ConfigError(
             f'{text!r} names no destination: write "example.com", "*.example.com" for all hosts below it, '
@@ -100,13 +106,23 @@ def _of_url(part: str) -> Destination | None:
 def _of_mail(part: str) -> Destination | None:
     if part.endswith(">"):
         name, _, part = part[:-1].partition("<")
-        if not _NAME.fullmatch(name):
+        if not _NAME.fullmatch(name) and not _is_loose_name(name):
             return None
     mailbox, _, name = part.rpartition("@")
     host = _host(name)
-    if host is None or len(mailbox) > 64 or not _MAILBOX.fullmatch(mailbox):
+    if host is None or len(mailbox) > 64 or not _is_mailbox(mailbox):
         return None
     return Destination(host, mailbox.lower())
+
+
+def _is_mailbox(text: str) -> bool:
+    return _MAILBOX.fullmatch(text) is not None or _MAILBOX_AND.fullmatch(text) is not None
+
+
+def _is_loose_name(text: str) -> bool:
+    """Whether it is the name of somebody although it holds what may end a host."""
+    head, *rest = re.split("[/?#]", text, maxsplit=1)
+    return _LOOSE_NAME.fullmatch(text) is not None and (not rest or _BEFORE_END.fullmatch(head) is not None)
 
 
 def _host(name: str) -> str | None:

@@ -84,6 +84,8 @@ def test_a_page_reads_as_it_looks() -> None:
                 *("/* a * b */display:none", "a:" + "x" * 5_000 + ";display:none", "content-visibility:hidden"),
                 *("transform:scale(0)", "transform: rotate(3deg) scaleX( 0.0 )", "transform:scale3d(1, 0, 1)"),
                 *("transform:matrix(0, 0, 0, 0, 0, 0)", "scale:0", "filter:opacity(0%)", "clip-path:inset(50%)"),
+                *("transform:matrix(1, 2, 2, 4, 0, 0)", "transform:matrix(0,0,0,1,0,0)", "clip-path:inset(50% 0)"),
+                *("clip-path:inset(100% 0 0 0)", "clip-path:inset(0 40% 0 60%)", "clip-path:inset(60% round 5px)"),
                 *("clip:rect(0,0,0,0);position:absolute", "clip: rect(1px 1px 1px 1px)", "clip-path: circle(0)"),
                 *("height:0;overflow:hidden", "width:0px; overflow: clip", "margin-left:-999em"),
             ]
@@ -103,6 +105,9 @@ def test_what_is_hidden_is_left_out_with_all_that_is_in_it(attribute: str) -> No
         *('style="font-size:12px"', 'style="font-size:0.9em"', 'style="color:white"', 'style="left:-5px"', 'style=""'),
         *('style="color:white;background:navy"', 'style="height:0"', 'style="font-size:small"', 'style="font-size:."'),
         *('style="transform:scale(0.5)"', 'style="transform:scale(1, 1)"', 'style="clip-path:inset(5%)"'),
+        *('style="transform:matrix(0, 1, -1, 0, 0, 0)"', 'style="transform:matrix(0,0)"', 'style="scale:1"'),
+        *('style="clip-path:inset(50% 0 0 0)"', 'style="clip-path:inset(0 0 50% 0)"', 'style="clip-path:inset(50px)"'),
+        *('style="clip-path:inset(40% 30%)"', 'style="clip-path:inset(5% round 90%)"', 'style="clip-path:inset()"'),
         *('style="clip:rect(0,100px,100px,0)"', 'style="filter:opacity(0.5)"', 'style="display:\\62lock"'),
         *('style="display:none;display:block"', 'style="\\"', 'style="color:\\110000 red"', 'style="/* display:none"'),
         *('style="color:rgba(0,0,0,0.5)"', 'style="color:rgba(0,0,0,1.0)"', 'style="::;:;;"', 'style="display"'),

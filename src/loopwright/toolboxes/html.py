@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 from urllib.parse import urljoin
@@ -46,10 +46,15 @@ SIZE = re.compile(r"\+?([0-9]{0,9}\.?[0-9]{0,9})(px|pt|em|rem|%|vh|vw)?")
 UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what no tree may hold
 COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.S)  # one without an end goes on to the end
 ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})[ \t\r\n\f]?|([^\r\n\f]))")  # `\70 lay` is `play`, and `\p` is `p`
-SCALE = re.compile(r"scale(?:x|y|3d)?\(([^()]*)\)|matrix\(([^()]*)\)")
+SCALE = re.compile(r"scale(?:x|y|3d)?\(([^()]*)\)")
+MATRIX = re.compile(r"matrix\(([^()]*)\)")
 NOUGHT = r"(?:0+(?:\.0*)?|\.0+)%?"
 ZERO = re.compile(rf"[+-]?{NOUGHT}")
-NO_AREA = re.compile(r"rect\((?:[01](?:px)?,?){4}\)|inset\((?:[5-9][0-9]|100)%.*|circle\(0.*")
+NO_AREA = re.compile(r"rect\((?:[01](?:px)?,?){4}\)|circle\(0.*")
+INSET = re.compile(r"inset\(([^()]*?)(?:round[^()]*)?\)")
+# Of values without blanks between them: `0050%0` is `0 0 50% 0`, since nobody writes a number with a 0 in front.
+INSET_VALUE = re.compile(r"0(?![.%a-z])|(?:0|[1-9][0-9]{0,5}|(?=\.))(?:\.[0-9]{1,6})?(?:%|[a-z]+)")
+SIDES = {1: (0, 0, 0, 0), 2: (0, 1, 0, 1), 3: (0, 1, 2, 1), 4: (0, 1, 2, 3)}  # top, right, bottom, left of so many
 FAR_AWAY = re.compile(r"-[0-9]{3,}")
 WHITE = frozenset(("white", "#fff", "#ffffff", "rgb(255,255,255)"))
 BLACK = frozenset(("black", "#000", "#000000", "rgb(0,0,0)"))
@@ -259,16 +264,34 @@ def _is_too_small(style: Mapping[str, str]) -> bool:
 
 def _is_shrunk(style: Mapping[str, str]) -> bool:
     """Whether nothing is left of an element once it is transformed, clipped or filtered."""
-    if any(NO_AREA.match(style.get(name, "")) for name in ("clip", "clip-path")):
+    if any(NO_AREA.match(style.get(name, "")) for name in ("clip", "clip-path")) or _is_cut_away(style):
         return True
     if ZERO.fullmatch(style.get("scale", "")) or re.search(rf"opacity\({NOUGHT}\)", style.get("filter", "")):
         return True
-    for found in SCALE.finditer(style.get("transform", "")):
-        numbers = (found[1] or found[2] or "").split(",")
-        across, up = (0, 3) if found[2] else (0, 1)
-        if any(ZERO.fullmatch(numbers[place]) for place in (across, up) if place < len(numbers)):
-            return True
-    return False
+    transform = style.get("transform", "")
+    if any(ZERO.fullmatch(number) for found in SCALE.finditer(transform) for number in found[1].split(",")[:2]):
+        return True
+    return any(_is_flat(found[1].split(",")) for found in MATRIX.finditer(transform))
+
+
+def _is_flat(numbers: Sequence[str]) -> bool:
+    """Whether a matrix leaves no area: its determinant is 0, as that of a rotation is not."""
+    try:
+        a, b, c, d = map(float, numbers[:4])
+    except ValueError:  # no matrix, so that a browser does not apply it either
+        return False
+    return a * d == b * c
+
+
+def _is_cut_away(style: Mapping[str, str]) -> bool:
+    """Whether two opposite sides of an `inset` meet."""
+    found = INSET.fullmatch(style.get("clip-path", ""))
+    values: list[str] = INSET_VALUE.findall(found[1]) if found else []
+    if found is None or len(values) not in SIDES or "".join(values) != found[1]:
+        return False
+    parts = [float(value[:-1]) if value.endswith("%") else 0 for value in values]
+    top, right, bottom, left = (parts[place] for place in SIDES[len(parts)])
+    return top + bottom >= 100 or right + left >= 100
 
 
 def _size(text: str) -> float:

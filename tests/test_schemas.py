@@ -181,7 +181,7 @@ ROW: Any = {
 @pytest.mark.parametrize(
     ("items", "value"),
     [
-        pytest.param(ROW, [dict.fromkeys("abcde", "text")] * 3_000, id="rows"),
+        pytest.param(ROW, [dict.fromkeys("abcde", "text")] * 5_000, id="rows"),
         pytest.param({"type": "array", "items": {"type": "number"}}, [[1.5] * 200] * 200, id="matrix"),
         pytest.param({"type": "integer"}, [*range(50_000)], id="numbers"),
     ],

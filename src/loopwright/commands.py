@@ -155,6 +155,7 @@ class Told:
         self.last = 0
         """The number of the last command, one that was refused too."""
         self.paused = self.stopping = self.aborting = False
+        self._doubted = 0  # leave that was given before this command does not count
         self._bell = asyncio.Event()
 
     def stands_still(self) -> bool:
@@ -162,8 +163,10 @@ class Told:
         return self.paused and not self.stopping
 
     def refuse(self, command: Command) -> None:
-        """A command that has come and that nothing is made of."""
+        """A command that has come and that nothing is made of; it may have taken back what was allowed before."""
         self.last = command.number
+        if command.kind not in _NEEDS or command.kind in (DENY, STOP, ABORT):
+            self._doubted = command.number
 
     def take(self, command: Command) -> None:
         """One more command."""
@@ -202,6 +205,8 @@ class Told:
             body = command.body
             if command.kind not in (APPROVE, DENY) or _about(command) != (key, question):
                 continue
+            if command.kind == APPROVE and command.number < self._doubted:
+                return None
             given = body.get("arguments")
             arguments = given if isinstance(given, dict) else None
             replaced = arguments is not None and arguments_hash(arguments) == hashed
@@ -221,7 +226,7 @@ class Told:
         """
         for command in reversed(self.commands):
             body, seconds = command.body, command.body.get("seconds")
-            if command.kind == DENY and body.get("tool") == tool:
+            if (command.kind == DENY and body.get("tool") == tool) or command.number < self._doubted:
                 return None
             if command.kind != APPROVE or body.get("tool") != tool or not isinstance(seconds, (int, float)):
                 continue

@@ -444,3 +444,24 @@ async def test_leave_without_the_question_that_it_answers_is_none() -> None:
     result = await react(other, "done").resume("r")
 
     assert (result.status, RAN) == ("waiting", [])
+
+
+@pytest.mark.parametrize(("kind", "body", "status"), [
+    ("deny", {"key": "0#0"}, "waiting"),
+    ("damaged", {}, "waiting"),
+    ("steer", {}, "completed"),
+])  # fmt: skip
+@pytest.mark.parametrize("seconds", [None, 600.0])
+async def test_a_command_that_cannot_be_read_may_have_taken_leave_back(
+    kind: str, body: dict[str, Any], status: str, seconds: float | None
+) -> None:
+    journal = MemoryJournal()
+    await react(journal, call("erase", what="disk")).run("Go.", run_id="r")
+    await approved(journal, seconds=seconds)
+    journal.send("r", kind, body)
+
+    result = await react(journal, "done").resume("r")
+    again = await react(journal, "done").resume("r")  # it is remembered
+
+    assert (result.status, again.status) == (status, status)
+    assert (["disk"] if status == "completed" else []) == RAN

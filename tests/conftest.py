@@ -1,5 +1,6 @@
 """What holds for the whole suite: no way out of this machine, no keys from outside, no clocks in property tests."""
 
+import gc
 import ipaddress
 import os
 import sys
@@ -18,6 +19,12 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("suite")
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process that a test starts compiles the package anew
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: without that each full collection goes through it, for a second of anybody's test."""
+    gc.collect()
+    gc.freeze()
 
 
 def refuse_the_outside(event: str, arguments: tuple[object, ...]) -> None:

@@ -10,6 +10,7 @@ from jsonschema import Draft202012Validator
 
 from loopwright.errors import ConfigError
 from loopwright.schemas import ArgumentSchema
+from stopwatch import quickest
 
 NAMES = st.sampled_from(["a", "b", "c"])
 VALUES = st.one_of(
@@ -104,11 +105,9 @@ def test_a_check_that_would_take_long_is_given_up_and_the_call_refused(
 )
 def test_whether_each_is_there_once_is_told_in_linear_time(part: dict[str, Any], value: list[Any]) -> None:
     schema = ArgumentSchema("f", {"type": "object", "properties": {"x": part}}, ours=False)
-    began = time.process_time()
-
     assert schema.problem({"x": value}) is None
     assert "at x:" in (schema.problem({"x": [*value, value[7]]}) or "")
-    assert time.process_time() - began < 1
+    assert quickest(lambda: schema.problem({"x": value}), 0.5) < 0.5
 
 
 PLAIN_JSON = st.sampled_from([None, True, False, 0, 1, 0.0, -0.0, 1.0, 1.5, "", "1", "true"])

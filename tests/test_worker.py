@@ -30,6 +30,7 @@ from loopwright import (
     Run,
     RunBusy,
     Runtime,
+    Suspend,
     ToolContext,
     Worker,
     tool,
@@ -244,6 +245,75 @@ async def test_a_waiting_run_is_taken_up_when_somebody_said_what_it_waits_for():
     [result] = await worker.drain()
 
     assert (result.answer, LOOKED) == ("done", [])
+
+
+async def test_a_waiting_run_whose_question_nobody_answered_in_time_is_taken_up_and_told_no():
+    @tool(effect="destructive")
+    async def erase() -> str:
+        """Erase."""
+        LOOKED.append("erased")
+        return "erased"
+
+    clock = FakeClock()
+    journal = MemoryJournal(clock=clock)
+
+    def parts(*script: Any) -> Runtime:
+        return Runtime(
+            ScriptedProvider(script), tools=[erase, look], journal=journal, lease=30, clock=clock, approver=Suspend()
+        )
+
+    await ReActEngine(parts([call("erase"), call("erase")])).run("Erase.", run_id="r")
+    await ReActEngine(parts([call("erase")])).run("Erase.", run_id="late")
+    worker = Worker(parts("not that, then", [call("erase")]))
+    clock.advance(86_399)
+    assert await worker.drain() == []
+    await parts().control("late").approve("0#0")
+    clock.advance(2)
+
+    results = {result.run_id: result for result in await worker.drain()}
+
+    assert {run_id: result.status for run_id, result in results.items()} == {"r": "completed", "late": "waiting"}
+    assert LOOKED == ["erased"]
+    told = [message.content for message in results["r"].conversation.messages if message.role == "tool"]
+    assert told == ["nobody approved it in time"] * 2
+    assert await worker.drain() == []
+
+
+async def test_a_waiting_run_that_cannot_be_read_holds_up_no_other():
+    @tool(effect="destructive")
+    async def erase() -> str:
+        """Erase."""
+        return "erased"
+
+    class Damaged(MemoryJournal):
+        damaged = ""
+
+        def read(self, run_id: str) -> list[Entry]:
+            if run_id == self.damaged:
+                raise JournalError("the page is torn")
+            return super().read(run_id)
+
+    clock = FakeClock()
+    journal = Damaged(clock=clock)
+
+    def parts(*script: Any) -> Runtime:
+        return Runtime(
+            ScriptedProvider(script), tools=[erase], journal=journal, lease=30, clock=clock, approver=Suspend()
+        )
+
+    for name in ("first", "second"):
+        await ReActEngine(parts([call("erase")])).run("Erase.", run_id=name)
+    journal.damaged = "first"
+    clock.advance(86_401)
+    worker = Worker(parts("done", "done"))
+    with structlog.testing.capture_logs() as logs:
+        results = await worker.drain()
+    assert [(result.run_id, result.answer) for result in results] == [("second", "done")]
+    assert [(line["event"], line["run_id"]) for line in logs] == [("run_not_read", "first")]
+
+    journal.damaged = ""
+    clock.advance(LATER)
+    assert [result.run_id for result in await worker.drain()] == ["first"]
 
 
 async def test_more_answered_runs_than_there_are_places_for_are_all_taken_up():

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import functools
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -294,14 +295,16 @@ class Clearance:
         asked = known if known and (known.verdict, known.policy_version) == ("ask", version) else None
         since = session.replay.leave_asked.get(key)
         leave = session.told.decision(key, since, hashed, version, suspend.holds) if asked else None
-        if leave is None or (leave.allowed and leave.until <= now):
+        asked = asked if asked and asked.arguments_hash == hashed else None
+        closed = asked.until if asked and asked.until else math.inf  # what is said later is no leave
+        if leave is None or (leave.allowed and (leave.until <= now or leave.command.at > closed)):
             leave = session.told.grant(action.tool, version, now)
+            leave = None if leave and leave.command.at > closed else leave
         if leave is not None and not leave.allowed:
             return Deny(leave.reason or "a person refused it"), leave
         if leave is not None:
             return (Allow() if leave.arguments is None else Modify(leave.arguments, "a person changed it")), leave
-        asked = asked if asked and asked.arguments_hash == hashed else None
-        if asked and asked.until and asked.until <= now:
+        if closed <= now:
             return Deny("nobody approved it in time"), None
         expires = asked.until if asked else 0.0 if suspend.expires is None else now + suspend.expires
         return Question(

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
+from .clock import Clock, SystemClock
 from .commands import (
     ABORT,
     ADD_CONTEXT,
@@ -89,6 +90,10 @@ class Control(ABC):
     @abstractmethod
     def _redactor(self) -> Redactor: ...
 
+    @property
+    @abstractmethod
+    def _clock(self) -> Clock: ...
+
     async def _send(self, kind: str, body: Mapping[str, Json]) -> None:
         """Put a command into the run's inbox; what the run would refuse, its sender learns at once."""
         problem = problem_of(Command(0, self.run_id, 0.0, kind, dict(body)))
@@ -149,7 +154,7 @@ class Control(ABC):
         """
         if seconds is not None and not 0 < seconds <= LONGEST:
             raise ConfigError(f"seconds: must be a number above 0, and at most {LONGEST:g}, got {seconds!r:.40}")
-        asked = await self._asked_approval(question)
+        asked = await self._asked_approval(question, still=True)
         body: dict[str, Json] = {**asked, "by": "" if by is None else by}
         if arguments is not None:
             body["arguments"] = self._arguments("approve", arguments)
@@ -181,10 +186,12 @@ class Control(ABC):
         """What the run wants decided."""
         return open_questions(await self._entries())
 
-    async def _asked_approval(self, key: str) -> dict[str, Json]:
-        """What an approval of the call at that key is bound to."""
+    async def _asked_approval(self, key: str, *, still: bool = False) -> dict[str, Json]:
+        """What an answer about the call at that key is bound to; `still` says that it must be in time."""
         entries = await self._entries()
         asked = chosen(_about(entries, "approval"), key, self.run_id)
+        if still and asked.expires and asked.expires <= self._clock.wall():
+            raise ConfigError(f"question: run {self.run_id!r} waited for leave at {key!r} until its time was over")
         replay = Replay(entries)
         known = replay.waiting_for_leave()[asked.key]
         hashed, version, since = known.arguments_hash, known.policy_version, replay.leave_asked[asked.key]
@@ -212,8 +219,8 @@ def _about(entries: Sequence[Entry], about: str) -> list[Question]:
 class RunControl(Control):
     """A hand on any run of a journal, wherever it is at work: `runtime.control(run_id)`."""
 
-    def __init__(self, journal: Journal, redactor: Redactor, run_id: str) -> None:
-        self._of, self._without, self._run_id = journal, redactor, run_id
+    def __init__(self, journal: Journal, redactor: Redactor, run_id: str, clock: Clock | None = None) -> None:
+        self._of, self._without, self._run_id, self._at = journal, redactor, run_id, clock or SystemClock()
 
     @property
     def run_id(self) -> str:
@@ -227,6 +234,10 @@ class RunControl(Control):
     @property
     def _redactor(self) -> Redactor:
         return self._without
+
+    @property
+    def _clock(self) -> Clock:
+        return self._at
 
     async def abort(self) -> None:
         """Stop the run at once: what is in flight is cancelled, and it ends as `aborted`."""

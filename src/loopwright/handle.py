@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, NoReturn, Self, TypeVar, cast
 from pydantic import BaseModel
 
 from .asking import read_model
+from .clock import Clock
 from .control import Control
 from .errors import (
     Aborted,
@@ -74,6 +75,10 @@ class RunHandle(Control, Generic[Item, Output]):
     @property
     def _redactor(self) -> Redactor:
         return self._session.parts.redactor
+
+    @property
+    def _clock(self) -> Clock:
+        return self._session.parts.clock
 
     async def _send(self, kind: str, body: Mapping[str, Json]) -> None:
         """Put a command into the inbox, and hear it at once."""

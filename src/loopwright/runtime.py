@@ -153,7 +153,7 @@ class Runtime(Parts):
 
     def control(self, run_id: str) -> RunControl:
         """A hand on a run of this journal, in whichever process it is at work, or waits: pause, steer, approve …"""
-        return RunControl(self.journal, self.redactor, run_id)
+        return RunControl(self.journal, self.redactor, run_id, self.clock)
 
     async def _rebuilt(self, run_id: str) -> LoopEngine:
         started = beginning(run_id, await asyncio.to_thread(self.journal.read, run_id))

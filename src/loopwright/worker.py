@@ -1,11 +1,13 @@
 """Worker: takes up the runs of a journal that nobody works on, so that a process may die and its runs go on."""
 
 import asyncio
+import math
 from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel
 
 from .commands import DECIDING
+from .control import open_questions
 from .engine import LoopEngine
 from .errors import ConfigError, Fenced, JournalError, RunBusy, text_of
 from .events import BreakerChanged, CommandReceived, DoubtResolved, DriftNoticed, Entry, RunResumed
@@ -22,7 +24,8 @@ MAX_PICKUPS = 5
 
 
 class Worker:
-    """Takes up runs whose process died or whose lease is over, that were released, or that got the word they wait for.
+    """Takes up runs whose process died or whose lease is over, that were released, that got the word they wait for, or
+    whose question nobody answered in time.
 
     Several workers, in several processes, may serve one journal: a run is claimed by one of them. What was begun and
     not suspended on purpose is found at the start too. A run that cannot go on (its code is not here, it diverges, it
@@ -58,6 +61,9 @@ class Worker:
         self._left: dict[str, int] = {}  # runs that this worker cannot take further, with their last entry
         self._later: dict[str, float] = {}  # runs that the journal could not give, with when to try again
         self._answered: dict[str, int] = {}  # waiting runs, with the last command that was tried
+        self._closing: dict[
+            str, tuple[int, float]
+        ] = {}  # waiting runs, as of their last entry, with until when they wait
 
     async def serve(self) -> None:
         """Take up runs until cancelled; those at work are then released to other workers."""
@@ -103,7 +109,9 @@ class Worker:
         return [
             info
             for info in mine
-            if info.status == "released" or orphaned(info, now) or (info.status == "waiting" and await self._told(info))
+            if info.status == "released"
+            or orphaned(info, now)
+            or (info.status == "waiting" and (await self._told(info) or await self._over(info, now)))
         ]
 
     def _may(self, info: RunInfo) -> bool:
@@ -111,7 +119,7 @@ class Worker:
         return self._left.get(info.run_id) != info.head_seq and self._runtime.clock.monotonic() >= later
 
     def _forget(self, unfinished: set[str]) -> None:
-        for known in (self._left, self._later, self._answered):
+        for known in (self._left, self._later, self._answered, self._closing):
             for run_id in known.keys() - unfinished:
                 del known[run_id]
 
@@ -126,6 +134,20 @@ class Worker:
             return False
         # One that cannot be read may have been such a word: the run is told so, and asks again.
         return any(command.kind in DECIDING or command.damage for command in commands)
+
+    async def _over(self, info: RunInfo, now: float) -> bool:
+        """Whether nobody can answer a question of a waiting run any more, which the run goes on with as a denial."""
+        head, until = self._closing.get(info.run_id, (-1, 0.0))
+        if head != info.head_seq:
+            try:
+                asked = open_questions(await asyncio.to_thread(self._runtime.journal.read, info.run_id))
+            except JournalError as error:
+                logger().warning("run_not_read", run_id=info.run_id, error=text_of(error))
+                self._again(info, LATER)
+                return False
+            until = min((question.expires for question in asked if question.expires), default=math.inf)
+            self._closing[info.run_id] = info.head_seq, until
+        return until <= now
 
     async def _hear(self, info: RunInfo) -> None:
         """Remember what was said to a waiting run that is taken up now."""

@@ -17,7 +17,7 @@ from loopwright.events import RunPaused
 from loopwright.journals import SQLiteJournal
 from loopwright.messages import arguments_hash
 from loopwright.policy import RESPOND
-from loopwright.testing import ScriptedProvider, call
+from loopwright.testing import FakeClock, ScriptedProvider, call
 from waiting import eventually
 
 from .scripted_cli import HOSTILE, door, pay, wipe
@@ -117,6 +117,26 @@ def test_every_kind_of_question_is_listed_with_its_exact_arguments_and_what_to_t
         f"  allow it: loopwright approve r1 '0#1' {where}",
         f"  or not: loopwright deny r1 '0#1' {where} --reason TEXT",
     ]
+
+
+def test_a_question_whose_time_is_over_says_so_and_how_to_answer_it_no_more(invoke: Invoke, folder: Path) -> None:
+    model = ScriptedProvider([call("wipe", path="a")])
+    journal = SQLiteJournal(folder / "loopwright.db")
+    parts = Runtime(model, tools=[wipe], journal=journal, approver=Suspend(), clock=FakeClock())
+
+    async def ask() -> None:
+        await ReActEngine(parts).run("Go.", run_id="r1")
+        await journal.close()
+
+    asyncio.run(ask())
+
+    status, listed, told = said(invoke, "approvals")
+
+    assert (status, told) == (0, "")
+    assert listed.splitlines()[2].startswith("  until 2023-11-1")
+    assert listed.splitlines()[3:] == ["  its time is over: the run goes on without the call when it is resumed"]
+    status, _, told = said(invoke, "approve", "r1", "0#0")
+    assert (status, "until its time was over" in told, inbox()) == (2, True, [])
 
 
 def test_questions_are_told_as_json_with_their_exact_texts(invoke: Invoke, folder: Path) -> None:

@@ -234,13 +234,13 @@ async def test_an_approval_expires_and_the_question_is_asked_again() -> None:
     clock = FakeClock()
     journal = MemoryJournal(clock=clock)
     await waiting(journal, clock=clock)
-    await runtime(journal=journal).control("r").approve("0#0")
+    await runtime(journal=journal, clock=clock).control("r").approve("0#0")
     clock.advance(HOUR + 1)
 
     late = await resumed(journal, clock=clock)
     assert (late.status, RAN) == ("waiting", [])
 
-    await runtime(journal=journal).control("r").approve("0#0")
+    await runtime(journal=journal, clock=clock).control("r").approve("0#0")
     clock.advance(HOUR - 1)
     assert (await resumed(journal, "done", clock=clock)).answer == "done"
     assert RAN == ["disk"]
@@ -260,13 +260,53 @@ async def test_a_question_that_nobody_answered_in_time_is_a_denial() -> None:
     assert (told(result), RAN) == (["nobody approved it in time"], [])
 
 
+async def test_a_question_whose_time_is_over_cannot_be_approved_any_more() -> None:
+    clock = FakeClock()
+    journal = MemoryJournal(clock=clock)
+    await waiting(journal, clock=clock)
+    clock.advance(DAY + 1)
+
+    with pytest.raises(ConfigError, match="until its time was over"):
+        await runtime(journal=journal, clock=clock).control("r").approve("0#0")
+    await runtime(journal=journal, clock=clock).control("r").deny("0#0", "too late for that")
+
+    assert told(await resumed(journal, "then not", clock=clock)) == ["too late for that"]
+
+
+@pytest.mark.parametrize("seconds", [None, 600.0])
+async def test_leave_that_comes_after_the_time_of_a_question_is_none(seconds: float | None) -> None:
+    """From a process whose clock is slow; when it was sent, the inbox says."""
+    clock = FakeClock()
+    journal = MemoryJournal(clock=clock)
+    await waiting(journal, clock=clock)
+    slow = runtime(journal=journal, clock=FakeClock()).control("r")
+    clock.advance(DAY + 1)
+    await slow.approve("0#0", seconds=seconds)
+
+    result = await resumed(journal, "then not", clock=clock)
+
+    assert (told(result), RAN) == (["nobody approved it in time"], [])
+
+
+@pytest.mark.parametrize("seconds", [None, 7_200.0])
+async def test_leave_that_came_in_time_counts_although_the_time_of_the_question_is_over(seconds: float | None) -> None:
+    clock = FakeClock()
+    journal = MemoryJournal(clock=clock)
+    await waiting(journal, clock=clock)
+    clock.advance(DAY - 1)
+    await runtime(journal=journal, clock=clock).control("r").approve("0#0", seconds=seconds)
+    clock.advance(HOUR - 1)
+
+    assert ((await resumed(journal, "done", clock=clock)).answer, RAN) == ("done", ["disk"])
+
+
 async def test_an_approval_that_runs_out_between_decision_and_call_is_not_used() -> None:
     """The crash comes after the decision was recorded and before the call began."""
 
     clock = FakeClock()
     journal = MemoryJournal(clock=clock)
     await waiting(journal, clock=clock)
-    await runtime(journal=journal).control("r").approve("0#0")
+    await runtime(journal=journal, clock=clock).control("r").approve("0#0")
     await resumed(journal, "done", clock=clock)
     entries = journal.read("r")
     allowed = next(e.seq for e in entries if isinstance(e.event, GateDecided) and e.event.verdict == "allow")
@@ -282,7 +322,7 @@ async def test_leave_for_a_tool_is_for_this_run_this_tool_and_so_long() -> None:
     clock = FakeClock()
     journal = MemoryJournal(clock=clock)
     await waiting(journal, clock=clock)
-    await runtime(journal=journal).control("r").approve("0#0", seconds=600)
+    await runtime(journal=journal, clock=clock).control("r").approve("0#0", seconds=600)
 
     first = await resumed(journal, call("erase", what="more"), call("shred", what="paper"), clock=clock)
     assert (RAN, [q.tool for q in first.pending]) == (["disk", "more"], ["shred"])

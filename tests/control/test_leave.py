@@ -55,8 +55,10 @@ def react(journal: Any, *script: Any, **options: Any) -> ReActEngine:
     return ReActEngine(Runtime(ScriptedProvider(script), journal=journal, **given))
 
 
-async def approved(journal: Any, key: str = "0#0", run_id: str = "r", **options: Any) -> None:
-    await react(journal).runtime.control(run_id).approve(key, **options)
+async def approved(
+    journal: Any, key: str = "0#0", run_id: str = "r", clock: FakeClock | None = None, **options: Any
+) -> None:
+    await react(journal, clock=clock).runtime.control(run_id).approve(key, **options)
 
 
 class Asks(InstantGate):
@@ -183,7 +185,7 @@ async def test_of_two_guards_the_leave_that_ends_first_counts() -> None:
         return Handing(parts, child=child)
 
     waiting = await handing(call("erase", what="disk")).run("Go.", run_id="r")
-    await approved(journal, waiting.pending[0].key)
+    await approved(journal, waiting.pending[0].key, clock=clock)
     await react(journal).runtime.control("r").pause()
     going_on = asyncio.ensure_future(handing("done").resume("r"))
     await eventually(lambda: any(e.kind == "run_paused" for e in journal.read("r")))
@@ -211,7 +213,7 @@ async def test_leave_that_ran_out_makes_no_call_that_its_tool_says_was_not_made(
     journal = MemoryJournal(clock=clock)
     options: dict[str, Any] = {"tools": [wipe], "clock": clock}
     await react(journal, call("wipe", what="disk"), **options).run("Go.", run_id="r")
-    await approved(journal)
+    await approved(journal, clock=clock)
     await react(journal, "done", **options).resume("r")
     RAN.clear()
     died = MemoryJournal(clock=clock)

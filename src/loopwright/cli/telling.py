@@ -63,8 +63,12 @@ def _lines(run_id: str, question: Question, journal: str | None) -> list[str]:
     lines = [f"{clean(run_id)}  {clean(question.key)}  {one_line(question.text)}"]
     if question.tool and (question.arguments or question.about == "approval"):
         lines.append(f"  {one_line(question.tool)}({clean(canonical_json(dict(question.arguments)).decode())})")
-    if question.expires:
-        lines.append(f"  until {datetime.fromtimestamp(question.expires).astimezone():%Y-%m-%d %H:%M:%S %z}")
+    if not question.expires:
+        return [*lines, *how_to_answer(run_id, question, journal)]
+    until = datetime.fromtimestamp(question.expires).astimezone()
+    lines.append(f"  until {until:%Y-%m-%d %H:%M:%S %z}")
+    if until <= datetime.now().astimezone():
+        return [*lines, "  its time is over: the run goes on without the call when it is resumed"]
     return [*lines, *how_to_answer(run_id, question, journal)]
 
 

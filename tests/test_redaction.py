@@ -468,6 +468,7 @@ HOSTILE = {
     "AKIA": "AKIA" * 25_000,
     "SG.": "SG." * 33_000,
     "--": "--password-" * 9_000,
+    "--a-": "--aaaaaaaaaaaaaaaaaaa-bbbbbbbbbbbbbbbbbbbb-cccccccccccccccccccc-" * 1_500,
     "slashes": "/" * 100_000,
     "1//0": "1//0" * 25_000,
     "digits and colons": "12345678:AA" * 9_000,
@@ -554,3 +555,11 @@ def test_the_texts_of_this_repository_stay(folder: str) -> None:
     assert [
         str(path) for path in files if PLAIN.text(path.read_text(encoding="utf-8")) != path.read_text(encoding="utf-8")
     ] == []
+
+
+def test_what_a_named_value_or_a_header_holds_is_known_elsewhere_too() -> None:
+    key = "kD93-kdkwQ2"
+    learned = Redactor().learning({"Authorization": f"Bearer {key}", "password": "hunter2", "X-Team": "planning"})
+
+    assert Redactor().secrets_in({"Authorization": f"Bearer {key}"}) == (key,)
+    assert learned.text(f"planning: {key}, hunter2!") == f"planning: {MARK}, {MARK}!"

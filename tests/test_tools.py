@@ -582,3 +582,31 @@ def test_a_call_of_any_name_with_anything_is_answered_in_words(name: str, argume
     problem = ANYTHING.problem(name, arguments)
 
     assert problem
+
+
+async def test_what_a_tool_names_as_secret_comes_into_no_run() -> None:
+    key = "correct-horse-battery"
+
+    @tool(effect="read", trusted=True, secrets=[key])
+    async def ask_the_bank() -> str:
+        """Ask."""
+        return f"you came with {key}"
+
+    model = ScriptedProvider([call("ask_the_bank"), f"{key}!"])
+    result = await ReActEngine(Runtime(model, tools=[ask_the_bank])).run("Ask.")
+
+    assert model.requests[1].conversation.messages[-1].content == "you came with [redacted]"
+    assert (result.answer, key in repr(ask_the_bank)) == ("[redacted]!", False)
+
+
+@pytest.mark.parametrize(
+    ("secrets", "problem"),
+    [("hunter22", "tool 'look': secrets: give a list"), (["abc"], r"tool 'look': secrets\[0\]: give a text of 6")],
+)
+def test_secrets_of_a_tool_are_a_list_of_texts_that_can_be_told_from_words(secrets: Any, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+
+        @tool(secrets=secrets)
+        def look() -> str:
+            """Look."""
+            return ""

@@ -97,9 +97,10 @@ class Runtime(Parts):
             classifier=classifier, profile=profile,
         )  # fmt: skip
         clock, journal = clock or SystemClock(), journal or MemoryJournal()
+        registry = ToolRegistry(tools, choose=None if profile is None else profile.choose)
         super().__init__(
             provider=provider,
-            tools=ToolRegistry(tools, choose=None if profile is None else profile.choose),
+            tools=registry,
             journal=journal,
             gate=gate or DefaultGate(),
             limits=limits or Limits(),
@@ -111,7 +112,7 @@ class Runtime(Parts):
             clock=clock,
             on_unknown=on_unknown,
             lease=lease,
-            redactor=_with_keys(redactor or Redactor(), provider, *named.values()),
+            redactor=_with_secrets(redactor or Redactor(), provider, *named.values(), *registry),
             threads=WorkerThreads(),
             prices=Prices(prices),
             retry_budgets={},
@@ -202,10 +203,10 @@ def _check_settings(limits: object, approver: object, on_unknown: object, lease:
         raise ConfigError(f"approver: must be None, Suspend() or an async function, got {approver!r}")
 
 
-def _with_keys(redactor: Redactor, *providers: object) -> Redactor:
-    """The redactor, with the keys of providers that have an attribute `secrets`."""
-    keys = [key for provider in providers for key in getattr(provider, "secrets", ())]
-    return redactor.also(*keys) if keys else redactor
+def _with_secrets(redactor: Redactor, *parts: object) -> Redactor:
+    """The redactor, with what parts of the runtime know and nobody is to be told, such as the key of a provider."""
+    known = dict.fromkeys(secret for part in parts for secret in getattr(part, "secrets", ()))
+    return redactor.also(*known) if known else redactor
 
 
 METHODS = {

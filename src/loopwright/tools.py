@@ -30,6 +30,7 @@ from .log import logger
 from .messages import Effect, Json, JsonObject, ToolSpec
 from .options import explain
 from .recovery import STRATEGIES, CachedResult, Fallback, Recovery, Retry
+from .redaction import Redactor
 from .schemas import ArgumentSchema, brief, without_titles
 
 Deps = TypeVar("Deps")
@@ -93,6 +94,8 @@ class Tool:
         trusted: its results are no text from outside (a clock, a calculator). Results of other tools are cleaned of
             invisible characters and of markers of the runtime's own, and fenced where they are more than a short line.
         verified: somebody has looked at it; a `ToolProfile` may show only such tools.
+        secrets: values that it knows and nobody is to be told, such as its key for a service, of 6 characters or more;
+            a runtime with the tool takes them out of all that enters a run.
         arguments_model: turns validated JSON into the types that the function expects.
         takes_context: whether `function` wants a `ToolContext` first.
         engine: the engine that answers its calls as a child of the run; see `LoopEngine.as_tool`.
@@ -115,6 +118,7 @@ class Tool:
     label: Label = "normal"
     trusted: bool = False
     verified: bool = False
+    secrets: tuple[str, ...] = dataclasses.field(default=(), repr=False)
     arguments_model: type[BaseModel] | None = dataclasses.field(default=None, repr=False)
     takes_context: bool = False
     engine: Any = dataclasses.field(default=None, repr=False)
@@ -139,6 +143,14 @@ class Tool:
             if value is not None and not callable(value):
                 raise ConfigError(f"tool {self.name!r}: {field} must be a function, got {value!r}")
         self._list_recovery()
+        self._list_secrets()
+
+    def _list_secrets(self) -> None:
+        try:
+            Redactor(self.secrets)
+        except ConfigError as error:
+            raise ConfigError(f"tool {self.name!r}: {error}") from None
+        object.__setattr__(self, "secrets", tuple(self.secrets))
 
     def _list_recovery(self) -> None:
         given: Any = self.recovery
@@ -216,6 +228,7 @@ def tool(
     label: Label = "normal",
     trusted: bool = False,
     verified: bool = False,
+    secrets: Iterable[str] = (),
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a typed function: name, schema and description come from its signature and docstring.

@@ -137,6 +137,8 @@ PLANTED: dict[str, tuple[str, str]] = {
     "API key in prose": ("Your API key: abcd1234efgh", "Your API key: @"),
     "token in prose": ("token: 8f3k2jd9s0", "token: @"),
     "flag": ("login --user ada --password hunter2 --port 1", "login --user ada --password @ --port 1"),
+    "flag of two words": ("login --user ada --api-key abcd1234 --port 1", "login --user ada --api-key @ --port 1"),
+    "flag of many words": ("run --my-app-access-key abcd1234 -v", "run --my-app-access-key @ -v"),
     "flag with =": ("login --api-key=abcd1234", "login --api-key=@"),
     "passphrase": ('passphrase => "open sesame"', 'passphrase => "@"'),
     "cut off": ('{"password": "correct hor', '{"password": "@'),

@@ -662,7 +662,7 @@ class Answers(BaseHTTPRequestHandler):
                 self.reply(message, told, {"mcp-session-id": str(kind.sessions)})
             case "tools/list":
                 names = ("forget", "gateway", "overload", "forbid", "break", "flood")
-                names = (*names, "lost", "unknown", "accepted", "page", "moved", "slow")
+                names = (*names, "lost", "unknown", "accepted", "page", "moved", "slow", "repeat")
                 self.reply(message, {"tools": [*map(listed, names), listed("lost_read", annotations=READ)]})
             case "tools/call":
                 self.called(message)
@@ -680,6 +680,10 @@ class Answers(BaseHTTPRequestHandler):
             self.say(status, body.encode(), {"content-type": kind, "location": "/elsewhere"})
         elif name == "break":
             self.close_connection = True
+        elif name == "repeat":
+            given = self.headers["authorization"].removeprefix("Bearer ")
+            result["content"][0]["text"] = f"you came with {given} and {self.headers['x-api-key']}"
+            self.reply(message, result)
         else:
             result["content"][0]["text"] *= 300_000 if name == "flood" else 1
             self.reply(message, result)
@@ -714,6 +718,26 @@ def web() -> Iterator[ThreadingHTTPServer]:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield server
         server.shutdown()
+
+
+async def test_what_a_server_is_given_to_know_us_by_comes_into_no_run(web: ThreadingHTTPServer) -> None:
+    key, other = "kD93-kdkwQ2", "correct-horse-battery"
+    headers = {"Authorization": f"Bearer {key}", "X-API-Key": other, "X-Team": "planning"}
+    server = HttpServer(f"http://127.0.0.1:{web.server_port}/mcp", headers)
+    async with McpToolbox(server, name="web", effects={"repeat": "read"}) as box:
+        model = ScriptedProvider([call("web_repeat"), f"it said {key}, planning"])
+        result = await ReActEngine(Runtime(model, tools=box)).run("Who am I?", run_id="r")
+        listed = repr(box.tools)
+
+    assert "you came with [redacted] and [redacted]" in model.requests[1].conversation.messages[-1].content
+    assert result.answer == "it said [redacted], planning"
+    assert [secret for secret in (key, other) if secret in listed] == []
+
+
+async def test_what_is_given_to_a_program_is_known_as_a_secret_by_its_name() -> None:
+    server = StdioServer("server", ("--api-key", "kD93-kdkwQ2"), env={"DB_PASSWORD": "tr0ubador", "LEVEL": "debugging"})
+
+    assert set(server.secrets) == {"kD93-kdkwQ2", "tr0ubador"}
 
 
 async def test_over_http_one_failed_request_is_not_the_end_of_the_session(web: ThreadingHTTPServer) -> None:

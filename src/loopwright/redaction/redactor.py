@@ -67,10 +67,14 @@ class Redactor:
 
     def learning(self, *values: Json | JsonObject) -> "Redactor":
         """The same, with the secrets that it finds in these: elsewhere they may come without what gives them away."""
-        found = [secret for value in values for secret in self._found_in(value, None)]
-        new = {s: None for s in found if len(s) >= SHORTEST and MARK not in s and s not in MARK}
-        more = [secret for secret in new if secret not in self._secrets][: max(MOST_LEARNED - len(self._secrets), 0)]
+        new = [secret for secret in self.secrets_in(*values) if secret not in self._secrets]
+        more = new[: max(MOST_LEARNED - len(self._secrets), 0)]
         return self.also(*more) if more else self
+
+    def secrets_in(self, *values: Json | JsonObject) -> tuple[str, ...]:
+        """The secrets that it finds in these, each once, as far as they are long enough to be told from words."""
+        found = dict.fromkeys(secret for value in values for secret in self._found_in(value, None))
+        return tuple(s for s in found if len(s) >= SHORTEST and MARK not in s and s not in MARK)
 
     def text(self, text: str) -> str:
         """A text without secrets; the same object if there are none."""
@@ -180,7 +184,8 @@ class Redactor:
         if isinstance(value, str):
             if name is not None and self._named(name, value) == MARK:
                 yield value
-            yield from (value[match.start : match.stop] for match in self.found(value, 0) if match.start < match.stop)
+            line = f"{name}: {value}" if name is not None and name.lower() in _HEADERS else value
+            yield from (line[match.start : match.stop] for match in self.found(line, 0) if match.start < match.stop)
         elif isinstance(value, Mapping):
             for field, inner in value.items():
                 yield from self._found_in(field, None)

@@ -215,7 +215,7 @@ _NAMED = rf"{NAMES}(?P<closing>{_CLOSING})(?P<sign>{_SIGN}){_VALUE}"
 _NAMED_SO_FAR = rf"{NAMES}{_CLOSING}(?:[ \t]{{0,8}}+\Z|{_SIGN}{_VALUE_SO_FAR})"
 
 _FLAG = (
-    r"-(?=[A-Za-z])(?<=--)(?ai:(?:[a-z0-9]{1,20}-){0,3}+(?:(?P<password>password|passwd|passphrase|pwd|pass)|secret|token"
+    r"-(?=[A-Za-z])(?<=--)(?ai:(?:[a-z0-9]{1,20}-){0,3}(?:(?P<password>password|passwd|passphrase|pwd|pass)|secret|token"
     r"|(?:api|access|secret|private|auth|account)-?key))[ \t]{1,4}+"
 )
 

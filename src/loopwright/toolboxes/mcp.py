@@ -93,6 +93,7 @@ class McpToolbox:
         self.server = server_of(server)
         self.name = name if name is not None else re.sub("[^A-Za-z0-9]+", "_", self.server.label).strip("_")[:24]
         self._trusted = trusted
+        self._secrets = self.server.secrets
         self._effects: Mapping[str, Effect] = dict(effects or {})
         self._include, self._exclude = _names("include", include), _names("exclude", exclude)
         self._label: Label = label
@@ -288,6 +289,7 @@ class McpToolbox:
             effect=effect,
             timeout=self._timeout,
             label=self._label,
+            secrets=self._secrets,
             takes_context=True,
             foreign=True,
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ..errors import ConfigError
+from ..redaction import Redactor
 
 URL = re.compile(r"https?://", re.I)
 NAMED = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)=(?=\S)")
@@ -43,6 +44,11 @@ class StdioServer:
         """A short name for it: the program's."""
         return Path(self.command).stem
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What of its arguments and variables is a secret by its name or shape."""
+        return Redactor().secrets_in(shlex.join(self.args), dict(self.env))
+
 
 @dataclasses.dataclass(frozen=True)
 class HttpServer:
@@ -64,6 +70,11 @@ class HttpServer:
     def label(self) -> str:
         """A short name for it: its host."""
         return urlsplit(self.url).hostname or "server"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What of its address and headers is a secret by its name or shape."""
+        return Redactor().secrets_in(self.url, dict(self.headers))
 
 
 def server_of(given: StdioServer | HttpServer | str) -> StdioServer | HttpServer:

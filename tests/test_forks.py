@@ -1,5 +1,6 @@
 """Forks: a run copied up to an entry goes its own way from there, and the original stays as it is."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from loopwright import (
     ReActEngine,
     ReplayDivergence,
     Run,
+    RunHandle,
     Runtime,
     ToolContext,
     UnknownRun,
@@ -244,3 +246,49 @@ async def test_an_unknown_run_and_a_taken_name_are_refused(journal: Journal) -> 
         await engine(journal).fork("first", at=2, new_id="first")
     with pytest.raises(ConfigError, match="run_id"):
         await engine(journal).fork("first", at=2, new_id="no good")
+
+
+class HandingEngine(LoopEngine):
+    """Hands its task to another engine, and sums up."""
+
+    name = "handing"
+    child: LoopEngine
+
+    async def solve(self, run: Run) -> str:
+        """Delegate, ask."""
+        ended = await run.delegate(self.child, "Send letters.")
+        return f"{ended.answer} {await run.ask('Sum up.')}"
+
+
+@pytest.mark.parametrize("word", ["stop", "abort"])
+async def test_a_run_that_was_stopped_inside_a_child_goes_on_in_a_fork_of_any_of_its_entries(
+    journal: Journal, word: str
+) -> None:
+    at_work: list[RunHandle[Any, Any]] = []
+
+    @tool(effect="idempotent")
+    async def tell() -> str:
+        """Stop the run around it, once."""
+        if at_work:
+            await getattr(at_work.pop(), word)()
+            await asyncio.sleep(0.01)
+        return "told"
+
+    def line(request: Request) -> Any:
+        last = request.conversation.messages[-1]
+        return "Summed up." if last.content == "Sum up." else "Sent." if last.role == "tool" else call("tell")
+
+    def engine() -> HandingEngine:
+        parts = Runtime(ScriptedProvider(line), tools=[tell], journal=journal)
+        return HandingEngine(parts, child=ReActEngine(parts))
+
+    async with engine().start("Go.", run_id="first") as handle:
+        at_work.append(handle)
+        assert (await handle.result()).status == "aborted"
+    entries = journal.read("first")
+
+    for at in range(1, len(entries)):
+        fork = await engine().fork("first", at=at)
+        result = await engine().resume(fork)
+        assert (result.status, result.answer) == ("completed", "Sent. Summed up."), at
+    assert "child_finished" in {entry.kind for entry in entries}

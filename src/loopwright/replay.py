@@ -189,10 +189,14 @@ class Replay:
     def _forget_words(self) -> None:
         """What was told and allowed so far was so to another run: this one counts its commands from 1.
 
-        What that run was allowed to do and had not begun is decided about again: leave counts once.
+        What that run was allowed to do and had not begun is decided about again: leave counts once. Engines that it had
+        stopped go on.
         """
         self.received.clear()
         self.taken.clear()
+        for key, outcome in list(self._outcomes.items()):
+            if isinstance(outcome, ChildFinished) and outcome.status == "aborted":
+                del self._outcomes[key], self._seqs[key]
         for key, known in list(self._decisions.items()):
             if known.verdict in ("allow", "modify") and not self._is_begun(key):
                 del self._decisions[key]

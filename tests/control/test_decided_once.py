@@ -150,6 +150,16 @@ async def test_a_question_is_over_the_moment_its_time_ends() -> None:
     assert told(await react(journal, "not then", clock=clock).resume("r")) == ["nobody approved it in time"]
 
 
+async def test_a_question_whose_run_died_before_it_could_say_so_shows_the_call_that_the_model_wrote() -> None:
+    journal = MemoryJournal()
+    result = await react(journal, [call("erase", what="a"), call("erase", what="b")]).run("Go.", run_id="r")
+    entries = journal.read("r")
+    died = crashed(entries, upto(entries, "run_suspended") - 1)
+
+    assert await react(died).runtime.control("r").questions() == result.pending
+    assert [question.arguments for question in result.pending] == [{"what": "a"}, {"what": "b"}]
+
+
 @pytest.mark.parametrize("times", [{"holds": 0.5}, {"expires": 0.5}])
 def test_times_of_leave_may_be_short(times: dict[str, float]) -> None:
     assert vars(Suspend(**times)).items() >= times.items()

@@ -10,7 +10,7 @@ LABELS: tuple[Label, ...] = ("public", "normal", "sensitive", "secret")
 
 def highest(labels: Iterable[Label]) -> Label:
     """The most sensitive of some labels; "public" of none."""
-    return LABELS[max((LABELS.index(label) for label in labels), default=0)]
+    return max(labels, key=LABELS.index, default="public")
 
 
 def at_least(label: Label, least: Label) -> bool:

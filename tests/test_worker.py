@@ -32,6 +32,7 @@ from loopwright import (
     Runtime,
     Suspend,
     ToolContext,
+    UnknownRun,
     Worker,
     tool,
 )
@@ -735,3 +736,31 @@ async def test_a_run_that_was_taken_up_and_orphaned_again_is_taken_up_again(tmp_
         [result] = await Worker(runtime("done", journal=journal)).drain()
 
         assert result.answer == "done"
+
+
+async def test_a_waiting_run_that_is_gone_when_it_is_looked_at_holds_up_no_other():
+    @tool(effect="destructive")
+    async def erase() -> str:
+        """Erase."""
+        return "erased"
+
+    class Shrinking(MemoryJournal):
+        gone = ""
+
+        def read(self, run_id: str) -> list[Entry]:
+            if run_id == self.gone:
+                raise UnknownRun(f"no run {run_id!r}")
+            return super().read(run_id)
+
+    clock = FakeClock()
+    journal = Shrinking(clock=clock)
+    parts = Runtime(
+        ScriptedProvider([call("erase")] * 2 + ["done"]), tools=[erase], journal=journal, lease=30, clock=clock,
+        approver=Suspend(),
+    )  # fmt: skip
+    for name in ("first", "second"):
+        await ReActEngine(parts).run("Erase.", run_id=name)
+    journal.gone = "first"
+    clock.advance(86_401)
+
+    assert [result.run_id for result in await Worker(parts).drain()] == ["second"]

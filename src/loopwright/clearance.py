@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import functools
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -178,8 +177,16 @@ class Clearance:
         holds = holds and not self.session.is_lost(key)
         holds = holds and not (known.until and known.until <= self.session.parts.clock.wall())
         if holds or isinstance(replay.intent(key), ToolStarted) or isinstance(replay.outcome(key), ToolFinished):
-            return self._permit(call, known.arguments_hash, key, known.policy_version, known.until)
+            return self._taken_back(call, known, key) or self._permit(call, known.arguments_hash, key, known)
         return None
+
+    def _taken_back(self, call: ToolCall, known: GateDecided, key: str) -> Denial | None:
+        """A denial, if a person said no after the yes that a decision rests on and before anything came of it."""
+        unused = self.session.replay.unused_leave(key) is not None
+        no = self.session.taken_back(key, call.name, known.command) if unused else None
+        case = self._case(call, known.arguments_hash, key)
+        case = dataclasses.replace(case, changed=known.arguments is not None)
+        return None if no is None else self._refuse(case, "deny", no.reason, no)
 
     def _unknown(self, call: ToolCall) -> str:
         """What is to be said of a tool that does not exist; empty if it does."""
@@ -295,16 +302,14 @@ class Clearance:
         asked = known if known and (known.verdict, known.policy_version) == ("ask", version) else None
         since = session.replay.leave_asked.get(key)
         leave = session.told.decision(key, since, hashed, version, suspend.holds) if asked else None
-        asked = asked if asked and asked.arguments_hash == hashed else None
-        closed = asked.until if asked and asked.until else math.inf  # what is said later is no leave
-        if leave is None or (leave.allowed and (leave.until <= now or leave.command.at > closed)):
+        if leave is None or (leave.allowed and leave.until <= now):
             leave = session.told.grant(action.tool, version, now)
-            leave = None if leave and leave.command.at > closed else leave
         if leave is not None and not leave.allowed:
-            return Deny(leave.reason or "a person refused it"), leave
+            return Deny(leave.reason), leave
         if leave is not None:
             return (Allow() if leave.arguments is None else Modify(leave.arguments, "a person changed it")), leave
-        if closed <= now:
+        asked = asked if asked and asked.arguments_hash == hashed else None
+        if asked and asked.until and asked.until <= now:
             return Deny("nobody approved it in time"), None
         expires = asked.until if asked else 0.0 if suspend.expires is None else now + suspend.expires
         return Question(
@@ -326,20 +331,21 @@ class Clearance:
     def _allow(self, case: _Case, reason: str, leave: Decided | None) -> Permit:
         until = 0.0 if leave is None else leave.until
         decided = self._record(case, "modify" if case.changed else "allow", reason, leave, until)
-        return self._permit(case.call, case.hashed, case.key, decided.policy_version, until)
+        return self._permit(case.call, case.hashed, case.key, decided)
 
-    def _permit(self, call: ToolCall, hashed: str, key: str, version: str, until: float) -> Permit:
+    def _permit(self, call: ToolCall, hashed: str, key: str, decided: GateDecided) -> Permit:
         real = self.session.secrets.get(key)
         permit = Permit.issue(
             call=call,
             arguments_hash=hashed,
-            policy_version=version,
+            policy_version=decided.policy_version,
             run_id=self.session.run_id,
             key=key,
             expires=self.session.active.seconds() + PERMIT_SECONDS,
             real=real,
             real_hash="" if real is None else arguments_hash(real.arguments),
-            until=until,
+            until=decided.until,
+            leave=decided.command,
         )
         self.session.permits.add(permit)
         return permit
@@ -361,7 +367,7 @@ class Clearance:
             call.name, call.id, verdict, self.session.redactor.text(reason), case.version, case.hashed, arguments,
             waited, stop, sealed, 0 if leave is None else leave.command.number, until, case.effect,
         )  # fmt: skip
-        self.session.record(key, decided)
+        self.session.replay.asks(decided, self.session.record(key, decided).seq)
         return decided
 
 

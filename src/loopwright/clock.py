@@ -2,7 +2,10 @@
 
 import asyncio
 import time
-from typing import Protocol
+from typing import Final, Protocol
+
+LONGEST: Final = 1e11
+"""Seconds: no command is sent later (in the year 5138), and nothing is allowed, or asked, for longer."""
 
 
 class Clock(Protocol):

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from pydantic_core import from_json, to_json
 
+from .clock import LONGEST
 from .journal import Command
 from .labels import LABELS
 from .messages import JsonObject, Message, arguments_hash
@@ -30,8 +31,6 @@ RESOLVE: Final = "resolve"
 DECIDING = (ANSWER, APPROVE, DENY, RESOLVE, ABORT, STOP)
 """What gets a waiting run to go on."""
 GUIDANCE = {STEER: GUIDED, ADD_CONTEXT: ADDED}
-LONGEST: Final = 1e11
-"""Seconds: no command was sent later (in the year 5138), and nothing is allowed for longer."""
 Fits: TypeAlias = Callable[[Any], bool]
 
 
@@ -213,10 +212,22 @@ class Told:
             if not replaced and body.get("arguments_hash") != hashed:
                 return None
             if command.kind == DENY:
-                return Decided(command, False, 0.0, str(body.get("reason") or ""))
+                return _denied(command)
             until = command.at + holds
             same = body.get("policy_version") == policy
             return Decided(command, True, until, arguments=None if replaced else arguments) if same else None
+        return None
+
+    def taken_back(self, key: str, question: int | None, tool: str, leave: int) -> Decided | None:
+        """The denial by which a person took back the leave that they gave by the command with that number, if any.
+
+        That is one of this very question, or, of leave for a tool for a while, one of any of its calls.
+        """
+        given = next((_about(command) for command in self.commands if command.number == leave), None)
+        denials = [command for command in self.commands if command.kind == DENY and command.number > leave]
+        for command in denials if given is not None else ():
+            if _about(command) == (key, question) or (given != (key, question) and command.body["tool"] == tool):
+                return _denied(command)
         return None
 
     def grant(self, tool: str, policy: str, now: float) -> Decided | None:
@@ -239,6 +250,10 @@ class Told:
         said = (key, question)
         answers = [c for c in self.commands if c.kind == kind and _about(c) == said]
         return answers[-1] if answers and question is not None else None
+
+
+def _denied(command: Command) -> Decided:
+    return Decided(command, False, 0.0, str(command.body.get("reason") or "a person refused it"))
 
 
 def _about(command: Command) -> tuple[object, object]:

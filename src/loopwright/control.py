@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
-from .clock import Clock, SystemClock
+from .clock import LONGEST, Clock, SystemClock
 from .commands import (
     ABORT,
     ADD_CONTEXT,
@@ -14,7 +14,6 @@ from .commands import (
     DECLASSIFY,
     DENY,
     FOLLOW_UP,
-    LONGEST,
     OVERRIDE,
     PAUSE,
     RESOLVE,
@@ -36,15 +35,25 @@ from .replay import Replay
 
 def open_questions(entries: Sequence[Entry]) -> tuple[Question, ...]:
     """What a run wants decided, as its journal has it; of a run at work, those of its branches that wait."""
-    if entries and isinstance(entries[-1].event, RunFinished):
+    last = entries[-1].event if entries else None
+    if isinstance(last, RunFinished):
         return ()
+    if isinstance(last, RunSuspended) and last.reason == "waiting":  # it may have gone past what it asked before
+        return last.pending
     replay, asked = Replay(entries), dict[str, Question]()
     for entry in entries:
         if isinstance(entry.event, RunSuspended):
             asked.update({question.key: question for question in entry.event.pending})
-    leave = replay.waiting_for_leave()
-    found = [asked[key] if key in asked else _question(key, known, replay) for key, known in leave.items()]
+    found = [_as_asked(asked.get(key), key, known, replay) for key, known in replay.waiting_for_leave().items()]
     return *found, *(asked[key] for key in replay.asked if key in asked)
+
+
+def _as_asked(told: Question | None, key: str, known: GateDecided, replay: Replay) -> Question:
+    """The question that stands at a key now: as the run told it, unless it has asked about something else since."""
+    same = told and (told.arguments_hash, told.policy_version, told.expires) == (
+        known.arguments_hash, known.policy_version, known.until,
+    )  # fmt: skip
+    return told if told is not None and same else _question(key, known, replay)
 
 
 def _question(key: str, known: GateDecided, replay: Replay) -> Question:
@@ -144,17 +153,17 @@ class Control(ABC):
     async def approve(
         self, question: str, *, arguments: JsonObject | None = None, seconds: float | None = None, by: str | None = ""
     ) -> None:
-        """Let the call at the key `question` of `result.pending` run, once, with exactly the arguments that it has.
+        """Let a call that waits for leave run, once, with exactly the arguments that it has.
 
         Args:
-            question: the key of the question.
+            question: the id of the question in `result.pending`. Its key will do too, for whatever call stands there.
             arguments: others to run it with; they are validated and gated again.
             seconds: let all calls of that tool run for so long, in this run and under this version of the policy.
             by: who approves, for the journal.
         """
         if seconds is not None and not 0 < seconds <= LONGEST:
             raise ConfigError(f"seconds: must be a number above 0, and at most {LONGEST:g}, got {seconds!r:.40}")
-        asked = await self._asked_approval(question, still=True)
+        asked = await self._asked_approval(question)
         body: dict[str, Json] = {**asked, "by": "" if by is None else by}
         if arguments is not None:
             body["arguments"] = self._arguments("approve", arguments)
@@ -163,8 +172,11 @@ class Control(ABC):
         await self._send(APPROVE, body)
 
     async def deny(self, question: str, reason: str = "", *, by: str | None = "") -> None:
-        """Refuse the call at the key `question` of `result.pending`; the model reads the reason."""
-        asked = await self._asked_approval(question)
+        """Refuse a call that waits for leave, by the id or the key of its question; the model reads the reason.
+
+        One that was approved before is refused too, as long as it has not begun.
+        """
+        asked = await self._asked_approval(question, allowed=True)
         body: dict[str, Json] = {**asked, "reason": self._redactor.text(reason), "by": "" if by is None else by}
         await self._send(DENY, body)
 
@@ -186,17 +198,22 @@ class Control(ABC):
         """What the run wants decided."""
         return open_questions(await self._entries())
 
-    async def _asked_approval(self, key: str, *, still: bool = False) -> dict[str, Json]:
-        """What an answer about the call at that key is bound to; `still` says that it must be in time."""
+    async def _asked_approval(self, question: str, *, allowed: bool = False) -> dict[str, Json]:
+        """What a word about a call is bound to: one that waits in time, or one that was `allowed` so far."""
+        key, _, mark = question.partition("@")
         entries = await self._entries()
-        asked = chosen(_about(entries, "approval"), key, self.run_id)
-        if still and asked.expires and asked.expires <= self._clock.wall():
-            raise ConfigError(f"question: run {self.run_id!r} waited for leave at {key!r} until its time was over")
         replay = Replay(entries)
-        known = replay.waiting_for_leave()[asked.key]
-        hashed, version, since = known.arguments_hash, known.policy_version, replay.leave_asked[asked.key]
-        body: dict[str, Json] = {"key": asked.key, "question": since, "tool": known.tool}
-        return {**body, "arguments_hash": hashed, "policy_version": version}
+        known = replay.unused_leave(key) if allowed else None
+        if known is None:
+            known = replay.waiting_for_leave()[chosen(_about(entries, "approval"), key, self.run_id).key]
+        if not known.arguments_hash.startswith(mark):
+            raise ConfigError(
+                f"question: run {self.run_id!r} asks about another call at {key!r} by now: look at it again"
+            )
+        if not allowed and known.until and known.until <= self._clock.wall():
+            raise ConfigError(f"question: run {self.run_id!r} waited for leave at {key!r} until its time was over")
+        body: dict[str, Json] = {"key": key, "question": replay.leave_asked[key], "tool": known.tool}
+        return {**body, "arguments_hash": known.arguments_hash, "policy_version": known.policy_version}
 
     def _text(self, field: str, text: object) -> str:
         if not isinstance(text, str) or not text.strip():

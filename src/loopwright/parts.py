@@ -90,9 +90,9 @@ class Parts:
     setups: dict[tuple[str, Sampling, bool], str]  # what model calls are made with, worked out once for each kind
 
     def with_tools(self, tools: ToolRegistry) -> Self:
-        """The same parts with other tools."""
+        """The same parts with other tools, and what these know and nobody is to be told."""
         other = copy.copy(self)
-        vars(other).update(tools=tools, setups={})
+        vars(other).update(tools=tools, setups={}, redactor=self.redactor.knowing(tools.secrets))
         return other
 
     def named_provider(self, name: str, option: str = "provider") -> Provider:

@@ -69,6 +69,7 @@ class Phases:
         tools = await self._parts.tools.renewed()
         if tools is not self._parts.tools:
             self._use(self._parts.with_tools(tools))
+            self._session.redactor = self._session.redactor.joined(self._parts.redactor)
 
     @functools.cached_property
     def random(self) -> random.Random:

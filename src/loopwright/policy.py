@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias, TypeGuard
 
+from .clock import LONGEST
 from .errors import ConfigError
 from .labels import Label
 from .messages import Effect, Json, JsonObject, ObservationStatus, Sealed, ToolCall
@@ -170,8 +171,11 @@ class Suspend:
     holds: float = 3_600.0
 
     def __post_init__(self) -> None:
-        if not self.holds > 0 or not (self.expires is None or self.expires > 0):
-            raise ConfigError(f"Suspend: expires and holds are seconds above 0, got {self.expires} and {self.holds}")
+        if not 0 < self.holds <= LONGEST or not (self.expires is None or 0 < self.expires <= LONGEST):
+            raise ConfigError(
+                f"Suspend: expires and holds are seconds above 0 and at most {LONGEST:g}, "
+                f"got {self.expires} and {self.holds}"
+            )
 
 
 Approver: TypeAlias = Callable[[Action, str], Awaitable[bool | Allow | Deny | Modify]]
@@ -195,6 +199,8 @@ class Permit(Sealed):
     real_hash: str = ""
     until: float = 0.0
     """How long the approval holds that it rests on, wall clock, seconds; 0 for one that nobody had to approve."""
+    leave: int = 0
+    """The number of the command by which a person approved it from outside; 0 if nobody did."""
 
 
 @dataclasses.dataclass(frozen=True)

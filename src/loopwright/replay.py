@@ -81,7 +81,9 @@ class Replay:
         self.asked: dict[str, int] = {}
         """Since which entry a person is asked something else than to approve, by the key of the question."""
         self.leave_asked: dict[str, int] = {}
-        """Since which entry a person is asked for leave for a call as it stands, under the policy as it is, by key."""
+        """Since which entry a person is, or was last, asked for leave for a call as it stands, by key."""
+        self.closes: dict[int, float] = {}
+        """When nobody can answer the question of an entry any more, wall clock, by the entry's number."""
         self.received: dict[int, CommandReceived] = {}
         """The commands that are known to have come, by their number, as they were understood."""
         self.taken: set[int] = set()
@@ -132,7 +134,7 @@ class Replay:
         elif isinstance(event, (CommandReceived, RunContinued, Declassified)):
             self._keep_word(event)
         else:
-            self._keep_ends(key, event, entry.seq)
+            self._keep_ends(key, event, entry.seq, entry.at)
 
     def _read_aloud(self, event: Event) -> None:
         """By such an entry the run has read something, with that label, from outside or not."""
@@ -159,8 +161,14 @@ class Replay:
     def _keep_decision(self, key: str, event: GateDecided, seq: int) -> None:
         """A decision about a call; a question that is asked on, when the run is resumed, is no new one."""
         known, self._decisions[key] = self._decisions.get(key), event
-        if known is None or _asked_about(known) != _asked_about(event):
+        if event.verdict == "ask" and (known is None or _asked_about(known) != _asked_about(event)):
             self.leave_asked[key] = seq
+        self.asks(event, seq)
+
+    def asks(self, event: GateDecided, seq: int) -> None:
+        """Note until when a decision that is a question can be answered."""
+        if event.verdict == "ask" and event.until:
+            self.closes[seq] = event.until
 
     def _keep_word(self, event: CommandReceived | RunContinued | Declassified) -> None:
         """What people told the run, and what of it took effect at once."""
@@ -170,13 +178,13 @@ class Replay:
             self.label = event.label
             self.taken.add(event.command)
 
-    def _keep_ends(self, key: str, event: Event, seq: int) -> None:
+    def _keep_ends(self, key: str, event: Event, seq: int, at: float) -> None:
         """How the run began, and how it comes to its end."""
         if isinstance(event, RunStarted):
             self.started, self.label = event, event.label
         elif isinstance(event, RunForked):
             self.seed = event.seed
-            self._forget_words()
+            self._forget_words(at)
         elif isinstance(event, RunSuspended):
             self._ask(event.pending, seq)
         elif isinstance(event, RunFinished):
@@ -186,11 +194,11 @@ class Replay:
         elif isinstance(event, UndoFinished):
             self.undone[key] = event
 
-    def _forget_words(self) -> None:
+    def _forget_words(self, at: float) -> None:
         """What was told and allowed so far was so to another run: this one counts its commands from 1.
 
-        What that run was allowed to do and had not begun is decided about again: leave counts once. Engines that it had
-        stopped go on.
+        What that run was allowed to do and had not begun is decided about again, since leave counts once; so is what
+        nobody can answer any more. Engines that it had stopped go on.
         """
         self.received.clear()
         self.taken.clear()
@@ -198,7 +206,8 @@ class Replay:
             if isinstance(outcome, ChildFinished) and outcome.status == "aborted":
                 del self._outcomes[key], self._seqs[key]
         for key, known in list(self._decisions.items()):
-            if known.verdict in ("allow", "modify") and not self._is_begun(key):
+            over = known.verdict == "ask" and 0 < known.until <= at
+            if over or (known.verdict in ("allow", "modify") and not self._is_begun(key)):
                 del self._decisions[key]
         for key, intent in self._intents.items():
             if isinstance(intent, ModelRequested):
@@ -283,6 +292,12 @@ class Replay:
     def waiting_for_leave(self) -> dict[str, GateDecided]:
         """The calls that a person is asked about and nobody has decided, by key."""
         return {key: known for key, known in self._decisions.items() if known.verdict == "ask"}
+
+    def unused_leave(self, key: str) -> GateDecided | None:
+        """The decision to let a call run that rests on a person's word, as long as it has not begun."""
+        known = self._decisions.get(key)
+        rests = known is not None and known.verdict in ("allow", "modify") and known.command > 0
+        return known if rests and not self._is_begun(key) else None
 
     def proposed(self, key: str) -> ToolCall | None:
         """The call at a key as a model or an engine proposed it; `None` for what is no tool call."""

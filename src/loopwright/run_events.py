@@ -43,7 +43,7 @@ class Question:
     """What a waiting run wants decided.
 
     `about` says what: a call to approve, one of which nobody knows whether it took effect, one that failed, or a
-    question to the user. `key` is the id by which it is decided. An approval is for the arguments with that hash under
+    question to the user. `key` is where in the run it stands. An approval is for the arguments with that hash under
     that version of the policy; `expires` (wall clock, seconds) is when nobody can give it any more, 0 for never.
     """
 
@@ -56,6 +56,11 @@ class Question:
     arguments_hash: str = dataclasses.field(default="", compare=False)
     policy_version: str = dataclasses.field(default="", compare=False)
     expires: float = dataclasses.field(default=0.0, compare=False)
+
+    @property
+    def id(self) -> str:
+        """What names the question in an answer: the key, and of an approval a mark of the arguments that were shown."""
+        return f"{self.key}@{self.arguments_hash[:8]}" if self.arguments_hash else self.key
 
 
 @dataclasses.dataclass(frozen=True)

@@ -112,7 +112,7 @@ class Runtime(Parts):
             clock=clock,
             on_unknown=on_unknown,
             lease=lease,
-            redactor=_with_secrets(redactor or Redactor(), provider, *named.values(), *registry),
+            redactor=(redactor or Redactor()).knowing(*_secrets_of(provider, *named.values()), registry.secrets),
             threads=WorkerThreads(),
             prices=Prices(prices),
             retry_budgets={},
@@ -203,10 +203,9 @@ def _check_settings(limits: object, approver: object, on_unknown: object, lease:
         raise ConfigError(f"approver: must be None, Suspend() or an async function, got {approver!r}")
 
 
-def _with_secrets(redactor: Redactor, *parts: object) -> Redactor:
-    """The redactor, with what parts of the runtime know and nobody is to be told, such as the key of a provider."""
-    known = dict.fromkeys(secret for part in parts for secret in getattr(part, "secrets", ()))
-    return redactor.also(*known) if known else redactor
+def _secrets_of(*providers: object) -> list[Iterable[str]]:
+    """The keys of providers that have an attribute `secrets`."""
+    return [getattr(provider, "secrets", ()) for provider in providers]
 
 
 METHODS = {

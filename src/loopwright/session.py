@@ -2,13 +2,14 @@
 
 import asyncio
 import hashlib
+import math
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from .active_clock import ActiveClock
-from .commands import DECLASSIFY, Told, is_numbered, problem_of, read_command
+from .commands import APPROVE, DECLASSIFY, Decided, Told, is_numbered, problem_of, read_command
 from .errors import Aborted, ConfigError, Fenced, JournalError, LimitReached, LoopwrightError, ReplayDivergence
 from .events import (
     EVENT_VERSION,
@@ -290,12 +291,23 @@ class Session:
             heard = Command(sent.number, self.run_id, known.sent, known.command, known.body)
             return heard, known.refused or problem_of(heard)
         heard, refused = read_command(sent, self.redactor)
+        refused = refused or ("the time of its question was over" if self._is_late(heard) else "")
         waited = self.active.take_waited()
         self.record("", CommandReceived(heard.number, heard.kind, heard.body, heard.at, waited, refused))
         if refused:
             told = {"run_id": self.run_id, "number": heard.number, "command": heard.kind, "problem": refused}
             logger().warning("command_refused", **told)
         return heard, refused
+
+    def _is_late(self, command: Command) -> bool:
+        """Whether it approves what nobody could approve any more when it was sent."""
+        question = command.body.get("question")
+        closed = self.replay.closes.get(question, math.inf) if isinstance(question, int) else math.inf
+        return command.kind == APPROVE and command.at > closed
+
+    def taken_back(self, key: str, tool: str, leave: int) -> Decided | None:
+        """The later denial of a call that rests on the command with the number `leave`; `None` if it rests on none."""
+        return self.told.taken_back(key, self.replay.leave_asked.get(key), tool, leave) if leave else None
 
     def _declassify(self, command: Command) -> None:
         wanted = [rank for rank, label in enumerate(LABELS) if label == command.body.get("label")]

@@ -64,6 +64,8 @@ def check_same(permit: Permit, session: Session, policy: str | None) -> None:
     """Raise `PhaseError` if approval, policy or arguments are not those of the permit any more."""
     if permit.until and permit.until <= session.parts.clock.wall() and policy is not None:
         raise PhaseError(f"the approval of {permit.call.name} has expired")
+    if policy is not None and session.taken_back(permit.key, permit.call.name, permit.leave):
+        raise PhaseError(f"the approval of {permit.call.name} was taken back")
     if policy is not None and permit.policy_version != policy:
         raise PhaseError(f"the policy changed since {permit.call.name} was allowed: gate a new proposal")
     real = permit.real

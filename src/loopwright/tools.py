@@ -146,11 +146,17 @@ class Tool:
         self._list_secrets()
 
     def _list_secrets(self) -> None:
+        given: Any = self.secrets
+        known = (
+            tuple(cast("Iterable[str]", given)) if isinstance(given, Iterable) and not isinstance(given, str) else None
+        )
+        if known is None:
+            raise ConfigError(f"tool {self.name!r}: secrets: give a list of texts")
         try:
-            Redactor(self.secrets)
+            Redactor(known)
         except ConfigError as error:
             raise ConfigError(f"tool {self.name!r}: {error}") from None
-        object.__setattr__(self, "secrets", tuple(self.secrets))
+        object.__setattr__(self, "secrets", known)
 
     def _list_recovery(self) -> None:
         given: Any = self.recovery
@@ -429,6 +435,11 @@ class ToolRegistry:
         except ConfigError as error:  # a tool that others fall back to is gone, or a name is taken
             logger().warning("tools_not_renewed", error=str(error))
             return self
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What its tools know and nobody is to be told."""
+        return tuple(secret for each in self for secret in each.secrets)
 
     def get(self, name: str) -> Tool | None:
         """The tool of that name."""

@@ -141,7 +141,7 @@ class Worker:
         if head != info.head_seq:
             try:
                 asked = open_questions(await asyncio.to_thread(self._runtime.journal.read, info.run_id))
-            except JournalError as error:
+            except Exception as error:  # noqa: BLE001 - as above
                 logger().warning("run_not_read", run_id=info.run_id, error=text_of(error))
                 self._again(info, LATER)
                 return False

@@ -27,6 +27,7 @@ from .using import AtTerminal, Invoke, Start
 WIPE = ("--provider", "scripted:wipe", "--tools", "scripted_cli:wipe")
 ASK = ("--provider", "scripted:ask", "--tools", "loopwright:ask_user")
 KEY = "sk-proj-" + "a1B2" * 12  # looks like a key of OpenAI's, and is none
+MARK = re.compile("@[0-9a-f]{8}")  # of the arguments, behind the key of a question
 NOTED = (0, "", "noted; it counts when the run is resumed\n")
 Log = Callable[[], list[str]]
 
@@ -95,12 +96,12 @@ def test_every_kind_of_question_is_listed_with_its_exact_arguments_and_what_to_t
     varying = re.compile(r"^(  until) \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}$|^(r3  0#0  door failed)[^\x00-\x1f]*$")
     where = "--journal 'my runs.db'"
     assert (status, told) == (0, "")
-    assert [varying.sub(r"\1\2", line) for line in listed.splitlines()] == [
+    assert [varying.sub(r"\1\2", MARK.sub("@…", line)) for line in listed.splitlines()] == [
         rf"r4  respond:  May it?{hostile}\x0d",
         '  run:respond({"answer":"It is\\n42.","status":"completed","stop_reason":"answered"})',
         "  until",
-        f"  allow it: loopwright approve r4 respond: {where}",
-        f"  or not: loopwright deny r4 respond: {where} --reason TEXT",
+        f"  allow it: loopwright approve r4 respond:@… {where}",
+        f"  or not: loopwright deny r4 respond:@… {where} --reason TEXT",
         "r3  0#0  door failed",
         '  door({"number":7})',
         f"  say it: loopwright resolve r3 '0#0' {where} --done TEXT, or --not-done, or --unknown",
@@ -109,13 +110,13 @@ def test_every_kind_of_question_is_listed_with_its_exact_arguments_and_what_to_t
         rf"r1  0#0  May it?{hostile}\x0d",
         f'  wipe({{"path":"b{exact}"}})',
         "  until",
-        f"  allow it: loopwright approve r1 '0#0' {where}",
-        f"  or not: loopwright deny r1 '0#0' {where} --reason TEXT",
+        f"  allow it: loopwright approve r1 '0#0@…' {where}",
+        f"  or not: loopwright deny r1 '0#0@…' {where} --reason TEXT",
         rf"r1  0#1  May it?{hostile}\x0d",
         "  reset({})",
         "  until",
-        f"  allow it: loopwright approve r1 '0#1' {where}",
-        f"  or not: loopwright deny r1 '0#1' {where} --reason TEXT",
+        f"  allow it: loopwright approve r1 '0#1@…' {where}",
+        f"  or not: loopwright deny r1 '0#1@…' {where} --reason TEXT",
     ]
 
 
@@ -246,7 +247,7 @@ def test_a_journal_is_named_by_the_option_or_the_environment(invoke: Invoke, mon
 
     assert inbox(path="a.db") == [("steer", {"text": "to a"})]
     assert inbox(path="b.db") == [("steer", {"text": "to b"})]
-    assert invoke("approvals").stdout.splitlines()[-1] == "  or not: loopwright deny r1 '0#0' --reason TEXT"
+    assert invoke("approvals").stdout.splitlines()[-1] == "  or not: loopwright deny r1 '0#0@cb1533f3' --reason TEXT"
 
 
 # --- what cannot be said ---
@@ -350,14 +351,17 @@ def test_the_calls_that_come_after_a_decision_from_outside_wait_too(invoke: Invo
     resumed = invoke("resume", "r1", *WIPE, "-q")
 
     assert (resumed.exit_code, resumed.stdout) == (5, "")
-    assert resumed.stderr.splitlines() == [
+    told = [MARK.sub("@…", line) for line in resumed.stderr.splitlines()]
+    assert told.pop(2).startswith("  until 20")
+    assert told == [
         "wipe is destructive: run it?",
-        "  allow it: loopwright approve r1 '0#1'",
-        "  or not: loopwright deny r1 '0#1' --reason TEXT",
+        '  wipe({"path":"/b"})',
+        "  allow it: loopwright approve r1 '0#1@…'",
+        "  or not: loopwright deny r1 '0#1@…' --reason TEXT",
         "waiting for a decision; go on with it: loopwright resume r1 "
         "--provider scripted:wipe --tools scripted_cli:wipe",
     ]
-    typed = shlex.split(resumed.stderr.splitlines()[1].partition("allow it: ")[2])
+    typed = shlex.split(resumed.stderr.splitlines()[3].partition("allow it: ")[2])
     assert said(invoke, *typed[1:]) == NOTED
     assert invoke("resume", "r1", *WIPE, "-q").stdout == "I was told: wiped\n"
     assert sorted(line for line in log() if line.startswith("wipe ")) == ["wipe /a", "wipe /b"]  # at the same time

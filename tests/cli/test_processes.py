@@ -259,7 +259,7 @@ def test_the_person_at_the_terminal_is_asked(at_terminal: AtTerminal, typed: str
     ended, screen = at_terminal(*wipe, typed=[("refuses it: ", typed)])
 
     assert ended == 0
-    assert 'wipe is destructive: run it?\n  wipe(path="/tmp/x")  [destructive]\n' in screen
+    assert 'wipe is destructive: run it?\n  wipe({"path":"/tmp/x"})  [destructive]\n' in screen
     assert screen.endswith(f"{answer}\n")
 
 

@@ -284,6 +284,7 @@ def test_a_person_says_what_came_of_a_call_and_the_run_goes_on(
     start: Start, log: Log, words: tuple[str, ...], answer: str
 ) -> None:
     told = in_doubt(start, log).splitlines()
+    assert told.pop(1) == '  pay({"cents":500})'
     assert told == [
         "pay was interrupted: did it take effect?",
         "  say it: loopwright resolve r1 '0#0' --done TEXT, or --not-done, or --unknown",

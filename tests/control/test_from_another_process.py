@@ -98,14 +98,17 @@ async def test_a_call_is_listed_with_its_exact_arguments_and_approved_from_a_she
     status, listed = await typed("approvals", journal=path)
     assert status == 0
     assert listed.splitlines()[:2] == ["r  0#0  erase is destructive: run it?", '  erase({"what":"disk"})']
-    assert f"loopwright approve r '0#0' --journal {path}" in listed
+    assert f"loopwright approve r '0#0@66660a3d' --journal {path}" in listed
     status, lines = await typed("approvals", "--json", journal=path)
     assert json.loads(lines)["question"]["arguments"] == {"what": "disk"}
 
     assert await typed("approve", "r", "1#0", journal=path) == (
         2, "error: question: run 'r' does not ask '1#0'; it asks '0#0'\n",
     )  # fmt: skip
-    assert await typed("approve", "r", "0#0", "--by", "Ada", journal=path) == (
+    assert await typed("approve", "r", "0#0@ffffffff", journal=path) == (
+        2, "error: question: run 'r' asks about another call at '0#0' by now: look at it again\n",
+    )  # fmt: skip
+    assert await typed("approve", "r", "0#0@66660a3d", "--by", "Ada", journal=path) == (
         0, "noted; it counts when the run is resumed\n",
     )  # fmt: skip
 

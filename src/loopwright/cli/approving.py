@@ -9,7 +9,7 @@ from typing import Literal, TextIO, TypeAlias
 from ..errors import ConfigError
 from ..policy import Action, Allow, Approver, Deny, Suspend
 from .terminal import is_terminal
-from .text import as_call, clean
+from .text import exact_call, one_line
 from .watching import Watcher
 
 Approval: TypeAlias = Literal["ask", "yes", "wait"]
@@ -66,7 +66,7 @@ class TerminalApprover:
             with self._watcher.paused():
                 termios.tcflush(self._terminal, termios.TCIFLUSH)  # what is typed already answers nothing
                 self._screen.write(
-                    f"\n{clean(question)}\n  {clean(as_call(action.tool, action.arguments))}  [{action.effect}]\n"
+                    f"\n{one_line(question)}\n  {exact_call(action.tool, action.arguments)}  [{action.effect}]\n"
                     "y runs it; n, or why not, refuses it: "
                 )
                 self._screen.flush()

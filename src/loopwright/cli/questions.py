@@ -1,21 +1,37 @@
 """What a run asks people, with the commands to type for an answer."""
 
 import shlex
+import time
 from collections.abc import Iterable
+from datetime import datetime
 
+from ..clock import LONGEST
 from ..events import Question
-from .text import clean, one_line
+from .text import clean, exact_call, one_line
 
 
 def answers(run_id: str, pending: Iterable[Question], journal: str | None) -> list[str]:
     """Each question of a waiting run, and below it how to answer."""
     lines: list[str] = []
     for question in pending:
-        lines += [one_line(question.text), *how_to_answer(run_id, question, journal)]
+        lines += [one_line(question.text), *details(run_id, question, journal)]
     return lines
 
 
-def how_to_answer(run_id: str, question: Question, journal: str | None) -> list[str]:
+def details(run_id: str, question: Question, journal: str | None) -> list[str]:
+    """The call that a question is about, word for word, until when it can be answered, and the commands to do so."""
+    lines: list[str] = []
+    if question.tool and (question.arguments or question.about == "approval"):
+        lines.append(f"  {exact_call(question.tool, question.arguments)}")
+    if question.expires:
+        until = datetime.fromtimestamp(min(question.expires, LONGEST)).astimezone()
+        lines.append(f"  until {until:%Y-%m-%d %H:%M:%S %z}")
+    if 0 < question.expires <= time.time():
+        return [*lines, "  its time is over: the run goes on without the call when it is resumed"]
+    return [*lines, *_how_to_answer(run_id, question, journal)]
+
+
+def _how_to_answer(run_id: str, question: Question, journal: str | None) -> list[str]:
     """The commands that answer a question."""
 
     def command(name: str, *words: str) -> str:
@@ -24,7 +40,10 @@ def how_to_answer(run_id: str, question: Question, journal: str | None) -> list[
 
     key = question.key
     if question.about == "approval":
-        return [f"  allow it: {command('approve', key)}", f"  or not: {command('deny', key)} --reason TEXT"]
+        return [
+            f"  allow it: {command('approve', question.id)}",
+            f"  or not: {command('deny', question.id)} --reason TEXT",
+        ]
     if question.about == "question":
         return [f"  answer it: {command('answer', '--question', key)} TEXT"]
     return [f"  say it: {command('resolve', key)} --done TEXT, or --not-done, or --unknown"]

@@ -4,17 +4,16 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from typing import TypeAlias, cast
 
 from ..control import RunControl, open_questions
 from ..errors import ConfigError, JournalError
 from ..events import Question
-from ..messages import JsonObject, canonical_json
+from ..messages import JsonObject
 from ..redaction import Redactor
 from .choices import open_journal
 from .endings import FAILED, tell_error
-from .questions import how_to_answer
+from .questions import details
 from .running import closing
 from .text import clean, json_text, one_line
 
@@ -60,16 +59,7 @@ def list_questions(journal: str | None, *, as_json: bool) -> int:
 
 def _lines(run_id: str, question: Question, journal: str | None) -> list[str]:
     """A question with the call that it is about, word for word, and the commands that answer it."""
-    lines = [f"{clean(run_id)}  {clean(question.key)}  {one_line(question.text)}"]
-    if question.tool and (question.arguments or question.about == "approval"):
-        lines.append(f"  {one_line(question.tool)}({clean(canonical_json(dict(question.arguments)).decode())})")
-    if not question.expires:
-        return [*lines, *how_to_answer(run_id, question, journal)]
-    until = datetime.fromtimestamp(question.expires).astimezone()
-    lines.append(f"  until {until:%Y-%m-%d %H:%M:%S %z}")
-    if until <= datetime.now().astimezone():
-        return [*lines, "  its time is over: the run goes on without the call when it is resumed"]
-    return [*lines, *how_to_answer(run_id, question, journal)]
+    return [f"{clean(run_id)}  {clean(question.key)}  {one_line(question.text)}", *details(run_id, question, journal)]
 
 
 def json_object(option: str, text: str) -> JsonObject:

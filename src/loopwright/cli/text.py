@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from pydantic_core import to_json, to_jsonable_python
 
-from ..messages import Json
+from ..messages import Json, JsonObject, canonical_json
 
 # All controls but newline and tab (C0, DEL, C1), line and paragraph separators, marks that reorder a line, half pairs.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -58,7 +58,13 @@ def _width(character: str) -> int:
 
 def as_call(name: str, arguments: Mapping[str, object]) -> str:
     """A tool call as one would write it: `add(a=1, b=2)`; not yet cleaned."""
-    return f"{name}({', '.join(f'{key}={as_value(value)}' for key, value in arguments.items())})"
+    named = ((key if key.isidentifier() else as_value(key), value) for key, value in arguments.items())
+    return f"{name}({', '.join(f'{key}={as_value(value)}' for key, value in named)})"
+
+
+def exact_call(name: str, arguments: JsonObject) -> str:
+    """A tool call as a person is asked about it, word for word on one line, fit for a terminal."""
+    return f"{one_line(name)}({clean(canonical_json(dict(arguments)).decode())})"
 
 
 def as_value(value: object) -> str:

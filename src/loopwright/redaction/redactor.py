@@ -50,6 +50,7 @@ class Redactor:
         )
         self._spaced = [spelling for spelling in self._spellings if _gap().search(spelling)]
         self._by_shape = shapes
+        self._learned = 0
         self.longest = max([LONGEST, *(len(spelling) + 1 for spelling in self._spellings)])
         """Characters: nothing that is found is longer."""
 
@@ -58,18 +59,25 @@ class Redactor:
 
     def also(self, *secrets: str) -> "Redactor":
         """The same, with more values that must not be told."""
-        return Redactor((*self._secrets, *secrets), shapes=self._by_shape)
+        more = Redactor((*self._secrets, *secrets), shapes=self._by_shape)
+        more._learned = self._learned
+        return more
 
     def joined(self, other: "Redactor") -> "Redactor":
         """The same, with the values that another one must not tell."""
-        more = [secret for secret in other._secrets if secret not in self._secrets]
+        return self.knowing(other._secrets)
+
+    def knowing(self, *several: Iterable[str]) -> "Redactor":
+        """The same, with the values of these that it does not know yet; itself if it knows all."""
+        more = dict.fromkeys(secret for secrets in several for secret in secrets if secret not in self._secrets)
         return self.also(*more) if more else self
 
     def learning(self, *values: Json | JsonObject) -> "Redactor":
         """The same, with the secrets that it finds in these: elsewhere they may come without what gives them away."""
         new = [secret for secret in self.secrets_in(*values) if secret not in self._secrets]
-        more = new[: max(MOST_LEARNED - len(self._secrets), 0)]
-        return self.also(*more) if more else self
+        more = self.knowing(new[: MOST_LEARNED - self._learned])
+        more._learned += len(more._secrets) - len(self._secrets)
+        return more
 
     def secrets_in(self, *values: Json | JsonObject) -> tuple[str, ...]:
         """The secrets that it finds in these, each once, as far as they are long enough to be told from words."""

@@ -10,7 +10,7 @@ LABELS: tuple[Label, ...] = ("public", "normal", "sensitive", "secret")
 
 def highest(labels: Iterable[Label]) -> Label:
     """The most sensitive of some labels; "public" of none."""
-    return max(labels, key=LABELS.index, default=LABELS[0])
+    return LABELS[max(map(LABELS.index, labels), default=0)]
 
 
 def at_least(label: Label, least: Label) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
 from ..messages import Effect, Json, JsonObject, canonical_json
-from ..untrusted import cleaned
+from ..untrusted import cleaned, quoted
 
 MOST_DESCRIPTION = 2_000  # characters of a description, of a tool or of a part of its schema
 MOST_SCHEMA = 50_000  # characters of a schema as JSON
@@ -99,9 +99,12 @@ class Listed:
 
 
 def described(text: str) -> str:
-    """A description fit for a model: nothing invisible in it, and not longer than is sensible."""
-    clean = cleaned(text).strip()
-    return clean if len(clean) <= MOST_DESCRIPTION else f"{clean[:MOST_DESCRIPTION]} [cut]"
+    """A description fit for a model, also in a list of tools: one line without anything invisible that is no call.
+
+    It is cut where it is longer than is sensible.
+    """
+    line = " ".join(cleaned(text).split())
+    return quoted(line if len(line) <= MOST_DESCRIPTION else f"{line[:MOST_DESCRIPTION]} [cut]")
 
 
 def parts_of(listed: Listed, *, beside: int) -> int:

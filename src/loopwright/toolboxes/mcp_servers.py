@@ -1,11 +1,12 @@
 """Where an MCP server is: a program to start, or a URL; and how both are written in one line."""
 
+import base64
 import dataclasses
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ..errors import ConfigError
 from ..redaction import Redactor
@@ -47,7 +48,7 @@ class StdioServer:
     @property
     def secrets(self) -> tuple[str, ...]:
         """What of its arguments and variables is a secret by its name or shape."""
-        return Redactor().secrets_in(shlex.join(self.args), dict(self.env))
+        return _secrets_in(*self.env.items(), *_of_arguments(self.args))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +75,7 @@ class HttpServer:
     @property
     def secrets(self) -> tuple[str, ...]:
         """What of its address and headers is a secret by its name or shape."""
-        return Redactor().secrets_in(self.url, dict(self.headers))
+        return _secrets_in(*_of_url(self.url), *_of_headers(self.headers))
 
 
 def server_of(given: StdioServer | HttpServer | str) -> StdioServer | HttpServer:
@@ -96,3 +97,43 @@ def named(line: str) -> tuple[str | None, str]:
     """What stands before and behind the `=` of "name=command" or "name=URL"; no name if there is none."""
     found = NAMED.match(line)
     return (found[1], line[found.end() :]) if found else (None, line)
+
+
+def _secrets_in(*fields: tuple[str, str]) -> tuple[str, ...]:
+    return Redactor().secrets_in(*({name: value} for name, value in fields))
+
+
+def _of_arguments(args: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """What each argument may name: what stands behind its `=`, or else the next one."""
+    for argument, following in zip(args, (*args, "")[1:], strict=True):
+        name, equals, value = argument.partition("=")
+        yield name.lstrip("-"), value if equals else following
+        yield "", argument
+
+
+def _of_url(url: str) -> Iterator[tuple[str, str]]:
+    parts = urlsplit(url)
+    yield "", url
+    yield "password", unquote(parts.password or "")
+    yield from parse_qsl(parts.query)
+
+
+def _of_headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Each header; what stands behind the scheme of a credential, which is always one; and each cookie by itself."""
+    yield from headers.items()
+    for name, value in headers.items():
+        if name.lower() in ("authorization", "proxy-authorization"):
+            scheme, _, credential = value.strip().partition(" ")
+            yield "password", credential.strip() or scheme
+            if scheme.lower() == "basic":
+                yield "password", _password(credential)
+        elif name.lower() == "cookie":
+            yield from (("token", crumb.partition("=")[2].strip()) for crumb in value.split(";"))
+
+
+def _password(credential: str) -> str:
+    """The password inside a credential of the scheme Basic (RFC 7617)."""
+    try:
+        return base64.b64decode(credential).decode().partition(":")[2]
+    except ValueError:
+        return ""

@@ -66,7 +66,7 @@ class Phases:
 
     async def _renew_tools(self) -> None:
         """Between two steps, and at no other time, a list of tools may change: what is proposed is what is called."""
-        tools = await self._parts.tools.renewed()
+        tools = await self._parts.tools.renewed(self._session.remaining())
         if tools is not self._parts.tools:
             self._use(self._parts.with_tools(tools))
             self._session.redactor = self._session.redactor.joined(self._parts.redactor)

@@ -23,8 +23,9 @@ from typing import (
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
+from .bounded import run_bounded
 from .claims import Claims
-from .errors import ConfigError, ToolError
+from .errors import ConfigError, ToolError, text_of
 from .labels import LABELS, Label
 from .log import logger
 from .messages import Effect, Json, JsonObject, ToolSpec
@@ -36,6 +37,7 @@ from .schemas import ArgumentSchema, brief, without_titles
 Deps = TypeVar("Deps")
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_ .-]{0,127}")
 EFFECTS = ("read", "idempotent", "write", "destructive")
+RENEWAL = 10.0  # seconds that sources of tools have, between two steps, to say whether they have others
 
 
 @dataclasses.dataclass(frozen=True)
@@ -426,15 +428,26 @@ class ToolRegistry:
                         f"runtime and no engine; there are {', '.join(self._tools)}"
                     )
 
-    async def renewed(self) -> "ToolRegistry":
-        """This registry, or another one if a source of tools has others by now: for the time between two steps."""
-        if not self._sources or [await source.renewed() for source in self._sources] == self._of_sources:
+    async def renewed(self, remaining: float | None = None) -> "ToolRegistry":
+        """This registry, or another one if a source of tools has others by now: for the time between two steps.
+
+        Sources that do not say so within `RENEWAL` seconds, or `remaining` if these are fewer, have what they had.
+        """
+        if not self._sources:
+            return self
+        ended = await run_bounded(self._listed(), RENEWAL if remaining is None else min(RENEWAL, remaining))
+        if ended.value == self._of_sources:
             return self
         try:
+            if ended.error is not None or ended.timed_out:
+                raise ended.error or TimeoutError(f"no list of tools within {RENEWAL:g} s")
             return ToolRegistry(self._given, choose=self._choose)
-        except ConfigError as error:  # a tool that others fall back to is gone, or a name is taken
-            logger().warning("tools_not_renewed", error=str(error))
+        except Exception as error:  # noqa: BLE001 - also a tool that others fall back to is gone, or a name is taken
+            logger().warning("tools_not_renewed", error=text_of(error))
             return self
+
+    async def _listed(self) -> list[tuple[Tool, ...]]:
+        return [await source.renewed() for source in self._sources]
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,7 @@ __all__ = ["HttpServer", "McpToolbox", "StdioServer", "mcp"]
 
 OnChange: TypeAlias = Literal["refuse", "accept"]
 IDEMPOTENCY_KEY = "loopwright/idempotency-key"  # in `_meta`; the SDK puts W3C's traceparent beside it
+REST = 60.0  # seconds
 AGAIN = ("read", "idempotent")  # a call with such an effect may be made a second time
 
 
@@ -150,9 +152,12 @@ class McpToolbox:
         for name in names or self.changed:
             if name not in self.changed:
                 raise ConfigError(f"accept: {name!r} did not change; changed are {', '.join(self.changed) or 'none'}")
+            now = self._now[name]
+            if self._pins is not None:
+                self._pins = {**self._pins, name: now.pin}
             del self._offers[name]
             try:
-                self._offers[name] = self._offer(self._now[name])
+                self._offers[name] = self._offer(now)
             except Unfit as error:
                 self.left_out = {**self.left_out, name: str(error)}
 
@@ -162,10 +167,12 @@ class McpToolbox:
     async def renewed(self) -> tuple[Tool, ...]:
         """`tools`, after the list was read again if the server said that it changed: for use between two steps.
 
-        If it cannot be read, the tools stay as they were.
+        If it cannot be read, the tools stay as they were, and for a minute only a call connects anew.
         """
         try:
-            await self._link().connection()
+            link = self._link()
+            if not link.rests:
+                await link.connection()
         except (Lost, Unreachable) as error:
             logger().warning("mcp_tools_not_listed", server=self.name, error=str(error))
         return self.tools
@@ -353,6 +360,12 @@ class _Link:
         self._box, self._lock = box, asyncio.Lock()
         self._connection: Connection | None = None
         self._seen = 0  # doubts about the list of tools that this connection has settled
+        self._failed = -math.inf  # when, by the loop's clock, no connection could be made
+
+    @property
+    def rests(self) -> bool:
+        """Whether no connection could be made a short while ago, so that only a call needs to try again."""
+        return asyncio.get_running_loop().time() < self._failed + REST
 
     async def connection(self, after: Connection | None = None) -> Connection:
         """The connection, another one than `after`, which was lost; with a list of tools that nobody doubts.
@@ -363,9 +376,9 @@ class _Link:
             known = self._connection
             if known is None or not known.alive or known is after:
                 self._drop()
-                known = self._box.connect()
+                known, self._failed = self._box.connect(), asyncio.get_running_loop().time()
                 await known.open()
-                self._connection = known
+                self._connection, self._failed = known, -math.inf
                 self._box.doubt()  # what is listed now may be something else
             if self._seen != self._box.doubts:
                 await self._list(known)

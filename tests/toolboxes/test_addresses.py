@@ -21,7 +21,7 @@ NOT_PUBLIC = {
     "multicast": ["224.0.0.1", "239.255.255.255", "ff02::1", "ff0e::1"],
     "reserved": ["240.0.0.1", "255.255.255.255", "4000::1", "e000::1"],
     "unspecified": ["::"],
-    "a cloud's own": ["168.63.129.16", "fd00:ec2::254", "fd20:ce::254"],
+    "a cloud's own": ["168.63.129.16", "fd00:ec2::254", "fd20:ce::254", "fd00:c1::a9fe:a9fe", "fd00:42::42"],
     "unique-local": ["fc00::1", "fdff:ffff::1"],
     "site-local": ["fec0::1", "feff::1"],
     "discarded": ["100::1"],
@@ -194,6 +194,7 @@ def test_a_private_network_is_admitted_under_any_name_and_a_private_name_for_one
     places = Destinations(allow_private=["10.0.0.0/8", "intranet.example", "*.lan.example"])
     inside = ["10.1.2.3", "192.168.0.1", "127.0.0.1", "100.64.0.1", "fd12::1", "::1", "1.1.1.1"]
     never = ["169.254.169.254", "fe80::1", "0.0.0.0", "224.0.0.1", "100.100.100.200", "fd00:ec2::254", "168.63.129.16"]
+    never += ["fd00:ec2::23", "fd00:c1::a9fe:a9fe", "fd00:42::42", "fd20:ce::254"]
 
     def admitted(host: str) -> list[str]:
         return [each for each in [*inside, *never] if places.admits(host, ip_address(each))]

@@ -13,7 +13,8 @@ import pytest
 from loopwright import ConfigError, Limits, ReActEngine, Runtime, Tool, ToolError
 from loopwright.plugins import build_tools
 from loopwright.testing import ScriptedProvider, call
-from loopwright.toolboxes import GuardedTransport
+from loopwright.toolboxes import GuardedTransport, addresses
+from loopwright.toolboxes import web as web_module
 from loopwright.toolboxes.web import web
 from websites import Answer, Site, answered, redirected, secure, website
 
@@ -200,6 +201,18 @@ async def test_a_redirect_within_a_host_is_followed_and_the_last_address_told(st
         assert await fetch(site) == "URL: http://127.0.0.1:PORT/b/c\n\nhere"
 
 
+@pytest.fixture
+def public(monkeypatch: pytest.MonkeyPatch) -> None:
+    """127.0.0.1 counts as an address of the public internet; 127.0.0.2 does not."""
+
+    def is_public(address: addresses.Address) -> bool:
+        return str(address) == HOME
+
+    monkeypatch.setattr(addresses, "is_public", is_public)
+    monkeypatch.setattr(web_module, "is_public", is_public)
+
+
+@pytest.mark.usefixtures("public")
 async def test_www_is_the_same_host() -> None:
     async with website() as site:
         site.answers["/"] = redirected(f"http://www.a.example:{site.port}/x")
@@ -220,6 +233,7 @@ async def test_a_redirect_to_another_host_is_told_and_not_followed_so_that_a_gat
         assert site.asked == ["GET /"]
 
 
+@pytest.mark.usefixtures("public")
 async def test_a_redirect_to_a_host_that_is_allowed_by_name_is_followed() -> None:
     async with website({"/x": answered(b"here", type="text/plain")}) as site:
         site.answers["/"] = redirected(f"http://b.example:{site.port}/x")
@@ -249,6 +263,38 @@ async def test_a_redirect_from_www_to_a_host_that_may_be_private_is_told() -> No
         assert "redirects to another host" in await fetch(
             site, "http://www.a.example:PORT/", allow_private="*.a.example,a.example"
         )
+
+
+@pytest.mark.usefixtures("public")
+@pytest.mark.parametrize("target", ["/next", "http://www.a.example:PORT/next", "http://b.example:PORT/next"])
+async def test_no_page_of_the_public_internet_leads_into_a_network_that_a_call_may_reach(target: str) -> None:
+    """The name server of the page's owner gives another address when the host is looked up again."""
+    async with website() as site, website(host="127.0.0.2", port=site.port) as inside:
+        site.answers["/"] = redirected(target.replace("PORT", str(site.port)))
+        inside.answers["/next"] = answered(b"payroll", type="text/plain")
+        found = iter([HOME, "127.0.0.2", "127.0.0.2"])
+
+        async def resolve(host: str, port: int) -> Sequence[str]:
+            return [next(found)]
+
+        names: dict[str, object] = {"allow": "*.a.example,*.example", "allow_private": "127.0.0.2", "resolve": resolve}
+        text = await fetch(site, "http://a.example:PORT/", **names)
+
+        assert "redirects to another host" in text
+        assert (site.asked, inside.connections) == (["GET /"], 0)
+        told = text.splitlines()[0].rpartition(" ")[2]
+        assert "payroll" in await fetch(site, told, **names), "a call of its own reads it"
+
+
+async def test_in_a_private_network_a_page_leads_on_within_its_host_alone() -> None:
+    async with website() as site:
+        site.answers["/"] = redirected("/x")
+        site.answers["/x"] = redirected(f"http://b.example:{site.port}/y")
+
+        assert (await fetch(site, "http://a.example:PORT/", allow="*.example", allow_private=HOME)).startswith(
+            "http://a.example:PORT/ redirects to another host: http://b.example:PORT/y\n"
+        )
+        assert site.asked == ["GET /", "GET /x"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Which hosts, ports and addresses tools may reach: pure rules, without a socket."""
 
+import copy
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -55,7 +56,11 @@ OWN = tuple(
     ip_network(network)
     for network in ("10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7")
 )
-METADATA = frozenset(ip_address(address) for address in ("100.100.100.200", "fd00:ec2::254", "fd20:ce::254"))
+# Alibaba, AWS, Google, Oracle, Scaleway; a network where a cloud has more than one service of the kind.
+METADATA = tuple(
+    ip_network(network)
+    for network in ("100.100.100.200", "fd00:ec2::/32", "fd20:ce::/32", "fd00:c1::/32", "fd00:42::/32")
+)
 
 
 def address_of(text: str) -> Address | None:
@@ -183,6 +188,12 @@ class Destinations:
         if not all(0 < port < 65536 for port in self.ports):
             raise ConfigError(f"ports: give numbers from 1 to 65535, got {self.ports}")
 
+    def public_only(self) -> "Destinations":
+        """The same without what may be private."""
+        other = copy.copy(self)
+        other.private = Listed.of("allow_private", ())
+        return other
+
     def publishes(self, host: str) -> bool:
         """Whether a plain host was allowed by its name or address, and not as one that may be private."""
         return self.allow.has_host(host) and not self.private.has_host(host)
@@ -209,5 +220,5 @@ class Destinations:
             return False
         if is_public(address) or self.private.has_address(address):
             return True
-        own = address not in METADATA and any(address in network for network in OWN)
+        own = any(address in network for network in OWN) and not any(address in network for network in METADATA)
         return own and self.private.has_host(host)

@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+import copy
 import functools
 import socket
 import ssl
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, Self, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 import httpcore
@@ -62,7 +63,7 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
     """Opens connections to addresses that were checked: the name is not looked up again in between (DNS rebinding)."""
 
     def __init__(self, destinations: Destinations, resolve: Resolve) -> None:
-        self._destinations, self._resolve = destinations, resolve
+        self._destinations, self.resolve = destinations, resolve
         self._sockets = cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
 
     async def connect_tcp(
@@ -96,7 +97,7 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         else:
             try:
                 async with asyncio.timeout(limit):
-                    found = [address_of(text) for text in await self._resolve(host, port)]
+                    found = [address_of(text) for text in await self.resolve(host, port)]
             except TimeoutError as error:
                 raise httpcore.ConnectTimeout(f"the address of {host} was not found in time") from error
             except OSError as error:
@@ -154,6 +155,14 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         self._ssl_context = ssl_context
         self._backend = CheckedBackend(self.destinations, resolve)
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, httpcore.AsyncConnectionPool] = WeakKeyDictionary()
+
+    def public_only(self) -> Self:
+        """The same without what may be reached though it is not public; it keeps no connections."""
+        other = copy.copy(self)
+        other.destinations = self.destinations.public_only()
+        other._backend = CheckedBackend(other.destinations, self._backend.resolve)
+        other._max_idle, other._pools = 0, WeakKeyDictionary()
+        return other
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send one request; see the class."""

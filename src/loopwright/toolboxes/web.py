@@ -13,8 +13,8 @@ from pydantic import Field
 
 from ..errors import ConfigError, ToolError
 from ..tools import Tool, tool
-from .addresses import plain_host
-from .egress import GuardedTransport
+from .addresses import address_of, is_public, plain_host
+from .egress import GuardedTransport, Refused
 from .html import page_text
 
 MAX_HOPS = 5
@@ -100,6 +100,7 @@ class _Reader:
 
     def __init__(self, transport: GuardedTransport, max_bytes: int, timeout: float) -> None:
         self._transport, self._max_bytes, self._timeout = transport, max_bytes, timeout
+        self._public = transport.public_only()
         allowed = transport.destinations.allow
         count = len(allowed.names) + len(allowed.below) + len(allowed.networks)
         hosts = f" Hosts that can be read: {allowed}." if 0 < count <= MAX_NAMED else ""
@@ -130,12 +131,20 @@ class _Reader:
         head = [f"URL: {found.url}", *([f"Title: {title}"] if title else []), ""]
         return "\n".join([*head, text or "(The page has no text.)"])
 
-    async def _found(self, url: httpx.URL) -> Page | Elsewhere:
-        for _ in range(MAX_HOPS + 1):
-            response = await self._transport.handle_async_request(httpx.Request("GET", url, headers=HEADERS))
+    async def _found(self, start: httpx.URL) -> Page | Elsewhere:
+        url, private = start, ""  # the host of the call, if it is in a private network: there it may stay
+        for hop in range(MAX_HOPS + 1):
+            transport = self._transport if hop == 0 or _plain(url) == private else self._public
+            try:
+                response = await transport.handle_async_request(httpx.Request("GET", url, headers=HEADERS))
+            except Refused:
+                if transport is self._public and self._might_be_private(url):
+                    return Elsewhere(url)
+                raise
             try:
                 if response.status_code not in REDIRECTS:
                     return await self._page(url, response)
+                private = private if hop or _is_public(response) else _plain(url)
             finally:
                 await response.aclose()
             target = _target(url, response)
@@ -154,6 +163,11 @@ class _Reader:
         if here == there or destinations.publishes(there):
             return bool(there)
         return here.removeprefix("www.") == there.removeprefix("www.") and not destinations.private.has_host(there)
+
+    def _might_be_private(self, url: httpx.URL) -> bool:
+        """Whether a call of its own might reach what a redirect may not lead to."""
+        destinations, address = self._transport.destinations, address_of(_plain(url))
+        return bool(destinations.private) and (address is None or destinations.admits(_plain(url), address))
 
     async def _page(self, url: httpx.URL, response: httpx.Response) -> Page:
         if not response.is_success:
@@ -199,6 +213,13 @@ def _target(url: httpx.URL, response: httpx.Response) -> httpx.URL:
     if url.scheme == "https" and target.scheme != "https":
         raise ToolError(f"{url} redirects to an address without encryption, which is not followed")
     return target
+
+
+def _is_public(response: httpx.Response) -> bool:
+    """Whether an answer came from an address of the public internet."""
+    host, *_ = response.extensions["network_stream"].get_extra_info("server_addr")
+    address = address_of(host)
+    return address is not None and is_public(address)
 
 
 def _plain(url: httpx.URL) -> str:

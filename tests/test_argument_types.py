@@ -49,6 +49,10 @@ GOOD: dict[str, tuple[Any, dict[Any, Any]]] = {
             "xn--e1afmkfd.xn--p1ai": "xn--e1afmkfd.xn--p1ai",  # пример.рф
             "xn--wgv71a119e.jp": "xn--wgv71a119e.jp",  # 日本語
             "xn--p8j5cxcyh.jp": "xn--p8j5cxcyh.jp",
+            "xn--iai-2lb.example": "xn--iai-2lb.example",  # iași, Romanian
+            "xn--krakw-3ta.example": "xn--krakw-3ta.example",  # kraków, Polish
+            "xn--ng-nai-92a8502d.example": "xn--ng-nai-92a8502d.example",  # đồng-nai, Vietnamese
+            "xn--v-f1ab.example": "xn--v-f1ab.example",  # ɛvɛ, Ewe
             f"{'a' * 63}.org": f"{'a' * 63}.org",
         },
     ),
@@ -107,7 +111,8 @@ BAD: dict[str, tuple[Any, list[Any]]] = {
             "a:80", "[::1]", "user@a", "127.1", "10.0.0.1", "2130706433", "0x7f000001", "a.0x", "1.2.3.4.5",
             f"{'a' * 64}.org", ".".join(["a" * 50] * 6), "bücher.example", "\u0430pple.com", "\uff47oogle.com",
             "xn--.com", "xn--abc-.com", "xn--a.com", "ab--c.com", "xn--pple-43d.com", "xn--80ak6aa92e.com",
-            "xn--99999999999.com", "xn--ggle-0nda.com", "xn--gthub-n4a.com", 5, None,
+            "xn--99999999999.com", "xn--ggle-0nda.com", "xn--gthub-n4a.com", "xn--paypa-9tb.com", "xn--ggle-q33aa.com",
+            "xn--mirosoft-hw7c.com", "xn--oom-z6x.com", "xn--d19aa9ab.com", 5, None,
         ],
     ),
     "host": (

@@ -75,8 +75,10 @@ LOOK_ALIKES = {
     **dict(zip("аасԁеһіјӏոорԛгѕսѵԝхүу", "aacdehijlnopqrsuvwxyy", strict=True)),  # noqa: RUF001
     **dict(zip("աեհցօքգզ", "wthgopqq", strict=True)),
     **dict(zip("αβγεηικνορτυχω", "abyenikvoptuxw", strict=True)),
-    **dict(zip("ıɑɡɩʟɪʏʙ", "iagiliyb", strict=True)),
+    **dict(zip("ıɑɡɩʟɪʏʙĸſƅ", "iagiliybkfb", strict=True)),
 }
+# Latin letters that languages are written with; others are for phonetics, and many of them look like ASCII.
+LATIN = re.compile("[a-z\u00df-\u01bc\u01c4-\u024f\u0253\u0254\u0256\u0257\u0259\u025b\u0263\u028a\u028b\u1e00-\u1eff]")
 
 
 def host_name(text: str) -> str:
@@ -139,6 +141,9 @@ def _check_script(label: str) -> None:
     ):
         raise ValueError(f"{label} stands for no name")
     scripts = {unicodedata.name(letter, "none").split(" ")[0] for letter in letters}
+    odd = "CHEROKEE" in scripts or ("LATIN" in scripts and not all(map(LATIN.fullmatch, letters)))
+    if odd and len(scripts) == 1:
+        raise ValueError(f"{label} has letters that are taken for others")
     if len(scripts) > 1 and not any(scripts <= together for together in TOGETHER):
         raise ValueError(f"{label} mixes scripts: {' and '.join(sorted(s.lower() for s in scripts))}")
     if all(letter.isascii() or letter in LOOK_ALIKES for letter in letters):

@@ -294,6 +294,26 @@ def test_an_edit_needs_a_place_that_occurs_once(root: Path) -> None:
     assert ((root / "a.txt").read_text(), (root / "dos.txt").read_bytes()) == ("aaa b", b"1\r\n2\r\n")
 
 
+@pytest.mark.parametrize(
+    ("before", "old", "new", "after"),
+    [
+        (b"a\r\nb\r\n", "b", "b\nc", b"a\r\nb\r\nc\r\n"),
+        (b"a\r\nb\r\n", "b", "b\r\nc", b"a\r\nb\r\nc\r\n"),
+        (b"a\r\nb\r\n", "a\r\nb", "x\ny", b"x\r\ny\r\n"),
+        (b"head\r\nx\ny\n", "x\ny", "X\nY", b"head\r\nX\nY\n"),
+        (b"head\r\nx\ny\r\nz\n", "y\nz", "Y\nZ", b"head\r\nx\nY\r\nZ\n"),
+        (b"a\nb\n", "b", "b\r\nc", b"a\nb\r\nc\n"),
+    ],
+)
+def test_an_edit_keeps_the_ends_of_lines_as_they_are_in_the_file(
+    root: Path, before: bytes, old: str, new: str, after: bytes
+) -> None:
+    (root / "a.txt").write_bytes(before)
+
+    assert box(root, write=True)["edit_file"]("a.txt", old, new) == "replaced"
+    assert (root / "a.txt").read_bytes() == after
+
+
 def test_two_edits_at_the_same_time_are_both_made(root: Path) -> None:
     edit = box(root, write=True)["edit_file"]
     (root / "n.txt").write_text("".join(f"<{number}>" for number in range(40)))

@@ -167,8 +167,7 @@ def _editor(files: Rooted, max_bytes: int) -> Tool:
         """
         with lock:
             text = files.read_text(path, max_bytes)
-            if "\r\n" in text and "\r\n" not in old:
-                old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
+            old, new = _with_its_line_ends(text, old, new)
             at = text.find(old)
             if at < 0:
                 raise ToolError("The old text does not occur in the file: read the file again.")
@@ -178,6 +177,16 @@ def _editor(files: Rooted, max_bytes: int) -> Tool:
         return "replaced"
 
     return edit_file
+
+
+def _with_its_line_ends(text: str, old: str, new: str) -> tuple[str, str]:
+    """What is looked for and what is put there, with the line ends of the place: models write `\\n` for all."""
+    if "\r\n" not in text:
+        return old, new
+    here = old in text
+    if not here or "\n" not in text.replace("\r\n", ""):
+        new = new.replace("\r\n", "\n").replace("\n", "\r\n")
+    return (old if here else old.replace("\r\n", "\n").replace("\n", "\r\n")), new
 
 
 def _deleter(files: Rooted) -> Tool:

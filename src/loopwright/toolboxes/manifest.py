@@ -24,6 +24,7 @@ import shutil
 import string
 import tomllib
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeGuard, cast
 
@@ -262,10 +263,10 @@ class _Program:
 
 
 def _written(value: object) -> str:
-    """A value as a program reads it: durations in seconds."""
+    """A value as a program reads it: durations in seconds, numbers without an exponent."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime.timedelta):
-        seconds = value.total_seconds()
-        return str(int(seconds)) if seconds.is_integer() else str(seconds)
-    return str(value)
+        value = value.total_seconds()
+        value = int(value) if value.is_integer() else value
+    return f"{Decimal(repr(value)):f}" if isinstance(value, float) else str(value)

@@ -5,7 +5,7 @@ import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from ..argument_types import (
     Cidr,
@@ -78,7 +78,8 @@ class _Number(Argument):
 
     def annotation(self, folder: Path) -> Any:
         _check_order(self.least, self.most)
-        return Annotated[float, Field(ge=self.least, le=self.most, allow_inf_nan=False)]
+        limits = Field(strict=True, ge=self.least, le=self.most, allow_inf_nan=False)
+        return Annotated[float, limits, AfterValidator(lambda number: number + 0.0)]  # there is no -0.0
 
 
 def _check_order(least: float, most: float | None) -> None:

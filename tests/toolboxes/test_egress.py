@@ -10,12 +10,13 @@ import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from loopwright import ConfigError, ToolError
-from loopwright.toolboxes import GuardedTransport
+from loopwright.toolboxes import GuardedTransport, egress
 from loopwright.toolboxes.egress import Refused, look_up
 from websites import Answer, Site, answered, redirected, secure, website
 
@@ -558,3 +559,39 @@ async def test_after_a_refused_answer_the_transport_goes_on() -> None:
                 await http.get(f"http://127.0.0.1:{site.port}{path}")
 
         assert (await http.get(f"http://127.0.0.1:{site.port}/")).text == "fine"
+
+
+async def test_name_servers_that_do_not_answer_hold_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    go, real = threading.Event(), socket.getaddrinfo
+
+    def getaddrinfo(host: str, *options: Any, **named: Any) -> Any:
+        if host.startswith("slow"):
+            go.wait(60)
+            raise OSError("no answer")
+        return real("127.0.0.1", *options, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(egress, "MOST_HANGING", 10)
+    transport = GuardedTransport(timeout=0.3)
+    try:
+        async with httpx.AsyncClient(transport=transport) as http:
+            slow = [http.get(f"http://slow{number}.example/") for number in range(40)]
+            ends = [type(end) for end in await asyncio.gather(*slow, return_exceptions=True)]
+            assert set(ends) <= {httpx.ConnectTimeout, httpx.ReadTimeout}
+
+            async with asyncio.timeout(10):  # the event loop's own threads are free
+                await asyncio.gather(*(asyncio.to_thread(int) for _ in range(40)))
+                assert await asyncio.get_running_loop().getaddrinfo("good.example", 80)
+            before = threading.active_count()
+            while egress._LOOK_UPS.abandoned < 10:
+                with pytest.raises((httpx.ConnectTimeout, httpx.ReadTimeout)):
+                    await http.get("http://slow.example/")
+            with pytest.raises(httpx.ConnectError):
+                await http.get("http://good.example/")
+            assert threading.active_count() <= before + 10
+    finally:
+        go.set()
+    while egress._LOOK_UPS.abandoned:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.01)
+    with pytest.raises(egress.Refused, match="not a public address"):
+        await GuardedTransport().handle_async_request(httpx.Request("GET", "http://good.example/"))

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import httpcore
 import httpx
 
+from ..bounded import WorkerThreads
 from ..errors import ConfigError, ToolError
 from .addresses import PORTS, Address, Destinations, address_of, plain_host
 
@@ -22,6 +23,7 @@ Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 CONNECT_TIMEOUT = 10.0
 KEEP_ALIVE = 5.0
 MAX_CONNECTIONS = 100
+MOST_HANGING = 64  # look-ups that nobody waits for any more
 MAX_TRIES = 4  # addresses of a host that are tried, one after the other
 PIECE = 65_536  # bytes that are unpacked at once
 
@@ -39,6 +41,9 @@ KINDS: dict[type[Exception], type[httpx.TransportError]] = {
 }
 
 
+_LOOK_UPS = WorkerThreads(8)
+
+
 class Refused(ToolError, httpx.TransportError):
     """A request or an answer that a `GuardedTransport` does not let through.
 
@@ -48,8 +53,17 @@ class Refused(ToolError, httpx.TransportError):
 
 
 async def look_up(host: str, port: int) -> list[str]:
-    """The addresses of a host, as the operating system knows them. Raises `OSError`."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    """The addresses of a host, as the operating system knows them. Raises `OSError`.
+
+    A look-up cannot be cancelled, and a name server may take its time. So it has a thread of its own, not one of those
+    that the event loop, the rest of the program and its end wait for.
+    """
+    if _LOOK_UPS.abandoned >= MOST_HANGING:
+        raise OSError(f"{MOST_HANGING} look-ups still wait for their name servers")
+    try:
+        found = await _LOOK_UPS.run(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    except asyncio.CancelledError:
+        raise asyncio.CancelledError from None  # a timeout knows only this very class
     return [str(address[0]) for *_, address in found]
 
 

@@ -1,14 +1,35 @@
 """What may reach a screen: no control character but newline and tab, whatever a model wrote."""
 
+import asyncio
+import io
 import json
+import os
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright.cli.text import as_call, as_process, clean, columns, cut, json_text, one_line, readable_json
+from loopwright import Action, Deny
+from loopwright.cli.approving import TerminalApprover
+from loopwright.cli.text import (
+    as_call,
+    as_process,
+    clean,
+    columns,
+    cut,
+    exact_call,
+    json_text,
+    one_line,
+    readable_json,
+)
+from loopwright.cli.watching import Nobody
+from loopwright.messages import Json
 
+FORGED = (
+    'note": "tidy")  [destructive]\ny runs it; n, or why not, refuses it: y\n\nlist is harmless: run it?\n  list(path'
+)
+"""The name of an argument that would look like an answered question and another one, where it was shown as it is."""
 ANYTHING = st.text(st.characters(exclude_categories=()))  # half pairs, controls and all
 
 
@@ -75,3 +96,43 @@ def test_a_call_is_told_as_one_would_write_it() -> None:
     told = as_call("add", {"a": 1, "to": ["x", None], "nan": float("nan")})
 
     assert told == 'add(a=1, to=["x",null], nan="NaN")'
+
+
+@given(st.dictionaries(ANYTHING, ANYTHING, max_size=3))
+def test_a_call_that_a_person_is_asked_about_is_one_line_of_what_can_be_seen(arguments: dict[str, Json]) -> None:
+    told = exact_call("wipe", arguments)
+
+    assert len(told.splitlines()) == 1
+    assert told == clean(told)
+    assert not {c for c in told if unicodedata.category(c) == "Cf"}
+
+
+def test_the_name_of_an_argument_is_no_question_of_its_own() -> None:
+    assert exact_call("delete", {"path": "/home", FORGED: 1}).splitlines() == [
+        'delete({"' + FORGED.replace("\n", "\\n").replace('"', '\\"') + '":1,"path":"/home"})'
+    ]
+    assert as_call("delete", {"path": "/home", FORGED: 1}).startswith(r'delete(path="/home", "note\": \"tidy\")')
+
+
+async def test_the_question_at_a_terminal_has_three_lines_whatever_stands_in_it() -> None:
+    reader, writer = os.openpty()
+    screen = io.StringIO()
+    approver = TerminalApprover(writer, screen, Nobody(screen))
+    action = Action("delete", {"path": "/home", FORGED: 1}, effect="destructive")
+    os.write(reader, b"no\n")
+    try:
+        async with asyncio.timeout(10):
+            asking = asyncio.ensure_future(approver(action, "delete: run it?\n  list(path)"))
+            await asyncio.sleep(0.1)
+            os.write(reader, b"not that\n")
+            assert await asking == Deny("a person refused it: not that")
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+    assert [line[:12] for line in screen.getvalue().splitlines()] == [
+        "",
+        "delete: run ",
+        '  delete({"n',
+        "y runs it; n",
+    ]

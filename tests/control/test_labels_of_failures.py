@@ -33,8 +33,9 @@ from loopwright.replay import Replay
 from loopwright.testing import call
 from private import PRIVATE, process, sent, stays_after_any_crash, turns
 from redrive import crashed, upto
+from waiting import eventually
 
-BEGUN = asyncio.Event()
+BEGUN: list[str] = []
 
 
 class Noting(InstantGate):
@@ -209,7 +210,7 @@ class Hanging(LoopEngine):
     name = "hanging"
 
     async def solve(self, run: Run) -> str:
-        BEGUN.set()
+        BEGUN.append(run.run_id)
         await asyncio.Event().wait()
         return "never"
 
@@ -219,7 +220,7 @@ async def test_that_an_aborted_engine_was_interrupted_is_no_text_from_outside() 
     inner = Hanging(process(turns("never"), [])).as_tool(name="inner", description="An engine.")
     outer = ReActEngine(process(turns(call("inner", task="Go.")), [inner]))
     async with outer.start("Go.", run_id="r") as run:
-        await BEGUN.wait()
+        await eventually(lambda: BEGUN)
         await run.abort()
         await run.result()
 

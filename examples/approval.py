@@ -46,11 +46,11 @@ async def decide(parts: Runtime, question: Question, turn: int) -> None:
         said = "yes" if turn == 0 else "team@example.com"
         print(f"          {said}")
     if said in ("yes", "y"):
-        await control.approve(question.key, by="the person at the terminal")
+        await control.approve(question.id, by="the person at the terminal")
     elif said in ("no", "n", ""):
-        await control.deny(question.key, "the person at the terminal does not want that")
+        await control.deny(question.id, "the person at the terminal does not want that")
     else:  # checked against the schema, and gated again
-        await control.approve(question.key, arguments={**question.arguments, "to": said})
+        await control.approve(question.id, arguments={**question.arguments, "to": said})
 
 
 async def main() -> None:

@@ -8,7 +8,7 @@ from ..labels import LABELS
 from .given import Journal, Run, end
 from .telling import json_object, list_questions, tell
 
-Key: TypeAlias = Annotated[str, typer.Argument(metavar="KEY", help="The question, as `loopwright approvals` lists it.")]
+Key: TypeAlias = Annotated[str, typer.Argument(metavar="ID", help="The question, as `loopwright approvals` lists it.")]
 Text: TypeAlias = Annotated[str, typer.Argument(metavar="TEXT")]
 By: TypeAlias = Annotated[str, typer.Option("--by", metavar="NAME", help="Who says so, for the journal.")]
 

@@ -563,3 +563,14 @@ def test_what_a_named_value_or_a_header_holds_is_known_elsewhere_too() -> None:
 
     assert Redactor().secrets_in({"Authorization": f"Bearer {key}"}) == (key,)
     assert learned.text(f"planning: {key}, hunter2!") == f"planning: {MARK}, {MARK}!"
+
+
+def test_what_is_learned_does_not_depend_on_how_much_is_registered() -> None:
+    registered = Redactor([f"registered-{number}" for number in range(200)])
+
+    learned = registered.learning(*({"password": f"pass-word-{number}"} for number in range(150)))
+
+    known = [number for number in range(150) if learned.text(f"it is pass-word-{number}.") == f"it is {MARK}."]
+    assert known == list(range(100)), "a bounded number, since each has to be looked for"
+    assert learned.learning({"password": "one-more-word"}).text("one-more-word") == "one-more-word"
+    assert learned.also("one-more-word").text("one-more-word") == MARK

@@ -24,7 +24,7 @@ from .commands import (
 )
 from .doubt import Done, NotDone, Resolution, Unknown
 from .doubts import resolve_body
-from .errors import ConfigError
+from .errors import ConfigError, JournalError
 from .events import Entry, GateDecided, Question, RunFinished, RunSuspended
 from .journal import Command, Journal
 from .labels import LABELS, Label
@@ -83,7 +83,7 @@ class Control(ABC):
 
     Each word goes into the run's inbox and takes effect between two steps, in whichever process the run is at work; a
     run that is resumed later hears it then. Secrets are taken out of texts. Raises `ConfigError` for a run that has
-    ended, or a question that it does not ask.
+    ended, or a question that it does not ask, and `JournalError` if the run cannot hear it, its inbox being lost.
     """
 
     @property
@@ -111,7 +111,13 @@ class Control(ABC):
         entries = await self._entries()
         if entries and isinstance(entries[-1].event, RunFinished):
             raise ConfigError(f"run {self.run_id!r} has ended: it hears nothing any more")
-        await asyncio.to_thread(self._journal.send, self.run_id, kind, body)
+        number = await asyncio.to_thread(self._journal.send, self.run_id, kind, body)
+        heard = max(Replay(entries).received, default=0)
+        if number <= heard:
+            raise JournalError(
+                f"{kind}: run {self.run_id!r} has heard {heard} commands and takes this one, number {number}, for an "
+                "earlier one: the journal's inbox was lost; copy it together with the journal"
+            )
 
     async def _entries(self) -> list[Entry]:
         return await asyncio.to_thread(self._journal.read, self.run_id)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loopwright import ReActEngine, Request, Runtime, Suspend, tool
+from loopwright import JournalError, ReActEngine, Request, Runtime, Suspend, tool
 from loopwright.events import CommandReceived, RunContinued, RunPaused
 from loopwright.journals import SQLiteJournal
 from loopwright.testing import ScriptedProvider, call
@@ -114,3 +114,26 @@ async def test_a_call_is_listed_with_its_exact_arguments_and_approved_from_a_she
 
     assert (await ReActEngine(runtime("done")).resume("r")).answer == "done"
     assert await typed("approvals", journal=path) == (0, "no run asks anything\n")
+
+
+async def test_a_word_that_a_run_cannot_hear_since_its_inbox_was_lost_is_an_error(tmp_path: Path) -> None:
+    @tool(effect="destructive")
+    async def erase(what: str) -> str:
+        """Erase."""
+        return f"erased {what}"
+
+    def runtime(*script: object) -> Runtime:
+        journal = SQLiteJournal(tmp_path / "runs.db")
+        return Runtime(ScriptedProvider(script), tools=[erase], journal=journal, approver=Suspend())
+
+    await ReActEngine(runtime(call("erase", what="a"))).run("Go.", run_id="r")
+    await runtime().control("r").approve("0#0")
+    await ReActEngine(runtime(call("erase", what="b"))).resume("r")
+    for lost in ("runs.db.inbox", "runs.db.inbox-wal", "runs.db.inbox-shm"):
+        tmp_path.joinpath(lost).unlink(missing_ok=True)
+
+    control = runtime().control("r")
+    with pytest.raises(JournalError, match="has heard 1 commands and takes this one, number 1, for an earlier one"):
+        await control.stop()
+    await control.stop()
+    assert (await ReActEngine(runtime()).resume("r")).status == "aborted"

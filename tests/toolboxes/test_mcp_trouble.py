@@ -614,6 +614,51 @@ async def test_pins_hold_from_one_time_to_the_next(rogue: Callable[..., Rogue]) 
         assert box.left_out == {"say_more": "it is not as it was pinned", "say_new": "it was not pinned"}
 
 
+async def test_a_pinned_tool_that_changed_and_was_accepted_is_offered_and_pinned_anew(
+    rogue: Callable[..., Rogue],
+) -> None:
+    server = rogue(listed("change"), listed("say"))
+    async with server.box() as box:
+        pins = box.pins
+    async with server.box(pins=pins) as box:
+        change, _ = box.tools
+        await use(change, tools=json.dumps([listed("change"), listed("say", description="Better.")]))
+        await box.renewed()
+        assert (box.changed, len(box.tools)) == (("say",), 1)
+
+        box.accept()
+
+        assert [tool.description for tool in box.tools] == ["Does it.", "Better."]
+        assert box.pins["say"] != pins["say"]
+        assert box.left_out == {}
+
+
+async def test_a_server_that_cannot_be_connected_again_holds_up_one_step_and_not_each(
+    rogue: Callable[..., Rogue], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = rogue(listed("die", annotations=READ))
+    async with server.box(connect_timeout=0.5) as box:
+        opened: list[float] = []
+        connect = box.connect
+
+        def hanging() -> Any:
+            opened.append(time.monotonic())
+            box.server = StdioServer(sys.executable, ("-S", "-c", "import time; time.sleep(60)"))
+            return connect()
+
+        monkeypatch.setattr(box, "connect", hanging)
+        with pytest.raises(ConnectionError):
+            await use(box.tools[0])
+        assert len(opened) == 1
+
+        for _ in range(5):
+            assert [tool.name for tool in await box.renewed()] == ["r_die"]
+        assert len(opened) == 1
+        with pytest.raises(ConnectionError):
+            await use(box.tools[0])
+        assert len(opened) >= 2, "a call tries again"
+
+
 async def test_accepting_what_did_not_change_is_an_error(rogue: Callable[..., Rogue]) -> None:
     async with rogue(listed("say")).box() as box:
         with pytest.raises(ConfigError, match="accept: 'say' did not change; changed are none"):

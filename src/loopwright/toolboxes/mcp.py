@@ -100,7 +100,7 @@ class McpToolbox:
         self._include, self._exclude = _names("include", include), _names("exclude", exclude)
         self._label: Label = label
         self._timeout, self._connect_timeout, self._max_bytes = timeout, connect_timeout, max_bytes
-        self._pins, self._on_change = pins, on_change
+        self._pins, self._on_change = None if pins is None else dict(pins), on_change
         self._check()
         self._links: dict[asyncio.AbstractEventLoop, _Link] = {}
         self._offers: dict[str, _Offer] = {}
@@ -154,7 +154,7 @@ class McpToolbox:
                 raise ConfigError(f"accept: {name!r} did not change; changed are {', '.join(self.changed) or 'none'}")
             now = self._now[name]
             if self._pins is not None:
-                self._pins = {**self._pins, name: now.pin}
+                self._pins[name] = now.pin
             del self._offers[name]
             try:
                 self._offers[name] = self._offer(now)

@@ -87,11 +87,9 @@ class Runtime(Parts):
         by_name = isinstance(provider, str)
         provider = build_provider(provider) if isinstance(provider, str) else provider
         named = dict(_listed("providers", providers or {}, Mapping))
-        watching = tuple(_listed("observers", observers, Iterable))
+        watching = _watching(observers)
         _check_settings(limits, approver, on_unknown, lease)
         _must_be_providers(provider, named)
-        for observer in watching:
-            _must_have("observers", observer, "__call__")
         _must_be_parts(
             journal=journal, gate=gate, breakers=breakers, context=context, clock=clock, redactor=redactor, user=user,
             classifier=classifier, profile=profile,
@@ -201,6 +199,13 @@ def _check_settings(limits: object, approver: object, on_unknown: object, lease:
         raise ConfigError(f"limits: must be Limits(...), got {limits!r}")
     if not (approver is None or isinstance(approver, Suspend) or callable(approver)):
         raise ConfigError(f"approver: must be None, Suspend() or an async function, got {approver!r}")
+
+
+def _watching(observers: Iterable[Observer]) -> tuple[Observer, ...]:
+    watching = tuple(_listed("observers", observers, Iterable))
+    for observer in watching:
+        _must_have("observers", observer, "__call__")
+    return watching
 
 
 def _secrets_of(*providers: object) -> list[Iterable[str]]:

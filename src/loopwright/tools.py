@@ -14,14 +14,11 @@ from typing import (
     TypeAlias,
     TypeVar,
     cast,
-    get_origin,
-    get_type_hints,
     overload,
     runtime_checkable,
 )
 
-from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
-from pydantic.fields import FieldInfo
+from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
 
 from .bounded import run_bounded
 from .claims import Claims
@@ -33,6 +30,7 @@ from .options import explain
 from .recovery import STRATEGIES, CachedResult, Fallback, Recovery, Retry
 from .redaction import Redactor
 from .schemas import ArgumentSchema, brief, without_titles
+from .signatures import fields_of, plain_function, read_docstring, without_partials
 
 Deps = TypeVar("Deps")
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_ .-]{0,127}")
@@ -200,7 +198,7 @@ class Tool:
     @functools.cached_property
     def is_async(self) -> bool:
         """Whether the function is a coroutine function (or an object whose call is one)."""
-        return inspect.iscoroutinefunction(_plain_function(self.function))
+        return inspect.iscoroutinefunction(plain_function(self.function))
 
     def keywords(self, arguments: JsonObject) -> dict[str, Any]:
         """The keyword arguments for the function; raises ValueError naming the argument that does not fit."""
@@ -258,12 +256,12 @@ def _from_function(
 ) -> Tool:
     if not callable(function):
         raise ConfigError(f"tools: {function!r} is no function: pass functions, or Tool values made with @tool")
-    called = _without_partials(function)
+    called = without_partials(function)
     tool_name = name or str(getattr(called, "__name__", type(called).__name__))
     for unknown in options.keys() - {field.name for field in dataclasses.fields(Tool)}:
         raise ConfigError(f"tool {tool_name!r}: @tool has no option {unknown!r}")
-    summary, parameters = read_docstring(inspect.getdoc(_plain_function(function)) or "")
-    takes_context, fields = _fields(function, tool_name, parameters)
+    summary, parameters = read_docstring(inspect.getdoc(plain_function(function)) or "")
+    takes_context, fields = fields_of(function, tool_name, parameters, context=ToolContext)
     try:
         build: Any = create_model  # its overloads cannot say "fields under any name"
         model: type[BaseModel] = build(f"{tool_name}_arguments", __base__=_Arguments, **fields)
@@ -279,90 +277,6 @@ def _from_function(
         takes_context=takes_context,
         **options,
     )
-
-
-def _without_partials(function: Any) -> Any:
-    while isinstance(function, functools.partial):
-        function = function.func
-    return function
-
-
-def _plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function behind a partial or a callable object: it has the annotations and the docstring."""
-    called = _without_partials(function)
-    return called if inspect.isroutine(called) or isinstance(called, type) else type(called).__call__
-
-
-def _bound(function: Any) -> Iterable[str]:
-    """The parameters that a partial has filled in already: not for the model to see."""
-    return function.keywords if isinstance(function, functools.partial) else ()
-
-
-def _fields(
-    function: Callable[..., Any], tool_name: str, descriptions: dict[str, str]
-) -> tuple[bool, dict[str, tuple[Any, Any]]]:
-    """Whether it takes a context, and its other parameters as fields of a pydantic model.
-
-    A field's own name is only a number, its alias is the parameter: so a parameter may be called `schema` or `copy`.
-    """
-    try:
-        hints = get_type_hints(_plain_function(function), include_extras=True)
-    except NameError as error:
-        raise ConfigError(f"tool {tool_name!r}: an annotation cannot be resolved: {error}") from error
-    bound = _bound(function)
-    fields: dict[str, tuple[Any, Any]] = {}
-    takes_context = False
-    for position, parameter in enumerate(inspect.signature(function).parameters.values()):
-        if position == 0 and parameter.name == "ctx":
-            takes_context = True
-        elif parameter.name not in bound:
-            _check_parameter(parameter, hints, tool_name)
-            about: dict[str, Any] = {"alias": parameter.name}
-            if parameter.name in descriptions:
-                about["description"] = descriptions[parameter.name]
-            default = ... if parameter.default is parameter.empty else parameter.default
-            fields[f"argument_{position}"] = (hints[parameter.name], Field(default=default, **about))
-    return takes_context, fields
-
-
-def _check_parameter(parameter: inspect.Parameter, hints: dict[str, Any], tool_name: str) -> None:
-    """Raise `ConfigError` for a parameter that no model can fill in."""
-    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-        raise ConfigError(f"tool {tool_name!r}: parameter {parameter} must be an ordinary named one")
-    hint = hints.get(parameter.name)
-    if hint is None:
-        raise ConfigError(
-            f"tool {tool_name!r}: parameter {parameter.name!r} needs a type annotation, "
-            f"for example `{parameter.name}: str`"
-        )
-    if ToolContext in (hint, get_origin(hint)):
-        raise ConfigError(f"tool {tool_name!r}: the ToolContext must be the first parameter, and be named 'ctx'")
-    if isinstance(parameter.default, FieldInfo):
-        raise ConfigError(
-            f"tool {tool_name!r}: parameter {parameter.name!r} has a Field as its default: "
-            f"write `{parameter.name}: Annotated[..., Field(...)] = value`"
-        )
-
-
-def read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """The text before the sections, and what an `Args:` section (Google style) says of each parameter."""
-    summary: list[str] = []
-    parameters: dict[str, str] = {}
-    section, current = "", ""
-    for line in text.splitlines():
-        header = re.fullmatch(r"(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?):", line.strip())
-        if header and not line[:1].isspace():
-            section, current = header[1], ""
-        elif not section:
-            summary.append(line)
-        elif section in ("Args", "Arguments", "Parameters"):
-            named = re.match(r"\s+\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)", line)
-            if named and (not current or len(line) - len(line.lstrip()) <= 4):
-                current = named[1]
-                parameters[current] = named[2].strip()
-            elif current and line.strip():
-                parameters[current] = f"{parameters[current]} {line.strip()}".strip()
-    return "\n".join(summary).strip(), parameters
 
 
 @runtime_checkable

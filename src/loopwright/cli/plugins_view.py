@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from ..engine import LoopEngine
 from ..plugins import Plugin, engine_class, survey
 from ..prompts import PromptSet
-from ..tools import read_docstring
+from ..signatures import read_docstring
 from .showing import write, write_table
 from .text import as_value, clean, one_line
 

@@ -160,8 +160,27 @@ async def test_a_question_whose_run_died_before_it_could_say_so_shows_the_call_t
     assert [question.arguments for question in result.pending] == [{"what": "a"}, {"what": "b"}]
 
 
-@pytest.mark.parametrize("times", [{"holds": 0.5}, {"expires": 0.5}])
-def test_times_of_leave_may_be_short(times: dict[str, float]) -> None:
+async def test_a_call_that_a_gate_makes_another_one_of_is_asked_about_for_a_time_of_its_own() -> None:
+    clock = FakeClock()
+    journal = MemoryJournal(clock=clock)
+
+    def engine(what: str) -> ReActEngine:
+        def says(action: Action) -> Decision:
+            return Ask("really?") if action.arguments == {"what": what} else Modify({"what": what}, "that, rather")
+
+        return react(journal, clock=clock, gate=Saying(says))
+
+    first = react(journal, call("erase", what="disk"), clock=clock, gate=engine("disk").runtime.gate)
+    await first.run("Go.", run_id="r")
+    clock.advance(DAY + 1)
+
+    [question] = (await engine("floppy").resume("r")).pending
+
+    assert (question.arguments, question.expires) == ({"what": "floppy"}, pytest.approx(clock.wall() + DAY))
+
+
+@pytest.mark.parametrize("times", [{"holds": 0.5}, {"expires": 0.5}, {"holds": 1e11}, {"expires": 1e11}])
+def test_times_of_leave_may_be_short_and_long(times: dict[str, float]) -> None:
     assert vars(Suspend(**times)).items() >= times.items()
 
 
@@ -204,6 +223,8 @@ async def test_an_approval_is_not_for_the_call_once_its_tool_does_something_else
     entries = journal.read("r")
     allowed = next(e.seq for e in entries if isinstance(e.event, GateDecided) and e.event.verdict == "allow")
     died = crashed(entries, allowed)
+    for word in journal.inbox("r"):
+        died.send("r", word.kind, word.body)
 
     result = await react_with(other, died).resume("r")
 

@@ -260,9 +260,10 @@ class HandingEngine(LoopEngine):
         return f"{ended.answer} {await run.ask('Sum up.')}"
 
 
+@pytest.mark.parametrize("as_tool", [False, True])
 @pytest.mark.parametrize("word", ["stop", "abort"])
-async def test_a_run_that_was_stopped_inside_a_child_goes_on_in_a_fork_of_any_of_its_entries(
-    journal: Journal, word: str
+async def test_a_run_that_was_stopped_inside_an_engine_of_its_own_goes_on_in_a_fork_of_any_of_its_entries(
+    journal: Journal, word: str, as_tool: bool
 ) -> None:
     at_work: list[RunHandle[Any, Any]] = []
 
@@ -278,9 +279,17 @@ async def test_a_run_that_was_stopped_inside_a_child_goes_on_in_a_fork_of_any_of
         last = request.conversation.messages[-1]
         return "Summed up." if last.content == "Sum up." else "Sent." if last.role == "tool" else call("tell")
 
-    def engine() -> HandingEngine:
+    def outer(request: Request) -> Any:
+        last = request.conversation.messages[-1]
+        return f"{last.content} Summed up." if last.role == "tool" else call("helper", task="Send letters.")
+
+    def engine() -> LoopEngine:
         parts = Runtime(ScriptedProvider(line), tools=[tell], journal=journal)
-        return HandingEngine(parts, child=ReActEngine(parts))
+        child = ReActEngine(parts)
+        if not as_tool:
+            return HandingEngine(parts, child=child)
+        helper = child.as_tool(name="helper", description="Sends letters.")
+        return ReActEngine(Runtime(ScriptedProvider(outer), tools=[helper], journal=journal))
 
     async with engine().start("Go.", run_id="first") as handle:
         at_work.append(handle)
@@ -291,4 +300,5 @@ async def test_a_run_that_was_stopped_inside_a_child_goes_on_in_a_fork_of_any_of
         fork = await engine().fork("first", at=at)
         result = await engine().resume(fork)
         assert (result.status, result.answer) == ("completed", "Sent. Summed up."), at
-    assert "child_finished" in {entry.kind for entry in entries}
+    [ended] = [entry for entry in entries if entry.key in ("0", "0#0") and entry.kind.endswith("_finished")]
+    assert ended.event.status in ("aborted", "cancelled")

@@ -78,7 +78,9 @@ LOOK_ALIKES = {
     **dict(zip("ıɑɡɩʟɪʏʙĸſƅ", "iagiliybkfb", strict=True)),
 }
 # Latin letters that languages are written with; others are for phonetics, and many of them look like ASCII.
-LATIN = re.compile("[a-z\u00df-\u01bc\u01c4-\u024f\u0253\u0254\u0256\u0257\u0259\u025b\u0263\u028a\u028b\u1e00-\u1eff]")
+LATIN = re.compile(
+    "[a-z\u00df-\u01bc\u01c4-\u024f\u0253\u0254\u0256\u0257\u0259\u025b\u0263\u0268\u0269\u0272\u028a\u028b\u0292\u1e00-\u1eff]"
+)
 
 
 def host_name(text: str) -> str:

@@ -174,7 +174,7 @@ class Clearance:
                 self.monitor.recall(key, call.name, hashed, self._unknown(call), ends)
             return Denial(call, hashed, key, REFUSALS[known.verdict], known.reason, final=known.verdict == "stuck")
         holds = known.policy_version == self.version() and (not known.effect or effect in (None, known.effect))
-        holds = holds and not self.session.is_lost(key)
+        holds = holds and not self.session.is_lost(key) and not self.session.told.is_doubted(known.command)
         holds = holds and not (known.until and known.until <= self.session.parts.clock.wall())
         if holds or isinstance(replay.intent(key), ToolStarted) or isinstance(replay.outcome(key), ToolFinished):
             return self._taken_back(call, known, key) or self._permit(call, known.arguments_hash, key, known)

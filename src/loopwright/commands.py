@@ -218,6 +218,10 @@ class Told:
             return Decided(command, True, until, arguments=None if replaced else arguments) if same else None
         return None
 
+    def is_doubted(self, leave: int) -> bool:
+        """Whether leave given by the command with that number may have been taken back, by one that cannot be read."""
+        return 0 < leave < self._doubted
+
     def taken_back(self, key: str, question: int | None, tool: str, leave: int) -> Decided | None:
         """The denial by which a person took back the leave that they gave by the command with that number, if any.
 

@@ -65,9 +65,10 @@ class Executor:
         elif outcome is None:
             session.check_signal()
             session.check_gap(permit.key)
-            self._calls.intend(permit, tool)
-            await session.barrier()
             try:
+                check_permit(permit, session, self._calls.policy())
+                self._calls.intend(permit, tool)
+                await session.barrier()
                 check_permit(permit, session, self._calls.policy())
             except PhaseError as error:
                 return self._calls.finish(permit, self._calls.not_run(permit, error))

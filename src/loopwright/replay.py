@@ -203,7 +203,7 @@ class Replay:
         self.received.clear()
         self.taken.clear()
         for key, outcome in list(self._outcomes.items()):
-            if isinstance(outcome, ChildFinished) and outcome.status == "aborted":
+            if self._was_stopped(key, outcome):
                 del self._outcomes[key], self._seqs[key]
         for key, known in list(self._decisions.items()):
             over = known.verdict == "ask" and 0 < known.until <= at
@@ -212,6 +212,13 @@ class Replay:
         for key, intent in self._intents.items():
             if isinstance(intent, ModelRequested):
                 self._intents[key] = dataclasses.replace(intent, commands=())
+
+    def _was_stopped(self, key: str, outcome: Outcome) -> bool:
+        """Whether an outcome is that of an engine, a child or one that answers a call, which a person stopped."""
+        if isinstance(outcome, ChildFinished):
+            return outcome.status == "aborted"
+        answers = self.reaches(key.replace("#", "."), 0)
+        return answers and isinstance(outcome, ToolFinished) and outcome.status == "cancelled"
 
     def _is_begun(self, key: str) -> bool:
         """Whether what was decided about at a key has begun: a call, or the engine's own effect around the `#0`."""

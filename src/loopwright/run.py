@@ -258,6 +258,8 @@ class Run(Attended):
             if not self._session.aborting:
                 raise
             return self._executor.end(decision, tool, "cancelled", f"{tool.name} was interrupted.")
+        if outcome.status == "aborted":
+            return self._executor.end(decision, tool, "cancelled", f"{tool.name} was interrupted.")
         ok = outcome.status == "completed" and outcome.answer is not None
         told = outcome.answer if ok else f"{tool.name} ended as {outcome.status} ({outcome.stop_reason})"
         if not ok and outcome.answer is not None:

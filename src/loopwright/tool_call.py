@@ -64,7 +64,8 @@ def check_same(permit: Permit, session: Session, policy: str | None) -> None:
     """Raise `PhaseError` if approval, policy or arguments are not those of the permit any more."""
     if permit.until and permit.until <= session.parts.clock.wall() and policy is not None:
         raise PhaseError(f"the approval of {permit.call.name} has expired")
-    if policy is not None and session.taken_back(permit.key, permit.call.name, permit.leave):
+    back = session.taken_back(permit.key, permit.call.name, permit.leave) or session.told.is_doubted(permit.leave)
+    if back and policy is not None:
         raise PhaseError(f"the approval of {permit.call.name} was taken back")
     if policy is not None and permit.policy_version != policy:
         raise PhaseError(f"the policy changed since {permit.call.name} was allowed: gate a new proposal")
@@ -206,6 +207,10 @@ class ToolCalls:
         """Record the intent, make it durable, run the tool."""
         session, call = self.session, permit.call
         if kind == "first":
+            try:
+                check_permit(permit, session, self.policy())
+            except PhaseError as error:  # before the intent: what has one counts as begun wherever the run goes on
+                return self.not_run(permit, error), None
             self.intend(permit, tool)
         await session.barrier()
         try:

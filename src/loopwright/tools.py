@@ -1,5 +1,6 @@
 """Tools: typed functions made callable by a model, and the registry that validates calls to them."""
 
+import asyncio
 import dataclasses
 import difflib
 import functools
@@ -345,23 +346,23 @@ class ToolRegistry:
     async def renewed(self, remaining: float | None = None) -> "ToolRegistry":
         """This registry, or another one if a source of tools has others by now: for the time between two steps.
 
-        Sources that do not say so within `RENEWAL` seconds, or `remaining` if these are fewer, have what they had.
+        A source that does not say so within `RENEWAL` seconds, or `remaining` if these are fewer, has what it had.
         """
-        if not self._sources:
-            return self
-        ended = await run_bounded(self._listed(), RENEWAL if remaining is None else min(RENEWAL, remaining))
-        if ended.value == self._of_sources:
+        patience = RENEWAL if remaining is None else min(RENEWAL, remaining)
+        asked = [run_bounded(source.renewed(), patience) for source in self._sources]
+        all_ended = await asyncio.gather(*asked) if asked else []
+        for ended in all_ended:
+            if ended.timed_out or ended.error is not None:
+                why = f"no list within {patience:g} s" if ended.error is None else text_of(ended.error)
+                logger().warning("tools_not_renewed", error=why)
+        known = [e.value for e in all_ended]
+        if all(new in (None, old) for new, old in zip(known, self._of_sources, strict=True)):
             return self
         try:
-            if ended.error is not None or ended.timed_out:
-                raise ended.error or TimeoutError(f"no list of tools within {RENEWAL:g} s")
             return ToolRegistry(self._given, choose=self._choose)
-        except Exception as error:  # noqa: BLE001 - also a tool that others fall back to is gone, or a name is taken
-            logger().warning("tools_not_renewed", error=text_of(error))
+        except ConfigError as error:  # a tool that others fall back to is gone, or a name is taken
+            logger().warning("tools_not_renewed", error=str(error))
             return self
-
-    async def _listed(self) -> list[tuple[Tool, ...]]:
-        return [await source.renewed() for source in self._sources]
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -272,6 +272,99 @@ async def test_a_call_that_was_approved_can_be_denied_until_it_begins(arguments:
     assert told(again) == told(result)
 
 
+async def decided_and_died(journal: MemoryJournal, *, after: str = "gate_decided") -> MemoryJournal:
+    """Its run, resumed and killed right after the last entry of a kind, with all that it was told."""
+    await react(journal, "done").resume("r")
+    RAN.clear()
+    entries = journal.read("r")
+    died = crashed(entries, max(entry.seq for entry in entries if entry.kind == after))
+    for word in journal.inbox("r"):
+        died.send("r", word.kind, word.body)
+    return died
+
+
+@pytest.mark.parametrize("how", [{"arguments": {"what": "c"}}, {"seconds": 600}])
+async def test_what_was_let_through_with_other_arguments_or_for_a_while_can_be_denied_by_what_was_shown(
+    how: dict[str, Any],
+) -> None:
+    journal = MemoryJournal()
+    first = await react(journal, call("erase", what="a")).run("Go.", run_id="r")
+    await react(journal).runtime.control("r").approve(first.pending[0].id, **how)
+    died = await decided_and_died(journal)
+    await react(died).runtime.control("r").deny(first.pending[0].id, "no")
+
+    assert (told(await react(died, "then not").resume("r")), RAN) == (["no"], [])
+
+
+async def test_a_call_that_leave_for_a_while_let_through_can_be_denied_though_nobody_was_asked_about_it() -> None:
+    journal = MemoryJournal()
+    await react(journal, call("erase", what="a")).run("Go.", run_id="r")
+    await react(journal).runtime.control("r").approve("0#0", seconds=600)
+    await react(journal, call("erase", what="b"), "done").resume("r")
+    entries = journal.read("r")
+    RAN.clear()
+    died = crashed(entries, next(e.seq for e in entries if e.key == "1#0"))
+    for word in journal.inbox("r"):
+        died.send("r", word.kind, word.body)
+    await react(died).runtime.control("r").deny("1#0", "not that")
+
+    assert (told(await react(died, "then not").resume("r"))[-1], RAN) == ("not that", [])
+
+
+async def test_leave_that_was_used_for_a_decision_is_asked_for_anew_after_a_denial_that_cannot_be_read() -> None:
+    journal = MemoryJournal()
+    await react(journal, call("erase", what="a")).run("Go.", run_id="r")
+    await react(journal).runtime.control("r").approve("0#0")
+    died = await decided_and_died(journal)
+    died.send("r", "deny", {"key": "0#0"})
+
+    result = await react(died).resume("r")
+
+    assert ([question.key for question in result.pending], RAN) == (["0#0"], [])
+
+
+async def test_a_denied_call_has_no_intent_so_that_no_crash_makes_it_a_call_that_has_begun() -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    @tool(name="erase", effect="idempotent", max_concurrency=1)
+    async def one_at_a_time(what: str) -> str:
+        """Erase something."""
+        RAN.append(what)
+        begun.set()
+        await go.wait()
+        return f"erased {what}"
+
+    class Asks(InstantGate):
+        version = "asks-1"
+
+        def decide(self, action: Action, state: object) -> Decision:
+            return Ask("really?")
+
+    journal = MemoryJournal()
+    options: dict[str, Any] = {"tools": [one_at_a_time], "gate": Asks()}
+    await two_calls(journal, **options)
+    control = react(journal, **options).runtime.control("r")
+    await control.approve("0#0")
+    await control.approve("0#1")
+    resuming = asyncio.ensure_future(react(journal, "done", **options).resume("r"))
+    await asyncio.wait_for(begun.wait(), 10)
+    denied = {"a": "0#1", "b": "0#0"}[RAN[0]]
+    await control.deny(denied, "not that one")
+    await eventually(lambda: heard(journal)[-1].kind == "deny")
+    go.set()
+    await resuming
+    RAN.clear()
+
+    assert [e.kind for e in journal.read("r") if e.key == denied][-2:] == ["gate_decided", "tool_finished"]
+    entries = journal.read("r")
+    for at in range(next(e.seq for e in entries if e.kind == "tool_started"), len(entries)):
+        died = crashed(entries, at)
+        for word in journal.inbox("r"):
+            died.send("r", word.kind, word.body)
+        await react(died, "done", **options).resume("r")
+        assert {"0#0": "a", "0#1": "b"}[denied] not in RAN, at
+
+
 async def test_leave_for_a_while_that_was_taken_back_makes_no_call_that_has_not_begun() -> None:
     journal = MemoryJournal()
     await two_calls(journal)

@@ -794,13 +794,14 @@ async def test_what_a_server_is_given_to_know_us_by_comes_into_no_run(web: Threa
         (StdioServer("s", ("--api_key=hunter2222", "-e", "API_KEY=abc def12345")), {"hunter2222", "abc def12345"}),
         (StdioServer("s", (), {"DB_PASSWORD": "tr0ubador", "LEVEL": "debugging"}), {"tr0ubador"}),
         (StdioServer("s"), set()),
+        (StdioServer("npx", ("-y", "@acme/one-password", "planning/folder", "--auth-token", "--read-only")), set()),
     ],
 )
 def test_what_a_server_is_given_is_known_as_a_secret_by_its_name(
     server: StdioServer | HttpServer, known: set[str]
 ) -> None:
     assert set(server.secrets) >= known
-    assert not {"planning", "english", "debugging"} & set(server.secrets)
+    assert not {"planning", "planning/folder", "english", "debugging", "--read-only"} & set(server.secrets)
 
 
 def test_a_description_of_a_stranger_is_one_line_that_calls_nothing() -> None:

@@ -83,7 +83,7 @@ async def fails() -> Any:
     raise RuntimeError("no list today")
 
 
-@pytest.mark.parametrize(("trouble", "why"), [(hangs, "no list of tools within"), (fails, "no list today")])
+@pytest.mark.parametrize(("trouble", "why"), [(hangs, "no list within"), (fails, "no list today")])
 async def test_a_source_that_gives_no_list_has_what_it_had(
     trouble: Any, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,3 +124,16 @@ async def test_what_a_tool_that_comes_later_knows_comes_into_no_run() -> None:
 
     assert [m.content for m in result.conversation.messages if m.role == "tool"][1] == "you came with [redacted]"
     assert result.answer == "it was [redacted]"
+
+
+async def test_a_source_that_hangs_keeps_no_other_from_being_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools, "RENEWAL", 0.02)
+    other = Changing((second,), ())
+    model = ScriptedProvider([call("second"), "done"])
+
+    result = await ReActEngine(Runtime(model, tools=[Troubled(hangs), other])).run("Go.")
+
+    assert [[spec.name for spec in request.tools] for request in model.requests] == [["first"], ["first"]]
+    assert [m.content for m in result.conversation.messages if m.role == "tool"] == [
+        "There is no tool 'second'. Tools: first."
+    ]

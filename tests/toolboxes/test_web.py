@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import httpx
 import pytest
 
 from loopwright import ConfigError, Limits, ReActEngine, Runtime, Tool, ToolError
@@ -453,3 +454,17 @@ async def test_many_pages_can_be_read_at_once() -> None:
         pages = await asyncio.gather(*(fetch_page(f"http://127.0.0.1:{site.port}/{n}") for n in range(20)))
 
     assert [page.split("\n\n")[1] for page in pages] == [str(n) for n in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("server", "inside"),
+    [(None, False), (("127.0.0.1", 80), True), (("::1", 80, 0, 0), True), (("93.184.216.34", 80), False)],
+)
+def test_an_answer_is_from_inside_only_if_it_is_known_to_be(server: object, inside: bool) -> None:
+    class Stream:
+        def get_extra_info(self, name: str) -> object:
+            return server if name == "server_addr" else None
+
+    response = httpx.Response(302, extensions={"network_stream": Stream()})
+
+    assert web_module._came_from_inside(response) is inside

@@ -47,7 +47,7 @@ def approve(
     """Let a call run that a run asks about: that one, with exactly the arguments it has, once, within an hour.
 
     \b
-    Example: loopwright approve run-1f2e3d4c '3#0'
+    Example: loopwright approve run-1f2e3d4c '3#0@66660a3d'
     Exit status: 0, 1 if the journal failed, 2 for a run or a question that is not there.
     """
 
@@ -70,7 +70,7 @@ def deny(
     """Refuse a call that a run asks about; the model reads the reason.
 
     \b
-    Example: loopwright deny run-1f2e3d4c '3#0' --reason 'not on a Friday'
+    Example: loopwright deny run-1f2e3d4c '3#0@66660a3d' --reason 'not on a Friday'
     Exit status: as of `loopwright approve`.
     """
     end(context, lambda: tell(run, journal, lambda hand: hand.deny(key, reason, by=by)))

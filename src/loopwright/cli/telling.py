@@ -49,7 +49,7 @@ def list_questions(journal: str | None, *, as_json: bool) -> int:
         count += len(asked)
         for question in asked:
             if as_json:
-                sys.stdout.write(json_text({"run_id": info.run_id, "question": question}) + "\n")
+                sys.stdout.write(json_text({"run_id": info.run_id, "id": question.id, "question": question}) + "\n")
             else:
                 sys.stdout.writelines(f"{line}\n" for line in _lines(info.run_id, question, journal))
     if not count and not status:

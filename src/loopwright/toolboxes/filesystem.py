@@ -181,12 +181,11 @@ def _editor(files: Rooted, max_bytes: int) -> Tool:
 
 def _with_its_line_ends(text: str, old: str, new: str) -> tuple[str, str]:
     """What is looked for and what is put there, with the line ends of the place: models write `\\n` for all."""
-    if "\r\n" not in text:
+    all_alike = "\n" not in text.replace("\r\n", "")
+    halves = old.startswith("\n") and f"\r{old}" in text
+    if "\r\n" not in text or (not all_alike and not halves and old in text):
         return old, new
-    here = old in text
-    if not here or "\n" not in text.replace("\r\n", ""):
-        new = new.replace("\r\n", "\n").replace("\n", "\r\n")
-    return (old if here else old.replace("\r\n", "\n").replace("\n", "\r\n")), new
+    return old.replace("\r\n", "\n").replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
 
 
 def _deleter(files: Rooted) -> Tool:

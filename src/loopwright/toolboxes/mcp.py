@@ -360,7 +360,7 @@ class _Link:
         self._box, self._lock = box, asyncio.Lock()
         self._connection: Connection | None = None
         self._seen = 0  # doubts about the list of tools that this connection has settled
-        self._failed = -math.inf  # when, by the loop's clock, no connection could be made
+        self._failed = -math.inf  # when, by the loop's clock, it was tried in vain to connect, or to list the tools
 
     @property
     def rests(self) -> bool:
@@ -373,15 +373,16 @@ class _Link:
         Raises `Unreachable`, or `Lost` if it was lost again.
         """
         async with self._lock:  # nobody calls a tool while the list is read
-            known = self._connection
+            known, self._failed = self._connection, asyncio.get_running_loop().time()
             if known is None or not known.alive or known is after:
                 self._drop()
-                known, self._failed = self._box.connect(), asyncio.get_running_loop().time()
+                known = self._box.connect()
                 await known.open()
-                self._connection, self._failed = known, -math.inf
+                self._connection = known
                 self._box.doubt()  # what is listed now may be something else
             if self._seen != self._box.doubts:
                 await self._list(known)
+            self._failed = -math.inf
             return known
 
     async def _list(self, connection: Connection) -> None:

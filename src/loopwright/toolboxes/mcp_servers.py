@@ -104,10 +104,11 @@ def _secrets_in(*fields: tuple[str, str]) -> tuple[str, ...]:
 
 
 def _of_arguments(args: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """What each argument may name: what stands behind its `=`, or else the next one."""
+    """What each argument may name: what stands behind its `=`, or, of an option, the next one."""
     for argument, following in zip(args, (*args, "")[1:], strict=True):
         name, equals, value = argument.partition("=")
-        yield name.lstrip("-"), value if equals else following
+        follows = argument.startswith("-") and not following.startswith("-")
+        yield name.lstrip("-"), value if equals else following if follows else ""
         yield "", argument
 
 

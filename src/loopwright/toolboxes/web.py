@@ -144,7 +144,7 @@ class _Reader:
             try:
                 if response.status_code not in REDIRECTS:
                     return await self._page(url, response)
-                private = private if hop or _is_public(response) else _plain(url)
+                private = _plain(url) if hop == 0 and _came_from_inside(response) else private
             finally:
                 await response.aclose()
             target = _target(url, response)
@@ -215,11 +215,11 @@ def _target(url: httpx.URL, response: httpx.Response) -> httpx.URL:
     return target
 
 
-def _is_public(response: httpx.Response) -> bool:
-    """Whether an answer came from an address of the public internet."""
-    host, *_ = response.extensions["network_stream"].get_extra_info("server_addr")
-    address = address_of(host)
-    return address is not None and is_public(address)
+def _came_from_inside(response: httpx.Response) -> bool:
+    """Whether an answer came from an address that is not of the public internet; no, if nobody knows any more."""
+    server = response.extensions["network_stream"].get_extra_info("server_addr")
+    address = address_of(server[0]) if server else None
+    return address is not None and not is_public(address)
 
 
 def _plain(url: httpx.URL) -> str:

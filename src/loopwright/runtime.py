@@ -94,7 +94,8 @@ class Runtime(Parts):
             journal=journal, gate=gate, breakers=breakers, context=context, clock=clock, redactor=redactor, user=user,
             classifier=classifier, profile=profile,
         )  # fmt: skip
-        clock, journal = clock or SystemClock(), journal or MemoryJournal()
+        clock = clock or SystemClock()
+        journal = journal or MemoryJournal(clock=clock)
         registry = ToolRegistry(tools, choose=None if profile is None else profile.choose)
         super().__init__(
             provider=provider,

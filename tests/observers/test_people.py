@@ -49,7 +49,8 @@ class Log:
 
 async def a_hand_on_a_run(*observers: Observer) -> None:
     """A run that waits for leave; resumed, it stands still for 20 s, and goes on twice."""
-    journal, clock = MemoryJournal(), FakeClock()
+    clock = FakeClock()
+    journal = MemoryJournal(clock=clock)
 
     def engine(*script: Any) -> ReActEngine:
         parts: dict[str, Any] = {"journal": journal, "clock": clock, "approver": Suspend(), "observers": observers}

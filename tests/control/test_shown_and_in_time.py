@@ -247,6 +247,22 @@ async def test_a_fork_of_a_question_whose_time_is_over_asks_it_anew() -> None:
     assert (await react(journal, "done", clock=clock).resume(fork)).answer == "done"
 
 
+@pytest.mark.parametrize("expires", [DAY, None])
+async def test_a_fork_of_a_question_that_can_be_answered_can_be_answered_at_once(expires: float | None) -> None:
+    clock = FakeClock()
+    journal = MemoryJournal(clock=clock)
+    options: dict[str, Any] = {"clock": clock, "approver": Suspend(expires=expires)}
+    await react(journal, call("erase", what="a"), **options).run("Go.", run_id="r")
+    clock.advance(DAY - 1)
+    fork = await react(journal, **options).fork("r", at=decisions(journal)[0].seq)
+    control = react(journal, **options).runtime.control(fork)
+
+    [question] = await control.questions()
+    await control.approve(question.id)
+
+    assert ((await react(journal, "done", **options).resume(fork)).answer, RAN) == ("done", ["a"])
+
+
 # --- taken back ---
 
 
@@ -268,8 +284,26 @@ async def test_a_call_that_was_approved_can_be_denied_until_it_begins(arguments:
     result = await react(journal, "done").resume("r")
 
     assert (told(result), RAN) == (["on second thoughts", "erased b"], ["b"])
+    [no] = [entry.event for entry in decisions(journal) if entry.event.verdict == "deny"]
+    assert no.command == 2
     again = await react(crashed(journal.read("r"), journal.read("r")[-1].seq - 1), "done").resume("r")
     assert told(again) == told(result)
+
+
+async def test_what_has_begun_cannot_be_denied_any_more() -> None:
+    journal = MemoryJournal()
+    first = await react(journal, call("erase", what="a")).run("Go.", run_id="r")
+    control = react(journal).runtime.control("r")
+    await control.approve(first.pending[0].id)
+    died = await decided_and_died(journal, after="tool_started")
+    with pytest.raises(ConfigError, match="does not ask .0#0."):
+        await react(died).runtime.control("r").deny("0#0")
+    given = {name: value for name, value in journal.inbox("r")[0].body.items() if name != "by"}
+    died.send("r", "deny", {**given, "reason": "too late"})
+
+    result = await react(died, "then so").resume("r")
+
+    assert [text.partition(",")[0].partition(" and")[0] for text in told(result)] == ["This call was interrupted"]
 
 
 async def decided_and_died(journal: MemoryJournal, *, after: str = "gate_decided") -> MemoryJournal:

@@ -296,7 +296,7 @@ async def test_what_has_begun_cannot_be_denied_any_more() -> None:
     control = react(journal).runtime.control("r")
     await control.approve(first.pending[0].id)
     died = await decided_and_died(journal, after="tool_started")
-    with pytest.raises(ConfigError, match="does not ask .0#0."):
+    with pytest.raises(ConfigError, match="does not ask"):
         await react(died).runtime.control("r").deny("0#0")
     given = {name: value for name, value in journal.inbox("r")[0].body.items() if name != "by"}
     died.send("r", "deny", {**given, "reason": "too late"})

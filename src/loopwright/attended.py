@@ -66,7 +66,7 @@ class Attended(Phases):
     @property
     def answers_are_gated(self) -> bool:
         """Whether a gate wants to see the run's answer. For the runtime, not for engines."""
-        return bool(self._clearance.judges_of_answers())
+        return self._clearance.judges_answers
 
     async def permit_answer(self, outcome: Outcome, output: Json) -> Outcome:
         """How the run ends once gates that want to see answers have. For the runtime, not for engines."""

@@ -136,14 +136,13 @@ class Clearance:
     async def decide_answer(self, call: ToolCall, state: PolicyState) -> str | Denial | Question | None:
         """What gates say of a run's answer: another one, a denial, a question to a person, or nothing against it.
 
-        Only gates with a true `answers` are asked: one that knows tools alone would refuse every answer.
+        Only a gate with a true `answers` is asked: one that knows tools alone would refuse every answer.
         """
-        guards = self.judges_of_answers()
-        if not guards:
+        if not self.judges_answers:
             return None
-        asked, hashed = dataclasses.replace(self, guards=guards), arguments_hash(call.arguments)
-        recorded = asked._recorded(call, hashed, state.key, "read")
-        decided = recorded or await asked._gate(call, hashed, state, "read", free=True)
+        hashed = arguments_hash(call.arguments)
+        recorded = self._recorded(call, hashed, state.key, "read")
+        decided = recorded or await self._gate(call, hashed, state, "read", free=True)
         if not isinstance(decided, Permit):
             return decided
         self.session.permits.discard(decided)
@@ -152,9 +151,10 @@ class Clearance:
             return Denial(call, hashed, state.key, "denied", NO_ANSWER)
         return changed if changed != call.arguments["answer"] else None
 
-    def judges_of_answers(self) -> tuple[Guard, ...]:
-        """The guards whose gates want to see a run's answer."""
-        return tuple(guard for guard in self.guards if getattr(guard.gate, "answers", False))
+    @property
+    def judges_answers(self) -> bool:
+        """Whether the gate wants to see a run's answer, which is that of the outermost engine: it has one gate."""
+        return any(getattr(guard.gate, "answers", False) for guard in self.guards)
 
     def _recorded(self, call: ToolCall, hashed: str, key: str, effect: Effect | None) -> Permit | Denial | None:
         """What the journal says about this call, as far as it still holds; `effect` is what it does as of now."""

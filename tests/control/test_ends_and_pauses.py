@@ -90,7 +90,7 @@ async def test_an_answer_that_a_gate_puts_no_text_in_place_of_is_withheld(argume
     result = await react(MemoryJournal(), "the code is 1234", gate=gate).run("Go.", run_id="r")
 
     assert (result.status, result.answer) == ("failed", None)
-    assert "withheld" in str(result.error)
+    assert str(result.error) == "the answer was withheld: the policy put something in its place that is no text"
 
 
 class Offering(LoopEngine):

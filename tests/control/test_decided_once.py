@@ -1,5 +1,6 @@
 """What was decided about a call, an answer or an effect counts as it was recorded: once, and for exactly that."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -22,11 +23,12 @@ from loopwright import (
     Runtime,
     Suspend,
     Tool,
+    clearance,
     tool,
 )
 from loopwright.events import GateDecided
 from loopwright.messages import arguments_hash
-from loopwright.policy import RESPOND, Deny
+from loopwright.policy import RESPOND, Deny, InstantGate
 from loopwright.provider import Request
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from redrive import crashed, upto
@@ -264,6 +266,55 @@ async def test_what_one_gate_does_to_defaults_no_other_sees() -> None:
 
     assert result.answer == "done"
     assert [a.defaults for gate in (seen, last) for a in gate.seen if a.tool == "look"] == [{"at": {"places": [1]}}] * 2
+
+
+async def test_what_a_gate_that_only_computes_does_to_defaults_stays_in_its_call() -> None:
+    @tool(effect="read")
+    async def look(at: dict[str, list[int]] = {"places": [1]}) -> str:  # noqa: B006 - a default with depth
+        """Look."""
+        return str(at)
+
+    class Meddling(InstantGate):
+        version = "meddling-1"
+
+        def __init__(self) -> None:
+            self.seen: list[Any] = []
+
+        def decide(self, action: Action, state: PolicyState) -> Decision:
+            self.seen.append(action.defaults["at"]["places"][:])  # type: ignore[index, call-overload]
+            action.defaults["at"]["places"].append(2)  # type: ignore[index, call-overload, union-attr]
+            return Allow()
+
+    gate = Meddling()
+    result = await react(None, call("look"), call("look"), "done", tools=[look], gate=gate).run("Look.")
+
+    assert (told(result), gate.seen) == (["{'places': [1]}"] * 2, [[1], [1]])
+
+
+async def test_what_an_engine_asks_for_by_the_name_of_a_tool_has_no_defaults_of_that_tool() -> None:
+    @tool(name="plan", effect="read")
+    async def look(depth: int = 3) -> str:
+        """Look."""
+        return ""
+
+    gate = Saying(lambda action: Allow())
+    await Planning(Runtime(ScriptedProvider([]), tools=[look], gate=gate)).run("Go.")
+
+    assert [(action.tool, action.defaults) for action in gate.seen] == [("plan", {}), ("dig", {})]
+
+
+async def test_a_gate_has_the_time_that_it_says_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Saying):
+        timeout = 30.0
+
+        async def evaluate(self, action: Action, state: PolicyState) -> Decision:
+            await asyncio.sleep(0.2)
+            return Allow()
+
+    monkeypatch.setattr(clearance, "GATE_TIMEOUT", 0.05)
+    gate = Slow(lambda action: Allow())
+
+    assert told(await react(None, call("erase", what="disk"), "done", gate=gate).run("Go.")) == ["erased disk"]
 
 
 # --- forks ---

@@ -317,6 +317,27 @@ async def test_a_gate_has_the_time_that_it_says_it_needs(monkeypatch: pytest.Mon
     assert told(await react(None, call("erase", what="disk"), "done", gate=gate).run("Go.")) == ["erased disk"]
 
 
+@pytest.mark.parametrize(
+    ("changes", "ran", "says"), [(1, ["disk"], "erased disk"), (9, [], "the policy keeps changing")]
+)
+async def test_a_call_is_decided_about_under_the_policy_of_now_though_it_changed_while_a_person_thought(
+    changes: int, ran: list[str], says: str
+) -> None:
+    gate = Saying(lambda action: Ask("really?"))
+
+    async def person(action: Action, question: str) -> bool:
+        if len(gate.seen) <= changes:
+            gate.version = f"saying-{len(gate.seen) + 1}"
+        return True
+
+    engine = react(None, call("erase", what="disk"), "done", gate=gate, approver=person)
+    result = await engine.run("Go.", run_id="r")
+
+    assert (told(result), RAN) == ([says], ran)
+    [decided] = decisions(engine.runtime.journal)  # type: ignore[arg-type]
+    assert decided.policy_version == gate.version or not ran
+
+
 # --- forks ---
 
 

@@ -182,11 +182,13 @@ class Clearance:
 
     def _taken_back(self, call: ToolCall, known: GateDecided, key: str) -> Denial | None:
         """A denial, if a person said no after the yes that a decision rests on and before anything came of it."""
-        unused = self.session.replay.unused_leave(key) is not None
-        no = self.session.taken_back(key, call.name, known.command) if unused else None
+        if self.session.replay.unused_leave(key) is None:
+            return None
+        no = self.session.taken_back(key, call.name, known.command)
+        if no is None:
+            return None
         case = self._case(call, known.arguments_hash, key)
-        case = dataclasses.replace(case, changed=known.arguments is not None)
-        return None if no is None else self._refuse(case, "deny", no.reason, no)
+        return self._refuse(dataclasses.replace(case, changed=known.arguments is not None), "deny", no.reason, no)
 
     def _unknown(self, call: ToolCall) -> str:
         """What is to be said of a tool that does not exist; empty if it does."""

@@ -148,11 +148,9 @@ class Tool:
 
     def _list_secrets(self) -> None:
         given: Any = self.secrets
-        known = (
-            tuple(cast("Iterable[str]", given)) if isinstance(given, Iterable) and not isinstance(given, str) else None
-        )
-        if known is None:
+        if isinstance(given, str) or not isinstance(given, Iterable):
             raise ConfigError(f"tool {self.name!r}: secrets: give a list of texts")
+        known = tuple(cast("Iterable[str]", given))  # it may be an iterator
         try:
             Redactor(known)
         except ConfigError as error:
@@ -348,15 +346,15 @@ class ToolRegistry:
 
         A source that does not say so within `RENEWAL` seconds, or `remaining` if these are fewer, has what it had.
         """
+        if not self._sources:
+            return self
         patience = RENEWAL if remaining is None else min(RENEWAL, remaining)
-        asked = [run_bounded(source.renewed(), patience) for source in self._sources]
-        all_ended = await asyncio.gather(*asked) if asked else []
-        for ended in all_ended:
+        answers = await asyncio.gather(*(run_bounded(source.renewed(), patience) for source in self._sources))
+        for ended in answers:
             if ended.timed_out or ended.error is not None:
                 why = f"no list within {patience:g} s" if ended.error is None else text_of(ended.error)
                 logger().warning("tools_not_renewed", error=why)
-        known = [e.value for e in all_ended]
-        if all(new in (None, old) for new, old in zip(known, self._of_sources, strict=True)):
+        if all(ended.value in (None, old) for ended, old in zip(answers, self._of_sources, strict=True)):
             return self
         try:
             return ToolRegistry(self._given, choose=self._choose)

@@ -61,9 +61,7 @@ class Worker:
         self._left: dict[str, int] = {}  # runs that this worker cannot take further, with their last entry
         self._later: dict[str, float] = {}  # runs that the journal could not give, with when to try again
         self._answered: dict[str, int] = {}  # waiting runs, with the last command that was tried
-        self._closing: dict[
-            str, tuple[int, float]
-        ] = {}  # waiting runs, as of their last entry, with until when they wait
+        self._closing: dict[str, tuple[int, float]] = {}  # waiting runs, with their last entry and until when they wait
 
     async def serve(self) -> None:
         """Take up runs until cancelled; those at work are then released to other workers."""

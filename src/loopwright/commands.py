@@ -204,7 +204,7 @@ class Told:
             body = command.body
             if command.kind not in (APPROVE, DENY) or _about(command) != (key, question):
                 continue
-            if command.kind == APPROVE and command.number < self._doubted:
+            if command.kind == APPROVE and self.is_doubted(command.number):
                 return None
             given = body.get("arguments")
             arguments = given if isinstance(given, dict) else None
@@ -241,7 +241,7 @@ class Told:
         """
         for command in reversed(self.commands):
             body, seconds = command.body, command.body.get("seconds")
-            if (command.kind == DENY and body.get("tool") == tool) or command.number < self._doubted:
+            if (command.kind == DENY and body.get("tool") == tool) or self.is_doubted(command.number):
                 return None
             if command.kind != APPROVE or body.get("tool") != tool or not isinstance(seconds, (int, float)):
                 continue

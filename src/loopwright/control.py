@@ -50,10 +50,10 @@ def open_questions(entries: Sequence[Entry]) -> tuple[Question, ...]:
 
 def _as_asked(told: Question | None, key: str, known: GateDecided, replay: Replay) -> Question:
     """The question that stands at a key now: as the run told it, unless it has asked about something else since."""
-    same = told and (told.arguments_hash, told.policy_version, told.expires) == (
-        known.arguments_hash, known.policy_version, known.until,
-    )  # fmt: skip
-    return told if told is not None and same else _question(key, known, replay)
+    now = known.arguments_hash, known.policy_version, known.until
+    if told is not None and (told.arguments_hash, told.policy_version, told.expires) == now:
+        return told
+    return _question(key, known, replay)
 
 
 def _question(key: str, known: GateDecided, replay: Replay) -> Question:

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from erasing import RAN, erase, react
+from erasing import nothing_ran as nothing_ran
 from hand import Hand
 from loopwright import (
     Action,
@@ -16,36 +18,12 @@ from loopwright import (
     MemoryJournal,
     Modify,
     PolicyState,
-    ReActEngine,
-    Runtime,
     Suspend,
-    ask_user,
-    tool,
 )
 from loopwright.control import open_questions
 from loopwright.policy import RESPOND, InstantGate
-from loopwright.testing import ScriptedProvider, call
+from loopwright.testing import call
 from redrive import crashed
-
-RAN: list[str] = []
-
-
-@tool(effect="destructive")
-async def erase(what: str) -> str:
-    """Erase something."""
-    RAN.append(what)
-    return f"erased {what}"
-
-
-@pytest.fixture(autouse=True)
-def nothing_ran() -> None:
-    RAN.clear()
-
-
-def react(journal: Any, *script: Any, **options: Any) -> ReActEngine:
-    given: dict[str, Any] = {"approver": Suspend(), "tools": [erase, ask_user], **options}
-    return ReActEngine(Runtime(ScriptedProvider(script), journal=journal, **given))
-
 
 # --- the user ---
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from erasing import RAN, erase, react, told
+from erasing import nothing_ran as nothing_ran
 from loopwright import (
     Action,
     Allow,
@@ -18,7 +20,6 @@ from loopwright import (
     PolicyState,
     ReActEngine,
     ReplayDivergence,
-    Result,
     Run,
     Runtime,
     Suspend,
@@ -33,20 +34,7 @@ from loopwright.provider import Request
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from redrive import crashed, upto
 
-RAN: list[str] = []
 HOUR, DAY = 3_600.0, 86_400.0
-
-
-@tool(effect="destructive")
-async def erase(what: str) -> str:
-    """Erase something."""
-    RAN.append(what)
-    return f"erased {what}"
-
-
-@pytest.fixture(autouse=True)
-def nothing_ran() -> None:
-    RAN.clear()
 
 
 class Saying:
@@ -71,15 +59,6 @@ class Handing(LoopEngine):
 
     async def solve(self, run: Run) -> str:
         return str((await run.delegate(self.child, "do it")).answer)
-
-
-def react(journal: Any, *script: Any, **options: Any) -> ReActEngine:
-    given: dict[str, Any] = {"approver": Suspend(), "tools": [erase], **options}
-    return ReActEngine(Runtime(ScriptedProvider(script), journal=journal, **given))
-
-
-def told(result: Result) -> list[str]:
-    return [message.content for message in result.conversation.messages if message.role == "tool"]
 
 
 def decisions(journal: MemoryJournal, run_id: str = "r") -> list[GateDecided]:

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from erasing import RAN, erase, react, told
+from erasing import nothing_ran as nothing_ran
 from loopwright import (
     Action,
     Allow,
@@ -14,14 +16,11 @@ from loopwright import (
     LoopEngine,
     MemoryJournal,
     Modify,
-    ReActEngine,
-    Result,
     Run,
     Runtime,
     Suspend,
     ToolCall,
     Worker,
-    ask_user,
     tool,
 )
 from loopwright.events import CommandReceived, GateDecided
@@ -31,29 +30,7 @@ from loopwright.testing import FakeClock, ScriptedProvider, call
 from redrive import crashed
 from waiting import eventually
 
-RAN: list[Any] = []
 DAY = 86_400.0
-
-
-@tool(effect="destructive")
-async def erase(what: str) -> str:
-    """Erase something."""
-    RAN.append(what)
-    return f"erased {what}"
-
-
-@pytest.fixture(autouse=True)
-def nothing_ran() -> None:
-    RAN.clear()
-
-
-def react(journal: Any, *script: Any, **options: Any) -> ReActEngine:
-    given: dict[str, Any] = {"approver": Suspend(), "tools": [erase, ask_user], **options}
-    return ReActEngine(Runtime(ScriptedProvider(script), journal=journal, **given))
-
-
-def told(result: Result) -> list[str]:
-    return [message.content for message in result.conversation.messages if message.role == "tool"]
 
 
 # --- what is shown is what is approved ---

@@ -6,6 +6,7 @@ import html
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import cast
 from urllib.parse import quote, quote_plus
 
@@ -281,7 +282,7 @@ def without(text: str, found: Iterable[Found], begin: int, end: int) -> str:
     """`text[begin:end]` with the mark in place of what was found; what overlaps becomes one mark."""
     kept: list[str] = []
     at, start, stop = begin, 0, 0
-    for match in sorted(found, key=lambda match: match.start):
+    for match in sorted(found, key=attrgetter("start")):
         if match.start < stop:
             stop = max(stop, match.stop)
             continue

@@ -13,11 +13,21 @@ import binascii
 import functools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from .words import NAMES, is_bare_secret, is_code, is_quoted_secret, is_random, is_word, kind_of, stands_for_something
+from .words import (
+    NAMES,
+    Kind,
+    is_bare_secret,
+    is_code,
+    is_quoted_secret,
+    is_random,
+    is_word,
+    kind_of,
+    stands_for_something,
+)
 
 LONGEST = 13_000  # characters; the patterns below are bounded accordingly
 
@@ -60,11 +70,15 @@ class Shape:
         """What may become one."""
         return re.compile(self.begun)
 
-    def matches(self, text: str, at: int) -> Iterator[Found]:
+    def matches(self, text: str, at: int) -> list[Found]:
         """All matches from `at` on, those that are no secret too: what a match took is not searched again."""
+        found: list[Found] = []
+        judge = self.judge
         for match in self.pattern.finditer(text, at):
-            start, stop = self.judge(match) or (match.end(), match.end())
-            yield Found(min(match.start(), start), match.end(), start, stop)
+            begin, end = match.span()
+            start, stop = judge(match) or (end, end)
+            found.append(Found(min(begin, start), end, start, stop))
+        return found
 
 
 # --- tokens that are known by how they begin ---
@@ -85,7 +99,9 @@ _TOKENS: tuple[tuple[str, str, int], ...] = (  # how they begin; of what the res
     ("key-", "[0-9a-f]", 32),  # Mailgun
     ("xai- pplx- tvly- pcsk_ glsa_ sntrys_ lin_api_ lsv2_pt_ dckr_pat_ GOCSPX- PMAK- NRAK-", _URL64, 20),
 )
-_PREFIXES = tuple(sorted(" ".join(token for token, _, _ in _TOKENS).split(), key=lambda token: -len(token)))
+_PREFIXES: defaultdict[str, list[str]] = defaultdict(list)  # by their last three characters
+for _prefix in sorted(" ".join(tokens for tokens, _, _ in _TOKENS).split(), key=len, reverse=True):
+    _PREFIXES[_prefix[-3:]].append(_prefix)
 _DENSE = re.compile(r"(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{8}|[A-Za-z0-9]{20}")
 _HYPHENS = ("sk-", "pypi-", "xai-", "pplx-", "tvly-", "pcsk_", "glsa_")  # their alphabet can spell words
 
@@ -109,7 +125,7 @@ def _by_prefix(last: str) -> str:
 
 def _judge_prefixed(match: "re.Match[str]") -> tuple[int, int] | None:
     text, at, end = match.string, match.start() + 1, match.end()
-    prefix = next(known for known in _PREFIXES if text.endswith(known, 0, at))
+    prefix = next(known for known in _PREFIXES[text[at - 3 : at]] if text.endswith(known, 0, at))
     if prefix in _HYPHENS and _DENSE.search(text, at, end) is None:
         return None
     return at - len(prefix), end
@@ -220,24 +236,31 @@ _FLAG = (
 )
 
 
-def _judge_value(match: "re.Match[str]") -> tuple[int, int] | None:
-    text = match.string
-    flag = "sign" not in match.re.groupindex
-    kind = ("password" if match["password"] else "secret") if flag else kind_of(text, match.start())
+def _judge_named(match: "re.Match[str]") -> tuple[int, int] | None:
+    kind = kind_of(match.string, match.start())
     if kind is None:
         return None
     if match["bare"] is not None:
-        bare = match["bare"].rstrip(")]}>*,;:")
-        tight = not flag and match["sign"].endswith("=")
-        start = match.start("bare")
-        return (
-            (start, start + len(bare))
-            if bare and is_bare_secret(kind, bare, tight=tight, last=match["last"] is not None and not flag)
-            else None
-        )
+        return _judge_bare(match, kind, tight=match["sign"].endswith("="), last=match["last"] is not None)
+    return _judge_quoted(match, kind, named=match.string[match.end("closing") - 1] in "\"'`]")
+
+
+def _judge_flag(match: "re.Match[str]") -> tuple[int, int] | None:
+    kind: Kind = "password" if match["password"] else "secret"
+    if match["bare"] is not None:
+        return _judge_bare(match, kind, tight=False, last=False)
+    return _judge_quoted(match, kind, named=True)
+
+
+def _judge_bare(match: "re.Match[str]", kind: Kind, *, tight: bool, last: bool) -> tuple[int, int] | None:
+    start = match.start("bare")
+    bare = match["bare"].rstrip(")]}>*,;:")
+    return (start, start + len(bare)) if bare and is_bare_secret(kind, bare, tight=tight, last=last) else None
+
+
+def _judge_quoted(match: "re.Match[str]", kind: Kind, *, named: bool) -> tuple[int, int] | None:
     start, stop = match.span("escaped") if match["quoted"] is None else (match.start("quoted") + 1, match.end("quoted"))
-    value = text[start:stop]
-    named = flag or text[match.end("closing") - 1] in "\"'`]"
+    value = match.string[start:stop]
     if not named and (value[:1] in tuple(" \t,)+:;}]") or not value):  # the quote that ends a prompt: "Password: "
         return None
     return (start, stop) if is_quoted_secret(kind, value) else None
@@ -310,8 +333,8 @@ def _judge_key(match: "re.Match[str]") -> tuple[int, int] | None:
     return match.span() if _LONG.search(match.string, body, match.end()) else None
 
 
-NAMED = Shape(_NAMED, _judge_value, _NAMED_SO_FAR)
+NAMED = Shape(_NAMED, _judge_named, _NAMED_SO_FAR)
 HEADER = Shape(_HEADERS, _judge_header, _HEADERS_SO_FAR)
-FLAG = Shape(_FLAG + _VALUE, _judge_value, _FLAG + _VALUE_SO_FAR)
+FLAG = Shape(_FLAG + _VALUE, _judge_flag, _FLAG + _VALUE_SO_FAR)
 ADDRESS = Shape(_ADDRESS, _judge_address)
 PRIVATE_KEY = Shape(_KEY, _judge_key, _KEY_SO_FAR)

@@ -41,16 +41,18 @@ _SAYINGS = (
     "for to in of with value input self this prompt env config settings args kwargs here below above"
 )
 _NO_SECRETS = frozenset(f"{_TYPES} {_SAYINGS}".split())
-_TYPE = re.compile(rf"(?ai:(?:{'|'.join(_TYPES.split())})(?:\[.*|\s*[|?].*))\Z", re.S)
-_CODE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*[(\[]|[A-Za-z_]+(?:\.[A-Za-z_]+)+\Z|[a-z]+://")
+_TYPE = re.compile(rf"(?=[A-Za-z]{{3,12}}+\s*+[\[|?])(?ai:(?:{'|'.join(_TYPES.split())})(?:\[.*|\s*[|?].*))\Z", re.S)
+_CODE = re.compile(
+    r"[A-Za-z_][A-Za-z0-9_]*+(?:\.[A-Za-z_][A-Za-z0-9_]*+)*+[(\[]|[A-Za-z_]++(?:\.[A-Za-z_]++)++\Z|[a-z]++://"
+)
 _TEMPLATE = re.compile(
     r"\$[({]|\$[A-Z_][A-Z0-9_]*\Z|\{\{|\{[A-Za-z_][^{}]*\}\Z|<[^>]*>\Z|%\(\w+\)|%[A-Za-z_]+%\Z|.{0,40}%[srd]"
     r"|(?ai:your|my)[-_][A-Za-z_-]+\Z|.{0,8}(?:\.{3}|…|\*{3,})\Z|[xX]+\Z|[*_.=#~•-]*\Z|[^A-Za-z0-9]{0,3}\Z",
     re.S,
 )
 _WORD = re.compile(r"(?:[A-Za-z]?[a-z]*|[A-Z]+)(?:[-_/'](?:[A-Za-z]?[a-z]*|[A-Z]+))*|[a-z]+(?:[A-Z][a-z]+)+")
-_LETTERS = re.compile(r"_*[A-Za-z]{1,24}(?:[-_/'][A-Za-z]{1,24})*_*")
-_CLASS = re.compile(r"_*[A-Za-z][a-z]+(?:[A-Z]+[a-z]+)+")
+_LETTERS = re.compile(r"_*+[A-Za-z]{1,24}+(?:[-_/'][A-Za-z]{1,24}+)*+_*+")
+_CLASS = re.compile(r"_*+[A-Za-z][a-z]++(?:[A-Z]++[a-z]++)++")
 _FOLDER = re.compile(r"(?:~|[A-Za-z]:)?[/\\]")
 _LETTER, _DIGIT = re.compile(r"[A-Za-z]"), re.compile(r"[0-9]")
 
@@ -85,17 +87,16 @@ def is_word(text: str) -> bool:
 
 def is_code(text: str) -> bool:
     """Whether a text is a call, an item or an attribute of something, or an address."""
-    return _CODE.match(text) is not None
+    return not text.isalnum() and _CODE.match(text) is not None
 
 
 def stands_for_something(text: str) -> bool:
     """Whether a value is a type, a template, a placeholder, or redacted already."""
-    return (
-        MARK in text
-        or text.lower() in _NO_SECRETS
-        or _TYPE.match(text) is not None
-        or _TEMPLATE.match(text) is not None
-    )
+    if text.lower() in _NO_SECRETS:
+        return True
+    if text.isalnum() and text.isascii():  # as most secrets are, and nothing below but "xxx"
+        return not text.strip("xX")
+    return MARK in text or _TYPE.match(text) is not None or _TEMPLATE.match(text) is not None
 
 
 def is_quoted_secret(kind: Kind, value: str) -> bool:
@@ -105,14 +106,14 @@ def is_quoted_secret(kind: Kind, value: str) -> bool:
     if kind == "pwd":
         return _FOLDER.match(value) is None
     if kind == "secret":
-        return len(value) > 2 and _CODE.match(value) is None
+        return len(value) > 2 and not is_code(value)
     return kind == "password" or is_random(value, 8)
 
 
 def is_bare_secret(kind: Kind, value: str, *, tight: bool, last: bool) -> bool:
     """Whether a word without quotes is one; `tight` if it follows `=` directly, `last` if it ends its line."""
     word = value.rstrip(".!?")
-    if not word or _CODE.match(value) or stands_for_something(word) or (kind == "pwd" and _FOLDER.match(value)):
+    if not word or is_code(value) or stands_for_something(word) or (kind == "pwd" and _FOLDER.match(value)):
         return False
     if not tight and value[0] in "*&!|>%@":  # YAML's own signs
         return False

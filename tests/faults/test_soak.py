@@ -25,7 +25,7 @@ WARM_UP = STRETCHES // 3
 SLOPE = 1.0  # megabytes an hour
 RUNS_AWAY = sized(12, 6)  # megabytes at rest; the caches are not full after seconds
 OBJECTS_A_RUN = 0.1  # that stay when a run has ended; a leaked run has hundreds
-BLOCKS_A_RUN = 0.1 if LONG else 5.0  # of the bounded caches of pydantic and Python, which are not full after seconds
+BYTES_A_RUN = 1.0 if LONG else 1000.0  # of the bounded caches of pydantic and Python, which are not full after seconds
 KINDS = 20  # of what is made once for each kind of call, some for the first time after the warm-up
 TASKS = 20  # of one run at most: branches, tools, and what watches over them
 THREADS = {"MainThread": 1, "loopwright-tool": 32, "asyncio": 36}  # pools, which keep idle ones
@@ -36,9 +36,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     folder = tmp_path_factory.mktemp("soak")
     command = [sys.executable, "-W", "error", soak.__file__, str(folder), str(SECONDS), str(STRETCHES)]
     patience = SECONDS + STRETCHES * soak.PATIENCE
-    # glibc gives threads heaps of their own, of which each fills slowly to what one tool needed at most: that is no
-    # leak, and would hide one. With one heap for all, a megabyte that is there is one that somebody holds.
-    env = {**os.environ, "MALLOC_ARENA_MAX": "1"}
+    # Python takes memory by the megabyte, and glibc keeps a heap for each thread and free pieces beside it, which all
+    # fill slowly to what was needed at most: that is no leak, and would hide one. With one heap for all, and nothing
+    # beside it, what the C library has given out is what somebody holds.
+    env = {
+        **os.environ,
+        "PYTHONMALLOC": "malloc",
+        "GLIBC_TUNABLES": "glibc.malloc.arena_max=1:glibc.malloc.tcache_count=0",
+    }
     done = subprocess.run(command, capture_output=True, text=True, timeout=patience, check=False, env=env)
     assert (done.returncode, done.stderr, list(folder.iterdir())) == (0, "", [])
     return Report.read(done.stdout)
@@ -65,13 +70,13 @@ def test_every_run_under_load_ends_in_a_status_and_a_journal_that_verifies(repor
 def test_nothing_of_a_run_stays_when_it_has_ended(report: Report) -> None:
     first, last = at_rest(report)[0], at_rest(report)[-1]
     runs = last.runs - first.runs
-    objects, blocks = (last.objects - first.objects) / runs, (last.blocks - first.blocks) / runs
+    objects, held = (last.objects - first.objects) / runs, (last.held - first.held) / runs
     more = {name: count - first.ours.get(name, 0) for name, count in last.ours.items()}
-    figure("soak: what stays of a run", f"{objects:.3f} objects, {blocks:.2f} blocks of memory, after {runs} runs")
+    figure("soak: what stays of a run", f"{objects:.3f} objects, {held:.2f} bytes of memory, after {runs} runs")
 
     assert {name: count for name, count in more.items() if count > KINDS} == {}
     assert objects < OBJECTS_A_RUN
-    assert blocks < BLOCKS_A_RUN
+    assert held < BYTES_A_RUN
 
 
 def test_tasks_threads_and_files_come_back_to_where_they_were(report: Report) -> None:

@@ -1,9 +1,9 @@
 """What a process holds: memory, tasks, threads, files and objects, read from the process itself (Linux)."""
 
 import asyncio
+import ctypes
 import gc
 import os
-import sys
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class Rest:
     Args:
         runs: runs that have ended by now.
         objects: objects that the garbage collector knows.
-        blocks: blocks of memory that Python has given out.
+        held: bytes that the C library has given out and not got back, or 0 if it does not tell (before glibc 2.33).
         rss: resident memory in bytes.
         tasks: asyncio tasks that are not done.
         files: open file descriptors.
@@ -55,7 +55,7 @@ class Rest:
 
     runs: int
     objects: int
-    blocks: int
+    held: int
     rss: int
     tasks: int
     files: int
@@ -72,7 +72,7 @@ class Rest:
         count = len(objects)
         del objects
         return cls(
-            runs, count, sys.getallocatedblocks(), resident(), len(asyncio.all_tasks()), open_files(),
+            runs, count, held(), resident(), len(asyncio.all_tasks()), open_files(),
             dict(Counter(thread.name.partition("_")[0] for thread in threading.enumerate())), dict(ours),
         )  # fmt: skip
 
@@ -80,6 +80,29 @@ class Rest:
 def resident() -> int:
     """Resident memory of this process in bytes."""
     return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class _MallInfo(ctypes.Structure):
+    """`struct mallinfo2` of glibc, see mallinfo(3)."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+    ]
+
+
+def held() -> int:
+    """Bytes that the C library has given out and not got back; 0 if it does not tell.
+
+    With `PYTHONMALLOC=malloc` that is all the memory that Python and its extensions hold, without what is only kept for
+    later.
+    """
+    mallinfo = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if mallinfo is None:
+        return 0
+    mallinfo.restype = _MallInfo
+    info = mallinfo()
+    return int(info.uordblks + info.hblkhd)
 
 
 def open_files() -> int:

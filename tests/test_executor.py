@@ -235,6 +235,64 @@ async def test_a_second_job_does_not_wait_behind_a_blocked_thread(gate: threadin
         gate.clear()
 
 
+class Refusing(threading.Thread):
+    """Threads of a system that gives no more of them."""
+
+    refuses = True
+
+    def start(self) -> None:
+        if Refusing.refuses and self.name.startswith("loopwright-tool"):
+            raise RuntimeError("can't start new thread")
+        super().start()
+
+
+async def test_a_call_that_got_no_thread_is_never_made_and_the_next_one_has_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threading, "Thread", Refusing)
+    monkeypatch.setattr(Refusing, "refuses", True)
+    threads, made = WorkerThreads(most=2), list[str]()
+    for _ in range(3):
+        ended = await run_bounded(threads.run(lambda: made.append("too late")), 5)
+        assert str(ended.error) == "can't start new thread"
+
+    Refusing.refuses = False
+    await asyncio.gather(*(run_bounded(threads.run(lambda: made.append("now")), 5) for _ in range(4)))
+    assert made == ["now"] * 4
+
+
+async def test_where_the_system_gives_no_more_threads_those_that_there_are_do_the_work(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = WorkerThreads()
+    first = asyncio.ensure_future(threads.run(lambda: gate.wait(10)))
+    await asyncio.sleep(0)
+    monkeypatch.setattr(threading, "Thread", Refusing)
+    monkeypatch.setattr(Refusing, "refuses", True)
+    second = asyncio.ensure_future(threads.run(lambda: "second"))
+    await asyncio.sleep(0)
+    gate.set()
+
+    assert [await first, await second] == [True, "second"]
+
+
+async def test_a_thread_that_is_left_behind_and_cannot_be_replaced_hurts_no_later_call(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = WorkerThreads(most=1)
+    blocked = asyncio.ensure_future(run_bounded(threads.run(lambda: gate.wait(10)), 0.05))
+    await asyncio.sleep(0)
+    waiting = asyncio.ensure_future(run_bounded(threads.run(lambda: "at last"), 5))
+    await asyncio.sleep(0)
+    monkeypatch.setattr(threading, "Thread", Refusing)
+    monkeypatch.setattr(Refusing, "refuses", True)
+
+    assert (await blocked).abandoned
+    Refusing.refuses = False
+    assert (await run_bounded(threads.run(lambda: "next"), 5)).value == "next"
+    assert (await waiting).value == "at last"
+
+
 async def test_threads_work_again_after_they_were_let_go() -> None:
     threads = WorkerThreads()
     await asyncio.gather(*(threads.run(lambda: None) for _ in range(5)))

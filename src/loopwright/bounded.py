@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import dataclasses
 import inspect
@@ -109,15 +110,22 @@ class WorkerThreads:
         self._process = os.getpid()
 
     async def run(self, function: Callable[[], Any]) -> Any:
-        """Call `function` in a thread, in a copy of the present context; cancelling this leaves the thread behind."""
+        """Call `function` in a thread, in a copy of the present context; cancelling this leaves the thread behind.
+
+        Raises `RuntimeError` if there is no thread and the system gives none; `function` is not called then.
+        """
         self._check_process()
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Ended] = loop.create_future()
         job = _Job(contextvars.copy_context(), function, done, loop)
         with self._lock:
             self._wanted += 1
-            self._jobs.put(job)
-            self._staff()
+            try:
+                self._staff()
+            except RuntimeError:
+                self._wanted -= 1
+                raise
+            self._jobs.put(job)  # only now: what was told to have failed must not be done later
         try:
             ended = await done
         except asyncio.CancelledError:
@@ -127,7 +135,8 @@ class WorkerThreads:
                 self._wanted -= 1
                 self._threads -= 1  # that thread no longer counts; it ends when its function does
                 self.abandoned += 1
-                self._staff()
+                with contextlib.suppress(RuntimeError):  # the next call tries again
+                    self._staff()
             raise _LeftBehind from None
         if ended.error is not None:
             raise ended.error
@@ -155,9 +164,15 @@ class WorkerThreads:
         self._threads = self._wanted = self.abandoned = 0
 
     def _staff(self) -> None:
+        """Start the threads that are wanted; where the system gives no more, those that there are must do."""
         while self._threads < min(self._wanted, self._most):
+            try:
+                threading.Thread(target=self._work, name="loopwright-tool", daemon=True).start()
+            except RuntimeError:
+                if self._threads:
+                    return
+                raise
             self._threads += 1
-            threading.Thread(target=self._work, name="loopwright-tool", daemon=True).start()
 
     def _work(self) -> None:
         while True:

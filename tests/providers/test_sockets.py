@@ -175,6 +175,16 @@ async def test_a_server_that_reads_nothing_is_a_write_timeout() -> None:
             await stream.read(100, timeout=0.1)
 
 
+async def test_hanging_up_does_not_wait_for_a_server_that_reads_nothing() -> None:
+    async with connection(quiet) as stream:
+        await stream.write(bytes(32 * 2**20))
+        with pytest.raises(httpcore.WriteTimeout):
+            await stream.read(100, timeout=0.01)
+        closing = asyncio.ensure_future(stream.aclose())
+        done, _ = await asyncio.wait([closing], timeout=5)
+        assert done == {closing}
+
+
 async def test_a_connection_that_was_reset_is_a_read_error_then_a_write_error_and_can_be_hung_up() -> None:
     async with connection(resetting) as stream:
         await stream.write(b"x")

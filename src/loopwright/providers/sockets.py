@@ -52,13 +52,14 @@ class AsyncioStream(httpcore.AsyncNetworkStream):
             self._unsent.append(buffer)
 
     async def aclose(self) -> None:
-        """Hang up; over TLS without waiting for the other side's goodbye, which may take half a minute."""
+        """Hang up, without waiting for the other side: neither for its goodbye over TLS nor until it reads the rest."""
         if self._writer.is_closing():
             return  # also after a failed `start_tls`, whose writer nobody would tell that it is closed
-        if self._writer.get_extra_info("ssl_object") is None:
+        transport = self._writer.transport
+        if self._writer.get_extra_info("ssl_object") is None and not transport.get_write_buffer_size():
             self._writer.close()
         else:
-            self._writer.transport.abort()
+            transport.abort()
         try:
             await self._writer.wait_closed()
         except (OSError, ssl.SSLError):

@@ -212,6 +212,93 @@ async def test_a_write_that_took_too_long_may_have_happened_so_nothing_is_done_i
     assert seen(parts, result)[0][0] == "timed_out"
 
 
+def in_place_of(card: Any, *, how: str) -> list[Tool]:
+    """A card that is declined, and another way to pay that may have paid: by a time-out, or by what it raises."""
+
+    @tool(recovery=card)
+    async def pay(cents: int) -> str:
+        """Pay by card."""
+        RAN.append(f"card {cents}")
+        raise ToolError("declined")
+
+    @tool(timeout=0.02)
+    async def paypal(cents: int) -> str:
+        """Pay elsewhere."""
+        RAN.append(f"paypal {cents}")
+        if how == "timed_out":
+            await asyncio.sleep(10)
+        if how == "told":
+            raise ToolError("no funds")
+        raise OSError("reset")
+
+    @tool
+    async def bank(cents: int) -> str:
+        """Pay by bank."""
+        RAN.append(f"bank {cents}")
+        return "paid"
+
+    return [pay, paypal, bank]
+
+
+@pytest.mark.parametrize(
+    ("how", "ran", "status"),
+    [
+        ("timed_out", ["card 5", "paypal 5"], "timed_out"),
+        ("raised", ["card 5", "paypal 5"], "error"),
+        ("told", ["card 5", "paypal 5", "bank 5"], "ok"),
+    ],
+)
+async def test_what_may_have_happened_in_place_of_a_call_is_not_done_again_elsewhere(
+    how: str, ran: list[str], status: str
+):
+    def model(request: Request) -> Any:
+        return "done" if request.conversation.messages[-1].role == "tool" else call("pay", cents=5)
+
+    tools = in_place_of([Fallback("paypal"), Fallback("bank")], how=how)
+    parts = Runtime(ScriptedProvider(model), tools=tools)
+    result = await ReActEngine(parts).run("Go.", run_id="r")
+
+    assert ran == RAN
+    assert seen(parts, result)[0][0] == status
+    entries = parts.journal.read("r")
+    for cut in range(1, len(entries)):
+        again = Runtime(ScriptedProvider(model), tools=tools, journal=crashed(entries, cut))
+        RAN.clear()
+        await ReActEngine(again).resume("r")
+        begun = upto(entries, "tool_started", 2) <= cut
+        assert RAN.count("paypal 5") <= (0 if begun else 1), cut
+        assert "bank 5" not in RAN or how == "told", cut
+
+
+async def test_what_may_have_happened_in_place_of_a_call_is_still_set_aside_for_a_person():
+    tools = in_place_of([Fallback("paypal"), Fallback("bank"), DeadLetter()], how="timed_out")
+    parts = runtime(*tools, script=[call("pay", cents=5), "done"])
+    result = await ReActEngine(parts).run("Go.", run_id="r")
+
+    assert RAN == ["card 5", "paypal 5"]
+    assert [name for name, _, _ in recoveries(parts, "r")] == ["fallback", "dead_letter"]
+    told = seen(parts, result)[0][1]
+    assert "paypal was called instead: timed_out" in told
+    assert "set aside for a person" in told
+
+
+async def test_mended_arguments_that_may_have_done_their_work_are_not_mended_again():
+    @tool(recovery=LlmRecovery(max_attempts=2), timeout=0.02)
+    async def book(seat: str) -> str:
+        """Book a seat."""
+        RAN.append(seat)
+        if seat == "0":
+            raise ToolError("no such seat")
+        await asyncio.sleep(10)
+        return "never"
+
+    parts = runtime(book, script=[call("book", seat="0"), '{"arguments": {"seat": "1"}}', "done"])
+    result = await ReActEngine(parts).run("Go.")
+
+    assert (RAN, result.answer) == (["0", "1"], "done")
+    assert seen(parts, result)[0][0] == "timed_out"
+
+
 async def test_a_fresh_result_of_the_same_call_serves_while_the_call_fails():
     clock = FakeClock()
     price = failing("price", 0, recovery=CachedResult(max_age=60))

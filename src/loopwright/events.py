@@ -26,7 +26,7 @@ from .run_events import RunSuspended as RunSuspended
 from .run_events import Status as Status
 from .run_events import StopReason as StopReason
 
-Failure: TypeAlias = Literal["", "told", "raised", "timed_out", "open"]
+Failure: TypeAlias = Literal["", "told", "raised", "timed_out", "open", "elsewhere"]
 Verdict: TypeAlias = Literal["allow", "modify", "deny", "ask", "invalid", "blocked", "stuck"]
 
 
@@ -152,6 +152,7 @@ class ToolFinished:
     `content` stands here as it came, but for secrets and what is hidden; a model reads it marked as from outside if it
     is `untrusted`, with a note if it was `cut` from so many characters, unless it is `marked` already. `label` says how
     sensitive it is. `waited` are the seconds for which the run stood still meanwhile because its user was asked.
+    `failure` says what kind of failure it is, if it is one.
     """
 
     tool: str
@@ -164,6 +165,7 @@ class ToolFinished:
     cut: int = 0
     marked: bool = False
     waited: float = 0.0
+    failure: Failure = ""
 
 
 @dataclasses.dataclass(frozen=True)

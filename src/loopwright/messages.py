@@ -18,6 +18,8 @@ Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 Origin: TypeAlias = Literal["caller", "engine", "model", "tool", "runtime", "operator"]
 ObservationStatus: TypeAlias = Literal["ok", "error", "denied", "rejected", "timed_out", "cancelled", "unknown"]
+DOUBTFUL: tuple[ObservationStatus, ...] = ("unknown", "timed_out", "cancelled")
+"""Of a call with such an outcome nobody knows whether it took effect."""
 Effect: TypeAlias = Literal["read", "idempotent", "write", "destructive"]
 
 

@@ -16,8 +16,8 @@ from .errors import AskFailed, LimitReached, ProviderError, Suspended
 from .events import CallDeadLettered, RecoveryTriggered, ToolFinished
 from .events import Question as Pending
 from .inference import Question, Reply
-from .labels import highest
-from .messages import Conversation, Json, Observation, ToolCall, canonical_json
+from .labels import Label, highest
+from .messages import DOUBTFUL, Conversation, Json, Observation, ToolCall, canonical_json
 from .policy import Denial, Permit
 from .provider import Sampling
 from .recovery import CachedResult, DeadLetter, Escalate, Fallback, LlmRecovery, Recovery, Retry, steps_of
@@ -29,6 +29,7 @@ Decide: TypeAlias = Callable[[ToolCall, str], Awaitable[Permit | Denial | Pendin
 Asked: TypeAlias = Callable[[str, Question], Awaitable[Reply]]
 Settle: TypeAlias = Callable[[Permit | Denial], Awaitable[Observation]]
 
+CHANGES_THINGS = ("write", "destructive")
 MEND = (
     "A call of the tool {tool} failed. Its arguments were:\n{arguments}\n\nWhat came of it:\n{error}\n\n"
     "The tool: {description}\nIts arguments must fit this JSON schema:\n{schema}\n\n"
@@ -81,12 +82,13 @@ class Recovering:
 
         Of a side effect that is a time-out and any exception but `ToolError`, by which the tool says that it failed.
         """
-        changes_things = tool.effect in ("write", "destructive")
         if isinstance(strategy, (Escalate, DeadLetter)):
             return True
+        if came.failure == "elsewhere":
+            return False
         if self._is_lost(permit) and isinstance(strategy, (Retry, Fallback, LlmRecovery)):
             return False
-        if came.failure in ("timed_out", "raised") and changes_things:
+        if came.failure in ("timed_out", "raised") and tool.effect in CHANGES_THINGS:
             return False
         if isinstance(strategy, Retry):
             return came.failure in ("raised", "timed_out") and self._may_retry()
@@ -169,7 +171,9 @@ class Recovering:
             self.calls.session.pending.append(decided)
             raise Suspended(f"waiting for a decision about {call.name}")
         observation = await self.settle(decided)
-        label, untrusted = self.calls.read_instead(key)
+        finished = self.calls.outcome_instead(key)
+        label: Label = "public" if finished is None else finished.label
+        untrusted = finished is not None and finished.untrusted
         ok, told = observation.status == "ok", f"[{_instead(permit, call)}]\n{observation.content}"
         if ok and call.name != tool.name:
             return Came("ok", told, came.seconds, label=label, marked=True, untrusted=untrusted)
@@ -179,7 +183,15 @@ class Recovering:
             return dataclasses.replace(both, status="ok", content=told, failure="")
         told = self.calls.told(tool, came)
         told = f"{told}\n[{_instead(permit, call)}: {observation.status}]\n{observation.content}"
+        if finished is not None and self._may_have_taken_effect(finished):
+            return dataclasses.replace(both, status=observation.status, content=told, failure="elsewhere")
         return dataclasses.replace(both, content=told)
+
+    def _may_have_taken_effect(self, finished: ToolFinished) -> bool:
+        """Whether a call of which nobody knows that it did nothing changes things."""
+        tool = self.calls.parts.tools.get(finished.tool)
+        changes_things = tool is None or tool.effect in CHANGES_THINGS
+        return changes_things and (finished.status in DOUBTFUL or finished.failure == "raised")
 
     def _fresh(self, strategy: CachedResult, permit: Permit) -> tuple[float, ToolFinished] | None:
         """The age in seconds of the last good result of the same call, and that result, if it is fresh enough."""

@@ -33,9 +33,10 @@ class Came:
     """What came of a call so far.
 
     `failure` says what kind of failure it is, if it is one that a recovery may be for: the tool said what is wrong
-    (`ToolError`), it raised something else, it took too long, or its circuit breaker is open. `marked` says that what
-    is from outside in the content stands there as a model reads it, beside words of the runtime. `label` is how
-    sensitive the content is, `untrusted` whether any of it is from outside; both go with it wherever it goes.
+    (`ToolError`), it raised something else, it took too long, its circuit breaker is open, or a call that was made in
+    its place may have taken effect. `marked` says that what is from outside in the content stands there as a model
+    reads it, beside words of the runtime. `label` is how sensitive the content is, `untrusted` whether any of it is
+    from outside; both go with it wherever it goes.
     """
 
     status: ObservationStatus
@@ -133,7 +134,7 @@ class ToolCalls:
             label = label_of(self.session, came.content)
         finished = ToolFinished(
             call.name, call.id, came.status, came.content, round(came.seconds, 6), label, untrusted, came.cut,
-            came.marked, self.session.active.take_waited(),
+            came.marked, self.session.active.take_waited(), came.failure,
         )  # fmt: skip
         self.session.read_aloud(label, untrusted)
         entry = self.session.record(decision.key, finished)
@@ -147,10 +148,10 @@ class ToolCalls:
                 self.session.replay.good[call.name, decision.arguments_hash] = entry.at, finished
         return observation
 
-    def read_instead(self, key: str) -> tuple[Label, bool]:
-        """The label of what came of a call that was made in place of a failed one, and whether it is from outside."""
+    def outcome_instead(self, key: str) -> ToolFinished | None:
+        """What came of a call that was made in place of a failed one."""
         known = self.instead.get(key) or self.session.replay.outcome(key)
-        return (known.label, known.untrusted) if isinstance(known, ToolFinished) else ("public", False)
+        return known if isinstance(known, ToolFinished) else None
 
     def told(self, tool: Tool, came: Came) -> str:
         """What came of a call so far as a model reads it, to stand beside words of the runtime."""

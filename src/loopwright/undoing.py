@@ -8,13 +8,12 @@ from typing import Any, TypeAlias
 from .bounded import contained, run_bounded
 from .errors import Denied, JournalError, Suspended, UndoFailed, text_of
 from .events import ErrorRecord, Question, UndoBegun, UndoCall, UndoFinished, UndoStarted
-from .messages import ObservationStatus, ToolCall
+from .messages import DOUBTFUL, ObservationStatus, ToolCall
 from .result import Outcome
 from .session import Session
 from .tool_call import as_text
 from .tools import Tool, ToolContext, ToolRegistry
 
-DOUBTFUL = ("unknown", "timed_out", "cancelled")
 Permitted: TypeAlias = Callable[[ToolCall, str], Awaitable[Question | None]]
 
 

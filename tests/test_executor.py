@@ -2,9 +2,11 @@
 
 import asyncio
 import contextvars
+import functools
+import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import structlog
 
 from loopwright import (
     CircuitBreakers,
+    ConfigError,
     Limits,
     ReActEngine,
     Result,
@@ -22,6 +25,7 @@ from loopwright import (
     tool,
 )
 from loopwright.bounded import GRACE, WorkerThreads, run_bounded
+from loopwright.doubt import Done
 from loopwright.events import ToolFinished, ToolStarted
 from loopwright.testing import FakeClock, ScriptedProvider, call
 
@@ -773,3 +777,47 @@ async def test_an_async_function_may_give_a_generator_too() -> None:
         return (number * number for number in (1, 2, 3))
 
     assert await told(count) == ("ok", "[1, 4, 9]")
+
+
+async def test_an_async_generator_is_a_tool_too_and_what_it_gives_is_a_list() -> None:
+    closed: list[str] = []
+
+    async def count() -> AsyncGenerator[int]:
+        """Count."""
+        try:
+            for number in itertools.count():
+                await asyncio.sleep(0)
+                yield number
+        finally:
+            closed.append("closed")
+
+    async def some() -> AsyncGenerator[str]:
+        """Some letters, and no more."""
+        yield "a"
+        raise ToolError("no more letters")
+
+    parts = Runtime(ScriptedProvider([call("count"), "done"]), tools=[tool(max_output_chars=9)(count)])
+    result = await ReActEngine(parts).run("Go.")
+
+    assert observed(result)[0].startswith("[0, 1, 2,")
+    assert (statuses(parts, result), closed) == (["ok"], ["closed"])
+    assert await told(some) == ("error", "no more letters")
+
+
+async def undo_by_yielding(ctx: ToolContext[Any], result: str) -> AsyncGenerator[str]:
+    yield "never done"
+
+
+def look_up_by_yielding(ctx: ToolContext[Any]) -> Generator[Done]:
+    yield Done("never found")
+
+
+@pytest.mark.parametrize(("field", "function"), [("compensate", undo_by_yielding), ("lookup", look_up_by_yielding)])
+def test_what_undoes_or_looks_up_does_not_yield(field: str, function: Any) -> None:
+    options: dict[str, Any] = {field: functools.partial(function)}
+
+    with pytest.raises(ConfigError, match=f"tool 'pay': {field} must do its work when it is called"):
+
+        @tool(**options)
+        async def pay() -> None:
+            """Pay."""

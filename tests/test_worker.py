@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import signal
 import socket
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from loopwright import (
     Done,
     Fenced,
     JournalError,
+    Limits,
     LoopEngine,
     MemoryJournal,
     NotDone,
@@ -636,6 +638,42 @@ async def test_a_run_whose_lease_is_over_and_cannot_be_renewed_starts_no_tool_an
     [result] = await Worker(runtime("done", journal=journal)).drain()
 
     assert (result.answer, LOOKED) == ("done", ["a"])
+
+
+@pytest.mark.parametrize("taken_over", [True, False])
+async def test_a_call_that_waits_for_a_thread_until_its_lease_is_over_starts_only_if_the_run_is_still_its_own(
+    taken_over: bool,
+):
+    """As in a process that was stopped while its calls waited, and woke up when the lease was over."""
+    started, go_on, clock = list[int](), threading.Event(), FakeClock()
+    journal = MemoryJournal(clock=clock)
+
+    @tool
+    def send(n: int) -> str:
+        """Send."""
+        started.append(n)
+        go_on.wait(10)
+        return "sent"
+
+    def model(request: Request) -> Any:
+        return "done" if request.conversation.messages[-1].role == "tool" else [call("send", n=n) for n in range(40)]
+
+    limits = Limits(max_concurrent_tools=None, tool_timeout=None, timeout=None)
+    parts = Runtime(ScriptedProvider(model), tools=[send], journal=journal, lease=30, clock=clock, limits=limits)
+    run = asyncio.ensure_future(ReActEngine(parts).run("Go.", run_id="r"))
+    await eventually(lambda: len(started) == 32)  # as many as there are threads
+    clock.advance(31)
+    if taken_over:
+        await journal.claim("r", "elsewhere|1||other", take_over=True, lease=30)
+    go_on.set()
+
+    if taken_over:
+        with pytest.raises(Fenced):
+            await run
+        assert len(started) == 32
+    else:
+        assert (await run).answer == "done"
+        assert sorted(started) == list(range(40))
 
 
 async def test_a_live_run_renews_its_lease_as_long_as_it_works(tmp_path: Path):

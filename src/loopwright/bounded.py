@@ -10,9 +10,10 @@ import inspect
 import os
 import queue
 import threading
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeAlias
 
+InThread: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
 GRACE = 0.05  # seconds that a cancelled task has to tidy up
 
 
@@ -93,6 +94,14 @@ async def _cancel(task: asyncio.Task[Ended]) -> bool:
     return not task.cancelled() and task.exception() is None and task.result().abandoned
 
 
+async def called(in_thread: InThread, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call an async function here and a plain one in a thread, and await what that gives if it can be awaited."""
+    if inspect.iscoroutinefunction(function):
+        return await function(*arguments)
+    value = await in_thread(lambda: function(*arguments))
+    return await value if inspect.isawaitable(value) else value
+
+
 class WorkerThreads:
     """A bounded pool of daemon threads for synchronous tools.
 
@@ -141,13 +150,6 @@ class WorkerThreads:
         if ended.error is not None:
             raise ended.error
         return ended.value
-
-    async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call an async function here and a plain one in a thread, and await what that gives if it can be awaited."""
-        if inspect.iscoroutinefunction(function):
-            return await function(*arguments)
-        value = await self.run(lambda: function(*arguments))
-        return await value if inspect.isawaitable(value) else value
 
     def close(self) -> None:
         """Let idle threads go."""

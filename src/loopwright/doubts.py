@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
-from .bounded import run_bounded
+from .bounded import called, run_bounded
 from .commands import RESOLVE
 from .doubt import Done, NotDone, Resolution, Unknown
 from .errors import ConfigError, Suspended
@@ -142,7 +142,7 @@ class Doubts:
     async def _ask_tool(self, tool: Tool, permit: Permit, timeout: float | None) -> Any:
         look_up, arguments = tool.lookup, copy.deepcopy(dict(permit.call.arguments))
         context = dataclasses.replace(self.calls.context(permit, timeout), arguments=arguments)
-        return None if look_up is None else await self.calls.parts.threads.call(look_up, context)
+        return None if look_up is None else await called(self.calls.parts.threads.run, look_up, context)
 
     def _note(self, permit: Permit, by: By, resolution: Resolution, command: int, label: Label) -> None:
         call, result = permit.call, resolution.result if isinstance(resolution, Done) else ""

@@ -42,6 +42,7 @@ from .replay import Replay
 from .tools import Tool
 
 NO_SLOTS = nullcontext()
+_LAPSED = object()  # in place of a result: the lease was over before a thread was free
 SECRET_LOST = "It was not made, and it cannot be now: its arguments held a secret, which is not kept. Propose it again."
 
 
@@ -175,16 +176,25 @@ class Session:
 
     async def hold(self) -> None:
         """Make sure, right before this process acts, that the run is still its own; raises `Fenced`."""
-        until = self.claim.lease_until
-        if (
-            until is None or max(self.wall(), self.parts.clock.wall()) < until
-        ):  # the first stands still with the machine
+        if self._is_held():
             return
         try:
             await self.renew()
         except JournalError as error:  # nothing begins any more, and the run is left as one whose owner died
             self.fatal = self._broken = error
             raise
+
+    def _is_held(self) -> bool:
+        until = self.claim.lease_until  # of the two clocks the first stands still with the machine
+        return until is None or max(self.wall(), self.parts.clock.wall()) < until
+
+    async def in_thread(self, function: Callable[[], Any]) -> Any:
+        """Call a plain function in a thread, if the run is still its own when a thread is free; raises `Fenced`."""
+        while True:
+            value = await self.parts.threads.run(lambda: function() if self._is_held() else _LAPSED)
+            if value is not _LAPSED:
+                return value
+            await self.hold()
 
     async def renew(self) -> None:
         """Put the end of the lease off. An error is sticky if another worker took over."""

@@ -25,6 +25,12 @@ def plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
     return called if inspect.isroutine(called) or isinstance(called, type) else type(called).__call__
 
 
+def is_generator(function: Callable[..., Any]) -> bool:
+    """Whether calling a function only gives something to iterate over."""
+    plain = plain_function(function)
+    return inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain)
+
+
 def _bound(function: Any) -> Iterable[str]:
     """The parameters that a partial has filled in already: not for the model to see."""
     return function.keywords if isinstance(function, functools.partial) else ()

@@ -1,12 +1,13 @@
 """The only place where a tool runs: permit, slots, breaker, intent, deadline; one attempt of one call."""
 
 import asyncio
+import contextlib
 import copy
 import dataclasses
 import inspect
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Literal, TypeAlias
 
 from pydantic_core import to_jsonable_python
@@ -228,16 +229,22 @@ class ToolCalls:
         finally:
             session.permits.discard(permit)
         await session.hold()
+        return await self._run(permit, tool, keywords)
+
+    async def _run(self, permit: Permit, tool: Tool, keywords: dict[str, Any]) -> tuple[Came, Ended | None]:
+        """Run the tool, now that all is recorded."""
+        session, timeout = self.session, self.timeout(tool)
         before = session.active.seconds()
-        timeout = self.timeout(tool)
         with session.active.working():
             try:
                 ended = await run_bounded(self._call(tool, permit, keywords, timeout), timeout)
             except asyncio.CancelledError:
                 if not session.aborting:
                     raise
-                text = f"{call.name} was interrupted; it is not known whether it took effect."
+                text = f"{tool.name} was interrupted; it is not known whether it took effect."
                 return Came("cancelled", text, session.active.seconds() - before), None
+        if session.fatal is not None and ended.error is session.fatal:  # the tool was not called
+            raise session.fatal
         return self._read(tool, ended, timeout, session.active.seconds() - before), ended
 
     async def _call(self, tool: Tool, permit: Permit, keywords: dict[str, Any], timeout: float | None) -> Any:
@@ -246,8 +253,10 @@ class ToolCalls:
         if tool.is_async:
             value = await tool.function(*positional, **keywords)
         else:
-            value = await self.parts.threads.run(lambda: _written(tool.function(*positional, **keywords), most))
+            value = await self.session.in_thread(lambda: _written(tool.function(*positional, **keywords), most))
             value = await value if inspect.isawaitable(value) else value
+        if inspect.isasyncgen(value):
+            value = await _taken(value, most)
         if type(value) is not str and inspect.isgenerator(value):  # it takes its time, too
             return await self.parts.threads.run(lambda: _written(value, most))
         return _written(value, most)
@@ -281,11 +290,22 @@ class ToolCalls:
         return Came(status, words.text, seconds, failure, words.cut, words.label, untrusted=untrusted)
 
 
+async def _taken(values: AsyncGenerator[Any, Any], most: int | None) -> list[Any]:
+    """What an async generator gives, no more values than there can be in `most` characters."""
+    taken: list[Any] = []
+    async with contextlib.aclosing(values):
+        async for value in values:
+            taken.append(value)
+            if len(taken) == most:
+                break
+    return taken
+
+
 def _written(value: Any, most: int | None) -> Any:
-    """A result as text, or why it has none; an awaitable, and what is written already, as it is."""
+    """A result as text, or why it has none; what is to be awaited, and what is written already, as it is."""
     if type(value) is str:
         return Ended(value)
-    if isinstance(value, Ended) or inspect.isawaitable(value):
+    if isinstance(value, Ended) or inspect.isawaitable(value) or inspect.isasyncgen(value):
         return value
     return contained(lambda: as_text(value, most))
 

@@ -31,7 +31,7 @@ from .options import explain
 from .recovery import STRATEGIES, CachedResult, Fallback, Recovery, Retry
 from .redaction import Redactor
 from .schemas import ArgumentSchema, brief, without_titles
-from .signatures import fields_of, plain_function, read_docstring, without_partials
+from .signatures import fields_of, is_generator, plain_function, read_docstring, without_partials
 
 Deps = TypeVar("Deps")
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_ .-]{0,127}")
@@ -140,11 +140,15 @@ class Tool:
             if value is not None and not (isinstance(value, (int, float)) and value > 0):  # NaN is not greater either
                 raise ConfigError(f"tool {self.name!r}: {field} must be a number greater than 0, got {value!r}")
         for field in ("lookup", "compensate"):
-            value = getattr(self, field)
-            if value is not None and not callable(value):
-                raise ConfigError(f"tool {self.name!r}: {field} must be a function, got {value!r}")
+            self._check_function(field, getattr(self, field))
         self._list_recovery()
         self._list_secrets()
+
+    def _check_function(self, field: str, value: Any) -> None:
+        if value is not None and not callable(value):
+            raise ConfigError(f"tool {self.name!r}: {field} must be a function, got {value!r}")
+        if value is not None and is_generator(value):
+            raise ConfigError(f"tool {self.name!r}: {field} must do its work when it is called, so it must not yield")
 
     def _list_secrets(self) -> None:
         given: Any = self.secrets

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeAlias
 
-from .bounded import contained, run_bounded
+from .bounded import called, contained, run_bounded
 from .errors import Denied, JournalError, Suspended, UndoFailed, text_of
 from .events import ErrorRecord, Question, UndoBegun, UndoCall, UndoFinished, UndoStarted
 from .messages import DOUBTFUL, ObservationStatus, ToolCall
@@ -90,7 +90,7 @@ class Undoing:
             session.run_id, key, idempotency_key, timeout, session.deps, arguments, done.idempotency_key
         )
         before = session.wall()
-        ended = await run_bounded(session.parts.threads.call(tool.compensate, context, done.content), timeout)
+        ended = await run_bounded(called(session.in_thread, tool.compensate, context, done.content), timeout)
         seconds = session.wall() - before
         if ended.timed_out:
             return "timed_out", f"undoing it gave no result within {timeout:g} s", seconds

@@ -1,9 +1,10 @@
 """A run marked as a saga undoes what it did unless it completes: in reverse, intents first, also after a crash."""
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+import structlog
 
 from loopwright import (
     AllowAll,
@@ -12,18 +13,23 @@ from loopwright import (
     LoopEngine,
     ProviderError,
     ReActEngine,
+    ReplayDivergence,
+    Request,
     Run,
     Runtime,
     Tool,
     ToolContext,
     ToolError,
     UndoFailed,
+    Worker,
     tool,
 )
-from loopwright.events import RunFinished, UndoBegun, UndoFinished
+from loopwright.events import RunFinished, ToolFinished, ToolStarted, UndoBegun, UndoFinished, UndoStarted
 from loopwright.policy import Action, InstantGate, PolicyState
 from loopwright.recovery import DeadLetter, Fallback, LlmRecovery, Recovery, Retry
+from loopwright.redaction import Redactor
 from loopwright.testing import ScriptedProvider, call
+from loopwright.worker import MAX_PICKUPS
 from redrive import crashed, kinds, upto
 
 DONE: list[str] = []
@@ -435,3 +441,147 @@ async def test_each_booking_is_undone_by_the_tool_that_made_it_although_another_
     await Alone(Runtime(ScriptedProvider([]), tools=[office("flight")])).run("Go.", saga=True)
 
     assert DONE == ["hotel office cancels: hotel room"]
+
+
+# --- told to end while nobody works on it, and resumed in the middle of undoing ---
+
+
+def traveller(request: Request) -> Any:
+    """A model that books a hotel and a car, one after the other."""
+    turns = [call("book", what="hotel"), call("look"), call("book", what="car"), "booked"]
+    return turns[sum(message.role == "tool" for message in request.conversation)]
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+async def test_a_saga_that_is_aborted_while_nobody_works_on_it_is_undone_and_begins_nothing_new(parallel: bool):
+    both = [call("book", what="hotel"), call("book", what="car")]
+    turns = both if parallel else None
+
+    def model(request: Request) -> Any:
+        seen = any(message.role == "tool" for message in request.conversation)
+        return traveller(request) if turns is None else "booked" if seen else turns
+
+    parts = Runtime(ScriptedProvider(model), tools=[book, look])
+    await ReActEngine(parts).run("Go.", run_id="r", saga=True)
+    entries = parts.journal.read("r")
+    for cut in range(2, len(entries)):
+        held = entries[:cut]
+        began = {e.event.call_id: e.key for e in held if isinstance(e.event, ToolStarted) and e.event.tool == "book"}
+        ended = {e.key for e in held if isinstance(e.event, ToolFinished)}
+        again = Runtime(ScriptedProvider([]), tools=[book, look], journal=crashed(entries, cut))
+        await again.control("r").abort()
+        DONE.clear()
+        result = await ReActEngine(again).resume("r")
+
+        assert (result.status, result.stop_reason) == ("aborted", "aborted"), cut
+        assert {line.split()[5] for line in DONE} == {f"r:{key}" for key in began.values() if key in ended}, cut
+        doubtful = [key for key in began.values() if key not in ended]
+        assert all(f"book ({key})" in str(result.error) for key in doubtful), cut
+
+
+async def test_a_run_that_is_aborted_while_nobody_works_on_it_keeps_its_conversation_and_asks_no_model():
+    parts = booking(*TWO)
+    whole = await ReActEngine(parts).run("Go.", run_id="r")
+    entries = parts.journal.read("r")
+    again = Runtime(
+        ScriptedProvider([]), tools=[book, look], journal=crashed(entries, upto(entries, "model_requested", 4))
+    )
+    await again.control("r").abort()
+    result = await ReActEngine(again).resume("r")
+
+    assert str(result.error) == "the run was aborted"
+    assert result.conversation.messages == whole.conversation.messages
+    assert (result.llm_calls, result.tool_calls, result.iterations) == (4, 3, whole.iterations)
+
+
+class Asks(LoopEngine):
+    """Asks, and asks again."""
+
+    name = "asks"
+    words: ClassVar[str] = "Please."
+
+    async def solve(self, run: Run) -> str:
+        """Ask twice."""
+        await run.ask(run.conversation.user(self.words))
+        return (await run.ask(run.conversation)).text
+
+
+@pytest.mark.parametrize("saga", [False, True])
+async def test_an_abort_ends_a_run_whose_code_was_changed_unless_it_may_have_to_be_undone(
+    saga: bool, monkeypatch: pytest.MonkeyPatch
+):
+    parts = Runtime(ScriptedProvider(["one", "two"]))
+    await Asks(parts).run("Go.", run_id="r", saga=saga)
+    entries = parts.journal.read("r")
+    again = Runtime(ScriptedProvider([]), journal=crashed(entries, upto(entries, "model_replied")))
+    await again.control("r").abort()
+    monkeypatch.setattr(Asks, "words", "Now!")
+
+    if saga:
+        with pytest.raises(ReplayDivergence):
+            await Asks(again).resume("r")
+    else:
+        result = await Asks(again).resume("r")
+        assert (result.status, str(result.error)) == ("aborted", "the run was aborted")
+        assert again.journal.verify("r", result.head_hash).ok
+
+
+async def test_a_run_that_is_resumed_in_the_middle_of_undoing_ends_as_it_would_have():
+    parts = booking(*TWO)
+    whole = await ReActEngine(parts).run("Go.", run_id="r", saga=True)
+    entries = parts.journal.read("r")
+    for cut in range(upto(entries, "undo_begun"), len(entries)):
+        again = Runtime(ScriptedProvider([]), tools=[book, look], journal=crashed(entries, cut))
+        result = await ReActEngine(again).resume("r")
+
+        assert result.conversation.messages == whole.conversation.messages, cut
+        assert (result.iterations, result.llm_calls, str(result.error)) == (whole.iterations, 4, str(whole.error)), cut
+        started = [e.key for e in again.journal.read("r") if isinstance(e.event, UndoStarted)]
+        assert sorted(started) == sorted(set(started)), cut
+
+
+async def test_each_booking_is_undone_by_the_tool_that_made_it_also_in_another_process():
+    def make(script: list[Any], child: list[Any], journal: Any = None) -> Outer:
+        inner = ReActEngine(
+            Runtime(ScriptedProvider(child), tools=[office("hotel")], redactor=Redactor(["hotel room"]))
+        )
+        return Outer(Runtime(ScriptedProvider(script), tools=[office("flight")], journal=journal), inner=inner)
+
+    first = make([], [call("book", what="room"), "booked"])
+    await first.run("Go.", run_id="r", saga=True)
+    entries = first.runtime.journal.read("r")
+    DONE.clear()
+    again = make([], [], crashed(entries, upto(entries, "undo_begun")))
+    await again.resume("r")
+
+    assert [line.partition(":")[0] for line in DONE] == ["hotel office cancels"]
+    assert b"hotel room" not in b"".join(entry.body for entry in again.runtime.journal.read("r"))
+
+
+async def test_a_call_in_doubt_that_a_person_is_asked_about_is_named_when_somebody_says_stop():
+    parts = booking(*TWO)
+    await ReActEngine(parts).run("Go.", run_id="r", saga=True)
+    entries = parts.journal.read("r")
+    journal = crashed(entries, upto(entries, "tool_started", 3))
+    again = Runtime(ScriptedProvider([]), tools=[book, look], journal=journal, on_unknown="ask")
+    assert (await ReActEngine(again).resume("r")).status == "waiting"
+    await again.control("r").stop()
+    DONE.clear()
+    result = await ReActEngine(again).resume("r")
+
+    assert "could not undo: book (2#0): it is not known whether it took effect" in str(result.error)
+    assert DONE == ["undo hotel (hotel booked) of r:0#0 as r:0#0:undo"]
+
+
+async def test_a_run_whose_undoing_ends_its_process_time_and_again_is_left_to_people():
+    parts = booking(*TWO)
+    await ReActEngine(parts).run("Go.", run_id="r", saga=True)
+    entries = parts.journal.read("r")
+    journal = crashed(entries, upto(entries, "undo_started"), status="running")
+    for _ in range(MAX_PICKUPS):
+        again = Runtime(ScriptedProvider([]), tools=[book, look], journal=journal, lease=30)
+        await Worker(again).drain()
+        entries = journal.read("r")
+        journal = crashed(entries, upto(entries, "undo_finished") - 1, status="running")
+    with structlog.testing.capture_logs():
+        assert await Worker(Runtime(ScriptedProvider([]), tools=[book, look], journal=journal, lease=30)).drain() == []

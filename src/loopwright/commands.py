@@ -172,8 +172,8 @@ class Told:
         self.last = command.number
         self.commands.append(command)
         self.paused = command.kind == PAUSE or (self.paused and command.kind != RESUME)
-        self.stopping = self.stopping or command.kind == STOP
         self.aborting = self.aborting or command.kind == ABORT
+        self.stopping = self.stopping or command.kind in (STOP, ABORT)
         self._bell.set()
 
     async def more(self) -> None:

@@ -202,9 +202,11 @@ class RunHandle(Control, Generic[Item, Output]):
                 await self._leave(error)
             outcome = self._aborted()
         except ReplayDivergence:
-            await self._suspend("diverged")
-            raise
-        if session.aborting:  # also if the engine swallowed its cancellation
+            if session.saga or not session.told.aborting:  # a saga has to know what it did
+                await self._suspend("diverged")
+                raise
+            outcome = self._aborted()
+        if session.aborting or session.told.aborting:  # also if the engine swallowed its cancellation
             outcome, output = self._aborted(outcome.answer), None
         self._closing = True
         if must_undo(session, outcome):
@@ -228,17 +230,25 @@ class RunHandle(Control, Generic[Item, Output]):
 
     async def _solve(self) -> tuple[Outcome, Any]:
         """The engine's outcome, and its answer as the output model if one is asked for."""
-        if self._session.replay.undo is not None:  # the engine had ended already
+        if self._session.replay.undo is not None:
+            await self._go_through()
             return restored(self._session.replay.undo), None
-        if self._session.told.aborting:  # somebody said so while nobody worked on the run
-            self._session.aborting = True
-            return self._aborted(), None
+        if self._session.told.aborting:  # somebody said so while nobody worked on the run: nothing new begins
+            self._session.stopped()
         outcome = await drive(self._engine, self._run, alone=True)
         output: Any = None
         if outcome.status == "completed":
             outcome, output = await self._structured(outcome)
             self._session.check_leftovers()
         return await self._permitted(outcome, output)
+
+    async def _go_through(self) -> None:
+        """Have an engine that had ended read in the journal what it did, with which tools and in which words."""
+        self._session.stick(Aborted("the run has ended"))
+        try:
+            await drive(self._engine, self._run, alone=True)
+        except ReplayDivergence:  # what is to be undone is in the journal all the same
+            self._session.fatal = None
 
     async def _permitted(self, outcome: Outcome, output: BaseModel | None) -> tuple[Outcome, Any]:
         """The outcome as far as gates let the answer out; an answer that they changed is read again."""

@@ -37,6 +37,7 @@ from .events import (
     ToolStarted,
     UndoBegun,
     UndoFinished,
+    UndoStarted,
 )
 from .labels import Label, highest
 from .messages import ToolCall, Usage
@@ -95,6 +96,7 @@ class Replay:
         self.good: dict[tuple[str, str], tuple[float, ToolFinished]] = {}
         """When each call, by tool and hash of its arguments, last gave which good result."""
         self.undo: UndoBegun | None = None
+        self.undoing: set[str] = set()
         self.undone: dict[str, UndoFinished] = {}
         self._seqs: dict[str, int] = {}  # of outcomes
         self._firsts: dict[str, int] = {}  # of the first entry at each key
@@ -191,6 +193,8 @@ class Replay:
             self.asked.clear()
         elif isinstance(event, UndoBegun):
             self.undo = event
+        elif isinstance(event, UndoStarted):
+            self.undoing.add(key)
         elif isinstance(event, UndoFinished):
             self.undone[key] = event
 
@@ -287,6 +291,17 @@ class Replay:
             return []
         instead = [(known, event) for known, event in self._outcomes.items() if known.startswith(f"{key}~")]
         return [(known, event) for known, event in instead if isinstance(event, ToolFinished)]
+
+    def in_doubt(self) -> dict[str, tuple[int, ToolCall]]:
+        """The calls that had begun and of which nothing has come, by key, with the number of their first entry."""
+        found: dict[str, tuple[int, ToolCall]] = {}
+        for key, known in self._intents.items():
+            if isinstance(known, ToolStarted) and key not in self._outcomes and key not in self._asked:
+                proposed, decided = self.proposed(key), self._decisions.get(key)
+                changed = None if decided is None else decided.arguments
+                arguments = changed if changed is not None else {} if proposed is None else proposed.arguments
+                found[key] = self._firsts[key], ToolCall(known.tool, arguments, known.call_id)
+        return found
 
     def intent(self, key: str) -> Intent | None:
         """The recorded intent of an effect."""

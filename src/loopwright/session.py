@@ -357,8 +357,9 @@ class Session:
             raise self.stopped()
 
     def stopped(self) -> LoopwrightError:
-        """The sticky error that somebody said `stop`."""
-        return self.stick(Aborted("the run was told to stop after the step that was under way"))
+        """The sticky error that somebody said `stop`, or `abort`."""
+        was = "aborted" if self.told.aborting else "told to stop after the step that was under way"
+        return self.stick(Aborted(f"the run was {was}"))
 
     def leave(self, event: RunSuspended | RunFinished) -> None:
         """Write the run's last entry, or that of its suspension."""

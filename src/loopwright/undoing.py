@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from .bounded import called, contained, run_bounded
 from .errors import Denied, JournalError, Suspended, UndoFailed, text_of
 from .events import ErrorRecord, Question, UndoBegun, UndoCall, UndoFinished, UndoStarted
-from .messages import DOUBTFUL, ObservationStatus, ToolCall
+from .messages import DOUBTFUL, Observation, ObservationStatus, ToolCall
 from .result import Outcome
 from .session import Session
 from .tool_call import as_text
@@ -48,9 +48,15 @@ class Undoing:
 
     def _completed(self) -> Iterator[UndoCall]:
         """What was done, or may have been, the last one first."""
-        for key, (_, observation, _tool) in sorted(self.session.completed.items(), key=lambda item: -item[1][0]):
+        session = self.session
+        done = [(seq, key, observation) for key, (seq, observation, _) in session.completed.items()]
+        for key, (seq, call) in session.replay.in_doubt().items():  # a person was asked about it, and said `stop`
+            tool = self._named(call.name)
+            if tool is not None and tool.compensate is not None:
+                done.append((seq, key, Observation(call, "unknown", "")))
+        for _, key, observation in sorted(done, key=lambda item: -item[0]):
             if observation.status == "ok" or observation.status in DOUBTFUL:
-                idempotency_key = self.session.idempotency_key(key)
+                idempotency_key = session.idempotency_key(key)
                 yield UndoCall(key, observation.call, observation.text, idempotency_key, observation.status)
 
     async def _undo(self, done: UndoCall) -> str:
@@ -64,14 +70,14 @@ class Undoing:
         return "" if finished.status == "ok" else f"{call.name} ({done.key}): {finished.content}"
 
     async def _live(self, done: UndoCall, key: str) -> tuple[ObservationStatus, str, float]:
-        session = self.session
+        session, tool = self.session, self._tool(done)
         if done.status != "ok":
             return "unknown", "it is not known whether it took effect, so it was not undone", 0.0
         if session.is_lost(done.key):
             return "unknown", "its arguments held a secret, which is not kept, so it was not undone", 0.0
-        tool = self._tool(done)
         if tool is None or tool.compensate is None:
-            return "rejected", "the tool, or its compensate function, is not there any more", 0.0
+            gone = "the tool, or its compensate function, is not there any more, or another tool has its name"
+            return "rejected", gone, 0.0
         try:
             waiting = await self.permitted(
                 ToolCall(f"{tool.name}:undo", done.call.arguments, f"undo_{done.call.id}"), key
@@ -80,8 +86,16 @@ class Undoing:
             return "denied", text_of(denied), 0.0
         if waiting is not None:
             return "denied", f"it needs a person's approval: {waiting.text}", 0.0
+        return await self._compensate(tool, tool.compensate, done, key)
+
+    async def _compensate(
+        self, tool: Tool, compensate: Callable[..., Any], done: UndoCall, key: str
+    ) -> tuple[ObservationStatus, str, float]:
+        """Have the tool undo a call, now that it may; the intent is durable first."""
+        session = self.session
         idempotency_key = f"{done.idempotency_key}:undo"
-        session.record(key, UndoStarted(tool.name, done.call.id, idempotency_key))
+        if key not in session.replay.undoing:
+            session.record(key, UndoStarted(tool.name, done.call.id, idempotency_key))
         await session.barrier()
         await session.hold()
         timeout = tool.timeout or session.parts.limits.tool_timeout
@@ -90,7 +104,7 @@ class Undoing:
             session.run_id, key, idempotency_key, timeout, session.deps, arguments, done.idempotency_key
         )
         before = session.wall()
-        ended = await run_bounded(called(session.in_thread, tool.compensate, context, done.content), timeout)
+        ended = await run_bounded(called(session.in_thread, compensate, context, done.content), timeout)
         seconds = session.wall() - before
         if ended.timed_out:
             return "timed_out", f"undoing it gave no result within {timeout:g} s", seconds
@@ -102,11 +116,15 @@ class Undoing:
         return "ok", redact(written.value if written.error is None else "done"), seconds
 
     def _tool(self, done: UndoCall) -> Tool | None:
-        """The tool that was called; in a process that did not go through the call, the first of that name."""
+        """The tool that was called; where the engine does not come to that call any more, the only one of its name."""
         if done.key in self.session.completed:
             return self.session.completed[done.key][2]
-        found = (registry.get(done.call.name) for registry in self.registries)
-        return next((tool for tool in found if tool is not None), None)
+        return self._named(done.call.name)
+
+    def _named(self, name: str) -> Tool | None:
+        tools = (registry.get(name) for registry in self.registries)
+        found = {id(tool): tool for tool in tools if tool is not None}
+        return next(iter(found.values())) if len(found) == 1 else None
 
 
 def registries_of(engine: Any) -> tuple[ToolRegistry, ...]:

@@ -17,8 +17,10 @@ from loopwright.events import Entry
 from loopwright.messages import Completion, Conversation, Reasoning, ToolCall, Usage
 from loopwright.provider import CallDelta, Delta, Request, StreamingProvider
 from loopwright.providers.anthropic import AnthropicProvider
+from loopwright.providers.anthropic_stream import Assembly, WireEvent
 from loopwright.testing import FakeClock
 from messages_server import STREAMS, Answer, MessagesServer, recorded, serving
+from stopwatch import quickest
 
 HELLO = Request(Conversation.of("Hello"))
 SONNET = "claude-sonnet-4-5-20250929"
@@ -71,6 +73,18 @@ def client_of(*chunks: bytes) -> httpx.AsyncClient:
 async def of_chunks(*chunks: bytes) -> list[Delta]:
     provider = AnthropicProvider("claude-sonnet-4-5", base_url="http://localhost:9", client=client_of(*chunks))
     return [delta async for delta in provider.stream(HELLO)]
+
+
+def test_calls_are_counted_in_time_that_is_linear_in_their_number() -> None:
+    """Counting those before it at each one takes fifty times as long here."""
+    begun = WireEvent(type="content_block_start", content_block={"type": "tool_use"})
+
+    def assemble() -> None:
+        assembly = Assembly()
+        for _ in range(10_000):
+            assembly.take(begun)
+
+    assert quickest(assemble, 0.2) < 0.2
 
 
 def test_every_recording_is_used() -> None:

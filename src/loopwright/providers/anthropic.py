@@ -180,8 +180,9 @@ class AnthropicProvider(Endpoint):
         if events is None:
             return None
         told: list[Delta] = []
+        events.reverse()
         while events and not assembly.is_over:
-            event = self._event(Reply(answer.status, answer.headers, events.pop(0).data.encode()))
+            event = self._event(Reply(answer.status, answer.headers, events.pop().data.encode()))
             if isinstance(event, ProviderError):
                 del events  # so that no frame of an error shows what a server may have echoed
                 raise event

@@ -84,6 +84,7 @@ class Assembly:
         self._message: dict[str, JsonValue] = {}
         self._blocks: list[Block] = []
         self._open: dict[int, Block] = {}
+        self._calls = 0
         self._usage: dict[str, JsonValue] = {}
         self.is_over = False
         """Whether the server has said that nothing more will come."""
@@ -92,8 +93,7 @@ class Assembly:
     def reply(self) -> WireReply | None:
         """The reply, or None if its end has not come."""
         blocks: list[JsonValue] = [block.whole for block in self._blocks]
-        calls = any(block.whole.get("type") == "tool_use" for block in self._blocks)
-        if not (self._message.get("stop_reason") or (self.is_over and not calls)):  # half a call is no call
+        if not (self._message.get("stop_reason") or (self.is_over and not self._calls)):  # half a call is no call
             return None
         usage: dict[str, JsonValue] = {"usage": self._usage} if self._usage else {}
         return WireReply.of({**self._message, **usage, "content": blocks})
@@ -123,7 +123,7 @@ class Assembly:
         block = self._open[index] = Block(begun)
         self._blocks.append(block)
         if begun.get("type") == "tool_use":
-            block.call = sum(before.call >= 0 for before in self._blocks)
+            block.call, self._calls = self._calls, self._calls + 1
             given = begun.get("input")
             name, call_id = begun.get("name"), begun.get("id")
             arguments = to_json(given).decode() if given else ""

@@ -498,3 +498,48 @@ async def test_calls_with_the_same_id_are_told_apart(api: Api) -> None:
     assert len({event.call_id for event in finished}) == len(finished)
     if RAN:  # streamed pieces with one id are one call, whose arguments are then no JSON
         assert sorted(RAN) == ["sea", "sky"]
+
+
+# The events of a streamed call, in the order in which they come: 0 begins the reply and 1 the call, 2 is its arguments
+# and 3 its end, 4 tells why the model stopped, and 5 is the end of the reply.
+REPLAYS = {
+    "a beginning twice": (0, 1, 1, 2, 3, 4, 5),
+    "a beginning after a call": (0, 1, 2, 3, 1, 4, 5),
+    "a call twice": (0, 1, 2, 3, 1, 2, 3, 4, 5),
+    "a reply twice": (0, 1, 2, 3, 0, 1, 2, 3, 4, 5),
+    "a reply twice, once cut": (0, 1, 0, 1, 2, 3, 4, 5),
+    "the second reply ends first": (0, 1, 2, 3, 0, 4, 5),
+    "no end of a call": (0, 1, 4, 5),
+    "no end of a call, nor of the reply": (0, 1, 4),
+    "arguments before their call": (0, 2, 1, 3, 4, 5),
+    "arguments twice": (0, 1, 2, 2, 3, 4, 5),
+}
+# Without ids a call that comes twice is two: gateways that leave them out may number all blocks alike, too.
+REPLAYED = [(name, has_ids) for name in REPLAYS for has_ids in (True, False) if has_ids or name != "a call twice"]
+
+
+@pytest.mark.parametrize(("name", "has_ids"), REPLAYED)
+async def test_a_call_whose_events_come_again_or_not_at_all_is_never_made(name: str, has_ids: bool) -> None:
+    """Arguments have defaults here, so that half a call would be one too."""
+
+    @tool(effect="write")
+    async def clear(folder: str = "/") -> str:
+        """Clear a folder."""
+        RAN.append(folder)
+        return "cleared"
+
+    async def replays(api: Api, writer: Stream) -> None:
+        body = api.says("", ("clear", '{"folder": "/tmp/x"}')).replace(b'"c0"', b'"c0"' if has_ids else b'""')
+        told = body.split(b"\n\n")
+        await answer(b"".join([told[place] + b"\n\n" for place in REPLAYS[name]]))(api, writer)
+
+    RAN.clear()
+    api = Api("anthropic", watched=True)
+    async with serving(api, replays) as server:
+        provider = api.provider(server.url)
+        runtime = Runtime(provider, tools=[clear], clock=Hasty(), limits=Limits(max_iterations=2, best_effort=False))
+        result = await run(runtime, api)
+        check(runtime, result)
+        await provider.aclose()
+
+    assert (result.status in ("failed", "limit"), RAN) == (True, [])

@@ -330,6 +330,27 @@ async def test_other_errors_in_a_stream(body: JsonValue, status: int, retryable:
     assert (error.status, error.retryable) == (status, retryable)
 
 
+@pytest.mark.parametrize(("begins", "what"), [(b"message_start", "the reply"), (b"content_block_start", "a call")])
+async def test_a_stream_in_which_something_begins_twice_is_broken(begins: bytes, what: str) -> None:
+    events = recorded("two_tools")[0].split(b"\n\n")
+    again = [event for event in events if begins in event][-1]
+
+    error = await failure(Answer.events(b"\n\n".join([*events[:-4], again, *events[-4:]])))
+
+    assert str(error).endswith(f": the stream of claude-sonnet-4-5 is broken: {what} begins twice")
+    assert (error.status, error.retryable) == (200, True)
+
+
+async def test_a_call_without_arguments_is_one_only_where_its_block_ends() -> None:
+    events = recorded("two_tools")[0].split(b"\n\n")
+    ends = [place for place, event in enumerate(events) if b"content_block_stop" in event]
+
+    error = await failure(Answer.events(b"\n\n".join([*events[: ends[-1]], *events[ends[-1] + 1 :]])))
+
+    assert str(error).endswith(": the stream of claude-sonnet-4-5 broke off before the end of its reply")
+    assert error.retryable
+
+
 async def test_a_refusal_is_an_error_with_its_explanation_in_a_stream_and_in_one_piece() -> None:
     events, whole = recorded("refusal")
 

@@ -688,6 +688,17 @@ async def test_repeated_events_never_make_a_call_of_two_halves() -> None:
     assert (said.calls, said.problem is not None) == ((), True)
 
 
+@pytest.mark.parametrize("name", [name for name, (_, whole) in EXPECTED.items() if whole.calls])
+@pytest.mark.parametrize("end", [DONE, b""])
+async def test_a_reply_whose_events_all_come_again_makes_no_call(name: str, end: bytes) -> None:
+    once = recorded(name).partition(DONE)[0]
+
+    said = await completion(once, once, end)
+
+    assert (said.calls, said.answer) == ((), None)
+    assert "not valid JSON" in (said.problem or "")
+
+
 @pytest.mark.parametrize("kind", ["text/html", "", "application/x-ndjson"])
 async def test_a_body_of_another_type_is_an_error_that_names_it(kind: str) -> None:
     body = httpx.Response(200, headers={"content-type": kind} if kind else {}, content=recorded("openai"))

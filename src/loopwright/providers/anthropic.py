@@ -182,21 +182,25 @@ class AnthropicProvider(Endpoint):
         told: list[Delta] = []
         events.reverse()
         while events and not assembly.is_over:
-            event = self._event(Reply(answer.status, answer.headers, events.pop().data.encode()))
-            if isinstance(event, ProviderError):
+            delta = self._take(Reply(answer.status, answer.headers, events.pop().data.encode()), assembly)
+            if isinstance(delta, ProviderError):
                 del events  # so that no frame of an error shows what a server may have echoed
-                raise event
-            told += [delta] if (delta := assembly.take(event)) is not None else []
+                raise delta
+            told += [delta] if delta is not None else []
         return told
 
-    def _event(self, told: Reply) -> WireEvent | ProviderError:
-        """The event whose data is the body of `told`, or the error that it means."""
+    def _take(self, told: Reply, assembly: Assembly) -> Delta | ProviderError | None:
+        """Add the event whose data is the body of `told`: what watchers see of it, or the error that it means."""
         event = WireEvent.read(told.body)
         if event is None:
             return self._unusable(told)
         if event.type == "error":
             return self._failure(told, status_of(WireError.read(told.body)) or 500)
-        return event
+        try:
+            return assembly.take(event)
+        except ValueError as error:
+            text = f"{self._transport.url}: the stream of {self._model} is broken: {error}"
+            return ProviderError(text, status=told.status, retryable=True)
 
     def _completion(self, reply: Reply) -> Completion:
         """What a reply in one piece says."""

@@ -66,6 +66,12 @@ class Block:
     begun: dict[str, JsonValue]
     call: int = -1  # the how-manieth call of the reply it is
     pieces: dict[str, list[str]] = dataclasses.field(default_factory=dict[str, list[str]])
+    has_ended: bool = False
+
+    @property
+    def is_half(self) -> bool:
+        """Whether it is a call that has no arguments yet: only the end of its block says that it has none."""
+        return self.call >= 0 and not (self.begun.get("input") or self.pieces or self.has_ended)
 
     @property
     def whole(self) -> dict[str, JsonValue]:
@@ -78,13 +84,19 @@ class Block:
 
 
 class Assembly:
-    """A reply as far as it has been streamed."""
+    """A reply as far as it has been streamed.
+
+    What begins twice was sent again by somebody on the way. A call of it could be made twice, or before its arguments
+    are there, so that nothing of such a reply is used.
+    """
 
     def __init__(self) -> None:
+        self._has_begun = False
         self._message: dict[str, JsonValue] = {}
         self._blocks: list[Block] = []
         self._open: dict[int, Block] = {}
         self._calls = 0
+        self._ids: set[str] = set()  # of the calls; some gateways leave them out
         self._usage: dict[str, JsonValue] = {}
         self.is_over = False
         """Whether the server has said that nothing more will come."""
@@ -93,30 +105,40 @@ class Assembly:
     def reply(self) -> WireReply | None:
         """The reply, or None if its end has not come."""
         blocks: list[JsonValue] = [block.whole for block in self._blocks]
-        if not (self._message.get("stop_reason") or (self.is_over and not self._calls)):  # half a call is no call
+        ended = self._message.get("stop_reason") or (self.is_over and not self._calls)
+        if not ended or any(block.is_half for block in self._blocks):  # half a call is no call
             return None
         usage: dict[str, JsonValue] = {"usage": self._usage} if self._usage else {}
         return WireReply.of({**self._message, **usage, "content": blocks})
 
     def take(self, event: WireEvent) -> Delta | None:
-        """Add an event; what of it is for people who watch."""
+        """Add an event; what of it is for people who watch. Raises ValueError if something begins twice."""
         match event.type:
             case "message_start":
-                self._message = {**(event.message or {}), "content": []}
-                self._count(self._message.pop("usage", None))
+                self._start(event.message or {})
             case "content_block_start":
                 return self._begin(event.index, event.content_block or {})
             case "content_block_delta":
                 return self._go_on(event.index, event.delta or WireDelta())
+            case "content_block_stop":
+                if event.index in self._open:
+                    self._open[event.index].has_ended = True
             case "message_delta":
                 told = event.delta or WireDelta()
                 self._message.update(stop_reason=told.stop_reason, stop_details=told.stop_details)
                 self._count(event.usage)
             case "message_stop":
                 self.is_over = True
-            case _:  # pings, ends of blocks, and what will be invented
+            case _:  # pings, and what will be invented
                 pass
         return None
+
+    def _start(self, message: dict[str, JsonValue]) -> None:
+        if self._has_begun:
+            raise ValueError("the reply begins twice")
+        self._has_begun = True
+        self._message = {**message, "content": []}
+        self._count(self._message.pop("usage", None))
 
     def _begin(self, index: int, begun: dict[str, JsonValue]) -> Delta | None:
         """Open a block, also where an older one has that index: some gateways number all blocks alike."""
@@ -125,9 +147,12 @@ class Assembly:
         if begun.get("type") == "tool_use":
             block.call, self._calls = self._calls, self._calls + 1
             given = begun.get("input")
-            name, call_id = begun.get("name"), begun.get("id")
+            name, call_id = str(begun.get("name") or ""), str(begun.get("id") or "")
+            if call_id in self._ids:
+                raise ValueError("a call begins twice")
+            self._ids |= {call_id} - {""}
             arguments = to_json(given).decode() if given else ""
-            return Delta(call=CallDelta(block.call, str(call_id or ""), str(name or ""), arguments))
+            return Delta(call=CallDelta(block.call, call_id, name, arguments))
         text, thought = begun.get("text"), begun.get("thinking")
         return Delta(text=str(text or ""), reasoning=str(thought or "")) if text or thought else None
 

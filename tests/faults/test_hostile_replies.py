@@ -327,6 +327,7 @@ ATTACKS: dict[str, Attack] = {
     "deep events": answer(b"data: " + nested(100_000) + b"\n\n"),
     "a huge number": answer(b'{"choices":' + b"9" * 100_000 + b"}"),
     "a line without end": answer(b"data: " + b"x" * 11_000_000),
+    "an event without end": answer((b"data: " + b"x" * 1_000 + b"\n") * 11_000),
     "slow bytes": drips,
     "a slow head": drips_its_head,
     "signs of life": drips_comments,

@@ -1,5 +1,7 @@
 """Server-sent events: whatever the cuts and the line ends, the same events come out."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -94,6 +96,28 @@ def test_a_line_of_the_greatest_length_is_read(monkeypatch: pytest.MonkeyPatch) 
         events(b"data: abc\n")
     with pytest.raises(ValueError, match="a line"):
         events(b"data: ", b"abc\n")
+
+
+def test_an_event_of_many_lines_may_be_no_longer_than_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "MAX_LINE", 9)
+
+    assert events(b"data:abc\n", b"data\ndata:def\n\n", b"data:ghi\n\n") == said("abc\n\ndef", "ghi")
+    for last in (b"data: c\n", b"data\ndata\n", b"data:cd\n\n"):
+        with pytest.raises(ValueError, match="an event of more than"):
+            events(b"data:abcd\n", b"data:ab\n", last)
+
+
+def test_short_lines_of_one_event_take_hardly_more_memory_than_their_data() -> None:
+    reader, lines = EventReader(), b"data:abc\n" * 1_000
+    tracemalloc.start()
+    try:
+        for _ in range(1_000):
+            assert reader.feed(lines) == []
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert held < 2 * len("abc\n") * 1_000_000
 
 
 def test_a_megabyte_in_single_bytes_takes_one_pass() -> None:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-MAX_LINE = 10_000_000  # bytes
+MAX_LINE = 10_000_000  # bytes, also of all data lines of an event together
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -28,18 +28,19 @@ class EventReader:
         self._is_first_line = True
         self._after_carriage_return = False
         self._event = b""
-        self._data: list[bytes] = []
+        self._data = bytearray()  # the lines of it so far, each with its end: lists of short ones are large
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
-        """The events that end in `chunk`. Raises ValueError for a line of more than 10 MB."""
+        """The events that end in `chunk`. Raises ValueError for a line, or an event, of more than 10 MB."""
         events: list[ServerEvent] = []
         for line in self._lines(chunk):
             if line:
                 self._take(line)
             elif self._data:
-                data = b"\n".join(self._data).decode(errors="replace")
+                data = self._data[:-1].decode(errors="replace")
                 events.append(ServerEvent(self._event.decode(errors="replace") or "message", data))
-                self._event, self._data = b"", []
+                self._event = b""
+                self._data.clear()
             else:
                 self._event = b""
         return events
@@ -69,10 +70,12 @@ class EventReader:
 
     def _take(self, line: bytes) -> None:
         if line.startswith(b"data:"):
-            self._data.append(line[5:].removeprefix(b" "))
+            self._data += line[5:].removeprefix(b" ") + b"\n"
         elif line.startswith(b"event:"):
             self._event = line[6:].removeprefix(b" ")
         elif line == b"data":
-            self._data.append(b"")
+            self._data += b"\n"
         elif line == b"event":
             self._event = b""
+        if len(self._data) > MAX_LINE:
+            raise ValueError(f"an event of more than {MAX_LINE // 1_000_000} MB")

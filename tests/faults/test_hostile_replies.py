@@ -295,6 +295,7 @@ def doubled(body: bytes) -> bytes:
     return b"".join(event + b"\n\n" + event + b"\n\n" for event in body.split(b"\n\n") if event)
 
 
+IDLE = b'data: {"type": "ping", "choices": []}\n\n'
 LOOK = ("look", '{"what": "sky"}')
 ATTACKS: dict[str, Attack] = {
     "a body without end": floods,
@@ -302,6 +303,7 @@ ATTACKS: dict[str, Attack] = {
     "a head without end": floods_its_head,
     "a gzip bomb": bomb("gzip"),
     "a deflate bomb": bomb("deflate"),
+    "packed events": answer(gzip.compress(IDLE * 400_000), "content-encoding: gzip"),
     "a gzip that is none": answer(b"{}", "content-encoding: gzip"),
     "a gzip that is cut": answer(gzip.compress(MEGABYTE)[:100], "content-encoding: gzip"),
     "an unknown encoding": answer(b"{}", "content-encoding: rot13"),

@@ -5,7 +5,7 @@ import collections
 import contextlib
 import functools
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Never, Self, TypeAlias, cast
 from weakref import WeakKeyDictionary
@@ -25,6 +25,7 @@ CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 600.0  # only a net under the runtime, which cancels a call earlier
 KEEP_ALIVE = 60.0
 MAX_BODY = 50_000_000
+MAX_AT_ONCE = 65_536  # bytes of events that are read before others get their turn
 MAX_READ = 10_000
 MAX_EXCERPT = 200
 MAX_LAST_EVENTS = 5.0  # seconds to wait for usage, and the mark of the end, of a reply that has ended
@@ -127,6 +128,7 @@ class OpenReply:
         self._transport, self._chunks, self.aclose = transport, chunks, close
         self._head = Reply(status, headers, b"")
         self._size = 0
+        self._parts: Iterator[bytes] = iter(())  # of a chunk whose events are being read
         self._events = EventReader()
 
     async def __aenter__(self) -> Self:
@@ -172,11 +174,11 @@ class OpenReply:
 
     async def read_events(self) -> list[ServerEvent] | None:
         """The events that end in the next bytes, whatever the content type; `None` at the end of the body."""
-        chunk = await self._next()
-        if chunk is None:
+        part = await self._next_part()
+        if part is None:
             return None
         try:
-            return self._events.feed(chunk)
+            return self._events.feed(part)
         except ValueError as error:
             failure = ProviderError(f"{self._transport.url} sent {error}", status=self.status)
         raise failure  # outside the except block: what cannot be read may echo the key
@@ -194,6 +196,18 @@ class OpenReply:
             async with asyncio.timeout(MAX_FAREWELL):
                 while await self._next() is not None:
                     pass
+
+    async def _next_part(self) -> bytes | None:
+        """The next bytes in parts: a small chunk may have unpacked to so much that its events take seconds to read."""
+        part = next(self._parts, None)
+        if part is not None:
+            await asyncio.sleep(0)  # so that a deadline is met in the middle of a chunk too
+            return part
+        chunk = await self._next()
+        if chunk is None or len(chunk) <= MAX_AT_ONCE:
+            return chunk
+        self._parts = (chunk[start : start + MAX_AT_ONCE] for start in range(0, len(chunk), MAX_AT_ONCE))
+        return next(self._parts)
 
     async def _next(self) -> bytes | None:
         """The next bytes of the body; `None` at its end."""

@@ -2,20 +2,24 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import pytest
 
 from loopwright import (
+    CallDelta,
     CircuitBreakers,
     CircuitOpen,
     Completion,
     ContextTooLong,
+    Delta,
     Limits,
     ProviderError,
     ProviderTimeout,
     ReActEngine,
+    Reasoning,
+    Request,
     Result,
     Runtime,
     Usage,
@@ -63,6 +67,59 @@ async def test_what_cannot_succeed_is_not_tried_again(error: Exception) -> None:
     assert (result.status, result.stop_reason, result.answer) == ("failed", "provider_error", None)
     assert (len(provider.requests), clock.slept) == (1, [])
     assert isinstance(result.error, ProviderError)
+
+
+LARGE = "x" * 2_000_001
+
+
+@pytest.mark.parametrize("deltas", [False, True])
+@pytest.mark.parametrize(
+    "line",
+    [
+        LARGE,
+        Completion(problem=LARGE),
+        Completion("", answer="yes", thought=LARGE),
+        Completion("yes", answer="yes", reasoning=(Reasoning(LARGE[:1_000_000]), Reasoning(LARGE[:1_000_001]))),
+        Completion("yes", answer="yes", reasoning=(Reasoning("", "thinking", {"data": LARGE}),)),
+        Completion("yes", answer="yes", model=LARGE),
+        call("look", where=[LARGE]),
+        call(LARGE),
+        [call("look")] * 100_000,
+    ],
+)
+async def test_a_reply_that_is_too_large_is_an_error_and_not_asked_for_again(line: Any, deltas: bool) -> None:
+    provider = ScriptedProvider([line])
+    async with ReActEngine(Runtime(provider, clock=FakeClock())).start("Go.", deltas=deltas) as handle:
+        result = await handle.result()
+
+    assert (result.status, result.stop_reason, len(provider.requests)) == ("failed", "provider_error", 1)
+    assert str(result.error) == "scripted: the reply has more than 2,000,000 characters"
+
+
+@pytest.mark.parametrize("deltas", [False, True])
+async def test_a_large_reply_is_counted_once_though_its_words_are_its_answer_too(deltas: bool) -> None:
+    answer = "x" * 1_999_000
+    async with ReActEngine(Runtime(ScriptedProvider([answer]))).start("Go.", deltas=deltas) as handle:
+        result = await handle.result()
+
+    assert (result.status, result.answer == answer) == ("completed", True)
+
+
+async def test_a_stream_without_end_is_left_as_soon_as_it_has_said_too_much() -> None:
+    told = 0
+
+    class Endless(ScriptedProvider):
+        async def stream(self, request: Request) -> AsyncGenerator[Delta]:
+            nonlocal told
+            while True:
+                told += 1
+                yield Delta("x" * 10_000, "y" * 10_000, CallDelta(0, arguments="z" * 20_000))
+
+    async with ReActEngine(Runtime(Endless([]))).start("Go.", deltas=True) as handle:
+        result = await handle.result()
+
+    assert (result.stop_reason, told) == ("provider_error", 51)
+    assert str(result.error) == "scripted: the reply has more than 2,000,000 characters"
 
 
 async def test_a_bug_of_an_adapter_is_named_with_its_provider() -> None:

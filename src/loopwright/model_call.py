@@ -11,7 +11,7 @@ from .context import BYTES_PER_TOKEN
 from .errors import CircuitOpen, ProviderError, ProviderTimeout, text_of
 from .events import AttemptFailed, ErrorRecord
 from .messages import Completion, Usage
-from .provider import Provider, Request, deltas_of
+from .provider import Provider, Request, check_size, deltas_of
 from .redacting import redact_error
 from .session import Session, out_of_time
 from .telling import Telling
@@ -128,6 +128,7 @@ class ModelCall:
             reply = await self._reply()
             if not isinstance(reply, Completion):  # pyright: ignore[reportUnnecessaryIsInstance] - strangers' providers
                 raise TypeError(f"complete() returned {type(reply).__name__}, not a Completion")
+            check_size(self._provider, reply)
             breaker.success(given, changed)
             verdict = True
         except ProviderError as error:

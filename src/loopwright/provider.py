@@ -9,6 +9,8 @@ from .messages import Completion, Conversation, Json, JsonObject, ToolSpec
 
 ToolChoice: TypeAlias = Literal["auto", "none"]
 
+MAX_REPLY = 2_000_000  # characters; to look for secrets in more, and to record it, would hold up every other run
+
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
@@ -133,21 +135,47 @@ class StreamingProvider(Provider, Protocol):
         ...
 
 
+def check_size(provider: Provider, reply: Completion) -> None:
+    """Raise `ProviderError` if a reply, with all that it is made of, has more than 2,000,000 characters."""
+    words = {reply.text, reply.thought, reply.answer or "", reply.problem or "", reply.model, reply.finish_reason}
+    size = sum(map(len, words.union(reply.flags)))
+    size += sum([len(str(call)) for call in reply.calls])
+    size += sum([max(len(thought.text), len(str(thought.block))) for thought in reply.reasoning])
+    _check(provider, size)
+
+
+def _size_of(delta: Delta) -> int:
+    size, call = len(delta.text) + len(delta.reasoning), delta.call
+    return size if call is None else size + len(call.id) + len(call.name) + len(call.arguments)
+
+
+def _check(provider: Provider, size: int) -> None:
+    if size > MAX_REPLY:
+        raise ProviderError(f"{provider.name}: the reply has more than {MAX_REPLY:,} characters")
+
+
 async def deltas_of(provider: Provider, request: Request) -> AsyncGenerator[Delta]:
     """The deltas of a provider that can stream, the reply in one piece of one that cannot.
 
-    Close the generator to close the stream. Raises `ProviderError` for a stream that ends without a completion.
+    Close the generator to close the stream. Raises `ProviderError` for a stream that ends without a completion, and for
+    a reply that is too large, as soon as it is.
     """
     stream = getattr(provider, "stream", None)
     if stream is None:
         reply = await provider.complete(request)
+        check_size(provider, reply)
         yield Delta(text=reply.answer or "", reasoning=reply.thought, completion=reply)
         return
     deltas: AsyncIterator[Delta] = stream(request)
     ended: Completion | None = None
+    size = 0
     try:
         async for delta in deltas:
-            ended = delta.completion or ended
+            size += _size_of(delta)
+            _check(provider, size)
+            if delta.completion is not None:
+                check_size(provider, delta.completion)
+                ended = delta.completion
             yield delta
     finally:
         if isinstance(deltas, AsyncGenerator):

@@ -455,6 +455,26 @@ async def test_a_flood_is_not_kept(name: str, api: Api) -> None:
     figure(f"memory at {name} ({api})", f"peak {peak // 1_000_000} MB, {stays // 1_000_000} MB stay")
 
 
+@pytest.mark.parametrize(
+    "attack",
+    [said(text="blue " * 500_000), said(*[("look", f'{{"what": "{"sky" * 80_000}"}}')] * 10)],
+    ids=["words", "arguments"],
+)
+@pytest.mark.parametrize("api", APIS, ids=str)
+async def test_a_reply_that_says_too_much_is_neither_kept_nor_obeyed(api: Api, attack: Attack) -> None:
+    RAN.clear()
+    async with serving(api, attack) as server:
+        provider = api.provider(server.url)
+        runtime = Runtime(provider, tools=[look], clock=Hasty(), limits=Limits(best_effort=False))
+        result = await run(runtime, api)
+        check(runtime, result)
+        await provider.aclose()
+
+    assert (result.stop_reason, server.requests, RAN) == ("provider_error", 1, [])
+    assert "the reply has more than 2,000,000 characters" in str(result.error)
+    assert sum(len(str(entry)) for entry in runtime.journal.read(result.run_id)) < 20_000
+
+
 @pytest.mark.parametrize("api", APIS, ids=str)
 async def test_a_thousand_calls_in_one_reply_are_each_settled(api: Api) -> None:
     RAN.clear()

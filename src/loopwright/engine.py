@@ -22,7 +22,6 @@ from .labels import Label, highest
 from .life import beginning
 from .messages import Conversation, Effect, Json, check_pairs
 from .options import Options, explain
-from .owner import AT_WORK
 from .parts import Parts
 from .prompts import PromptSet
 from .provider import Delta
@@ -32,6 +31,7 @@ from .result import Model, Result
 from .run import Run
 from .session import Session, boundary_of, new_owner
 from .sync import LOOP_THREAD
+from .taking_up import taken_up
 from .tools import Tool
 from .version import __version__
 
@@ -156,23 +156,16 @@ class LoopEngine(Options):
         if recorded is not None:
             return recorded
         started = self._resumable(run_id, entries, output, deps)
-        owner = new_owner()
-        AT_WORK.add(owner.token)  # before the claim is visible, so that no one thinks its owner dead
-        try:
-            claim = await journal.claim(run_id, str(owner), take_over=take_over, lease=self.runtime.lease)
-            entries = await asyncio.to_thread(journal.read, run_id)
-            recorded = _recorded_result(entries, output)
+        async with taken_up(self.runtime, run_id, entries, take_over=take_over) as taken:
+            recorded = _recorded_result(taken.entries, output)
             if recorded is not None:  # it ended between the first look and the claim
-                journal.append(claim, [], status=recorded.status)
-                await journal.barrier(claim)
+                await taken.put_back()
                 return recorded
-            session = Session(self.runtime, claim, owner, Replay(entries), deps)
-            session.record("", RunResumed(str(owner), self.name))
-            session.hear(await asyncio.to_thread(journal.inbox, run_id))
-            session.kept.set()
-            return await RunHandle[Entry, Model | None](self, session, Conversation(started.messages), output).result()
-        finally:
-            AT_WORK.discard(owner.token)
+            session = Session(self.runtime, taken.claim, taken.owner, Replay(taken.entries), deps)
+        session.record("", RunResumed(str(taken.owner), self.name))
+        session.hear(taken.commands)
+        session.kept.set()
+        return await RunHandle[Entry, Model | None](self, session, Conversation(started.messages), output).result()
 
     def _resumable(self, run_id: str, entries: list[Entry], output: type[BaseModel] | None, deps: object) -> RunStarted:
         """The run's first entry, if this engine can go on with it; nothing is claimed before that is known."""

@@ -263,7 +263,7 @@ class RunHandle(Control, Generic[Item, Output]):
 
     async def _suspend(self, reason: Literal["cancelled", "diverged", "released"]) -> None:
         """Leave the run so that it can be resumed."""
-        self._session.leave(RunSuspended(reason))
+        self._session.leave(RunSuspended(reason, waited=self._session.active.take_waited()))
         status = "released" if reason == "released" else "suspended"
         cancelled: asyncio.CancelledError | None = None
         with contextlib.suppress(JournalError):  # then the owner's end frees it
@@ -305,7 +305,7 @@ class RunHandle(Control, Generic[Item, Output]):
         waiting = outcome.status == "waiting"
         pending = tuple(session.pending) if waiting else ()
         if waiting:
-            session.leave(RunSuspended("waiting", pending))
+            session.leave(RunSuspended("waiting", pending, session.active.take_waited()))
         elif not isinstance(outcome.error, JournalError):
             session.leave(RunFinished(
                 outcome.status, outcome.stop_reason, outcome.answer,

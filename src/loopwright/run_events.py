@@ -116,11 +116,13 @@ class RunSuspended:
     """The run stopped for now and can be resumed.
 
     It waits for decisions, its host was cancelled, the code that resumed it is not the code that wrote it, or its
-    worker left it to other workers.
+    worker left it to other workers. `waited` are the seconds for which it stood still before that because a person was
+    asked, who had not decided yet.
     """
 
     reason: Literal["waiting", "cancelled", "diverged", "released"]
     pending: tuple[Question, ...] = ()
+    waited: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,10 +19,11 @@ from loopwright import (
     Run,
     Runtime,
     Suspend,
+    Worker,
     ask_user,
     tool,
 )
-from loopwright.events import RunFinished
+from loopwright.events import RunFinished, RunSuspended, decode_event
 from loopwright.journal import Claim
 from loopwright.limits import Limits
 from loopwright.policy import RESPOND
@@ -254,3 +255,53 @@ async def test_the_time_in_which_the_user_thinks_counts_nowhere(by_tool: bool) -
     entries = journal.read("r")
     for keep in range(2, len(entries) + 1):
         assert Replay(entries[:keep]).active_seconds < 1, entries[keep - 1].kind
+
+
+@pytest.mark.parametrize("reason", ["cancelled", "released"])
+@pytest.mark.parametrize("who", ["approver", "user"])
+async def test_the_time_in_which_a_person_thinks_counts_nowhere_if_the_host_stops_meanwhile(
+    who: str, reason: str
+) -> None:
+    clock, asked = FakeClock(), asyncio.Event()
+
+    async def thinks(*_: Any) -> Any:
+        clock.advance(PAUSED)
+        asked.set()
+        await asyncio.sleep(60)
+
+    async def knows(*_: Any) -> Any:
+        return "blue" if who == "user" else Deny("no")
+
+    def model(request: Any) -> Any:
+        if len(request.conversation) > 3:
+            return "done"
+        return call("ask_user", question="Which one?") if who == "user" else call("erase", what="it")
+
+    journal = MemoryJournal(clock=clock)
+    shared: dict[str, Any] = {
+        "journal": journal,
+        "clock": clock,
+        "limits": Limits(timeout=60),
+        "tools": [erase, ask_user],
+    }
+    first = Runtime(ScriptedProvider(model), **shared, **{who: thinks}, lease=100 * PAUSED)
+    if reason == "cancelled":
+        host = asyncio.ensure_future(ReActEngine(first).run("Go.", run_id="r"))
+    else:
+        whole = react(MemoryJournal(), "never said")
+        await whole.run("Go.", run_id="r")
+        crashed(whole.runtime.journal.read("r"), 1, journal, status="running")
+        host = asyncio.ensure_future(Worker(first, poll=0.01).serve())
+    await asked.wait()
+    host.cancel()
+    await asyncio.gather(host, return_exceptions=True)
+    left = journal.read("r")
+    result = await Runtime(ScriptedProvider(model), **shared, **{who: knows}).resume("r")
+
+    assert (left[-1].kind, left[-1].event.reason) == ("run_suspended", reason)
+    assert Replay(left).active_seconds < 1
+    assert result.status == "completed"
+
+
+def test_a_suspension_of_an_older_version_tells_no_time_of_thinking() -> None:
+    assert decode_event("run_suspended", b'{"reason":"cancelled","pending":[]}') == RunSuspended("cancelled")

@@ -362,7 +362,7 @@ class Clearance:
         """Record a decision, with the policy version that it was made under and the word that it rests on."""
         call, key = case.call, case.key
         # A call in place of a failed one stands nowhere else, nor does what people are asked about and is no call.
-        alone = ("~" in key and verdict in ("allow", "modify")) or (case.is_own and verdict == "ask")
+        alone = ("~" in key and verdict in ("allow", "modify", "ask")) or (case.is_own and verdict == "ask")
         arguments = call.arguments if case.hashed and (case.changed or alone) else None
         waited, stop, sealed = self.session.active.take_waited(), self.monitor.stop_of(key), key in self.session.secrets
         decided = GateDecided(

@@ -1,6 +1,7 @@
 """A person's word counts for the call that they were shown, while it can be given, and until they take it back."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,19 +14,24 @@ from loopwright import (
     Ask,
     ConfigError,
     Decision,
+    Entry,
     LoopEngine,
     MemoryJournal,
     Modify,
+    PolicyState,
     Run,
     Runtime,
     Suspend,
     ToolCall,
+    ToolError,
     Worker,
     tool,
 )
 from loopwright.events import CommandReceived, GateDecided
 from loopwright.journal import Command
+from loopwright.messages import arguments_hash
 from loopwright.policy import RESPOND, InstantGate
+from loopwright.recovery import Fallback, LlmRecovery
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from redrive import crashed
 from waiting import eventually
@@ -125,6 +131,97 @@ class AsksAboutAnswers(InstantGate):
 
     def decide(self, action: Action, state: object) -> Decision:
         return Ask("give this answer?") if action.tool == RESPOND else Allow()
+
+
+class Books(LoopEngine):
+    """Books a seat in one branch, and holds twice in the other."""
+
+    name = "books"
+
+    async def solve(self, run: Run) -> str:
+        async def books(branch: Run) -> str:
+            return (await branch.call(ToolCall("book", {"seat": "twelve A"}))).content
+
+        async def holds(branch: Run) -> str:
+            await branch.call(ToolCall("hold", {"until": "asked"}))
+            return (await branch.call(ToolCall("hold", {"until": "told"}))).content
+
+        return " ".join(await run.gather(books, holds))
+
+
+class AsksInstead(InstantGate):
+    """Asks about what is done in place of a failed call."""
+
+    version = "test-1"
+
+    def decide(self, action: Action, state: PolicyState) -> Decision:
+        return Ask("this instead?") if "~" in state.key else Allow()
+
+
+def booking(recovery: Any, events: dict[str, asyncio.Event], ran: list[Any]) -> Callable[[MemoryJournal], Books]:
+    """How to make an engine whose bookings fail, which says when it has asked and holds until it is told."""
+
+    @tool(recovery=recovery)
+    async def book(seat: str) -> str:
+        """Book a seat."""
+        if not seat[0].isdigit():
+            raise ToolError("seats are a row and a letter")
+        ran.append(("book", {"seat": seat}))
+        return "booked"
+
+    @tool
+    async def reserve(seat: str) -> str:
+        """Reserve a seat."""
+        ran.append(("reserve", {"seat": seat}))
+        return "reserved"
+
+    @tool(effect="read")
+    async def hold(until: str) -> str:
+        """Hold."""
+        await events[until].wait()
+        return "held"
+
+    def see(entry: Entry) -> None:
+        if isinstance(entry.event, GateDecided) and entry.event.verdict == "ask":
+            events["asked"].set()
+
+    def engine(journal: MemoryJournal) -> Books:
+        options: dict[str, Any] = {"gate": AsksInstead(), "approver": Suspend(), "journal": journal, "observers": [see]}
+        model = ScriptedProvider(lambda _: '{"arguments": {"seat": "12A"}}')
+        return Books(Runtime(model, tools=[book, reserve, hold], **options))
+
+    return engine
+
+
+@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize(
+    ("recovery", "instead", "arguments"),
+    [(LlmRecovery(), "book", {"seat": "12A"}), (Fallback("reserve"), "reserve", {"seat": "twelve A"})],
+)
+async def test_what_would_be_done_in_place_of_a_failed_call_is_shown_and_then_done(
+    recovery: Any, instead: str, arguments: Any, dies: bool
+) -> None:
+    events, ran = {"asked": asyncio.Event(), "told": asyncio.Event()}, list[Any]()
+    engine = booking(recovery, events, ran)
+    journal = MemoryJournal()
+    work = asyncio.ensure_future(engine(journal).run("Go.", run_id="r"))
+    await eventually(lambda: journal.runs() and any(known.event.verdict == "ask" for known in decisions(journal)))
+    if dies:
+        work.cancel()
+        await asyncio.wait({work})
+        entries = journal.read("r")
+        journal = crashed(entries, len(entries) - 1)
+    control = engine(journal).runtime.control("r")
+    [shown] = await control.questions()
+    await control.approve(shown.id)
+    events["told"].set()
+    if not dies:
+        await work
+    await engine(journal).resume("r")
+
+    assert (shown.tool, shown.arguments) == (instead, arguments)
+    assert arguments_hash(shown.arguments) == shown.arguments_hash
+    assert ran == [(instead, arguments)]
 
 
 async def test_what_a_run_has_gone_past_is_not_asked_any_more_and_keeps_no_worker_busy() -> None:

@@ -18,6 +18,9 @@ from .result import Outcome, outcome_of
 from .saying import label_of
 from .tools import Tool
 
+ANSWERED = "respond:"
+"""The key of what gates decide about a run's answer."""
+
 
 class Attended(Phases):
     """The phases, and what goes between a run and people beside them."""
@@ -45,13 +48,19 @@ class Attended(Phases):
             self._session.record(key, EffectFinished("ask_user", answer, waited=waited, label=label))
             return answer
 
-    def _followed_up(self, answer: str) -> bool:
-        """Whether a person has more to say now that the engine has answered; the conversation goes on with that."""
+    def followed_up(self, answer: str) -> bool:
+        """Whether a person has more to say now that the engine has answered; the conversation goes on with that.
+
+        Where the journal shows that nobody had, it stays so: what was said since counts the next time that this is
+        asked, unless the answer was let out by then. For the runtime, not for engines.
+        """
         session, key = self._session, self._scope.side_key("follow")
         recorded = session.replay.side(key)
         if not isinstance(recorded, FollowedUp):
             command = session.told.next(FOLLOW_UP, session.replay.taken)
-            if command is None or self._scope.signal is not None:
+            shown = session.replay.decision(ANSWERED)
+            gone_on = self._scope.replaying() or (shown is not None and shown.verdict != "ask")
+            if command is None or gone_on or self._scope.signal is not None:
                 return False
             session.replay.taken.add(command.number)
             text = str(command.body.get("text", ""))
@@ -74,7 +83,7 @@ class Attended(Phases):
             return outcome
         told: dict[str, Json] = {"answer": outcome.answer, "status": outcome.status}
         told |= {"stop_reason": outcome.stop_reason} | ({} if output is None else {"output": output})
-        decided = await self._clearance.decide_answer(ToolCall(RESPOND, told, RESPOND), self._state("respond:"))
+        decided = await self._clearance.decide_answer(ToolCall(RESPOND, told, RESPOND), self._state(ANSWERED))
         if isinstance(decided, PendingQuestion):
             return outcome_of(await self._park([decided]))
         if isinstance(decided, Denial):

@@ -235,12 +235,13 @@ class RunHandle(Control, Generic[Item, Output]):
             return restored(self._session.replay.undo), None
         if self._session.told.aborting:  # somebody said so while nobody worked on the run: nothing new begins
             self._session.stopped()
-        outcome = await drive(self._engine, self._run, alone=True)
-        output: Any = None
-        if outcome.status == "completed":
+        while (outcome := await drive(self._engine, self._run, alone=True)).status == "completed":
             outcome, output = await self._structured(outcome)
+            if outcome.status == "completed" and self._run.followed_up(outcome.answer or ""):
+                continue  # somebody said more while the output was made
             self._session.check_leftovers()
-        return await self._permitted(outcome, output)
+            return await self._permitted(outcome, output)
+        return await self._permitted(outcome, None)
 
     async def _go_through(self) -> None:
         """Have an engine that had ended read in the journal what it did, with which tools and in which words."""

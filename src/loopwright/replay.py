@@ -415,7 +415,8 @@ class Replay:
 
     def divergence(self, key: str, expected: str, found: str) -> ReplayDivergence:
         """The error that says where code and journal part; before its `seq` nothing is recorded from there on."""
-        after = [seq - 1 for known, seq in self._firsts.items() if _not_before(known, key)]
+        beside = ":" in key  # it has no place among the effects
+        after = [seq - 1 for known, seq in self._firsts.items() if not beside and _not_before(known, key)]
         seq = max(min(after, default=self._agreed), 1)
         return ReplayDivergence(
             f"at {key} the journal has {expected}, the code asks for {found}: the engine, its options or its prompts "

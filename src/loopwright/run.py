@@ -394,7 +394,7 @@ async def drive(engine: Strategy, run: Run, *, alone: bool = False) -> Outcome:
     conduct = run._scope.conduct
     try:
         answer = run._checked(await engine.solve(run))
-        while alone and run._followed_up(answer):
+        while alone and run.followed_up(answer):
             answer = run._checked(await engine.solve(run))
     except Exception as raised:  # noqa: BLE001 - an engine is foreign code: a crash in it is the run's outcome
         error = run._ours(raised)

@@ -24,7 +24,8 @@ from .sse import EventReader, ServerEvent
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 600.0  # only a net under the runtime, which cancels a call earlier
 KEEP_ALIVE = 60.0
-MAX_BODY = 50_000_000
+MAX_BODY = 10_000_000  # bytes of an answer in one piece, which is read in one go: nothing else runs meanwhile
+MAX_STREAM = 50_000_000  # bytes of a stream, whose events are small and many
 MAX_AT_ONCE = 65_536  # bytes of events that are read before others get their turn
 MAX_READ = 10_000
 MAX_EXCERPT = 200
@@ -127,7 +128,7 @@ class OpenReply:
     ) -> None:
         self._transport, self._chunks, self.aclose = transport, chunks, close
         self._head = Reply(status, headers, b"")
-        self._size = 0
+        self._size, self._most = 0, MAX_STREAM
         self._parts: Iterator[bytes] = iter(())  # of a chunk whose events are being read
         self._events = EventReader()
 
@@ -164,6 +165,7 @@ class OpenReply:
     async def read(self) -> Reply:
         """The whole answer."""
         parts: list[bytes] = []
+        self._most = MAX_BODY
         try:
             while (chunk := await self._next()) is not None:
                 parts.append(chunk)
@@ -217,13 +219,13 @@ class OpenReply:
             failure = self._transport.told(error)
         else:
             self._size += len(chunk or b"")
-            if self._size <= MAX_BODY:
+            if self._size <= self._most:
                 return chunk
             del chunk  # as large as it may be, unpacked; whoever unpacked it holds on to it too
             unpacking: object = self._chunks
             if isinstance(unpacking, AsyncGenerator):
                 await cast("AsyncGenerator[bytes, None]", unpacking).aclose()
-            failure = self._transport.too_large(self.status)
+            failure = self._transport.too_large(self._most, self.status)
         raise failure  # outside the except block, so that nothing that knows the headers is chained to it
 
 
@@ -293,7 +295,7 @@ class HTTPTransport:
 
         Raises:
             ProviderTimeout: no connection or no answer in time; retryable.
-            ProviderError: the connection failed (retryable), or the answer is a redirect or larger than 50 MB.
+            ProviderError: the connection failed (retryable), or the answer is a redirect or larger than 10 MB.
         """
         async with await self.open(body) as reply:
             return await reply.read()
@@ -361,9 +363,9 @@ class HTTPTransport:
 
         return OpenReply(self, response.status, tuple(response.headers), _decoded(response), close)
 
-    def too_large(self, status: int) -> ProviderError:
+    def too_large(self, most: int, status: int) -> ProviderError:
         """The error that an answer is larger than anybody wants to keep."""
-        return ProviderError(f"{self.url} sent more than {MAX_BODY // 1_000_000} MB (status {status})", status=status)
+        return ProviderError(f"{self.url} sent more than {most // 1_000_000} MB (status {status})", status=status)
 
     async def _connections(self) -> _Connections:
         loop = asyncio.get_running_loop()

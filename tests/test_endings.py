@@ -31,7 +31,7 @@ from loopwright import (
     Usage,
     tool,
 )
-from loopwright.events import Entry, RunFinished, RunSuspended
+from loopwright.events import Entry, ErrorRecord, RunFinished, RunSuspended
 from loopwright.journals import SQLiteJournal
 from loopwright.testing import ScriptedProvider, call
 
@@ -499,3 +499,13 @@ async def test_call_ids_are_unique_even_if_the_model_repeats_them() -> None:
 
     ids = [m.call_id for m in result.conversation.messages if m.role == "tool"]
     assert len(set(ids)) == 2
+
+
+def test_errors_that_lead_to_each_other_are_recorded_as_far_as_it_makes_sense() -> None:
+    first, second = ProviderError("first"), ProviderError("second")
+    first.__cause__, second.__cause__ = second, first
+    restored = ErrorRecord.of(first).restore()
+
+    assert str(restored.__cause__) == "second"
+    assert restored.__cause__ is not None
+    assert str(restored.__cause__.__cause__) == "first"

@@ -558,6 +558,16 @@ async def test_each_booking_is_undone_by_the_tool_that_made_it_also_in_another_p
     assert b"hotel room" not in b"".join(entry.body for entry in again.runtime.journal.read("r"))
 
 
+async def test_why_a_run_failed_that_could_not_be_undone_is_known_when_its_result_is_read_again():
+    parts = booking(call("book", what="stuck"), FAILURE)
+    live = await ReActEngine(parts).run("Go.", run_id="r", saga=True)
+    again = await ReActEngine(parts).resume("r")
+
+    assert isinstance(live.error, UndoFailed)
+    assert isinstance(again.error, UndoFailed)
+    assert str(again.error.__cause__) == str(live.error.__cause__) == "the model is gone"
+
+
 async def test_a_call_in_doubt_that_a_person_is_asked_about_is_named_when_somebody_says_stop():
     parts = booking(*TWO)
     await ReActEngine(parts).run("Go.", run_id="r", saga=True)

@@ -17,25 +17,32 @@ StopReason: TypeAlias = Literal[
 
 @dataclasses.dataclass(frozen=True)
 class ErrorRecord:
-    """An error as plain data: the name of its class, its text, and what else its class says (status, limit …)."""
+    """An error as plain data: the name of its class, its text, and what else its class says (status, limit …).
+
+    `cause` is the one of ours that it came from, if it has one.
+    """
 
     type: str
     message: str
     details: dict[str, Json] = dataclasses.field(default_factory=dict[str, Json])
+    cause: "ErrorRecord | None" = None
 
     @classmethod
-    def of(cls, error: BaseException) -> "ErrorRecord":
-        """An error as it is recorded."""
+    def of(cls, error: BaseException, causes: int = 3) -> "ErrorRecord":
+        """An error as it is recorded, with so many causes at most, since errors may lead to each other."""
         details = {
             name: getattr(error, name)
             for name in DETAILS
             if isinstance(error, LoopwrightError) and hasattr(error, name)
         }
-        return cls(name_of(error), text_of(error), details)
+        cause = error.__cause__ if causes and isinstance(error.__cause__, LoopwrightError) else None
+        return cls(name_of(error), text_of(error), details, None if cause is None else cls.of(cause, causes - 1))
 
     def restore(self) -> LoopwrightError:
         """The error again."""
-        return error_named(self.type, self.message, self.details)
+        error = error_named(self.type, self.message, self.details)
+        error.__cause__ = None if self.cause is None else self.cause.restore()
+        return error
 
 
 @dataclasses.dataclass(frozen=True)

@@ -450,6 +450,8 @@ HOSTILE = {
     "token ": "token: " * 14_000,
     "Authorization: ": "Authorization: " * 6_600,
     "Authorization: a,": "Authorization: " + "a, a=" * 20_000,
+    "Authorization: a-": "Authorization: " + "a-" * 2_000 + "!",
+    "Authorization: A-": ("Authorization: " + "A-" * 2_000 + "! ") * 20,
     "Cookie": "Cookie: a=b; " * 7_500,
     "-----BEGIN ": "-----BEGIN " * 9_000,
     "private keys": "-----BEGIN PRIVATE KEY-----" * 3_700,

@@ -50,7 +50,8 @@ _TEMPLATE = re.compile(
     r"|(?ai:your|my)[-_][A-Za-z_-]+\Z|.{0,8}(?:\.{3}|…|\*{3,})\Z|[xX]+\Z|[*_.=#~•-]*\Z|[^A-Za-z0-9]{0,3}\Z",
     re.S,
 )
-_WORD = re.compile(r"(?:[A-Za-z]?[a-z]*|[A-Z]+)(?:[-_/'](?:[A-Za-z]?[a-z]*|[A-Z]+))*|[a-z]+(?:[A-Z][a-z]+)+")
+_PART = "(?:[A-Z]{2,}+|[A-Za-z]?+[a-z]*+)"  # of a word; no two ways to read one, which many parts would multiply
+_WORD = re.compile(rf"{_PART}(?:[-_/']{_PART})*+|[a-z]++(?:[A-Z][a-z]++)++")
 _LETTERS = re.compile(r"_*+[A-Za-z]{1,24}+(?:[-_/'][A-Za-z]{1,24}+)*+_*+")
 _CLASS = re.compile(r"_*+[A-Za-z][a-z]++(?:[A-Z]++[a-z]++)++")
 _FOLDER = re.compile(r"(?:~|[A-Za-z]:)?[/\\]")

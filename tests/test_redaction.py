@@ -164,6 +164,46 @@ def test_a_token_that_follows_a_mark_directly_stays_as_it_was_left() -> None:
     assert redactor.text(once) is once
 
 
+@pytest.mark.parametrize("value", ["Basic dXNlcjpwYXNz=", "Basic dXNlcjpwYXNzdw==", "OAuth a=", "sid=", 'sid="b1"; c='])
+@pytest.mark.parametrize("name", ["Authorization", "Cookie"])
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+def test_json_around_a_header_that_ends_in_an_equals_sign_stays_json(
+    name: str, value: str, separators: tuple[str, str]
+) -> None:
+    text = told = json.dumps({name: value, "a=": "b", "c": [f"{name}: {value}", "d"]}, separators=separators)
+    for _ in range(3):
+        told = PLAIN.text(text)
+        read = json.loads(told)
+        while "in" in read:
+            assert (list(read), read["a="]) == (["in", "a="], "b")
+            read = json.loads(read["in"])
+
+        assert (list(read), read["a="], read["c"][1:]) == ([name, "a=", "c"], "b", ["d"])
+        text = json.dumps({"in": text, "a=": "b"}, separators=separators)
+
+
+def test_the_longest_header_is_found_as_a_whole_and_is_no_longer_than_it_may_be() -> None:
+    quote = "\\" * 7 + '"'
+    value = f"={quote}{'c' * 470}{quote}"
+    text = f"Cookie: {'a' * 64}={'b' * 254}{value}" + f"; {'b' * 253}{value}" * 30 + " end"
+    found = PLAIN.found(text, 0)
+    stream = PLAIN.stream()
+    told = [stream.feed(text[at : at + 99]) for at in range(0, len(text), 99)]
+
+    assert 12_000 < found[0].end < shapes.LONGEST
+    assert "".join(told) + stream.end() == PLAIN.text(text)
+
+
+def test_fields_that_are_headers_lose_values_in_quotes_too() -> None:
+    fields: Json = {
+        "Set-Cookie": 'sid="31d4"; Path=/',
+        "Authorization": 'Digest a="b", response="6629fae4"',
+        "Via": 'a="b"',
+    }
+
+    assert PLAIN.value(fields) == {"Set-Cookie": MARK, "Authorization": f"Digest {MARK}", "Via": 'a="b"'}
+
+
 def test_overlapping_secrets_leave_one_mark_and_neighbours_one_each() -> None:
     redactor = Redactor(["first-half", "half-second"], shapes=False)
 
@@ -314,6 +354,9 @@ PIECES = (
         "、",
         MARK,
         "[",
+        'Cookie: a="',
+        '"; b="',
+        'Digest a="b", c=',
     ),
     *("x1", "open sesame", "open ", "of a", "of a secret life", "secret life", "MIIE", "-----", "PRIVATE KEY-----"),
     pem("RSA ")[:150],
@@ -453,6 +496,14 @@ HOSTILE = {
     "Authorization: a-": "Authorization: " + "a-" * 2_000 + "!",
     "Authorization: A-": ("Authorization: " + "A-" * 2_000 + "! ") * 20,
     "Cookie": "Cookie: a=b; " * 7_500,
+    "cookies in quotes": "Cookie: " + 'a="b"; ' * 14_000,
+    'Cookie: a="': 'Cookie: a="' * 9_000,
+    'Cookie: a="b"': 'Cookie: a="b"; a="b"; ' * 4_500,
+    'Cookie: a=\\"': 'Cookie: a=\\"b Cookie: a="b Cookie: a=\\\\\\"b ' * 2_000,
+    "cookies without spaces": ("cookie=a=b;" * 1_200 + '=" x ') * 8,
+    "cookies that wait for quotes": ('Cookie: a="' + "b cookie: a= " * 40) * 190,
+    "Authorization: a=": 'Authorization: Digest a="b c", ' * 3_200,
+    "Authorization without spaces": ("authorization=a," * 800 + '=" x ') * 8,
     "-----BEGIN ": "-----BEGIN " * 9_000,
     "private keys": "-----BEGIN PRIVATE KEY-----" * 3_700,
     "private keys and lines": "-----BEGIN PRIVATE KEY-----\nMIIE" * 3_000,

@@ -88,6 +88,33 @@ PLANTED: dict[str, tuple[str, str]] = {
     "X-API-Key": ("curl -H 'X-API-Key: abcd1234efgh' https://a.b", "curl -H 'X-API-Key: @' https://a.b"),
     "Cookie": ("Cookie: sid=31d4d96e407aad42; theme=dark\nHost: a", "Cookie: @\nHost: a"),
     "Set-Cookie": ("Set-Cookie: sid=31d4d96e; Path=/; HttpOnly\r\nHost: a", "Set-Cookie: @\r\nHost: a"),
+    "cookies in quotes": ('Cookie: sid="31d4d96e407aad42"; x=""; b="c d"; theme=dark\nHost: a', "Cookie: @\nHost: a"),
+    "Set-Cookie in quotes": ('Set-Cookie: sid="31d4d96e"; Path=/; HttpOnly\r\nHost: a', "Set-Cookie: @\r\nHost: a"),
+    "cookie in quotes with a comma": (r'Set-Cookie: a="31d4d96e\054407aad42"; Path=/', "Set-Cookie: @"),
+    "cookies in quotes in JSON": (
+        json.dumps({"out": 'Cookie: sid="31d4d96e407aad42"; b="c d"', "a": "b="}),
+        json.dumps({"out": "Cookie: @", "a": "b="}),
+    ),
+    "cookie in quotes in JSON in JSON": (
+        json.dumps({"t": json.dumps({"set-cookie": 'sid="31d4d96e407aad42"; Path=/', "a": 1})}),
+        json.dumps({"t": json.dumps({"set-cookie": "@", "a": 1})}),
+    ),
+    "cookies in quotes in a shell": (
+        "curl -H 'Cookie: sid=\"31d4d96e407aad42\"; a=b' -H 'x: \"y\"'",
+        "curl -H 'Cookie: @' -H 'x: \"y\"'",
+    ),
+    "Digest header": (
+        'Authorization: Digest username="ada", realm="all of it", qop=auth, response="' + HEX[:32] + '"\r\nHost: a',
+        "Authorization: Digest @\r\nHost: a",
+    ),
+    "OAuth header": (
+        'Authorization: OAuth oauth_consumer_key="xvz1evFS4w", oauth_signature="' + RANDOM[:27] + '%3D"',
+        "Authorization: OAuth @",
+    ),
+    "Token header with a name": (
+        'Authorization: Token token="' + HEX[:20] + '", nonce="def"',
+        "Authorization: Token @",
+    ),
     # addresses
     "address": ("https://ada:" + PASSWORD + "@example.com/x", "https://ada:@@example.com/x"),
     "Postgres": ("postgres://ada:p4ss@w0rd@db:5432/x", "postgres://ada:@@db:5432/x"),

@@ -270,8 +270,21 @@ def _judge_quoted(match: "re.Match[str]", kind: Kind, *, named: bool) -> tuple[i
 
 _QUOTE = r"(?:\\{0,7}[\"'`])?+"
 _SCHEME = r"[A-Za-z][A-Za-z0-9-]{2,30}"
-_LIST = rf"(?:[^{GAPS}\"'`\\]|(?<=,)[ ](?=[A-Za-z]{{1,30}}=)){{1,4096}}+"
-_JAR = rf"[A-Za-z0-9_.$!%*+~|^#-]{{1,64}}+=(?:[^{GAPS}\"'`\\]|(?<=;)[ \t](?=[A-Za-z0-9_$])){{0,4096}}+"
+# A value in quotes begins with one of these, which do not stand behind a quote that ends a text: a Basic header may end
+# in `=`, and then in JSON comes `"}` or `",`. Numbers behind backslashes are commas and the like in Python's cookies.
+_INSIDE = r"[A-Za-z0-9%+/_~.*!#$(&-](?:[^\"\\\r\n]|\\(?=\\{0,7}+[0-7])){0,469}+"
+
+
+def _line(space: str, depth: str) -> str:
+    """What a header says: letters, the spaces among them, and values in quotes behind `=`, escaped or not."""
+    end = rf"(?P={depth})\""
+    value = rf"(?<==)(?P<{depth}>\\{{0,7}}+)\"(?:{_INSIDE}{end}(?![A-Za-z0-9_])|{end}(?=[;,]))"
+    return rf"(?:(?:[^{GAPS}\"'`\\]|{space}){{1,256}}+(?:{value})?+){{1,17}}+"
+
+
+_LIST = _line("(?<=,)[ ](?=[A-Za-z_]{1,30}=)", "list_depth")
+_JAR = "[A-Za-z0-9_.$!%*+~|^#-]{1,64}+(?==)" + _line(r"(?<=;)[ \t](?=[A-Za-z0-9_$])", "jar_depth")
+_OPEN = rf"(?<==)\\{{0,7}}+(?:\"(?:{_INSIDE})?+\\{{0,7}}+\"?)?"  # a value in quotes that has not ended
 _HEADERS = (
     rf"[zZkKgG](?:(?ai:(?<=authoriz)ation){_CLOSING}{_SIGN}{_QUOTE}"
     rf"(?:(?P<scheme>{_SCHEME})[ \t]{{1,4}}+)?(?P<list>{_LIST})"
@@ -280,8 +293,8 @@ _HEADERS = (
 )
 _HEADERS_SO_FAR = (
     rf"[zZkK](?:(?ai:(?<=authoriz)ation){_CLOSING}(?:[ \t]{{0,8}}+\Z|{_SIGN}(?:{_RUN}(?:[ \t]{{1,4}}+{_RUN})?\Z"
-    rf"|{_QUOTE}(?:{_SCHEME}[ \t]{{1,4}}+)?{_LIST}(?<=,)[ ]{_RUN}\Z))"
-    rf"|(?ai:(?<=cook)ie){_CLOSING}(?:[ \t]{{0,8}}+\Z|{_SIGN}(?:{_RUN}\Z|{_QUOTE}{_JAR}[ \t]{_RUN}\Z)))"
+    rf"|{_QUOTE}(?:{_SCHEME}[ \t]{{1,4}}+)?{_LIST}(?:(?<=,)[ ][A-Za-z_]{{0,30}}|{_OPEN})?\Z))"
+    rf"|(?ai:(?<=cook)ie){_CLOSING}(?:[ \t]{{0,8}}+\Z|{_SIGN}(?:{_RUN}\Z|{_QUOTE}{_JAR}(?:[ \t]|{_OPEN})?\Z)))"
 )
 _SCHEMES = frozenset(
     ("basic", "bearer", "token", "apikey", "api-key", "key", "bot", "oauth", "sharedkey", "aws4-hmac-sha256")

@@ -11,10 +11,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from loopwright import ReActEngine, Runtime, tool
 from loopwright.errors import ConfigError
 from loopwright.messages import Json
 from loopwright.redaction import MARK, Redactor, shapes
 from loopwright.redaction.hints import hinted, hinted_at_end
+from loopwright.redaction.spellings import spellings
+from loopwright.testing import ScriptedProvider, call
 from planted import B64, HEX, PLANTED, RANDOM, marked, pem
 from stopwatch import quickest
 
@@ -232,10 +235,45 @@ REGISTERED = 'p@ss/wörd "1" <&\'\n+=?'
         "p@ss/wörd &quot;1&quot; &lt;&amp;&#39;\n+=?",
         'p@ss/wörd "1" &lt;&amp;\'\n+=?',
         repr(REGISTERED)[1:-1],
+        ascii(REGISTERED)[1:-1],
+        repr(REGISTERED.encode())[2:-1],
+        r"p@ss\/w\u00f6rd \"1\" <&'\n+=?",  # PHP
+        r"p@ss\/wörd \"1\" <&'\n+=?",
+        r"p@ss/wörd \"1\" \u003c\u0026'\n+=?",  # Go
+        r"p@ss/wörd \"1\" \u003c\u0026\u0027\n+\u003d?",  # Java
+        r"p@ss/w\u00F6rd \"1\" <&'\n+=?",
+        r"p@ss/w\u00F6rd \u00221\u0022 \u003C\u0026\u0027\n\u002B=?",  # .NET
+        json.dumps(r"p@ss/wörd \"1\" \u003c\u0026'\n+=?")[1:-1],
+        "p%40ss%2fw%c3%b6rd%20%221%22%20%3c%26%27%0a%2b%3d%3f",
+        "p%40ss%2Fw%C3%B6rd%20%221%22%20%3C%26'%0A%2B%3D%3F",  # JavaScript
+        "p@ss/w&#246;rd &quot;1&quot; &lt;&amp;&#x27;\n+=?",
+        "p@ss/w&#246;rd &#34;1&#34; &lt;&amp;&#39;\n+=?",
+        "p@ss/wörd &quot;1&quot; &lt;&amp;&#039;\n+=?",
     ],
 )
 def test_a_registered_value_goes_in_every_spelling(spelling: str) -> None:
     assert Redactor([REGISTERED], shapes=False).text(f"a {spelling} b") == f"a {MARK} b"
+
+
+def test_letters_and_digits_are_looked_for_as_they_are_and_in_base64() -> None:
+    assert spellings("Tr0ub4dor") == {"Tr0ub4dor", "VHIwdWI0ZG9y"}
+    assert spellings("Tr0ub4dor1") == {"Tr0ub4dor1", "VHIwdWI0ZG9yMQ==", "VHIwdWI0ZG9yMQ"}
+
+
+@pytest.mark.parametrize("told", ["no user 'bob' with {}", 'no user "bob" with {}'])
+async def test_an_error_of_a_tool_shows_no_registered_value_whatever_quotes_python_puts_around_it(told: str) -> None:
+    secret = "it's-Tr0ub4dor"
+
+    @tool(effect="read")
+    def login() -> str:
+        """Log in."""
+        raise KeyError(told.format(secret))
+
+    runtime = Runtime(ScriptedProvider([call("login"), "done"]), tools=[login], redactor=Redactor([secret]))
+    result = await ReActEngine(runtime).run("Go.")
+
+    answers = [message.content for message in result.conversation.messages if message.role == "tool"]
+    assert answers == [f"KeyError: {KeyError(told.format(MARK))}"]
 
 
 def test_the_longest_registered_value_goes_as_a_whole() -> None:

@@ -1,25 +1,24 @@
 """`Redactor`, which takes secrets out of texts and JSON values, and `StreamRedactor`, which does so piece by piece."""
 
-import base64
 import functools
-import html
-import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import cast
-from urllib.parse import quote, quote_plus
 
 from ..errors import ConfigError
 from ..messages import Json, JsonObject
 from .hints import hinted, hinted_at_end
 from .shapes import GAPS, LONGEST, Found
+from .spellings import spellings
 from .words import LONGEST_NAME, MARK, is_quoted_secret, kind_of_name
 
 MOST_LEARNED = 100  # values; each has to be looked for in every text from then on
 SHORTEST = 6  # characters; a shorter value is a part of ordinary words
 _NO_SECRET = 5  # characters; nothing shorter has the shape of a secret
 _CONTEXT = 64  # characters that the patterns look back at, at most
+_ORDINARY = re.compile("[A-Za-z0-9]+")
 _HEADERS = frozenset(("authorization", "proxy-authorization", "cookie", "set-cookie"))
 
 
@@ -31,9 +30,10 @@ def _gap() -> "re.Pattern[str]":
 class Redactor:
     """Takes secrets out of what a run is told, and puts `[redacted]` in their place.
 
-    Found are the values given, in the spellings they take inside JSON, addresses, HTML and base64, and what has the
-    shape of a secret: known token prefixes, values named `password`, `api_key` and the like, headers, addresses with
-    a password, private keys. What is redacted already stays as it is. Time is linear in the text.
+    Found are the values given, in the spellings they take inside JSON (as Python, JavaScript, PHP, Go, Java and .NET
+    write it, and that inside JSON again), addresses, HTML, base64 and what Python shows (`repr`, `ascii`, bytes), and
+    what has the shape of a secret: known token prefixes, values named `password`, `api_key` and the like, headers,
+    addresses with a password, private keys. What is redacted already stays as it is. Time is linear in the text.
 
     Args:
         secrets: values that must not be told, of 6 characters or more each.
@@ -46,9 +46,11 @@ class Redactor:
         if isinstance(secrets, str):
             raise ConfigError("secrets: give a list of texts, not one text")
         self._secrets = tuple(_checked(place, secret) for place, secret in enumerate(secrets))
-        self._spellings = sorted(
-            {s for secret in self._secrets for s in _spellings(secret)}, key=lambda s: (-len(s), s)
-        )
+        roots = {s: _root(secret, s) for secret in self._secrets for s in spellings(secret) if s not in MARK}
+        self._spellings = sorted(roots, key=lambda s: (-len(s), s))
+        self._by_root: defaultdict[str, list[str]] = defaultdict(list)
+        for spelling in self._spellings:
+            self._by_root[roots[spelling]].append(spelling)
         self._spaced = [spelling for spelling in self._spellings if _gap().search(spelling)]
         self._by_shape = shapes
         self._learned = 0
@@ -114,9 +116,9 @@ class Redactor:
     def found(self, text: str, at: int) -> list[Found]:
         """Everything that matches from `at` on, secret or not, kind by kind."""
         found: list[Found] = []
-        for spelling in self._spellings:
-            if spelling in text:
-                found += _occurrences(spelling, text, at)
+        for root, spelled in self._by_root.items():
+            if root in text:
+                found += (match for spelling in spelled for match in _occurrences(spelling, text, at))
         if self._by_shape:
             for shape in hinted(text):
                 found += shape.matches(text, at)
@@ -314,6 +316,12 @@ def _last_word(text: str, at: int, end: int) -> int:
     return end - gap.start() if gap else at
 
 
+def _root(secret: str, spelling: str) -> str:
+    """What to look for before a spelling: letters that nearly all spellings of a value share, or else itself."""
+    root = max(_ORDINARY.findall(secret), key=len, default=secret)
+    return root if root in spelling else spelling
+
+
 def _occurrences(spelling: str, text: str, at: int) -> Iterator[Found]:
     place = text.find(spelling, at)
     while place >= 0:
@@ -338,15 +346,3 @@ def _checked(place: int, secret: object) -> str:
     if secret in MARK or MARK in secret:
         raise ConfigError(f"secrets[{place}]: {MARK} is what secrets are replaced with, so it cannot be one")
     return secret
-
-
-def _spellings(secret: str) -> set[str]:
-    """A value as it is, inside JSON once and twice, as Python shows it, in addresses, in HTML and in base64."""
-    plain = secret.encode("utf-8", "surrogatepass")
-    forms = {secret, repr(secret)[1:-1], html.escape(secret), html.escape(secret, quote=False)}
-    forms |= {html.escape(secret).replace("&#x27;", "&#39;"), quote(plain), quote(plain, safe=""), quote_plus(plain)}
-    for encoded in (base64.b64encode(plain).decode(), base64.urlsafe_b64encode(plain).decode()):
-        forms |= {encoded, encoded.rstrip("=")}
-    for _ in range(2):
-        forms |= {json.dumps(form, ensure_ascii=ascii_)[1:-1] for form in forms for ascii_ in (True, False)}
-    return {form for form in forms if form not in MARK}

@@ -416,6 +416,7 @@ def streamed(redactor: Redactor, text: str, cuts: list[int]) -> str:
 @given(TEXTS, st.lists(st.integers(0, 10_000), max_size=30))
 @example("password: swordfish \nx", [19, 20])
 @example("Authorization: AWS4-HMAC-SHA256 a=b, Signature=abc", [34, 37])
+@example("-----BEGIN PRIVATE KEY-----\nA-Note: of -----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG\n", list(range(80)))
 @example("the secret life of a secret life of b", list(range(40)))
 def test_a_stream_tells_what_the_whole_text_tells_wherever_it_is_cut(text: str, cuts: list[int]) -> None:
     assert streamed(STREAMED, text, cuts) == STREAMED.text(text)

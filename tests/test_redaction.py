@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from loopwright import ReActEngine, Runtime, tool
+from loopwright import LoopEngine, ReActEngine, Run, Runtime, tool
 from loopwright.errors import ConfigError
 from loopwright.messages import Json
 from loopwright.redaction import MARK, Redactor, shapes
@@ -367,6 +367,34 @@ def test_a_value_too_deep_to_follow_becomes_the_mark() -> None:
         deep = [deep]
 
     assert PLAIN.value(deep) == MARK
+
+
+def test_a_number_too_long_to_write_becomes_the_mark_and_what_is_around_it_stays() -> None:
+    value: Json = {"a": 10**5000, "b": [1, -(10**5000), "text"], "password": 10**5000}
+
+    assert PLAIN.value(value) == {"a": MARK, "b": [1, MARK, "text"], "password": MARK}
+    assert PLAIN.secrets_in(value) == ()
+    assert PLAIN.learning(value).text("text") == "text"
+
+
+class CountingEngine(LoopEngine):
+    """Notes and counts more than can be written."""
+
+    async def solve(self, run: Run) -> str:
+        """Note, count."""
+
+        async def count() -> list[int | str]:
+            return [10**5000, 2]
+
+        run.note({"many": 10**5000, "few": 1})
+        return json.dumps(await run.effect("count", count, into=list[int | str]))
+
+
+async def test_a_run_notes_and_does_what_has_a_number_too_long_to_write() -> None:
+    result = await CountingEngine(Runtime(ScriptedProvider([]))).run("Count.")
+
+    assert result.answer == json.dumps([MARK, 2])
+    assert [fact.value for fact in result.facts] == [{"many": MARK, "few": 1}]
 
 
 # --- streams ---

@@ -99,7 +99,8 @@ class Redactor:
     def value(self, value: Json | JsonObject) -> Json:
         """A JSON value without secrets, in its texts, names of fields and fields that are named like a secret.
 
-        What holds no secret is the same object as before. Nesting that Python cannot follow becomes the mark.
+        What holds no secret is the same object as before. Nesting that Python cannot follow becomes the mark, and so
+        does a number that it does not write out.
         """
         texts: list[str] = []
         try:
@@ -144,7 +145,8 @@ class Redactor:
         elif kind is list:
             return all(self._reads_plain(inner, texts) for inner in cast("list[object]", value))
         elif kind is int or kind is float:
-            texts.append(str(value))
+            texts.append(_written(cast("float", value)))
+            return texts[-1] != MARK
         else:
             return value is None or kind is bool
         return True
@@ -205,12 +207,12 @@ class Redactor:
             for item in value:
                 yield from self._found_in(item, name)
         elif self._value(value, name) is not value:
-            yield str(value)
+            yield _written(cast("float", value))
 
     def _number(self, number: float, name: str | None) -> Json:
-        written = str(number)
+        written = _written(number)
         secret = self._by_shape and name is not None and len(written) > 3 and kind_of_name(name) in {"password", "pwd"}
-        return MARK if secret or written in self._spellings else number
+        return MARK if secret or written == MARK or written in self._spellings else number
 
 
 class StreamRedactor:
@@ -314,6 +316,14 @@ def _last_word(text: str, at: int, end: int) -> int:
         return max(at, end)
     gap = _gap().search(text[at:end][::-1])
     return end - gap.start() if gap else at
+
+
+def _written(number: float) -> str:
+    """A number in digits; the mark, if it has more than Python writes."""
+    try:
+        return str(number)
+    except ValueError:
+        return MARK
 
 
 def _root(secret: str, spelling: str) -> str:

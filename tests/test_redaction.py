@@ -132,6 +132,7 @@ HARMLESS = (
     "See loopwright.providers.openai_compatible_endpoints.models.SomeVeryLongClassNameForTestingIt",
     "ghp_ is how they begin, and so are AKIA, xoxb- and eyJ.",
     f"password: {MARK}, Authorization: Bearer {MARK}, https://a:{MARK}@b",
+    f"password=%20{MARK} --password %20{MARK}), password: x1{MARK};",
 )
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from .words import (
+    MARK,
     NAMES,
     Kind,
     is_bare_secret,
@@ -255,7 +256,9 @@ def _judge_flag(match: "re.Match[str]") -> tuple[int, int] | None:
 def _judge_bare(match: "re.Match[str]", kind: Kind, *, tight: bool, last: bool) -> tuple[int, int] | None:
     start = match.start("bare")
     bare = match["bare"].rstrip(")]}>*,;:")
-    return (start, start + len(bare)) if bare and is_bare_secret(kind, bare, tight=tight, last=last) else None
+    if not bare or MARK in match["bare"] or not is_bare_secret(kind, bare, tight=tight, last=last):
+        return None
+    return start, start + len(bare)
 
 
 def _judge_quoted(match: "re.Match[str]", kind: Kind, *, named: bool) -> tuple[int, int] | None:

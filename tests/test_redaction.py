@@ -86,6 +86,8 @@ HARMLESS = (
     "top-secret: the plan",
     "api_key: Optional[str]",
     "api_key = settings.api_key",
+    "private_key: Ed25519PrivateKey | Ed448PrivateKey",
+    "def sign(private_key: X25519PrivateKey, public_key: X25519PublicKey) -> bytes:",
     "api_key=YOUR_API_KEY",
     "api_key=key, base_url=url",
     "The API key is missing.",

@@ -118,6 +118,8 @@ def is_bare_secret(kind: Kind, value: str, *, tight: bool, last: bool) -> bool:
         return False
     if not tight and value[0] in "*&!|>%@":  # YAML's own signs
         return False
+    if kind == "secret" and word.endswith("PrivateKey"):  # a class, such as "Ed25519PrivateKey"
+        return False
     password = kind in {"password", "pwd"}
     if _LETTERS.fullmatch(word):
         named = _CORE.search(word) is not None

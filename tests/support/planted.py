@@ -161,6 +161,7 @@ PLANTED: dict[str, tuple[str, str]] = {
     "connection string": ("Server=db;Pwd=hunter2;Port=1", "Server=db;Pwd=@;Port=1"),
     "prose": ("The password: hunter2, and the user: ada.", "The password: @, and the user: ada."),
     "Markdown": ("**Password:** `hunter2`", "**Password:** `@`"),
+    "Markdown behind a name": ("password: **Password:** `hunter2`", "password: **Password:** `@`"),
     "API key in prose": ("Your API key: abcd1234efgh", "Your API key: @"),
     "token in prose": ("token: 8f3k2jd9s0", "token: @"),
     "flag": ("login --user ada --password hunter2 --port 1", "login --user ada --password @ --port 1"),

@@ -11,6 +11,7 @@ from .session import Session
 
 async def answer_of(session: Session, key: str, question: str, tool: str = "", call_id: str = "") -> str:
     """What the user says to a question. Raises `Suspended` until somebody has answered it from outside."""
+    session.check_left_behind(key)
     said = session.told.answer(ANSWER, key, session.replay.asked.get(key))
     if said is not None:
         session.replay.asked.pop(key, None)

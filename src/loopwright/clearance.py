@@ -110,6 +110,9 @@ class Clearance:
         recorded = self._recorded(call, hashed, state.key, tool.effect if tool else None)
         if recorded is not None:
             return recorded
+        known = self.session.replay.decision(state.key)
+        if known is not None and known.verdict == "ask" and self.session.replay.left_behind(state.key):
+            return question_of(state.key, known, call.arguments)  # whatever was said since
         if self.session.is_lost(state.key):
             return self._refuse(self._case(call, hashed, state.key), "invalid", SECRET_LOST)
         stop = self.monitor.step(state.key, call.name, hashed, self._unknown(call))
@@ -371,6 +374,15 @@ class Clearance:
         )  # fmt: skip
         self.session.replay.asks(decided, self.session.record(key, decided).seq)
         return decided
+
+
+def question_of(key: str, known: GateDecided, proposed: JsonObject) -> Question:
+    """The question that a decision is; `proposed` are the call's arguments, unless it is about others."""
+    arguments = proposed if known.arguments is None else known.arguments
+    return Question(
+        key, known.reason, known.tool, arguments, known.call_id, "approval",
+        known.arguments_hash, known.policy_version, known.until,
+    )  # fmt: skip
 
 
 def _fit(change: Modify) -> Modify | Deny:

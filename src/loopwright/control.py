@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
+from .clearance import question_of
 from .clock import LONGEST, Clock, SystemClock
 from .commands import (
     ABORT,
@@ -59,12 +60,7 @@ def _as_asked(told: Question | None, key: str, known: GateDecided, replay: Repla
 def _question(key: str, known: GateDecided, replay: Replay) -> Question:
     """The question of a call whose run goes on elsewhere; its arguments may stand only where the call was proposed."""
     proposed = replay.proposed(key)
-    arguments: JsonObject = proposed.arguments if proposed is not None else {}
-    arguments = arguments if known.arguments is None else known.arguments
-    return Question(
-        key, known.reason, known.tool, arguments, known.call_id, "approval",
-        known.arguments_hash, known.policy_version, known.until,
-    )  # fmt: skip
+    return question_of(key, known, {} if proposed is None else proposed.arguments)
 
 
 def chosen(questions: Iterable[Question], key: str | None, run_id: str) -> Question:

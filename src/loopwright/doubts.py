@@ -78,11 +78,14 @@ class Doubts:
         known = self.known(permit)
         if known is not None:
             return known
+        asks = self.calls.parts.on_unknown == "ask"
+        if asks:  # then that is where it stood still
+            self.calls.session.check_left_behind(permit.key)
         if tool is not None and tool.lookup is not None:
             found = await self._look_up(permit, tool)
             if not isinstance(found, Unknown):
                 return found
-        if self.calls.parts.on_unknown == "ask":
+        if asks:
             text = f"{permit.call.name} was interrupted: did it take effect?"
             return self.ask(permit, text, "doubt")
         return Unknown()
@@ -110,6 +113,7 @@ class Doubts:
     def ask(self, permit: Permit, text: str, about: Literal["doubt", "failure"]) -> Known:
         """What a person said of a call; raises `Suspended` until somebody has."""
         session, call = self.calls.session, permit.call
+        session.check_left_behind(permit.key)
         command = newest(session, permit.key)
         if command is None and session.told.stopping:
             raise session.stopped()

@@ -58,7 +58,7 @@ def recorded_effect(scope: Scope, key: str, name: str, into: TypeAdapter[T]) -> 
     replay = scope.session.replay
     recorded = replay.outcome(key)
     if recorded is None:
-        scope.session.check_gap(key)
+        scope.check_gap(key)
         return None
     if isinstance(recorded, LimitHit):
         raise scope.session.refused(key, recorded)

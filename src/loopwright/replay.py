@@ -1,7 +1,7 @@
 """What the journal already answers: the effects of a run by their key, and what they spent."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from .errors import CircuitOpen, ReplayDivergence
@@ -389,16 +389,26 @@ class Replay:
         place = key.partition("#")[0]
         if "#" not in key and any(scope == place or scope.startswith(f"{place}.") for scope in self._highest):
             return True
-        while path:
-            child = path
-            path, number = scope_of(path)
-            if child in self._outcomes and isinstance(self._outcomes[child], ChildFinished):
-                return True  # the child engine around it has ended
-            if f"{path}#{number}" in self._outcomes:  # so has the one that answers a call
-                return True
-            if self.holds_more(path, number + 1):
+        return any(self._ended(*place) or self.holds_more(place[0], place[1] + 1) for place in _around(path))
+
+    def left_behind(self, key: str) -> bool:
+        """Whether the scopes around an effect's went on without it: its gather, or the engine around it, had ended."""
+        for path, number in _around(scope_of(key)[0]):
+            is_scope = not path or path in self._highest  # at a gather, what comes later is another branch of it
+            if self._ended(path, number) or (is_scope and self.reaches(path, number + 1)):
                 return True
         return False
+
+    def left_waiting(self, key: str) -> bool:
+        """Whether a branch was left behind while it waited for a person at an effect of the engine's own."""
+        decided, (path, number) = self._decisions.get(f"{key}#0"), scope_of(key)
+        waited = decided is not None and decided.verdict != "deny" and not self._is_begun(f"{key}#0")
+        return waited and not self.reaches(path, number + 1) and self.left_behind(key)
+
+    def _ended(self, path: str, number: int) -> bool:
+        """Whether there was an engine at a place, a child or one that answers a call, which has ended."""
+        place = f"{path}.{number}" if path else str(number)
+        return isinstance(self._outcomes.get(place), ChildFinished) or f"{path}#{number}" in self._outcomes
 
     def reaches(self, path: str, number: int) -> bool:
         """Whether a scope, with those inside it, had begun its effect of that number."""
@@ -426,6 +436,13 @@ class Replay:
             found=found,
             seq=seq,
         )
+
+
+def _around(path: str) -> Iterator[tuple[str, int]]:
+    """The places of the scopes around a scope, from the inside out."""
+    while path:
+        path, number = scope_of(path)
+        yield path, number
 
 
 def _asked_about(decided: GateDecided) -> tuple[str, str, str]:

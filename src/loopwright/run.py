@@ -196,7 +196,8 @@ class Run(Attended):
         `at_once` is how many may be under way at a time, started in order; `None` is all of them.
 
         Waits for all; then the exception of the lowest index is raised. A branch that waits for a decision does not
-        hold up its siblings. Branches share nothing but what they return.
+        hold up its siblings; if one of them raises, nobody is asked for that decision any more. Branches share nothing
+        but what they return.
         """
         if at_once is not None and at_once < 1:
             raise ConfigError(f"at_once must be at least 1, got {at_once}")
@@ -213,7 +214,10 @@ class Run(Attended):
             errors = [outcome for outcome in settled if isinstance(outcome, BaseException)]
             first = next((error for error in errors if not isinstance(error, Suspended)), None)
             if first is not None:
+                self._session.withdraw(key)
                 raise first
+            if parked and self._scope.replaying():
+                raise self._session.diverged(key, "recorded effects after it", "a gather that waits")
             if parked:  # also if the branch swallowed it
                 raise self._scope.halt(Suspended(f"waiting for decisions in {len(parked)} branches"))
             return [outcome for outcome in settled if not isinstance(outcome, BaseException)]
@@ -299,7 +303,7 @@ class Run(Attended):
             raise session.diverged(key, "another effect", f"delegate {name_of(engine)}")
         known = session.replay.decision(f"{key}#0")
         if known is None or known.verdict != "deny":  # a denial that the engine caught is all there is of its effect
-            session.check_gap(key)
+            self._scope.check_gap(key)
         arguments: dict[str, Json] = {"engine": name_of(engine), "task": conversation.task}
         clearance = dataclasses.replace(self._clearance, guards=self._guards_with(engine))
         await self._permitted("delegate", arguments, "write", key, clearance)

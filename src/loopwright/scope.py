@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from types import TracebackType
 
-from .errors import Aborted, LimitReached, LoopwrightError, PhaseError, RunSignal, UnknownOutcome
+from .errors import Aborted, LimitReached, LoopwrightError, PhaseError, RunSignal, Suspended, UnknownOutcome
 from .events import LimitHit, ModelRequested
 from .messages import Message, Usage
 from .progress import ProgressMonitor
-from .session import Session
+from .session import LEFT_BEHIND, Session
 
 
 class Conduct:
@@ -84,6 +84,16 @@ class Scope:
     def replaying(self) -> bool:
         """Whether the journal knows of effects that this scope has not come to yet."""
         return self.session.replay.reaches(self.path, self._effects)
+
+    def check_gap(self, key: str) -> None:
+        """Raise what keeps something new of the engine's own from happening at `key`.
+
+        That is `ReplayDivergence`, or `Suspended` if the scope waited for a person there when its gather ended: then it
+        waits again, whatever was said since.
+        """
+        if self.session.replay.left_waiting(key):
+            raise self.halt(Suspended(LEFT_BEHIND))
+        self.session.check_gap(key)
 
     @property
     def signal(self) -> LoopwrightError | None:

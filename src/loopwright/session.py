@@ -10,7 +10,16 @@ from typing import Any
 
 from .active_clock import ActiveClock
 from .commands import APPROVE, DECLASSIFY, Decided, Told, is_numbered, problem_of, read_command
-from .errors import Aborted, ConfigError, Fenced, JournalError, LimitReached, LoopwrightError, ReplayDivergence
+from .errors import (
+    Aborted,
+    ConfigError,
+    Fenced,
+    JournalError,
+    LimitReached,
+    LoopwrightError,
+    ReplayDivergence,
+    Suspended,
+)
 from .events import (
     EVENT_VERSION,
     KINDS,
@@ -43,6 +52,7 @@ from .tools import Tool
 
 NO_SLOTS = nullcontext()
 _LAPSED = object()  # in place of a result: the lease was over before a thread was free
+LEFT_BEHIND = "waiting for a person, whose word nobody goes on with: the gather around has ended"
 SECRET_LOST = "It was not made, and it cannot be now: its arguments held a secret, which is not kept. Propose it again."
 
 
@@ -269,6 +279,11 @@ class Session:
         if self.replay.holds_later(key):
             raise self.diverged(key, "recorded effects after it", "a new effect")
 
+    def check_left_behind(self, key: str) -> None:
+        """Raise `Suspended` where a person was asked in a branch that its gather did not wait for: no answer counts."""
+        if self.replay.left_behind(key):
+            raise Suspended(LEFT_BEHIND)
+
     def check_leftovers(self) -> None:
         """Raise `ReplayDivergence` if the engine ended without asking for everything that was recorded."""
         left = self.replay.first_unused()
@@ -360,6 +375,10 @@ class Session:
         """The sticky error that somebody said `stop`, or `abort`."""
         was = "aborted" if self.told.aborting else "told to stop after the step that was under way"
         return self.stick(Aborted(f"the run was {was}"))
+
+    def withdraw(self, place: str) -> None:
+        """Ask no more what the branches of a gather wanted to know: it has ended, and nobody goes on with an answer."""
+        self.pending[:] = [question for question in self.pending if not question.key.startswith(f"{place}.")]
 
     def leave(self, event: RunSuspended | RunFinished) -> None:
         """Write the run's last entry, or that of its suspension."""

@@ -1,0 +1,292 @@
+"""A branch that waits for a person while a sibling ends their gather: when the run is resumed it waits there again."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from loopwright import (
+    Action,
+    Allow,
+    Ask,
+    Decision,
+    Limits,
+    LoopEngine,
+    MemoryJournal,
+    PolicyState,
+    ReActEngine,
+    Run,
+    Runtime,
+    Suspend,
+    ToolCall,
+    ToolError,
+    ask_user,
+    tool,
+)
+from loopwright.errors import ReplayDivergence
+from loopwright.policy import RESPOND, InstantGate
+from loopwright.recovery import Fallback
+from loopwright.replay import Replay
+from loopwright.testing import ScriptedProvider
+from redrive import crashed, upto
+
+RAN: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran() -> None:
+    RAN.clear()
+
+
+@tool(effect="destructive")
+async def pay(cents: int) -> str:
+    """Pay."""
+    RAN.append("pay")
+    return "paid"
+
+
+@tool(recovery=Fallback("pay"))
+async def charge(cents: int) -> str:
+    """Charge a card that is never good."""
+    raise ToolError("the card is no good")
+
+
+@tool(effect="write")
+async def send(text: str) -> str:
+    """Send."""
+    RAN.append("send")
+    return "sent"
+
+
+class Asking(InstantGate):
+    """Asks about paying, about what engines do themselves, and about answers."""
+
+    version, answers = "test-1", True
+
+    def decide(self, action: Action, state: PolicyState) -> Decision:
+        return Ask("may it?") if action.tool in ("pay", "look up", "plan", "delegate", RESPOND) else Allow()
+
+
+async def fetch() -> str:
+    RAN.append("fetch")
+    return "fetched"
+
+
+async def by_child(branch: Run) -> str:
+    return (await branch.delegate(Paying(branch._engine.runtime), "Pay.")).answer or ""  # type: ignore[arg-type]
+
+
+WAITS: dict[str, Callable[[Run], Any]] = {
+    "a question": lambda branch: branch.ask_user("Which colour?"),
+    "a tool that asks": lambda branch: branch.call(ToolCall("ask_user", {"question": "Which colour?"})),
+    "a call": lambda branch: branch.call(ToolCall("pay", {"cents": 1})),
+    "a call in place of another": lambda branch: branch.call(ToolCall("charge", {"cents": 1})),
+    "an effect": lambda branch: branch.effect("look up", fetch, into=str),
+    "a plan": lambda branch: branch.permit("plan", {"steps": 1}),
+    "a delegation": by_child,
+    "a gather": lambda branch: branch.gather(WAITS["a call"], WAITS["a question"]),
+}
+
+
+class Paying(LoopEngine):
+    """Pays."""
+
+    name = "paying"
+
+    async def solve(self, run: Run) -> str:
+        return (await run.call(ToolCall("pay", {"cents": 1}))).content
+
+
+class Gathering(LoopEngine):
+    """One branch waits, the other fails, and then it does without them, gathering once more."""
+
+    name = "gathering"
+    waits: str
+    fails: bool = True
+
+    async def solve(self, run: Run) -> str:
+        async def waiting(branch: Run) -> str:
+            await WAITS[self.waits](branch)
+            return await branch.ask("And now?")
+
+        async def failing(branch: Run) -> str:
+            said = await branch.ask("How?")
+            if self.fails:
+                raise ValueError(said)
+            return said
+
+        try:
+            await run.gather(waiting, failing)
+        except ValueError as error:
+            more = await run.gather(lambda branch: branch.ask("Without?"))
+            return f"{error}, {more[0]}, {await run.ask('And?')}"
+        return "all went well"
+
+
+def engine(waits: str, journal: MemoryJournal | None = None, **options: Any) -> Gathering:
+    tools = [pay, charge, send, ask_user]
+    given: dict[str, Any] = {"approver": Suspend(), "gate": Asking(), "tools": tools, **options}
+    runtime = Runtime(ScriptedProvider(lambda _: "fine"), journal=journal or MemoryJournal(), **given)
+    return Gathering(runtime, waits=waits)
+
+
+def told_all(journal: MemoryJournal) -> None:
+    """Somebody allows and answers whatever was ever asked, also what nobody asks any more."""
+    replay = Replay(journal.read("r"))
+    for key, known in replay.waiting_for_leave().items():
+        said = {"tool": known.tool, "arguments_hash": known.arguments_hash, "policy_version": known.policy_version}
+        journal.send("r", "approve", {"key": key, "question": replay.leave_asked[key], "by": "", **said})
+    for key, seq in replay.asked.items():
+        journal.send("r", "answer", {"key": key, "question": seq, "text": "blue"})
+
+
+@pytest.mark.parametrize("waits", WAITS)
+async def test_what_waited_in_a_gather_that_was_ended_begins_nothing_when_the_run_is_resumed(waits: str) -> None:
+    first = engine(waits)
+    result = await first.run("Go.", run_id="r")
+    entries = first.runtime.journal.read("r")
+    ended = next(entry.seq for entry in entries if entry.key.startswith("1."))
+
+    assert [question.tool for question in result.pending] == [RESPOND]  # and nothing that has no meaning any more
+    for keep in range(ended, len(entries) + 1):
+        journal = crashed(entries, keep)
+        told_all(journal)
+        result = await engine(waits, journal).resume("r")
+        if result.status == "waiting":
+            assert [question.tool for question in result.pending] == [RESPOND], entries[keep - 1].kind
+            told_all(journal)
+            result = await engine(waits, journal).resume("r")
+        assert (result.status, result.answer) == ("completed", "fine, fine, fine"), entries[keep - 1].kind
+        assert RAN == []
+
+
+@pytest.mark.parametrize("waits", ["a question", "a tool that asks"])
+async def test_an_answer_that_comes_when_the_gather_has_ended_is_not_heard(waits: str) -> None:
+    class Both(Gathering):
+        """Both branches ask; the second one fails with what it is told."""
+
+        name = "both"
+
+        async def solve(self, run: Run) -> str:
+            async def failing(branch: Run) -> str:
+                raise ValueError(await branch.ask_user("Why?"))
+
+            try:
+                await run.gather(WAITS[self.waits], failing)
+            except ValueError as error:
+                return f"{error}, {await run.ask('And?')}"
+            return "all went well"
+
+    def both(journal: MemoryJournal) -> Both:
+        return Both(engine(waits, journal).runtime, waits=waits)
+
+    journal = MemoryJournal()
+    waiting = await both(journal).run("Go.", run_id="r")
+    assert [question.text for question in waiting.pending] == ["Which colour?", "Why?"]
+    control = both(journal).runtime.control("r")
+    await control.answer("so", question=waiting.pending[1].key)
+    asked = await both(journal).resume("r")
+    assert [question.tool for question in asked.pending] == [RESPOND]
+    seq = Replay(journal.read("r")).asked[waiting.pending[0].key]
+    journal.send("r", "answer", {"key": waiting.pending[0].key, "question": seq, "text": "blue"})
+    await control.approve(asked.pending[0].id)
+
+    assert (await both(journal).resume("r")).answer == "so, fine"
+
+
+async def test_a_doubt_that_a_person_was_asked_about_stays_one_when_the_gather_has_ended() -> None:
+    WAITS["a doubt"] = lambda branch: branch.call(ToolCall("send", {"text": "x"}))
+    whole = engine("a doubt")
+    await whole.run("Go.", run_id="r")
+    entries = whole.runtime.journal.read("r")
+    RAN.clear()
+    journal = crashed(entries, upto(entries, "tool_started"))
+    asked = await engine("a doubt", journal, on_unknown="ask").resume("r")
+    assert [question.tool for question in asked.pending] == [RESPOND]
+    told_all(journal)
+    result = await engine("a doubt", journal, on_unknown="ask").resume("r")
+    del WAITS["a doubt"]
+
+    assert (result.status, result.answer, RAN) == ("completed", "fine, fine, fine", [])
+
+
+async def test_a_best_answer_that_waits_for_leave_can_be_let_out_although_a_branch_waits_too() -> None:
+    class Limited(Gathering):
+        """One branch asks, the other asks a model until there are no more calls."""
+
+        name = "limited"
+
+        async def solve(self, run: Run) -> str:
+            async def works(branch: Run) -> str:
+                while True:
+                    await branch.ask("And?")
+
+            return "".join(await run.gather(WAITS[self.waits], works))
+
+    def limited(journal: MemoryJournal) -> Limited:
+        return Limited(engine("a question", journal, limits=Limits(max_llm_calls=3)).runtime, waits="a question")
+
+    journal = MemoryJournal()
+    waiting = await limited(journal).run("Go.", run_id="r")
+    assert [question.tool for question in waiting.pending] == [RESPOND]
+    await limited(journal).runtime.control("r").approve(waiting.pending[0].id)
+    result = await limited(journal).resume("r")
+
+    assert (result.status, result.stop_reason, result.answer) == ("limit", "max_llm_calls", "fine")
+
+
+async def test_a_gather_that_ended_and_now_waits_is_divergence() -> None:
+    first = engine("a call")
+    await first.run("Go.", run_id="r")
+    entries = first.runtime.journal.read("r")
+    again = Gathering(engine("a call", crashed(entries, len(entries) - 1)).runtime, waits="a call", fails=False)
+    with pytest.raises(ReplayDivergence, match="at 0 the journal has recorded effects after it"):
+        await again.resume("r")
+
+
+async def test_a_new_effect_in_a_branch_whose_gather_has_ended_is_still_divergence() -> None:
+    WAITS["nothing"] = lambda branch: branch.ask("What?")
+    first = engine("nothing")
+    await first.run("Go.", run_id="r")
+    entries = first.runtime.journal.read("r")
+    WAITS["nothing"] = lambda branch: branch.gather(WAITS["a question"])
+    with pytest.raises(ReplayDivergence):
+        await engine("nothing", crashed(entries, len(entries) - 1)).resume("r")
+    del WAITS["nothing"]
+
+
+async def test_a_react_agent_inside_a_branch_waits_there_again() -> None:
+    class Delegating(Gathering):
+        """One branch lets an agent work that has to ask, the other fails."""
+
+        name = "delegating"
+
+        async def solve(self, run: Run) -> str:
+            async def failing(branch: Run) -> str:
+                raise ValueError(await branch.ask("How?"))
+
+            try:
+                await run.gather(lambda branch: branch.delegate(ReActEngine(agent), "Pay."), failing)
+            except ValueError as error:
+                return f"{error}, {await run.ask('And?')}"
+            return "all went well"
+
+    class AsksAboutCalls(Asking):
+        """Delegating is no matter."""
+
+        def decide(self, action: Action, state: PolicyState) -> Decision:
+            return Allow() if action.tool == "delegate" else super().decide(action, state)
+
+    def delegating(journal: MemoryJournal) -> Delegating:
+        return Delegating(engine("a call", journal, gate=AsksAboutCalls()).runtime, waits="a call")
+
+    pays = ToolCall("pay", {"cents": 1}, "c1")
+    script = ScriptedProvider(lambda request: "done" if len(request.conversation) > 1 else pays)
+    agent = Runtime(script, tools=[pay], approver=Suspend(), gate=AsksAboutCalls())
+    journal = MemoryJournal()
+    waiting = await delegating(journal).run("Go.", run_id="r")
+    assert [question.tool for question in waiting.pending] == [RESPOND]
+    told_all(journal)
+    result = await delegating(journal).resume("r")
+
+    assert (result.status, result.answer, RAN) == ("completed", "fine, fine", [])

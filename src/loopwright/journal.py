@@ -294,7 +294,10 @@ def _is_free(info: RunInfo, now: float) -> bool:
     """Whether a run has no owner, or one whose lease is over, or one that is dead."""
     if info.owner is None or (info.lease_until is not None and info.lease_until < now):
         return True
-    return not Owner.parse(info.owner).alive
+    owner = Owner.parse(info.owner)
+    if info.lease_until is not None and not owner.in_sight:  # then its lease is all that tells
+        return False
+    return not owner.alive
 
 
 def lease_end(lease: float | None, now: float) -> float | None:

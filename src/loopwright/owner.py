@@ -12,7 +12,10 @@ AT_WORK: set[str] = set()  # tokens of the runs that this process is working on
 
 @dataclasses.dataclass(frozen=True)
 class Owner:
-    """Who writes a run: a host, a process on it (with its start time, since numbers come again), and one run of it."""
+    """Who writes a run: a host, a process on it (with its start time, since numbers come again), and one run of it.
+
+    Where processes have namespaces, as in containers, `host` is the host's name, `/`, and the number of theirs.
+    """
 
     host: str
     pid: int
@@ -34,9 +37,17 @@ class Owner:
         return cls(*_identity(os.getpid()), token)
 
     @property
+    def in_sight(self) -> bool:
+        """Whether the numbers of processes mean the same to that owner and here, as far as it says."""
+        return self.host in (socket.gethostname(), _identity(os.getpid())[0])
+
+    @property
     def alive(self) -> bool:
-        """Whether that owner may still be at work; one on another host counts as alive."""
-        if self.host != socket.gethostname():
+        """Whether that owner may still be at work; one on another host counts as alive.
+
+        One whose number is not `in_sight` is judged by it all the same: hold that against a lease, where there is one.
+        """
+        if self.host.partition("/")[0] != socket.gethostname():
             return True
         if self.pid == os.getpid():
             return self.token in AT_WORK
@@ -54,7 +65,11 @@ class Owner:
 @functools.cache
 def _identity(pid: int) -> tuple[str, int, str]:
     """Host, number and start of this process; the number is an argument because a fork changes it."""
-    return socket.gethostname(), pid, process_start(pid)
+    try:
+        host = f"{socket.gethostname()}/{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        host = socket.gethostname()
+    return host, pid, process_start(pid)
 
 
 def process_start(pid: int) -> str:

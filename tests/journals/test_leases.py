@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+import socket
 import sqlite3
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +15,15 @@ import pytest
 from loopwright.errors import Fenced, JournalError, RunBusy
 from loopwright.journal import Journal, MemoryJournal, RunInfo, ensure_free, orphaned
 from loopwright.journals.sqlite import SQLiteJournal
+from loopwright.owner import Owner
 from loopwright.testing import FakeClock
 
 from .entries import DEAD, LIVE, ME, follow, header, write
 
 NOW = 1_700_000_000.0
 AWAY = "another-host|1|1|away"
+ELSEWHERE = str(Owner(f"{socket.gethostname()}/1", 2**22 + 1, "1", "elsewhere"))  # in another PID namespace
+EARLIER = str(Owner(socket.gethostname(), 2**22 + 1, "1", "earlier"))  # as earlier versions wrote it
 INFO = RunInfo("r1", "react", "{}", "1", "running", AWAY, 1, 0, "", NOW)
 
 
@@ -77,6 +83,10 @@ async def test_a_lease_that_is_over_is_renewed_while_nobody_took_the_run(journal
         (replace(INFO, owner=LIVE), False),
         (replace(INFO, owner=LIVE, lease_until=NOW - 1), True),
         (replace(INFO, owner=None), True),
+        (replace(INFO, owner=ELSEWHERE, lease_until=NOW + 60), False),
+        (replace(INFO, owner=ELSEWHERE, lease_until=NOW - 1), True),
+        (replace(INFO, owner=ELSEWHERE), True),
+        (replace(INFO, owner=EARLIER, lease_until=NOW + 60), True),
         (replace(INFO, owner="somebody"), False),
         (replace(INFO, owner="somebody", lease_until=NOW - 1), True),
         (replace(INFO, owner=DEAD, status="completed"), False),
@@ -89,6 +99,29 @@ def test_an_orphan_is_a_running_run_that_nobody_can_be_at_work_on(info: RunInfo,
 def test_an_end_beyond_all_dates_can_be_told() -> None:
     with pytest.raises(RunBusy, match="until 9999-12-31 23:59:59 UTC"):
         ensure_free(replace(INFO, lease_until=1e300), False, NOW)
+
+
+async def test_a_run_of_another_container_with_this_host_s_name_is_its_own_until_its_lease_ends(
+    journal: Journal, clock: FakeClock
+) -> None:
+    await write(journal, journal.create(replace(header(owner=ELSEWHERE), lease=30.0)), b"{}")
+    with pytest.raises(RunBusy, match=r"in 30\.0 s, unless it renews its lease"):
+        await journal.claim("r1", ME)
+    clock.advance(30.001)
+
+    assert (await journal.claim("r1", ME)).fence == 2
+
+
+def test_a_process_of_another_container_is_left_alone_while_it_has_a_lease() -> None:
+    alone = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    tells = [sys.executable, "-c", "from loopwright.owner import Owner; print(Owner.of_this_process('it'))"]
+    try:
+        inside = subprocess.run([*alone, *tells], check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no PID namespace can be made here")
+    with pytest.raises(RunBusy):
+        ensure_free(replace(INFO, owner=inside, lease_until=NOW + 60), False, NOW)
+    ensure_free(replace(INFO, owner=inside), False, NOW)  # it has ended, as far as anybody can tell
 
 
 async def test_a_renewal_that_fails_leaves_the_claim_as_it_was(tmp_path: Path, clock: FakeClock) -> None:

@@ -1,6 +1,7 @@
 """Owners of runs: who may still be at work, and who is gone for certain."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,13 @@ def test_an_owner_is_read_as_it_was_written() -> None:
 def test_a_text_that_is_no_owner_is_not_taken_for_one(text: str) -> None:
     with pytest.raises(ValueError):
         Owner.parse(text)
+
+
+def test_an_owner_is_in_sight_where_process_numbers_mean_the_same() -> None:
+    name = socket.gethostname()
+    hosts = [Owner.of_this_process("me").host, name, f"{name}/1", f"not-{name}"]
+
+    assert [Owner(host, NO_PROCESS, "1", "token").in_sight for host in hosts] == [True, True, False, False]
 
 
 def test_an_owner_on_another_host_may_be_at_work() -> None:

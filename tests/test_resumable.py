@@ -1,5 +1,7 @@
 """Endings that once left a run which no process could take up again: resumed after every entry, they stay the same."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -182,3 +184,40 @@ async def test_a_finished_thought_outlives_a_provider_that_goes_down() -> None:
     result = await engine.run("Q?")
 
     assert (result.answer, result.status, result.stop_reason) == ("blue", "failed", "provider_error")
+
+
+CLOSED = """
+import asyncio
+from loopwright import ReActEngine, RunBusy, Runtime, tool
+from loopwright.testing import ScriptedProvider, call
+
+calls = []
+
+@tool(effect="read")
+async def think() -> str:
+    calls.append("think")
+    if len(calls) == 1:
+        await asyncio.sleep(1000)
+    return "thought"
+
+def model(request):
+    return "done" if request.conversation.messages[-1].role == "tool" else call("think")
+
+runtime = Runtime(ScriptedProvider(model), tools=[think])
+loop = asyncio.new_event_loop()
+left = loop.create_task(ReActEngine(runtime).run("Go.", run_id="r"))
+while not calls:
+    loop.run_until_complete(asyncio.sleep(0.01))
+try:
+    asyncio.run(ReActEngine(runtime).resume("r"))
+except RunBusy:
+    print("busy")
+loop.close()
+print(asyncio.run(ReActEngine(runtime).resume("r")).answer, left.done())
+"""
+
+
+def test_a_run_whose_event_loop_was_closed_under_it_can_be_taken_up_again() -> None:
+    done = subprocess.run([sys.executable, "-c", CLOSED], capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stdout.split()) == (0, ["busy", "done", "False"])

@@ -60,7 +60,8 @@ def _as_asked(told: Question | None, key: str, known: GateDecided, replay: Repla
 def _question(key: str, known: GateDecided, replay: Replay) -> Question:
     """The question of a call whose run goes on elsewhere; its arguments may stand only where the call was proposed."""
     proposed = replay.proposed(key)
-    return question_of(key, known, {} if proposed is None else proposed.arguments)
+    arguments: JsonObject = {} if proposed is None else proposed.arguments
+    return question_of(key, known, arguments)
 
 
 def chosen(questions: Iterable[Question], key: str | None, run_id: str) -> Question:

@@ -39,6 +39,8 @@ class Listener:
         loop = asyncio.get_running_loop()
         ear = self._ears.get(loop)
         if ear is None:
+            for closed in [known for known in self._ears if known.is_closed()]:
+                del self._ears[closed]
             ear = self._ears[loop] = _Ear(self._journal, loop)
         ear.add(run)
 

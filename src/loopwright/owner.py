@@ -1,5 +1,6 @@
 """Who works on a run: this process or another one, alive or dead."""
 
+import asyncio
 import dataclasses
 import functools
 import os
@@ -7,7 +8,33 @@ import socket
 import sys
 from pathlib import Path
 
-AT_WORK: set[str] = set()  # tokens of the runs that this process is working on
+
+class _AtWork:
+    """The tokens of runs that a process works on; those of an event loop that was closed are none any more."""
+
+    def __init__(self) -> None:
+        self._loops: dict[str, asyncio.AbstractEventLoop | None] = {}
+
+    def add(self, token: str) -> None:
+        """Work begins, in the running event loop if there is one."""
+        try:
+            self._loops[token] = asyncio.get_running_loop()
+        except RuntimeError:
+            self._loops[token] = None
+
+    def discard(self, token: str) -> None:
+        """Work is over."""
+        self._loops.pop(token, None)
+
+    def __contains__(self, token: str) -> bool:
+        loop = self._loops.get(token)
+        return token in self._loops and not (loop is not None and loop.is_closed())
+
+    def __len__(self) -> int:
+        return len(self._loops)
+
+
+AT_WORK = _AtWork()  # of this process
 
 
 @dataclasses.dataclass(frozen=True)

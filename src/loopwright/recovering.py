@@ -169,6 +169,7 @@ class Recovering:
         decided = await self.decide(call, key)
         if isinstance(decided, Pending):
             self.calls.session.pending.append(decided)
+            await self.calls.session.barrier()  # other branches may go on for long
             raise Suspended(f"waiting for a decision about {call.name}")
         observation = await self.settle(decided)
         finished = self.calls.outcome_instead(key)

@@ -297,10 +297,10 @@ class Replay:
         found: dict[str, tuple[int, ToolCall]] = {}
         for key, known in self._intents.items():
             if isinstance(known, ToolStarted) and key not in self._outcomes and key not in self._asked:
-                proposed, decided = self.proposed(key), self._decisions.get(key)
-                changed = None if decided is None else decided.arguments
-                arguments = changed if changed is not None else {} if proposed is None else proposed.arguments
-                found[key] = self._firsts[key], ToolCall(known.tool, arguments, known.call_id)
+                call, decided = self.proposed(key) or ToolCall(known.tool, {}, known.call_id), self._decisions.get(key)
+                if decided is not None and decided.arguments is not None:
+                    call = dataclasses.replace(call, arguments=decided.arguments)
+                found[key] = self._firsts[key], call
         return found
 
     def intent(self, key: str) -> Intent | None:

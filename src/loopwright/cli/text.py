@@ -105,4 +105,4 @@ def _finite(value: Json) -> Json:
 def as_process(owner: str) -> str:
     """Who works on a run, as a journal has it (`host|number|start|run`), for people."""
     host, _, rest = owner.partition("|")
-    return f"process {rest.partition('|')[0]} on {host}"
+    return f"process {rest.partition('|')[0]} on {host.partition('/')[0]}"

@@ -27,7 +27,7 @@ from loopwright.errors import ReplayDivergence
 from loopwright.policy import RESPOND, InstantGate
 from loopwright.recovery import Fallback
 from loopwright.replay import Replay
-from loopwright.testing import ScriptedProvider
+from loopwright.testing import FakeClock, ScriptedProvider
 from redrive import crashed, upto
 
 RAN: list[str] = []
@@ -233,6 +233,22 @@ async def test_a_best_answer_that_waits_for_leave_can_be_let_out_although_a_bran
     result = await limited(journal).resume("r")
 
     assert (result.status, result.stop_reason, result.answer) == ("limit", "max_llm_calls", "fine")
+
+
+@pytest.mark.parametrize("waits", ["a call", "a call in place of another", "an effect", "a delegation", "a gather"])
+async def test_what_waited_in_a_gather_that_was_ended_waits_in_a_fork_too_when_its_question_has_run_out(
+    waits: str,
+) -> None:
+    clock = FakeClock()
+    forked = engine(waits, clock=clock, approver=Suspend(expires=10))
+    first = await forked.run("Go.", run_id="r")
+    entries = forked.runtime.journal.read("r")
+    clock.advance(100)
+    for at in range(upto(entries, "model_requested", 2), len(entries) + 1):
+        again = await forked.resume(await forked.fork("r", at=at))
+        assert (again.status, [question.tool for question in again.pending]) == ("waiting", [RESPOND]), at
+
+    assert (first.status, RAN) == ("waiting", [])
 
 
 async def test_a_gather_that_ended_and_now_waits_is_divergence() -> None:

@@ -7,7 +7,9 @@ import pytest
 import structlog
 
 from loopwright import (
+    Allow,
     AllowAll,
+    Ask,
     Deny,
     Limits,
     LoopEngine,
@@ -17,6 +19,7 @@ from loopwright import (
     Request,
     Run,
     Runtime,
+    Suspend,
     Tool,
     ToolContext,
     ToolError,
@@ -25,7 +28,7 @@ from loopwright import (
     tool,
 )
 from loopwright.events import RunFinished, ToolFinished, ToolStarted, UndoBegun, UndoFinished, UndoStarted
-from loopwright.policy import Action, InstantGate, PolicyState
+from loopwright.policy import Action, Decision, InstantGate, PolicyState
 from loopwright.recovery import DeadLetter, Fallback, LlmRecovery, Recovery, Retry
 from loopwright.redaction import Redactor
 from loopwright.testing import ScriptedProvider, call
@@ -595,3 +598,25 @@ async def test_a_run_whose_undoing_ends_its_process_time_and_again_is_left_to_pe
         journal = crashed(entries, upto(entries, "undo_finished") - 1, status="running")
     with structlog.testing.capture_logs():
         assert await Worker(Runtime(ScriptedProvider([]), tools=[book, look], journal=journal, lease=30)).drain() == []
+
+
+async def test_undoing_that_would_have_to_be_allowed_by_a_person_is_not_done_also_after_a_crash():
+    class AsksToUndo(InstantGate):
+        """Asks about undoing."""
+
+        version = "asks-to-undo-1"
+
+        def decide(self, action: Action, state: PolicyState) -> Decision:
+            return Ask("may it?") if action.tool == "book:undo" else Allow()
+
+    parts = booking(*TWO, gate=AsksToUndo(), approver=Suspend())
+    whole = await ReActEngine(parts).run("Go.", run_id="r", saga=True)
+    entries = parts.journal.read("r")
+    DONE.clear()
+    for cut in range(upto(entries, "undo_begun"), len(entries)):
+        journal = crashed(entries, cut)
+        again = Runtime(
+            ScriptedProvider([]), tools=[book, look], journal=journal, gate=AsksToUndo(), approver=Suspend()
+        )
+        result = await ReActEngine(again).resume("r")
+        assert (result.status, str(result.error), DONE) == ("failed", str(whole.error), []), cut

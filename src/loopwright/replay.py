@@ -211,7 +211,8 @@ class Replay:
                 del self._outcomes[key], self._seqs[key]
         for key, known in list(self._decisions.items()):
             over = known.verdict == "ask" and 0 < known.until <= at
-            if over or (known.verdict in ("allow", "modify") and not self._is_begun(key)):
+            unused = known.verdict in ("allow", "modify") and not self._is_begun(key)
+            if (over or unused) and not self.left_behind(key):  # a branch that nobody waits for waits on
                 del self._decisions[key]
         for key, intent in self._intents.items():
             if isinstance(intent, ModelRequested):
@@ -393,7 +394,7 @@ class Replay:
 
     def left_behind(self, key: str) -> bool:
         """Whether the scopes around an effect's went on without it: its gather, or the engine around it, had ended."""
-        for path, number in _around(scope_of(key)[0]):
+        for path, number in () if ":" in key else _around(scope_of(key)[0]):  # an answer, and undoing, stand beside
             is_scope = not path or path in self._highest  # at a gather, what comes later is another branch of it
             if self._ended(path, number) or (is_scope and self.reaches(path, number + 1)):
                 return True

@@ -420,6 +420,11 @@ async def test_a_dead_letter_keeps_the_whole_call_and_the_run_goes_on():
     assert result.answer == "done"
     assert seen(parts, result)[0][1].startswith("OSError: down\n[The call was set aside")
 
+    entries = parts.journal.read("r")
+    again = runtime(broken, script=["done"], journal=crashed(entries, upto(entries, "call_dead_lettered")))
+    await ReActEngine(again).resume("r")
+    assert len([e for e in again.journal.read("r") if isinstance(e.event, CallDeadLettered)]) == 1
+
 
 async def test_strategies_are_tried_in_the_order_in_which_they_are_given():
     recovery = [Retry(), Fallback("mirror"), DeadLetter()]

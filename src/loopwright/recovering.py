@@ -248,7 +248,8 @@ class Recovering:
     def _set_aside(self, strategy: DeadLetter, permit: Permit, tool: Tool, came: Came) -> Came:
         call = permit.call
         letter = CallDeadLettered(call.name, call.id, call.arguments, came.status, came.content, strategy.queue)
-        self.calls.session.record(permit.key, letter)
+        if permit.key not in self.calls.session.replay.set_aside:
+            self.calls.session.record(permit.key, letter)
         told = self.calls.told(tool, came)
         told = f"{told}\n[The call was set aside for a person to see to later; do not make it again.]"
         return dataclasses.replace(came, content=told, failure="", cut=0, marked=True)

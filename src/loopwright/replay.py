@@ -7,6 +7,7 @@ from typing import TypeAlias
 from .errors import CircuitOpen, ReplayDivergence
 from .events import (
     AttemptFailed,
+    CallDeadLettered,
     CallsProposed,
     ChildFinished,
     ChildStarted,
@@ -96,6 +97,7 @@ class Replay:
         self.good: dict[tuple[str, str], tuple[float, ToolFinished]] = {}
         """When each call, by tool and hash of its arguments, last gave which good result."""
         self.undo: UndoBegun | None = None
+        self.set_aside: set[str] = set()
         self.undoing: set[str] = set()
         self.undone: dict[str, UndoFinished] = {}
         self._seqs: dict[str, int] = {}  # of outcomes
@@ -191,6 +193,8 @@ class Replay:
             self._ask(event.pending, seq)
         elif isinstance(event, RunFinished):
             self.asked.clear()
+        elif isinstance(event, CallDeadLettered):
+            self.set_aside.add(key)
         elif isinstance(event, UndoBegun):
             self.undo = event
         elif isinstance(event, UndoStarted):

@@ -193,7 +193,12 @@ class Replay:
             self._ask(event.pending, seq)
         elif isinstance(event, RunFinished):
             self.asked.clear()
-        elif isinstance(event, CallDeadLettered):
+        else:
+            self._keep_last_resort(key, event)
+
+    def _keep_last_resort(self, key: str, event: Event) -> None:
+        """What was left to people, and what was undone."""
+        if isinstance(event, CallDeadLettered):
             self.set_aside.add(key)
         elif isinstance(event, UndoBegun):
             self.undo = event

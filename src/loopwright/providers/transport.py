@@ -182,6 +182,7 @@ class OpenReply:
         try:
             return self._events.feed(part)
         except ValueError as error:
+            self._events = EventReader()  # or the error would hold on to what it had read
             failure = ProviderError(f"{self._transport.url} sent {error}", status=self.status)
         raise failure  # outside the except block: what cannot be read may echo the key
 

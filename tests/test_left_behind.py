@@ -306,3 +306,39 @@ async def test_a_react_agent_inside_a_branch_waits_there_again() -> None:
     result = await delegating(journal).resume("r")
 
     assert (result.status, result.answer, RAN) == ("completed", "fine, fine", [])
+
+
+class Around(LoopEngine):
+    """Has another engine do it."""
+
+    name = "around"
+    inner: Gathering
+
+    async def solve(self, run: Run) -> str:
+        return (await run.delegate(self.inner, "Go.")).answer or ""
+
+
+class AsksToPay(InstantGate):
+    """Asks about paying alone."""
+
+    version = "test-2"
+
+    def decide(self, action: Action, state: PolicyState) -> Decision:
+        return Ask("may it?") if action.tool == "pay" else Allow()
+
+
+async def test_a_branch_that_was_left_behind_in_a_child_engine_begins_nothing() -> None:
+    def around(journal: MemoryJournal | None = None) -> Around:
+        inner = engine("a call", journal, gate=AsksToPay())
+        return Around(inner.runtime, inner=inner)
+
+    first = around()
+    await first.run("Go.", run_id="r")
+    entries = first.runtime.journal.read("r")
+    ended = next(entry.seq for entry in entries if entry.key.startswith("0.1"))
+    for keep in range(ended, len(entries)):
+        journal = crashed(entries, keep)
+        told_all(journal)
+        assert (await around(journal).resume("r")).answer == "fine, fine, fine", entries[keep - 1].kind
+
+    assert RAN == []

@@ -595,3 +595,18 @@ async def test_a_call_that_is_too_long_for_the_model_is_no_failure_of_the_provid
 
     assert result.stop_reason == "context_overflow"
     assert runtime.breakers.get("scripted/script").state == "closed"
+
+
+async def test_the_size_of_a_reply_is_known_whatever_numbers_are_in_it() -> None:
+    @tool(effect="read")
+    async def add(numbers: list[int]) -> str:
+        """Add."""
+        return "added"
+
+    script = [call("add", numbers=[10**5_000]), "done"]
+    result = await ReActEngine(Runtime(ScriptedProvider(script), tools=[add])).run("Add.")
+
+    assert (result.answer, result.tool_calls) == ("done", 1)
+    script = [call("add", numbers=[0] * 2_000_001), "done"]
+    result = await ReActEngine(Runtime(ScriptedProvider(script), tools=[add])).run("Add.")
+    assert "more than 2,000,000 characters" in str(result.error)

@@ -21,12 +21,14 @@ from loopwright import (
     Runtime,
     Suspend,
     Tool,
+    ToolCall,
     ToolContext,
     ToolError,
     UndoFailed,
     Worker,
     tool,
 )
+from loopwright.doubt import NotDone
 from loopwright.events import RunFinished, ToolFinished, ToolStarted, UndoBegun, UndoFinished, UndoStarted
 from loopwright.policy import Action, Decision, InstantGate, PolicyState
 from loopwright.recovery import DeadLetter, Fallback, LlmRecovery, Recovery, Retry
@@ -620,3 +622,104 @@ async def test_undoing_that_would_have_to_be_allowed_by_a_person_is_not_done_als
         )
         result = await ReActEngine(again).resume("r")
         assert (result.status, str(result.error), DONE) == ("failed", str(whole.error), []), cut
+
+
+class Slow(LoopEngine):
+    """Books three things, and takes its time between them."""
+
+    name = "slow"
+
+    async def solve(self, run: Run) -> str:
+        """Book."""
+        for what in ("a", "b", "c"):
+            await run.call(ToolCall("book", {"what": what}))
+            await asyncio.sleep(0.15)  # longer in all than it takes until a run looks into its inbox again
+        return (await run.ask(run.conversation)).text
+
+
+async def test_an_abort_that_was_sent_before_does_not_cut_off_the_reading_of_what_was_done():
+    parts = booking("done")
+    await Slow(parts).run("Go.", run_id="r", saga=True)
+    entries = parts.journal.read("r")
+    journal = crashed(entries, upto(entries, "model_requested"))
+    again = Runtime(ScriptedProvider([]), tools=[book, look], journal=journal)
+    await again.control("r").abort()
+    DONE.clear()
+    result = await Slow(again).resume("r")
+
+    assert (result.status, [line[:6] for line in DONE]) == ("aborted", ["undo c", "undo b", "undo a"])
+
+
+class Looks(LoopEngine):
+    """Books, and then does an effect of its own."""
+
+    name = "looks"
+
+    async def solve(self, run: Run) -> str:
+        """Book, and look."""
+
+        async def seen() -> str:
+            DONE.append("seen")
+            return "seen"
+
+        await run.call(ToolCall("book", {"what": "hotel"}))
+        return await run.effect("look around", seen, into=str)
+
+
+@pytest.mark.parametrize("undoing", [False, True])
+async def test_an_effect_in_doubt_is_not_done_again_in_a_run_that_was_aborted(undoing: bool):
+    parts = booking()
+    await Looks(parts).run("Go.", run_id="r", saga=True)
+    entries = parts.journal.read("r")
+    journal = crashed(entries, upto(entries, "effect_started"))
+    again = Runtime(ScriptedProvider([]), tools=[book, look], journal=journal)
+    await again.control("r").abort()
+    DONE.clear()
+    result = await Looks(again).resume("r")
+    if undoing:  # and died once more
+        entries = journal.read("r")
+        journal = crashed(entries, upto(entries, "undo_begun"))
+        DONE.clear()
+        result = await Looks(Runtime(ScriptedProvider([]), tools=[book, look], journal=journal)).resume("r")
+
+    assert (result.status, [line[:10] for line in DONE]) == ("aborted", ["undo hotel"])
+
+
+async def test_a_call_that_failed_is_not_named_for_what_may_have_happened_in_its_place():
+    @tool(compensate=cancel_booking, recovery=[Fallback("rail"), DeadLetter()])
+    async def fly(what: str) -> str:
+        """Fly."""
+        raise ToolError("no seats")
+
+    @tool(compensate=cancel_booking, timeout=0.02)
+    async def rail(what: str) -> str:
+        """Go by rail."""
+        await asyncio.sleep(10)
+        return "never"
+
+    parts = Runtime(ScriptedProvider([call("fly", what="me"), FAILURE]), tools=[fly, rail])
+    result = await ReActEngine(parts).run("Go.", run_id="r", saga=True)
+
+    [begun] = [e.event for e in parts.journal.read("r") if isinstance(e.event, UndoBegun)]
+    assert [(done.key, done.call.name) for done in begun.calls] == [("0#0~1", "rail")]
+    assert "fly" not in str(result.error)
+
+
+async def test_a_call_that_turns_out_not_to_have_happened_is_not_named_when_the_run_was_aborted():
+    async def not_done(ctx: ToolContext[Any]) -> NotDone:
+        return NotDone()
+
+    @tool(compensate=cancel_booking, lookup=not_done)
+    async def reserve(what: str) -> str:
+        """Reserve."""
+        return "reserved"
+
+    parts = Runtime(ScriptedProvider([call("reserve", what="room"), "done"]), tools=[reserve])
+    await ReActEngine(parts).run("Go.", run_id="r", saga=True)
+    entries = parts.journal.read("r")
+    journal = crashed(entries, upto(entries, "tool_started"))
+    again = Runtime(ScriptedProvider([]), tools=[reserve], journal=journal)
+    await again.control("r").abort()
+    result = await ReActEngine(again).resume("r")
+
+    assert (str(result.error), DONE) == ("the run was aborted", [])

@@ -1,6 +1,7 @@
 """A run that is taken up and not gone on with is nobody's again: stopped at every point, it stays what it was."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +14,8 @@ from loopwright.errors import JournalError
 from loopwright.events import RunResumed, RunSuspended
 from loopwright.journals import SQLiteJournal
 from loopwright.owner import AT_WORK
-from loopwright.testing import ScriptedProvider, call, crashed
+from loopwright.replay import Replay
+from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 
 Host = Callable[[Runtime], Awaitable[object]]
 
@@ -113,3 +115,23 @@ async def test_a_run_whose_inbox_cannot_be_read_is_taken_up_once_it_can(left: st
     assert [known.reason for known in suspended] == ["waiting" if left == "waiting" else "cancelled"]
     assert (result.status, [question.tool for question in result.pending]) == ("waiting", ["pay"])
     await journal.close()
+
+
+async def test_the_time_in_which_a_run_was_dead_does_not_count_when_it_was_taken_up_in_vain() -> None:
+    clock = FakeClock(wall=time.time())
+    journal = MemoryJournal(clock=clock)
+    entries = await written()
+    crashed(entries, len(entries) - 1, journal, status="running")
+    clock.advance(3600)
+    parts = Runtime(ScriptedProvider(model), tools=[pay], journal=journal, approver=Suspend(), clock=clock)
+    taking = asyncio.ensure_future(ReActEngine(parts).resume("r"))
+    for _ in range(1000):
+        await asyncio.sleep(0)
+        if "dead" not in (journal.runs()[0].owner or "dead"):  # it is claimed
+            break
+    taking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await taking
+
+    assert journal.read("r")[-1].kind == "run_suspended"
+    assert Replay(journal.read("r")).active_seconds < 60

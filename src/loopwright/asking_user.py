@@ -18,6 +18,7 @@ async def answer_of(session: Session, key: str, question: str, tool: str = "", c
         return session.redactor.text(str(said.body.get("text", "")))
     if session.told.stopping:
         raise session.stopped()
+    session.check_signal(begun=True)
     if session.parts.user is None:
         session.pending.append(Question(key, question, tool, {}, call_id, "question"))
         raise Suspended(f"waiting for an answer: {question}", reason="question")

@@ -291,6 +291,8 @@ class Clearance:
             if isinstance(guard.approver, Suspend):
                 answer, given = self._leave(guard.approver, action, ask, case)
             else:
+                if ":" not in case.key:  # an answer, and undoing, come after the end
+                    self.session.check_signal(begun=True)
                 answer = await self._ask(guard.approver, action, ask)
             if isinstance(answer, (Deny, Question)):
                 return answer, given

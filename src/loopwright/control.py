@@ -46,7 +46,8 @@ def open_questions(entries: Sequence[Entry]) -> tuple[Question, ...]:
         if isinstance(entry.event, RunSuspended):
             asked.update({question.key: question for question in entry.event.pending})
     found = [_as_asked(asked.get(key), key, known, replay) for key, known in replay.waiting_for_leave().items()]
-    return *found, *(asked[key] for key in replay.asked if key in asked)
+    found += [asked[key] for key in replay.asked if key in asked]
+    return tuple(question for question in found if not replay.left_behind(question.key))
 
 
 def _as_asked(told: Question | None, key: str, known: GateDecided, replay: Replay) -> Question:

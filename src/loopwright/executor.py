@@ -2,7 +2,7 @@
 
 from .doubt import NotDone
 from .doubts import Doubts, came_of
-from .errors import PhaseError, UnknownOutcome
+from .errors import Aborted, PhaseError, UnknownOutcome
 from .events import LimitHit, ToolFinished, ToolStarted
 from .messages import Observation, ObservationStatus, arguments_hash
 from .policy import Denial, Permit
@@ -126,6 +126,8 @@ class Executor:
             return await self._attempt(permit, tool, "in doubt", recover=recover)
         resolution = await self._doubts.resolve(permit, tool)
         if isinstance(resolution, NotDone) and not started.sealed:
+            if isinstance(self._session.signal, Aborted):
+                return Came("rejected", f"{permit.call.name} had not taken effect, and is not made any more.")
             return await self._attempt(permit, tool, "retry", recover=recover)  # under the policy of now
         self._session.permits.discard(permit)
         return came_of(resolution)

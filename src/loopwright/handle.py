@@ -206,8 +206,7 @@ class RunHandle(Control, Generic[Item, Output]):
                 await self._suspend("diverged")
                 raise
             outcome = self._aborted()
-        if session.aborting or session.told.aborting:  # also if the engine swallowed its cancellation
-            outcome, output = self._aborted(outcome.answer), None
+        outcome, output = self._ending(outcome, output)
         self._closing = True
         if must_undo(session, outcome):
             try:
@@ -222,6 +221,15 @@ class RunHandle(Control, Generic[Item, Output]):
             raise self._session.fatal from None
         await self._suspend(LEFT.get())
         raise cancelled
+
+    def _ending(self, outcome: Outcome, output: Any) -> tuple[Outcome, Any]:
+        """How the run ends: as it did before it was undone, or as aborted, also if the engine swallowed that."""
+        session = self._session
+        if session.replay.undo is not None:
+            return restored(session.replay.undo), None
+        if session.aborting or session.told.aborting:
+            return self._aborted(outcome.answer), None
+        return outcome, output
 
     def _aborted(self, answer: str | None = None) -> Outcome:
         """The end of an aborted run; what it had to offer is no answer where a gate would have had to see it."""

@@ -72,6 +72,7 @@ class Inference:
         if outcome is not None:
             return self._recorded(key, question, known, outcome)
         self._session.check_gap(key)
+        self._session.check_signal(begun=True)
         if known is None or _fingerprint(question, known.delivered) != known.fingerprint:
             prints = _fingerprint(question, nudges)
             provider = question.provider or self._parts.provider

@@ -73,6 +73,7 @@ def recorded_effect(scope: Scope, key: str, name: str, into: TypeAdapter[T]) -> 
 async def do_effect(scope: Scope, key: str, name: str, function: Callable[[], Awaitable[T]], into: TypeAdapter[T]) -> T:
     """Do an effect within the run's time and record what came of it; value or error are the same now as on replay."""
     session = scope.session
+    session.check_signal(begun=True)
     if session.remaining() == 0:
         raise session.refuse(key, out_of_time())
     if session.replay.intent(key) is None:

@@ -1,7 +1,7 @@
 """The port to a model: one request in, one completion out."""
 
 import dataclasses
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, Literal, Protocol, TypeAlias
 
 from .errors import ProviderError
@@ -9,6 +9,7 @@ from .messages import Completion, Conversation, Json, JsonObject, ToolSpec
 
 ToolChoice: TypeAlias = Literal["auto", "none"]
 
+CALL = 20  # characters at least, beside its name, its id and its arguments
 MAX_REPLY = 2_000_000  # characters; to look for secrets in more, and to record it, would hold up every other run
 
 
@@ -139,9 +140,26 @@ def check_size(provider: Provider, reply: Completion) -> None:
     """Raise `ProviderError` if a reply, with all that it is made of, has more than 2,000,000 characters."""
     words = {reply.text, reply.thought, reply.answer or "", reply.problem or "", reply.model, reply.finish_reason}
     size = sum(map(len, words.union(reply.flags)))
-    size += sum([len(str(call)) for call in reply.calls])
-    size += sum([max(len(thought.text), len(str(thought.block))) for thought in reply.reasoning])
+    size += sum([len(call.name) + len(call.id) + _length(call.arguments) + CALL for call in reply.calls])
+    size += sum([max(len(thought.text), _length(thought.block)) for thought in reply.reasoning])
     _check(provider, size)
+
+
+def _length(value: object) -> int:
+    """About how many characters a JSON value has when it is written, or more than there may be."""
+    size, waiting = 0, [value]
+    while waiting and size <= MAX_REPLY:
+        inner: Any = waiting.pop()
+        size += 1
+        if isinstance(inner, str):
+            size += len(inner)
+        elif isinstance(inner, int):
+            size += inner.bit_length() // 3
+        elif isinstance(inner, Mapping):
+            waiting += (*inner, *inner.values())
+        elif isinstance(inner, (list, tuple)):
+            waiting += inner
+    return size
 
 
 def _size_of(delta: Delta) -> int:

@@ -105,6 +105,7 @@ class Replay:
         self._asked: set[str] = set()
         self._highest: dict[str, int] = {}
         self._reach: dict[str, int] = {}
+        self._scopes: set[str] = set()  # those that have effects of their own; a gather has none
         self._decided: set[str] = set()
         self._acted: set[str] = set()
         self.limit: LimitHit | None = None
@@ -253,6 +254,7 @@ class Replay:
         if is_call:
             (self._decided if decided else self._acted).add(place)
         path = place
+        self._scopes.add(scope_of(path)[0])
         while path:
             path, number = scope_of(path)
             self._reach[path] = max(self._reach.get(path, -1), number)
@@ -369,7 +371,7 @@ class Replay:
 
     def recovered(self, key: str, event: RecoveryTriggered) -> None:
         """Something is done now about a call that failed."""
-        if event.status == "timed_out":
+        if event.status == "timed_out" and event.failure != "elsewhere":
             self._timed_out.add(key)
         self._recoveries[key] = event
         self._resolved.pop(key, None)  # that was about what came before this step
@@ -404,10 +406,15 @@ class Replay:
     def left_behind(self, key: str) -> bool:
         """Whether the scopes around an effect's went on without it: its gather, or the engine around it, had ended."""
         for path, number in () if ":" in key else _around(scope_of(key)[0]):  # an answer, and undoing, stand beside
-            is_scope = not path or path in self._highest  # at a gather, what comes later is another branch of it
-            if self._ended(path, number) or (is_scope and self.reaches(path, number + 1)):
+            if self._ended(path, number) or (self._is_scope(path) and self.reaches(path, number + 1)):
                 return True
         return False
+
+    def _is_scope(self, path: str) -> bool:
+        """Whether a place is an engine's, and no gather's: there, what comes later is another branch of it."""
+        around, _, number = path.rpartition(".")
+        child = isinstance(self._intents.get(path), ChildStarted) or f"{around}#{number}" in self._intents
+        return child or not path or path in self._scopes
 
     def left_waiting(self, key: str) -> bool:
         """Whether a branch was left behind while it waited for a person at an effect of the engine's own."""

@@ -292,7 +292,7 @@ class Session:
 
     def hear(self, commands: Sequence[Command]) -> None:
         """Take in what people sent, in order; each command is recorded once."""
-        numbered = [sent for sent in commands if is_numbered(sent)]
+        numbered, aborting = [sent for sent in commands if is_numbered(sent)], self.told.aborting
         if len(numbered) < len(commands) and not self._unnumbered:
             self._unnumbered = True
             logger().warning("command_without_number", run_id=self.run_id)
@@ -306,7 +306,7 @@ class Session:
             self.told.take(command)
             if command.kind == DECLASSIFY and command.number not in self.replay.taken:
                 self._declassify(command)
-        if self.told.aborting:
+        if self.told.aborting and not aborting:
             self.on_abort()
 
     def _received(self, sent: Command) -> tuple[Command, str]:

@@ -48,8 +48,9 @@ class TakenUp:
                 Session(self._parts, self.claim, self.owner, Replay(), None),
                 told_of(self.entries)["status"],
             )
-            if status == "running":  # its owner had died
-                session.leave(RunSuspended(LEFT.get()))
+            if status == "running":  # its owner had died, and nothing has happened since
+                dead = max(session.wall() - self.entries[-1].at, 0.0)
+                session.leave(RunSuspended(LEFT.get(), waited=dead))
                 status = "released" if LEFT.get() == "released" else "suspended"
             cancelled = await outlast(lambda: session.barrier(status))
         if cancelled is not None:

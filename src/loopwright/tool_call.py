@@ -258,7 +258,7 @@ class ToolCalls:
         if inspect.isasyncgen(value):
             value = await _taken(value, most)
         if type(value) is not str and inspect.isgenerator(value):  # it takes its time, too
-            return await self.parts.threads.run(lambda: _written(value, most))
+            return await self.session.in_thread(lambda: _written(value, most))
         return _written(value, most)
 
     def _read(self, tool: Tool, ended: Ended, timeout: float | None, seconds: float) -> Came:

@@ -51,8 +51,7 @@ class Undoing:
         session = self.session
         done = [(seq, key, observation) for key, (seq, observation, _) in session.completed.items()]
         for key, (seq, call) in session.replay.in_doubt().items():  # a person was asked about it, and said `stop`
-            tool = self._named(call.name)
-            if tool is not None and tool.compensate is not None:
+            if any(tool.compensate is not None for tool in self._named(call.name)):
                 done.append((seq, key, Observation(call, "unknown", "")))
         for _, key, observation in sorted(done, key=lambda item: -item[0]):
             if observation.status == "ok" or observation.status in DOUBTFUL:
@@ -119,12 +118,12 @@ class Undoing:
         """The tool that was called; where the engine does not come to that call any more, the only one of its name."""
         if done.key in self.session.completed:
             return self.session.completed[done.key][2]
-        return self._named(done.call.name)
+        named = self._named(done.call.name)
+        return named[0] if len(named) == 1 else None
 
-    def _named(self, name: str) -> Tool | None:
+    def _named(self, name: str) -> list[Tool]:
         tools = (registry.get(name) for registry in self.registries)
-        found = {id(tool): tool for tool in tools if tool is not None}
-        return next(iter(found.values())) if len(found) == 1 else None
+        return list({id(tool): tool for tool in tools if tool is not None}.values())
 
 
 def registries_of(engine: Any) -> tuple[ToolRegistry, ...]:

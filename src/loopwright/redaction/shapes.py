@@ -255,8 +255,9 @@ def _judge_flag(match: "re.Match[str]") -> tuple[int, int] | None:
 
 def _judge_bare(match: "re.Match[str]", kind: Kind, *, tight: bool, last: bool) -> tuple[int, int] | None:
     start = match.start("bare")
-    bare = match["bare"].rstrip(")]}>*,;:")
-    if not bare or MARK in match["bare"] or not is_bare_secret(kind, bare, tight=tight, last=last):
+    bare, mark, _ = match["bare"].partition(MARK)
+    bare = bare if mark else bare.rstrip(")]}>*,;:")  # what stands before a mark may be the rest of a secret
+    if not bare or not is_bare_secret(kind, bare, tight=tight, last=last):
         return None
     return start, start + len(bare)
 

@@ -54,6 +54,7 @@ _PART = "(?:[A-Z]{2,}+|[A-Za-z]?+[a-z]*+)"  # of a word; no two ways to read one
 _WORD = re.compile(rf"{_PART}(?:[-_/']{_PART})*+|[a-z]++(?:[A-Z][a-z]++)++")
 _LETTERS = re.compile(r"_*+[A-Za-z]{1,24}+(?:[-_/'][A-Za-z]{1,24}+)*+_*+")
 _CLASS = re.compile(r"_*+[A-Za-z][a-z]++(?:[A-Z]++[a-z]++)++")
+_KEY_CLASS = re.compile("[A-Z][A-Za-z0-9]{0,16}PrivateKey")  # such as "Ed25519PrivateKey"
 _FOLDER = re.compile(r"(?:~|[A-Za-z]:)?[/\\]")
 _LETTER, _DIGIT = re.compile(r"[A-Za-z]"), re.compile(r"[0-9]")
 
@@ -118,7 +119,7 @@ def is_bare_secret(kind: Kind, value: str, *, tight: bool, last: bool) -> bool:
         return False
     if not tight and value[0] in "*&!|>%@":  # YAML's own signs
         return False
-    if kind == "secret" and word.endswith("PrivateKey"):  # a class, such as "Ed25519PrivateKey"
+    if kind == "secret" and _KEY_CLASS.fullmatch(word):
         return False
     password = kind in {"password", "pwd"}
     if _LETTERS.fullmatch(word):

@@ -697,3 +697,9 @@ def test_what_is_learned_does_not_depend_on_how_much_is_registered() -> None:
     assert known == list(range(100)), "a bounded number, since each has to be looked for"
     assert learned.learning({"password": "one-more-word"}).text("one-more-word") == "one-more-word"
     assert learned.also("one-more-word").text("one-more-word") == MARK
+
+
+def test_a_secret_goes_also_where_a_mark_or_the_name_of_a_class_stands_behind_it() -> None:
+    assert PLAIN.text("password=s3cr3t-val_ue.9[redacted]") == f"password={MARK}{MARK}"
+    assert PLAIN.text("secret: a8F3kd92LsQpz7PrivateKey") == f"secret: {MARK}"
+    assert PLAIN.text("secret: dXNlcjpwYXNzd29yZA==PrivateKey") == f"secret: {MARK}"

@@ -105,6 +105,8 @@ class Undoing:
         before = session.wall()
         ended = await run_bounded(called(session.in_thread, compensate, context, done.content), timeout)
         seconds = session.wall() - before
+        if session.fatal is not None and ended.error is session.fatal:  # it was not called
+            raise session.fatal
         if ended.timed_out:
             return "timed_out", f"undoing it gave no result within {timeout:g} s", seconds
         redact = session.redactor.text

@@ -44,10 +44,8 @@ class TakenUp:
             return
         cancelled: asyncio.CancelledError | None = None
         with contextlib.suppress(JournalError):  # as above
-            session, status = (
-                Session(self._parts, self.claim, self.owner, Replay(), None),
-                told_of(self.entries)["status"],
-            )
+            session = Session(self._parts, self.claim, self.owner, Replay(), None)
+            status = told_of(self.entries)["status"]
             if status == "running":  # its owner had died, and nothing has happened since
                 dead = max(session.wall() - self.entries[-1].at, 0.0)
                 session.leave(RunSuspended(LEFT.get(), waited=dead))

@@ -4,9 +4,8 @@ import os.path
 import re
 from pathlib import Path
 
-from sphinx.application import Sphinx
-
 from loopwright.version import __version__
+from sphinx.application import Sphinx
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent

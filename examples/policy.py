@@ -11,7 +11,7 @@ import asyncio
 
 from loopwright import Action, Allow, Ask, Deny, Modify, PolicyState, ReActEngine, Runtime, ToolCall, tool
 from loopwright.events import Event, GateDecided, ToolFinished
-from loopwright.policy import Decision
+from loopwright.gates import Decision
 from loopwright.testing import ScriptedProvider, call
 
 PAID = {"4711": 80.0, "4712": 900.0, "4713": 35.0}

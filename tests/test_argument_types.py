@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from loopwright import ConfigError, ReActEngine, Runtime, ToolRegistry, tool
-from loopwright.argument_types import (
+from loopwright.messages import Json
+from loopwright.testing import ScriptedProvider, call
+from loopwright.tools import (
     Cidr,
     Duration,
     DurationBetween,
@@ -29,8 +31,6 @@ from loopwright.argument_types import (
     TextType,
     WebUrl,
 )
-from loopwright.messages import Json
-from loopwright.testing import ScriptedProvider, call
 
 TICKET = Annotated[str, Matching("[A-Z]{2}-[0-9]{4}")]
 SHORT = Annotated[timedelta, DurationBetween("1s", "1h")]

@@ -33,10 +33,10 @@ from loopwright import (
     tool,
 )
 from loopwright.attachments import MAX_BYTES
-from loopwright.context import SlidingContext, estimate_tokens
 from loopwright.events import ModelRequested, RunFinished, RunStarted
 from loopwright.journals import SQLiteJournal
 from loopwright.messages import ATTACHMENT_SIZE
+from loopwright.providers.context import SlidingContext, estimate_tokens
 from loopwright.testing import ScriptedProvider, call, crashed
 from loopwright.testing.contracts.models import polite
 

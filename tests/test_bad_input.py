@@ -35,8 +35,7 @@ from loopwright import (
     tool,
 )
 from loopwright.journals import SQLiteJournal
-from loopwright.provider import Capabilities
-from loopwright.providers import OpenAIProvider
+from loopwright.providers import Capabilities, OpenAIProvider
 from loopwright.testing import ScriptedProvider, call
 
 

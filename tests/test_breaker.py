@@ -26,8 +26,8 @@ from loopwright import (
     ToolError,
     tool,
 )
-from loopwright.breaker import BreakerPass
 from loopwright.events import BreakerChanged, ToolFinished, ToolStarted
+from loopwright.resilience.circuit_breaker import BreakerPass
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from stopwatch import quickest
 

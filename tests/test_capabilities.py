@@ -21,7 +21,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from loopwright import ConfigError, ReActEngine, Runtime, ToolContext, tool
-from loopwright.capabilities import (
+from loopwright.errors import CapabilityError
+from loopwright.messages import Json, arguments_hash, canonical_json
+from loopwright.security.permit_claims import Claims
+from loopwright.security.signed_permits import (
     KEPT,
     SALT,
     CapabilitySigner,
@@ -30,9 +33,6 @@ from loopwright.capabilities import (
     NonceStore,
     SQLiteNonces,
 )
-from loopwright.claims import Claims
-from loopwright.errors import CapabilityError
-from loopwright.messages import Json, arguments_hash, canonical_json
 from loopwright.testing import ScriptedProvider, call
 
 SECRET = b"0123456789abcdef0123456789abcdef"
@@ -322,7 +322,7 @@ def test_of_eight_threads_one_gets_it(store: NonceStore) -> None:
 
 EXECUTOR = """
 import sys
-from loopwright.capabilities import CapabilityVerifier, SQLiteNonces
+from loopwright.security import CapabilityVerifier, SQLiteNonces
 from loopwright.errors import CapabilityError
 
 verifier = CapabilityVerifier(sys.argv[1], seen=SQLiteNonces(sys.argv[2]))
@@ -448,7 +448,7 @@ def test_without_itsdangerous_it_says_what_to_install() -> None:
     code = f"""
 import sys
 sys.modules["itsdangerous"] = None
-from loopwright.capabilities import CapabilitySigner
+from loopwright.security import CapabilitySigner
 from loopwright.errors import ConfigError
 try:
     CapabilitySigner({SECRET!r})

@@ -17,9 +17,9 @@ from loopwright import (
     ToolCall,
     tool,
 )
-from loopwright.context import MASK, SlidingContext, estimate_tokens, turns
 from loopwright.events import ModelFailed, ModelReplied, ModelRequested
 from loopwright.messages import check_pairs
+from loopwright.providers.context import MASK, SlidingContext, estimate_tokens, turns
 from loopwright.testing import ScriptedProvider, call
 from redrive import crashed, upto
 

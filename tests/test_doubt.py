@@ -19,10 +19,10 @@ from loopwright import (
     UnknownRun,
     tool,
 )
-from loopwright.doubt import Done, NotDone, Unknown
 from loopwright.events import DoubtResolved, Entry, ToolFinished
-from loopwright.policy import Action, InstantGate, PolicyState
+from loopwright.gates import Action, InstantGate, PolicyState
 from loopwright.testing import ScriptedProvider, call
+from loopwright.tools import Done, NotDone, Unknown
 from redrive import crashed, upto
 
 PAID: list[str] = []

@@ -490,7 +490,7 @@ async def test_the_journal_on_disk_holds_no_class_paths(tmp_path: Path) -> None:
         bodies = [str(row[0]) for row in database.execute("SELECT body FROM events")]
     database.close()
     assert bodies
-    assert not any("loopwright." in body.replace("loopwright.policy", "") for body in bodies)
+    assert not any("loopwright." in body.replace("loopwright.gates.base", "") for body in bodies)
 
 
 async def test_call_ids_are_unique_even_if_the_model_repeats_them() -> None:

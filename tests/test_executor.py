@@ -24,10 +24,10 @@ from loopwright import (
     UnknownOutcome,
     tool,
 )
-from loopwright.bounded import GRACE, WorkerThreads, run_bounded
-from loopwright.doubt import Done
 from loopwright.events import ToolFinished, ToolStarted
+from loopwright.resilience.timeouts import GRACE, WorkerThreads, run_bounded
 from loopwright.testing import FakeClock, ScriptedProvider, call
+from loopwright.tools import Done
 
 LATEST = 0.1  # seconds after a deadline by which control is back
 

@@ -22,11 +22,11 @@ from loopwright import (
     UnknownRun,
     tool,
 )
+from loopwright._internal.version import __version__
 from loopwright.events import RunForked
 from loopwright.journals import SQLiteJournal
-from loopwright.provider import Request
+from loopwright.providers import Request
 from loopwright.testing import ScriptedProvider, call
-from loopwright.version import __version__
 
 done: list[str] = []
 

@@ -31,11 +31,11 @@ from loopwright import (
     Suspend,
     tool,
 )
-from loopwright.clearance import policy_version
+from loopwright._kernel.phases.gate import policy_version
 from loopwright.events import Entry, GateDecided, RunSuspended, ToolFinished, ToolStarted
-from loopwright.journal import Claim
+from loopwright.gates import Decision, DefaultGate, Denial, InstantGate, PolicyGate, PolicyState
+from loopwright.journals import Claim
 from loopwright.messages import arguments_hash
-from loopwright.policy import Decision, DefaultGate, Denial, InstantGate, PolicyGate, PolicyState
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from redrive import crashed
 

@@ -75,13 +75,14 @@ def test_a_package_is_imported_in_one_file_only() -> None:
 
     assert {package: sorted(files) for package, files in importers.items() if len(files) > 1} == {
         "httpcore": [
-            f"src/loopwright/{name}.py:1" for name in ("providers/sockets", "providers/transport", "toolboxes/egress")
+            f"src/loopwright/{name}.py:1"
+            for name in ("providers/http/sockets", "providers/http/transport", "toolboxes/ssrf_guard")
         ],
         "httpx": [
             f"src/loopwright/{name}.py:1"
-            for name in ("gates/opa", "providers/transport", "toolboxes/egress", "toolboxes/web")
+            for name in ("gates/opa", "providers/http/transport", "toolboxes/ssrf_guard", "toolboxes/web")
         ],
-        "typer": [f"src/loopwright/cli/{name}.py:1" for name in ("app", "given", "hand")],  # one command line
+        "typer": [f"src/loopwright/cli/{name}.py:1" for name in ("app", "control", "options")],  # one command line
     }
 
 

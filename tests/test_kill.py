@@ -11,10 +11,9 @@ import pytest
 
 from loopwright import ConfigError, Journal, LoopEngine, Run, Runtime, ToolContext, tool
 from loopwright.events import Entry
-from loopwright.journal import Claim
-from loopwright.journals import SQLiteJournal
+from loopwright.journals import Claim, SQLiteJournal
 from loopwright.testing import ScriptedProvider, kill_everywhere
-from loopwright.testing.killing import witness, witnessed
+from loopwright.testing.crash_harness import witness, witnessed
 from programs import LOOPS, PROGRAMS, Program, look, program, put, send
 from strangers import installed
 

@@ -23,11 +23,11 @@ from loopwright import (
     ask_user,
     tool,
 )
+from loopwright._kernel.durability.replay import Replay
 from loopwright.errors import ReplayDivergence
-from loopwright.policy import RESPOND, InstantGate
-from loopwright.recovery import Fallback
-from loopwright.replay import Replay
+from loopwright.gates import RESPOND, InstantGate
 from loopwright.testing import FakeClock, ScriptedProvider
+from loopwright.tools import Fallback
 from redrive import crashed, upto
 
 RAN: list[str] = []

@@ -6,8 +6,8 @@ from loopwright import ToolSpec
 from loopwright.parsing.answers import read_answer, read_ending, same_as
 from loopwright.parsing.critiques import is_null, read_critique
 from loopwright.parsing.follow_ups import read_final, read_follow_ups
-from loopwright.parsing.plan_calls import call_arguments
-from loopwright.parsing.plans import check_plan, read_plan
+from loopwright.parsing.plans.calls import call_arguments
+from loopwright.parsing.plans.graph import check_plan, read_plan
 from loopwright.parsing.thinking import without_thinking
 from loopwright.parsing.verdicts import read_verdict
 

@@ -25,8 +25,8 @@ from loopwright import (
     Usage,
     tool,
 )
+from loopwright._kernel.session.services import RetryBudget
 from loopwright.events import AttemptFailed, ErrorRecord, ModelFailed, ModelReplied
-from loopwright.parts import RetryBudget
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from redrive import crashed, upto
 

@@ -26,7 +26,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from loopwright.version import __version__
+from loopwright._internal.version import __version__
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "loopwright"
@@ -38,7 +38,7 @@ WITHOUT: dict[str, str] = {  # for each extra: what somebody writes who has not 
     "cli": "import loopwright.cli; loopwright.cli.main()",
     "local": "import sys; from loopwright.providers import LocalProvider; LocalProvider(sys.executable)",
     "otel": "from loopwright.observers import OpenTelemetryObserver; OpenTelemetryObserver()",
-    "capabilities": "from loopwright.capabilities import CapabilitySigner; CapabilitySigner(b'x' * 32)",
+    "capabilities": "from loopwright.security.signed_permits import CapabilitySigner; CapabilitySigner(b'x' * 32)",
     "cedar": "from loopwright.gates import CedarGate; CedarGate('permit(principal, action, resource);')",
     "mcp": "from loopwright.plugins import build_tools; build_tools('mcp:files=nothing')",
     "toolboxes": "from loopwright.plugins import build_tools; build_tools('math')",

@@ -12,7 +12,7 @@ from loopwright.plugins import build_gate, build_journal, build_provider, build_
 Install = Callable[[str, str], None]
 CODE = '''
 from loopwright import Completion, Tool, tool
-from loopwright.provider import Capabilities
+from loopwright.providers import Capabilities
 
 closed = []
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopwright.messages import ToolSpec
-from loopwright.parsing.plan_calls import call_arguments, find_call_end, find_references, insert_results, split_values
-from loopwright.parsing.plans import (
+from loopwright.parsing.plans.calls import call_arguments, find_call_end, find_references, insert_results, split_values
+from loopwright.parsing.plans.graph import (
     MAX_PLAN_CHARS,
     Plan,
     PlanStep,

@@ -105,7 +105,8 @@ sys.path.insert(0, {str(tmp_path)!r})
 from loopwright import available_engines
 from loopwright.plugins import GROUPS, plugins
 print("loud" in available_engines(), "loud" in plugins("journals"), len(GROUPS))
-print([m for m in ("loud_module", "loopwright.engines.react", "loopwright.providers.openai", "sqlite3", "httpx")
+print([m for m in ("loud_module", "loopwright.engines.react", "loopwright.providers.openai.provider",
+                    "sqlite3", "httpx")
        if m in sys.modules])
 """
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -19,8 +19,7 @@ from loopwright import (
     Usage,
     tool,
 )
-from loopwright.prices import Prices
-from loopwright.provider import Request
+from loopwright.providers import Prices, Request
 from loopwright.testing import ScriptedProvider, call
 from redrive import crashed
 

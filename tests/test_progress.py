@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopwright import DenyAll, ReActEngine, Request, Result, Runtime, Stuck, Tool, ToolError, tool
+from loopwright._kernel.session.progress_monitor import ALIKE, COMPARED, REPEATS, alike, similarity
 from loopwright.events import Entry, GateDecided, ModelRequested
-from loopwright.progress import ALIKE, COMPARED, REPEATS, alike, similarity
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 
 RAN: list[str] = []

@@ -20,8 +20,7 @@ from loopwright import (
     tool,
 )
 from loopwright.messages import Usage
-from loopwright.provider import OutputSchema
-from loopwright.providers import TextTools
+from loopwright.providers import OutputSchema, TextTools
 from loopwright.providers.dialects import Dialect, ReActDialect
 from loopwright.testing import ScriptedProvider, call
 

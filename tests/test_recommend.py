@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from loopwright import ConfigError, Tool, ToolSpec, available_engines, tool
-from loopwright.recommend import SIGNALS, Recommendation, recommend_engine
+from loopwright.engines.recommend import SIGNALS, Recommendation, recommend_engine
 
 
 def spec(name: str, description: str = "") -> ToolSpec:

@@ -23,11 +23,21 @@ from loopwright import (
     ToolError,
     tool,
 )
-from loopwright.doubt import Done, NotDone, Unknown
 from loopwright.events import CallDeadLettered, DoubtResolved, Entry, RecoveryTriggered, ToolFinished
-from loopwright.policy import Action, Ask, InstantGate, PolicyState
-from loopwright.recovery import CachedResult, DeadLetter, Escalate, Fallback, LlmRecovery, Recovery, Retry
+from loopwright.gates import Action, Ask, InstantGate, PolicyState
 from loopwright.testing import FakeClock, ScriptedProvider, call
+from loopwright.tools import (
+    CachedResult,
+    DeadLetter,
+    Done,
+    Escalate,
+    Fallback,
+    LlmRecovery,
+    NotDone,
+    Recovery,
+    Retry,
+    Unknown,
+)
 from redrive import crashed, upto
 
 RAN: list[str] = []

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from loopwright import LoopEngine, ReActEngine, Run, Runtime, tool
 from loopwright.errors import ConfigError
 from loopwright.messages import Json
-from loopwright.redaction import MARK, Redactor, shapes
-from loopwright.redaction.hints import hinted, hinted_at_end
-from loopwright.redaction.spellings import spellings
+from loopwright.security.redaction import MARK, Redactor, shapes
+from loopwright.security.redaction.encodings import spellings
+from loopwright.security.redaction.prefilter import hinted, hinted_at_end
 from loopwright.testing import ScriptedProvider, call
 from planted import B64, HEX, PLANTED, RANDOM, marked, pem
 from stopwatch import quickest
@@ -615,7 +615,7 @@ def test_time_is_linear_in_hostile_text(name: str) -> None:
 
 COMPILED = """
 import sys
-from loopwright.redaction import Redactor, shapes
+from loopwright.security.redaction import Redactor, shapes
 def compiled():
     known = [(name, shape) for name, shape in vars(shapes).items() if isinstance(shape, shapes.Shape)]
     return sorted(name for name, shape in known if vars(shape).keys() & {"pattern", "opening"})

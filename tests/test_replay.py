@@ -5,6 +5,7 @@ from typing import Literal
 
 import pytest
 
+from loopwright._kernel.durability.replay import Replay, scope_of
 from loopwright.errors import ReplayDivergence
 from loopwright.events import (
     KINDS,
@@ -39,7 +40,6 @@ from loopwright.events import (
     encode_event,
 )
 from loopwright.messages import Completion, ToolCall, Usage
-from loopwright.replay import Replay, scope_of
 
 ASKED = ModelRequested("think", "fingerprint", "setup", 1)
 BEGUN = ToolStarted("look", "c1", "hash", "r1:1#0", "read")

@@ -31,10 +31,9 @@ from loopwright import (
     TreeOfThoughtsEngine,
     tool,
 )
+from loopwright.gates import Action, Decision, InstantGate, PolicyState
 from loopwright.messages import JsonObject
-from loopwright.policy import Action, Decision, InstantGate, PolicyState
-from loopwright.provider import Capabilities
-from loopwright.providers import TextTools
+from loopwright.providers import Capabilities, TextTools
 from loopwright.testing import ScriptedProvider, call
 from redrive import crashed
 

@@ -28,12 +28,11 @@ from loopwright import (
     Worker,
     tool,
 )
-from loopwright.doubt import NotDone
 from loopwright.events import RunFinished, ToolFinished, ToolStarted, UndoBegun, UndoFinished, UndoStarted
-from loopwright.policy import Action, Decision, InstantGate, PolicyState
-from loopwright.recovery import DeadLetter, Fallback, LlmRecovery, Recovery, Retry
-from loopwright.redaction import Redactor
+from loopwright.gates import Action, Decision, InstantGate, PolicyState
+from loopwright.security import Redactor
 from loopwright.testing import ScriptedProvider, call
+from loopwright.tools import DeadLetter, Fallback, LlmRecovery, NotDone, Recovery, Retry
 from loopwright.worker import MAX_PICKUPS
 from redrive import crashed, kinds, upto
 

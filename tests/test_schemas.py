@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from loopwright.errors import ConfigError
-from loopwright.schemas import ArgumentSchema
+from loopwright.tools.schema import ArgumentSchema
 from stopwatch import quickest
 
 NAMES = st.sampled_from(["a", "b", "c"])

@@ -26,12 +26,12 @@ from loopwright import (
     tool,
 )
 from loopwright.events import Entry, GateDecided, ModelReplied, ToolFinished, ToolStarted, UndoFinished
+from loopwright.gates import Action, Cleared, PolicyState
 from loopwright.messages import Completion, Observation, Reasoning, ToolCall, arguments_hash
-from loopwright.policy import Action, Cleared, PolicyState
-from loopwright.provider import Delta, Request
-from loopwright.recovery import CachedResult, Escalate, Fallback, LlmRecovery, Retry
-from loopwright.redaction import MARK, Redactor
+from loopwright.providers import Delta, Request
+from loopwright.security import MARK, Redactor
 from loopwright.testing import ScriptedProvider, call, crashed
+from loopwright.tools import CachedResult, Escalate, Fallback, LlmRecovery, Retry
 
 PASSWORD = "open sesame 7"
 OTHER = "swordfish 88!"
@@ -685,7 +685,7 @@ async def test_a_run_that_is_resumed_says_the_same_although_it_does_not_know_the
 
 def test_observations_are_what_they_were() -> None:
     """A reply without secrets is the same object, so that nothing is copied for most calls."""
-    from loopwright.redacting import redact_reply
+    from loopwright.security.redact import redact_reply
 
     completion = Completion("fine", (call("look", path="a/b"),))
 

@@ -29,9 +29,9 @@ from loopwright import (
     Tool,
     tool,
 )
+from loopwright._internal.sync import LOOP_THREAD
 from loopwright.journals import SQLiteJournal
 from loopwright.providers import OpenAIProvider
-from loopwright.sync import LOOP_THREAD
 from loopwright.testing import ScriptedProvider, call
 
 WHO = contextvars.ContextVar("WHO", default="nobody")
@@ -312,7 +312,7 @@ def test_after_a_fork_both_processes_go_on(endpoint: Endpoint) -> None:
     import os, sys
     from loopwright import ReActEngine, Runtime
     from loopwright.providers import OpenAIProvider
-    from loopwright.sync import LOOP_THREAD
+    from loopwright._internal.sync import LOOP_THREAD
 
     provider = OpenAIProvider("m", base_url=sys.argv[1])
     engine = ReActEngine(Runtime(provider))

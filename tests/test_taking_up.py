@@ -10,11 +10,11 @@ import pytest
 
 from interruptions import SteppingLoop, WaitingJournal
 from loopwright import Entry, Journal, MemoryJournal, ReActEngine, Request, Runtime, Suspend, Worker, tool
+from loopwright._kernel.durability.replay import Replay
 from loopwright.errors import JournalError
 from loopwright.events import RunResumed, RunSuspended
 from loopwright.journals import SQLiteJournal
-from loopwright.owner import AT_WORK
-from loopwright.replay import Replay
+from loopwright.journals.owner import AT_WORK
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 
 Host = Callable[[Runtime], Awaitable[object]]

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from loopwright import ConfigError, Fallback, ReActEngine, Runtime, Tool, tool
-from loopwright.provider import Request
+from loopwright.providers import Request
 from loopwright.testing import ScriptedProvider, call
-from loopwright.tool_profile import ToolProfile
+from loopwright.tools import ToolProfile
 
 
 def made(name: str, *, verified: bool = False) -> Tool:

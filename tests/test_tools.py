@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, field_validator
 
 from loopwright import ConfigError, ReActEngine, Result, Runtime, Tool, ToolContext, ToolRegistry, tool
-from loopwright.schemas import ArgumentSchema
 from loopwright.testing import ScriptedProvider, call
+from loopwright.tools.schema import ArgumentSchema
 
 
 class Colour(enum.Enum):

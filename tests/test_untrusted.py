@@ -14,11 +14,11 @@ from loopwright.messages import ToolSpec
 from loopwright.parsing.answers import read_ending
 from loopwright.parsing.critiques import read_critique
 from loopwright.parsing.follow_ups import read_follow_ups, read_sub_answer
-from loopwright.parsing.plans import read_join, read_plan, read_result
+from loopwright.parsing.plans.graph import read_join, read_plan, read_result
 from loopwright.parsing.thinking import without_thinking
 from loopwright.parsing.xml_text import has_tag
 from loopwright.providers.dialects import Dialect, JsonDialect, ReActDialect, XmlDialect
-from loopwright.untrusted import cleaned, fenced, quoted, shown
+from loopwright.security.spotlighting import cleaned, fenced, quoted, shown
 from stopwatch import quickest
 
 BOUNDARY = "7f3a9c2e51b84d60"

@@ -48,11 +48,9 @@ from loopwright.events import (
     ToolFinished,
     encode_event,
 )
-from loopwright.journal import Command, chain_hash
-from loopwright.journals import SQLiteJournal
-from loopwright.owner import Owner
+from loopwright.journals import Command, Owner, SQLiteJournal, chain_hash
 from loopwright.testing import FakeClock, ScriptedProvider, call
-from loopwright.testing.crashes import NO_PROCESS
+from loopwright.testing.truncated_journal import NO_PROCESS
 from loopwright.worker import LATER, MAX_PICKUPS
 from redrive import crashed, kinds, upto
 

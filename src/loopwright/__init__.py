@@ -2,20 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from .lazy import lazily
+from ._internal.lazy import lazily
 
 if TYPE_CHECKING:
+    from ._kernel.control.run_control import RunControl as RunControl
     from .attachments import Attachment as Attachment
-    from .breaker import CircuitBreaker as CircuitBreaker
-    from .breaker import CircuitBreakers as CircuitBreakers
-    from .control import RunControl as RunControl
-    from .doubt import Done as Done
-    from .doubt import NotDone as NotDone
-    from .doubt import Unknown as Unknown
     from .engine import LoopEngine as LoopEngine
     from .engine import ProviderName as ProviderName
-    from .engines.attempts import Attempt as Attempt
-    from .engines.attempts import Evaluation as Evaluation
+    from .engines.attempt import Attempt as Attempt
+    from .engines.attempt import Evaluation as Evaluation
     from .engines.chain_of_thought import ChainOfThoughtEngine as ChainOfThoughtEngine
     from .engines.critic import CriticEngine as CriticEngine
     from .engines.evaluators import Evaluator as Evaluator
@@ -25,6 +20,8 @@ if TYPE_CHECKING:
     from .engines.evaluators import SelfTests as SelfTests
     from .engines.plan_execute import PlanExecuteEngine as PlanExecuteEngine
     from .engines.react import ReActEngine as ReActEngine
+    from .engines.recommend import Recommendation as Recommendation
+    from .engines.recommend import recommend_engine as recommend_engine
     from .engines.reflections import FileReflections as FileReflections
     from .engines.reflections import MemoryReflections as MemoryReflections
     from .engines.reflections import ReflectionStore as ReflectionStore
@@ -59,12 +56,25 @@ if TYPE_CHECKING:
     from .errors import UnknownOutcome as UnknownOutcome
     from .errors import UnknownRun as UnknownRun
     from .errors import Unreadable as Unreadable
-    from .events import Entry as Entry
-    from .events import Question as Question
+    from .events.effects import Entry as Entry
+    from .events.effects import Question as Question
+    from .gates.base import Action as Action
+    from .gates.base import Allow as Allow
+    from .gates.base import AllowAll as AllowAll
+    from .gates.base import Ask as Ask
+    from .gates.base import Cleared as Cleared
+    from .gates.base import Decision as Decision
+    from .gates.base import DefaultGate as DefaultGate
+    from .gates.base import Deny as Deny
+    from .gates.base import DenyAll as DenyAll
+    from .gates.base import Modify as Modify
+    from .gates.base import Permit as Permit
+    from .gates.base import PolicyGate as PolicyGate
+    from .gates.base import PolicyState as PolicyState
+    from .gates.base import Suspend as Suspend
     from .handle import RunHandle as RunHandle
-    from .journal import Journal as Journal
-    from .journal import MemoryJournal as MemoryJournal
-    from .label_patterns import PatternClassifier as PatternClassifier
+    from .journals.base import Journal as Journal
+    from .journals.base import MemoryJournal as MemoryJournal
     from .labels import Classifier as Classifier
     from .labels import Label as Label
     from .limits import Limits as Limits
@@ -78,59 +88,49 @@ if TYPE_CHECKING:
     from .messages import ToolSpec as ToolSpec
     from .messages import Usage as Usage
     from .plugins import available_engines as available_engines
-    from .policy import Action as Action
-    from .policy import Allow as Allow
-    from .policy import AllowAll as AllowAll
-    from .policy import Ask as Ask
-    from .policy import Cleared as Cleared
-    from .policy import Decision as Decision
-    from .policy import DefaultGate as DefaultGate
-    from .policy import Deny as Deny
-    from .policy import DenyAll as DenyAll
-    from .policy import Modify as Modify
-    from .policy import Permit as Permit
-    from .policy import PolicyGate as PolicyGate
-    from .policy import PolicyState as PolicyState
-    from .policy import Suspend as Suspend
-    from .prices import Price as Price
     from .prompts import PromptSet as PromptSet
     from .prompts import Template as Template
-    from .provider import CallDelta as CallDelta
-    from .provider import Capabilities as Capabilities
-    from .provider import Delta as Delta
-    from .provider import Provider as Provider
-    from .provider import Request as Request
-    from .provider import Sampling as Sampling
-    from .provider import StreamingProvider as StreamingProvider
-    from .recommend import Recommendation as Recommendation
-    from .recommend import recommend_engine as recommend_engine
-    from .recovery import CachedResult as CachedResult
-    from .recovery import DeadLetter as DeadLetter
-    from .recovery import Escalate as Escalate
-    from .recovery import Fallback as Fallback
-    from .recovery import LlmRecovery as LlmRecovery
-    from .recovery import Retry as Retry
+    from .providers.base import CallDelta as CallDelta
+    from .providers.base import Capabilities as Capabilities
+    from .providers.base import Delta as Delta
+    from .providers.base import Provider as Provider
+    from .providers.base import Request as Request
+    from .providers.base import Sampling as Sampling
+    from .providers.base import StreamingProvider as StreamingProvider
+    from .providers.prices import Price as Price
+    from .resilience.circuit_breaker import CircuitBreaker as CircuitBreaker
+    from .resilience.circuit_breaker import CircuitBreakers as CircuitBreakers
     from .result import Result as Result
     from .run import Run as Run
     from .runtime import Runtime as Runtime
-    from .tool_profile import ToolProfile as ToolProfile
-    from .tools import Tool as Tool
-    from .tools import ToolContext as ToolContext
-    from .tools import ToolRegistry as ToolRegistry
-    from .tools import ToolSource as ToolSource
-    from .tools import ask_user as ask_user
-    from .tools import tool as tool
+    from .security.classifier import PatternClassifier as PatternClassifier
+    from .tools.base import Tool as Tool
+    from .tools.base import ToolContext as ToolContext
+    from .tools.base import ToolRegistry as ToolRegistry
+    from .tools.base import ToolSource as ToolSource
+    from .tools.base import ask_user as ask_user
+    from .tools.base import tool as tool
+    from .tools.profile import ToolProfile as ToolProfile
+    from .tools.recovery import CachedResult as CachedResult
+    from .tools.recovery import DeadLetter as DeadLetter
+    from .tools.recovery import Escalate as Escalate
+    from .tools.recovery import Fallback as Fallback
+    from .tools.recovery import LlmRecovery as LlmRecovery
+    from .tools.recovery import Retry as Retry
+    from .tools.resolution import Done as Done
+    from .tools.resolution import NotDone as NotDone
+    from .tools.resolution import Unknown as Unknown
     from .worker import Worker as Worker
 
 _HOMES = {  # loaded at first use, so that importing the package costs next to nothing
     ".attachments": ("Attachment",),
-    ".doubt": (
+    ".tools.resolution": (
         "Done",
         "NotDone",
         "Unknown",
     ),
-    ".prices": ("Price",),
-    ".recommend": (
+    ".providers.prices": ("Price",),
+    ".engines.recommend": (
         "Recommendation",
         "recommend_engine",
     ),
@@ -141,7 +141,7 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
         "ModelJudge",
         "SelfTests",
     ),
-    ".engines.attempts": (
+    ".engines.attempt": (
         "Attempt",
         "Evaluation",
     ),
@@ -158,7 +158,7 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
         "PromptSet",
         "Template",
     ),
-    ".breaker": (
+    ".resilience.circuit_breaker": (
         "CircuitBreaker",
         "CircuitBreakers",
     ),
@@ -202,11 +202,11 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
         "UnknownRun",
         "Unreadable",
     ),
-    ".events": (
+    ".events.effects": (
         "Entry",
         "Question",
     ),
-    ".journal": (
+    ".journals.base": (
         "Journal",
         "MemoryJournal",
     ),
@@ -223,7 +223,7 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
         "Usage",
     ),
     ".plugins": ("available_engines",),
-    ".policy": (
+    ".gates.base": (
         "Action",
         "Allow",
         "AllowAll",
@@ -239,7 +239,7 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
         "PolicyState",
         "Suspend",
     ),
-    ".provider": (
+    ".providers.base": (
         "StreamingProvider",
         "Delta",
         "CallDelta",
@@ -248,7 +248,7 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
         "Request",
         "Sampling",
     ),
-    ".recovery": (
+    ".tools.recovery": (
         "CachedResult",
         "DeadLetter",
         "Escalate",
@@ -259,7 +259,7 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
     ".result": ("Result",),
     ".run": ("Run",),
     ".runtime": ("Runtime",),
-    ".tools": (
+    ".tools.base": (
         "Tool",
         "ToolContext",
         "ToolRegistry",
@@ -268,13 +268,13 @@ _HOMES = {  # loaded at first use, so that importing the package costs next to n
         "tool",
     ),
     ".worker": ("Worker",),
-    ".control": ("RunControl",),
+    "._kernel.control.run_control": ("RunControl",),
     ".labels": (
         "Classifier",
         "Label",
     ),
-    ".tool_profile": ("ToolProfile",),
-    ".label_patterns": ("PatternClassifier",),
+    ".tools.profile": ("ToolProfile",),
+    ".security.classifier": ("PatternClassifier",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -10,30 +10,28 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-from .errors import (
-    ConfigError,
-    PhaseError,
-)
-from .events import Entry, FactNoted, RunFinished, RunResumed, RunStarted
-from .forks import fork
+from ._internal.options import Options, explain
+from ._internal.sync import LOOP_THREAD
+from ._internal.version import __version__
+from ._kernel.durability.fork import fork
+from ._kernel.durability.replay import Replay
+from ._kernel.session.claim import taken_up
+from ._kernel.session.services import Parts
+from ._kernel.session.session import Session, boundary_of
+from .errors import ConfigError, PhaseError
+from .events.effects import Entry, FactNoted, RunFinished, RunResumed, RunStarted
+from .events.lifecycle import beginning
 from .handle import RunHandle
-from .journal import RunHeader, checked_id
+from .journals.base import RunHeader, checked_id
+from .journals.owner import new_owner
 from .labels import Label, highest
-from .life import beginning
 from .messages import Conversation, Effect, Json, check_pairs
-from .options import Options, explain
-from .parts import Parts
 from .prompts import PromptSet
-from .provider import Delta
-from .redacting import without_secrets
-from .replay import Replay
+from .providers.base import Delta
 from .result import Model, Result
 from .run import Run
-from .session import Session, boundary_of, new_owner
-from .sync import LOOP_THREAD
-from .taking_up import taken_up
-from .tools import Tool
-from .version import __version__
+from .security.redact import without_secrets
+from .tools.base import Tool
 
 Task = str | Conversation
 

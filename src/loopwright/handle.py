@@ -3,15 +3,17 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
-from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Generic, Literal, NoReturn, Self, TypeVar, cast
 
 from pydantic import BaseModel
 
-from .asking import read_model
+from ._internal.log import logger
+from ._kernel.control.run_control import Control
+from ._kernel.phases.saga import Undoing, must_undo, registries_of, restored
+from ._kernel.phases.structured_output import read_model
+from ._kernel.session.session import LEFT, Session, outlast, wait_out
 from .clock import Clock
-from .control import Control
 from .errors import (
     Aborted,
     AskFailed,
@@ -23,19 +25,14 @@ from .errors import (
     ReplayDivergence,
     text_of,
 )
-from .events import Entry, ErrorRecord, RunFinished, RunSuspended
-from .journal import Journal
-from .log import logger
+from .events.effects import Entry, ErrorRecord, RunFinished, RunSuspended
+from .journals.base import Journal
 from .messages import Conversation, Json
-from .redaction import Redactor
 from .result import Outcome, Output, Result, outcome_of
 from .run import Run, Strategy, drive
-from .session import Session, outlast, wait_out
-from .undoing import Undoing, must_undo, registries_of, restored
+from .security.redaction import Redactor
 
 Item = TypeVar("Item")
-LEFT: ContextVar[Literal["cancelled", "released"]] = ContextVar("LEFT", default="cancelled")
-"""As what a run is left when its task is cancelled: a worker leaves its runs to the other workers of the journal."""
 
 
 class RunHandle(Control, Generic[Item, Output]):

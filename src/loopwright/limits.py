@@ -4,9 +4,9 @@ import dataclasses
 
 from pydantic import Field
 
+from ._internal.options import Options
 from .errors import LimitReached
 from .messages import Usage
-from .options import Options
 
 
 class Limits(Options):

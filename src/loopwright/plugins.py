@@ -9,13 +9,13 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
+from ._internal.log import logger
 from .engine import LoopEngine
 from .errors import ConfigError, LoopwrightError
-from .journal import Journal
-from .log import logger
-from .policy import PolicyGate
-from .provider import Provider
-from .tools import Tool, ToolRegistry
+from .gates.base import PolicyGate
+from .journals.base import Journal
+from .providers.base import Provider
+from .tools.base import Tool, ToolRegistry
 
 State: TypeAlias = Literal["ok", "unchecked", "broken", "conflict", "shadowing", "off"]
 if TYPE_CHECKING:

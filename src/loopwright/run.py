@@ -12,9 +12,16 @@ from typing import Any, Protocol, TypeVar, cast, overload
 
 from pydantic import BaseModel, TypeAdapter
 
-from .asking import ask_model, ask_text
-from .attended import Attended
-from .clearance import Guard
+from ._internal.log import logger
+from ._kernel.phases.gate import Guard
+from ._kernel.phases.human import Attended
+from ._kernel.phases.reason import Question
+from ._kernel.phases.saga import registries_of
+from ._kernel.phases.side_effects import do_effect, note, now, recorded_effect
+from ._kernel.phases.structured_output import ask_model, ask_text
+from ._kernel.session.scope import Conduct, Scope
+from ._kernel.session.services import Parts
+from ._kernel.session.session import Session, fingerprint
 from .errors import (
     ConfigError,
     EngineError,
@@ -30,19 +37,12 @@ from .errors import (
     Unreadable,
     text_of,
 )
-from .events import ChildFinished, ChildStarted, EffectFinished, ErrorRecord
-from .inference import Question
-from .log import logger
+from .events.effects import ChildFinished, ChildStarted, EffectFinished, ErrorRecord
+from .gates.base import Denial, Permit
 from .messages import Conversation, Json, Observation, arguments_hash
-from .own_effects import do_effect, note, now, recorded_effect
-from .parts import Parts
-from .policy import Denial, Permit
-from .provider import Sampling as Sampling
-from .redacting import redact_error, traceback_of, without_secrets
+from .providers.base import Sampling as Sampling
 from .result import Outcome, Result, outcome_of
-from .scope import Conduct, Scope
-from .session import Session, fingerprint
-from .undoing import registries_of
+from .security.redact import redact_error, traceback_of, without_secrets
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)

@@ -6,29 +6,29 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, cast
 
-from .bounded import WorkerThreads
-from .breaker import CircuitBreakers
+from ._internal.sync import LOOP_THREAD
+from ._kernel.control.inbox_poller import Listener
+from ._kernel.control.run_control import RunControl
+from ._kernel.session.services import Observer, OnUnknown, Parts, User
 from .clock import Clock, SystemClock
-from .context import ContextPolicy, SlidingContext
-from .control import RunControl
-from .doubt import Resolution
 from .engine import LoopEngine
 from .errors import ConfigError
-from .journal import Journal, MemoryJournal
+from .events.lifecycle import beginning
+from .gates.base import Approver, DefaultGate, PolicyGate, Suspend
+from .journals.base import Journal, MemoryJournal
 from .labels import Classifier
-from .life import beginning
 from .limits import Limits
-from .listening import Listener
-from .parts import Observer, OnUnknown, Parts, User
 from .plugins import build_provider, engine_class
-from .policy import Approver, DefaultGate, PolicyGate, Suspend
-from .prices import Price, Prices
-from .provider import Provider
-from .redaction import Redactor
+from .providers.base import Provider
+from .providers.context import ContextPolicy, SlidingContext
+from .providers.prices import Price, Prices
+from .resilience.circuit_breaker import CircuitBreakers
+from .resilience.timeouts import WorkerThreads
 from .result import Model, Result
-from .sync import LOOP_THREAD
-from .tool_profile import ToolProfile
-from .tools import ToolRegistry, Tools
+from .security.redaction import Redactor
+from .tools.base import ToolRegistry, Tools
+from .tools.profile import ToolProfile
+from .tools.resolution import Resolution
 
 
 class Runtime(Parts):

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel
 
-from .commands import DECIDING
-from .control import open_questions
+from ._internal.log import logger
+from ._kernel.control.commands import DECIDING
+from ._kernel.control.run_control import open_questions
+from ._kernel.session.session import LEFT
 from .engine import LoopEngine
 from .errors import ConfigError, Fenced, JournalError, RunBusy, text_of
-from .events import BreakerChanged, CommandReceived, DoubtResolved, DriftNoticed, Entry, RunResumed
-from .handle import LEFT
-from .journal import RunInfo, orphaned
-from .life import beginning
-from .log import logger
+from .events.effects import BreakerChanged, CommandReceived, DoubtResolved, DriftNoticed, Entry, RunResumed
+from .events.lifecycle import beginning
+from .journals.base import RunInfo, orphaned
 from .result import Result
 from .runtime import Runtime
 

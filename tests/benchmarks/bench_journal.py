@@ -7,9 +7,8 @@ import time
 from pathlib import Path
 
 from loopwright.events import Entry
-from loopwright.journal import Claim, Journal, MemoryJournal, RunHeader, chain_hash
-from loopwright.journals.sqlite import SQLiteJournal
-from loopwright.journals.sqlite_file import Synchronous
+from loopwright.journals import Claim, Journal, MemoryJournal, RunHeader, SQLiteJournal, chain_hash
+from loopwright.journals.sqlite.file import Synchronous
 
 MODES: tuple[Synchronous, ...] = ("FULL", "NORMAL")
 BODY = b'{"text":"' + b"x" * 280 + b'"}'

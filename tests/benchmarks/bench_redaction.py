@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from loopwright.messages import Json
-from loopwright.redaction import Redactor
+from loopwright.security import Redactor
 
 PROSE = "The run reads its journal and answers each effect from what it finds there, once and in order. "
 SHORT = "The sky is blue over Paris: 21 degrees."

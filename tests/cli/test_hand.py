@@ -14,9 +14,9 @@ import pytest
 
 from loopwright import Action, Allow, Ask, Decision, PolicyState, ReActEngine, Runtime, Suspend, ask_user, tool
 from loopwright.events import RunPaused
+from loopwright.gates import RESPOND
 from loopwright.journals import SQLiteJournal
 from loopwright.messages import arguments_hash
-from loopwright.policy import RESPOND
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from waiting import eventually
 

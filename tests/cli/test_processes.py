@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.version import __version__
+from loopwright._internal.version import __version__
 
 from .using import AtTerminal, Invoke, Process, Start
 
@@ -326,7 +326,10 @@ def test_help_teaches_and_loads_no_provider_journal_or_http(folder: Path) -> Non
     loaded = set(said.splitlines()[-1].split())
     assert "status 0" in said
     assert "loopwright resume RUN --provider" in said
-    assert loaded & {"httpx", "sqlite3", "structlog", "tenacity", "jsonschema", "loopwright.providers.openai"} == set()
+    assert (
+        loaded & {"httpx", "sqlite3", "structlog", "tenacity", "jsonschema", "loopwright.providers.openai.provider"}
+        == set()
+    )
 
 
 @pytest.mark.parametrize(

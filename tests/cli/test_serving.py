@@ -15,7 +15,7 @@ import pytest
 
 from loopwright.events import ToolFinished
 from loopwright.journals import SQLiteJournal
-from loopwright.testing.crashes import NO_PROCESS
+from loopwright.testing.truncated_journal import NO_PROCESS
 
 from .using import Invoke, Process, Start
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopwright import Action, Deny
-from loopwright.cli.approving import TerminalApprover
+from loopwright.cli.approver import TerminalApprover
+from loopwright.cli.progress import Nobody
 from loopwright.cli.text import (
     as_call,
     as_process,
@@ -23,7 +24,6 @@ from loopwright.cli.text import (
     one_line,
     readable_json,
 )
-from loopwright.cli.watching import Nobody
 from loopwright.messages import Json
 
 FORGED = (

@@ -22,8 +22,8 @@ from loopwright import (
     tool,
 )
 from loopwright.events import CommandReceived, GateDecided, RunSuspended
+from loopwright.gates import RESPOND
 from loopwright.journals import SQLiteJournal
-from loopwright.policy import RESPOND
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from redrive import crashed
 from waiting import eventually

@@ -20,8 +20,8 @@ from loopwright import (
     PolicyState,
     Suspend,
 )
-from loopwright.control import open_questions
-from loopwright.policy import RESPOND, InstantGate
+from loopwright._kernel.control.run_control import open_questions
+from loopwright.gates import RESPOND, InstantGate
 from loopwright.testing import call
 from redrive import crashed
 

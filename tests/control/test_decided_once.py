@@ -28,9 +28,9 @@ from loopwright import (
     tool,
 )
 from loopwright.events import GateDecided
+from loopwright.gates import RESPOND, Deny, InstantGate
 from loopwright.messages import arguments_hash
-from loopwright.policy import RESPOND, Deny, InstantGate
-from loopwright.provider import Request
+from loopwright.providers import Request
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from redrive import crashed, upto
 

@@ -23,11 +23,11 @@ from loopwright import (
     ask_user,
     tool,
 )
+from loopwright._kernel.durability.replay import Replay
 from loopwright.events import RunFinished, RunSuspended, decode_event
-from loopwright.journal import Claim
+from loopwright.gates import RESPOND
+from loopwright.journals import Claim
 from loopwright.limits import Limits
-from loopwright.policy import RESPOND
-from loopwright.replay import Replay
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from redrive import crashed, upto
 from waiting import eventually

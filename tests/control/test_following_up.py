@@ -24,7 +24,7 @@ from loopwright import (
 )
 from loopwright.errors import ReplayDivergence
 from loopwright.events import FollowedUp
-from loopwright.policy import RESPOND, InstantGate
+from loopwright.gates import RESPOND, InstantGate
 from loopwright.testing import ScriptedProvider
 from redrive import crashed, upto
 

@@ -30,9 +30,9 @@ from loopwright.events import (
     RunSuspended,
 )
 from loopwright.journals import SQLiteJournal
-from loopwright.provider import Request
+from loopwright.providers import Request
+from loopwright.security.spotlighting import without_boundaries
 from loopwright.testing import FakeClock, ScriptedProvider, call
-from loopwright.untrusted import without_boundaries
 from redrive import crashed
 from waiting import eventually
 

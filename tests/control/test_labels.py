@@ -18,10 +18,10 @@ from loopwright import (
     own_effects,
     tool,
 )
+from loopwright._kernel.phases.tool_call import as_text
 from loopwright.events import Declassified, RunStarted, ToolFinished
 from loopwright.labels import Label, at_least, highest
 from loopwright.testing import ScriptedProvider, call
-from loopwright.tool_call import as_text
 from redrive import crashed
 from waiting import eventually
 

@@ -23,14 +23,13 @@ from loopwright import (
     UnknownOutcome,
     tool,
 )
-from loopwright.doubt import Done
+from loopwright._kernel.durability.replay import Replay
 from loopwright.events import DoubtResolved, ToolFinished
+from loopwright.gates import InstantGate
 from loopwright.labels import Label
-from loopwright.policy import InstantGate
-from loopwright.recovery import CachedResult, DeadLetter, Escalate, Fallback, LlmRecovery, Recovery
-from loopwright.redaction import MARK, Redactor
-from loopwright.replay import Replay
+from loopwright.security import MARK, Redactor
 from loopwright.testing import call
+from loopwright.tools import CachedResult, DeadLetter, Done, Escalate, Fallback, LlmRecovery, Recovery
 from private import PRIVATE, process, sent, stays_after_any_crash, turns
 from redrive import crashed, upto
 from waiting import eventually

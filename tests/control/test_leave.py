@@ -26,11 +26,10 @@ from loopwright import (
     UnknownRun,
     tool,
 )
-from loopwright.doubt import NotDone
 from loopwright.events import Entry, GateDecided
-from loopwright.gates import AllOf, Condition, Rule, RuleGate
-from loopwright.policy import InstantGate
+from loopwright.gates import AllOf, Condition, InstantGate, Rule, RuleGate
 from loopwright.testing import FakeClock, ScriptedProvider, call
+from loopwright.tools import NotDone
 from redrive import crashed, upto
 from waiting import eventually
 

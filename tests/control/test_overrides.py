@@ -22,8 +22,8 @@ from loopwright import (
     tool,
 )
 from loopwright.events import CallsProposed, GateDecided, ModelRequested
+from loopwright.security.spotlighting import OPERATED
 from loopwright.testing import ScriptedProvider, call
-from loopwright.untrusted import OPERATED
 
 
 @pytest.fixture

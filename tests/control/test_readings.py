@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from loopwright import LoopEngine, MemoryJournal, ReActEngine, Request, Run, Suspend, Tool, ToolCall, ToolError, tool
+from loopwright._kernel.durability.replay import Replay
 from loopwright.engine import RunHandle
 from loopwright.events import Declassified, EffectFinished, ToolFinished
 from loopwright.labels import Label
-from loopwright.recovery import CachedResult
-from loopwright.redaction import Redactor
-from loopwright.replay import Replay
+from loopwright.security import Redactor
 from loopwright.testing import call
+from loopwright.tools import CachedResult
 from private import PRIVATE, burn, process, sent, stays_after_any_crash, turns
 from redrive import crashed, upto
 

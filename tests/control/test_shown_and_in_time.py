@@ -28,11 +28,11 @@ from loopwright import (
     tool,
 )
 from loopwright.events import CommandReceived, GateDecided
-from loopwright.journal import Command
+from loopwright.gates import RESPOND, InstantGate
+from loopwright.journals import Command
 from loopwright.messages import arguments_hash
-from loopwright.policy import RESPOND, InstantGate
-from loopwright.recovery import Fallback, LlmRecovery
 from loopwright.testing import FakeClock, ScriptedProvider, call
+from loopwright.tools import Fallback, LlmRecovery
 from redrive import crashed
 from waiting import eventually
 

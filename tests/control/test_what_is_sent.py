@@ -22,12 +22,11 @@ from loopwright import (
     Suspend,
     tool,
 )
-from loopwright.commands import Told, read_command
-from loopwright.control import RunControl
+from loopwright._kernel.control.commands import Told, read_command
+from loopwright._kernel.control.run_control import RunControl
 from loopwright.events import CommandReceived, FollowedUp, GateDecided, ModelRequested, encode_event
-from loopwright.journal import Command, chain_hash, command_body
-from loopwright.journals import SQLiteJournal
-from loopwright.redaction import Redactor
+from loopwright.journals import Command, SQLiteJournal, chain_hash, command_body
+from loopwright.security import Redactor
 from loopwright.testing import ScriptedProvider, call, crashed
 from waiting import eventually
 

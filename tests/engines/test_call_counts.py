@@ -33,8 +33,7 @@ from loopwright import (
     TreeOfThoughtsEngine,
     tool,
 )
-from loopwright.engines.attempts import Attempt
-from loopwright.engines.evaluators import ModelJudge, SelfTests
+from loopwright.engines import Attempt, ModelJudge, SelfTests
 from loopwright.testing import ScriptedProvider, call
 
 PAGE = Path(__file__).parents[2] / "docs" / "calls.md"

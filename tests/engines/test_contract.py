@@ -37,10 +37,9 @@ from loopwright import (
     available_engines,
     tool,
 )
-from loopwright.provider import Capabilities
-from loopwright.providers import TextTools
+from loopwright.providers import Capabilities, TextTools
 from loopwright.testing import EngineContract, ScriptedProvider, call
-from loopwright.testing.contracts.bench import Bench, Factory
+from loopwright.testing.contracts.fixtures import Bench, Factory
 from loopwright.testing.contracts.models import DOWN, ERROR, FRAGMENTS, calls_of, polite
 
 STRANGER = Path(__file__).parents[1] / "third_party" / "src" / "acme_loops" / "engines.py"

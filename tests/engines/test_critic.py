@@ -27,9 +27,9 @@ from loopwright import (
     tool,
 )
 from loopwright.engines.critic import PROMPTS, CriticEngine, Critique, Revision
-from loopwright.engines.look_ups import NO_PROGRAM, Check
+from loopwright.engines.fact_check import NO_PROGRAM, Check
 from loopwright.events import Entry, FactNoted, ModelRequested, RunStarted, ToolFinished
-from loopwright.policy import Action, Allow, Decision, InstantGate, PolicyState
+from loopwright.gates import Action, Allow, Decision, InstantGate, PolicyState
 from loopwright.providers import TextTools
 from loopwright.testing import ScriptedProvider, call
 from redrive import crashed

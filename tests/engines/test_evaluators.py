@@ -25,7 +25,7 @@ from loopwright import (
     ToolError,
     tool,
 )
-from loopwright.engines.attempts import Attempt, Evaluation
+from loopwright.engines import Attempt, Evaluation
 from loopwright.engines.evaluators import (
     JUDGE_PROMPTS,
     TEST_PROMPTS,

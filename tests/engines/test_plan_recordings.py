@@ -8,7 +8,7 @@ import pytest
 
 from loopwright import MemoryJournal, PlanExecuteEngine, Request, Runtime, tool
 from loopwright.messages import ToolSpec
-from loopwright.parsing.plans import check_plan, read_plan
+from loopwright.parsing.plans.graph import check_plan, read_plan
 from loopwright.testing import ScriptedProvider
 from recordings import MISSING, fixture, rows
 

@@ -29,8 +29,7 @@ from loopwright import (
     ToolCall,
     tool,
 )
-from loopwright.engines.attempts import Attempt, Evaluation
-from loopwright.engines.evaluators import ExactMatch, Heuristics, ModelJudge
+from loopwright.engines import Attempt, Evaluation, ExactMatch, Heuristics, ModelJudge
 from loopwright.engines.reflections import FileReflections, MemoryReflections, task_key
 from loopwright.engines.reflexion import PROMPTS, BestAttempt, Episode, Reflection
 from loopwright.events import EffectFinished, Entry, FactNoted

@@ -16,7 +16,7 @@ from loopwright import (
     Runtime,
     tool,
 )
-from loopwright.engines.evaluators import ExactMatch
+from loopwright.engines import ExactMatch
 from loopwright.events import FactNoted
 from loopwright.parsing.answers import normalized
 from loopwright.providers import TextTools

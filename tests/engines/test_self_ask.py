@@ -34,7 +34,7 @@ from loopwright import (
 )
 from loopwright.engines.self_ask import NOT_FOUND, PROMPTS, SelfAskEngine
 from loopwright.events import Entry, FactNoted, ToolFinished
-from loopwright.policy import Decision, InstantGate
+from loopwright.gates import Decision, InstantGate
 from loopwright.providers import TextTools
 from loopwright.testing import ScriptedProvider, call
 from redrive import crashed

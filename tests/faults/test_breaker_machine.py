@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 
 from fault_sizes import figure, sized
 from loopwright import CircuitBreaker, CircuitBreakers, CircuitOpen
-from loopwright.breaker import BreakerPass
+from loopwright.resilience.circuit_breaker import BreakerPass
 from loopwright.testing import FakeClock
 
 STEPS = 50  # of one example

@@ -52,12 +52,11 @@ from loopwright import (
     plugins,
     tool,
 )
-from loopwright.bounded import run_bounded
 from loopwright.events import ModelReplied, ToolFinished, ToolStarted
-from loopwright.journal import Claim
-from loopwright.journals import SQLiteJournal
+from loopwright.gates import Decision
+from loopwright.journals import Claim, SQLiteJournal
 from loopwright.messages import Completion, ToolCall, check_pairs
-from loopwright.policy import Decision
+from loopwright.resilience.timeouts import run_bounded
 from loopwright.testing import ScriptedProvider, call
 from programs import PROGRAMS, Program, look, put, send
 from strangers import installed

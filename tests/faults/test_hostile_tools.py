@@ -21,10 +21,10 @@ from pydantic import BaseModel, model_serializer
 from fault_sizes import figure, sized
 from lateness import LATEST, TRIES, allowed
 from loopwright import Entry, ReActEngine, Result, Runtime, Tool, ToolError, tool
-from loopwright.bounded import WorkerThreads
 from loopwright.events import ToolFinished
 from loopwright.journals import SQLiteJournal
 from loopwright.messages import check_pairs
+from loopwright.resilience.timeouts import WorkerThreads
 from loopwright.testing import ScriptedProvider, call, crashed
 from redrive import upto
 

@@ -24,8 +24,8 @@ from loopwright import (
 from loopwright.journals import SQLiteJournal
 from loopwright.messages import Reasoning, ToolCall, ToolSpec
 from loopwright.observers import StructlogObserver
-from loopwright.provider import Request
-from loopwright.redaction import Redactor
+from loopwright.providers import Request
+from loopwright.security import Redactor
 from loopwright.testing import RecordingProvider, ReplayingProvider
 from planted import PLANTED
 from planting import EverythingEngine, Gate, Model, Payer, pay, tools

@@ -19,9 +19,7 @@ from leaks import SHAPES, Left, secret_of
 from loopwright import Delta, ReActEngine, Runtime, tool
 from loopwright.journals import SQLiteJournal
 from loopwright.observers import StructlogObserver
-from loopwright.providers import FallbackProvider, TextTools
-from loopwright.providers.anthropic import AnthropicProvider
-from loopwright.providers.openai import OpenAIProvider
+from loopwright.providers import AnthropicProvider, FallbackProvider, OpenAIProvider, TextTools
 from loopwright.testing import FakeClock, RecordingProvider
 from planted import PLANTED
 from telemetry import Telemetry, everything_said

@@ -15,8 +15,7 @@ import pytest
 from damaged import Made, judged, made
 from fault_sizes import figure, sized
 from loopwright.events import Entry
-from loopwright.journal import chain_hash
-from loopwright.journals import SQLiteJournal
+from loopwright.journals import SQLiteJournal, chain_hash
 
 # What a run's entries cannot tell: the order of rows, how long a claim holds, and who made it if no entry followed.
 FREE = {("events", "id"), ("runs", "lease_until")}

@@ -24,10 +24,9 @@ from loopwright import (
     Runtime,
     tool,
 )
-from loopwright.clearance import policy_version
-from loopwright.gates import AllOf, Condition, Rule, RuleGate
+from loopwright._kernel.phases.gate import policy_version
+from loopwright.gates import RESPOND, AllOf, Condition, Decision, DefaultGate, InstantGate, Rule, RuleGate
 from loopwright.messages import Json, arguments_hash
-from loopwright.policy import RESPOND, Decision, DefaultGate, InstantGate
 from loopwright.testing import GateContract, ScriptedProvider, call
 
 STATE = PolicyState("run-1", "0#0", "react", 1, 1, 1)

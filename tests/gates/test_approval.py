@@ -21,11 +21,10 @@ from loopwright import (
     Usage,
     tool,
 )
-from loopwright.gates import ApprovalGate, SupervisorGate
+from loopwright.gates import RESPOND, ApprovalGate, SupervisorGate
 from loopwright.gates.approval import question_of
 from loopwright.gates.supervisor import KEPT, KEPT_BACK, _Verdicts
-from loopwright.policy import RESPOND
-from loopwright.provider import Request
+from loopwright.providers import Request
 from loopwright.testing import FakeClock, ScriptedProvider, call
 
 STATE = PolicyState("r", "0#0", "react", 1, 1, 0)

@@ -25,9 +25,8 @@ from loopwright import (
     tool,
 )
 from loopwright.events import GateDecided
-from loopwright.gates import CedarGate
+from loopwright.gates import RESPOND, CedarGate
 from loopwright.plugins import build_gate
-from loopwright.policy import RESPOND
 from loopwright.testing import GateContract, ScriptedProvider, call
 
 STATE = PolicyState("run-1", "3#0", "react", 2, 3, 4, "sensitive", True, 1_700_000_000.25)

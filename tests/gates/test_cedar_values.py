@@ -12,7 +12,7 @@ from pydantic import BaseModel, create_model
 
 from loopwright import ConfigError, tool
 from loopwright.gates import CedarGate
-from loopwright.gates.cedar_values import (
+from loopwright.gates.cedar.values import (
     CedarType,
     Field,
     Flag,

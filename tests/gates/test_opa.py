@@ -22,9 +22,8 @@ from loopwright import (
     tool,
 )
 from loopwright.events import GateDecided
-from loopwright.gates import OpaGate
+from loopwright.gates import RESPOND, OpaGate
 from loopwright.plugins import build_gate
-from loopwright.policy import RESPOND
 from loopwright.testing import GateContract, ScriptedProvider, call
 from rego_server import RegoServer, rego_server
 

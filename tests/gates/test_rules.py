@@ -24,11 +24,10 @@ from loopwright import (
     Runtime,
     tool,
 )
-from loopwright.gates import AllOf, Condition, Hours, Rule, RuleGate
-from loopwright.gates.tally import Tally
+from loopwright.gates import RESPOND, AllOf, Condition, Decision, Hours, Rule, RuleGate
+from loopwright.gates.rate_limit import Tally
 from loopwright.labels import LABELS
 from loopwright.messages import Json
-from loopwright.policy import RESPOND, Decision
 from loopwright.testing import FakeClock, GateContract, ScriptedProvider, call
 
 STATE = PolicyState("run-1", "0#0", "react", 1, 1, 1)

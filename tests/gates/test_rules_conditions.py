@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from loopwright import ConfigError
 from loopwright.gates import Condition
-from loopwright.gates.conditions import MAX_TEXT, teller
-from loopwright.gates.patterns import expression, globs
-from loopwright.gates.pointers import ABSENT, ASTRAY, find, put, read_pointer
+from loopwright.gates.json_pointer import ABSENT, ASTRAY, find, put, read_pointer
+from loopwright.gates.matching import expression, globs
+from loopwright.gates.rules.conditions import MAX_TEXT, teller
 from loopwright.messages import Json
 from stopwatch import quickest
 

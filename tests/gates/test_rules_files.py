@@ -10,9 +10,8 @@ import pytest
 import structlog
 
 from loopwright import Action, Allow, Ask, ConfigError, Deny, PolicyState, ReActEngine, Runtime
-from loopwright.gates import Hours, Rule, RuleGate
+from loopwright.gates import Decision, Hours, Rule, RuleGate
 from loopwright.plugins import build_gate
-from loopwright.policy import Decision
 from loopwright.testing import FakeClock, ScriptedProvider
 
 TOML = """

@@ -9,8 +9,7 @@ from pathlib import Path
 from entries import ME, follow, header, write
 
 from loopwright.errors import JournalError
-from loopwright.journal import Claim
-from loopwright.journals.sqlite import SQLiteJournal
+from loopwright.journals import Claim, SQLiteJournal
 
 NOBODY = 65534
 

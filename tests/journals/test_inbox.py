@@ -16,8 +16,7 @@ import pytest
 import structlog.testing
 
 from loopwright.errors import JournalError, UnknownRun
-from loopwright.journal import Command
-from loopwright.journals.sqlite import SQLiteJournal
+from loopwright.journals import Command, SQLiteJournal
 from loopwright.testing import FakeClock
 
 from .entries import header, write

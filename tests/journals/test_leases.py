@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 
 from loopwright.errors import Fenced, JournalError, RunBusy
-from loopwright.journal import Journal, MemoryJournal, RunInfo, ensure_free, orphaned
-from loopwright.journals.sqlite import SQLiteJournal
-from loopwright.owner import Owner
+from loopwright.journals import Journal, MemoryJournal, Owner, RunInfo, SQLiteJournal, ensure_free, orphaned
 from loopwright.testing import FakeClock
 
 from .entries import DEAD, LIVE, ME, follow, header, write
@@ -114,7 +112,7 @@ async def test_a_run_of_another_container_with_this_host_s_name_is_its_own_until
 
 def test_a_process_of_another_container_is_left_alone_while_it_has_a_lease() -> None:
     alone = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
-    tells = [sys.executable, "-c", "from loopwright.owner import Owner; print(Owner.of_this_process('it'))"]
+    tells = [sys.executable, "-c", "from loopwright.journals.owner import Owner; print(Owner.of_this_process('it'))"]
     try:
         inside = subprocess.run([*alone, *tells], check=True, capture_output=True, text=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from loopwright.errors import ConfigError
-from loopwright.journal import MemoryJournal, RunHeader
+from loopwright.journals import MemoryJournal, RunHeader
 
 from .entries import header, write
 from .journal_contract import HypothesisContract

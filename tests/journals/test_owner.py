@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.owner import AT_WORK, Owner, process_start
+from loopwright.journals.owner import AT_WORK, Owner, process_start
 from loopwright.testing.contracts.entries import HOST
 from users import another_user
 

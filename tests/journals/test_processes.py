@@ -14,8 +14,7 @@ import pytest
 
 from forked import PIPE, Forked, fork
 from loopwright.errors import JournalError
-from loopwright.journal import Claim
-from loopwright.journals.sqlite import SQLiteJournal
+from loopwright.journals import Claim, SQLiteJournal
 
 from .entries import ME, header, write
 

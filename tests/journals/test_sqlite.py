@@ -21,11 +21,11 @@ import pytest
 
 from forked import PIPE, Forked, fork
 from loopwright.errors import ConfigError, Fenced, JournalError, UnknownRun
-from loopwright.journal import Journal, RunInfo, chain_hash
-from loopwright.journals.sqlite import HAND_OVER, SQLiteJournal
-from loopwright.journals.sqlite_file import JournalFile
-from loopwright.journals.sqlite_jobs import BLOB_BYTES, Append, SQLiteClaim, Waiter
-from loopwright.journals.sqlite_writer import Writer
+from loopwright.journals import Journal, RunInfo, chain_hash
+from loopwright.journals.sqlite.file import JournalFile
+from loopwright.journals.sqlite.jobs import BLOB_BYTES, Append, SQLiteClaim, Waiter
+from loopwright.journals.sqlite.journal import HAND_OVER, SQLiteJournal
+from loopwright.journals.sqlite.writer import Writer
 from loopwright.testing import DurableJournalContract
 from users import another_user
 

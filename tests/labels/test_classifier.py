@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright.label_patterns import PatternClassifier
-from loopwright.label_patterns.numbers import has_number
 from loopwright.labels import LABELS, Classifier, Label
-from loopwright.redaction import MARK, Redactor
+from loopwright.security import MARK, PatternClassifier, Redactor
+from loopwright.security.classifier.identifiers import has_number
 
 
 class Labelled(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loopwright import Completion, Limits, LoopEngine, Price, ProviderError, ReActEngine, Run, Runtime, Usage, tool
-from loopwright.observers.conventions import provider_attributes
+from loopwright.observers.semconv import provider_attributes
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from telemetry import Telemetry
 
@@ -77,9 +77,11 @@ async def test_retries_limits_and_breakers_are_counted() -> None:
     await ReActEngine(limited).run("go")
 
     assert told.count("loopwright.model.retries") == {(): 3}
-    assert told.count("loopwright.breaker.changes", "loopwright.breaker.name", "loopwright.breaker.after") == {
-        ("scripted/script", "open"): 1
-    }
+    assert told.count(
+        "loopwright.resilience.circuit_breaker.changes",
+        "loopwright.resilience.circuit_breaker.name",
+        "loopwright.resilience.circuit_breaker.after",
+    ) == {("scripted/script", "open"): 1}
     assert told.count("loopwright.limits", "loopwright.limit") == {"max_llm_calls": 1}
     assert told.count("loopwright.model.calls", "error.type") == {"503": 2, None: 2}
     assert told.count("loopwright.runs", "loopwright.status", "loopwright.stop_reason") == {

@@ -37,7 +37,7 @@ from loopwright import (
 )
 from loopwright.events import Entry
 from loopwright.observers import OpenTelemetryObserver
-from loopwright.provider import Request, Sampling
+from loopwright.providers import Request, Sampling
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from programs import PROGRAMS, Program
 from redrive import crashed, upto
@@ -553,9 +553,9 @@ async def test_a_breaker_that_opens_is_an_event() -> None:
         (
             "loopwright.breaker_changed",
             {
-                "loopwright.breaker.name": "scripted/script",
-                "loopwright.breaker.before": "closed",
-                "loopwright.breaker.after": "open",
+                "loopwright.resilience.circuit_breaker.name": "scripted/script",
+                "loopwright.resilience.circuit_breaker.before": "closed",
+                "loopwright.resilience.circuit_breaker.after": "open",
                 "loopwright.key": "",
             },
         )

@@ -8,11 +8,11 @@ import structlog
 from structlog.testing import CapturingLogger
 
 from loopwright import MemoryJournal, ReActEngine, Runtime, Suspend, tool
+from loopwright._kernel.session.services import Observer
 from loopwright.cli.timeline import Timeline
 from loopwright.events import EVENT_VERSION, Entry, RunContinued, RunPaused, decode_event
 from loopwright.observers import StructlogObserver
-from loopwright.observers.conventions import change_attributes
-from loopwright.parts import Observer
+from loopwright.observers.semconv import change_attributes
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from telemetry import Telemetry, events, everything_said
 from waiting import eventually

@@ -14,7 +14,7 @@ from loopwright import (
     TreeOfThoughtsEngine,
     tool,
 )
-from loopwright.engines.evaluators import SelfTests
+from loopwright.engines import SelfTests
 from loopwright.events import ModelRequested
 from loopwright.testing import ScriptedProvider
 from programs import PROGRAMS, look

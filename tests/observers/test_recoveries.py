@@ -80,13 +80,13 @@ async def test_a_retry_is_an_event_of_the_call_and_one_call_is_one_span() -> Non
             "gen_ai.tool.name": "fetch",
             "gen_ai.tool.call.id": "call_0_0",
             "loopwright.tool.status": "error",
-            "loopwright.recovery.strategy": "retry",
-            "loopwright.recovery.attempt": 1,
+            "loopwright.tools.recovery.strategy": "retry",
+            "loopwright.tools.recovery.attempt": 1,
             "loopwright.delay": 0.0,
             "loopwright.key": "0#0",
         },
     )
-    assert told.count("loopwright.tool.recoveries", "gen_ai.tool.name", "loopwright.recovery.strategy") == {
+    assert told.count("loopwright.tool.recoveries", "gen_ai.tool.name", "loopwright.tools.recovery.strategy") == {
         ("fetch", "retry"): 1
     }
     assert told.count("loopwright.tool.calls", "loopwright.tool.status") == {"ok": 1}
@@ -110,7 +110,7 @@ async def test_what_is_called_or_asked_in_place_of_a_call_is_below_it() -> None:
         "    execute_tool mirror",
         "  chat script",
     ]
-    assert told.count("loopwright.tool.recoveries", "loopwright.recovery.strategy") == {
+    assert told.count("loopwright.tool.recoveries", "loopwright.tools.recovery.strategy") == {
         "llm_recovery": 1, "fallback": 1,
     }  # fmt: skip
 
@@ -124,9 +124,9 @@ async def test_a_dead_letter_is_an_event_with_its_queue() -> None:
     [said] = [event[1] for event in lines(told) if event[0] == "loopwright.call_dead_lettered"]
     assert said == {
         "gen_ai.tool.name": "fetch", "gen_ai.tool.call.id": "call_0_0", "loopwright.tool.status": "error",
-        "loopwright.recovery.queue": "billing", "loopwright.key": "0#0",
+        "loopwright.tools.recovery.queue": "billing", "loopwright.key": "0#0",
     }  # fmt: skip
-    assert told.count("loopwright.tool.dead_letters", "loopwright.recovery.queue") == {"billing": 1}
+    assert told.count("loopwright.tool.dead_letters", "loopwright.tools.recovery.queue") == {"billing": 1}
 
 
 async def begun(pay: Tool) -> list[Entry]:
@@ -158,13 +158,13 @@ async def test_a_call_that_was_looked_up_is_counted_and_is_a_span_only_if_it_was
 
     assert [said for name, said in lines(told) if name == "loopwright.doubt_resolved"] == [
         {
-            "gen_ai.tool.name": "pay", "gen_ai.tool.call.id": "call_0_0", "loopwright.doubt.by": "lookup",
-            "loopwright.doubt.verdict": verdict, "loopwright.key": "0#0",
+            "gen_ai.tool.name": "pay", "gen_ai.tool.call.id": "call_0_0", "loopwright.tools.resolution.by": "lookup",
+            "loopwright.tools.resolution.verdict": verdict, "loopwright.key": "0#0",
         }
     ]  # fmt: skip
-    assert told.count("loopwright.tool.doubts", "loopwright.doubt.by", "loopwright.doubt.verdict") == {
-        ("lookup", verdict): 1
-    }
+    assert told.count(
+        "loopwright.tool.doubts", "loopwright.tools.resolution.by", "loopwright.tools.resolution.verdict"
+    ) == {("lookup", verdict): 1}
     assert len([span for span in told.spans if span.name.startswith("execute_tool")]) == spans
     assert told.count("loopwright.tool.calls", "gen_ai.tool.name", "loopwright.tool.status") == {("pay", status): 1}
     assert (told.observer.followed, told.open) == (0, 0)

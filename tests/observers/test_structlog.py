@@ -24,7 +24,7 @@ from loopwright import (
 )
 from loopwright.events import EVENT_TYPES, Entry
 from loopwright.observers import StructlogObserver
-from loopwright.provider import Request
+from loopwright.providers import Request
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from redrive import crashed, upto
 

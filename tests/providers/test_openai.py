@@ -14,9 +14,8 @@ from pydantic import BaseModel, JsonValue, SecretStr
 
 from loopwright.errors import ConfigError, ContextTooLong, ProviderError, ProviderTimeout
 from loopwright.messages import Completion, Conversation, Message, ToolCall, ToolSpec, Usage
-from loopwright.provider import Capabilities, OutputSchema, Provider, Request, Sampling
-from loopwright.providers.openai import OpenAIProvider, Quirks
-from loopwright.providers.quirks import LLAMACPP, OLLAMA, OPENAI, OPENROUTER
+from loopwright.providers import Capabilities, OpenAIProvider, OutputSchema, Provider, Quirks, Request, Sampling
+from loopwright.providers.openai.quirks import LLAMACPP, OLLAMA, OPENAI, OPENROUTER
 
 KEY = "sk-very-secret-1234567890"
 URL = "http://localhost:9999/v1/chat/completions"

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from loopwright.provider import Provider
-from loopwright.providers import OpenAIProvider
+from loopwright.providers import OpenAIProvider, Provider
 from loopwright.testing import ProviderContract
 
 

@@ -15,8 +15,7 @@ from pydantic import JsonValue
 from loopwright import MemoryJournal, ReActEngine, Runtime, tool
 from loopwright.errors import ContextTooLong, ProviderError, ProviderTimeout
 from loopwright.messages import Completion, Conversation, Reasoning, ToolCall, Usage
-from loopwright.provider import CallDelta, Delta, Request, StreamingProvider
-from loopwright.providers import OpenAIProvider, Quirks
+from loopwright.providers import CallDelta, Delta, OpenAIProvider, Quirks, Request, StreamingProvider
 from loopwright.testing import FakeClock
 
 STREAMS = Path(__file__).parent / "streams"

@@ -11,10 +11,9 @@ from loopwright import Attachment, ReActEngine, Runtime
 from loopwright.errors import ConfigError, ProviderError
 from loopwright.messages import Conversation, Message, Reasoning, ToolCall, ToolSpec
 from loopwright.plugins import build_provider
-from loopwright.provider import OutputSchema, Request
-from loopwright.providers import OpenAIProvider, Quirks
-from loopwright.providers.endpoints import ollama_url
-from loopwright.providers.quirks import LLAMACPP, LMSTUDIO, LOCAL, OLLAMA, OPENAI, OPENROUTER, STRANGER, VLLM
+from loopwright.providers import OpenAIProvider, OutputSchema, Quirks, Request
+from loopwright.providers.openai.endpoints import ollama_url
+from loopwright.providers.openai.quirks import LLAMACPP, LMSTUDIO, LOCAL, OLLAMA, OPENAI, OPENROUTER, STRANGER, VLLM
 from loopwright.testing import FakeClock
 
 ALL = {

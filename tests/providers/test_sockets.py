@@ -16,7 +16,7 @@ import pytest
 
 from loopwright import Conversation, ProviderError, Request
 from loopwright.providers import OpenAIProvider, transport
-from loopwright.providers.sockets import AsyncioBackend
+from loopwright.providers.http.sockets import AsyncioBackend
 
 ANSWER = json.dumps({"choices": [{"message": {"content": "over TLS"}, "finish_reason": "stop"}]}).encode()
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(ANSWER)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopwright.providers import sse
-from loopwright.providers.sse import EventReader, ServerEvent
+from loopwright.providers.http.sse import EventReader, ServerEvent
 
 
 def events(*chunks: bytes) -> list[ServerEvent]:

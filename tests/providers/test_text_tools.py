@@ -8,10 +8,9 @@ import pytest
 
 from loopwright.errors import ConfigError, ProviderError
 from loopwright.messages import Completion, Conversation, Message, Reasoning, ToolCall, ToolSpec, Usage
-from loopwright.provider import Capabilities, OutputSchema, Provider, Request, Sampling
-from loopwright.providers.chat_completions import WireReply
+from loopwright.providers import Capabilities, OutputSchema, Provider, Request, Sampling, TextTools
 from loopwright.providers.dialects import JsonDialect, Parsed, ReActDialect, Signature, XmlDialect
-from loopwright.providers.text_tools import TextTools
+from loopwright.providers.openai.response import WireReply
 
 SEARCH = ToolSpec(
     "search", "Finds.", {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}

@@ -6,8 +6,7 @@ import pytest
 
 from loopwright import PlanExecuteEngine, ReActEngine, Request, Runtime, tool
 from loopwright.errors import ConfigError
-from loopwright.provider import Provider
-from loopwright.providers import Tiers
+from loopwright.providers import Provider, Tiers
 from loopwright.testing import ScriptedProvider
 
 

@@ -14,8 +14,8 @@ import pytest
 from pydantic import SecretStr
 
 from loopwright.errors import ConfigError, ProviderError, ProviderTimeout
-from loopwright.providers.sse import ServerEvent
-from loopwright.providers.transport import HTTPTransport, OpenReply, Reply, retry_after, worth_retrying
+from loopwright.providers.http.sse import ServerEvent
+from loopwright.providers.http.transport import HTTPTransport, OpenReply, Reply, retry_after, worth_retrying
 
 KEY = "sk-very-secret-1234567890"
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 5\r\n\r\nhello"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from loopwright.messages import Conversation, Message, ToolCall, ToolSpec
 from loopwright.prompts import PromptSet
-from loopwright.provider import OutputSchema, Request, Sampling
+from loopwright.providers import OutputSchema, Request, Sampling
 from loopwright.providers.dialects import Parsed, XmlDialect
 from recordings import MISSING, fixture
 

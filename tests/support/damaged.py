@@ -15,8 +15,7 @@ from typing import Literal, TypeAlias
 from loopwright import Limits, ReActEngine, Request, Runtime, ToolContext, tool
 from loopwright.errors import JournalError, UnknownRun
 from loopwright.events import Entry
-from loopwright.journal import Command, RunInfo
-from loopwright.journals import SQLiteJournal
+from loopwright.journals import Command, RunInfo, SQLiteJournal
 from loopwright.messages import ToolCall
 from loopwright.testing import ScriptedProvider, call
 

@@ -15,8 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from loopwright import ConfigError, JournalError, ReActEngine, Request, Runtime, tool
-from loopwright.journal import Claim, Journal
-from loopwright.journals import SQLiteJournal
+from loopwright.journals import Claim, Journal, SQLiteJournal
 from loopwright.messages import ToolCall
 from loopwright.testing import ScriptedProvider, call
 

@@ -29,8 +29,8 @@ PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
 Stream: TypeAlias = int | TextIO | None  # PIPE, DEVNULL, a descriptor, a file, or what this process has
 SOURCE = Path(__file__).parents[2] / "src"
 LOADED = (
-    "loopwright.testing", "loopwright.journals.sqlite", "loopwright.cli.app", "loopwright.cli.running",
-    "loopwright.observers.structlog", "loopwright.providers.openai",
+    "loopwright.testing", "loopwright.journals.sqlite.journal", "loopwright.cli.app", "loopwright.cli.run",
+    "loopwright.observers.structlog", "loopwright.providers.openai.provider",
 )  # fmt: skip
 
 

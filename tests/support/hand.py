@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from loopwright import Tool, tool
-from loopwright.journal import Journal
+from loopwright.journals import Journal
 
 
 class Hand:

@@ -19,9 +19,9 @@ from loopwright import (
     Tool,
     ToolContext,
 )
-from loopwright.journal import Claim
+from loopwright.gates import Approver, Decision
+from loopwright.journals import Claim
 from loopwright.messages import Completion
-from loopwright.policy import Approver, Decision
 from loopwright.testing import ScriptedProvider
 
 Ts = TypeVarTuple("Ts")

@@ -22,12 +22,9 @@ from typing import Any
 from kill_lives import Ending, Life, Notes, Scenario
 from kill_programs import ENDLESS, KILL_PROGRAMS, tools_of
 from loopwright import Limits, LoopEngine, Result, Runtime, UnknownRun
-from loopwright.journal import Claim
-from loopwright.journals import SQLiteJournal
-from loopwright.provider import Delta
-from loopwright.providers import OpenAIProvider
-from loopwright.providers.openai import Quirks
-from loopwright.testing.killing import WITNESS
+from loopwright.journals import Claim, SQLiteJournal
+from loopwright.providers import Delta, OpenAIProvider, Quirks
+from loopwright.testing.crash_harness import WITNESS
 
 QUIRKS = Quirks(stream_usage=True)
 

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from loopwright.messages import Completion, Conversation, Message, ToolCall, canonical_json
-from loopwright.provider import Request
-from loopwright.testing.pieces import pieces
+from loopwright.providers import Request
+from loopwright.testing.chunked import pieces
 from programs import Line
 
 T = TypeVar("T")

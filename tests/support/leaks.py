@@ -14,7 +14,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from loopwright import LoopwrightError, Result
-from loopwright.redaction import MARK
+from loopwright.security import MARK
 from planted import PLANTED, marked
 
 WINDOW = 14  # characters of a secret that are enough to know it by

@@ -11,8 +11,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from loopwright.messages import Completion
-from loopwright.provider import Request
-from loopwright.providers.anthropic import AnthropicProvider
+from loopwright.providers import AnthropicProvider, Request
 
 KEY = "sk-ant-very-secret-1234567890"
 STREAMS = Path(__file__).parent.parent / "providers" / "streams_anthropic"

@@ -2,7 +2,7 @@
 
 import json
 
-from loopwright.redaction import MARK
+from loopwright.security import MARK
 
 # Made up, and put together from pieces here so that no scanner takes them for real ones.
 RANDOM = "Zx8Kq2mVt5Rw9Yp3Lb7Nc4Jd6Hf1Gs0Ta8Ue2Wi5Xo9Bq3Mr7Dk4Pv6"

@@ -28,9 +28,9 @@ from loopwright import (
     ToolError,
     tool,
 )
+from loopwright.gates import PolicyState
 from loopwright.messages import Completion, Reasoning, ToolCall
-from loopwright.policy import PolicyState
-from loopwright.provider import CallDelta, Capabilities, Request
+from loopwright.providers import CallDelta, Capabilities, Request
 from loopwright.testing import call
 
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from loopwright import Action, Allow, Ask, Decision, Deny, LoopEngine, PolicyState, Request, Runtime, Tool, tool
+from loopwright._kernel.durability.replay import Replay
 from loopwright.events import Entry, ToolFinished
+from loopwright.gates import InstantGate
 from loopwright.labels import Label, at_least
-from loopwright.policy import InstantGate
-from loopwright.replay import Replay
 from loopwright.testing import ScriptedProvider
 from redrive import crashed
 

@@ -27,12 +27,12 @@ from loopwright import (
     TreeOfThoughtsEngine,
     tool,
 )
-from loopwright.engines.reflections import FileReflections, MemoryReflections
+from loopwright.engines import FileReflections, MemoryReflections
+from loopwright.gates import Approver, Decision, InstantGate
 from loopwright.journals import SQLiteJournal
 from loopwright.messages import ToolCall
-from loopwright.policy import Approver, Decision, InstantGate
 from loopwright.testing import call
-from loopwright.testing.killing import WITNESS, witness, witnessed
+from loopwright.testing.crash_harness import WITNESS, witness, witnessed
 
 Line = str | ToolCall | list[ToolCall] | Completion
 

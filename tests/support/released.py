@@ -30,13 +30,12 @@ from loopwright import (
     ToolContext,
     tool,
 )
+from loopwright._internal.version import __version__
 from loopwright.errors import LoopwrightError
-from loopwright.journal import RESUMABLE
-from loopwright.journals import SQLiteJournal
+from loopwright.gates import Action, Approver
+from loopwright.journals import RESUMABLE, SQLiteJournal
 from loopwright.messages import Effect, ToolCall
-from loopwright.policy import Action, Approver
 from loopwright.testing import FakeClock, ScriptedProvider, call
-from loopwright.version import __version__
 
 FOLDER = Path(__file__).parents[1] / "journals" / "released"
 LARGE = "The sea is blue. " * 4000  # more than an entry keeps beside itself

@@ -34,10 +34,10 @@ from loopwright import (
     UnknownRun,
     available_engines,
 )
-from loopwright.breaker import CircuitBreakers
 from loopwright.events import GateDecided
 from loopwright.journals import SQLiteJournal
-from loopwright.owner import AT_WORK
+from loopwright.journals.owner import AT_WORK
+from loopwright.resilience import CircuitBreakers
 from loopwright.testing import ScriptedProvider
 from trouble import LATENCY, Moody, Ran, Trouble, Unsteady, person, tools_in
 

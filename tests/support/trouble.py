@@ -22,11 +22,11 @@ from loopwright import (
     tool,
 )
 from loopwright.errors import ContextTooLong, ProviderTimeout
-from loopwright.policy import Action, Decision, PolicyState
-from loopwright.provider import Capabilities, Delta
+from loopwright.gates import Action, Decision, PolicyState
+from loopwright.providers import Capabilities, Delta
 from loopwright.testing import Line, ScriptedProvider, call
+from loopwright.testing.chunked import pieces
 from loopwright.testing.contracts.models import polite
-from loopwright.testing.pieces import pieces
 
 FAULTS = 0.05
 LATENCY = 0.06  # seconds of a model call in the mean

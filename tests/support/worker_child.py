@@ -13,7 +13,7 @@ import time
 
 from loopwright import Completion, ReActEngine, Runtime, Worker, tool
 from loopwright.journals import SQLiteJournal
-from loopwright.provider import Request
+from loopwright.providers import Request
 from loopwright.testing import ScriptedProvider, call
 
 STEPS = 4

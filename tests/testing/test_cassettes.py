@@ -33,7 +33,7 @@ from loopwright import (
     tool,
 )
 from loopwright.errors import ContextTooLong
-from loopwright.provider import Capabilities, OutputSchema
+from loopwright.providers import Capabilities, OutputSchema
 from loopwright.testing import (
     Cassette,
     CassetteMiss,

@@ -37,10 +37,9 @@ from loopwright import (
     Runtime,
     Usage,
 )
-from loopwright.journal import Claim, chain_hash, ensure_free, verify_chain
-from loopwright.policy import Decision, InstantGate
-from loopwright.provider import CallDelta, Capabilities
-from loopwright.providers import OpenAIProvider
+from loopwright.gates import Decision, InstantGate
+from loopwright.journals import Claim, chain_hash, ensure_free, verify_chain
+from loopwright.providers import CallDelta, Capabilities, OpenAIProvider
 from loopwright.testing import (
     EngineContract,
     GateContract,

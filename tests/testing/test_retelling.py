@@ -26,7 +26,7 @@ from loopwright import (
 )
 from loopwright.errors import ContextTooLong
 from loopwright.journals import SQLiteJournal
-from loopwright.provider import Capabilities
+from loopwright.providers import Capabilities
 from loopwright.testing import FakeClock, ReplayingProvider, ScriptedProvider, call, cassette_from_journal, crashed
 from loopwright.testing.contracts.models import Model, babble, polite
 from programs import PROGRAMS

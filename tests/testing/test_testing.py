@@ -32,14 +32,14 @@ def test_the_package_alone_loads_nothing() -> None:
     loaded = loaded_after("import loopwright.testing")
 
     assert {name for name in loaded if name.startswith("loopwright")} == {
-        "loopwright", "loopwright.lazy", "loopwright.testing",
+        "loopwright", "loopwright._internal.lazy", "loopwright.testing",
     }  # fmt: skip
 
 
 def test_a_scripted_provider_loads_no_runtime_and_no_contract() -> None:
     loaded = loaded_after("from loopwright.testing import ScriptedProvider, call, FakeClock")
 
-    assert not {"loopwright.runtime", "loopwright.engine", "loopwright.testing.killing", "httpx"} & loaded
+    assert not {"loopwright.runtime", "loopwright.engine", "loopwright.testing.crash_harness", "httpx"} & loaded
     assert not any(name.startswith("loopwright.testing.contracts") for name in loaded)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopwright import ConfigError
-from loopwright.toolboxes.addresses import Destinations, Listed, address_of, is_public, plain_host
+from loopwright.toolboxes.ip_policy import Destinations, Listed, address_of, is_public, plain_host
 
 NOT_PUBLIC = {
     "this network": ["0.0.0.0", "0.1.2.3"],

@@ -17,7 +17,7 @@ import pytest
 
 from loopwright import ConfigError, ToolError
 from loopwright.toolboxes import GuardedTransport, egress
-from loopwright.toolboxes.egress import Refused, look_up
+from loopwright.toolboxes.ssrf_guard import Refused, look_up
 from websites import Answer, Site, answered, redirected, secure, website
 
 HOME = "127.0.0.1"

@@ -17,7 +17,7 @@ from loopwright import ConfigError, ReActEngine, Runtime, Tool, ToolError
 from loopwright.plugins import build_tools
 from loopwright.testing import ScriptedProvider, call
 from loopwright.toolboxes.filesystem import filesystem
-from loopwright.toolboxes.rooted import Rooted
+from loopwright.toolboxes.sandbox_root import Rooted
 
 SECRET = "the secret of the neighbours"
 

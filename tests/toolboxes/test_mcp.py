@@ -19,7 +19,7 @@ from opentelemetry import trace
 from loopwright import ReActEngine, Runtime, ToolError
 from loopwright.errors import UnknownOutcome
 from loopwright.testing import ScriptedProvider, call
-from loopwright.toolboxes.mcp import McpToolbox, StdioServer
+from loopwright.toolboxes import McpToolbox, StdioServer
 from loopwright.tools import ToolContext
 
 SERVER = str(Path(__file__).parents[1] / "support" / "mcp_server.py")

@@ -19,12 +19,12 @@ import pytest
 from loopwright import Limits, ReActEngine, Runtime, ToolError
 from loopwright.errors import ConfigError, UnknownOutcome
 from loopwright.events import ToolFinished
+from loopwright.gates import AllowAll
 from loopwright.plugins import build_tools
-from loopwright.policy import AllowAll
 from loopwright.testing import ScriptedProvider, call
-from loopwright.toolboxes.mcp import HttpServer, McpToolbox, StdioServer
-from loopwright.toolboxes.mcp_listing import Listed, described
-from loopwright.toolboxes.mcp_process import ServerProcess
+from loopwright.toolboxes import HttpServer, McpToolbox, StdioServer
+from loopwright.toolboxes.mcp.listing import Listed, described
+from loopwright.toolboxes.mcp.process import ServerProcess
 from loopwright.tools import Tool, ToolContext, ToolRegistry
 
 ROGUE = str(Path(__file__).parents[1] / "support" / "mcp_rogue.py")

@@ -6,16 +6,16 @@ from typing import Annotated, Never, TypeAlias
 
 import typer
 
+from .._internal.version import __version__
 from ..errors import ConfigError
-from ..version import __version__
-from .choices import Chosen
-from .endings import MISUSED, ensure_streams, printable, tell_error
-from .given import Given, Journal, Run, end, with_given
-from .hand import commands
-from .plugins_view import list_engines, list_plugins, show_engine
-from .running import Question, copy_to_fork, resume_run, start_run
-from .serving import resolution_of, serve, tell_resolution
-from .showing import list_runs, show_run, verify_runs
+from .config import Chosen
+from .control import commands
+from .exit_status import MISUSED, ensure_streams, printable, tell_error
+from .inspect_runs import list_runs, show_run, verify_runs
+from .options import Given, Journal, Run, end, with_given
+from .plugins import list_engines, list_plugins, show_engine
+from .run import Question, copy_to_fork, resume_run, start_run
+from .worker import resolution_of, serve, tell_resolution
 
 LinesOfJson: TypeAlias = Annotated[bool, typer.Option("--json", help="A line of JSON for each.")]
 

@@ -10,11 +10,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ..events import Entry, ModelFailed, ModelReplied, ModelRequested
-from ..provider import Delta
+from ..events.effects import Entry, ModelFailed, ModelReplied, ModelRequested
+from ..providers.base import Delta
+from .progress import opening, told_live
 from .text import clean, cut, one_line
 from .timeline import Line, Timeline
-from .watching import opening, told_live
 
 STYLES = {
     "run": "dim", "engine": "dim", "task": "bold", "model": "dim", "thinking": "dim italic", "call": "cyan",

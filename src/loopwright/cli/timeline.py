@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable
 from functools import singledispatchmethod
 
-from ..events import (
+from ..events.effects import (
     AttemptFailed,
     BreakerChanged,
     CallDeadLettered,

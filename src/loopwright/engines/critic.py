@@ -12,7 +12,7 @@ from ..parsing import critiques
 from ..parsing.arguments import check_takes_one_text, describe_tools
 from ..prompts import PromptSet
 from ..run import Run, Sampling
-from .look_ups import Check, LookUps
+from .fact_check import Check, LookUps
 
 TWO_WAYS = """\
 What, if anything, is wrong with the answer above? Look at it in two ways.

@@ -19,7 +19,7 @@ from ..parsing.self_tests import program_of, read_code, read_outcomes, read_test
 from ..parsing.verdicts import read_verdict
 from ..prompts import PromptSet
 from ..run import Run
-from .attempts import Attempt, Evaluation
+from .attempt import Attempt, Evaluation
 
 SHOWN = 500  # characters of foreign text in a feedback
 

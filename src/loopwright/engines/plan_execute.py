@@ -10,9 +10,9 @@ from ..engine import LoopEngine, ProviderName
 from ..errors import AskFailed, Denied, LimitReached, ProviderError, Unreadable
 from ..messages import Conversation, ToolCall
 from ..parsing.arguments import Signature, describe_tools, find_tool
-from ..parsing.plan_calls import call_arguments, insert_results
-from ..parsing.plan_results import Ledger, StepFinished
-from ..parsing.plans import Plan, PlanStep, check_plan, read_join, read_plan, read_result
+from ..parsing.plans.calls import call_arguments, insert_results
+from ..parsing.plans.graph import Plan, PlanStep, check_plan, read_join, read_plan, read_result
+from ..parsing.plans.results import Ledger, StepFinished
 from ..prompts import PromptSet
 from ..run import Run
 from .react import ReActEngine

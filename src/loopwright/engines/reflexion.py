@@ -10,7 +10,7 @@ from ..errors import AskFailed, ConfigError, EngineError
 from ..messages import Conversation, Message
 from ..prompts import PromptSet
 from ..run import Run
-from .attempts import Attempt, Evaluation, Experience, count_given
+from .attempt import Attempt, Evaluation, Experience, count_given
 from .evaluators import Evaluator, Judgement, ModelJudge, as_evaluator, evaluate
 from .react import ReActEngine
 from .reflections import ReflectionStore

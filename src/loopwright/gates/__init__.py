@@ -1,34 +1,104 @@
-"""Policy gates: rules, Cedar, OPA, approval, an LLM supervisor, and several gates as one."""
+"""Policy gates: the port, and rules, Cedar, OPA, approval, an LLM supervisor, and several gates as one."""
 
 from typing import TYPE_CHECKING
 
-from ..lazy import lazily
+from .._internal.lazy import lazily
 
 if TYPE_CHECKING:
     from .all_of import AllOf as AllOf
     from .approval import ApprovalGate as ApprovalGate
-    from .cedar import CedarGate as CedarGate
-    from .conditions import Condition as Condition
-    from .hours import Hours as Hours
+    from .base import PERMIT_SECONDS as PERMIT_SECONDS
+    from .base import RESPOND as RESPOND
+    from .base import Action as Action
+    from .base import Allow as Allow
+    from .base import AllowAll as AllowAll
+    from .base import Approver as Approver
+    from .base import Ask as Ask
+    from .base import Cleared as Cleared
+    from .base import Decision as Decision
+    from .base import DefaultGate as DefaultGate
+    from .base import Denial as Denial
+    from .base import Deny as Deny
+    from .base import DenyAll as DenyAll
+    from .base import InstantGate as InstantGate
+    from .base import Modify as Modify
+    from .base import Permit as Permit
+    from .base import PolicyGate as PolicyGate
+    from .base import PolicyState as PolicyState
+    from .base import Suspend as Suspend
+    from .base import is_instant as is_instant
+    from .cedar.gate import CedarGate as CedarGate
     from .opa import OpaGate as OpaGate
-    from .rule import Rule as Rule
-    from .rules import RuleGate as RuleGate
+    from .rules.conditions import Condition as Condition
+    from .rules.gate import RuleGate as RuleGate
+    from .rules.rule import Rule as Rule
     from .supervisor import SupervisorGate as SupervisorGate
+    from .time_window import Hours as Hours
 
-__all__ = ["AllOf", "ApprovalGate", "CedarGate", "Condition", "Hours", "OpaGate", "Rule", "RuleGate", "SupervisorGate"]
+__all__ = [
+    "PERMIT_SECONDS",
+    "RESPOND",
+    "Action",
+    "AllOf",
+    "Allow",
+    "AllowAll",
+    "ApprovalGate",
+    "Approver",
+    "Ask",
+    "CedarGate",
+    "Cleared",
+    "Condition",
+    "Decision",
+    "DefaultGate",
+    "Denial",
+    "Deny",
+    "DenyAll",
+    "Hours",
+    "InstantGate",
+    "Modify",
+    "OpaGate",
+    "Permit",
+    "PolicyGate",
+    "PolicyState",
+    "Rule",
+    "RuleGate",
+    "SupervisorGate",
+    "Suspend",
+    "is_instant",
+]
 
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
     __getattr__ = lazily(
         __name__,
         {
+            "Action": ".base",
             "AllOf": ".all_of",
+            "Allow": ".base",
+            "AllowAll": ".base",
             "ApprovalGate": ".approval",
-            "CedarGate": ".cedar",
-            "Condition": ".conditions",
-            "Hours": ".hours",
+            "Approver": ".base",
+            "Ask": ".base",
+            "CedarGate": ".cedar.gate",
+            "Cleared": ".base",
+            "Condition": ".rules.conditions",
+            "Decision": ".base",
+            "DefaultGate": ".base",
+            "Denial": ".base",
+            "Deny": ".base",
+            "DenyAll": ".base",
+            "Hours": ".time_window",
+            "InstantGate": ".base",
+            "Modify": ".base",
             "OpaGate": ".opa",
-            "Rule": ".rule",
-            "RuleGate": ".rules",
+            "PERMIT_SECONDS": ".base",
+            "Permit": ".base",
+            "PolicyGate": ".base",
+            "PolicyState": ".base",
+            "RESPOND": ".base",
+            "Rule": ".rules.rule",
+            "RuleGate": ".rules.gate",
             "SupervisorGate": ".supervisor",
+            "Suspend": ".base",
+            "is_instant": ".base",
         },
     )

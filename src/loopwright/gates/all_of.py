@@ -5,10 +5,10 @@ import dataclasses
 import math
 from typing import Any, Final
 
-from ..bounded import Ended, contained, run_bounded
 from ..errors import ConfigError
 from ..messages import arguments_hash
-from ..policy import (
+from ..resilience.timeouts import Ended, contained, run_bounded
+from .base import (
     RESPOND,
     Action,
     Allow,

@@ -7,7 +7,7 @@ from typing import get_args
 from ..errors import ConfigError
 from ..labels import LABELS, Label, at_least
 from ..messages import Effect, canonical_json
-from ..policy import RESPOND, Action, Allow, Ask, Decision, InstantGate, PolicyState
+from .base import RESPOND, Action, Allow, Ask, Decision, InstantGate, PolicyState
 
 EFFECTS: tuple[Effect, ...] = get_args(Effect)
 SHOWN = 2_000

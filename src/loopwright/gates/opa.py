@@ -13,11 +13,11 @@ from weakref import WeakKeyDictionary, WeakSet
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, TypeAdapter, ValidationError
 
+from .._internal.log import logger
 from ..errors import ConfigError
-from ..log import logger
 from ..messages import canonical_json
 from ..parsing import read_json
-from ..policy import RESPOND, Action, Allow, Ask, Decision, Deny, Modify, PolicyState
+from .base import RESPOND, Action, Allow, Ask, Decision, Deny, Modify, PolicyState
 
 DATA = "/v1/data/"
 TIMEOUT = 2.0  # seconds for a decision

@@ -15,10 +15,10 @@ from ..errors import ConfigError
 from ..labels import at_least
 from ..messages import Conversation, Json, Message, Usage, arguments_hash, canonical_json
 from ..parsing import strict_json
-from ..policy import RESPOND, Action, Allow, Ask, Decision, Deny, PolicyState
-from ..provider import OutputSchema, Provider, Request, Sampling
-from ..untrusted import cleaned, fenced, quoted
+from ..providers.base import OutputSchema, Provider, Request, Sampling
+from ..security.spotlighting import cleaned, fenced, quoted
 from .approval import question_of
+from .base import RESPOND, Action, Allow, Ask, Decision, Deny, PolicyState
 
 Needs: TypeAlias = Callable[[Action, PolicyState], bool]
 Key: TypeAlias = tuple[str, ...]

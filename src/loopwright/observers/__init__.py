@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ..lazy import lazily
+from .._internal.lazy import lazily
 
 if TYPE_CHECKING:
     from .opentelemetry import OpenTelemetryObserver as OpenTelemetryObserver

@@ -3,8 +3,9 @@
 import dataclasses
 from collections.abc import Sequence
 
+from .._internal.version import __version__
 from ..errors import ConfigError
-from ..events import (
+from ..events.effects import (
     AttemptFailed,
     BreakerChanged,
     CallDeadLettered,
@@ -27,8 +28,7 @@ from ..events import (
     UndoBegun,
     UndoFinished,
 )
-from ..version import __version__
-from .conventions import (
+from .semconv import (
     Attributes,
     agent_attributes,
     change_attributes,
@@ -44,7 +44,7 @@ from .conventions import (
     tool_attributes,
     usage_attributes,
 )
-from .following import MAX_RUNS, OTHER, Activity, Began, Ended, Following, Noted, Step
+from .span_tracker import MAX_RUNS, OTHER, Activity, Began, Ended, Following, Noted, Step
 
 try:
     from opentelemetry import context, metrics, trace

@@ -2,8 +2,9 @@
 
 from typing import Any, Literal, TypeAlias
 
+from .._internal.log import logger as own_logger
 from ..errors import ConfigError
-from ..events import (
+from ..events.effects import (
     AttemptFailed,
     BreakerChanged,
     CallDeadLettered,
@@ -40,9 +41,8 @@ from ..events import (
     UndoFinished,
     UndoStarted,
 )
-from ..log import logger as own_logger
 from ..messages import Completion, Usage
-from .following import MAX_RUNS, Ended, Following, Noted, Step
+from .span_tracker import MAX_RUNS, Ended, Following, Noted, Step
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 

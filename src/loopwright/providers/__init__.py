@@ -1,38 +1,83 @@
-"""Models: one file for each kind of endpoint, over one transport; `TextTools` for those without native tool calls."""
+"""Models: the port, one package for each kind of endpoint, and `TextTools` for those without native tool calls."""
 
 from typing import TYPE_CHECKING
 
-from ..lazy import lazily
+from .._internal.lazy import lazily
 
 if TYPE_CHECKING:
-    from .anthropic import AnthropicProvider as AnthropicProvider
+    from .anthropic.provider import AnthropicProvider as AnthropicProvider
+    from .base import CallDelta as CallDelta
+    from .base import Capabilities as Capabilities
+    from .base import Delta as Delta
+    from .base import OutputSchema as OutputSchema
+    from .base import Provider as Provider
+    from .base import Request as Request
+    from .base import Sampling as Sampling
+    from .base import StreamingProvider as StreamingProvider
+    from .base import ToolChoice as ToolChoice
+    from .base import check_size as check_size
+    from .base import deltas_of as deltas_of
+    from .context import ContextPolicy as ContextPolicy
+    from .context import SlidingContext as SlidingContext
+    from .dialects.text_tools import TextTools as TextTools
     from .fallback import FallbackProvider as FallbackProvider
     from .local import LocalProvider as LocalProvider
-    from .openai import OpenAIProvider as OpenAIProvider
-    from .quirks import Quirks as Quirks
-    from .text_tools import TextTools as TextTools
+    from .openai.provider import OpenAIProvider as OpenAIProvider
+    from .openai.quirks import Quirks as Quirks
+    from .prices import Price as Price
+    from .prices import Prices as Prices
     from .tiers import Tiers as Tiers
 
 __all__ = [
     "AnthropicProvider",
+    "CallDelta",
+    "Capabilities",
+    "ContextPolicy",
+    "Delta",
     "FallbackProvider",
     "LocalProvider",
     "OpenAIProvider",
+    "OutputSchema",
+    "Price",
+    "Prices",
+    "Provider",
     "Quirks",
+    "Request",
+    "Sampling",
+    "SlidingContext",
+    "StreamingProvider",
     "TextTools",
     "Tiers",
+    "ToolChoice",
+    "check_size",
+    "deltas_of",
 ]
 
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
     __getattr__ = lazily(
         __name__,
         {
-            "AnthropicProvider": ".anthropic",
+            "AnthropicProvider": ".anthropic.provider",
+            "CallDelta": ".base",
+            "Capabilities": ".base",
+            "ContextPolicy": ".context",
+            "Delta": ".base",
             "FallbackProvider": ".fallback",
             "LocalProvider": ".local",
-            "OpenAIProvider": ".openai",
-            "Quirks": ".quirks",
-            "TextTools": ".text_tools",
+            "OpenAIProvider": ".openai.provider",
+            "OutputSchema": ".base",
+            "Price": ".prices",
+            "Prices": ".prices",
+            "Provider": ".base",
+            "Quirks": ".openai.quirks",
+            "Request": ".base",
+            "Sampling": ".base",
+            "SlidingContext": ".context",
+            "StreamingProvider": ".base",
+            "TextTools": ".dialects.text_tools",
             "Tiers": ".tiers",
+            "ToolChoice": ".base",
+            "check_size": ".base",
+            "deltas_of": ".base",
         },
     )

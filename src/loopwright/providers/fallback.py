@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from ..clock import Clock, SystemClock
 from ..errors import ConfigError, ContextTooLong, ProviderError, ProviderTimeout, text_of
 from ..messages import Completion
-from ..provider import Capabilities, Delta, Provider, Request, deltas_of
+from .base import Capabilities, Delta, Provider, Request, deltas_of
 
 LONGEST_REASON = 300  # letters of an error that a flag repeats
 

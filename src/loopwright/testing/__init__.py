@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ..lazy import lazily
+from .._internal.lazy import lazily
 
 if TYPE_CHECKING:
     from .cassettes import Cassette as Cassette
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from .contracts.journals import DurableJournalContract as DurableJournalContract
     from .contracts.journals import JournalContract as JournalContract
     from .contracts.providers import ProviderContract as ProviderContract
-    from .crashes import crashed as crashed
-    from .killing import kill_everywhere as kill_everywhere
-    from .killing import witness as witness
-    from .killing import witnessed as witnessed
+    from .crash_harness import kill_everywhere as kill_everywhere
+    from .crash_harness import witness as witness
+    from .crash_harness import witnessed as witnessed
+    from .journal_cassette import cassette_from_journal as cassette_from_journal
     from .requests import CassetteMiss as CassetteMiss
-    from .retelling import cassette_from_journal as cassette_from_journal
     from .scripted import Line as Line
     from .scripted import Script as Script
     from .scripted import ScriptedProvider as ScriptedProvider
     from .scripted import call as call
+    from .truncated_journal import crashed as crashed
 
 __all__ = [
     "Cassette",
@@ -68,10 +68,10 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             "ScriptedProvider": ".scripted",
             "call": ".scripted",
             "cassette": ".cassettes",
-            "cassette_from_journal": ".retelling",
-            "crashed": ".crashes",
-            "kill_everywhere": ".killing",
-            "witness": ".killing",
-            "witnessed": ".killing",
+            "cassette_from_journal": ".journal_cassette",
+            "crashed": ".truncated_journal",
+            "kill_everywhere": ".crash_harness",
+            "witness": ".crash_harness",
+            "witnessed": ".crash_harness",
         },
     )

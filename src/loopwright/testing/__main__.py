@@ -1,6 +1,6 @@
 """`python -m loopwright.testing`: the interpreter in which runs are begun, killed and resumed."""
 
-from .killing import serve
+from .crash_harness import serve
 
 if __name__ == "__main__":
     serve()

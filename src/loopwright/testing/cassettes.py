@@ -12,14 +12,14 @@ from typing import Literal, TypeAlias, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from .._internal.options import explain
 from ..errors import ConfigError, ProviderError
-from ..events import ErrorRecord
+from ..events.effects import ErrorRecord
 from ..messages import Completion, Json
-from ..options import explain
 from ..plugins import build_provider
-from ..provider import Capabilities, Delta, Provider, Request, StreamingProvider
-from ..redacting import redact_reply
-from .pieces import pieces
+from ..providers.base import Capabilities, Delta, Provider, Request, StreamingProvider
+from ..security.redact import redact_reply
+from .chunked import pieces
 from .requests import BY_SHAPE, CassetteMiss, Rendered, Secrets, digest, miss, rendered, without_shapes
 
 Place: TypeAlias = str | os.PathLike[str]

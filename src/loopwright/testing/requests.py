@@ -13,10 +13,10 @@ from pydantic_core import from_json, to_json
 
 from ..errors import ConfigError
 from ..messages import Json, Message, canonical_json
-from ..provider import Request
-from ..redacting import redact_messages
-from ..redaction import MARK, Redactor
-from ..untrusted import without_boundaries
+from ..providers.base import Request
+from ..security.redact import redact_messages
+from ..security.redaction import MARK, Redactor
+from ..security.spotlighting import without_boundaries
 
 Rendered: TypeAlias = dict[str, Json]
 

@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from ..messages import Completion, Json, ToolCall, Usage
-from ..provider import Capabilities, Delta, Request
-from .pieces import pieces
+from ..providers.base import Capabilities, Delta, Request
+from .chunked import pieces
 
 Line: TypeAlias = str | ToolCall | Sequence[ToolCall] | Completion | BaseException
 Script: TypeAlias = Iterable[Line | Callable[[Request], Line]]

@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from ..lazy import lazily
+from .._internal.lazy import lazily
 
 if TYPE_CHECKING:
-    from .egress import GuardedTransport as GuardedTransport
-    from .mcp import HttpServer as HttpServer
-    from .mcp import McpToolbox as McpToolbox
-    from .mcp import StdioServer as StdioServer
+    from .mcp.toolbox import HttpServer as HttpServer
+    from .mcp.toolbox import McpToolbox as McpToolbox
+    from .mcp.toolbox import StdioServer as StdioServer
+    from .ssrf_guard import GuardedTransport as GuardedTransport
 
 __all__ = ["GuardedTransport", "HttpServer", "McpToolbox", "StdioServer"]
 
@@ -16,9 +16,9 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
     __getattr__ = lazily(
         __name__,
         {
-            "GuardedTransport": ".egress",
-            "HttpServer": ".mcp",
-            "McpToolbox": ".mcp",
-            "StdioServer": ".mcp",
+            "GuardedTransport": ".ssrf_guard",
+            "HttpServer": ".mcp.toolbox",
+            "McpToolbox": ".mcp.toolbox",
+            "StdioServer": ".mcp.toolbox",
         },
     )

@@ -8,7 +8,7 @@ import zoneinfo
 
 from ..clock import Clock, SystemClock
 from ..errors import ConfigError, ToolError
-from ..tools import Tool, tool
+from ..tools.base import Tool, tool
 
 NAME = re.compile(r"[A-Za-z0-9_+-]{1,32}(?:/[A-Za-z0-9_+-]{1,32}){0,2}")
 SYSTEM = SystemClock()

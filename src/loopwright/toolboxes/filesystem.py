@@ -9,8 +9,8 @@ from typing import Annotated
 from pydantic import Field
 
 from ..errors import ConfigError, ToolError
-from ..tools import Tool, tool
-from .rooted import Rooted, as_text
+from ..tools.base import Tool, tool
+from .sandbox_root import Rooted, as_text
 
 LINE = 200  # characters shown of a line that a search found
 SEARCHED = 50  # times `max_bytes` that one search reads in all

@@ -34,8 +34,8 @@ from pydantic_core import ErrorDetails
 from ..errors import ConfigError, ToolError
 from ..labels import Label
 from ..messages import Effect, Json
-from ..schemas import without_titles
-from ..tools import Tool
+from ..tools.base import Tool
+from ..tools.schema import without_titles
 from .manifest_arguments import KINDS, Arguments, Strict
 from .processes import Ran, bare_environment, run_process
 

@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from ..argument_types import (
+from ..errors import ConfigError
+from ..tools.argument_types import (
     Cidr,
     DurationBetween,
     Host,
@@ -21,7 +22,6 @@ from ..argument_types import (
     TextType,
     WebUrl,
 )
-from ..errors import ConfigError
 
 
 class Strict(BaseModel):

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from ..errors import ConfigError, ToolError
-from ..tools import Tool, tool
+from ..tools.base import Tool, tool
 
 NUMBER = r"(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,4})?(?![\w.])"  # no 007, 0x1F, 1_000 or 2pi
 TOKEN = re.compile(rf"\s+|{NUMBER}|[A-Za-z_]\w*|\*\*|//|[-+*/%(),]", re.ASCII)

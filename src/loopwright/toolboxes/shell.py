@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..errors import ConfigError, ToolError
 from ..messages import Effect
-from ..tools import Tool, tool
+from ..tools.base import Tool, tool
 from .processes import Ran, bare_environment, run_process
 
 SPARE = 5.0  # seconds beyond `timeout` before the run itself gives up on the tool

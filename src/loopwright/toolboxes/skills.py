@@ -8,8 +8,8 @@ from typing import cast
 
 from ..errors import ConfigError, ToolError
 from ..parsing.yaml_text import read_yaml
-from ..tools import Tool, tool
-from .rooted import Rooted
+from ..tools.base import Tool, tool
+from .sandbox_root import Rooted
 
 FILE = "SKILL.md"
 NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")

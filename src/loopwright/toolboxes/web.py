@@ -12,10 +12,10 @@ import httpx
 from pydantic import Field
 
 from ..errors import ConfigError, ToolError
-from ..tools import Tool, tool
-from .addresses import address_of, is_public, plain_host
-from .egress import GuardedTransport, Refused
+from ..tools.base import Tool, tool
 from .html import page_text
+from .ip_policy import address_of, is_public, plain_host
+from .ssrf_guard import GuardedTransport, Refused
 
 MAX_HOPS = 5
 MAX_URL = 2_000

@@ -4,7 +4,7 @@ from ...parsing.arguments import Signature
 from .dialect import Dialect, Parsed
 from .json import JsonDialect
 from .react import ReActDialect
-from .watching import Watch, Watched
+from .streaming import Watch, Watched
 from .xml import XmlDialect
 
 __all__ = ["Dialect", "JsonDialect", "Parsed", "ReActDialect", "Signature", "Watch", "Watched", "XmlDialect"]

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from ...messages import ToolCall
 from ...parsing.arguments import Signature
-from ...provider import Request
+from ..base import Request
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,11 +7,11 @@ from ...messages import Conversation, Json, JsonObject, ToolCall, ToolSpec
 from ...parsing import read_object
 from ...parsing.arguments import Signature, find_tool, list_tools, read_arguments, read_name
 from ...prompts import PromptSet
-from ...provider import OutputSchema, Request
+from ..base import OutputSchema, Request
 from .dialect import Parsed
-from .json_watch import JsonWatch
-from .turns import compact_json, instructions, tell
-from .watching import Watch
+from .json_stream import JsonWatch
+from .streaming import Watch
+from .transcript import compact_json, instructions, tell
 
 PROMPTS = PromptSet(
     instructions="""\

@@ -18,11 +18,11 @@ from ...parsing.arguments import (
 )
 from ...parsing.react_text import ALL_MARKERS, Reading, read_reply
 from ...prompts import PromptSet
-from ...provider import Request
+from ..base import Request
 from .dialect import Parsed
-from .react_watch import ReActWatch
-from .turns import compact_json, instructions, next_step, tell_steps
-from .watching import Watch
+from .react_stream import ReActWatch
+from .streaming import Watch
+from .transcript import compact_json, instructions, next_step, tell_steps
 
 Form: TypeAlias = Literal["input", "bracket", "numbered"]
 

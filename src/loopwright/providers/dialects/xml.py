@@ -26,10 +26,10 @@ from ...parsing.xml_text import (
     thought_before_call,
 )
 from ...prompts import PromptSet
-from ...provider import Delta, Request
+from ..base import Delta, Request
 from .dialect import Parsed
-from .turns import compact_json, instructions, merged
-from .watching import Open, Trimmed, Watch
+from .streaming import Open, Trimmed, Watch
+from .transcript import compact_json, instructions, merged
 
 PROMPTS = PromptSet(
     instructions="""\

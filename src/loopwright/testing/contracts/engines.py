@@ -11,20 +11,20 @@ from pydantic import BaseModel
 
 from ...engine import LoopEngine
 from ...errors import ProviderError
-from ...events import AttemptFailed, ModelFailed, ToolStarted
-from ...journal import Journal, MemoryJournal
+from ...events.effects import AttemptFailed, ModelFailed, ToolStarted
+from ...gates.base import Action, Decision, Deny, InstantGate, PolicyState
+from ...journals.base import Journal, MemoryJournal
 from ...limits import Limits
 from ...messages import Completion, Conversation, Message
 from ...plugins import build_journal
-from ...policy import Action, Decision, Deny, InstantGate, PolicyState
-from ...provider import Delta, Request
+from ...providers.base import Delta, Request
 from ...runtime import Runtime
-from ...tools import Tool, ToolContext, tool
-from ..crashes import crashed
-from ..expect import holds, in_a_loop, same
-from ..killing import kill_everywhere, witness, witnessed
+from ...tools.base import Tool, ToolContext, tool
+from ..assertions import holds, in_a_loop, same
+from ..crash_harness import kill_everywhere, witness, witnessed
 from ..scripted import ScriptedProvider, call
-from .bench import RUN, TASK, Bench, check_chain, check_outcome, check_resumed, told
+from ..truncated_journal import crashed
+from .fixtures import RUN, TASK, Bench, check_chain, check_outcome, check_resumed, told
 from .models import DOWN, ERROR, Line, Model, babble, polite
 
 HISTORY = (

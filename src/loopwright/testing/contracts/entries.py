@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ...errors import Fenced, RunBusy
-from ...events import Entry
-from ...journal import Claim, Journal, RunHeader, chain_hash
-from ...owner import Owner, process_start
-from ..expect import holds, refused, same
+from ...events.effects import Entry
+from ...journals.base import Claim, Journal, RunHeader, chain_hash
+from ...journals.owner import Owner, process_start
+from ..assertions import holds, refused, same
 
 HOST = Owner.of_this_process("").host
 ME = str(Owner.of_this_process("me"))

@@ -8,15 +8,15 @@ from typing import get_args
 from unittest import SkipTest
 
 from ...engines.react import ReActEngine
-from ...events import GateDecided
-from ...journal import Journal
+from ...events.effects import GateDecided
+from ...gates.base import Action, Allow, Ask, Decision, Deny, Modify, PolicyGate, PolicyState, is_instant
+from ...journals.base import Journal
 from ...limits import Limits
 from ...messages import Effect, Json
-from ...policy import Action, Allow, Ask, Decision, Deny, Modify, PolicyGate, PolicyState, is_instant
 from ...result import Result
-from ..crashes import crashed
-from ..expect import holds, in_a_loop, is_a, same
-from .bench import RUN, Bench, check_gated, check_outcome, told
+from ..assertions import holds, in_a_loop, is_a, same
+from ..truncated_journal import crashed
+from .fixtures import RUN, Bench, check_gated, check_outcome, told
 from .models import Model, babble, polite
 
 ARGUMENTS: Sequence[dict[str, Json]] = (

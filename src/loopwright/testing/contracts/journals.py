@@ -10,17 +10,17 @@ from typing import Any
 from ...engine import LoopEngine
 from ...engines.react import ReActEngine
 from ...errors import ConfigError, Fenced, JournalError, RunBusy, UnknownRun
-from ...events import Entry
-from ...journal import Journal, RunInfo
-from ...provider import Request
+from ...events.effects import Entry
+from ...journals.base import Journal, RunInfo
+from ...providers.base import Request
 from ...runtime import Runtime
-from ...tools import ToolContext, tool
-from ..expect import holds, refused, same
-from ..killing import kill_everywhere, witness, witnessed
+from ...tools.base import ToolContext, tool
+from ..assertions import holds, refused, same
+from ..crash_harness import kill_everywhere, witness, witnessed
 from ..scripted import call
-from .elsewhere import visited
 from .entries import AWAY, DEAD, LIVE, ME, follow, header, one_writes, until_over, with_journal, write
 from .models import Line
+from .subprocess_checks import visited
 from .workers import WorkerChecks
 
 TEXTS = ("", "a", "ünï ☃ 🌍", "a|b'\"\\\n\t\0", "../../etc", "x" * 5000)

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, cast
 
 from ...errors import ProviderError
 from ...messages import Completion, ToolCall, Usage
-from ...provider import Request
+from ...providers.base import Request
 from ..scripted import call
 
 Line: TypeAlias = Any  # what a ScriptedProvider says

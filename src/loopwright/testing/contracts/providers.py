@@ -13,11 +13,11 @@ from pydantic_core import to_json
 
 from ...engines.react import ReActEngine
 from ...errors import ProviderError
-from ...events import ModelReplied, ModelRequested
+from ...events.effects import ModelReplied, ModelRequested
 from ...messages import Completion, Conversation, Message, ToolCall, ToolSpec, Usage
-from ...provider import Capabilities, Delta, OutputSchema, Provider, Request, Sampling
+from ...providers.base import Capabilities, Delta, OutputSchema, Provider, Request, Sampling
 from ...runtime import Runtime
-from ..expect import holds, in_a_loop, is_a, same
+from ..assertions import holds, in_a_loop, is_a, same
 
 LOOK = ToolSpec(
     "look",

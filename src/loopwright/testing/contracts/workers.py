@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, Fenced, RunBusy, UnknownRun
-from ...journal import COMMAND_BYTES, RESUMABLE, Claim, Command, Journal, RunInfo, orphaned
-from ..expect import holds, is_a, refused, same
+from ...journals.base import COMMAND_BYTES, RESUMABLE, Claim, Command, Journal, RunInfo, orphaned
+from ..assertions import holds, is_a, refused, same
 from .entries import AWAY, DEAD, LIVE, ME, header, until_over, with_journal, write
 
 BODIES: tuple[dict[str, Any], ...] = (

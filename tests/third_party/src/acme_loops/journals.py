@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from loopwright import ConfigError, Entry, Fenced, JournalError, UnknownRun
-from loopwright.journal import (
+from loopwright.journals import (
     RESUMABLE,
     Claim,
     Command,

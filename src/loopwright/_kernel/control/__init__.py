@@ -1,0 +1,1 @@
+"""What people tell a run: commands, the inbox, questions."""

@@ -1,0 +1,1 @@
+"""What a journal already answers: keys, replay, forks."""

@@ -1,0 +1,1 @@
+"""The cycle: observe, reason, gate, act, and what each of them needs."""

@@ -1,0 +1,35 @@
+"""Questions to the person who uses the run: answered at once by a callback, or from outside while the run waits."""
+
+from typing import Any
+
+from ...errors import ConfigError, Suspended, text_of
+from ...events.effects import Question
+from ...resilience.timeouts import run_bounded
+from ..control.commands import ANSWER
+from ..session.session import Session
+
+
+async def answer_of(session: Session, key: str, question: str, tool: str = "", call_id: str = "") -> str:
+    """What the user says to a question. Raises `Suspended` until somebody has answered it from outside."""
+    session.check_left_behind(key)
+    said = session.told.answer(ANSWER, key, session.replay.asked.get(key))
+    if said is not None:
+        session.replay.asked.pop(key, None)
+        return session.redactor.text(str(said.body.get("text", "")))
+    if session.told.stopping:
+        raise session.stopped()
+    session.check_signal(begun=True)
+    if session.parts.user is None:
+        session.pending.append(Question(key, question, tool, {}, call_id, "question"))
+        raise Suspended(f"waiting for an answer: {question}", reason="question")
+    with session.active.waiting():
+        ended = await run_bounded(_asked(session.parts.user, question), None)
+    if ended.error is not None:
+        raise ConfigError(f"user: the callback of Runtime(user=...) failed: {text_of(ended.error)}") from ended.error
+    if not isinstance(ended.value, str):
+        raise ConfigError(f"user: the callback of Runtime(user=...) must give a text, got {ended.value!r:.80}")
+    return session.redactor.text(ended.value.encode("utf-8", "replace").decode())
+
+
+async def _asked(user: Any, question: str) -> Any:
+    return await user(question)

@@ -1,0 +1,78 @@
+"""What a tool says on its way into a run: cleaned, without secrets, cut and labelled; and as a model reads it."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+from ..._internal.log import logger
+from ...events.effects import ToolFinished
+from ...labels import LABELS, Label, highest
+from ...messages import Observation, ToolCall
+from ...resilience.timeouts import contained
+from ...security.redact import MARGIN, traceback_of
+from ...security.spotlighting import cleaned, shown
+from ...tools.base import Tool
+from ..session.session import Session
+
+
+@dataclasses.dataclass(frozen=True)
+class Said:
+    """What a tool said: `cut` is how many characters it was, if that was too many; `label` how sensitive it is."""
+
+    text: str
+    cut: int = 0
+    label: Label = "public"
+
+
+def label_of(session: Session, text: str | Callable[[], str]) -> Label:
+    """How sensitive a text is by the run's classifier; "public" without one, so that it raises nothing.
+
+    A text that is long to make is given as what makes it, and made only for a classifier.
+
+    A text about which a classifier fails, or gives no label, may be anything: it is secret.
+    """
+    classifier = session.parts.classifier
+    if classifier is None:
+        return "public"
+    found = contained(lambda: LABELS[LABELS.index(classifier.label(text() if callable(text) else text))])
+    if found.error is not None:
+        told = traceback_of(session.redactor, found.error)
+        logger().warning("classifier_failed", run_id=session.run_id, traceback=told)
+        return "secret"
+    label: Label = found.value
+    return label
+
+
+def said(session: Session, tool: Tool, text: str) -> Said:
+    """A tool's text, no longer than a model gets to read of it: valid Unicode, nothing hidden in it, without secrets.
+
+    It is labelled as it came, and cleaned before secrets are looked for: one that is torn apart by what nobody sees
+    would not be found.
+    """
+    parts = session.parts
+    most = tool.max_output_chars or parts.limits.max_output_chars
+    begin = text if most is None else text[: most + MARGIN]  # a secret that goes on behind the cut is seen whole
+    plain = begin.encode("utf-8", "replace").decode()  # half pairs cannot be stored
+    plain = plain if tool.trusted else cleaned(plain)
+    label = highest((tool.label, label_of(session, plain)))
+    clean = session.redactor.text(plain)
+    if most is None or len(text) <= most:
+        return Said(clean, label=label)
+    whole = len(begin) == len(text)
+    return Said(clean[:most] if whole else clean[: min(most, max(len(clean) - MARGIN, 0))], len(text), label)
+
+
+def marked(session: Session, source: str, text: str, cut: int = 0) -> str:
+    """A text from outside as a model reads it, with a note if it was cut from so many characters."""
+    told = shown(text, source=source, boundary=session.mark)
+    return f"{told}\n[cut: {cut} characters, the first {len(text)} shown]" if cut else told
+
+
+def observation_of(session: Session, call: ToolCall, finished: ToolFinished) -> Observation:
+    """What came of a call as engines and models see it; what is from outside is marked so."""
+    if not finished.untrusted or finished.marked:
+        note = f"\n[cut: {finished.cut} characters, the first {len(finished.content)} shown]" if finished.cut else ""
+        return Observation(call, finished.status, finished.content + note)
+    content = marked(session, finished.tool, finished.content, finished.cut)
+    fence = functools.partial(shown, source=finished.tool, boundary=session.mark)
+    return Observation(call, finished.status, content, finished.content, fence)

@@ -1,0 +1,100 @@
+"""Who decides about calls that the gate asks about: the person at the terminal, everything yes, or somebody later."""
+
+import asyncio
+import os
+import sys
+import termios
+from typing import Literal, TextIO, TypeAlias
+
+from ..errors import ConfigError
+from ..gates.base import Action, Allow, Approver, Deny, Suspend
+from .progress import Watcher
+from .terminal import is_terminal
+from .text import exact_call, one_line
+
+Approval: TypeAlias = Literal["ask", "yes", "wait"]
+NOT_ASKED = (
+    "it needs a person's approval, and there is no terminal to ask at "
+    "(--yes approves everything, --wait keeps the run waiting for `loopwright approve`)"
+)
+
+
+def approver_of(approval: Approval | None, watcher: Watcher) -> Approver | Suspend:
+    """Who answers. Without a choice, the person at the terminal is asked; where there is none, the answer is no."""
+    if approval == "yes":
+        return _approve_all
+    if approval == "wait":
+        return Suspend()
+    terminal = _asking_terminal()
+    if terminal is not None:
+        return TerminalApprover(terminal, sys.stderr, watcher)
+    if approval == "ask":
+        raise ConfigError("--ask: there is no terminal to ask at; choose --yes or --wait")
+    return _refuse_all
+
+
+async def _approve_all(action: Action, question: str) -> Allow:
+    return Allow()
+
+
+async def _refuse_all(action: Action, question: str) -> Deny:
+    return Deny(f"{action.tool} was not run: {NOT_ASKED}")
+
+
+def _asking_terminal() -> int | None:
+    """The file descriptor that a person types on; also if standard input is a file."""
+    if not is_terminal(sys.stderr):
+        return None
+    if sys.stdin.isatty():
+        return sys.stdin.fileno()
+    try:
+        return os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return None
+
+
+class TerminalApprover:
+    """Asks the person at a terminal, one question at a time; whatever is no yes is a no."""
+
+    def __init__(self, terminal: int, screen: TextIO, watcher: Watcher) -> None:
+        self._terminal, self._screen, self._watcher = terminal, screen, watcher
+        self._one_at_a_time = asyncio.Lock()
+
+    async def __call__(self, action: Action, question: str) -> Allow | Deny:
+        """Show the call and wait for a line; words that are neither yes nor no are the reason of a no."""
+        async with self._one_at_a_time:
+            with self._watcher.paused():
+                termios.tcflush(self._terminal, termios.TCIFLUSH)  # what is typed already answers nothing
+                self._screen.write(
+                    f"\n{one_line(question)}\n  {exact_call(action.tool, action.arguments)}  [{action.effect}]\n"
+                    "y runs it; n, or why not, refuses it: "
+                )
+                self._screen.flush()
+                answer = (await read_line(self._terminal)).strip()
+        if answer.casefold() in ("y", "yes"):
+            return Allow()
+        reason = "" if answer.casefold() in ("", "n", "no") else f": {answer}"
+        return Deny(f"a person refused it{reason}")
+
+
+async def read_line(descriptor: int) -> str:
+    """The next line that is typed; empty at the end of the input. Can be cancelled, as a thread's read could not."""
+    loop = asyncio.get_running_loop()
+    typed: asyncio.Future[bytes] = loop.create_future()
+    so_far = bytearray()
+
+    def readable() -> None:
+        try:
+            piece = os.read(descriptor, 4096)
+        except OSError:  # the terminal is gone
+            piece = b""
+        so_far.extend(piece)
+        if (not piece or b"\n" in piece) and not typed.done():
+            typed.set_result(bytes(so_far))
+
+    loop.add_reader(descriptor, readable)
+    try:
+        line = await typed
+    finally:
+        loop.remove_reader(descriptor)
+    return line.partition(b"\n")[0].decode("utf-8", "replace")

@@ -1,0 +1,246 @@
+"""What was chosen on the command line, made into the parts of a runtime; every complaint names the option."""
+
+import contextlib
+import dataclasses
+import json
+import mimetypes
+import os
+import pkgutil
+import sys
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Set
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+from .._kernel.session.services import OnUnknown
+from ..attachments import Attachment, seen_type
+from ..errors import ConfigError
+from ..events.effects import RunStarted
+from ..gates.base import PolicyGate
+from ..journals.base import Journal
+from ..limits import Limits
+from ..plugins import build_gate, build_journal, build_provider, build_tools, plugins
+from ..providers.base import Provider
+from ..providers.dialects.text_tools import TextTools
+from ..providers.prices import Price
+from ..runtime import Runtime
+from ..tools.base import Tool
+from .text import as_value
+
+JOURNAL, JOURNAL_VARIABLE = "loopwright.db", "LOOPWRIGHT_JOURNAL"
+PROVIDER_VARIABLE = "LOOPWRIGHT_PROVIDER"
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """The options of `run`, `resume` and `worker`, as they were typed; `None` and empty is what was left out."""
+
+    provider: str | None = None
+    tools: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    journal: str | None = None
+    gate: str | None = None
+    dialect: str | None = None
+    price: str | None = None
+    limits: Mapping[str, float | None] = dataclasses.field(default_factory=dict[str, float | None])
+    output: str | None = None
+    on_unknown: OnUnknown | None = None
+
+    def again(self) -> list[str]:
+        """The words that choose the same for another command about the run."""
+        one = {"--journal": self.journal, "--provider": self.provider, "--gate": self.gate, "--dialect": self.dialect}
+        one |= {"--price": self.price, "--output": self.output, "--on-unknown": self.on_unknown}
+        words = [word for name, value in one.items() if value is not None for word in (name, value)]
+        code = [option for option in self.options if option.partition("=")[2].startswith("@")]  # the rest is recorded
+        many = {"--tools": self.tools, "--option": code}
+        return [*words, *(word for name, values in many.items() for value in values for word in (name, value))]
+
+
+def journal_name(chosen: str | None) -> str:
+    """Where runs are kept: as chosen, else as the environment says, else a file in this folder."""
+    return chosen or os.environ.get(JOURNAL_VARIABLE) or JOURNAL
+
+
+def open_journal(chosen: str | None) -> Journal:
+    """The journal, which opens no file before it is used."""
+    with _about("--journal"):
+        return build_journal(journal_name(chosen))
+
+
+def open_provider(chosen: Chosen) -> Provider:
+    """The model, behind a dialect if one is chosen or if it has no tool calls of its own."""
+    spec = chosen.provider or os.environ.get(PROVIDER_VARIABLE)
+    if not spec:
+        known = ", ".join(plugins("providers"))
+        raise ConfigError(
+            f'--provider: name the model, like "openai:gpt-4.1-mini", or set {PROVIDER_VARIABLE}. Installed: {known}'
+        )
+    with _about("--provider"):
+        provider = build_provider(spec)
+    if chosen.dialect is None and provider.capabilities.native_tools:
+        return provider
+    with _about("--dialect"):
+        return TextTools(provider, chosen.dialect or "auto")
+
+
+def open_tools(specs: Iterable[str]) -> list[Tool | Callable[..., Any]]:
+    """The tools of toolboxes, and of objects: a function, a `Tool`, or a list of those."""
+    tools: list[Tool | Callable[..., Any]] = []
+    for spec in specs:
+        if spec.partition(":")[0] in plugins("toolboxes"):
+            with _about("--tools"):
+                tools += build_tools(spec)
+            continue
+        found = load_object("--tools", spec)
+        tools += cast("list[Any]", found) if isinstance(found, (list, tuple)) else [found]
+    return tools
+
+
+def open_gate(spec: str | None) -> PolicyGate | None:
+    """The policy gate, if one is chosen."""
+    with _about("--gate"):
+        return None if spec is None else build_gate(spec)
+
+
+def limits_of(given: Mapping[str, float | None], recorded: Mapping[str, object] | None = None) -> Limits:
+    """The limits of a run: as given, else as an earlier part of the run had them, else the default ones."""
+    known = {field.name for field in dataclasses.fields(Limits)}  # pyright: ignore[reportArgumentType] - pydantic's
+    kept = {name: value for name, value in (recorded or {}).items() if name in known}
+    chosen: dict[str, Any] = {**kept, **{name: value for name, value in given.items() if value is not None}}
+    return Limits(**chosen)
+
+
+def prices_of(price: str | None, provider: Provider) -> dict[str, Price]:
+    """What the model costs per million tokens: "0.4,1.6" is 0.4 for those sent and 1.6 for those received."""
+    if price is None:
+        return {}
+    try:
+        sent, received = (float(part) for part in price.split(","))
+    except ValueError:
+        raise ConfigError(
+            f'--price: write what a million tokens sent and received cost, like "0.4,1.6", got {price!r}'
+        ) from None
+    with _about("--price"):
+        return {provider.model: Price(sent, received)}
+
+
+def engine_options(runtime: Runtime, texts: Iterable[str]) -> dict[str, Any]:
+    """The engine's options: `name=value`, where a value is JSON, `@package.module:object`, or else a plain text."""
+    options: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise ConfigError(f"--option: write name=value, like beam_width=3, got {text!r}")
+        about = f"--option {name}"
+        try:
+            options[name] = as_option(runtime, _option_value(about, value), about)
+        except RecursionError:
+            raise ConfigError(f"{about}: this is nested too deeply") from None
+    return options
+
+
+def as_option(runtime: Runtime, value: Any, about: str) -> Any:
+    """An option as the engine takes it: {"engine": name, "options": {...}} is an engine, the rest stays as it is.
+
+    Raises `ConfigError`, which begins with `about`, for an engine that cannot be.
+    """
+    if not isinstance(value, dict):
+        return value
+    nested = cast("dict[str, Any]", value)
+    if "engine" not in nested or not nested.keys() <= {"engine", "options"}:
+        return nested
+    engine, options = nested["engine"], nested.get("options", {})
+    if not isinstance(engine, str):
+        raise ConfigError(f'{about}: "engine" must be the name of an engine, got {as_value(engine)}')
+    if not isinstance(options, dict):
+        raise ConfigError(
+            f'{about}: "options" must be a JSON object, like {{"max_iterations": 4}}, got {as_value(options)}'
+        )
+    given = cast("dict[str, Any]", options)
+    built = {name: as_option(runtime, inner, f"{about}.{name}") for name, inner in given.items()}
+    with _about(about):
+        return runtime.engine(engine, **built)
+
+
+def _option_value(about: str, value: str) -> Any:
+    if value.startswith("@"):
+        return load_object(about, value[1:])
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def recorded_options(runtime: Runtime, started: RunStarted, *, but: Set[str]) -> dict[str, Any]:
+    """The options that a run's first entry holds, without those that are given anew."""
+    return {
+        name: as_option(runtime, value, f"recorded option {name}")
+        for name, value in started.options.items()
+        if name not in but
+    }
+
+
+def output_model(spec: str | None) -> type[BaseModel] | None:
+    """The pydantic model that the answer shall fit, if one is chosen."""
+    if spec is None:
+        return None
+    found = load_object("--output", spec)
+    if not (isinstance(found, type) and issubclass(found, BaseModel)):
+        raise ConfigError(f"--output: {spec} is no pydantic model class, but {found!r}")
+    return found
+
+
+def attachments_of(sources: Sequence[str]) -> list[Attachment]:
+    """Images and documents: files, or http(s) URLs."""
+    with _about("--attach"):
+        return [_attachment(source) for source in sources]
+
+
+def _attachment(source: str) -> Attachment:
+    is_url = source.startswith(("https://", "http://", "data:"))
+    guessed = mimetypes.guess_type(source)[0] or ""
+    if is_url:
+        image = guessed.startswith("image/") or source.startswith("data:image/")
+        return (Attachment.image if image else Attachment.document)(source)
+    path = Path(source)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{source!r} cannot be read: {error.strerror}") from None
+    media_type = seen_type(content) or guessed or _text_type(content)
+    made = Attachment.image if media_type.startswith("image/") else Attachment.document
+    return made(content, media_type=media_type, name=path.name)
+
+
+def _text_type(content: bytes) -> str:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return ""
+    return "text/plain"
+
+
+def load_object(option: str, spec: str) -> Any:
+    """What "package.module:object" names; the current folder is searched first, as `python -m` does."""
+    module, colon, name = spec.partition(":")
+    if not (colon and module and name):
+        raise ConfigError(f"{option}: write package.module:object, got {spec!r}")
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        return pkgutil.resolve_name(spec)
+    except (Exception, SystemExit) as error:  # importing is running foreign code
+        raise ConfigError(f"{option}: {spec!r} cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+@contextlib.contextmanager
+def _about(option: str) -> Generator[None]:
+    """Puts the option's name before what is wrong with it."""
+    try:
+        yield
+    except ConfigError as error:
+        if str(error).startswith((f"{option}:", f"{option.lstrip('-')}:")):
+            raise
+        raise ConfigError(f"{option}: {error}") from error

@@ -1,0 +1,207 @@
+"""The commands by which a person has a hand on a run: approve, answer, steer, pause, stop."""
+
+from typing import Annotated, TypeAlias
+
+import typer
+
+from ..labels import LABELS
+from .inbox import json_object, list_questions, tell
+from .options import Journal, Run, end
+
+Key: TypeAlias = Annotated[str, typer.Argument(metavar="ID", help="The question, as `loopwright approvals` lists it.")]
+Text: TypeAlias = Annotated[str, typer.Argument(metavar="TEXT")]
+By: TypeAlias = Annotated[str, typer.Option("--by", metavar="NAME", help="Who says so, for the journal.")]
+
+commands = typer.Typer(rich_markup_mode=None)
+
+
+@commands.command()
+def approvals(
+    context: typer.Context,
+    journal: Journal = None,
+    json: Annotated[bool, typer.Option("--json", help="A line of JSON for each.")] = False,
+) -> None:
+    """List what runs ask people: calls to approve, questions to the user, calls of which nobody knows what came.
+
+    \b
+    Example: loopwright approvals --journal runs.db
+    Exit status: 0, 1 if the journal, or a run of it, cannot be read, 2 for wrong usage or configuration.
+    """
+    end(context, lambda: list_questions(journal, as_json=json))
+
+
+@commands.command()
+def approve(
+    context: typer.Context,
+    run: Run,
+    key: Key,
+    arguments: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Run it with these instead; they are checked and gated again.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--for", metavar="SECONDS", help="All calls of that tool, in this run, for so long.")
+    ] = None,
+    by: By = "",
+    journal: Journal = None,
+) -> None:
+    """Let a call run that a run asks about: that one, with exactly the arguments it has, once, within an hour.
+
+    \b
+    Example: loopwright approve run-1f2e3d4c '3#0@66660a3d'
+    Exit status: 0, 1 if the journal failed, 2 for a run or a question that is not there.
+    """
+
+    def work() -> int:
+        given = None if arguments is None else json_object("--arguments", arguments)
+        return tell(run, journal, lambda hand: hand.approve(key, arguments=given, seconds=seconds, by=by))
+
+    end(context, work)
+
+
+@commands.command()
+def deny(
+    context: typer.Context,
+    run: Run,
+    key: Key,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="What the model is told.")] = "",
+    by: By = "",
+    journal: Journal = None,
+) -> None:
+    """Refuse a call that a run asks about; the model reads the reason.
+
+    \b
+    Example: loopwright deny run-1f2e3d4c '3#0@66660a3d' --reason 'not on a Friday'
+    Exit status: as of `loopwright approve`.
+    """
+    end(context, lambda: tell(run, journal, lambda hand: hand.deny(key, reason, by=by)))
+
+
+@commands.command()
+def answer(
+    context: typer.Context,
+    run: Run,
+    text: Text,
+    question: Annotated[str | None, typer.Option(metavar="KEY", help="Which, if the run asks several.")] = None,
+    journal: Journal = None,
+) -> None:
+    """Answer what a run asks its user.
+
+    \b
+    Example: loopwright answer run-1f2e3d4c 'the blue one'
+    Exit status: as of `loopwright approve`.
+    """
+    end(context, lambda: tell(run, journal, lambda hand: hand.answer(text, question=question)))
+
+
+@commands.command()
+def steer(context: typer.Context, run: Run, text: Text, journal: Journal = None) -> None:
+    """Tell the model of a run what to mind; it reads that with its next call.
+
+    \b
+    Example: loopwright steer run-1f2e3d4c 'only sources of this year'
+    Exit status: 0, 1 if the journal failed, 2 for a run that is not there or has ended.
+    """
+    end(context, lambda: tell(run, journal, lambda hand: hand.steer(text)))
+
+
+@commands.command("add-context")
+def add_context(context: typer.Context, run: Run, text: Text, journal: Journal = None) -> None:
+    """Tell the model of a run something that it does not know; it reads that with its next call.
+
+    \b
+    Example: loopwright add-context run-1f2e3d4c 'the office is closed today'
+    Exit status: as of `loopwright steer`.
+    """
+    end(context, lambda: tell(run, journal, lambda hand: hand.add_context(text)))
+
+
+@commands.command("follow-up")
+def follow_up(context: typer.Context, run: Run, text: Text, journal: Journal = None) -> None:
+    """Say something once the run has its answer: it goes on with that.
+
+    \b
+    Example: loopwright follow-up run-1f2e3d4c 'and the same for London'
+    Exit status: as of `loopwright steer`.
+    """
+    end(context, lambda: tell(run, journal, lambda hand: hand.follow_up(text)))
+
+
+@commands.command()
+def override(
+    context: typer.Context,
+    run: Run,
+    tool: Annotated[str, typer.Argument(metavar="TOOL")],
+    arguments: Annotated[str, typer.Argument(metavar="JSON", help="Its arguments, a JSON object.")],
+    journal: Journal = None,
+) -> None:
+    """Have a tool called before the run's next model call; it is gated like any call, and the model is told the result.
+
+    \b
+    Example: loopwright override run-1f2e3d4c search '{"query": "weather in Oslo"}'
+    Exit status: as of `loopwright steer`.
+    """
+    end(context, lambda: tell(run, journal, lambda hand: hand.override(tool, json_object("JSON", arguments))))
+
+
+@commands.command()
+def pause(context: typer.Context, run: Run, journal: Journal = None) -> None:
+    """Let a run stand still before its next step, with its clock; `loopwright unpause` lets it go on.
+
+    \b
+    Example: loopwright pause run-1f2e3d4c
+    Exit status: as of `loopwright steer`.
+    """
+    end(context, lambda: tell(run, journal, lambda hand: hand.pause()))
+
+
+@commands.command()
+def unpause(context: typer.Context, run: Run, journal: Journal = None) -> None:
+    """Let a paused run go on, wherever it is at work.
+
+    \b
+    Example: loopwright unpause run-1f2e3d4c
+    Exit status: as of `loopwright steer`.
+    """
+    end(context, lambda: tell(run, journal, lambda hand: hand.resume()))
+
+
+@commands.command()
+def stop(context: typer.Context, run: Run, journal: Journal = None) -> None:
+    """End a run after the step that is under way; it ends as aborted, with all that it has.
+
+    \b
+    Example: loopwright stop run-1f2e3d4c
+    Exit status: as of `loopwright steer`.
+    """
+    end(context, lambda: tell(run, journal, lambda hand: hand.stop()))
+
+
+@commands.command()
+def abort(context: typer.Context, run: Run, journal: Journal = None) -> None:
+    """End a run at once: what is in flight is cancelled.
+
+    \b
+    Example: loopwright abort run-1f2e3d4c
+    Exit status: as of `loopwright steer`.
+    """
+    end(context, lambda: tell(run, journal, lambda hand: hand.abort()))
+
+
+@commands.command()
+def declassify(
+    context: typer.Context,
+    run: Run,
+    label: Annotated[str, typer.Argument(metavar="LABEL", help=f"One of {', '.join(LABELS)}.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the journal.")],
+    journal: Journal = None,
+) -> None:
+    """Say that a run counts as no more sensitive than LABEL from here on, whatever it has read.
+
+    \b
+    Example: loopwright declassify run-1f2e3d4c normal --reason 'the addresses are public'
+    Exit status: as of `loopwright steer`.
+    """
+    if label not in LABELS:
+        raise typer.BadParameter(f"LABEL: must be one of {', '.join(LABELS)}, got {label!r}")
+    known = LABELS[LABELS.index(label)]
+    end(context, lambda: tell(run, journal, lambda hand: hand.declassify(known, reason)))

@@ -1,0 +1,153 @@
+"""The options that `run`, `resume` and `worker` share: what a run is made of, how it is shown, who is asked."""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, Never, TypeAlias, get_type_hints
+
+import typer
+
+from .._kernel.session.services import OnUnknown
+from .approver import Approval
+from .config import Chosen
+from .exit_status import carried_out
+from .run import Manner
+
+Journal: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Where runs are kept: a SQLite file, or name:place of an installed journal ('memory' keeps nothing). "
+        "Without it LOOPWRIGHT_JOURNAL, else loopwright.db in this folder.",
+    ),
+]
+Run: TypeAlias = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `loopwright runs` lists it.")]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Given:
+    """The options that `run`, `resume` and `worker` share, as typer reads them."""
+
+    provider: Annotated[
+        str | None,
+        typer.Option(metavar="NAME:MODEL", help="The model, like openai:gpt-4.1-mini. Without it LOOPWRIGHT_PROVIDER."),
+    ] = None
+    tools: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PKG:OBJECT",
+            help="Tools: package.module:object (a function, a Tool, or a list of those; this folder can be imported), "
+            "or name[:argument] of an installed toolbox. Repeatable.",
+        ),
+    ] = None
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            "-o",
+            metavar="NAME=VALUE",
+            help="An option of the engine: JSON, a plain text, or @package.module:object. Repeatable.",
+        ),
+    ] = None
+    output: Annotated[
+        str | None,
+        typer.Option(metavar="PKG:MODEL", help="A pydantic model that the answer shall fit; printed as JSON."),
+    ] = None
+    journal: Journal = None
+    gate: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The policy gate: default, allow-all, deny-all or an installed one."),
+    ] = None
+    yes: Annotated[
+        bool | None,
+        typer.Option("--yes/--ask", help="Approve all that the gate asks about / ask at the terminal (the default)."),
+    ] = None
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait", help="Ask nobody: leave the run waiting, to be decided with `loopwright approve` or `resume`."
+        ),
+    ] = False
+    on_unknown: Annotated[
+        OnUnknown | None,
+        typer.Option(
+            metavar="tell|ask|stop",
+            help="A side effect that was interrupted: tell the model (the default), ask (see `loopwright resolve`), "
+            "or stop the run.",
+        ),
+    ] = None
+    dialect: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Tool calls in text: auto, react, json, xml. By itself for a model that has no tool calls of its own.",
+        ),
+    ] = None
+    price: Annotated[
+        str | None,
+        typer.Option(
+            metavar="IN,OUT", help="What a million tokens sent and received cost: for --max-cost and figures."
+        ),
+    ] = None
+    max_iterations: Annotated[int | None, typer.Option(metavar="N", help="Limit: turns of one loop.")] = None
+    max_llm_calls: Annotated[int | None, typer.Option(metavar="N", help="Limit: model calls.")] = None
+    max_tool_calls: Annotated[int | None, typer.Option(metavar="N", help="Limit: tool calls.")] = None
+    max_tokens: Annotated[int | None, typer.Option(metavar="N", help="Limit: tokens sent and received.")] = None
+    max_cost: Annotated[float | None, typer.Option(metavar="X", help="Limit: cost; see --price.")] = None
+    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Limit: time at work.")] = None
+    json: Annotated[bool, typer.Option("--json", help="The whole result as JSON on standard output.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on standard error.")] = False
+
+    def chosen(self) -> Chosen:
+        """What the run is made of."""
+        limits = {
+            "max_iterations": self.max_iterations,
+            "max_llm_calls": self.max_llm_calls,
+            "max_tool_calls": self.max_tool_calls,
+            "max_tokens": self.max_tokens,
+            "max_cost": self.max_cost,
+            "timeout": self.timeout,
+        }
+        return Chosen(
+            self.provider, tuple(self.tools or ()), tuple(self.option or ()), self.journal, self.gate, self.dialect,
+            self.price, limits, self.output, self.on_unknown,
+        )  # fmt: skip
+
+    def manner(self, context: typer.Context) -> Manner:
+        """How it is shown, and who is asked."""
+        if self.wait and self.yes is not None:
+            raise typer.BadParameter("choose one of --yes, --ask and --wait")
+        approval: Approval | None = None if self.yes is None else "yes" if self.yes else "ask"
+        return Manner(self.quiet, self.json, "wait" if self.wait else approval, debug_wanted(context))
+
+
+def with_given(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the fields of `Given` to a command's options, and hands them over as its argument `given`."""
+    hints = get_type_hints(Given, include_extras=True)
+    shared = [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in dataclasses.fields(Given)
+    ]
+    own = [parameter for parameter in inspect.signature(command).parameters.values() if parameter.name != "given"]
+
+    @functools.wraps(command)
+    def expanded(**values: Any) -> None:
+        picked = {parameter.name: values.pop(parameter.name) for parameter in shared}
+        command(**values, given=Given(**picked))
+
+    parameters = [*own, *shared]
+    vars(expanded)["__signature__"] = inspect.Signature(parameters)
+    expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return expanded
+
+
+def end(context: typer.Context, work: Callable[[], int]) -> Never:
+    """Do a command's work, and end with its exit status."""
+    raise typer.Exit(carried_out(work, debug=debug_wanted(context)))
+
+
+def debug_wanted(context: typer.Context) -> bool:
+    return bool(context.find_root().params["debug"])

@@ -1,0 +1,142 @@
+"""`worker` and `resolve`: runs that nobody works on are taken up, and told what they wait for."""
+
+import asyncio
+import dataclasses
+import signal
+import sys
+from typing import Any
+
+from .._kernel.control.commands import RESOLVE
+from .._kernel.control.questions import resolve_body
+from ..errors import ConfigError
+from ..events.effects import Entry, RunFinished, RunResumed, RunStarted, RunSuspended
+from ..events.lifecycle import beginning
+from ..journals.base import MemoryJournal
+from ..resilience.circuit_breaker import CircuitBreakers
+from ..result import Model, Result
+from ..runtime import Runtime
+from ..security.redaction import Redactor
+from ..tools.resolution import Done, NotDone, Resolution, Unknown
+from ..worker import Worker
+from .config import Chosen, journal_name, limits_of, open_journal, output_model
+from .questions import answers
+from .run import Manner, closing, engine_again, facts_of, open_parts
+from .text import clean, json_text
+
+STOPPED_BY = (signal.SIGTERM, signal.SIGINT)
+
+
+class Serving(Runtime):
+    """A runtime that goes on with each run under the limits and options that the run has, as `resume` does."""
+
+    def __init__(self, chosen: Chosen, **parts: Any) -> None:
+        def again(started: RunStarted) -> Runtime:
+            return Runtime(limits=limits_of(chosen.limits, started.limits), **parts)
+
+        super().__init__(limits=limits_of(chosen.limits), **parts)
+        vars(self).update(_chosen=chosen, _again=again)  # a frozen class, of which these are no part
+
+    async def resume(
+        self, run_id: str, *, take_over: bool = False, output: type[Model] | None = None, deps: object = None
+    ) -> Result[Model | None]:
+        """Go on with a run."""
+        chosen: Chosen = vars(self)["_chosen"]
+        started = beginning(run_id, await asyncio.to_thread(self.journal.read, run_id))
+        async with vars(self)["_again"](started) as runtime:
+            engine = engine_again(runtime, run_id, started, None, chosen)
+            return await engine.resume(run_id, take_over=take_over, output=output, deps=deps)
+
+
+def serve(chosen: Chosen, manner: Manner, *, lease: float, at_once: int, poll: float, once: bool) -> int:
+    """Take up runs until a signal ends it, which releases those at work; gives the exit status."""
+    stage = dataclasses.replace(manner, quiet=True, approval=manner.approval or "wait").stage()
+    with stage.set():
+        journal, output = open_journal(chosen.journal), output_model(chosen.output)
+        if isinstance(journal, MemoryJournal):
+            raise ConfigError("--journal: a worker needs a journal that outlives the processes whose runs it takes up")
+        teller = Teller(chosen, quiet=manner.quiet)
+        parts = open_parts(chosen, stage.approver, journal)
+        runtime = Serving(chosen, **parts, observers=[teller], lease=lease, breakers=CircuitBreakers())
+        worker = Worker(runtime, outputs=[output] if output else [], at_once=at_once, poll=poll)
+
+        async def work() -> list[Result]:
+            async with runtime:
+                return await _until_stopped(worker, teller, once=once)
+
+        results = asyncio.run(closing(journal, work))
+    for result in results:
+        told = json_text(facts_of(result)) if manner.as_json else clean(f"{result.run_id}\t{result.status}")
+        sys.stdout.write(told + "\n")
+    sys.stdout.flush()
+    return 0
+
+
+async def _until_stopped(worker: Worker, teller: "Teller", *, once: bool) -> list[Result]:
+    """Let a worker work until it is done or a signal comes; a second signal ends the process as it always does."""
+    loop = asyncio.get_running_loop()
+    task: asyncio.Task[Any] = asyncio.ensure_future(worker.drain() if once else worker.serve())
+
+    def stop() -> None:
+        for number in STOPPED_BY:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        task.cancel()
+
+    for number in STOPPED_BY:
+        loop.add_signal_handler(number, stop)
+    teller.say("taking up what there is" if once else "taking up runs; Ctrl-C or SIGTERM releases them")
+    try:
+        return await task or []
+    except asyncio.CancelledError:
+        return []
+
+
+class Teller:
+    """Writes a line for each run that is taken up and left, and what it waits for."""
+
+    def __init__(self, chosen: Chosen, *, quiet: bool) -> None:
+        self._chosen, self._quiet = chosen, quiet
+
+    def say(self, line: str) -> None:
+        """A line about the worker itself."""
+        self._write(f"{journal_name(self._chosen.journal)}  {line}")
+
+    def __call__(self, entry: Entry) -> None:
+        """The lines about an entry."""
+        match entry.event:
+            case RunResumed():
+                self._write(f"{entry.run_id}  taken up")
+            case RunSuspended() as left:
+                questions = answers(entry.run_id, left.pending, self._chosen.journal)
+                self._write(f"{entry.run_id}  left: {left.reason}", *questions)
+            case RunFinished() as ended:
+                self._write(f"{entry.run_id}  {ended.status}: {ended.stop_reason}")
+            case _:
+                pass
+
+    def _write(self, *lines: str) -> None:
+        if not self._quiet:
+            sys.stderr.writelines(f"{clean(line)}\n" for line in lines)
+            sys.stderr.flush()
+
+
+def resolution_of(done: str | None, not_done: bool, unknown: bool) -> Resolution:
+    """The one thing that was said of a call."""
+    if (done is not None) + not_done + unknown != 1:
+        raise ConfigError("say what came of the call: one of --done TEXT, --not-done and --unknown")
+    if done is not None:
+        return Done(Redactor().text(done))
+    return NotDone() if not_done else Unknown()
+
+
+def tell_resolution(run_id: str, key: str, resolution: Resolution, journal: str | None) -> int:
+    """Put what came of a call into a run's inbox; gives the exit status."""
+    opened = open_journal(journal)
+    body = resolve_body(run_id, opened.read(run_id), key, resolution)
+
+    async def work() -> None:
+        await asyncio.to_thread(opened.send, run_id, RESOLVE, body)
+
+    asyncio.run(closing(opened, work))
+    sys.stderr.write("noted; it counts when the run is resumed, by you or by a worker\n")
+    return 0

@@ -1,0 +1,131 @@
+"""Which engine suits a task, and why: a table of what can be seen in the words of the task and in the tools."""
+
+import dataclasses
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+from ..errors import ConfigError
+from ..messages import ToolSpec
+from ..tools.base import Tool
+
+MAX_CHARS = 4_000  # what is longer is judged by its beginning
+SEARCH = re.compile(r"search|look.?up|wiki|retriev|browse|google|find_", re.IGNORECASE)
+QUOTED = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|(?<!\w)'[^'\n]*'(?!\w)")  # others' words are not the task's
+MEANING = re.compile(r"\W*what (is|are) (an? )?[\w-]+( [\w-]+)?\?|\W*what (does|do|did)\b[^?]*\bmean\b", re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Recommendation:
+    """An engine by its name, why it suits the task, and what else came into question, best first."""
+
+    engine: str
+    reason: str
+    alternatives: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Signal:
+    """What speaks for an engine: a pattern in the task's words, and which tools it takes."""
+
+    engine: str
+    weight: int
+    reason: str
+    pattern: str
+    needs: Literal["", "tools", "search", "no tools"] = ""
+
+
+SIGNALS = (
+    Signal(
+        "tree-of-thoughts", 4, "a puzzle: many moves have to be tried, compared and taken back",
+        r"\bgame of 24|crossword|sudoku|puzzle|riddle|anagram|\bqueens\b|\bcross (a|the) river|magic square|\bmaze\b"
+        r"|word ladder|cryptarithm|\b(make|get|reach|equals?) \d+\b",
+    ),
+    Signal(
+        "tree-of-thoughts", 4, "it wants the best of many candidates",
+        r"brainstorm|\b(find|give|suggest|propose|think of|come up with|invent|generate|design|name)\b[^.\n]{0,50}"
+        r"\b(combinations?|arrangements?|ideas|options|names|slogans?|titles|headlines|alternatives?|ways|routes?|seating)\b"
+        r"|\b(so|such) that\b|\b(each|whose|end) (\w+ )?(letters?|words?|lines?|sentences?)\b",
+    ),
+    Signal(
+        "reflexion", 5, "its outcome can be checked by tests, so a failed attempt can be learnt from",
+        r"\b(unit|all|hidden|failing|these|the) tests?\b|\b(test suite|test cases?|doctests?|pytest|asserts?)\b"
+        r"|\buntil (it|the|they) |\b(passes?|compiles?|project euler|leetcode)\b",
+    ),
+    Signal(
+        "reflexion", 4, "it asks for code, which can be run and mended",
+        r"\b(write|implement|fix|debug|refactor|optimi[sz]e|complete|repair|create|develop|port|code|improve|translate|generate)\b"
+        r"[^.\n]{0,60}\b(functions?|code|scripts?|programs?|module|package|class|method|endpoint|sql|query|regex|bug|parser"
+        r"|cache|algorithm|quicksort|binary search|python|java|javascript|haskell|rust)\b|\bdef \w+\(",
+    ),
+    Signal(
+        "critic", 5, "it is about whether claims are true, which tools can check one by one",
+        r"\bfact[- ]?check|\b(verify|double-check|cross-check|proofread|debunk|validate)\b"
+        r"|\bcheck (every|each|these|this|the|my)\b"
+        r"|\b(true|right(?! now)|accurate|correct|supported|real|fake)\b[^.\n]{0,30}\?"
+        r"|\bnothing (wrong|false)\b|\bmistakes?\b|\b(factual|find|any|wrong) (\w+ )?(errors?|dates|claims)\b"
+        r"|\b(are|is|be|only|say)\b[^.\n]{0,60}\b(correct|accurate|wrong)\b",
+        needs="tools",
+    ),
+    Signal(
+        "plan-execute", 4, "it has several steps, which can be planned and partly done at once",
+        r"\bfirst\b[\s\S]{1,300}\b(then|next|finally|after that)\b|\bthen\b[^.?]{1,100}\bfinally\b|\band then \w+ "
+        r"|(^|\n)[ \t]*(\d[.)]|[-*])\s[\s\S]{1,200}\n[ \t]*(\d[.)]|[-*])\s"
+        r"|^[^?,]{1,200}, [a-z]+ \w[^,?]{1,100},? and [a-z]+ \w[^?]{1,200}$",
+    ),
+    Signal(
+        "plan-execute", 3, "it asks for the same about several things, which can be looked up at once",
+        r"\b(for each|for every|each of)\b|\bcompare\b|\b[a-z]+, [a-z]+(, [a-z]+)*,? and [a-z]+",
+    ),
+    Signal(
+        "plan-execute", 3, "it ends in a piece of work with several parts",
+        r"\ban? [\w -]{0,30}report\b|\breport on\b|\b(itinerary|trip|slide deck|dossier|business plan|migrat\w+)\b"
+        r"|\b(campaign|market|organi[sz]e)\b",
+    ),
+    Signal(
+        "self-ask", 4, "a question inside a question: each fact leads to the next one to be looked up",
+        r"\bthe (\w+ ){1,3}?(that|who|which|whose|where)\b|\b(when|where|while) the\b|\bthe (same|year)\b"
+        r"|\b(\w's|the( first)?) (\w+ )?(inventor|author|director|founder|mother|father|wife|husband|teacher|team|coach"
+        r"|capital|president|king|queen|country|woman|man|birthplace|company|band)\b[^?]{0,30}\b(of|to|in|at)\b",
+        needs="search",
+    ),
+    Signal(
+        "chain-of-thought", 5, "it can be worked out from what it says, step by step",
+        r"\bhow (many|much|old|long|far|fast|likely|tall)\b|\bprobability\b|\bpercent|\d\s*%|\bif\b[^.?]{1,80}\bthen\b"
+        r"|\bwhat is \d|\ball \w+ are\b",
+        needs="no tools",
+    ),
+)  # fmt: skip
+
+
+def recommend_engine(task: str, tools: Iterable[Tool | ToolSpec] = ()) -> Recommendation:
+    """The engine that suits a task, judged by the words of the task and by the tools there are.
+
+    No model is asked: it is a first choice, to be measured against others. What speaks for nothing in particular goes
+    to `react` with tools and to `chain-of-thought` without. Raises `ConfigError` if `task` is no text.
+    """
+    if not isinstance(task, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"task: must be a text, got {task!r}")
+    known = tuple(tools)
+    said = QUOTED.sub(" it ", task[:MAX_CHARS])
+    plain = (
+        Recommendation("react", "it can be done with the tools, one call at a time") if known
+        else Recommendation("chain-of-thought", "there are no tools, so it is a matter of thinking")
+    )  # fmt: skip
+    found = [] if MEANING.match(task) else [signal for signal in SIGNALS if _speaks(signal, said, known)]
+    weights: dict[str, int] = {}
+    for signal in found:
+        weights[signal.engine] = weights.get(signal.engine, 0) + signal.weight
+    ranked = sorted(weights, key=lambda engine: -weights[engine])
+    if not ranked:
+        return plain
+    reason = next(signal.reason for signal in found if signal.engine == ranked[0])
+    rest = [engine for engine in (*ranked[1:], plain.engine) if engine != ranked[0]]
+    return Recommendation(ranked[0], reason, tuple(dict.fromkeys(rest)))
+
+
+def _speaks(signal: Signal, said: str, tools: tuple[Tool | ToolSpec, ...]) -> bool:
+    has = {"", "tools" if tools else "no tools"}
+    if any(SEARCH.search(f"{tool.name} {tool.description}") for tool in tools):
+        has.add("search")
+    return signal.needs in has and re.search(signal.pattern, said, re.IGNORECASE) is not None

@@ -1,0 +1,164 @@
+"""What can happen in a run: one frozen type for each fact, and the entry that holds it."""
+
+from typing import TYPE_CHECKING
+
+from .._internal.lazy import lazily
+
+if TYPE_CHECKING:
+    from .effects import EVENT_TYPES as EVENT_TYPES
+    from .effects import EVENT_VERSION as EVENT_VERSION
+    from .effects import KINDS as KINDS
+    from .effects import AttemptFailed as AttemptFailed
+    from .effects import BreakerChanged as BreakerChanged
+    from .effects import CallDeadLettered as CallDeadLettered
+    from .effects import CallsProposed as CallsProposed
+    from .effects import ChildFinished as ChildFinished
+    from .effects import ChildStarted as ChildStarted
+    from .effects import ClockRead as ClockRead
+    from .effects import DoubtResolved as DoubtResolved
+    from .effects import DriftNoticed as DriftNoticed
+    from .effects import EffectFinished as EffectFinished
+    from .effects import EffectStarted as EffectStarted
+    from .effects import Entry as Entry
+    from .effects import Event as Event
+    from .effects import FactNoted as FactNoted
+    from .effects import Failure as Failure
+    from .effects import GateDecided as GateDecided
+    from .effects import LimitHit as LimitHit
+    from .effects import ModelFailed as ModelFailed
+    from .effects import ModelReplied as ModelReplied
+    from .effects import ModelRequested as ModelRequested
+    from .effects import RecoveryTriggered as RecoveryTriggered
+    from .effects import ToolFinished as ToolFinished
+    from .effects import ToolStarted as ToolStarted
+    from .effects import UndoBegun as UndoBegun
+    from .effects import UndoCall as UndoCall
+    from .effects import UndoFinished as UndoFinished
+    from .effects import UndoStarted as UndoStarted
+    from .effects import UnknownEvent as UnknownEvent
+    from .effects import Verdict as Verdict
+    from .effects import decode_event as decode_event
+    from .effects import encode_event as encode_event
+    from .effects import kind_of as kind_of
+    from .run import CommandReceived as CommandReceived
+    from .run import Declassified as Declassified
+    from .run import ErrorRecord as ErrorRecord
+    from .run import FollowedUp as FollowedUp
+    from .run import Question as Question
+    from .run import RunContinued as RunContinued
+    from .run import RunFinished as RunFinished
+    from .run import RunForked as RunForked
+    from .run import RunPaused as RunPaused
+    from .run import RunResumed as RunResumed
+    from .run import RunStarted as RunStarted
+    from .run import RunSuspended as RunSuspended
+    from .run import Status as Status
+    from .run import StopReason as StopReason
+
+__all__ = [
+    "EVENT_TYPES",
+    "EVENT_VERSION",
+    "KINDS",
+    "AttemptFailed",
+    "BreakerChanged",
+    "CallDeadLettered",
+    "CallsProposed",
+    "ChildFinished",
+    "ChildStarted",
+    "ClockRead",
+    "CommandReceived",
+    "Declassified",
+    "DoubtResolved",
+    "DriftNoticed",
+    "EffectFinished",
+    "EffectStarted",
+    "Entry",
+    "ErrorRecord",
+    "Event",
+    "FactNoted",
+    "Failure",
+    "FollowedUp",
+    "GateDecided",
+    "LimitHit",
+    "ModelFailed",
+    "ModelReplied",
+    "ModelRequested",
+    "Question",
+    "RecoveryTriggered",
+    "RunContinued",
+    "RunFinished",
+    "RunForked",
+    "RunPaused",
+    "RunResumed",
+    "RunStarted",
+    "RunSuspended",
+    "Status",
+    "StopReason",
+    "ToolFinished",
+    "ToolStarted",
+    "UndoBegun",
+    "UndoCall",
+    "UndoFinished",
+    "UndoStarted",
+    "UnknownEvent",
+    "Verdict",
+    "decode_event",
+    "encode_event",
+    "kind_of",
+]
+
+if not TYPE_CHECKING:  # a type checker that saw it would accept any name
+    __getattr__ = lazily(
+        __name__,
+        {
+            "AttemptFailed": ".effects",
+            "BreakerChanged": ".effects",
+            "CallDeadLettered": ".effects",
+            "CallsProposed": ".effects",
+            "ChildFinished": ".effects",
+            "ChildStarted": ".effects",
+            "ClockRead": ".effects",
+            "CommandReceived": ".run",
+            "Declassified": ".run",
+            "DoubtResolved": ".effects",
+            "DriftNoticed": ".effects",
+            "EVENT_TYPES": ".effects",
+            "EVENT_VERSION": ".effects",
+            "EffectFinished": ".effects",
+            "EffectStarted": ".effects",
+            "Entry": ".effects",
+            "ErrorRecord": ".run",
+            "Event": ".effects",
+            "FactNoted": ".effects",
+            "Failure": ".effects",
+            "FollowedUp": ".run",
+            "GateDecided": ".effects",
+            "KINDS": ".effects",
+            "LimitHit": ".effects",
+            "ModelFailed": ".effects",
+            "ModelReplied": ".effects",
+            "ModelRequested": ".effects",
+            "Question": ".run",
+            "RecoveryTriggered": ".effects",
+            "RunContinued": ".run",
+            "RunFinished": ".run",
+            "RunForked": ".run",
+            "RunPaused": ".run",
+            "RunResumed": ".run",
+            "RunStarted": ".run",
+            "RunSuspended": ".run",
+            "Status": ".run",
+            "StopReason": ".run",
+            "ToolFinished": ".effects",
+            "ToolStarted": ".effects",
+            "UndoBegun": ".effects",
+            "UndoCall": ".effects",
+            "UndoFinished": ".effects",
+            "UndoStarted": ".effects",
+            "UnknownEvent": ".effects",
+            "Verdict": ".effects",
+            "decode_event": ".effects",
+            "encode_event": ".effects",
+            "kind_of": ".effects",
+        },
+    )

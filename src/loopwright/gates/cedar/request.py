@@ -1,0 +1,156 @@
+"""What Cedar is asked: the schema that policies are checked against, and the request that a call becomes."""
+
+import dataclasses
+import datetime
+import json
+from collections.abc import Iterable, Mapping
+from typing import Protocol, cast, runtime_checkable
+
+from ...errors import ConfigError
+from ...labels import LABELS
+from ...messages import Json, JsonObject
+from ..base import RESPOND, Action, PolicyState
+from .values import Cedar, CedarType, Field, JsonText, Record, SetOf, Text, Unfit, Whole, check_defaults, record_of
+
+CALL, UNDO, DELEGATE, ANSWER = "call", "undo", "delegate", "respond"
+OWN = (CALL, UNDO, DELEGATE, ANSWER)
+UNDOES = ":undo"
+MOMENT: dict[str, Json] = {"type": "Extension", "name": "datetime"}
+FACTS: Mapping[str, CedarType] = {
+    "tool": Text(),
+    "effect": Text(),
+    "run_id": Text(),
+    "iteration": Whole(),
+    "llm_calls": Whole(),
+    "tool_calls": Whole(),
+    "label": Whole(),
+    "labels": SetOf(Text()),
+    "several": SetOf(Text()),
+}
+TYPED: Mapping[str, Record] = {
+    DELEGATE: Record({"engine": Field(Text(), required=True), "task": Field(Text(), required=True)}),
+    ANSWER: Record(
+        {
+            "answer": Field(Text(), required=False),
+            "status": Field(Text(), required=False),
+            "stop_reason": Field(Text(), required=False),
+            "output": Field(JsonText(), required=False),
+        }
+    ),
+}
+
+
+@runtime_checkable
+class Described(Protocol):
+    """What a policy may know of a tool: a `Tool`, or the `ToolSpec` that a model is shown."""
+
+    @property
+    def name(self) -> str:
+        """What it is called by."""
+        ...
+
+    @property
+    def schema(self) -> JsonObject:
+        """The JSON schema of its arguments."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocabulary:
+    """The actions that policies can speak of, each with the type of its arguments where that is known."""
+
+    typed: Mapping[str, Record]
+
+    @classmethod
+    def of(cls, tools: Iterable[Described]) -> "Vocabulary":
+        """The gate's own actions, and one for each tool.
+
+        Raises `ConfigError` for what is no tool, or twice there, or has a default that Cedar cannot hold.
+        """
+        typed = dict(TYPED)
+        for tool in tools:
+            if not isinstance(tool, Described):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ConfigError(f"tools: {tool!r} is no Tool: make one of a function with @tool")
+            if tool.name in OWN or tool.name in typed:
+                what = "an action of the gate's own" if tool.name in OWN else "there twice"
+                raise ConfigError(f"tools: {tool.name!r} is {what}: leave it out, or give it another name")
+            typed[tool.name] = record_of(tool.schema)
+            try:
+                check_defaults(typed[tool.name])
+            except Unfit as unfit:
+                raise ConfigError(
+                    f"tools: Cedar cannot hold a default of {tool.name!r}, so that each call has to give it: {unfit}; "
+                    "give it another default, or none, or leave the tool out if no policy looks at its arguments"
+                ) from None
+        return cls(typed)
+
+    def schema(self) -> str:
+        """The Cedar schema, in its JSON format."""
+        actions: dict[str, Json] = {CALL: _action({}, [])}
+        for name in (UNDO, DELEGATE, ANSWER):
+            actions[name] = _action(self._arguments(name), [])
+        for name in self.typed.keys() - set(OWN):
+            actions[name] = _action(self._arguments(name), [{"id": CALL}])
+        entities: dict[str, Json] = {"Agent": {}, "Tool": {}}
+        return json.dumps({"": {"entityTypes": entities, "actions": actions}}, sort_keys=True)
+
+    def request(self, action: Action, state: PolicyState) -> dict[str, object]:
+        """The request that asks about an action. Raises `Unfit` where its arguments have no counterpart in Cedar."""
+        name, tool = self._named(action.tool)
+        several: set[str] = set()
+        context = _facts(tool, action, state)
+        if name in self.typed:
+            context["arguments"] = self.typed[name].encode(dict(action.arguments), "", several)
+        context["several"] = cast("list[Cedar]", sorted(several))
+        return {
+            "principal": {"type": "Agent", "id": state.engine},
+            "action": {"type": "Action", "id": name},
+            "resource": {"type": "Tool", "id": tool},
+            "context": json.dumps(context),
+        }
+
+    def _arguments(self, name: str) -> dict[str, Json]:
+        return {"arguments": self.typed[name].declared} if name in self.typed else {}
+
+    def _named(self, tool: str) -> tuple[str, str]:
+        """The action, and the tool that it is about."""
+        if tool == RESPOND:
+            return ANSWER, ANSWER
+        if tool in self.typed and tool != ANSWER:
+            return tool, tool
+        if tool.endswith(UNDOES):
+            return UNDO, tool.removesuffix(UNDOES)
+        return CALL, tool
+
+
+def _action(arguments: Mapping[str, Json], groups: list[Json]) -> Json:
+    facts: dict[str, Json] = {name: kind.declared for name, kind in FACTS.items()}
+    context: Json = {"type": "Record", "attributes": {**facts, "at": MOMENT, **arguments}}
+    return {
+        "memberOf": groups,
+        "appliesTo": {"principalTypes": ["Agent"], "resourceTypes": ["Tool"], "context": context},
+    }
+
+
+def _facts(tool: str, action: Action, state: PolicyState) -> dict[str, Cedar]:
+    known = {*action.labels, state.label, *(["untrusted"] if state.untrusted else [])}
+    return {
+        "tool": tool,
+        "effect": action.effect,
+        "run_id": state.run_id,
+        "iteration": state.iteration,
+        "llm_calls": state.llm_calls,
+        "tool_calls": state.tool_calls,
+        "label": max(LABELS.index(label) for label in LABELS if label in known),
+        "labels": cast("list[Cedar]", sorted(known)),
+        "at": {"__extn": {"fn": "datetime", "arg": _moment(state.at)}},
+    }
+
+
+def _moment(at: float) -> str:
+    """A wall clock's seconds as Cedar writes a time, in UTC."""
+    try:
+        moment = datetime.datetime.fromtimestamp(at, datetime.UTC)
+    except (ValueError, OverflowError, OSError):
+        raise Unfit("the time of the request is out of range") from None
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03}Z"

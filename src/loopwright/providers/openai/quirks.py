@@ -1,0 +1,89 @@
+"""In what the endpoints that speak Chat Completions differ: one record for each that is known."""
+
+import dataclasses
+import ipaddress
+from typing import Literal
+from urllib.parse import urlsplit
+
+from ...attachments import AttachmentKind
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Quirks:
+    """In what an endpoint differs from the others that speak Chat Completions.
+
+    Without arguments it says what can be expected of a stranger: what all of them do.
+
+    Args:
+        max_tokens_field: how `Sampling.max_tokens` is called.
+        native_tools: it takes tool schemas and returns calls.
+        json_schema: it takes `response_format` with a JSON schema.
+        strict_schema: it takes `strict` in there.
+        stop: it takes stop sequences.
+        parallel_tool_calls: sent with the tools; `None` leaves it out. llama.cpp makes several calls in one turn only
+            if this is `True`.
+        tool_choice_none: it keeps to `tool_choice: "none"`; where it does not, a request for an answer is sent without
+            tools.
+        one_system_message: it takes a system message at the beginning only, as many chat templates do: several are
+            joined there.
+        stream_usage: it takes `stream_options: {"include_usage": true}`. Mistral and some gateways refuse it; without
+            it the usage of most streams is unknown, and the runtime estimates it.
+        attachments: the kinds that it takes. Documents of text are sent as text everywhere.
+        fetches_images: it fetches an image that is given by URL.
+        send_reasoning: the form of reasoning that it wants back with the next request; `None` sends none.
+        key_variable: the environment variable in which its API key is looked for.
+    """
+
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    native_tools: bool = True
+    json_schema: bool = False
+    strict_schema: bool = True
+    stop: bool = True
+    parallel_tool_calls: bool | None = None
+    tool_choice_none: bool = True
+    one_system_message: bool = False
+    stream_usage: bool = False
+    attachments: frozenset[AttachmentKind] = frozenset({"image"})
+    fetches_images: bool = True
+    send_reasoning: Literal["reasoning_content", "reasoning_details"] | None = None
+    key_variable: str = "OPENAI_API_KEY"
+
+    @classmethod
+    def of(cls, base_url: str) -> "Quirks":
+        """What is known of the endpoint behind a URL: by its host, or by its usual port on this machine."""
+        try:
+            place = urlsplit(base_url)
+            host, port = place.hostname or "", place.port
+        except ValueError:
+            return STRANGER  # the transport says what is wrong with it
+        if not _is_this_machine(host):
+            return BY_HOST.get(host, STRANGER)
+        return LOCAL if port is None else BY_PORT.get(port, LOCAL)
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+BOTH: frozenset[AttachmentKind] = frozenset({"image", "document"})
+
+STRANGER = Quirks()
+OPENAI = Quirks(max_tokens_field="max_completion_tokens", json_schema=True, stream_usage=True, attachments=BOTH)
+OPENROUTER = Quirks(
+    stream_usage=True, attachments=BOTH, send_reasoning="reasoning_details", key_variable="OPENROUTER_API_KEY"
+)
+LOCAL = Quirks(json_schema=True, stream_usage=True)  # what those below have in common
+VLLM = dataclasses.replace(LOCAL, one_system_message=True, key_variable="VLLM_API_KEY")
+LLAMACPP = dataclasses.replace(
+    LOCAL, one_system_message=True, parallel_tool_calls=True, key_variable="LLAMACPP_API_KEY"
+)
+OLLAMA = dataclasses.replace(
+    LOCAL, one_system_message=True, tool_choice_none=False, fetches_images=False, key_variable="OLLAMA_API_KEY"
+)
+LMSTUDIO = dataclasses.replace(LOCAL, one_system_message=True, fetches_images=False, key_variable="LMSTUDIO_API_KEY")
+
+BY_HOST = {"api.openai.com": OPENAI, "openrouter.ai": OPENROUTER}
+BY_PORT = {11434: OLLAMA, 1234: LMSTUDIO, 8080: LLAMACPP, 8000: VLLM}

@@ -1,0 +1,358 @@
+"""The shapes of secrets: token prefixes, named values, headers, addresses with a password, private keys.
+
+Every pattern begins with a small set of rare characters and looks back from there, so that ordinary text is skipped
+quickly. Quantifiers are bounded, and possessive (`{1,9}+`) where a retry could repeat work: reading takes time linear
+in the text, whatever the text, and no match is longer than `LONGEST`.
+
+A match of `opening` reaches the end of the text and says that more text could make a match of it. Only shapes that go
+on over a space need one, since a stream holds its last word back anyway.
+"""
+
+import base64
+import binascii
+import functools
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from .heuristics import (
+    MARK,
+    NAMES,
+    Kind,
+    is_bare_secret,
+    is_code,
+    is_quoted_secret,
+    is_random,
+    is_word,
+    kind_of,
+    stands_for_something,
+)
+
+LONGEST = 13_000  # characters; the patterns below are bounded accordingly
+
+# Where a text may be cut: spaces, and the letters of languages that are written without them.
+GAPS = r"\s\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\ufe30-\uffef"
+
+Judge: TypeAlias = Callable[["re.Match[str]"], tuple[int, int] | None]
+
+
+class Found(NamedTuple):
+    """A match from `begin` to `end`, of which `start` to `stop` is secret: nothing, if they are equal."""
+
+    begin: int
+    end: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One kind of secret; its patterns are compiled when they are first needed, which takes some milliseconds.
+
+    Args:
+        written: what may be one, as a pattern.
+        judge: what of a match is secret, if anything.
+        begun: what may become one, as a pattern that is anchored at the end of the text.
+    """
+
+    written: str
+    judge: Judge
+    begun: str = ""
+
+    @functools.cached_property
+    def pattern(self) -> "re.Pattern[str]":
+        """What may be one."""
+        return re.compile(self.written)
+
+    @functools.cached_property
+    def opening(self) -> "re.Pattern[str]":
+        """What may become one."""
+        return re.compile(self.begun)
+
+    def matches(self, text: str, at: int) -> list[Found]:
+        """All matches from `at` on, those that are no secret too: what a match took is not searched again."""
+        found: list[Found] = []
+        judge = self.judge
+        for match in self.pattern.finditer(text, at):
+            begin, end = match.span()
+            start, stop = judge(match) or (end, end)
+            found.append(Found(min(begin, start), end, start, stop))
+        return found
+
+
+# --- tokens that are known by how they begin ---
+
+_URL64 = "[A-Za-z0-9_-]"
+_TOKENS: tuple[tuple[str, str, int], ...] = (  # how they begin; of what the rest is made, and at least how much of it
+    ("sk-", _URL64, 16),  # OpenAI, Anthropic, OpenRouter, DeepSeek, Langfuse …
+    ("ghp_ gho_ ghu_ ghs_ ghr_", "[A-Za-z0-9]", 20),
+    ("github_pat_", "[A-Za-z0-9_]", 20),
+    ("glpat- gldt- glrt- glptt- glcbt- gloas-", "[A-Za-z0-9_.-]", 16),
+    ("xoxb- xoxp- xoxa- xoxr- xoxs- xoxe- xoxc- xoxd- xapp-", "[A-Za-z0-9.%-]", 10),  # Slack
+    ("sk_live_ rk_live_ sk_test_ rk_test_ whsec_", "[A-Za-z0-9+/=]", 10),  # Stripe
+    ("npm_", "[A-Za-z0-9]", 30),
+    ("pypi-", _URL64, 30),
+    ("hf_ r8_ gsk_ ntn_", "[A-Za-z0-9]", 20),  # Hugging Face, Replicate, Groq, Notion
+    ("dop_v1_ doo_v1_ dor_v1_", "[0-9a-f]", 32),  # DigitalOcean
+    ("shpat_ shpca_ shppa_ shpss_", "[0-9a-fA-F]", 24),  # Shopify
+    ("key-", "[0-9a-f]", 32),  # Mailgun
+    ("xai- pplx- tvly- pcsk_ glsa_ sntrys_ lin_api_ lsv2_pt_ dckr_pat_ GOCSPX- PMAK- NRAK-", _URL64, 20),
+)
+_PREFIXES: defaultdict[str, list[str]] = defaultdict(list)  # by their last three characters
+for _prefix in sorted(" ".join(tokens for tokens, _, _ in _TOKENS).split(), key=len, reverse=True):
+    _PREFIXES[_prefix[-3:]].append(_prefix)
+_DENSE = re.compile(r"(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{8}|[A-Za-z0-9]{20}")
+_HYPHENS = ("sk-", "pypi-", "xai-", "pplx-", "tvly-", "pcsk_", "glsa_")  # their alphabet can spell words
+
+
+def _edge(prefix: str) -> str:
+    """Behind `prefix`: that it began a word, or stood behind an escape (`\\n`, `%20`); nothing cut off here."""
+    behind = (rf"\\[nrtbf]{prefix}", rf"%[0-9A-Fa-f][0-9A-Fa-f]{prefix}", rf"\\u[0-9A-Fa-f]{{4}}{prefix}")
+    return rf"(?:(?<![A-Za-z0-9]{prefix})|{'|'.join(f'(?<={b})' for b in behind)})(?<!\[redacted\]{prefix})"
+
+
+def _by_prefix(last: str) -> str:
+    """Those of `_TOKENS` whose prefix ends with `last`, as a pattern that begins there."""
+    branches: defaultdict[str, list[str]] = defaultdict(list)
+    for prefixes, alphabet, least in _TOKENS:
+        for prefix in filter(lambda prefix: prefix.endswith(last), prefixes.split()):
+            edge = _edge(prefix) if len(prefix) < 5 and not prefix.startswith("gh") else ""
+            branches[prefix[-2:]].append(f"(?<={prefix}){edge}{alphabet}{{{least},4096}}+")
+    found = "|".join(f"(?<={end})(?:{'|'.join(rest)})" for end, rest in branches.items())
+    return f"{last}(?<=[A-Za-z0-9]{last})(?=[A-Za-z0-9_.%+/=-]{{9}})(?:{found})"
+
+
+def _judge_prefixed(match: "re.Match[str]") -> tuple[int, int] | None:
+    text, at, end = match.string, match.start() + 1, match.end()
+    prefix = next(known for known in _PREFIXES[text[at - 3 : at]] if text.endswith(known, 0, at))
+    if prefix in _HYPHENS and _DENSE.search(text, at, end) is None:
+        return None
+    return at - len(prefix), end
+
+
+def _from(back: int) -> Judge:
+    """All of a match is secret, and so many characters before it."""
+    return lambda match: (match.start() - back, match.end())
+
+
+def _group(name: str) -> Judge:
+    """One group of a match is secret, if it is there."""
+    return lambda match: None if match[name] is None else match.span(name)
+
+
+HYPHEN, UNDERSCORE = (Shape(_by_prefix(last), _judge_prefixed) for last in "-_")
+AWS_GOOGLE = Shape(
+    rf"A(?:[KS]IA{_edge('A[KS]IA')}[A-Z0-9]{{16,128}}+|Iza{_edge('AIza')}{_URL64}{{30,4096}}+)", _from(0)
+)
+TWILIO_SENDGRID = Shape(
+    rf"S(?:K{_edge('SK')}[0-9a-f]{{32,128}}+|G\.{_edge('SG.')}{_URL64}{{16,128}}+\.{_URL64}{{16,128}}+)", _from(0)
+)
+GOOGLE_ACCESS = Shape(rf"9\.(?<=ya29\.){_edge('ya29.')}{_URL64}{{20,4096}}+", _from(3))
+GOOGLE_REFRESH = Shape(rf"//0(?<=1//0)(?<![/+=]1//0){_edge('1//0')}{_URL64}{{20,512}}+", _from(1))
+DATABRICKS = Shape(rf"pi(?<=dapi){_edge('dapi')}[0-9a-f]{{32,128}}+", _from(2))
+SLACK_HOOK = Shape(
+    r"/[swt](?<=hooks\.slack\.com/.)(?:ervices|orkflows|riggers)/(?P<hook>[A-Za-z0-9/_+-]{8,512}+)", _group("hook")
+)
+DISCORD_HOOK = Shape(rf"/[0-9](?<=/api/webhooks/.)[0-9]{{7,24}}/(?P<hook>{_URL64}{{20,512}}+)", _group("hook"))
+TELEGRAM = Shape(rf":AA(?<=[0-9]{{8}}:AA)(?P<key>{_URL64}{{30,128}}+)", _from(-1))  # before it is the bot's public id
+
+
+def _judge_jwt(match: "re.Match[str]") -> tuple[int, int] | None:
+    return None if match["rest"] is None else (match.start() - 2, match.end())
+
+
+JWT = Shape(
+    rf"J(?<=eyJ){_edge('eyJ')}{_URL64}{{8,2048}}+(?P<rest>\.{_URL64}{{4,7000}}+(?:\.{_URL64}{{0,1024}}+){{0,3}})?",
+    _judge_jwt,
+)
+
+
+def _judge_bot(match: "re.Match[str]") -> tuple[int, int] | None:
+    text, at = match.string, match.start()
+    first = text[max(0, at - 28) : at]
+    start = at - len(first) + max((i + 1 for i, c in enumerate(first) if not (c.isalnum() or c in "_-")), default=0)
+    return (start, match.end()) if text[start] in "MNO" and is_random(match["bot"], 27) else None
+
+
+DISCORD_BOT = Shape(rf"\.{_URL64}{{6}}\.(?<={_URL64}{{23}}\..{{6}}\.)(?P<bot>{_URL64}{{27,128}}+)", _judge_bot)
+
+
+def _judge_bearer(match: "re.Match[str]") -> tuple[int, int] | None:
+    basic = match.string[match.start() + 1] in "aA"
+    return match.span("word") if _is_credential(match["word"], basic=basic) else None
+
+
+def _is_credential(word: str, *, basic: bool) -> bool:
+    """Whether what follows `Bearer` or `Basic` in a text is one, or a part of a sentence."""
+    if not basic:
+        return is_random(word, 16) and not stands_for_something(word)
+    try:
+        user, _, password = base64.b64decode(word + "=" * (-len(word) % 4), validate=True).partition(b":")
+        return password != b"" and user.isascii()
+    except binascii.Error:
+        return False
+
+
+BEARER = Shape(
+    r"[bB](?ai:earer|asic)[ \t]{1,4}(?P<word>[A-Za-z0-9._~+/=:-]{1,4096}+)(?!\[redacted\])",  # what is left of one
+    _judge_bearer,
+    r"[bB](?ai:earer|asic)[ \t]{1,4}\Z",
+)
+
+
+# --- values that are known by their name ---
+
+_CLOSING = r"\\{0,7}+[\"'`]?+\]?+\*{0,2}+"
+_SIGN = r"[ \t]{0,8}+(?:=>|:=|=(?![=~])|:(?!:))\*{0,2}+[ \t]{0,8}+\*{0,2}+"
+_DOUBLE, _SINGLE, _BACK = (rf"{q}(?:[^{q}\\\r\n]|\\[^\r\n]){{0,4096}}+" for q in "\"'`")
+_RUN = rf"[^{GAPS}]{{0,4200}}+"
+_NEXT = r"[A-Za-z0-9_.%-]{1,40}+"
+
+
+# A value in quotes, in escaped quotes, or as one word that is no name of another value.
+_VALUE = (
+    rf"(?:(?:[bBuU](?=[\"']))?(?P<quoted>{_DOUBLE}|{_SINGLE}|{_BACK})[\"'`]?"
+    r"|(?P<slashes>\\{1,7}+)(?P<quote>[\"'])(?P<escaped>[^\r\n]{0,4096}?)"
+    r"(?:(?<!\\)(?P=slashes)(?P=quote)|(?=[\r\n])|\Z)"
+    rf"|(?!{_NEXT}[:=](?:\*\*)?+(?:[{GAPS}\"'`]|\Z))"
+    rf"(?P<bare>[^{GAPS}\"'`\\[({{<>|=:,;&~)\]}}]"
+    rf"(?:[^{GAPS}\"'`\\,;&<]|[,;&](?![{GAPS}\"'`]|\Z|amp;|{_NEXT}[:=])|<(?![/A-Za-z!])|\\(?![nrt\"'`\\]))"
+    r"{0,4096}+)(?P<last>[ \t]{0,8}(?=[\r\n]|\\[nr]|\Z))?)"
+)
+
+# What a value may be so far.
+_VALUE_SO_FAR = (
+    rf"(?:[bBuU]?(?:(?:{_DOUBLE}|{_SINGLE}|{_BACK})\\?"
+    r"|(?P<slashes>\\{1,7}+)(?P<quote>[\"'])(?:(?!(?<!\\)(?P=slashes)(?P=quote))[^\r\n]){0,4096}+)"
+    rf"|{_RUN}[ \t]{{0,8}})?\Z"
+)
+_NAMED = rf"{NAMES}(?P<closing>{_CLOSING})(?P<sign>{_SIGN}){_VALUE}"
+_NAMED_SO_FAR = rf"{NAMES}{_CLOSING}(?:[ \t]{{0,8}}+\Z|{_SIGN}{_VALUE_SO_FAR})"
+
+_FLAG = (
+    r"-(?=[A-Za-z])(?<=--)(?ai:(?:[a-z0-9]{1,20}-){0,3}(?:(?P<password>password|passwd|passphrase|pwd|pass)|secret|token"
+    r"|(?:api|access|secret|private|auth|account)-?key))[ \t]{1,4}+"
+)
+
+
+def _judge_named(match: "re.Match[str]") -> tuple[int, int] | None:
+    kind = kind_of(match.string, match.start())
+    if kind is None:
+        return None
+    if match["bare"] is not None:
+        return _judge_bare(match, kind, tight=match["sign"].endswith("="), last=match["last"] is not None)
+    return _judge_quoted(match, kind, named=match.string[match.end("closing") - 1] in "\"'`]")
+
+
+def _judge_flag(match: "re.Match[str]") -> tuple[int, int] | None:
+    kind: Kind = "password" if match["password"] else "secret"
+    if match["bare"] is not None:
+        return _judge_bare(match, kind, tight=False, last=False)
+    return _judge_quoted(match, kind, named=True)
+
+
+def _judge_bare(match: "re.Match[str]", kind: Kind, *, tight: bool, last: bool) -> tuple[int, int] | None:
+    start = match.start("bare")
+    bare, mark, _ = match["bare"].partition(MARK)
+    bare = bare if mark else bare.rstrip(")]}>*,;:")  # what stands before a mark may be the rest of a secret
+    if not bare or not is_bare_secret(kind, bare, tight=tight, last=last):
+        return None
+    return start, start + len(bare)
+
+
+def _judge_quoted(match: "re.Match[str]", kind: Kind, *, named: bool) -> tuple[int, int] | None:
+    start, stop = match.span("escaped") if match["quoted"] is None else (match.start("quoted") + 1, match.end("quoted"))
+    value = match.string[start:stop]
+    if not named and (value[:1] in tuple(" \t,)+:;}]") or not value):  # the quote that ends a prompt: "Password: "
+        return None
+    return (start, stop) if is_quoted_secret(kind, value) else None
+
+
+# --- headers and queries ---
+
+_QUOTE = r"(?:\\{0,7}[\"'`])?+"
+_SCHEME = r"[A-Za-z][A-Za-z0-9-]{2,30}"
+# A value in quotes begins with one of these, which do not stand behind a quote that ends a text: a Basic header may end
+# in `=`, and then in JSON comes `"}` or `",`. Numbers behind backslashes are commas and the like in Python's cookies.
+_INSIDE = r"[A-Za-z0-9%+/_~.*!#$(&-](?:[^\"\\\r\n]|\\(?=\\{0,7}+[0-7])){0,469}+"
+
+
+def _line(space: str, depth: str) -> str:
+    """What a header says: letters, the spaces among them, and values in quotes behind `=`, escaped or not."""
+    end = rf"(?P={depth})\""
+    value = rf"(?<==)(?P<{depth}>\\{{0,7}}+)\"(?:{_INSIDE}{end}(?![A-Za-z0-9_])|{end}(?=[;,]))"
+    return rf"(?:(?:[^{GAPS}\"'`\\]|{space}){{1,256}}+(?:{value})?+){{1,17}}+"
+
+
+_LIST = _line("(?<=,)[ ](?=[A-Za-z_]{1,30}=)", "list_depth")
+_JAR = "[A-Za-z0-9_.$!%*+~|^#-]{1,64}+(?==)" + _line(r"(?<=;)[ \t](?=[A-Za-z0-9_$])", "jar_depth")
+_OPEN = rf"(?<==)\\{{0,7}}+(?:\"(?:{_INSIDE})?+\\{{0,7}}+\"?)?"  # a value in quotes that has not ended
+_HEADERS = (
+    rf"[zZkKgG](?:(?ai:(?<=authoriz)ation){_CLOSING}{_SIGN}{_QUOTE}"
+    rf"(?:(?P<scheme>{_SCHEME})[ \t]{{1,4}}+)?(?P<list>{_LIST})"
+    rf"|(?ai:(?<=cook)ie){_CLOSING}{_SIGN}{_QUOTE}(?P<jar>{_JAR})"
+    rf"|(?ai:(?<=[?&;]k)ey|(?<=[?&;]sig)|(?<=sig)nature)=(?P<query>[A-Za-z0-9%+/=_.~-]{{8,2048}}+))"
+)
+_HEADERS_SO_FAR = (
+    rf"[zZkK](?:(?ai:(?<=authoriz)ation){_CLOSING}(?:[ \t]{{0,8}}+\Z|{_SIGN}(?:{_RUN}(?:[ \t]{{1,4}}+{_RUN})?\Z"
+    rf"|{_QUOTE}(?:{_SCHEME}[ \t]{{1,4}}+)?{_LIST}(?:(?<=,)[ ][A-Za-z_]{{0,30}}|{_OPEN})?\Z))"
+    rf"|(?ai:(?<=cook)ie){_CLOSING}(?:[ \t]{{0,8}}+\Z|{_SIGN}(?:{_RUN}\Z|{_QUOTE}{_JAR}(?:[ \t]|{_OPEN})?\Z)))"
+)
+_SCHEMES = frozenset(
+    ("basic", "bearer", "token", "apikey", "api-key", "key", "bot", "oauth", "sharedkey", "aws4-hmac-sha256")
+)
+
+
+def _judge_header(match: "re.Match[str]") -> tuple[int, int] | None:
+    if match["jar"] is not None:
+        return match.span("jar")
+    if match["query"] is not None:
+        return (
+            match.span("query") if is_random(match["query"], 16) and not stands_for_something(match["query"]) else None
+        )
+    value = match["list"].rstrip(")]}>*,;.")
+    start = match.start("list")
+    if not value or stands_for_something(match["list"].rstrip(".,;")) or is_word(value):
+        return None
+    known = (match["scheme"] or "").lower() in _SCHEMES
+    return (start, start + len(value)) if known or (is_random(value, 8) and not is_code(value)) else None
+
+
+# --- addresses and private keys ---
+
+_ADDRESS = rf":(?://)[^{GAPS}/:\"'`<>\\]{{0,256}}+:(?P<secret>[^{GAPS}/\"'`<>\\]{{1,512}})@"
+_PORT = re.compile(r"[0-9]{1,5}(?:[?#].*)?", re.S)
+
+
+def _judge_address(match: "re.Match[str]") -> tuple[int, int] | None:
+    word = match["secret"]
+    example = word.lower() in {"password", "passwd", "pass", "pwd", "pw", "secret", "token"}
+    no_secret = example or stands_for_something(word) or (("?" in word or "#" in word) and _PORT.fullmatch(word))
+    return None if no_secret else match.span("secret")
+
+
+_BEGIN = r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----"
+_BODY = r"(?:[^-]|-(?!----)){0,12000}+"
+_LONG = re.compile("[A-Za-z0-9+/=]{16}")
+_LINE_END = r"(?:\r?\n|(?:\\{1,4}r)?\\{1,4}n)[ \t]{0,8}"
+_KEY = (
+    rf"{_BEGIN}(?:{_BODY}-----END [A-Z0-9 ]{{0,60}}-----"
+    rf"|(?:{_LINE_END}[A-Z][A-Za-z-]{{2,20}}: (?:[^\r\n\\-]|-(?!----)){{0,80}}){{0,4}}"
+    rf"(?:{_LINE_END}){{1,2}}[A-Za-z0-9+/=]{{16,4096}}+"
+    rf"(?:{_LINE_END}[A-Za-z0-9+/=]{{1,128}}+(?=[\r\n\\\"']|\Z)){{0,50}}+)"
+)
+_KEY_SO_FAR = rf"-----BEGIN[A-Z0-9 ]{{0,90}}-{{0,4}}\Z|{_BEGIN}{_BODY}(?:-----[A-Z0-9 ]{{0,70}}-{{0,4}})?\Z"
+
+
+def _judge_key(match: "re.Match[str]") -> tuple[int, int] | None:
+    body = match.string.find("KEY", match.start()) + 3
+    return match.span() if _LONG.search(match.string, body, match.end()) else None
+
+
+NAMED = Shape(_NAMED, _judge_named, _NAMED_SO_FAR)
+HEADER = Shape(_HEADERS, _judge_header, _HEADERS_SO_FAR)
+FLAG = Shape(_FLAG + _VALUE, _judge_flag, _FLAG + _VALUE_SO_FAR)
+ADDRESS = Shape(_ADDRESS, _judge_address)
+PRIVATE_KEY = Shape(_KEY, _judge_key, _KEY_SO_FAR)

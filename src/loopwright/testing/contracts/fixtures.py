@@ -1,0 +1,233 @@
+"""A place where an engine is tried: tools that note where they ran, a model that notes what it was asked."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, get_args
+
+from ...engine import LoopEngine
+from ...errors import ToolError
+from ...events.effects import (
+    AttemptFailed,
+    Entry,
+    GateDecided,
+    ModelReplied,
+    ModelRequested,
+    RunFinished,
+    Status,
+    StopReason,
+    ToolFinished,
+    ToolStarted,
+)
+from ...gates.base import PolicyGate
+from ...journals.base import Journal
+from ...limits import Limits
+from ...messages import Usage
+from ...providers.base import Provider, Request
+from ...result import Result
+from ...runtime import Runtime
+from ...tools.base import Tool, ToolContext, tool
+from ..assertions import holds, same
+from ..clock import FakeClock
+from ..scripted import ScriptedProvider
+from .models import ERROR, Line, Model
+
+Factory: TypeAlias = Callable[[Runtime], LoopEngine]
+
+RUN = "the-run"
+TASK = "What colour is the sky over the town where the painter of the Night Watch was born?"
+
+
+class Bench:
+    """A runtime with tools that note where they really ran, and a model that notes what it was really asked.
+
+    Args:
+        model: what the model says.
+        limits: of the run; `None` is a small set that no engine needs.
+        gate: `None` is the default gate: it allows everything but what is destructive.
+        journal: where a run is resumed from; `None` is a new one in memory.
+        seconds: how long a model call takes.
+        wrap: makes the provider that the engine sees of the scripted one, such as one of a text dialect.
+        broken: no tool works.
+        more: tools beside `look`, `put`, `fail`, `crash` and `wipe`.
+        task: what the engine is asked.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        limits: Limits | None = None,
+        gate: PolicyGate | None = None,
+        journal: Journal | None = None,
+        seconds: float = 0.0,
+        wrap: Callable[[Provider], Provider] | None = None,
+        broken: bool = False,
+        more: Sequence[Tool] = (),
+        task: str = TASK,
+    ) -> None:
+        self.clock, self.ran, self.broken, self.task = FakeClock(), list[str](), broken, task
+        self.limits = limits or Limits(max_llm_calls=300, max_tokens=None, timeout=None)
+
+        def timed(request: Request) -> Line:
+            self.clock.advance(seconds)
+            return model(request)
+
+        self.provider = ScriptedProvider(timed)
+        provider: Provider = self.provider if wrap is None else wrap(self.provider)
+        tools = [*self._tools(), *more]
+        self.runtime = Runtime(provider, tools=tools, limits=self.limits, gate=gate, journal=journal, clock=self.clock)
+
+    def _tools(self) -> list[Tool]:
+        @tool(effect="read")
+        async def look(ctx: ToolContext[None], what: str) -> str:
+            """Look something up."""
+            self._note(ctx)
+            return f"{what} is blue"
+
+        @tool(effect="idempotent")
+        async def put(ctx: ToolContext[None], what: str) -> str:
+            """Put something somewhere."""
+            self._note(ctx)
+            return f"{what} is there"
+
+        @tool(effect="read")
+        async def fail(ctx: ToolContext[None]) -> str:
+            """Fail."""
+            self.ran.append(ctx.key)
+            raise ToolError(f"it does not work {ERROR}")
+
+        @tool(effect="read")
+        async def crash(ctx: ToolContext[None]) -> str:
+            """Crash."""
+            self.ran.append(ctx.key)
+            raise RuntimeError(f"a bug {ERROR}")
+
+        @tool(effect="destructive")
+        async def wipe(ctx: ToolContext[None]) -> str:
+            """Wipe everything."""
+            self.ran.append(ctx.key)
+            return f"wiped {ERROR}"
+
+        return [look, put, fail, crash, wipe]
+
+    def _note(self, ctx: ToolContext[None]) -> None:
+        self.ran.append(ctx.key)
+        if self.broken:
+            raise ToolError(f"it is broken {ERROR}")
+
+    async def run(self, factory: Factory, **options: Any) -> Result:
+        """A run from beginning to end, with all that must hold for any."""
+        result = await factory(self.runtime).run(self.task, run_id=RUN, **options)
+        asked = len(self.provider.requests)
+        await self.check(factory, result)
+        holds(len(self.provider.requests) == asked, "resuming a finished run asked its model")
+        holds(asked <= result.llm_calls, f"{asked} model calls were made, {result.llm_calls} are recorded")
+        return result
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The run's journal."""
+        return self.runtime.journal.read(RUN)
+
+    async def check(self, factory: Factory, result: Result) -> None:
+        """What holds for every run that has ended."""
+        entries = self.entries
+        check_chain(entries)
+        check_outcome(result, entries)
+        check_gated(entries, self.ran)
+        check_budget(entries, self.limits)
+        holds(self.runtime.journal.verify(RUN, result.head_hash).ok, "the hash chain does not verify")
+        again = await factory(self.runtime).resume(RUN)
+        same(
+            (again.answer, again.status, again.stop_reason),
+            (result.answer, result.status, result.stop_reason),
+            "resuming a finished run gave another result",
+        )
+
+
+# --- what holds for every run ---
+
+
+def check_chain(entries: Sequence[Entry]) -> None:
+    """One beginning, one end, no gap, and one outcome for each effect."""
+    kinds = [entry.kind for entry in entries]
+    same([entry.seq for entry in entries], list(range(1, len(entries) + 1)), "the sequence has gaps")
+    same((kinds[0], kinds.count("run_started")), ("run_started", 1), "the beginning")
+    same(kinds.count("run_finished"), 1, "terminal entries")
+    same(kinds[-1], "run_finished", "the last entry")
+    for intent, outcome in ((ModelRequested, ModelReplied), (ToolStarted, ToolFinished)):
+        begun = [entry.key for entry in entries if isinstance(entry.event, intent)]
+        ended = [entry.key for entry in entries if isinstance(entry.event, outcome)]
+        holds(len(set(ended)) == len(ended), f"two outcomes: {ended}")
+        if outcome is ModelReplied:
+            holds(set(ended) <= set(begun), "a reply that nobody asked for")
+
+
+def check_outcome(result: Result, entries: Sequence[Entry]) -> None:
+    """A status and a stop reason of the closed sets, and an answer that is one."""
+    holds(result.status in get_args(Status), f"status {result.status!r}")
+    holds(result.stop_reason in get_args(StopReason), f"stop reason {result.stop_reason!r}")
+    cause = None if result.error is None else result.error.__cause__
+    holds(result.stop_reason != "engine_error", f"the engine raised: {result.error!r} {cause!r}")
+    same(result.status == "completed", result.stop_reason == "answered", "completed means answered")
+    if result.status == "completed":
+        holds(result.answer is not None, "a completed run has no answer")
+        same(result.error, None, "a completed run has an error")
+    if result.answer is not None:
+        holds(ERROR not in result.answer, f"an error text is the answer: {result.answer!r}")
+    finished = entries[-1].event
+    holds(isinstance(finished, RunFinished) and finished.answer == result.answer, "another answer is recorded")
+    replies = [entry.event.completion.usage for entry in entries if isinstance(entry.event, ModelReplied)]
+    same(result.usage, sum(replies, Usage()), "the usage is not the sum of the replies'")
+
+
+def check_gated(entries: Sequence[Entry], ran: Sequence[str]) -> None:
+    """Nothing ran that was not allowed first, with the arguments that were allowed, and nothing ran twice."""
+    allowed: dict[str, str] = {}
+    begun: set[str] = set()
+    for entry in entries:
+        if isinstance(entry.event, GateDecided) and entry.event.verdict in ("allow", "modify"):
+            allowed[entry.key] = entry.event.arguments_hash
+        if isinstance(entry.event, ToolStarted):
+            holds(allowed.get(entry.key) == entry.event.arguments_hash, f"{entry.event.tool} started ungated")
+            begun.add(entry.key)
+    holds(set(ran) <= begun, f"tools ran without an intent: {set(ran) - begun}")
+    holds(len(set(ran)) == len(ran), f"tools ran twice: {list(ran)}")
+
+
+def check_budget(entries: Sequence[Entry], limits: Limits) -> None:
+    """No call began past a limit, whatever was in flight; one reserved call may pass that of the tokens."""
+    calls, tools, reserved, spent, asked = 0, 0, 0, Usage(), set[str]()
+    for entry in entries:
+        event = entry.event
+        calls += isinstance(event, AttemptFailed) and event.error.type != "CircuitOpen"
+        tools += isinstance(event, ToolStarted)
+        spent += event.completion.usage if isinstance(event, ModelReplied) else Usage()
+        if not isinstance(event, ModelRequested) or entry.key in asked:
+            continue
+        asked.add(entry.key)
+        calls += 1
+        past = limits.max_tokens is not None and spent.total_tokens >= limits.max_tokens
+        reserved += past
+        holds(not past or (event.verb == "best_answer" and reserved == 1), "a call began past max_tokens")
+        late = limits.timeout is not None and entry.at - entries[0].at >= limits.timeout
+        holds(not late, "a call began when the run's time was over")
+    holds(limits.max_llm_calls is None or calls <= limits.max_llm_calls, f"{calls} model calls")
+    holds(limits.max_tool_calls is None or tools <= limits.max_tool_calls, f"{tools} tool calls")
+
+
+def check_resumed(before: Sequence[Entry], bench: Bench) -> None:
+    """Nothing that had its outcome was done again."""
+    replied = {entry.key for entry in before if isinstance(entry.event, ModelReplied)}
+    finished = {entry.key for entry in before if isinstance(entry.event, ToolFinished)}
+    after = [entry for entry in bench.entries if entry.seq > len(before)]
+    asked = {entry.key for entry in after if isinstance(entry.event, (ModelRequested, ModelReplied))}
+    holds(not asked & replied, f"recorded replies were asked for again: {asked & replied}")
+    holds(finished.isdisjoint(bench.ran), f"repeated: {finished & set(bench.ran)}")
+    holds(len(set(bench.ran)) == len(bench.ran), f"tools ran twice: {bench.ran}")
+    unknown = [e.key for e in after if isinstance(e.event, ToolFinished) and e.event.status == "unknown"]
+    same(unknown, [], "calls whose outcome is unknown, though all tools may be repeated")
+
+
+def told(result: Result) -> tuple[object, ...]:
+    """What must be the same however often a run was interrupted."""
+    return result.answer, result.status, result.stop_reason, result.llm_calls, result.tool_calls, result.usage

@@ -1,0 +1,325 @@
+"""The guarded way to the web: an httpx transport that connects only to addresses it has checked."""
+
+import asyncio
+import contextlib
+import copy
+import functools
+import socket
+import ssl
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, Self, TypeAlias, cast
+from weakref import WeakKeyDictionary
+
+import httpcore
+import httpx
+
+from ..errors import ConfigError, ToolError
+from ..resilience.timeouts import WorkerThreads
+from .ip_policy import PORTS, Address, Destinations, address_of, plain_host
+
+Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+
+CONNECT_TIMEOUT = 10.0
+KEEP_ALIVE = 5.0
+MAX_CONNECTIONS = 100
+MOST_HANGING = 64  # look-ups that nobody waits for any more
+MAX_TRIES = 4  # addresses of a host that are tried, one after the other
+PIECE = 65_536  # bytes that are unpacked at once
+
+# By name, as httpx's own transport has it.
+KINDS: dict[type[Exception], type[httpx.TransportError]] = {
+    httpcore.ConnectError: httpx.ConnectError,
+    httpcore.ConnectTimeout: httpx.ConnectTimeout,
+    httpcore.LocalProtocolError: httpx.LocalProtocolError,
+    httpcore.PoolTimeout: httpx.PoolTimeout,
+    httpcore.ReadError: httpx.ReadError,
+    httpcore.ReadTimeout: httpx.ReadTimeout,
+    httpcore.RemoteProtocolError: httpx.RemoteProtocolError,
+    httpcore.WriteError: httpx.WriteError,
+    httpcore.WriteTimeout: httpx.WriteTimeout,
+}
+
+
+_LOOK_UPS = WorkerThreads(8)
+
+
+class Refused(ToolError, httpx.TransportError):
+    """A request or an answer that a `GuardedTransport` does not let through.
+
+    It is a `ToolError`, so a tool need not catch it: its text is for the model, and names no address that was looked
+    up. It is an `httpx.TransportError` too, for programs that expect those.
+    """
+
+
+async def look_up(host: str, port: int) -> list[str]:
+    """The addresses of a host, as the operating system knows them. Raises `OSError`.
+
+    A look-up cannot be cancelled, and a name server may take its time. So it has a thread of its own, not one of those
+    that the event loop, the rest of the program and its end wait for.
+    """
+    if _LOOK_UPS.abandoned >= MOST_HANGING:
+        raise OSError(f"{MOST_HANGING} look-ups still wait for their name servers")
+    try:
+        found = await _LOOK_UPS.run(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    except asyncio.CancelledError:
+        raise asyncio.CancelledError from None  # a timeout knows only this very class
+    return [str(address[0]) for *_, address in found]
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """One context for all (making one takes 17 ms); SSL_CERT_FILE and SSL_CERT_DIR are honoured."""
+    return httpx.create_ssl_context()
+
+
+class CheckedBackend(httpcore.AsyncNetworkBackend):
+    """Opens connections to addresses that were checked: the name is not looked up again in between (DNS rebinding)."""
+
+    def __init__(self, destinations: Destinations, resolve: Resolve) -> None:
+        self._destinations, self.resolve = destinations, resolve
+        self._sockets = cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Connect to the first address that answers. Raises `Refused` if one of them may not be reached.
+
+        The TLS certificate is checked by the caller, for the name.
+        """
+        limit = CONNECT_TIMEOUT if timeout is None else min(timeout, CONNECT_TIMEOUT)
+        addresses = (await self._addresses(host, port, limit))[:MAX_TRIES]
+        failure: Exception = httpcore.ConnectError(f"no address of {host} is known")
+        for address in addresses:
+            try:
+                return await self._sockets.connect_tcp(
+                    str(address), port, limit / len(addresses), local_address, socket_options
+                )
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failure = error
+        raise failure
+
+    async def _addresses(self, host: str, port: int, limit: float) -> list[Address]:
+        literal = address_of(host)
+        if literal is not None:
+            found: list[Address | None] = [literal]
+        else:
+            try:
+                async with asyncio.timeout(limit):
+                    found = [address_of(text) for text in await self.resolve(host, port)]
+            except TimeoutError as error:
+                raise httpcore.ConnectTimeout(f"the address of {host} was not found in time") from error
+            except OSError as error:
+                raise httpcore.ConnectError(f"no address of {host} is known") from error
+        known = [address for address in dict.fromkeys(found) if address is not None]
+        if len(known) < len(set(found)) or not all(self._destinations.admits(host, each) for each in known):
+            raise Refused(f"{host} is not a public address")  # one that is bad spoils all: they come from one source
+        return known
+
+
+class GuardedTransport(httpx.AsyncBaseTransport):
+    """A transport for `httpx.AsyncClient` that reaches public hosts only, and those that are named.
+
+    The host of every request, also of one after a redirect, is looked up once; each of its addresses is checked; and
+    the connection goes to an address that was checked. TLS, `Host` and certificate are those of the name. No proxy is
+    used and no redirect followed. A gzip body is unpacked here, in small pieces, so that it cannot grow past
+    `max_bytes`. Needs asyncio; connections are kept for each running event loop.
+
+    Args:
+        allow: hosts that may be reached, and no others: names, `*.example.com` for all below a name, addresses,
+            networks; several or one text with commas. Empty: every public host.
+        deny: hosts, addresses and networks that may not be reached, whatever else allows them.
+        allow_private: addresses and networks that may be reached though they are not public, and names that may stand
+            for addresses of one's own networks (but not for link-local ones, or the metadata of a cloud).
+        ports: ports that may be reached.
+        max_bytes: largest body, packed and unpacked.
+        timeout: seconds for one request in all, from the look-up to the end of the body.
+        max_idle: connections that are kept for further requests; 0 closes each at the end of its answer.
+        resolve: finds the addresses of a host; by default the operating system.
+        ssl_context: by default that of httpx.
+
+    Raises:
+        Refused: the destination, or the answer, is not let through. Other failures are httpx's own errors.
+        ConfigError: an argument cannot be used.
+    """
+
+    def __init__(
+        self,
+        allow: Iterable[str] | str = (),
+        *,
+        deny: Iterable[str] | str = (),
+        allow_private: Iterable[str] | str = (),
+        ports: Iterable[int] = PORTS,
+        max_bytes: int = 10_000_000,
+        timeout: float = 60.0,
+        max_idle: int = 20,
+        resolve: Resolve = look_up,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        for field, value in (("max_bytes", max_bytes), ("timeout", timeout)):
+            if not value > 0:
+                raise ConfigError(f"{field}: must be greater than 0, got {value!r}")
+        self.destinations = Destinations(allow, deny=deny, allow_private=allow_private, ports=ports)
+        self._max_bytes, self._timeout, self._max_idle = max_bytes, timeout, max_idle
+        self._ssl_context = ssl_context
+        self._backend = CheckedBackend(self.destinations, resolve)
+        self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, httpcore.AsyncConnectionPool] = WeakKeyDictionary()
+
+    def public_only(self) -> Self:
+        """The same without what may be reached though it is not public; it keeps no connections."""
+        other = copy.copy(self)
+        other.destinations = self.destinations.public_only()
+        other._backend = CheckedBackend(other.destinations, self._backend.resolve)
+        other._max_idle, other._pools = 0, WeakKeyDictionary()
+        return other
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send one request; see the class."""
+        url = self._admitted(request.url)
+        headers = request.headers.copy()
+        headers["host"] = url.netloc.decode()  # no other host of the same server
+        headers["accept-encoding"] = "gzip"
+        wire = httpcore.Request(
+            request.method,
+            httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+            headers=headers.raw,
+            content=request.stream,
+            extensions={key: value for key, value in request.extensions.items() if key in ("timeout", "trace")},
+        )
+        exchange = _Exchange(url.host, self._timeout, self._max_bytes)
+        async with exchange.in_time():
+            response = await self._pool().handle_async_request(wire)
+        try:
+            return _guarded(response, exchange)
+        except Refused:
+            await response.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        """Close the connections of the running loop."""
+        pool = self._pools.pop(asyncio.get_running_loop(), None)
+        if pool is not None:
+            await pool.aclose()
+
+    def _admitted(self, url: httpx.URL) -> httpx.URL:
+        """The URL with its host as it is compared, if it may be asked."""
+        try:
+            host = plain_host(url.raw_host.decode("ascii"))
+        except ValueError as error:
+            raise Refused(str(error)) from None
+        problem = self.destinations.problem(url.scheme, host, url.port or (443 if url.scheme == "https" else 80))
+        if problem is not None:
+            raise Refused(problem)
+        return url.copy_with(host=host)
+
+    def _pool(self) -> httpcore.AsyncConnectionPool:
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop)
+        if pool is None:
+            pool = self._pools[loop] = httpcore.AsyncConnectionPool(
+                ssl_context=self._ssl_context or _tls(),
+                max_connections=MAX_CONNECTIONS,
+                max_keepalive_connections=self._max_idle,
+                keepalive_expiry=KEEP_ALIVE,
+                network_backend=self._backend,
+            )
+        return pool
+
+
+class _Exchange:
+    """What one request may cost, and the errors that say so."""
+
+    def __init__(self, host: str, seconds: float, max_bytes: int) -> None:
+        self.host, self.max_bytes = host, max_bytes
+        self._seconds, self._deadline = seconds, asyncio.get_running_loop().time() + seconds
+
+    @contextlib.asynccontextmanager
+    async def in_time(self) -> AsyncGenerator[None]:
+        """Whatever is waited for ends at the deadline; httpcore's errors become httpx's."""
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                yield
+        except TimeoutError as error:
+            raise httpx.ReadTimeout(f"{self.host} did not answer in full within {self._seconds:g} seconds") from error
+        except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:
+            raise KINDS.get(type(error), httpx.TransportError)(str(error)) from error
+
+    def check(self, size: int) -> None:
+        """Raise `Refused` for a body of more bytes than it may have."""
+        if size > self.max_bytes:
+            raise Refused(f"{self.host} sent more than {self.max_bytes} bytes, which is more than is read")
+
+
+def _guarded(response: httpcore.Response, exchange: _Exchange) -> httpx.Response:
+    """The answer for httpx, its body under guard."""
+    headers = httpx.Headers(response.headers)
+    encoding = headers.pop("content-encoding", "").strip().lower()
+    if encoding not in ("gzip", "x-gzip", "deflate", "identity", ""):
+        raise Refused(f"{exchange.host} sent a body that is packed in a way that was not asked for")
+    packed = encoding not in ("identity", "")
+    if packed:
+        headers.pop("content-length", None)
+    body = _Body(response, exchange, _Unpacking() if packed else None)
+    extensions = cast("dict[str, Any]", response.extensions)
+    return httpx.Response(response.status, headers=headers, stream=body, extensions=extensions)
+
+
+class _Body(httpx.AsyncByteStream):
+    """The body of an answer: in time, unpacked, and no larger than it may be."""
+
+    def __init__(self, response: httpcore.Response, exchange: _Exchange, unpacking: "_Unpacking | None") -> None:
+        self._response, self._exchange, self._unpacking = response, exchange, unpacking
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        packed = size = 0
+        async with contextlib.aclosing(self._chunks()) as chunks:
+            async for chunk in chunks:
+                self._exchange.check(packed := packed + len(chunk))
+                for piece in [chunk] if self._unpacking is None else self._unpacking.pieces(chunk):
+                    self._exchange.check(size := size + len(piece))
+                    yield piece
+        if self._unpacking is not None and packed:
+            yield self._unpacking.rest()
+
+    async def aclose(self) -> None:
+        """Give the connection back, or close it if there is more to come."""
+        await self._response.aclose()
+
+    async def _chunks(self) -> AsyncGenerator[bytes]:
+        chunks = aiter(self._response.aiter_stream())
+        while True:
+            async with self._exchange.in_time():
+                chunk = await anext(chunks, None)
+            if chunk is None:
+                return
+            yield chunk
+
+
+class _Unpacking:
+    """Unpacks gzip and deflate in pieces of 64 kB at most, so that a bomb is noticed before it goes off."""
+
+    def __init__(self) -> None:
+        self._inflate = zlib.decompressobj(wbits=47)  # which of the two is told by the first bytes
+
+    def pieces(self, packed: bytes) -> Iterator[bytes]:
+        """What is in the next bytes."""
+        while packed:
+            if self._inflate.eof:  # gzip may have several members
+                self._inflate = zlib.decompressobj(wbits=47)
+            try:
+                yield self._inflate.decompress(packed, PIECE)
+            except zlib.error as error:
+                raise httpx.DecodingError(f"the body cannot be unpacked: {error}") from error
+            packed = self._inflate.unconsumed_tail or self._inflate.unused_data
+
+    def rest(self) -> bytes:
+        """What is still to come at the end. Raises `httpx.DecodingError` if more should have come."""
+        rest = self._inflate.flush()
+        if not self._inflate.eof:
+            raise httpx.DecodingError("the packed body was cut short")
+        return rest

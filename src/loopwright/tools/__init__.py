@@ -1,0 +1,119 @@
+"""Functions that a model may call: the port, what is done when a call fails, and types for arguments."""
+
+from typing import TYPE_CHECKING
+
+from .._internal.lazy import lazily
+
+if TYPE_CHECKING:
+    from .argument_types import Cidr as Cidr
+    from .argument_types import Duration as Duration
+    from .argument_types import DurationBetween as DurationBetween
+    from .argument_types import Host as Host
+    from .argument_types import HostName as HostName
+    from .argument_types import IpAddress as IpAddress
+    from .argument_types import Matching as Matching
+    from .argument_types import PlainWord as PlainWord
+    from .argument_types import Port as Port
+    from .argument_types import RootedPath as RootedPath
+    from .argument_types import SafeText as SafeText
+    from .argument_types import TextType as TextType
+    from .argument_types import WebUrl as WebUrl
+    from .base import Compensate as Compensate
+    from .base import Lookup as Lookup
+    from .base import Tool as Tool
+    from .base import ToolContext as ToolContext
+    from .base import ToolRegistry as ToolRegistry
+    from .base import Tools as Tools
+    from .base import ToolSource as ToolSource
+    from .base import ask_user as ask_user
+    from .base import tool as tool
+    from .profile import ToolProfile as ToolProfile
+    from .recovery import CachedResult as CachedResult
+    from .recovery import DeadLetter as DeadLetter
+    from .recovery import Escalate as Escalate
+    from .recovery import Fallback as Fallback
+    from .recovery import LlmRecovery as LlmRecovery
+    from .recovery import Recovery as Recovery
+    from .recovery import Retry as Retry
+    from .resolution import Done as Done
+    from .resolution import NotDone as NotDone
+    from .resolution import Resolution as Resolution
+    from .resolution import Unknown as Unknown
+
+__all__ = [
+    "CachedResult",
+    "Cidr",
+    "Compensate",
+    "DeadLetter",
+    "Done",
+    "Duration",
+    "DurationBetween",
+    "Escalate",
+    "Fallback",
+    "Host",
+    "HostName",
+    "IpAddress",
+    "LlmRecovery",
+    "Lookup",
+    "Matching",
+    "NotDone",
+    "PlainWord",
+    "Port",
+    "Recovery",
+    "Resolution",
+    "Retry",
+    "RootedPath",
+    "SafeText",
+    "TextType",
+    "Tool",
+    "ToolContext",
+    "ToolProfile",
+    "ToolRegistry",
+    "ToolSource",
+    "Tools",
+    "Unknown",
+    "WebUrl",
+    "ask_user",
+    "tool",
+]
+
+if not TYPE_CHECKING:  # a type checker that saw it would accept any name
+    __getattr__ = lazily(
+        __name__,
+        {
+            "CachedResult": ".recovery",
+            "Cidr": ".argument_types",
+            "Compensate": ".base",
+            "DeadLetter": ".recovery",
+            "Done": ".resolution",
+            "Duration": ".argument_types",
+            "DurationBetween": ".argument_types",
+            "Escalate": ".recovery",
+            "Fallback": ".recovery",
+            "Host": ".argument_types",
+            "HostName": ".argument_types",
+            "IpAddress": ".argument_types",
+            "LlmRecovery": ".recovery",
+            "Lookup": ".base",
+            "Matching": ".argument_types",
+            "NotDone": ".resolution",
+            "PlainWord": ".argument_types",
+            "Port": ".argument_types",
+            "Recovery": ".recovery",
+            "Resolution": ".resolution",
+            "Retry": ".recovery",
+            "RootedPath": ".argument_types",
+            "SafeText": ".argument_types",
+            "TextType": ".argument_types",
+            "Tool": ".base",
+            "ToolContext": ".base",
+            "ToolProfile": ".profile",
+            "ToolRegistry": ".base",
+            "ToolSource": ".base",
+            "Tools": ".base",
+            "Unknown": ".resolution",
+            "WebUrl": ".argument_types",
+            "ask_user": ".base",
+            "tool": ".base",
+        },
+    )

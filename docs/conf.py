@@ -85,26 +85,39 @@ def _read(_: Sphinx, docname: str, source: list[str]) -> None:
         return f"{{download}}`{label.replace('`', '')} <{relative}>`"
 
     parts = _FENCE.split(text)
-    source[0] = "".join(part if part.startswith("```") else _LINK.sub(turned, part) for part in parts)
+    source[0] = "".join(
+        part if part.startswith("```") else _LINK.sub(turned, part) for part in parts
+    )
 
 
 # --- signatures ---
 # Options are pydantic dataclasses, whose signatures say more than a reader wants: that values are validated, and how.
 
 _BOUNDS = re.compile(
-    r"""~types\.Annotated\[ ((?:(?!Annotated\[).)*?) (?:,\ (?:~[\w.]+\([^()]*\) | '[^']*'))+ \]""", re.X
+    r"""~types\.Annotated\[ ((?:(?!Annotated\[).)*?) (?:,\ (?:~[\w.]+\([^()]*\) | '[^']*'))+ \]""",
+    re.X,
 )
 
 
 def _signature(
-    _app: Sphinx, _what: str, _name: str, _object: object, _options: object, arguments: str | None, returns: str | None
+    _app: Sphinx,
+    _what: str,
+    _name: str,
+    _object: object,
+    _options: object,
+    arguments: str | None,
+    returns: str | None,
 ) -> tuple[str | None, str | None] | None:
     """A signature as one would write it."""
     if arguments is None:
         return None
-    arguments = _BOUNDS.sub(r"\1", arguments.replace("~typing.Annotated[", "~types.Annotated["))
+    arguments = _BOUNDS.sub(
+        r"\1", arguments.replace("~typing.Annotated[", "~types.Annotated[")
+    )
     positional = "(*args: ~typing.Any, runtime: ~loopwright.parts.Parts"
-    arguments = arguments.replace(positional, "(runtime: ~loopwright.runtime.Runtime, *")
+    arguments = arguments.replace(
+        positional, "(runtime: ~loopwright.runtime.Runtime, *"
+    )
     return arguments.replace("(*args: ~typing.Any", "(*").replace(", *)", ")"), returns
 
 

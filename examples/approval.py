@@ -24,7 +24,10 @@ def send_mail(to: str, text: str) -> str:
 def model(request: Request) -> Line:
     """Two letters, and an answer."""
     sent = sum(message.role == "tool" for message in request.conversation)
-    letters = [call("send_mail", to="ada@example.com", text="You won!"), call("send_mail", to="all", text="Ada won!")]
+    letters = [
+        call("send_mail", to="ada@example.com", text="You won!"),
+        call("send_mail", to="all", text="Ada won!"),
+    ]
     return letters[sent] if sent < 2 else "Both letters are on their way."
 
 
@@ -32,7 +35,11 @@ def runtime(path: Path) -> Runtime:
     """What each process makes for itself; the journal is all that they share."""
     gate = ApprovalGate("send_*")
     return Runtime(
-        ScriptedProvider(model), tools=[send_mail], gate=gate, approver=Suspend(), journal=SQLiteJournal(path)
+        ScriptedProvider(model),
+        tools=[send_mail],
+        gate=gate,
+        approver=Suspend(),
+        journal=SQLiteJournal(path),
     )
 
 
@@ -41,7 +48,9 @@ async def decide(parts: Runtime, question: Question, turn: int) -> None:
     control = parts.control("letters")
     print(f"question  {question.text}")
     if sys.stdin.isatty():
-        said = (await asyncio.to_thread(input, "          yes, no, or another address: ")).strip()
+        said = (
+            await asyncio.to_thread(input, "          yes, no, or another address: ")
+        ).strip()
     else:
         said = "yes" if turn == 0 else "team@example.com"
         print(f"          {said}")
@@ -57,7 +66,9 @@ async def main() -> None:
     """Begin a run, and go on with it each time somebody has decided."""
     with tempfile.TemporaryDirectory() as folder:
         parts = runtime(Path(folder) / "runs.db")
-        result = await ReActEngine(parts).run("Tell Ada, and then everybody.", run_id="letters")
+        result = await ReActEngine(parts).run(
+            "Tell Ada, and then everybody.", run_id="letters"
+        )
         turn = 0
         while result.status == "waiting":
             await parts.journal.close()  # this process could end here

@@ -14,7 +14,10 @@ from tempfile import TemporaryDirectory
 from loopwright import Provider, ReActEngine, Runtime, ToolCall, tool
 from loopwright.testing import CassetteMiss, ScriptedProvider, call, cassette
 
-SCRIPT: list[str | ToolCall] = [call("departures", station="Porto"), "The 17:40 to Lisbon is the next one."]
+SCRIPT: list[str | ToolCall] = [
+    call("departures", station="Porto"),
+    "The 17:40 to Lisbon is the next one.",
+]
 
 
 @tool(effect="read")
@@ -47,7 +50,14 @@ def main() -> None:
                 ask(model, "And after that?")
         except CassetteMiss as missed:
             print("Missed:")
-            print(*[line for line in str(missed).splitlines() if line.startswith(("-", "+"))], sep="\n")
+            print(
+                *[
+                    line
+                    for line in str(missed).splitlines()
+                    if line.startswith(("-", "+"))
+                ],
+                sep="\n",
+            )
             print("  the block ends with an error that shows what is different")
 
 

@@ -72,7 +72,10 @@ async def on_duty(action: Action, question: str) -> bool:
 def tell(event: Event) -> None:
     """Print what was decided."""
     if isinstance(event, GateDecided):
-        print(f"gate    {event.verdict:<5} {event.tool}" + (f": {event.reason}" if event.reason else ""))
+        print(
+            f"gate    {event.verdict:<5} {event.tool}"
+            + (f": {event.reason}" if event.reason else "")
+        )
 
 
 async def main() -> None:
@@ -83,13 +86,19 @@ async def main() -> None:
         print(f"A slip is found at once:\n  {str(error).partition('; ')[0]}\n")
 
     gate = CedarGate(POLICIES, tools=TOOLS)
-    runtime = Runtime(ScriptedProvider(SCRIPT), tools=TOOLS, gate=gate, approver=on_duty)
-    async with ReActEngine(runtime).start("Refund my order 4712, and close my account C-17.") as run:
+    runtime = Runtime(
+        ScriptedProvider(SCRIPT), tools=TOOLS, gate=gate, approver=on_duty
+    )
+    async with ReActEngine(runtime).start(
+        "Refund my order 4712, and close my account C-17."
+    ) as run:
         async for entry in run:
             tell(entry.event)
         result = await run.result()
 
-    print(f"\n{result.status}: {result.llm_calls} model calls, {result.tool_calls} tool calls")
+    print(
+        f"\n{result.status}: {result.llm_calls} model calls, {result.tool_calls} tool calls"
+    )
     print(f"Answer: {result.answer}")
 
 

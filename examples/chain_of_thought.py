@@ -36,7 +36,9 @@ class Sampler:
 
     def __call__(self, request: Request) -> str:
         """What the model says."""
-        if request.conversation.messages[-1].content.startswith("What is the answer, then?"):
+        if request.conversation.messages[-1].content.startswith(
+            "What is the answer, then?"
+        ):
             return "21"  # the one that forgot the bags, asked what the answer is, remembers them
         self.drawn += 1
         return REASONINGS[(self.drawn - 1) % len(REASONINGS)]
@@ -51,12 +53,18 @@ def main() -> None:
 
     vote = result.fact("Vote")
     warm = sum(request.sampling.temperature == 0.7 for request in provider.requests)
-    print(f"{warm} reasonings at temperature 0.7, {len(provider.requests) - warm} short call for an answer\n")
+    print(
+        f"{warm} reasonings at temperature 0.7, {len(provider.requests) - warm} short call for an answer\n"
+    )
     for answer, votes in vote["counts"].items():
         print(f"{answer:>4}  {'#' * votes}")
-    print(f"\nDecided after {vote['asked']} of {vote['samples']} samples; agreement {vote['agreement']:.0%}")
+    print(
+        f"\nDecided after {vote['asked']} of {vote['samples']} samples; agreement {vote['agreement']:.0%}"
+    )
     if vote["agreement"] < 0.5:
-        print("Too little to rely on: ChainOfThoughtEngine(..., fallback=ReActEngine(runtime)) would take over.")
+        print(
+            "Too little to rely on: ChainOfThoughtEngine(..., fallback=ReActEngine(runtime)) would take over."
+        )
     print(f"{result.status}: {result.llm_calls} model calls")
     print(f"Answer: {result.answer}")
 

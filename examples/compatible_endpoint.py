@@ -43,13 +43,26 @@ class Endpoint(BaseHTTPRequestHandler):
         Endpoint.requests += 1
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
         last = asked["messages"][-1]
-        message: dict[str, Any] = {"role": "assistant", "content": f"There are {last['content']} lamps in stock."}
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": f"There are {last['content']} lamps in stock.",
+        }
         if last["role"] != "tool":
-            wanted = {"name": asked["tools"][0]["function"]["name"], "arguments": '{"article": "lamp"}'}
-            message = {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": wanted}]}
+            wanted = {
+                "name": asked["tools"][0]["function"]["name"],
+                "arguments": '{"article": "lamp"}',
+            }
+            message = {
+                "role": "assistant",
+                "tool_calls": [{"id": "1", "type": "function", "function": wanted}],
+            }
         finish = "tool_calls" if "tool_calls" in message else "stop"
         usage = {"prompt_tokens": 40, "completion_tokens": 8, "total_tokens": 48}
-        reply = {"choices": [{"message": message, "finish_reason": finish}], "usage": usage, "model": asked["model"]}
+        reply = {
+            "choices": [{"message": message, "finish_reason": finish}],
+            "usage": usage,
+            "model": asked["model"],
+        }
         body = json.dumps(reply).encode()
         self.send_response(200)
         self.send_header("content-type", "application/json")
@@ -86,10 +99,14 @@ async def main() -> None:
             result = await ReActEngine(runtime).run("How many lamps are in stock?")
         await provider.aclose()
 
-    print(f"Model {provider.model}, tools by the model itself: {provider.capabilities.native_tools}")
+    print(
+        f"Model {provider.model}, tools by the model itself: {provider.capabilities.native_tools}"
+    )
     if Endpoint.requests:
         print(f"{Endpoint.requests} requests over {Endpoint.connections} connection")
-    print(f"{result.status}: {result.llm_calls} model calls, {result.usage.total_tokens} tokens")
+    print(
+        f"{result.status}: {result.llm_calls} model calls, {result.usage.total_tokens} tokens"
+    )
     print(f"Answer: {result.answer or result.error}")
 
 

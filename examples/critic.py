@@ -61,7 +61,9 @@ def tell(name: str, fact: Any) -> None:
     if name == "Critique":
         print(f"Round {fact['round']}")
         for check in fact["checks"]:
-            print(f"  checked with {check['tool']}: {check['claim']}   [{check['status']}]")
+            print(
+                f"  checked with {check['tool']}: {check['claim']}   [{check['status']}]"
+            )
         if fact["verified"]:
             print("  verified")
     elif name == "Revision":
@@ -72,13 +74,19 @@ def main() -> None:
     """Draft, check and correct an answer, and print each round."""
     runtime = Runtime(ScriptedProvider(SCRIPT), tools=[archive])
     engine = CriticEngine(runtime, max_critique_rounds=3, max_checks=4)
-    result = engine.run_sync("When did the Golden Gate Bridge open, how long is its main span, and who built it?")
+    result = engine.run_sync(
+        "When did the Golden Gate Bridge open, how long is its main span, and who built it?"
+    )
 
     print(f"Draft: {SCRIPT[0]}\n")
     for fact in result.facts:
         tell(fact.name, fact.value)
-    print(f"\n{result.status}: {result.llm_calls} model calls, {result.tool_calls} tool calls")
-    print(f"Verified with evidence: {'yes' if result.fact('Critique')['verified'] else 'no'}")
+    print(
+        f"\n{result.status}: {result.llm_calls} model calls, {result.tool_calls} tool calls"
+    )
+    print(
+        f"Verified with evidence: {'yes' if result.fact('Critique')['verified'] else 'no'}"
+    )
     print(f"Answer: {result.answer}")
 
 

@@ -53,11 +53,15 @@ class SecondOpinionEngine(LoopEngine):
             answer = await run.ask(conversation)
             run.offer(answer)  # should a limit end the run now, this is what it has
             asked = f"Task: {run.task}\n\nAnswer: {answer}\n\nIs the answer right?"
-            opinion = await run.ask(asked, into=Opinion, provider=self.reviewer, purpose="review")
+            opinion = await run.ask(
+                asked, into=Opinion, provider=self.reviewer, purpose="review"
+            )
             if opinion.agrees:
                 return answer
             run.note(Objection(turn, opinion.objection))
-            conversation = conversation.assistant(answer).user(f"{opinion.objection} Please answer again.")
+            conversation = conversation.assistant(answer).user(
+                f"{opinion.objection} Please answer again."
+            )
         return await run.best_answer(conversation)
 
 
@@ -65,7 +69,9 @@ def install(folder: Path) -> None:
     """Register the engine as `pip install` would."""
     metadata = folder / "second_opinion-1.0.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: second-opinion\nVersion: 1.0\n")
+    (metadata / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: second-opinion\nVersion: 1.0\n"
+    )
     (metadata / "entry_points.txt").write_text(
         "[loopwright.engines]\nsecond-opinion = custom_engine:SecondOpinionEngine\n"
     )
@@ -83,9 +89,13 @@ def main() -> None:
         install(Path(folder))
         for name, found in available_engines().items():
             if found.distribution != "loopwright":
-                print(f"Found {name} of {found.distribution} {found.version}: {found.target}")
+                print(
+                    f"Found {name} of {found.distribution} {found.version}: {found.target}"
+                )
         runtime = Runtime(writer, providers={"reviewer": reviewer})
-        result = runtime.engine("second-opinion", max_rounds=4).run_sync("What is the capital of Australia?")
+        result = runtime.engine("second-opinion", max_rounds=4).run_sync(
+            "What is the capital of Australia?"
+        )
 
     objection = result.fact("Objection")
     print(f"Round {objection['round']}: {objection['text']}")

@@ -14,12 +14,27 @@ For another model put `OpenAIProvider.from_env("gpt-4.1-mini")` (from `loopwrigh
 import asyncio
 import sys
 
-from loopwright import Conversation, Limits, Message, ReActEngine, Runtime, ToolCall, tool
+from loopwright import (
+    Conversation,
+    Limits,
+    Message,
+    ReActEngine,
+    Runtime,
+    ToolCall,
+    tool,
+)
 from loopwright.events import ToolFinished
 from loopwright.providers import LocalProvider, TextTools
 from loopwright.providers.dialects import JsonDialect
 
-CAPITALS = {"france": "Paris", "italy": "Rome", "japan": "Tokyo", "kenya": "Nairobi", "peru": "Lima", "spain": "Madrid"}
+CAPITALS = {
+    "france": "Paris",
+    "italy": "Rome",
+    "japan": "Tokyo",
+    "kenya": "Nairobi",
+    "peru": "Lima",
+    "spain": "Madrid",
+}
 
 
 @tool(effect="read")
@@ -57,7 +72,9 @@ async def main(question: str) -> None:
                 print(f"It looked up: {entry.event.content}")
         result = await run.result()
     await model.aclose()
-    print(f"{result.status}: {result.llm_calls} calls of {model.model}, {result.usage.output_tokens} tokens written")
+    print(
+        f"{result.status}: {result.llm_calls} calls of {model.model}, {result.usage.output_tokens} tokens written"
+    )
     print(f"Answer: {result.answer or result.error}")
 
 

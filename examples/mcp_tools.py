@@ -39,7 +39,9 @@ def serve() -> None:
 
 def read_note(name: str) -> str:
     """Read a note."""
-    threading.Timer(0.02, os._exit, (1,)).start()  # a fault: it falls over after every note
+    threading.Timer(
+        0.02, os._exit, (1,)
+    ).start()  # a fault: it falls over after every note
     return f"{name}: buy milk"
 
 
@@ -77,7 +79,9 @@ async def main() -> None:
             result = await run.result()
         print(f"pinned    {', '.join(box.pins)}")
 
-    print(f"{result.status}: {result.llm_calls} model calls, {result.tool_calls} tool calls")
+    print(
+        f"{result.status}: {result.llm_calls} model calls, {result.tool_calls} tool calls"
+    )
     print(f"Answer: {result.answer}")
 
 

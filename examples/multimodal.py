@@ -22,11 +22,21 @@ def picture(red: int, green: int, blue: int) -> bytes:
     """A PNG of one pixel."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data))
+            + kind
+            + data
+            + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     header = struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)
     pixel = zlib.compress(bytes([0, red, green, blue]))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixel) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", pixel)
+        + chunk(b"IEND", b"")
+    )
 
 
 def eyes(request: Request) -> str:
@@ -43,18 +53,31 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         table = Path(folder, "colours.txt")
         table.write_text("0 71 171  cobalt blue\n227 66 52  vermilion\n")
-        sent = [Attachment.image(picture(0, 71, 171), name="wall.png"), Attachment.document(table)]
+        sent = [
+            Attachment.image(picture(0, 71, 171), name="wall.png"),
+            Attachment.document(table),
+        ]
     for attachment in sent:
-        print(f"{attachment.kind:<9} {attachment.name:<12} {attachment.media_type}, sha256 {attachment.digest[:8]}...")
+        print(
+            f"{attachment.kind:<9} {attachment.name:<12} {attachment.media_type}, sha256 {attachment.digest[:8]}..."
+        )
 
     runtime = Runtime(ScriptedProvider(eyes))
-    task = Conversation.of("Which of these colours does the wall have?", attachments=sent)
+    task = Conversation.of(
+        "Which of these colours does the wall have?", attachments=sent
+    )
     result = ReActEngine(runtime).run_sync(task)
 
     for entry in runtime.journal.read(result.run_id):
         if isinstance(entry.event, RunStarted):
-            kept = [attachment for message in entry.event.messages for attachment in message.attachments]
-            print(f"Kept in the journal: {', '.join(attachment.name for attachment in kept)}")
+            kept = [
+                attachment
+                for message in entry.event.messages
+                for attachment in message.attachments
+            ]
+            print(
+                f"Kept in the journal: {', '.join(attachment.name for attachment in kept)}"
+            )
     print(f"{result.status}: {result.llm_calls} model call")
     print(f"Answer: {result.answer}")
 

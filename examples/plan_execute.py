@@ -71,8 +71,14 @@ def tell(name: str, fact: Any) -> None:
     if name == "Plan":
         print("Plan")
         for step in fact["steps"]:
-            shown = f"{step['tool']}({step['arguments']})" if step["tool"] else step["goal"]
-            waits = f"   after {', '.join(map(str, step['depends_on']))}" if step["depends_on"] else ""
+            shown = (
+                f"{step['tool']}({step['arguments']})" if step["tool"] else step["goal"]
+            )
+            waits = (
+                f"   after {', '.join(map(str, step['depends_on']))}"
+                if step["depends_on"]
+                else ""
+            )
             print(f"  {step['id']}. {shown}{waits}")
     elif name == "StepFinished":
         print(f"  step {fact['id']} {fact['status']}: {fact['content']}")
@@ -84,7 +90,9 @@ def most_at_once(entries: list[Entry]) -> int:
     """How many tools were at work at the same time, by the journal."""
     at_work = most = 0
     for entry in entries:
-        at_work += isinstance(entry.event, ToolStarted) - isinstance(entry.event, ToolFinished)
+        at_work += isinstance(entry.event, ToolStarted) - isinstance(
+            entry.event, ToolFinished
+        )
         most = max(most, at_work)
     return most
 
@@ -93,12 +101,18 @@ def main() -> None:
     """Compare three prices, and print plans, steps and the decision between them."""
     runtime = Runtime(ScriptedProvider(SCRIPT), tools=[price, in_euros, exchange_rate])
     engine = PlanExecuteEngine(runtime, max_steps=6, max_replans=1)
-    result = engine.run_sync("Which supplier has the cheapest office chair: Nordstuhl, Chairwell or Sedia?")
+    result = engine.run_sync(
+        "Which supplier has the cheapest office chair: Nordstuhl, Chairwell or Sedia?"
+    )
 
     for fact in result.facts:
         tell(fact.name, fact.value)
-    print(f"\nAt most {most_at_once(list(runtime.journal.read(result.run_id)))} tools were at work at once.")
-    print(f"{result.status}: {result.llm_calls} model calls, {result.tool_calls} tool calls")
+    print(
+        f"\nAt most {most_at_once(list(runtime.journal.read(result.run_id)))} tools were at work at once."
+    )
+    print(
+        f"{result.status}: {result.llm_calls} model calls, {result.tool_calls} tool calls"
+    )
     print(f"Answer: {result.answer}")
 
 

@@ -9,7 +9,18 @@ No model is needed: `SCRIPT` says what one would say. For a real one put `OpenAI
 
 import asyncio
 
-from loopwright import Action, Allow, Ask, Deny, Modify, PolicyState, ReActEngine, Runtime, ToolCall, tool
+from loopwright import (
+    Action,
+    Allow,
+    Ask,
+    Deny,
+    Modify,
+    PolicyState,
+    ReActEngine,
+    Runtime,
+    ToolCall,
+    tool,
+)
 from loopwright.events import Event, GateDecided, ToolFinished
 from loopwright.gates import Decision
 from loopwright.testing import ScriptedProvider, call
@@ -38,19 +49,31 @@ def close_account(customer: str) -> str:
 class RefundPolicy:
     """Reads are free; a refund is never more than was paid; above 100 EUR a person decides; nothing is destroyed."""
 
-    version = "refunds-3"  # a permit given under one version is not honoured under another
+    version = (
+        "refunds-3"  # a permit given under one version is not honoured under another
+    )
 
     async def evaluate(self, action: Action, state: PolicyState) -> Decision:
         """Decide about one call; `state` says where the run stands."""
         if action.effect == "read":
             return Allow()
         if action.tool != "refund":
-            return Deny(f"the support desk may not use {action.tool}: tell the customer how to do it themselves")
-        number, amount = str(action.arguments["order"]), float(str(action.arguments["amount"]))
+            return Deny(
+                f"the support desk may not use {action.tool}: tell the customer how to do it themselves"
+            )
+        number, amount = (
+            str(action.arguments["order"]),
+            float(str(action.arguments["amount"])),
+        )
         if amount > PAID[number]:
-            return Modify({"order": number, "amount": PAID[number]}, "no more is refunded than was paid")
+            return Modify(
+                {"order": number, "amount": PAID[number]},
+                "no more is refunded than was paid",
+            )
         if amount > 100:
-            return Ask(f"Refund {amount:.2f} EUR for order {number}? (call {state.tool_calls + 1} of this run)")
+            return Ask(
+                f"Refund {amount:.2f} EUR for order {number}? (call {state.tool_calls + 1} of this run)"
+            )
         return Allow()
 
 
@@ -88,15 +111,24 @@ def tell(event: Event) -> None:
 async def main() -> None:
     """Let the desk work on a complaint."""
     provider = ScriptedProvider(SCRIPT)
-    runtime = Runtime(provider, tools=[order, refund, close_account], gate=RefundPolicy(), approver=on_duty)
-    async with ReActEngine(runtime).start("Refund my orders 4711 and 4712, and close my account C-17.") as run:
+    runtime = Runtime(
+        provider,
+        tools=[order, refund, close_account],
+        gate=RefundPolicy(),
+        approver=on_duty,
+    )
+    async with ReActEngine(runtime).start(
+        "Refund my orders 4711 and 4712, and close my account C-17."
+    ) as run:
         async for entry in run:
             tell(entry.event)
         result = await run.result()
 
     denial = provider.requests[-1].conversation.messages[-1].content
     print(f"\nThe model read: {denial}")
-    print(f"{result.status}: {result.llm_calls} model calls, {result.tool_calls} tool calls")
+    print(
+        f"{result.status}: {result.llm_calls} model calls, {result.tool_calls} tool calls"
+    )
     print(f"Answer: {result.answer}")
 
 

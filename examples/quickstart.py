@@ -4,8 +4,24 @@ import asyncio
 import sys
 from typing import Literal
 
-from loopwright import Conversation, Limits, Message, ReActEngine, Runtime, ToolCall, tool
-from loopwright.events import Event, GateDecided, ModelReplied, ModelRequested, RunFinished, ToolFinished, ToolStarted
+from loopwright import (
+    Conversation,
+    Limits,
+    Message,
+    ReActEngine,
+    Runtime,
+    ToolCall,
+    tool,
+)
+from loopwright.events import (
+    Event,
+    GateDecided,
+    ModelReplied,
+    ModelRequested,
+    RunFinished,
+    ToolFinished,
+    ToolStarted,
+)
 from loopwright.journals import SQLiteJournal
 from loopwright.providers import LocalProvider, TextTools
 from loopwright.providers.dialects import JsonDialect
@@ -21,11 +37,18 @@ CAPITALS = {
 
 
 @tool(effect="read")
-def calculator(a: float, operation: Literal["add", "subtract", "multiply", "divide"], b: float) -> str:
+def calculator(
+    a: float, operation: Literal["add", "subtract", "multiply", "divide"], b: float
+) -> str:
     """Add, subtract, multiply or divide two numbers."""
     if operation == "divide" and b == 0:
         return "nothing can be divided by 0"
-    results = {"add": a + b, "subtract": a - b, "multiply": a * b, "divide": a / (b or 1)}
+    results = {
+        "add": a + b,
+        "subtract": a - b,
+        "multiply": a * b,
+        "divide": a / (b or 1),
+    }
     return f"{results[operation]:.10g}"
 
 
@@ -59,7 +82,11 @@ def city_of(country: str) -> ToolCall:
 EXAMPLES = [
     example("What is 12 * 8?", sum_of(12, "multiply", 8), "96"),
     example("What is the capital of France?", city_of("France"), "Paris"),
-    example("A farmer has 90 sheep and sells 35. How many are left?", sum_of(90, "subtract", 35), "55"),
+    example(
+        "A farmer has 90 sheep and sells 35. How many are left?",
+        sum_of(90, "subtract", 35),
+        "55",
+    ),
     example("Tell me the capital of Spain.", city_of("Spain"), "Madrid"),
     example("What is 150 + 275?", sum_of(150, "add", 275), "425"),
     example("Which city is the capital of Germany?", city_of("Germany"), "Berlin"),
@@ -76,7 +103,9 @@ def tell(event: Event) -> None:
             say("thought", reply.thought)
             say("problem", reply.problem)
             for call in reply.calls:
-                arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
+                arguments = ", ".join(
+                    f"{name}={value!r}" for name, value in call.arguments.items()
+                )
                 say("action", f"{call.name}({arguments})   [{seconds:.1f} s]")
         case GateDecided(tool=name, verdict=verdict, reason=reason):
             say("gate", f"{verdict} {name}" + (f": {reason}" if reason else ""))
@@ -103,7 +132,9 @@ async def main(question: str) -> int:
     provider = TextTools(model, JsonDialect(repeats=False), examples=EXAMPLES)
     journal = SQLiteJournal(JOURNAL)
     limits = Limits(max_iterations=4)
-    async with Runtime(provider, tools=[calculator, capital], journal=journal, limits=limits) as runtime:
+    async with Runtime(
+        provider, tools=[calculator, capital], journal=journal, limits=limits
+    ) as runtime:
         say("question", question)
         async with ReActEngine(runtime).start(question) as run:
             async for entry in run:
@@ -111,7 +142,10 @@ async def main(question: str) -> int:
             result = await run.result()
     await journal.close()
     usage = result.usage
-    say("usage", f"{result.llm_calls} model calls, {usage.input_tokens} tokens read, {usage.output_tokens} written")
+    say(
+        "usage",
+        f"{result.llm_calls} model calls, {usage.input_tokens} tokens read, {usage.output_tokens} written",
+    )
     say("journal", f"run {result.run_id} in {JOURNAL}")
     return 0 if result.status == "completed" else 1
 

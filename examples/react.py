@@ -7,12 +7,23 @@ No model is needed: `SCRIPT` says what one would say. For a real one put `OpenAI
 `loopwright.providers`) in place of the `ScriptedProvider`; everything else stays.
 """
 
-from loopwright import Completion, Limits, ReActEngine, Runtime, ToolCall, ToolError, tool
+from loopwright import (
+    Completion,
+    Limits,
+    ReActEngine,
+    Runtime,
+    ToolCall,
+    ToolError,
+    tool,
+)
 from loopwright.events import Event, GateDecided, ModelReplied, ToolFinished
 from loopwright.testing import ScriptedProvider, call
 
 ORDERS = {"4711": ("desk lamp", "NX-20817"), "4712": ("office chair", "NX-20990")}
-PARCELS = {"NX-20817": "in Leipzig, due on Thursday", "NX-20990": "delayed in Hamburg, due on Monday"}
+PARCELS = {
+    "NX-20817": "in Leipzig, due on Thursday",
+    "NX-20990": "delayed in Hamburg, due on Monday",
+}
 OFFICES = {"Leipzig": "open until 20:00", "Hamburg": "open until 18:00"}
 
 
@@ -68,7 +79,9 @@ def tell(event: Event) -> None:
             if reply.thought:
                 print(f"Thought      {reply.thought}")
             for made in reply.calls:
-                print(f"Action       {made.name}({', '.join(f'{k}={v!r}' for k, v in made.arguments.items())})")
+                print(
+                    f"Action       {made.name}({', '.join(f'{k}={v!r}' for k, v in made.arguments.items())})"
+                )
         case GateDecided(verdict=verdict, tool=name):
             print(f"Gate         {verdict} {name}")
         case ToolFinished(status=status, content=content):
@@ -80,12 +93,18 @@ def tell(event: Event) -> None:
 def main() -> None:
     """Answer a customer, and print each turn."""
     provider = ScriptedProvider(SCRIPT)
-    runtime = Runtime(provider, tools=[order, parcel, office_hours], limits=Limits(max_iterations=8))
-    result = ReActEngine(runtime).run_sync("Where is my order #4711, and can I fetch it after work?")
+    runtime = Runtime(
+        provider, tools=[order, parcel, office_hours], limits=Limits(max_iterations=8)
+    )
+    result = ReActEngine(runtime).run_sync(
+        "Where is my order #4711, and can I fetch it after work?"
+    )
 
     for entry in runtime.journal.read(result.run_id):
         tell(entry.event)
-    print(f"\n{result.status}: {result.llm_calls} model calls, {result.tool_calls} tool calls")
+    print(
+        f"\n{result.status}: {result.llm_calls} model calls, {result.tool_calls} tool calls"
+    )
     print(f"Answer: {result.answer}")
 
 

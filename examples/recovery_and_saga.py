@@ -101,11 +101,19 @@ def show(entry: Entry) -> None:
 async def main() -> None:
     """Plan a trip that fails at the end."""
     # The tracebacks of failed tools are in the log, which belongs to the application: this one wants errors only.
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR)
+    )
     tools = [timetable, fare, last_years_fare, book_train, book_room, order_taxi]
     runtime = Runtime(ScriptedProvider(SCRIPT), tools=tools, observers=[show])
-    result = await ReActEngine(runtime).run("Book a trip to Porto on Friday.", saga=True)
-    read = [message.content for message in result.conversation.messages if message.role == "tool"]
+    result = await ReActEngine(runtime).run(
+        "Book a trip to Porto on Friday.", saga=True
+    )
+    read = [
+        message.content
+        for message in result.conversation.messages
+        if message.role == "tool"
+    ]
     print(f"\nThe model read of the fare: {read[1].splitlines()}")
     print(f"{result.status}: {result.error}")
 

@@ -10,7 +10,15 @@ No model is needed: `SCRIPT` says what one would say. For a real one put `OpenAI
 import re
 from typing import Any
 
-from loopwright import Attempt, Evaluation, ReActEngine, ReflexionEngine, Runtime, ToolCall, tool
+from loopwright import (
+    Attempt,
+    Evaluation,
+    ReActEngine,
+    ReflexionEngine,
+    Runtime,
+    ToolCall,
+    tool,
+)
 from loopwright.testing import ScriptedProvider, call
 
 GOOD = ["AB-1234", "ZZ-0001", "QX-9000"]
@@ -33,7 +41,9 @@ def checked(attempt: Attempt) -> Evaluation:
     let_in = [code for code in BAD if pattern.fullmatch(code)]
     right = len(GOOD) + len(BAD) - len(missed) - len(let_in)
     feedback = f"Valid codes not matched: {missed or 'none'}. Invalid codes matched: {let_in or 'none'}."
-    return Evaluation(not missed and not let_in, score=right / len(GOOD + BAD), feedback=feedback)
+    return Evaluation(
+        not missed and not let_in, score=right / len(GOOD + BAD), feedback=feedback
+    )
 
 
 SCRIPT: list[ToolCall | str] = [
@@ -72,7 +82,9 @@ def main() -> None:
         tell(fact.name, fact.value)
     carried_over = provider.requests[-1].conversation.messages[0].content
     print(f"\nThe last episode was told: {carried_over.splitlines()[0]}")
-    print(f"{result.status}: {result.llm_calls} model calls, {result.tool_calls} tool calls")
+    print(
+        f"{result.status}: {result.llm_calls} model calls, {result.tool_calls} tool calls"
+    )
     print(f"Answer: {result.answer}")
 
 

@@ -54,7 +54,10 @@ def send_mail(ctx: ToolContext[Path], to: str, text: str) -> str:
 
 def reply(request: Request) -> list[ToolCall] | ToolCall | str:
     """The model's part: what it says next follows from the conversation."""
-    print(f"{'child' if 'child' in sys.argv else 'parent'}: model call {len(request.conversation)}", flush=True)
+    print(
+        f"{'child' if 'child' in sys.argv else 'parent'}: model call {len(request.conversation)}",
+        flush=True,
+    )
     match sum(message.role == "assistant" for message in request.conversation.messages):
         case 0:
             return [call("buy_ticket", city="Porto"), call("book_room", nights=2)]
@@ -69,7 +72,11 @@ def reply(request: Request) -> list[ToolCall] | ToolCall | str:
 def runtime(folder: Path) -> Runtime:
     """The same parts in both processes."""
     journal = SQLiteJournal(str(folder / "runs.db"))
-    return Runtime(ScriptedProvider(reply), tools=[buy_ticket, book_room, send_mail], journal=journal)
+    return Runtime(
+        ScriptedProvider(reply),
+        tools=[buy_ticket, book_room, send_mail],
+        journal=journal,
+    )
 
 
 def child(folder: Path) -> None:
@@ -80,7 +87,9 @@ def child(folder: Path) -> None:
 async def start_and_kill_a_child(folder: Path) -> None:
     """Let another process come as far as its second model call, in which it hangs."""
     command = [sys.executable, __file__, "child", str(folder)]
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE
+    )
     if process.stdout is not None:
         for _ in range(2):
             print((await process.stdout.readline()).decode(), end="")
@@ -91,7 +100,9 @@ async def start_and_kill_a_child(folder: Path) -> None:
 async def parent(folder: Path) -> None:
     """Go on from the journal of a child that was killed."""
     await start_and_kill_a_child(folder)
-    print(f"parent: {len((folder / 'ledger').read_text().splitlines())} side effects so far\n")
+    print(
+        f"parent: {len((folder / 'ledger').read_text().splitlines())} side effects so far\n"
+    )
 
     async with runtime(folder) as parts:
         result = await parts.resume(RUN, deps=folder)
@@ -99,7 +110,9 @@ async def parent(folder: Path) -> None:
     effects = (folder / "ledger").read_text().splitlines()
     for effect in effects:
         print(f"done {effects.count(effect)} times: {effect}")
-    print(f"{result.status}: {result.llm_calls} model calls in both lives, {result.tool_calls} tool calls")
+    print(
+        f"{result.status}: {result.llm_calls} model calls in both lives, {result.tool_calls} tool calls"
+    )
     print(f"Journal: {'unchanged' if check.ok else check.problem}")
     print(f"Answer: {result.answer}")
 

@@ -57,13 +57,17 @@ def main() -> None:
     """Answer a question that takes five facts."""
     provider = ScriptedProvider(reply)
     runtime = Runtime(provider, tools=[search])
-    engine = SelfAskEngine(runtime, max_follow_ups=8)  # `search` is found by itself: a tool that takes one text
+    engine = SelfAskEngine(
+        runtime, max_follow_ups=8
+    )  # `search` is found by itself: a tool that takes one text
     result = engine.run_sync(QUESTION)
 
     print(f"Question: {QUESTION}\n")
     for fact in result.facts:
         tell(fact.name, fact.value)
-    print(f"{result.status}: {result.llm_calls} model calls, {result.tool_calls} tool calls")
+    print(
+        f"{result.status}: {result.llm_calls} model calls, {result.tool_calls} tool calls"
+    )
     print(f"Answer: {result.answer}")
 
 

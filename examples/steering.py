@@ -24,8 +24,16 @@ async def measure() -> str:
 
 def model(request: Request) -> Line:
     """Measures until somebody says that it is enough."""
-    said = [message.content for message in request.conversation if message.origin == "operator"]
-    return f"It is 21 °C. I was told: {said[0].splitlines()[-1]}" if said else call("measure")
+    said = [
+        message.content
+        for message in request.conversation
+        if message.origin == "operator"
+    ]
+    return (
+        f"It is 21 °C. I was told: {said[0].splitlines()[-1]}"
+        if said
+        else call("measure")
+    )
 
 
 async def second_process(path: Path) -> None:
@@ -48,7 +56,9 @@ async def watch(run: RunHandle[Entry, None]) -> None:
             case RunPaused():
                 print("paused    between two steps")
             case RunContinued(waited=waited):
-                print(f"goes on   after {'about a second' if waited > 0.5 else 'no time'}")
+                print(
+                    f"goes on   after {'about a second' if waited > 0.5 else 'no time'}"
+                )
             case ModelRequested(commands=commands) if commands:
                 print("told      the model, with its next call")
             case _:
@@ -61,9 +71,13 @@ async def main() -> None:
         path = Path(folder) / "runs.db"
         journal = SQLiteJournal(path)
         runtime = Runtime(ScriptedProvider(model), tools=[measure], journal=journal)
-        async with ReActEngine(runtime).start("Watch the temperature.", run_id="thermometer") as run:
+        async with ReActEngine(runtime).start(
+            "Watch the temperature.", run_id="thermometer"
+        ) as run:
             await asyncio.sleep(0.2)
-            other = await asyncio.create_subprocess_exec(sys.executable, __file__, str(path))
+            other = await asyncio.create_subprocess_exec(
+                sys.executable, __file__, str(path)
+            )
             await watch(run)
             result = await run.result()
         await other.wait()

@@ -11,7 +11,16 @@ No model is needed: `SCRIPT` says what one would say. For a real one put `OpenAI
 import asyncio
 import sys
 
-from loopwright import CallDelta, Completion, Delta, Entry, ReActEngine, Reasoning, Runtime, tool
+from loopwright import (
+    CallDelta,
+    Completion,
+    Delta,
+    Entry,
+    ReActEngine,
+    Reasoning,
+    Runtime,
+    tool,
+)
 from loopwright.events import GateDecided, RunFinished, ToolFinished
 from loopwright.testing import ScriptedProvider, call
 
@@ -39,7 +48,9 @@ class Screen:
     def __init__(self) -> None:
         self.open = ""
         self.pieces = 0
-        self.tools: dict[int, str] = {}  # by the index of the call, until its arguments come
+        self.tools: dict[
+            int, str
+        ] = {}  # by the index of the call, until its arguments come
 
     def piece(self, kind: str, text: str) -> None:
         """Go on with a line of this kind, or begin one."""
@@ -91,7 +102,9 @@ async def main() -> None:
     """Watch a run word by word."""
     screen = Screen()
     runtime = Runtime(ScriptedProvider(SCRIPT), tools=[tide])
-    async with ReActEngine(runtime).start("Is high water earlier in Husum or in Cuxhaven?", deltas=True) as run:
+    async with ReActEngine(runtime).start(
+        "Is high water earlier in Husum or in Cuxhaven?", deltas=True
+    ) as run:
         async for item in run:
             screen.show(item)
         result = await run.result()

@@ -47,14 +47,19 @@ class Invoice(BaseModel):
 def basket(ctx: ToolContext[Shop]) -> str:
     """What the customer wants to buy, and how many of it."""
     shop = ctx.deps  # a Shop, for type checkers too
-    return ", ".join(f"{pieces} x {article}" for article, pieces in shop.baskets[shop.customer].items())
+    return ", ".join(
+        f"{pieces} x {article}"
+        for article, pieces in shop.baskets[shop.customer].items()
+    )
 
 
 @tool(effect="read")
 def price(ctx: ToolContext[Shop], article: str) -> str:
     """The price of an article in EUR."""
     if article not in ctx.deps.prices:
-        raise ToolError(f"no article {article!r}; there are {', '.join(ctx.deps.prices)}")
+        raise ToolError(
+            f"no article {article!r}; there are {', '.join(ctx.deps.prices)}"
+        )
     return str(ctx.deps.prices[article])
 
 
@@ -72,17 +77,27 @@ SCRIPT: list[str | ToolCall | list[ToolCall]] = [
 
 def main() -> None:
     """Write an invoice."""
-    shop = Shop("Ada", {"Ada": {"lamp": 2, "bulb": 4}}, {"lamp": Decimal("45.00"), "bulb": Decimal("3.50")})
+    shop = Shop(
+        "Ada",
+        {"Ada": {"lamp": 2, "bulb": 4}},
+        {"lamp": Decimal("45.00"), "bulb": Decimal("3.50")},
+    )
     provider = ScriptedProvider(SCRIPT)
     runtime = Runtime(provider, tools=[basket, price])
-    result = ReActEngine(runtime).run_sync("Write the invoice for my basket.", output=Invoice, deps=shop)
+    result = ReActEngine(runtime).run_sync(
+        "Write the invoice for my basket.", output=Invoice, deps=shop
+    )
 
     invoice = result.raise_for_status().output
     print(f"The model was told: {provider.requests[-1].conversation.task}\n")
     for item in invoice.items:
         print(f"{item.pieces:>3} x {item.article:<6} {item.pieces * item.price:>8} EUR")
-    print(f"Adds up: {'yes' if sum(i.pieces * i.price for i in invoice.items) == invoice.total else 'no'}")
-    print(f"{result.status}: {result.llm_calls} model calls, {result.tool_calls} tool calls")
+    print(
+        f"Adds up: {'yes' if sum(i.pieces * i.price for i in invoice.items) == invoice.total else 'no'}"
+    )
+    print(
+        f"{result.status}: {result.llm_calls} model calls, {result.tool_calls} tool calls"
+    )
     print(f"Total for {invoice.customer}: {invoice.total} EUR")
 
 

@@ -14,7 +14,9 @@ from typing import Any, TypeAlias
 from loopwright import Request, Runtime, TreeOfThoughtsEngine
 from loopwright.testing import ScriptedProvider
 
-State: TypeAlias = tuple[tuple[Fraction, str], ...]  # the numbers that are left, each with how it was made
+State: TypeAlias = tuple[
+    tuple[Fraction, str], ...
+]  # the numbers that are left, each with how it was made
 LABELS = {"sure": 20.0, "likely": 1.0, "impossible": 0.0}
 
 
@@ -22,7 +24,12 @@ def made_by(first: Fraction, sign: str, second: Fraction) -> Fraction | None:
     """The result of a move; nothing can be divided by 0."""
     if sign == "/" and not second:
         return None
-    results = {"+": first + second, "-": first - second, "*": first * second, "/": first / (second or 1)}
+    results = {
+        "+": first + second,
+        "-": first - second,
+        "*": first * second,
+        "/": first / (second or 1),
+    }
     return results[sign]
 
 
@@ -31,7 +38,10 @@ class GameOf24:
 
     def start(self, task: str) -> State:
         """The numbers in the task, apart from the goal."""
-        return tuple((Fraction(number), number) for number in re.findall(r"\d+", task.partition(":")[2]))
+        return tuple(
+            (Fraction(number), number)
+            for number in re.findall(r"\d+", task.partition(":")[2])
+        )
 
     def render(self, state: State) -> str:
         """The numbers that are left: states with the same ones are the same state."""
@@ -43,16 +53,27 @@ class GameOf24:
 
     def read(self, state: State, reply: str) -> list[tuple[str, float]]:
         """Each line that looks like a move."""
-        return [(move, 1.0) for move in re.findall(r"^\S+ [-+*/] \S+ = \S+$", reply, re.MULTILINE)]
+        return [
+            (move, 1.0)
+            for move in re.findall(r"^\S+ [-+*/] \S+ = \S+$", reply, re.MULTILINE)
+        ]
 
     def refuse(self, state: State, thought: str) -> str | None:
         """Why a move is not legal: the model's arithmetic is not trusted."""
         first, sign, second, _, result = thought.split()
         left = [str(value) for value, _ in state]
-        if first not in left or second not in left or (first == second and left.count(first) < 2):
+        if (
+            first not in left
+            or second not in left
+            or (first == second and left.count(first) < 2)
+        ):
             return "it uses numbers that are not there"
         value = made_by(Fraction(first), sign, Fraction(second))
-        return None if value is not None and str(value) == result else "it is miscalculated"
+        return (
+            None
+            if value is not None and str(value) == result
+            else "it is miscalculated"
+        )
 
     def apply(self, state: State, thought: str) -> State:
         """The state without the two numbers, and with their result."""
@@ -72,7 +93,11 @@ class GameOf24:
 
     def answer(self, state: State) -> str | None:
         """The expression, once 24 is all that is left."""
-        return f"{state[0][1][1:-1]} = 24" if len(state) == 1 and state[0][0] == 24 else None
+        return (
+            f"{state[0][1][1:-1]} = 24"
+            if len(state) == 1 and state[0][0] == 24
+            else None
+        )
 
 
 MOVES = {
@@ -81,7 +106,13 @@ MOVES = {
     "6 9 13": "13 - 9 = 4\n13 - 6 = 7",  # the first leads to 4 and 6 once more
     "4 6": "4 * 6 = 24\n4 + 6 = 10",
 }
-JUDGEMENTS = {"4 4 10": "sure", "6 9 13": "sure", "10 13 13": "impossible", "4 6": "sure", "4 40": "impossible"}
+JUDGEMENTS = {
+    "4 4 10": "sure",
+    "6 9 13": "sure",
+    "10 13 13": "impossible",
+    "4 6": "sure",
+    "4 40": "impossible",
+}
 
 
 def reply(request: Request) -> str:
@@ -97,7 +128,9 @@ def tell(name: str, fact: Any) -> None:
     """Print a level of the search: its candidates, and which of them go on."""
     if name != "Level":
         return
-    print(f"Level {fact['depth']}: {fact['refused']} refused, {fact['duplicates']} duplicates")
+    print(
+        f"Level {fact['depth']}: {fact['refused']} refused, {fact['duplicates']} duplicates"
+    )
     for place, candidate in enumerate(fact["candidates"]):
         mark = "->" if place in fact["selected"] else "  "
         print(f"  {mark} {candidate['value']:5.1f}  {', '.join(candidate['path'])}")
@@ -107,7 +140,12 @@ def main() -> None:
     """Solve one game, and print the search."""
     runtime = Runtime(ScriptedProvider(reply))
     engine = TreeOfThoughtsEngine(
-        runtime, problem=GameOf24(), generate="propose", labels=LABELS, beam_width=2, max_depth=3
+        runtime,
+        problem=GameOf24(),
+        generate="propose",
+        labels=LABELS,
+        beam_width=2,
+        max_depth=3,
     )
     result = engine.run_sync("Use each number once to make 24: 4 9 10 13")
 

@@ -16,7 +16,17 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from loopwright import Done, NotDone, ReActEngine, Request, Runtime, ToolCall, ToolContext, Worker, tool
+from loopwright import (
+    Done,
+    NotDone,
+    ReActEngine,
+    Request,
+    Runtime,
+    ToolCall,
+    ToolContext,
+    Worker,
+    tool,
+)
 from loopwright.events import RunResumed
 from loopwright.journals import SQLiteJournal
 from loopwright.testing import ScriptedProvider, call
@@ -52,18 +62,27 @@ def reply(request: Request) -> ToolCall | str:
     """The model's part: the next step, until all are done."""
     done = sum(message.role == "tool" for message in request.conversation.messages)
     bed = re.findall(r"\w+", request.conversation.task)[-1]
-    return call("water", bed=bed, step=done) if done < STEPS else f"The {bed} are watered."
+    return (
+        call("water", bed=bed, step=done) if done < STEPS else f"The {bed} are watered."
+    )
 
 
 def runtime(folder: Path) -> Runtime:
     """The same parts in all processes; a lease, so that one that hangs does not keep its runs for ever."""
-    return Runtime(ScriptedProvider(reply), tools=[water], journal=SQLiteJournal(folder / "runs.db"), lease=30)
+    return Runtime(
+        ScriptedProvider(reply),
+        tools=[water],
+        journal=SQLiteJournal(folder / "runs.db"),
+        lease=30,
+    )
 
 
 async def begin(folder: Path) -> None:
     """The first process: it will not see the end of its runs."""
     engine = ReActEngine(runtime(folder))
-    await asyncio.gather(*(engine.run(f"Water the {bed}", run_id=bed, deps=folder) for bed in RUNS))
+    await asyncio.gather(
+        *(engine.run(f"Water the {bed}", run_id=bed, deps=folder) for bed in RUNS)
+    )
 
 
 async def work(folder: Path) -> None:
@@ -73,11 +92,15 @@ async def work(folder: Path) -> None:
 
 async def start_and_kill(what: str, folder: Path, hangs_at: int) -> None:
     """Start a process, wait until it has come as far as it can, and kill it."""
-    process = await asyncio.create_subprocess_exec(sys.executable, __file__, what, str(folder), str(hangs_at))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, __file__, what, str(folder), str(hangs_at)
+    )
     while len(ledger(folder)) < hangs_at * len(RUNS):  # noqa: ASYNC110 - another process writes it
         await asyncio.sleep(0.02)
     process.send_signal(signal.SIGKILL)
-    print(f"{what}: killed by signal {-await process.wait()}, {len(ledger(folder))} steps done so far")
+    print(
+        f"{what}: killed by signal {-await process.wait()}, {len(ledger(folder))} steps done so far"
+    )
 
 
 async def main(folder: Path) -> None:
@@ -88,11 +111,22 @@ async def main(folder: Path) -> None:
         results = await Worker(parts, deps=folder).drain()
         print(f"this process: ended {len(results)} runs\n")
         for result in sorted(results, key=lambda ended: ended.run_id):
-            taken_up = sum(isinstance(entry.event, RunResumed) for entry in parts.journal.read(result.run_id))
-            journal = "whole" if parts.journal.verify(result.run_id, result.head_hash).ok else "damaged"
+            taken_up = sum(
+                isinstance(entry.event, RunResumed)
+                for entry in parts.journal.read(result.run_id)
+            )
+            journal = (
+                "whole"
+                if parts.journal.verify(result.run_id, result.head_hash).ok
+                else "damaged"
+            )
             steps = [line for line in ledger(folder) if line.startswith(result.run_id)]
-            print(f"{result.run_id}: {result.status}, taken up {taken_up} times, journal {journal}")
-            print(f"    {len(steps)} steps, {len(set(steps))} different ones: {result.answer}")
+            print(
+                f"{result.run_id}: {result.status}, taken up {taken_up} times, journal {journal}"
+            )
+            print(
+                f"    {len(steps)} steps, {len(set(steps))} different ones: {result.answer}"
+            )
         await parts.journal.close()
 
 

@@ -13,12 +13,17 @@ import pytest
 hypothesis.settings.register_profile(
     "suite",
     deadline=None,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.differing_executors],
+    suppress_health_check=[
+        hypothesis.HealthCheck.too_slow,
+        hypothesis.HealthCheck.differing_executors,
+    ],
     derandomize=bool(os.environ.get("CI")),
 )
 hypothesis.settings.load_profile("suite")
 
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process that a test starts compiles the package anew
+os.environ.pop(
+    "PYTHONDONTWRITEBYTECODE", None
+)  # else each process that a test starts compiles the package anew
 
 
 def pytest_collection_finish() -> None:
@@ -33,7 +38,9 @@ def refuse_the_outside(event: str, arguments: tuple[object, ...]) -> None:
         return
     address = arguments[1]
     if isinstance(address, tuple) and not is_this_machine(str(address[0])):
-        raise RuntimeError(f"a test tried to connect to {address[0]}: use ScriptedProvider or a server on 127.0.0.1")
+        raise RuntimeError(
+            f"a test tried to connect to {address[0]}: use ScriptedProvider or a server on 127.0.0.1"
+        )
 
 
 def is_this_machine(host: str) -> bool:
@@ -51,7 +58,9 @@ sys.addaudithook(refuse_the_outside)
 def settings_of_this_test_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys, addresses and switches of the shell that started the suite decide nothing."""
     for name in os.environ:
-        if name.startswith("LOOPWRIGHT_") or name.endswith(("_API_KEY", "_BASE_URL", "_PROXY", "_proxy")):
+        if name.startswith("LOOPWRIGHT_") or name.endswith(
+            ("_API_KEY", "_BASE_URL", "_PROXY", "_proxy")
+        ):
             monkeypatch.delenv(name)
 
 

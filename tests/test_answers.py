@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from loopwright.parsing.answers import AnswerKind, normalized, read_answer, read_ending, same_as
+from loopwright.parsing.answers import (
+    AnswerKind,
+    normalized,
+    read_answer,
+    read_ending,
+    same_as,
+)
 from stopwatch import quickest
 
 KINDS = get_args(AnswerKind)
@@ -48,7 +54,9 @@ KINDS = get_args(AnswerKind)
         ("1 is no answer.\nFinal answer: 2", "2"),
     ],
 )
-def test_a_number_is_the_only_one_or_the_one_that_a_reply_begins_with(reply: str, number: str) -> None:
+def test_a_number_is_the_only_one_or_the_one_that_a_reply_begins_with(
+    reply: str, number: str
+) -> None:
     assert read_answer(reply, "number") == number
 
 
@@ -137,7 +145,9 @@ def test_what_is_no_number_or_more_than_one_is_none(reply: str) -> None:
         ("", None),
     ],
 )
-def test_a_letter_is_one_of_a_to_e_that_the_reply_settles_on(reply: str, letter: str | None) -> None:
+def test_a_letter_is_one_of_a_to_e_that_the_reply_settles_on(
+    reply: str, letter: str | None
+) -> None:
     assert read_answer(reply, "letter") == letter
 
 
@@ -159,7 +169,9 @@ def test_a_letter_is_one_of_a_to_e_that_the_reply_settles_on(reply: str, letter:
         ("", None),
     ],
 )
-def test_yes_and_no_are_said_and_not_merely_mentioned(reply: str, said: str | None) -> None:
+def test_yes_and_no_are_said_and_not_merely_mentioned(
+    reply: str, said: str | None
+) -> None:
     assert read_answer(reply, "yes_no") == said
 
 
@@ -174,13 +186,21 @@ def test_yes_and_no_are_said_and_not_merely_mentioned(reply: str, said: str | No
         ("The answer is the U.S.", "the U.S."),
         ("FINAL ANSWER: **Paris**", "Paris"),
         ("Paris,\nFrance", "Paris,\nFrance"),
-        ("Paris. (Many think the answer is Lyon.)", "Paris. (Many think the answer is Lyon.)"),
-        ("Paris is right. Some say the answer is Lyon.", "Paris is right. Some say the answer is Lyon."),
+        (
+            "Paris. (Many think the answer is Lyon.)",
+            "Paris. (Many think the answer is Lyon.)",
+        ),
+        (
+            "Paris is right. Some say the answer is Lyon.",
+            "Paris is right. Some say the answer is Lyon.",
+        ),
         (" ", None),
         ("FINAL ANSWER:", None),
     ],
 )
-def test_a_text_is_the_reply_without_the_markup_around_it(reply: str, text: str | None) -> None:
+def test_a_text_is_the_reply_without_the_markup_around_it(
+    reply: str, text: str | None
+) -> None:
     assert read_answer(reply, "text") == text
 
 
@@ -211,7 +231,9 @@ def test_a_text_is_the_reply_without_the_markup_around_it(reply: str, text: str 
         ("", "text", None),
     ],
 )
-def test_an_answer_ends_the_reasoning_or_there_is_none(reasoning: str, kind: Any, answer: str | None) -> None:
+def test_an_answer_ends_the_reasoning_or_there_is_none(
+    reasoning: str, kind: Any, answer: str | None
+) -> None:
     assert read_ending(reasoning, kind) == answer
 
 
@@ -233,7 +255,9 @@ class Quote(BaseModel):
         ("", None, None),
     ],
 )
-def test_a_model_is_read_from_json_alone(reply: str, whole: str | None, at_the_end: str | None) -> None:
+def test_a_model_is_read_from_json_alone(
+    reply: str, whole: str | None, at_the_end: str | None
+) -> None:
     assert read_answer(reply, Quote) == whole
     assert read_ending(f"So be it.\nFINAL ANSWER: {reply}", Quote) == at_the_end
 
@@ -253,7 +277,9 @@ def test_a_model_is_read_from_json_alone(reply: str, whole: str | None, at_the_e
         ("1e5/3", "3.5/2", False),
     ],
 )
-def test_answers_are_the_same_by_value_and_not_by_what_is_left_of_them(one: str, other: str, same: bool) -> None:
+def test_answers_are_the_same_by_value_and_not_by_what_is_left_of_them(
+    one: str, other: str, same: bool
+) -> None:
     assert (same_as(one, "text") == same_as(other, "text")) is same
 
 
@@ -268,11 +294,18 @@ def test_normalized_drops_case_punctuation_and_articles() -> None:
 PIECES = """
     FINAL_ANSWER: the_answer_is Answer: ** ` 42 - 1,000 3/0 1e999 A (b) no yes ? . = $ not ``` ß İ ٣ ½ \x85 \ud800
 """.split()  # noqa: SIM905 - a list would be a page
-FRAGMENTS = st.sampled_from([*(piece.replace("_", " ") for piece in PIECES), "\n", " ", "9" * 5_000])
+FRAGMENTS = st.sampled_from(
+    [*(piece.replace("_", " ") for piece in PIECES), "\n", " ", "9" * 5_000]
+)
 
 
-@given(st.one_of(st.text(), st.lists(FRAGMENTS, max_size=12).map("".join)), st.sampled_from(KINDS))
-def test_every_text_is_read_without_an_error_and_to_an_answer_that_is_read_again(text: str, kind: Any) -> None:
+@given(
+    st.one_of(st.text(), st.lists(FRAGMENTS, max_size=12).map("".join)),
+    st.sampled_from(KINDS),
+)
+def test_every_text_is_read_without_an_error_and_to_an_answer_that_is_read_again(
+    text: str, kind: Any
+) -> None:
     for answer in (read_answer(text, kind), read_ending(text, kind)):
         if answer is not None:
             assert answer.strip() == answer != ""

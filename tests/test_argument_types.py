@@ -56,7 +56,15 @@ GOOD: dict[str, tuple[Any, dict[Any, Any]]] = {
             f"{'a' * 63}.org": f"{'a' * 63}.org",
         },
     ),
-    "host": (Host, {"db1": "db1", "192.0.2.7": "192.0.2.7", "2001:DB8::7": "2001:db8::7", "::1": "::1"}),
+    "host": (
+        Host,
+        {
+            "db1": "db1",
+            "192.0.2.7": "192.0.2.7",
+            "2001:DB8::7": "2001:db8::7",
+            "::1": "::1",
+        },
+    ),
     "web url": (
         WebUrl,
         {
@@ -71,11 +79,17 @@ GOOD: dict[str, tuple[Any, dict[Any, Any]]] = {
     ),
     "ip address": (
         IpAddress,
-        {text: ip_address(text) for text in ("192.0.2.7", "0.0.0.0", "2001:db8::7", "::ffff:192.0.2.7")},
+        {
+            text: ip_address(text)
+            for text in ("192.0.2.7", "0.0.0.0", "2001:db8::7", "::ffff:192.0.2.7")
+        },
     ),
     "cidr": (
         Cidr,
-        {text: ip_network(text) for text in ("192.0.2.0/24", "10.0.0.0/8", "2001:db8::/32", "192.0.2.7/32")},
+        {
+            text: ip_network(text)
+            for text in ("192.0.2.0/24", "10.0.0.0/8", "2001:db8::/32", "192.0.2.7/32")
+        },
     ),
     "duration": (
         Duration,
@@ -93,12 +107,33 @@ GOOD: dict[str, tuple[Any, dict[Any, Any]]] = {
             "P2W": timedelta(weeks=2),
         },
     ),
-    "short duration": (SHORT, {"1s": timedelta(seconds=1), "1h": timedelta(hours=1), "PT60M": timedelta(hours=1)}),
+    "short duration": (
+        SHORT,
+        {
+            "1s": timedelta(seconds=1),
+            "1h": timedelta(hours=1),
+            "PT60M": timedelta(hours=1),
+        },
+    ),
     "ticket": (TICKET, {"AB-1234": "AB-1234"}),
-    "word": (PlainWord, {"main": "main", "_x": "_x", "v1.2-rc_3": "v1.2-rc_3", "7": "7", "a..b": "a..b"}),
+    "word": (
+        PlainWord,
+        {
+            "main": "main",
+            "_x": "_x",
+            "v1.2-rc_3": "v1.2-rc_3",
+            "7": "7",
+            "a..b": "a..b",
+        },
+    ),
     "text": (
         SafeText,
-        {"Hello, world": "Hello, world", "Größe: 3 m": "Größe: 3 m", "5 % of a+b=c @home, a/b_c": None, "日本": "日本"},
+        {
+            "Hello, world": "Hello, world",
+            "Größe: 3 m": "Größe: 3 m",
+            "5 % of a+b=c @home, a/b_c": None,
+            "日本": "日本",
+        },
     ),
 }
 
@@ -180,7 +215,9 @@ def cases(table: dict[str, tuple[Any, Any]]) -> list[Any]:
 def test_what_is_meant_is_let_through(kind: Any, value: Any) -> None:
     expected = next(values for known, values in GOOD.values() if known is kind)[value]
 
-    assert TypeAdapter(kind).validate_python(value) == (value if expected is None else expected)
+    assert TypeAdapter(kind).validate_python(value) == (
+        value if expected is None else expected
+    )
 
 
 @pytest.mark.parametrize(("kind", "value"), cases(BAD))
@@ -194,22 +231,52 @@ def test_what_is_not_is_refused_with_what_is_allowed(kind: Any, value: Any) -> N
 
 
 def test_there_are_ten_bad_values_of_each_and_more() -> None:
-    assert {name: len(values) for name, (_, values) in BAD.items() if len(values) < 10} == {}
+    assert {
+        name: len(values) for name, (_, values) in BAD.items() if len(values) < 10
+    } == {}
     assert BAD.keys() == GOOD.keys()
 
 
 @pytest.mark.parametrize(
     ("kind", "value", "reason"),
     [
-        (HostName, "\u0430pple.com", "in ASCII this is xn--pple-43d.com: write that, if it is meant"),
-        (HostName, "bücher.example", "in ASCII this is xn--bcher-kva.example: write that, if it is meant"),
+        (
+            HostName,
+            "\u0430pple.com",
+            "in ASCII this is xn--pple-43d.com: write that, if it is meant",
+        ),
+        (
+            HostName,
+            "bücher.example",
+            "in ASCII this is xn--bcher-kva.example: write that, if it is meant",
+        ),
         (HostName, "ü..a", "only ASCII"),
-        (HostName, "xn--pple-43d.com", "xn--pple-43d mixes scripts: cyrillic and latin"),
-        (HostName, "xn--80ak6aa92e.com", "xn--80ak6aa92e looks like apple, and is another name"),
+        (
+            HostName,
+            "xn--pple-43d.com",
+            "xn--pple-43d mixes scripts: cyrillic and latin",
+        ),
+        (
+            HostName,
+            "xn--80ak6aa92e.com",
+            "xn--80ak6aa92e looks like apple, and is another name",
+        ),
         (HostName, "xn--99999999999.com", "xn--99999999999 stands for no name"),
-        (HostName, "127.1", "the last part is a number, so it could be read as an address"),
-        (WebUrl, "http://\u0430pple.com/", "in ASCII this is xn--pple-43d.com: write that, if it is meant"),
-        (WebUrl, "http://a.org/é", "write other characters as % and two hexadecimal digits"),
+        (
+            HostName,
+            "127.1",
+            "the last part is a number, so it could be read as an address",
+        ),
+        (
+            WebUrl,
+            "http://\u0430pple.com/",
+            "in ASCII this is xn--pple-43d.com: write that, if it is meant",
+        ),
+        (
+            WebUrl,
+            "http://a.org/é",
+            "write other characters as % and two hexadecimal digits",
+        ),
         (WebUrl, "http://a.org:0/", "there is no port 0"),
         (IpAddress, "fe80::1%eth0", "without a zone"),
         (Cidr, "192.0.2.1/24", "the network is 192.0.2.0/24"),
@@ -219,7 +286,9 @@ def test_there_are_ten_bad_values_of_each_and_more() -> None:
         (PlainWord, "a" * 256, "at most 255 characters"),
     ],
 )
-def test_the_reason_is_told_where_there_is_more_to_say(kind: Any, value: str, reason: str) -> None:
+def test_the_reason_is_told_where_there_is_more_to_say(
+    kind: Any, value: str, reason: str
+) -> None:
     with pytest.raises(ValidationError, match=re.escape(f" ({reason})")):
         TypeAdapter(kind).validate_python(value)
 
@@ -243,11 +312,14 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_path_below_the_root_arrives_whole_and_with_its_links_followed(folder: Path) -> None:
+def test_a_path_below_the_root_arrives_whole_and_with_its_links_followed(
+    folder: Path,
+) -> None:
     kind = TypeAdapter[Path](Annotated[Path, RootedPath(folder)])
 
     assert {
-        text: kind.validate_python(text) for text in ("notes/a.txt", "new/b.txt", "within/a.txt", "-x", "ä b", "...")
+        text: kind.validate_python(text)
+        for text in ("notes/a.txt", "new/b.txt", "within/a.txt", "-x", "ä b", "...")
     } == {
         "notes/a.txt": folder / "notes" / "a.txt",
         "new/b.txt": folder / "new" / "b.txt",
@@ -274,9 +346,12 @@ def test_a_path_that_leads_elsewhere_is_refused(folder: Path, text: object) -> N
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.lists(st.sampled_from(["a", "..", ".", "/", "\\", "//", "~", "\x00", "C:", "..%2f", " "]), max_size=8).map(
-        "".join
-    )
+    st.lists(
+        st.sampled_from(
+            ["a", "..", ".", "/", "\\", "//", "~", "\x00", "C:", "..%2f", " "]
+        ),
+        max_size=8,
+    ).map("".join)
 )
 def test_no_path_ever_leaves_the_root(text: str) -> None:
     kind = RootedPath("/usr")
@@ -296,9 +371,18 @@ def test_no_path_ever_leaves_the_root(text: str) -> None:
     ("make", "problem"),
     [
         (lambda: RootedPath("nowhere"), "root: there is no folder 'nowhere'"),
-        (lambda: DurationBetween("soon"), "least: must be a duration such as '90s' or '1h30m', got 'soon'"),
-        (lambda: DurationBetween(most=5), "most: must be a duration such as '90s' or '1h30m', got 5"),
-        (lambda: DurationBetween("1h", "1m"), "least: must not be longer than most, which is 1m, got 1h"),
+        (
+            lambda: DurationBetween("soon"),
+            "least: must be a duration such as '90s' or '1h30m', got 'soon'",
+        ),
+        (
+            lambda: DurationBetween(most=5),
+            "most: must be a duration such as '90s' or '1h30m', got 5",
+        ),
+        (
+            lambda: DurationBetween("1h", "1m"),
+            "least: must not be longer than most, which is 1m, got 1h",
+        ),
         (lambda: Matching("a", 0), "most: must be 1 or more, got 0"),
         (lambda: Matching("("), "pattern: '(' cannot be used: "),
         (lambda: Matching(r"(a)\1"), "pattern: '(a)\\\\1' cannot be used: "),
@@ -332,11 +416,23 @@ def test_the_schema_says_what_is_allowed(tmp_path: Path) -> None:
         """
         return "looked"
 
-    allowed = "A host name such as db1.example.org: letters, digits and hyphens between dots"
+    allowed = (
+        "A host name such as db1.example.org: letters, digits and hyphens between dots"
+    )
     network = "A network such as 192.0.2.0/24 or 2001:db8::/32, with no bits set behind the prefix"
     assert look.schema["properties"] == {
-        "host": {"type": "string", "format": "hostname", "maxLength": 253, "description": allowed},
-        "port": {"type": "integer", "minimum": 1, "maximum": 65535, "description": "where it listens."},
+        "host": {
+            "type": "string",
+            "format": "hostname",
+            "maxLength": 253,
+            "description": allowed,
+        },
+        "port": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 65535,
+            "description": "where it listens.",
+        },
         "ticket": {
             "type": "string",
             "maxLength": 200,
@@ -356,30 +452,46 @@ def test_the_schema_says_what_is_allowed(tmp_path: Path) -> None:
             "description": "A duration such as 90s, 5m, 1h30m or PT15M, from 0s to 366d",
         },
         "also": {
-            "anyOf": [{"type": "string", "maxLength": 49, "description": network}, {"type": "null"}],
+            "anyOf": [
+                {"type": "string", "maxLength": 49, "description": network},
+                {"type": "null"},
+            ],
             "default": None,
         },
     }
     assert str(tmp_path) not in str(look.schema)
 
 
-@pytest.mark.parametrize("pattern", [r"(a+)+b", r"(a|a)*b", r"(?:a*)*b", r"a*a*a*a*a*b", r"([a-z]+\.)+x", r"(a?){50}b"])
-def test_a_pattern_that_could_keep_an_engine_busy_is_shown_to_none_that_backtracks(pattern: str) -> None:
+@pytest.mark.parametrize(
+    "pattern",
+    [r"(a+)+b", r"(a|a)*b", r"(?:a*)*b", r"a*a*a*a*a*b", r"([a-z]+\.)+x", r"(a?){50}b"],
+)
+def test_a_pattern_that_could_keep_an_engine_busy_is_shown_to_none_that_backtracks(
+    pattern: str,
+) -> None:
     @tool(effect="read")
     def look(what: Annotated[str, Matching(pattern)]) -> str:
         return what
 
     before = time.perf_counter()
-    problems = [ToolRegistry([look]).problem("look", {"what": "a" * length + "!"}) for length in (30, 199, 1_000_000)]
+    problems = [
+        ToolRegistry([look]).problem("look", {"what": "a" * length + "!"})
+        for length in (30, 199, 1_000_000)
+    ]
 
     assert "pattern" not in str(look.schema["properties"]).replace("whole pattern", "")
     assert all(problems)
-    assert time.perf_counter() - before < 5  # the first of these takes hours, where it is tried
+    assert (
+        time.perf_counter() - before < 5
+    )  # the first of these takes hours, where it is tried
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\ud800", "a" * 201])
 def test_what_is_no_text_for_a_program_matches_no_pattern(text: str) -> None:
-    with pytest.raises(ValidationError, match=r"must be a text that matches the whole pattern \(\?s\)\.\*"):
+    with pytest.raises(
+        ValidationError,
+        match=r"must be a text that matches the whole pattern \(\?s\)\.\*",
+    ):
         TypeAdapter[str](Annotated[str, Matching("(?s).*")]).validate_python(text)
 
 
@@ -389,7 +501,9 @@ def test_the_worst_pattern_that_is_shown_takes_no_time_with_the_longest_text() -
         return what
 
     registry, before = ToolRegistry([look]), time.perf_counter()
-    problems = [registry.problem("look", {"what": "a" * length}) for length in (200, 5_000_000)]
+    problems = [
+        registry.problem("look", {"what": "a" * length}) for length in (200, 5_000_000)
+    ]
 
     assert "pattern" in look.schema["properties"]["what"]  # type: ignore[operator, index]
     assert all(problems)
@@ -400,7 +514,12 @@ CALLED: list[object] = []
 
 
 @tool(effect="read")
-def reach(host: Host = "db", port: Port = 80, wait: Duration = timedelta(0), word: PlainWord = "a") -> str:
+def reach(
+    host: Host = "db",
+    port: Port = 80,
+    wait: Duration = timedelta(0),
+    word: PlainWord = "a",
+) -> str:
     """Reach a host."""
     CALLED.append((host, port, wait, word))
     return "reached"
@@ -413,7 +532,10 @@ def reach(host: Host = "db", port: Port = 80, wait: Duration = timedelta(0), wor
             {"host": "a;reboot"},
             "host: must be a host name or an IP address, such as db1.example.org or 192.0.2.7, got 'a;reb",
         ),
-        ({"host": "\u0430pple.com"}, "(in ASCII this is xn--pple-43d.com: write that, if it is meant)"),
+        (
+            {"host": "\u0430pple.com"},
+            "(in ASCII this is xn--pple-43d.com: write that, if it is meant)",
+        ),
         ({"port": 70_000}, "at port: 70000 is greater than the maximum of 65535"),
         (
             {"wait": "a while"},
@@ -429,9 +551,13 @@ async def test_a_tool_is_not_called_with_a_bad_value_and_the_model_is_told(
     arguments: dict[str, Json], told: str
 ) -> None:
     CALLED.clear()
-    model = ScriptedProvider([call("reach", **arguments), call("reach", host="DB", wait="90s"), "Done."])
+    model = ScriptedProvider(
+        [call("reach", **arguments), call("reach", host="DB", wait="90s"), "Done."]
+    )
     result = await ReActEngine(Runtime(model, tools=[reach])).run("Reach it.")
-    refused, reached = [message.content for message in result.conversation if message.role == "tool"]
+    refused, reached = [
+        message.content for message in result.conversation if message.role == "tool"
+    ]
 
     assert told in refused
     assert (reached, CALLED) == ("reached", [("db", 80, timedelta(seconds=90), "a")])

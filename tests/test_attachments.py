@@ -58,19 +58,33 @@ def b64(content: bytes) -> str:
 
 @pytest.mark.parametrize(
     ("content", "media_type"),
-    [(PNG, "image/png"), (JPEG, "image/jpeg"), (GIF, "image/gif"), (WEBP, "image/webp")],
+    [
+        (PNG, "image/png"),
+        (JPEG, "image/jpeg"),
+        (GIF, "image/gif"),
+        (WEBP, "image/webp"),
+    ],
 )
-def test_the_type_of_an_image_is_seen_from_its_bytes(content: bytes, media_type: str) -> None:
-    assert Attachment.image(content, name="x") == Attachment("image", media_type, b64(content), name="x")
+def test_the_type_of_an_image_is_seen_from_its_bytes(
+    content: bytes, media_type: str
+) -> None:
+    assert Attachment.image(content, name="x") == Attachment(
+        "image", media_type, b64(content), name="x"
+    )
 
 
 def test_the_type_of_a_document_is_seen_from_its_bytes_or_told() -> None:
-    assert Attachment.document(PDF) == Attachment("document", "application/pdf", b64(PDF))
-    assert Attachment.document(b"a,b", media_type="text/csv") == Attachment("document", "text/csv", b64(b"a,b"))
+    assert Attachment.document(PDF) == Attachment(
+        "document", "application/pdf", b64(PDF)
+    )
+    assert Attachment.document(b"a,b", media_type="text/csv") == Attachment(
+        "document", "text/csv", b64(b"a,b")
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "media_type"), [("a.txt", "text/plain"), ("a.csv", "text/csv"), ("a.HTML", "text/html")]
+    ("name", "media_type"),
+    [("a.txt", "text/plain"), ("a.csv", "text/csv"), ("a.HTML", "text/html")],
 )
 def test_the_type_of_a_file_is_seen_from_its_name_and_its_name_is_kept(
     tmp_path: Path, name: str, media_type: str
@@ -78,7 +92,9 @@ def test_the_type_of_a_file_is_seen_from_its_name_and_its_name_is_kept(
     file = tmp_path / name
     file.write_bytes(b"words")
 
-    assert Attachment.document(file) == Attachment("document", media_type, b64(b"words"), name=name)
+    assert Attachment.document(file) == Attachment(
+        "document", media_type, b64(b"words"), name=name
+    )
     assert Attachment.document(file, media_type="text/x-own", name="b") == Attachment(
         "document", "text/x-own", b64(b"words"), name="b"
     )
@@ -88,11 +104,15 @@ def test_a_file_without_an_ending_is_seen_by_its_bytes(tmp_path: Path) -> None:
     file = tmp_path / "scan"
     file.write_bytes(PNG)
 
-    assert Attachment.image(file) == Attachment("image", "image/png", b64(PNG), name="scan")
+    assert Attachment.image(file) == Attachment(
+        "image", "image/png", b64(PNG), name="scan"
+    )
 
 
 def test_a_url_is_passed_on_and_not_fetched() -> None:
-    assert Attachment.image(URL, name="cat") == Attachment("image", "image/png", url=URL, name="cat")
+    assert Attachment.image(URL, name="cat") == Attachment(
+        "image", "image/png", url=URL, name="cat"
+    )
     assert Attachment.document("http://example.test/paper").media_type == ""
 
 
@@ -110,7 +130,9 @@ def test_a_data_url_is_read(url: str, media_type: str, content: bytes) -> None:
 
 @given(st.binary(min_size=1, max_size=300), st.text(max_size=20))
 def test_what_goes_in_comes_out(content: bytes, name: str) -> None:
-    made = Attachment.document(content, media_type="application/octet-stream", name=name)
+    made = Attachment.document(
+        content, media_type="application/octet-stream", name=name
+    )
 
     assert (made.content, made.name) == (content, name)
     assert Attachment.document(made.data_url, name=name) == made
@@ -122,21 +144,51 @@ def test_what_goes_in_comes_out(content: bytes, name: str) -> None:
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: Attachment("image", "image/png"), "needs either data (base64) or a url"),
-        (lambda: Attachment("image", "image/png", "aaaa", URL), "needs either data (base64) or a url"),
+        (
+            lambda: Attachment("image", "image/png"),
+            "needs either data (base64) or a url",
+        ),
+        (
+            lambda: Attachment("image", "image/png", "aaaa", URL),
+            "needs either data (base64) or a url",
+        ),
         (lambda: Attachment.image(b""), "has 0 bytes; it must be 1 to 20,000,000"),
-        (lambda: Attachment.image(PNG + b"x" * MAX_BYTES), "it must be 1 to 20,000,000"),
-        (lambda: Attachment.image(b"who knows"), "type unknown: pass media_type=, one of image/png"),
-        (lambda: Attachment.image(PDF), "type application/pdf: pass media_type=, one of image/png"),
+        (
+            lambda: Attachment.image(PNG + b"x" * MAX_BYTES),
+            "it must be 1 to 20,000,000",
+        ),
+        (
+            lambda: Attachment.image(b"who knows"),
+            "type unknown: pass media_type=, one of image/png",
+        ),
+        (
+            lambda: Attachment.image(PDF),
+            "type application/pdf: pass media_type=, one of image/png",
+        ),
         (lambda: Attachment.image(PNG, media_type="image/tiff"), "type image/tiff"),
-        (lambda: Attachment.document(b"plain words"), "document '': type unknown: pass media_type="),
-        (lambda: Attachment.image("cat.png"), "'cat.png' is no http(s) or data URL; for a file pass a Path"),
+        (
+            lambda: Attachment.document(b"plain words"),
+            "document '': type unknown: pass media_type=",
+        ),
+        (
+            lambda: Attachment.image("cat.png"),
+            "'cat.png' is no http(s) or data URL; for a file pass a Path",
+        ),
         (lambda: Attachment.image("file:///etc/passwd"), "is no http(s) or data URL"),
         (lambda: Attachment.image(""), "is no http(s) or data URL"),
-        (lambda: Attachment.image(Path("/nowhere/cat.png")), "/nowhere/cat.png cannot be read: No such file"),
+        (
+            lambda: Attachment.image(Path("/nowhere/cat.png")),
+            "/nowhere/cat.png cannot be read: No such file",
+        ),
         (lambda: Attachment.image(Path("/")), "/ cannot be read: Is a directory"),
-        (lambda: Attachment.image("data:image/png,plain"), "the data URL cannot be read: it is not base64"),
-        (lambda: Attachment.image("data:image/png;base64,a!b"), "the data URL cannot be read: "),
+        (
+            lambda: Attachment.image("data:image/png,plain"),
+            "the data URL cannot be read: it is not base64",
+        ),
+        (
+            lambda: Attachment.image("data:image/png;base64,a!b"),
+            "the data URL cannot be read: ",
+        ),
         (lambda: Attachment.image("data:image/png;base64,"), "has 0 bytes"),
         (lambda: Attachment.image("data:"), "the data URL cannot be read: "),
     ],
@@ -158,7 +210,9 @@ def test_what_is_only_behind_a_url_has_no_content_here() -> None:
 
 
 def test_a_repr_does_not_show_the_content() -> None:
-    assert b64(PNG) not in repr(Conversation.of("Look.", attachments=[Attachment.image(PNG, name="cat")]))
+    assert b64(PNG) not in repr(
+        Conversation.of("Look.", attachments=[Attachment.image(PNG, name="cat")])
+    )
     assert "cat" in repr(Attachment.image(PNG, name="cat"))
 
 
@@ -173,8 +227,21 @@ def test_the_digest_of_a_conversation_follows_the_content() -> None:
     cat, dog = Attachment.image(PNG), Attachment.image(PNG + b"!")
 
     assert of(cat) == of(Attachment.image(PNG))
-    assert len({of().digest, of(cat).digest, of(dog).digest, of(cat, dog).digest, of(dog, cat).digest}) == 5
-    assert of(cat) != of(Attachment.document(PNG)), "the same bytes as a document are another thing to a model"
+    assert (
+        len(
+            {
+                of().digest,
+                of(cat).digest,
+                of(dog).digest,
+                of(cat, dog).digest,
+                of(dog, cat).digest,
+            }
+        )
+        == 5
+    )
+    assert of(cat) != of(Attachment.document(PNG)), (
+        "the same bytes as a document are another thing to a model"
+    )
     assert of(cat) != of(Attachment.image(URL))
 
 
@@ -194,8 +261,17 @@ def test_a_conversation_that_fits_with_its_pictures_is_left_alone() -> None:
 
 def test_the_pictures_of_the_task_stay_when_older_turns_slide_out() -> None:
     cat = Attachment.image(PNG)
-    talk = [Message("user" if i % 2 == 0 else "assistant", f"{i} " * 400, origin="engine") for i in range(20)]
-    conversation = Conversation([Message("system", "Be kind."), *talk, Message("user", "Look.", attachments=(cat,))])
+    talk = [
+        Message("user" if i % 2 == 0 else "assistant", f"{i} " * 400, origin="engine")
+        for i in range(20)
+    ]
+    conversation = Conversation(
+        [
+            Message("system", "Be kind."),
+            *talk,
+            Message("user", "Look.", attachments=(cat,)),
+        ]
+    )
 
     fitted = SlidingContext().fit(conversation, 3_000)
 
@@ -206,7 +282,9 @@ def test_the_pictures_of_the_task_stay_when_older_turns_slide_out() -> None:
 def test_attachments_can_be_added_later() -> None:
     cat = Attachment.image(PNG)
 
-    talk = Conversation.of("Hello.").assistant("Hello.").user("Look.", attachments=[cat])
+    talk = (
+        Conversation.of("Hello.").assistant("Hello.").user("Look.", attachments=[cat])
+    )
 
     assert [message.attachments for message in talk] == [(), (), (cat,)]
     assert talk.with_system("Be kind.").messages[3].attachments == (cat,)
@@ -215,8 +293,17 @@ def test_attachments_can_be_added_later() -> None:
 # --- through a run ---
 
 
-SENT = (Attachment.image(PNG, name="cat.png"), Attachment.document(PDF, name="cat.pdf"), Attachment.image(URL))
-TASK = Conversation([Message("system", "Be kind."), Message("user", "What colour is it?", attachments=SENT)])
+SENT = (
+    Attachment.image(PNG, name="cat.png"),
+    Attachment.document(PDF, name="cat.pdf"),
+    Attachment.image(URL),
+)
+TASK = Conversation(
+    [
+        Message("system", "Be kind."),
+        Message("user", "What colour is it?", attachments=SENT),
+    ]
+)
 
 
 @tool(effect="read")
@@ -232,13 +319,21 @@ async def put(what: str) -> str:
 
 
 def sent_in(request: Request) -> Sequence[Attachment]:
-    return [attachment for message in request.conversation for attachment in message.attachments]
+    return [
+        attachment
+        for message in request.conversation
+        for attachment in message.attachments
+    ]
 
 
 @pytest.fixture(params=["memory", "sqlite"])
 async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """Each kind of journal."""
-    made: Any = MemoryJournal() if request.param == "memory" else SQLiteJournal(tmp_path / "runs.db")
+    made: Any = (
+        MemoryJournal()
+        if request.param == "memory"
+        else SQLiteJournal(tmp_path / "runs.db")
+    )
     yield made
     if request.param == "sqlite":
         await made.close()
@@ -247,7 +342,9 @@ async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 async def test_a_journal_gives_them_back_as_they_were(journal: Journal) -> None:
     provider = ScriptedProvider([call("look", what="cat"), "blue"])
 
-    result = await ReActEngine(Runtime(provider, tools=[look], journal=journal)).run(TASK, run_id=RUN)
+    result = await ReActEngine(Runtime(provider, tools=[look], journal=journal)).run(
+        TASK, run_id=RUN
+    )
     first, *_, last = (entry.event for entry in journal.read(RUN))
 
     assert isinstance(first, RunStarted)
@@ -262,17 +359,26 @@ async def test_a_resumed_run_sends_them_again(journal: Journal) -> None:
     script = [call("look", what="cat"), "blue"]
 
     def model(request: Request) -> Any:
-        return script[sum(message.role == "assistant" for message in request.conversation)]
+        return script[
+            sum(message.role == "assistant" for message in request.conversation)
+        ]
 
-    whole = await ReActEngine(Runtime(ScriptedProvider(model), tools=[look], journal=journal)).run(TASK, run_id=RUN)
+    whole = await ReActEngine(
+        Runtime(ScriptedProvider(model), tools=[look], journal=journal)
+    ).run(TASK, run_id=RUN)
     entries = journal.read(RUN)
 
     for keep in range(1, len(entries)):
         provider = ScriptedProvider(model)
         rest = Runtime(provider, tools=[look], journal=crashed(entries, keep))
         result = await ReActEngine(rest).resume(RUN)
-        assert (result.answer, result.conversation) == (whole.answer, whole.conversation)
-        assert [sent_in(request) for request in provider.requests] == [list(SENT)] * len(provider.requests)
+        assert (result.answer, result.conversation) == (
+            whole.answer,
+            whole.conversation,
+        )
+        assert [sent_in(request) for request in provider.requests] == [
+            list(SENT)
+        ] * len(provider.requests)
 
 
 class Photographer(LoopEngine):
@@ -283,18 +389,24 @@ class Photographer(LoopEngine):
 
     async def solve(self, run: Run) -> str:
         """Ask about the file as it is now."""
-        seen = run.conversation.user("And this?", attachments=[Attachment.image(Path(self.file))])
+        seen = run.conversation.user(
+            "And this?", attachments=[Attachment.image(Path(self.file))]
+        )
         await run.ask(seen)
         return await run.ask(seen.assistant("Hm.").user("Well?"))
 
 
-async def test_another_picture_on_resume_is_divergence_and_no_silent_mix(tmp_path: Path) -> None:
+async def test_another_picture_on_resume_is_divergence_and_no_silent_mix(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "now.png"
     file.write_bytes(PNG)
     runtime = Runtime(ScriptedProvider(["a cat", "a big cat"]))
     await Photographer(runtime, file=str(file)).run("Look.", run_id=RUN)
     entries = runtime.journal.read(RUN)
-    second = [i for i, entry in enumerate(entries) if isinstance(entry.event, ModelRequested)][1]
+    second = [
+        i for i, entry in enumerate(entries) if isinstance(entry.event, ModelRequested)
+    ][1]
 
     file.write_bytes(PNG + b"changed")
     rest = Runtime(ScriptedProvider(["never"]), journal=crashed(entries, second))
@@ -316,7 +428,11 @@ async def test_every_engine_shows_them_to_the_model(engine: type[LoopEngine]) ->
 
     result = await engine(Runtime(provider, tools=[look, put])).run(TASK)
 
-    blind = [request.conversation.messages[-1].content for request in provider.requests if not sent_in(request)]
+    blind = [
+        request.conversation.messages[-1].content
+        for request in provider.requests
+        if not sent_in(request)
+    ]
     assert result.status == "completed"
     assert blind == []
 

@@ -87,7 +87,9 @@ def test_a_mistake_is_named_in_the_same_words_however_often_it_is_made() -> None
 
     for _ in range(3):
         assert refusal(lambda: Limits(max_tokens=0)).startswith("Limits: max_tokens: ")
-        assert refusal(lambda: ReActEngine(runtime(), max_iterations=0)).startswith("ReActEngine: max_iterations: ")
+        assert refusal(lambda: ReActEngine(runtime(), max_iterations=0)).startswith(
+            "ReActEngine: max_iterations: "
+        )
 
 
 def test_an_engine_without_a_runtime_is_refused() -> None:
@@ -110,30 +112,43 @@ def test_an_engine_s_options_cannot_be_changed_later() -> None:
 
 
 def test_a_negative_limit_is_named() -> None:
-    assert refusal(lambda: Limits(timeout=-1)) == "Limits: timeout: Input should be greater than 0, got -1"
+    assert (
+        refusal(lambda: Limits(timeout=-1))
+        == "Limits: timeout: Input should be greater than 0, got -1"
+    )
 
 
 @pytest.mark.parametrize("given", [None, 4, object()])
 def test_something_else_in_the_place_of_the_provider_is_named(given: Any) -> None:
     words = refusal(lambda: Runtime(given))
 
-    assert words == f"provider: needs an object with a method `complete`, got {type(given).__name__}"
+    assert (
+        words
+        == f"provider: needs an object with a method `complete`, got {type(given).__name__}"
+    )
 
 
 def test_a_model_without_the_name_of_its_provider_is_told_how_to_write_it() -> None:
     words = refusal(lambda: Runtime("gpt-4.1-mini"))
 
-    assert words.startswith("provider: 'gpt-4.1-mini' does not begin with an installed provider's name (")
+    assert words.startswith(
+        "provider: 'gpt-4.1-mini' does not begin with an installed provider's name ("
+    )
     assert words.endswith('write it like "openai:gpt-4.1-mini"')
 
 
 @pytest.mark.parametrize("given", [erase, print, 5])
 def test_tools_that_are_no_list_are_named(given: Any) -> None:
-    assert refusal(lambda: runtime(tools=given)).startswith("tools: pass a list of functions and Tool values, got ")
+    assert refusal(lambda: runtime(tools=given)).startswith(
+        "tools: pass a list of functions and Tool values, got "
+    )
 
 
 def test_a_wrong_word_for_on_unknown_is_named() -> None:
-    assert refusal(lambda: runtime(on_unknown="panic")) == 'on_unknown: must be "tell", "ask" or "stop", got \'panic\''
+    assert (
+        refusal(lambda: runtime(on_unknown="panic"))
+        == 'on_unknown: must be "tell", "ask" or "stop", got \'panic\''
+    )
 
 
 @pytest.mark.parametrize(
@@ -152,7 +167,10 @@ def test_a_provider_s_class_is_no_provider() -> None:
 async def test_tools_for_a_model_that_can_call_none_are_refused_with_the_cure() -> None:
     provider = ScriptedProvider([], capabilities=Capabilities(native_tools=False))
 
-    with pytest.raises(ConfigError, match=r"has no native tool calls: wrap it, Runtime\(TextTools\(provider\)"):
+    with pytest.raises(
+        ConfigError,
+        match=r"has no native tool calls: wrap it, Runtime\(TextTools\(provider\)",
+    ):
         await ReActEngine(Runtime(provider, tools=[erase])).run("Go.")
 
 
@@ -161,11 +179,17 @@ async def test_tools_for_a_model_that_can_call_none_are_refused_with_the_cure() 
 
 @pytest.mark.parametrize("task", ["", "   ", "\n\t"])
 async def test_an_empty_task_is_refused(task: str) -> None:
-    with pytest.raises(ConfigError, match="task: give the engine something to do, got an empty text"):
+    with pytest.raises(
+        ConfigError, match="task: give the engine something to do, got an empty text"
+    ):
         await ReActEngine(runtime("never")).run(task)
 
 
-@pytest.mark.parametrize("task", [None, 5, ["Go."], Conversation()], ids=["None", "5", "list", "empty conversation"])
+@pytest.mark.parametrize(
+    "task",
+    [None, 5, ["Go."], Conversation()],
+    ids=["None", "5", "list", "empty conversation"],
+)
 async def test_what_is_no_task_is_refused(task: Any) -> None:
     with pytest.raises(ConfigError, match="task: "):
         await ReActEngine(runtime("never")).run(task)
@@ -177,16 +201,23 @@ async def test_a_task_that_is_no_valid_text_is_refused() -> None:
 
 
 async def test_a_conversation_with_an_orphan_call_is_refused() -> None:
-    orphan = Conversation.of("Go.").add(Message("assistant", "", (ToolCall("erase", {"what": "x"}, "c1"),)))
+    orphan = Conversation.of("Go.").add(
+        Message("assistant", "", (ToolCall("erase", {"what": "x"}, "c1"),))
+    )
 
-    with pytest.raises(ConfigError, match=r"task: the conversation is not complete: calls \['c1'\] at the end have no"):
+    with pytest.raises(
+        ConfigError,
+        match=r"task: the conversation is not complete: calls \['c1'\] at the end have no",
+    ):
         await ReActEngine(runtime("never")).run(orphan)
 
 
 async def test_a_conversation_with_an_orphan_result_is_refused() -> None:
     orphan = Conversation.of("Go.").add(Message("tool", "erased", call_id="c9"))
 
-    with pytest.raises(ConfigError, match="message 1 is a result of 'c9', which no open call asked for"):
+    with pytest.raises(
+        ConfigError, match="message 1 is a result of 'c9', which no open call asked for"
+    ):
         await ReActEngine(runtime("never")).run(orphan)
 
 
@@ -198,9 +229,13 @@ async def test_an_output_that_is_no_model_is_refused() -> None:
 # --- run ids ---
 
 
-@pytest.mark.parametrize("run_id", ["", " ", "two words", "../up", "x" * 129, "snow\u2603", "line\n"])
+@pytest.mark.parametrize(
+    "run_id", ["", " ", "two words", "../up", "x" * 129, "snow\u2603", "line\n"]
+)
 async def test_a_run_id_of_other_letters_is_refused(run_id: str) -> None:
-    with pytest.raises(ConfigError, match=r"use letters, digits and \. _ : @ / -, at most 128"):
+    with pytest.raises(
+        ConfigError, match=r"use letters, digits and \. _ : @ / -, at most 128"
+    ):
         await ReActEngine(runtime("never")).run("Go.", run_id=run_id)
 
 
@@ -210,13 +245,19 @@ async def test_a_run_id_that_is_no_text_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_a_run_id_that_is_taken_is_refused_and_the_first_run_stays_as_it_was(kind: str, tmp_path: Path) -> None:
-    journal: Any = MemoryJournal() if kind == "memory" else SQLiteJournal(tmp_path / "runs.db")
+async def test_a_run_id_that_is_taken_is_refused_and_the_first_run_stays_as_it_was(
+    kind: str, tmp_path: Path
+) -> None:
+    journal: Any = (
+        MemoryJournal() if kind == "memory" else SQLiteJournal(tmp_path / "runs.db")
+    )
     engine = ReActEngine(runtime("one", "two", journal=journal))
     first = await engine.run("Go.", run_id="r1")
     before = journal.read("r1")
 
-    with pytest.raises(ConfigError, match="run_id 'r1' exists already: resume it, or choose another id"):
+    with pytest.raises(
+        ConfigError, match="run_id 'r1' exists already: resume it, or choose another id"
+    ):
         await engine.run("Go again.", run_id="r1")
 
     assert journal.read("r1") == before
@@ -229,7 +270,9 @@ async def test_a_run_id_that_is_taken_is_refused_and_the_first_run_stays_as_it_w
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_an_unknown_run_cannot_be_resumed(kind: str, tmp_path: Path) -> None:
-    journal: Any = MemoryJournal() if kind == "memory" else SQLiteJournal(tmp_path / "runs.db")
+    journal: Any = (
+        MemoryJournal() if kind == "memory" else SQLiteJournal(tmp_path / "runs.db")
+    )
     parts = runtime(journal=journal)
 
     with pytest.raises(UnknownRun, match="no run 'nope'"):
@@ -240,11 +283,15 @@ async def test_an_unknown_run_cannot_be_resumed(kind: str, tmp_path: Path) -> No
     await journal.close()
 
 
-async def test_a_run_cannot_be_resumed_by_another_engine_and_is_not_harmed_by_the_attempt() -> None:
+async def test_a_run_cannot_be_resumed_by_another_engine_and_is_not_harmed_by_the_attempt() -> (
+    None
+):
     parts = runtime(call("erase", what="disk"), tools=[erase], approver=Suspend())
     waiting = await ReActEngine(parts).run("Go.", run_id="r1")
 
-    with pytest.raises(ConfigError, match="run 'r1' is of engine 'react', not 'chain-of-thought'"):
+    with pytest.raises(
+        ConfigError, match="run 'r1' is of engine 'react', not 'chain-of-thought'"
+    ):
         await ChainOfThoughtEngine(parts).resume("r1")
 
     again = await ReActEngine(parts).resume("r1")
@@ -276,7 +323,9 @@ async def test_a_run_with_an_output_model_needs_it_again() -> None:
     parts = runtime(call("erase", what="disk"), tools=[erase], approver=Suspend())
     await ReActEngine(parts).run("Go.", run_id="r1", output=Forecast)
 
-    with pytest.raises(ConfigError, match="output: run 'r1' answers as Forecast: pass output= again"):
+    with pytest.raises(
+        ConfigError, match="output: run 'r1' answers as Forecast: pass output= again"
+    ):
         await ReActEngine(parts).resume("r1")
 
 
@@ -284,13 +333,21 @@ async def test_a_run_with_deps_needs_them_again() -> None:
     parts = runtime(call("erase", what="disk"), tools=[erase], approver=Suspend())
     await ReActEngine(parts).run("Go.", run_id="r1", deps={"user": 1})
 
-    with pytest.raises(ConfigError, match="deps: run 'r1' was started with deps for its tools: pass deps= again"):
+    with pytest.raises(
+        ConfigError,
+        match="deps: run 'r1' was started with deps for its tools: pass deps= again",
+    ):
         await ReActEngine(parts).resume("r1")
 
 
 async def test_of_a_run_whose_name_is_taken_nobody_hears(tmp_path: Path) -> None:
     told: list[Entry] = []
-    parts = runtime("done", "done", journal=SQLiteJournal(tmp_path / "runs.db"), observers=[told.append])
+    parts = runtime(
+        "done",
+        "done",
+        journal=SQLiteJournal(tmp_path / "runs.db"),
+        observers=[told.append],
+    )
     await ReActEngine(parts).run("Go.", run_id="r1")
     before = list(told)
 
@@ -306,7 +363,10 @@ async def test_of_a_run_whose_name_is_taken_nobody_hears(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([{"role": "user", "content": "x"}], "conversation: holds messages, like Message("),
+        (
+            [{"role": "user", "content": "x"}],
+            "conversation: holds messages, like Message(",
+        ),
         ("hello", "conversation: holds messages, like Message("),
         (
             [Message("human", "x")],
@@ -325,15 +385,27 @@ def test_an_engine_of_a_provider_is_told_to_take_a_runtime() -> None:
 
 
 def test_a_journal_by_its_path_is_told_what_to_write() -> None:
-    assert "like SQLiteJournal('runs.db')" in refusal(lambda: runtime(journal="runs.db"))
+    assert "like SQLiteJournal('runs.db')" in refusal(
+        lambda: runtime(journal="runs.db")
+    )
 
 
-@pytest.mark.parametrize("error", [Stuck("denied", "again"), LimitReached("max_cost", "too dear"), RunBusy("busy")])
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
+@pytest.mark.parametrize(
+    "error",
+    [Stuck("denied", "again"), LimitReached("max_cost", "too dear"), RunBusy("busy")],
+)
+@pytest.mark.parametrize(
+    "copied",
+    [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))],
+)
 def test_errors_can_be_copied(error: LoopwrightError, copied: Any) -> None:
     again = copied(error)
 
-    assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+    assert (type(again), str(again), vars(again)) == (
+        type(error),
+        str(error),
+        vars(error),
+    )
 
 
 # --- journals ---
@@ -361,7 +433,9 @@ async def ended(path: Path) -> LoopwrightError:
         journal = SQLiteJournal(path)
     except ConfigError as refused:
         return refused
-    result = await ReActEngine(runtime(call("send"), "done", tools=[send], journal=journal)).run("Go.")
+    result = await ReActEngine(
+        runtime(call("send"), "done", tools=[send], journal=journal)
+    ).run("Go.")
     await journal.close()
 
     assert (result.status, result.stop_reason, ran) == ("failed", "journal_error", [])
@@ -369,7 +443,9 @@ async def ended(path: Path) -> LoopwrightError:
     return result.error
 
 
-async def test_a_file_that_is_no_journal_stops_a_run_before_anything_happens(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_journal_stops_a_run_before_anything_happens(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "runs.db"
     path.write_text("This is a diary. " * 500)
 
@@ -377,8 +453,13 @@ async def test_a_file_that_is_no_journal_stops_a_run_before_anything_happens(tmp
     assert path.read_text().startswith("This is a diary.")
 
 
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs a folder in which not even root may make a file")
-async def test_a_folder_that_cannot_be_written_stops_a_run_before_anything_happens() -> None:
+@pytest.mark.skipif(
+    not Path("/proc").is_dir(),
+    reason="needs a folder in which not even root may make a file",
+)
+async def test_a_folder_that_cannot_be_written_stops_a_run_before_anything_happens() -> (
+    None
+):
     assert "runs.db" in str(await ended(Path("/proc/runs.db")))
 
 
@@ -401,21 +482,32 @@ def test_a_missing_key_is_named_with_where_to_put_it() -> None:
 
 
 def test_an_endpoint_of_one_s_own_needs_no_key(closed_port: int) -> None:
-    assert OpenAIProvider("llama", base_url=f"http://127.0.0.1:{closed_port}/v1").model == "llama"
+    assert (
+        OpenAIProvider("llama", base_url=f"http://127.0.0.1:{closed_port}/v1").model
+        == "llama"
+    )
 
 
-@pytest.mark.parametrize("url", ["not a url", "ftp://host/v1", "http://", "host:8080/v1"])
+@pytest.mark.parametrize(
+    "url", ["not a url", "ftp://host/v1", "http://", "host:8080/v1"]
+)
 def test_a_url_that_cannot_be_used_is_refused(url: str) -> None:
     assert "base_url" in refusal(lambda: OpenAIProvider("llama", base_url=url))
 
 
-async def test_an_endpoint_that_is_down_ends_the_run_and_names_the_url(closed_port: int) -> None:
+async def test_an_endpoint_that_is_down_ends_the_run_and_names_the_url(
+    closed_port: int,
+) -> None:
     url = f"http://127.0.0.1:{closed_port}/v1"
-    result = await ReActEngine(Runtime(OpenAIProvider("llama", base_url=url), limits=Limits(max_llm_calls=1))).run(
-        "Go."
-    )
+    result = await ReActEngine(
+        Runtime(OpenAIProvider("llama", base_url=url), limits=Limits(max_llm_calls=1))
+    ).run("Go.")
 
-    assert (result.status, result.stop_reason, result.answer) == ("failed", "provider_error", None)
+    assert (result.status, result.stop_reason, result.answer) == (
+        "failed",
+        "provider_error",
+        None,
+    )
     assert isinstance(result.error, ProviderError)
     assert url in str(result.error)
     with pytest.raises(ProviderError):

@@ -73,7 +73,9 @@ def rejected(breaker: CircuitBreaker) -> CircuitOpen:
     return rejection.value
 
 
-def test_it_opens_at_the_fifth_failure_in_a_row_and_not_before(breaker: CircuitBreaker) -> None:
+def test_it_opens_at_the_fifth_failure_in_a_row_and_not_before(
+    breaker: CircuitBreaker,
+) -> None:
     fail(breaker, 4)
     assert state_of(breaker) == "closed"
 
@@ -89,7 +91,9 @@ def test_a_success_ends_the_row(breaker: CircuitBreaker) -> None:
     assert state_of(breaker) == "closed"
 
 
-def test_a_call_without_a_verdict_neither_counts_nor_ends_the_row(breaker: CircuitBreaker) -> None:
+def test_a_call_without_a_verdict_neither_counts_nor_ends_the_row(
+    breaker: CircuitBreaker,
+) -> None:
     fail(breaker, 4)
     breaker.cancel(breaker.acquire())
     assert state_of(breaker) == "closed"
@@ -98,17 +102,23 @@ def test_a_call_without_a_verdict_neither_counts_nor_ends_the_row(breaker: Circu
     assert state_of(breaker) == "open"
 
 
-def test_an_open_breaker_says_how_long_to_wait(breaker: CircuitBreaker, clock: FakeClock) -> None:
+def test_an_open_breaker_says_how_long_to_wait(
+    breaker: CircuitBreaker, clock: FakeClock
+) -> None:
     opened(breaker)
     clock.advance(10)
     rejection = rejected(breaker)
 
     assert rejection.retry_after == pytest.approx(20)
     assert rejection.retryable is False
-    assert str(rejection) == "tool/x failed too often; it is not called for another 20.0 s"
+    assert (
+        str(rejection) == "tool/x failed too often; it is not called for another 20.0 s"
+    )
 
 
-def test_a_rejection_is_not_a_failure_and_does_not_lengthen_the_wait(breaker: CircuitBreaker, clock: FakeClock) -> None:
+def test_a_rejection_is_not_a_failure_and_does_not_lengthen_the_wait(
+    breaker: CircuitBreaker, clock: FakeClock
+) -> None:
     opened(breaker)
     for _ in range(100):
         rejected(breaker)
@@ -120,7 +130,9 @@ def test_a_rejection_is_not_a_failure_and_does_not_lengthen_the_wait(breaker: Ci
     assert state_of(breaker) == "closed"
 
 
-def test_after_the_wait_one_probe_of_fifty_is_let_through(breaker: CircuitBreaker, clock: FakeClock) -> None:
+def test_after_the_wait_one_probe_of_fifty_is_let_through(
+    breaker: CircuitBreaker, clock: FakeClock
+) -> None:
     opened(breaker)
     clock.advance(30)
     passes: list[BreakerPass] = []
@@ -134,7 +146,9 @@ def test_after_the_wait_one_probe_of_fifty_is_let_through(breaker: CircuitBreake
     assert state_of(breaker) == "half-open"
 
 
-def test_a_probe_that_works_closes_it_and_the_row_starts_anew(breaker: CircuitBreaker, clock: FakeClock) -> None:
+def test_a_probe_that_works_closes_it_and_the_row_starts_anew(
+    breaker: CircuitBreaker, clock: FakeClock
+) -> None:
     opened(breaker)
     clock.advance(30)
     breaker.success(breaker.acquire())
@@ -146,7 +160,9 @@ def test_a_probe_that_works_closes_it_and_the_row_starts_anew(breaker: CircuitBr
     assert rejected(breaker).retry_after == pytest.approx(30)
 
 
-def test_each_failed_probe_doubles_the_wait_up_to_a_bound(breaker: CircuitBreaker, clock: FakeClock) -> None:
+def test_each_failed_probe_doubles_the_wait_up_to_a_bound(
+    breaker: CircuitBreaker, clock: FakeClock
+) -> None:
     opened(breaker)
     waits: list[float] = []
     for _ in range(6):
@@ -163,17 +179,24 @@ def test_each_failed_probe_doubles_the_wait_up_to_a_bound(breaker: CircuitBreake
     assert rejected(breaker).retry_after == pytest.approx(30)
 
 
-def test_it_says_the_same_reason_after_a_probe_that_failed(breaker: CircuitBreaker, clock: FakeClock) -> None:
+def test_it_says_the_same_reason_after_a_probe_that_failed(
+    breaker: CircuitBreaker, clock: FakeClock
+) -> None:
     opened(breaker)
     before = str(rejected(breaker))
     clock.advance(30)
     fail(breaker)
 
     assert before == "tool/x failed too often; it is not called for another 30.0 s"
-    assert str(rejected(breaker)) == "tool/x failed too often; it is not called for another 60.0 s"
+    assert (
+        str(rejected(breaker))
+        == "tool/x failed too often; it is not called for another 60.0 s"
+    )
 
 
-def test_a_cancelled_probe_gives_its_place_back(breaker: CircuitBreaker, clock: FakeClock) -> None:
+def test_a_cancelled_probe_gives_its_place_back(
+    breaker: CircuitBreaker, clock: FakeClock
+) -> None:
     opened(breaker)
     clock.advance(30)
     breaker.cancel(breaker.acquire())
@@ -183,7 +206,9 @@ def test_a_cancelled_probe_gives_its_place_back(breaker: CircuitBreaker, clock: 
     assert state_of(breaker) == "closed"
 
 
-def test_a_probe_that_never_comes_back_makes_room_after_a_while(breaker: CircuitBreaker, clock: FakeClock) -> None:
+def test_a_probe_that_never_comes_back_makes_room_after_a_while(
+    breaker: CircuitBreaker, clock: FakeClock
+) -> None:
     opened(breaker)
     clock.advance(30)
     lost = breaker.acquire()
@@ -234,7 +259,9 @@ def test_the_wall_clock_has_no_say(jump: int) -> None:
     assert breaker.acquire().probe
 
 
-def test_a_listener_hears_each_change_and_may_look_at_the_breaker(breaker: CircuitBreaker, clock: FakeClock) -> None:
+def test_a_listener_hears_each_change_and_may_look_at_the_breaker(
+    breaker: CircuitBreaker, clock: FakeClock
+) -> None:
     heard: list[tuple[str, str, str, str]] = []
 
     def listen(name: str, before: str, after: str, reason: str) -> None:
@@ -272,7 +299,9 @@ def test_eight_threads_get_one_probe_between_them(clock: FakeClock) -> None:
         start = threading.Barrier(8)
 
         def probe(
-            breaker: CircuitBreaker = breaker, start: threading.Barrier = start, passes: list[BreakerPass] = passes
+            breaker: CircuitBreaker = breaker,
+            start: threading.Barrier = start,
+            passes: list[BreakerPass] = passes,
         ) -> None:
             start.wait()
             try:
@@ -302,7 +331,9 @@ def test_threads_share_the_registry() -> None:
     finally:
         threading.excepthook = before
 
-    assert [problem.exc_type for problem in problems if problem.exc_type is not CircuitOpen] == []
+    assert [
+        problem.exc_type for problem in problems if problem.exc_type is not CircuitOpen
+    ] == []
 
 
 def test_one_breaker_serves_several_event_loops(clock: FakeClock) -> None:
@@ -325,7 +356,9 @@ def test_each_name_has_a_breaker_of_its_own(clock: FakeClock) -> None:
     assert breakers.get("tool/y").state == "closed"
 
 
-def test_the_longest_unused_closed_breaker_is_forgotten_first_and_an_open_one_never(clock: FakeClock) -> None:
+def test_the_longest_unused_closed_breaker_is_forgotten_first_and_an_open_one_never(
+    clock: FakeClock,
+) -> None:
     breakers = CircuitBreakers(keep=3, clock=clock)
     opened(breakers.get("open"))
     fail(breakers.get("a"), 4)
@@ -335,7 +368,11 @@ def test_the_longest_unused_closed_breaker_is_forgotten_first_and_an_open_one_ne
     fail(breakers.get("a"))
     fail(breakers.get("b"))
 
-    assert [breakers.get(name).state for name in ("open", "a", "b")] == ["open", "open", "closed"]
+    assert [breakers.get(name).state for name in ("open", "a", "b")] == [
+        "open",
+        "open",
+        "closed",
+    ]
 
 
 def verdicts(breaker: CircuitBreaker, told: str) -> None:
@@ -360,7 +397,10 @@ def verdicts(breaker: CircuitBreaker, told: str) -> None:
         ("s" * 10 + "ffffs" * 2 + "s", "closed"),  # 8 of the last 20
         ("s" * 10 + "ffffs" * 2 + "f", "closed"),  # 9 of the last 20
         ("s" * 10 + "ffffs" * 2 + "ff", "open"),  # 10 of the last 20
-        ("ffff" + "s" * 20 + "ffff" + "s" + "ffff", "closed"),  # the first four are forgotten
+        (
+            "ffff" + "s" * 20 + "ffff" + "s" + "ffff",
+            "closed",
+        ),  # the first four are forgotten
         ("sf" * 4 + "-" * 50, "closed"),  # what gives no verdict is not among them
         ("sf" * 4 + "-" * 50 + "sf", "open"),
     ],
@@ -373,7 +413,9 @@ def test_it_opens_where_half_of_the_last_twenty_calls_failed_once_there_are_ten(
     assert state_of(breaker) == state
 
 
-def test_the_share_and_the_calls_that_it_is_taken_of_are_options(clock: FakeClock) -> None:
+def test_the_share_and_the_calls_that_it_is_taken_of_are_options(
+    clock: FakeClock,
+) -> None:
     def after(told: str, **options: Any) -> str:
         breaker = CircuitBreaker("tool/x", clock=clock, **options)
         verdicts(breaker, told)
@@ -417,11 +459,16 @@ def test_calls_that_work_but_take_too_long_open_it_too(clock: FakeClock) -> None
     assert state_of(breaker) == "closed"
 
     takes(breaker, clock, 11)
-    assert str(rejected(breaker)) == "tool/x was too slow too often; it is not called for another 30.0 s"
+    assert (
+        str(rejected(breaker))
+        == "tool/x was too slow too often; it is not called for another 30.0 s"
+    )
 
 
 def test_how_long_a_call_took_may_be_told(clock: FakeClock) -> None:
-    breaker = CircuitBreaker("tool/x", slow_seconds=10, slow_rate=1, least=3, window=3, clock=clock)
+    breaker = CircuitBreaker(
+        "tool/x", slow_seconds=10, slow_rate=1, least=3, window=3, clock=clock
+    )
     for seconds in (11.0, 10.0, 11.0, 11.0):
         breaker.success(breaker.acquire(), seconds=seconds)
     takes(breaker, clock, 0)
@@ -432,7 +479,9 @@ def test_how_long_a_call_took_may_be_told(clock: FakeClock) -> None:
     assert state_of(breaker) == "open"
 
 
-def test_slow_calls_at_the_same_time_are_measured_each_for_itself(clock: FakeClock) -> None:
+def test_slow_calls_at_the_same_time_are_measured_each_for_itself(
+    clock: FakeClock,
+) -> None:
     breaker = CircuitBreaker("tool/x", slow_seconds=10, least=4, clock=clock)
     early = [breaker.acquire(), breaker.acquire()]
     clock.advance(8)
@@ -455,7 +504,9 @@ def test_a_probe_that_is_slow_does_not_close_it(clock: FakeClock) -> None:
     assert state_of(breaker) == "closed"
 
 
-def test_without_slow_seconds_no_call_is_too_slow(breaker: CircuitBreaker, clock: FakeClock) -> None:
+def test_without_slow_seconds_no_call_is_too_slow(
+    breaker: CircuitBreaker, clock: FakeClock
+) -> None:
     takes(breaker, clock, *[10_000] * 30)
 
     assert state_of(breaker) == "closed"
@@ -464,13 +515,22 @@ def test_without_slow_seconds_no_call_is_too_slow(breaker: CircuitBreaker, clock
 # --- cool-downs ---
 
 
-def test_a_cool_down_rejects_until_it_is_over_and_counts_nothing(breaker: CircuitBreaker, clock: FakeClock) -> None:
+def test_a_cool_down_rejects_until_it_is_over_and_counts_nothing(
+    breaker: CircuitBreaker, clock: FakeClock
+) -> None:
     fail(breaker, 4)
     breaker.cool_down(20)
     rejection = rejected(breaker)
 
-    assert str(rejection) == "tool/x asked to be left alone; it is not called for another 20.0 s"
-    assert (rejection.retryable, rejection.retry_after, state_of(breaker)) == (True, 20.0, "closed")
+    assert (
+        str(rejection)
+        == "tool/x asked to be left alone; it is not called for another 20.0 s"
+    )
+    assert (rejection.retryable, rejection.retry_after, state_of(breaker)) == (
+        True,
+        20.0,
+        "closed",
+    )
     clock.advance(19)
     assert rejected(breaker).retry_after == pytest.approx(1)
     clock.advance(1)
@@ -478,7 +538,9 @@ def test_a_cool_down_rejects_until_it_is_over_and_counts_nothing(breaker: Circui
     assert state_of(breaker) == "open"  # the row went on
 
 
-def test_a_cool_down_is_never_shortened_and_never_endless(breaker: CircuitBreaker, clock: FakeClock) -> None:
+def test_a_cool_down_is_never_shortened_and_never_endless(
+    breaker: CircuitBreaker, clock: FakeClock
+) -> None:
     breaker.cool_down(20)
     for seconds in (5, 0, -1, float("nan"), float("-inf")):
         breaker.cool_down(seconds)
@@ -493,16 +555,23 @@ def test_a_cool_down_is_never_shortened_and_never_endless(breaker: CircuitBreake
 def test_who_waits_as_long_as_told_is_let_through(seconds: float, now: float) -> None:
     clock = FakeClock()
     clock.advance(now)
-    cooling, broken = CircuitBreaker("a", clock=clock), CircuitBreaker("b", open_seconds=seconds, clock=clock)
+    cooling, broken = (
+        CircuitBreaker("a", clock=clock),
+        CircuitBreaker("b", open_seconds=seconds, clock=clock),
+    )
     cooling.cool_down(seconds)
     opened(broken)
     clock.advance(seconds / 3)
-    clock.advance(max(rejected(cooling).retry_after or 0.0, rejected(broken).retry_after or 0.0))
+    clock.advance(
+        max(rejected(cooling).retry_after or 0.0, rejected(broken).retry_after or 0.0)
+    )
 
     assert [cooling.acquire().probe, broken.acquire().probe] == [False, True]
 
 
-def test_a_call_in_flight_may_end_during_a_cool_down(breaker: CircuitBreaker, clock: FakeClock) -> None:
+def test_a_call_in_flight_may_end_during_a_cool_down(
+    breaker: CircuitBreaker, clock: FakeClock
+) -> None:
     given = breaker.acquire()
     breaker.cool_down(20)
     breaker.success(given)
@@ -525,7 +594,9 @@ def test_an_open_breaker_that_also_cools_down_rejects_for_the_longer_time(
     assert breaker.acquire().probe
 
 
-def test_a_probe_that_is_told_to_wait_gives_its_place_back(breaker: CircuitBreaker, clock: FakeClock) -> None:
+def test_a_probe_that_is_told_to_wait_gives_its_place_back(
+    breaker: CircuitBreaker, clock: FakeClock
+) -> None:
     opened(breaker)
     clock.advance(30)
     probe = breaker.acquire()
@@ -548,7 +619,9 @@ def three(clock: FakeClock) -> CircuitBreaker:
     return breaker
 
 
-def test_as_many_probes_as_were_asked_for_are_in_flight_and_never_more(three: CircuitBreaker) -> None:
+def test_as_many_probes_as_were_asked_for_are_in_flight_and_never_more(
+    three: CircuitBreaker,
+) -> None:
     passes = [three.acquire() for _ in range(3)]
     rejected(three)
     three.cancel(passes[1])
@@ -558,7 +631,9 @@ def test_as_many_probes_as_were_asked_for_are_in_flight_and_never_more(three: Ci
     assert [given.probe for given in [*passes, again]] == [True] * 4
 
 
-def test_the_first_probe_that_works_closes_it_and_the_others_come_too_late(three: CircuitBreaker) -> None:
+def test_the_first_probe_that_works_closes_it_and_the_others_come_too_late(
+    three: CircuitBreaker,
+) -> None:
     first, second, third = three.acquire(), three.acquire(), three.acquire()
     three.success(second)
     three.failure(first)
@@ -585,7 +660,9 @@ def test_the_first_probe_that_fails_opens_it_and_the_others_come_too_late(
     rejected(three)
 
 
-def test_of_several_probes_only_the_lost_ones_make_room(three: CircuitBreaker, clock: FakeClock) -> None:
+def test_of_several_probes_only_the_lost_ones_make_room(
+    three: CircuitBreaker, clock: FakeClock
+) -> None:
     lost = three.acquire()
     clock.advance(40)
     kept = [three.acquire(), three.acquire()]
@@ -600,7 +677,9 @@ def test_of_several_probes_only_the_lost_ones_make_room(three: CircuitBreaker, c
     assert state_of(three) == "closed"
 
 
-def test_a_pass_that_is_handed_back_twice_counts_once_where_it_was_a_probe(three: CircuitBreaker) -> None:
+def test_a_pass_that_is_handed_back_twice_counts_once_where_it_was_a_probe(
+    three: CircuitBreaker,
+) -> None:
     first, _, _ = three.acquire(), three.acquire(), three.acquire()
     three.cancel(first)
     three.acquire()
@@ -626,13 +705,19 @@ def test_a_breaker_that_a_person_forced_open_stays_open_until_it_is_reset(
     rejection = rejected(breaker)
 
     assert str(rejection) == "tool/x is switched off: maintenance until noon"
-    assert (rejection.retryable, rejection.retry_after, breaker.state) == (False, None, "open")
+    assert (rejection.retryable, rejection.retry_after, breaker.state) == (
+        False,
+        None,
+        "open",
+    )
     breaker.reset()
     fail(breaker, 4)
     assert state_of(breaker) == "closed"
 
 
-def test_a_reset_closes_it_whatever_was_and_forgets_all(breaker: CircuitBreaker, clock: FakeClock) -> None:
+def test_a_reset_closes_it_whatever_was_and_forgets_all(
+    breaker: CircuitBreaker, clock: FakeClock
+) -> None:
     for _ in range(3):  # waits 30, 60, 120 s
         fail(breaker, 5 if breaker.state == "closed" else 1)
         clock.advance(rejected(breaker).retry_after or 0.0)
@@ -648,18 +733,25 @@ def test_a_reset_closes_it_whatever_was_and_forgets_all(breaker: CircuitBreaker,
     assert rejected(breaker).retry_after == pytest.approx(30)
 
 
-def test_a_cool_down_after_a_reset_is_not_lengthened_by_the_wait_of_before(breaker: CircuitBreaker) -> None:
+def test_a_cool_down_after_a_reset_is_not_lengthened_by_the_wait_of_before(
+    breaker: CircuitBreaker,
+) -> None:
     opened(breaker)
     breaker.reset()
     breaker.cool_down(2)
     rejection = rejected(breaker)
 
-    assert str(rejection) == "tool/x asked to be left alone; it is not called for another 2.0 s"
+    assert (
+        str(rejection)
+        == "tool/x asked to be left alone; it is not called for another 2.0 s"
+    )
     assert rejection.retryable
     assert rejection.retry_after == pytest.approx(2)
 
 
-def test_the_next_call_with_a_listener_is_told_what_people_did_and_no_other(breaker: CircuitBreaker) -> None:
+def test_the_next_call_with_a_listener_is_told_what_people_did_and_no_other(
+    breaker: CircuitBreaker,
+) -> None:
     heard: list[tuple[str, ...]] = []
 
     def listen(*change: str) -> None:
@@ -683,7 +775,9 @@ def test_the_next_call_with_a_listener_is_told_what_people_did_and_no_other(brea
     ]
 
 
-def test_of_many_changes_that_nobody_is_told_the_last_ones_are_kept(breaker: CircuitBreaker) -> None:
+def test_of_many_changes_that_nobody_is_told_the_last_ones_are_kept(
+    breaker: CircuitBreaker,
+) -> None:
     heard: list[str] = []
     for number in range(1000):
         breaker.force_open(f"{number}")
@@ -714,7 +808,9 @@ def test_the_registry_forces_resets_and_shows_states(clock: FakeClock) -> None:
 # --- listeners ---
 
 
-def test_an_error_in_a_listener_goes_to_the_log_and_not_to_the_call(breaker: CircuitBreaker, clock: FakeClock) -> None:
+def test_an_error_in_a_listener_goes_to_the_log_and_not_to_the_call(
+    breaker: CircuitBreaker, clock: FakeClock
+) -> None:
     def broken(*change: str) -> None:
         raise ValueError("no room left")
 
@@ -725,11 +821,17 @@ def test_an_error_in_a_listener_goes_to_the_log_and_not_to_the_call(breaker: Cir
         given = breaker.acquire(broken)
 
     assert given.probe
-    line = {"event": "breaker_listener_failed", "log_level": "warning", "breaker": "tool/x"}
+    line = {
+        "event": "breaker_listener_failed",
+        "log_level": "warning",
+        "breaker": "tool/x",
+    }
     assert logs == [{**line, "error": "ValueError('no room left')"}] * 2
 
 
-def test_a_listener_may_use_the_breaker_from_another_thread(breaker: CircuitBreaker, clock: FakeClock) -> None:
+def test_a_listener_may_use_the_breaker_from_another_thread(
+    breaker: CircuitBreaker, clock: FakeClock
+) -> None:
     """So that no lock is held while it is told."""
     seen: list[str] = []
 
@@ -754,7 +856,9 @@ def test_a_listener_may_use_the_breaker_from_another_thread(breaker: CircuitBrea
 # --- the registry ---
 
 
-def test_a_breaker_that_somebody_holds_is_the_same_when_it_is_asked_for_again(clock: FakeClock) -> None:
+def test_a_breaker_that_somebody_holds_is_the_same_when_it_is_asked_for_again(
+    clock: FakeClock,
+) -> None:
     breakers = CircuitBreakers(keep=1, clock=clock)
     held = breakers.get("a")
     given = held.acquire()
@@ -832,7 +936,9 @@ def one_breaker(**options: Any) -> CircuitBreaker:
         ({"treshold": 3}, "treshold"),
     ],
 )
-def test_a_bad_option_is_named_at_once(make: Callable[..., object], options: dict[str, Any], field: str) -> None:
+def test_a_bad_option_is_named_at_once(
+    make: Callable[..., object], options: dict[str, Any], field: str
+) -> None:
     with pytest.raises(ConfigError, match=rf"\b{field}: "):
         make(**options)
 
@@ -870,7 +976,9 @@ VECTORS = [
 def test_it_agrees_with_another_breaker_s_vectors(
     clock: FakeClock, threshold: int, probes: int, steps: str, state: str
 ) -> None:
-    breaker = CircuitBreaker("tool/x", threshold=threshold, probes=probes, open_seconds=0.01, clock=clock)
+    breaker = CircuitBreaker(
+        "tool/x", threshold=threshold, probes=probes, open_seconds=0.01, clock=clock
+    )
     passes: list[BreakerPass] = []
     for step in steps.split():
         if step == "allow":
@@ -944,8 +1052,12 @@ print(breakers.get("tool/x").state)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
-def test_a_process_that_is_forked_in_the_middle_of_other_threads_calls_can_go_on() -> None:
-    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=100)
+def test_a_process_that_is_forked_in_the_middle_of_other_threads_calls_can_go_on() -> (
+    None
+):
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=100
+    )
 
     assert (done.returncode, done.stdout) == (0, "closed\n"), done.stderr
 
@@ -955,7 +1067,11 @@ def test_a_process_that_is_forked_in_the_middle_of_other_threads_calls_can_go_on
 
 def finished(runtime: Runtime, result: Result) -> list[tuple[str, str]]:
     events = [entry.event for entry in runtime.journal.read(result.run_id)]
-    return [(event.status, event.content) for event in events if isinstance(event, ToolFinished)]
+    return [
+        (event.status, event.content)
+        for event in events
+        if isinstance(event, ToolFinished)
+    ]
 
 
 def changes(runtime: Runtime, result: Result) -> list[BreakerChanged]:
@@ -964,7 +1080,10 @@ def changes(runtime: Runtime, result: Result) -> list[BreakerChanged]:
 
 
 def starts(runtime: Runtime, result: Result) -> int:
-    return sum(isinstance(entry.event, ToolStarted) for entry in runtime.journal.read(result.run_id))
+    return sum(
+        isinstance(entry.event, ToolStarted)
+        for entry in runtime.journal.read(result.run_id)
+    )
 
 
 class Flaky:
@@ -991,14 +1110,30 @@ async def test_a_tool_that_fails_five_times_is_not_started_again_until_a_probe_f
         clock.advance(30)
         return call("look", n=7)
 
-    script: list[Any] = [*(call("look", n=n) for n in range(6)), mended, call("look", n=8), "done"]
-    runtime = Runtime(ScriptedProvider(script), tools=[tool(name="look", repeatable=True)(flaky)], clock=clock)
+    script: list[Any] = [
+        *(call("look", n=n) for n in range(6)),
+        mended,
+        call("look", n=8),
+        "done",
+    ]
+    runtime = Runtime(
+        ScriptedProvider(script),
+        tools=[tool(name="look", repeatable=True)(flaky)],
+        clock=clock,
+    )
     result = await ReActEngine(runtime).run("Go.")
 
-    assert (result.status, flaky.runs, starts(runtime, result), result.tool_calls) == ("completed", 7, 7, 7)
+    assert (result.status, flaky.runs, starts(runtime, result), result.tool_calls) == (
+        "completed",
+        7,
+        7,
+        7,
+    )
     told = finished(runtime, result)
     assert [status for status, _ in told] == ["error"] * 5 + ["rejected", "ok", "ok"]
-    assert told[5][1] == "tool/look failed too often; it is not called for another 30.0 s"
+    assert (
+        told[5][1] == "tool/look failed too often; it is not called for another 30.0 s"
+    )
     assert changes(runtime, result) == [
         BreakerChanged("tool/look", "closed", "open"),
         BreakerChanged("tool/look", "open", "half-open"),
@@ -1006,7 +1141,9 @@ async def test_a_tool_that_fails_five_times_is_not_started_again_until_a_probe_f
     ]
 
 
-async def test_an_open_breaker_of_one_tool_leaves_the_others_alone(clock: FakeClock) -> None:
+async def test_an_open_breaker_of_one_tool_leaves_the_others_alone(
+    clock: FakeClock,
+) -> None:
     breakers = CircuitBreakers(clock=clock)
     opened(breakers.get("tool/look"))
 
@@ -1016,7 +1153,11 @@ async def test_an_open_breaker_of_one_tool_leaves_the_others_alone(clock: FakeCl
         return "done"
 
     turn = [call("look", n=1), call("other")]
-    runtime = Runtime(ScriptedProvider([turn, "end"]), tools=[tool(name="look")(Flaky()), other], breakers=breakers)
+    runtime = Runtime(
+        ScriptedProvider([turn, "end"]),
+        tools=[tool(name="look")(Flaky()), other],
+        breakers=breakers,
+    )
     result = await ReActEngine(runtime).run("Go.")
 
     assert [status for status, _ in finished(runtime, result)] == ["rejected", "ok"]
@@ -1030,7 +1171,9 @@ async def test_a_tool_that_takes_too_long_counts_as_failing() -> None:
 
     breakers = CircuitBreakers(threshold=2)
     turn = [call("slow"), call("slow")]
-    await ReActEngine(Runtime(ScriptedProvider([turn, "end"]), tools=[slow], breakers=breakers)).run("Go.")
+    await ReActEngine(
+        Runtime(ScriptedProvider([turn, "end"]), tools=[slow], breakers=breakers)
+    ).run("Go.")
 
     assert breakers.get("tool/slow").state == "open"
 
@@ -1043,7 +1186,9 @@ async def test_refusals_and_expected_errors_of_a_tool_never_open_its_breaker() -
 
     breakers = CircuitBreakers(threshold=1)
     script: list[Any] = [call("erase", what=1), call("erase", what="a"), "end"]
-    await ReActEngine(Runtime(ScriptedProvider(script), tools=[erase], breakers=breakers)).run("Go.")
+    await ReActEngine(
+        Runtime(ScriptedProvider(script), tools=[erase], breakers=breakers)
+    ).run("Go.")
     assert breakers.get("tool/erase").state == "closed"
 
     script = [call("erase", what="a"), "end"]
@@ -1071,7 +1216,9 @@ async def test_a_cancelled_tool_gives_no_verdict() -> None:
     assert breakers.get("tool/slow").state == "closed"
 
 
-async def test_a_provider_that_keeps_failing_is_not_called_any_more(clock: FakeClock) -> None:
+async def test_a_provider_that_keeps_failing_is_not_called_any_more(
+    clock: FakeClock,
+) -> None:
     down = [ProviderError("overloaded", status=503, retryable=True)] * 5
     provider = ScriptedProvider(down)
     runtime = Runtime(provider, clock=clock)
@@ -1079,12 +1226,16 @@ async def test_a_provider_that_keeps_failing_is_not_called_any_more(clock: FakeC
     first, second = await engine.run("One."), await engine.run("Two.")
     third = await engine.run("Three.")
 
-    assert [(r.status, r.stop_reason) for r in (first, second, third)] == [("failed", "provider_error")] * 3
+    assert [(r.status, r.stop_reason) for r in (first, second, third)] == [
+        ("failed", "provider_error")
+    ] * 3
     assert (len(provider.requests), third.answer) == (5, None)
     assert str(second.error) == "overloaded"  # what opens the breaker is told as it was
     assert isinstance(third.error, CircuitOpen)
     assert third.error.retry_after == pytest.approx(30)
-    assert changes(runtime, second) == [BreakerChanged("scripted/script", "closed", "open")]
+    assert changes(runtime, second) == [
+        BreakerChanged("scripted/script", "closed", "open")
+    ]
     with pytest.raises(CircuitOpen):
         third.raise_for_status()
 
@@ -1093,8 +1244,12 @@ async def test_breakers_of_providers_are_kept_apart_by_model(clock: FakeClock) -
     breakers = CircuitBreakers(clock=clock)
     opened(breakers.get("scripted/small"))
 
-    small = await ReActEngine(Runtime(ScriptedProvider(["hi"], model="small"), breakers=breakers)).run("Go.")
-    large = await ReActEngine(Runtime(ScriptedProvider(["hi"], model="large"), breakers=breakers)).run("Go.")
+    small = await ReActEngine(
+        Runtime(ScriptedProvider(["hi"], model="small"), breakers=breakers)
+    ).run("Go.")
+    large = await ReActEngine(
+        Runtime(ScriptedProvider(["hi"], model="large"), breakers=breakers)
+    ).run("Go.")
 
     assert (small.status, large.status) == ("failed", "completed")
 
@@ -1105,16 +1260,27 @@ async def test_breakers_of_providers_are_kept_apart_by_model(clock: FakeClock) -
         (ProviderError("bad request", status=400), "closed"),
         (ProviderError("who are you", status=401), "closed"),
         (ProviderError("no such model", status=404), "closed"),
-        (ProviderError("slow down", status=429, retryable=True, retry_after=120), "closed"),
-        (ProviderError("conflict", status=409, retryable=True, retry_after=120), "open"),
+        (
+            ProviderError("slow down", status=429, retryable=True, retry_after=120),
+            "closed",
+        ),
+        (
+            ProviderError("conflict", status=409, retryable=True, retry_after=120),
+            "open",
+        ),
         (ProviderError("broken", status=500, retryable=True, retry_after=120), "open"),
-        (ProviderError("overloaded", status=529, retryable=True, retry_after=120), "open"),
+        (
+            ProviderError("overloaded", status=529, retryable=True, retry_after=120),
+            "open",
+        ),
         (ProviderError("connection reset", retryable=True, retry_after=120), "open"),
         (ProviderTimeout("no answer", retryable=True, retry_after=120), "open"),
         (ValueError("a bug in the adapter"), "open"),
     ],
 )
-async def test_only_what_speaks_of_the_provider_s_health_opens_its_breaker(error: Exception, state: str) -> None:
+async def test_only_what_speaks_of_the_provider_s_health_opens_its_breaker(
+    error: Exception, state: str
+) -> None:
     breakers = CircuitBreakers(threshold=1)
     await ReActEngine(Runtime(ScriptedProvider([error]), breakers=breakers)).run("Go.")
 
@@ -1130,21 +1296,31 @@ async def look(n: int) -> str:
     return f"{n} is fine"
 
 
-async def test_what_a_person_switched_off_is_not_called_and_one_run_has_it_in_its_journal(clock: FakeClock) -> None:
+async def test_what_a_person_switched_off_is_not_called_and_one_run_has_it_in_its_journal(
+    clock: FakeClock,
+) -> None:
     breakers = CircuitBreakers(clock=clock)
     breakers.force_open("tool/look", "maintenance")
     runtime = Runtime(
-        ScriptedProvider([call("look", n=1), "a", call("look", n=1), "b"]), tools=[look], breakers=breakers
+        ScriptedProvider([call("look", n=1), "a", call("look", n=1), "b"]),
+        tools=[look],
+        breakers=breakers,
     )
     first, second = [await ReActEngine(runtime).run("Go.") for _ in range(2)]
 
-    assert finished(runtime, first) == [("rejected", "tool/look is switched off: maintenance")]
+    assert finished(runtime, first) == [
+        ("rejected", "tool/look is switched off: maintenance")
+    ]
     assert (starts(runtime, first), starts(runtime, second)) == (0, 0)
-    assert changes(runtime, first) == [BreakerChanged("tool/look", "closed", "open", "maintenance")]
+    assert changes(runtime, first) == [
+        BreakerChanged("tool/look", "closed", "open", "maintenance")
+    ]
     assert changes(runtime, second) == []
 
 
-async def test_a_tool_that_is_switched_on_again_runs_and_its_run_is_told(clock: FakeClock) -> None:
+async def test_a_tool_that_is_switched_on_again_runs_and_its_run_is_told(
+    clock: FakeClock,
+) -> None:
     breakers = CircuitBreakers(clock=clock)
     breakers.force_open("tool/look", "maintenance")
 
@@ -1168,7 +1344,11 @@ async def test_a_model_that_a_person_switched_off_is_not_asked() -> None:
     breakers.force_open("scripted/script", "the bill is not paid")
     result = await ReActEngine(Runtime(provider, breakers=breakers)).run("Go.")
 
-    assert (result.status, result.stop_reason, provider.requests) == ("failed", "provider_error", [])
+    assert (result.status, result.stop_reason, provider.requests) == (
+        "failed",
+        "provider_error",
+        [],
+    )
     assert str(result.error) == "scripted/script is switched off: the bill is not paid"
 
 
@@ -1180,7 +1360,16 @@ async def test_tools_that_answer_too_slowly_are_left_alone(clock: FakeClock) -> 
         return "at last"
 
     breakers = CircuitBreakers(slow_seconds=10, window=2, least=2, clock=clock)
-    runtime = Runtime(ScriptedProvider([*[call("slow")] * 3, "end"]), tools=[slow], breakers=breakers, clock=clock)
+    runtime = Runtime(
+        ScriptedProvider([*[call("slow")] * 3, "end"]),
+        tools=[slow],
+        breakers=breakers,
+        clock=clock,
+    )
     result = await ReActEngine(runtime).run("Go.")
 
-    assert [status for status, _ in finished(runtime, result)] == ["ok", "ok", "rejected"]
+    assert [status for status, _ in finished(runtime, result)] == [
+        "ok",
+        "ok",
+        "rejected",
+    ]

@@ -39,19 +39,31 @@ SECRET = b"0123456789abcdef0123456789abcdef"
 OTHER = b"another secret, of 32 bytes, too"
 ARGUMENTS: dict[str, Json] = {"name": "a.txt", "size": 3}
 NOW = 1_800_000_000.0
-CLAIMS = Claims("run-1", "main/3", "call-7", "upload", arguments_hash(ARGUMENTS), "policy-2", NOW + 60)
+CLAIMS = Claims(
+    "run-1",
+    "main/3",
+    "call-7",
+    "upload",
+    arguments_hash(ARGUMENTS),
+    "policy-2",
+    NOW + 60,
+)
 
 
 def sign(claims: Claims = CLAIMS, **changes: object) -> str:
     return CapabilitySigner(SECRET).sign(dataclasses.replace(claims, **changes))
 
 
-def verify(token: str, verifier: CapabilityVerifier | None = None, **other: object) -> Claims:
+def verify(
+    token: str, verifier: CapabilityVerifier | None = None, **other: object
+) -> Claims:
     expected = {"tool": "upload", "arguments": ARGUMENTS, "now": NOW, **other}
     return (verifier or CapabilityVerifier(SECRET)).verify(token, **expected)
 
 
-def failed_check(token: str, verifier: CapabilityVerifier | None = None, **other: object) -> str:
+def failed_check(
+    token: str, verifier: CapabilityVerifier | None = None, **other: object
+) -> str:
     with pytest.raises(CapabilityError) as caught:
         verify(token, verifier, **other)
     return caught.value.check
@@ -88,49 +100,80 @@ def test_two_tokens_of_one_call_are_two() -> None:
 
 def test_the_order_of_arguments_is_no_difference_but_any_other_is() -> None:
     assert verify(sign(), arguments={"size": 3, "name": "a.txt"}) == CLAIMS
-    for changed in ({}, {"name": "a.txt"}, {"name": "a.txt", "size": "3"}, {"name": "a.txt", "size": 3.0}):
+    for changed in (
+        {},
+        {"name": "a.txt"},
+        {"name": "a.txt", "size": "3"},
+        {"name": "a.txt", "size": 3.0},
+    ):
         assert failed_check(sign(), arguments=changed) == "arguments"
     assert failed_check(sign(), arguments=ARGUMENTS | {"more": None}) == "arguments"
     assert failed_check(sign(), arguments={"name": math.nan}) == "arguments"
 
 
-async def test_a_tool_signs_its_claims_and_the_executor_finds_its_arguments_in_them() -> None:
-    signer, verifier, carried_out = CapabilitySigner(SECRET), CapabilityVerifier(SECRET), []
+async def test_a_tool_signs_its_claims_and_the_executor_finds_its_arguments_in_them() -> (
+    None
+):
+    signer, verifier, carried_out = (
+        CapabilitySigner(SECRET),
+        CapabilityVerifier(SECRET),
+        [],
+    )
 
     @tool
     async def upload(ctx: ToolContext[None], name: str, size: int = 3) -> str:
         """Upload a file."""
         assert ctx.claims is not None
-        sent = {"name": name}  # what the model asked for; a default of the function is no part of it
-        carried_out.append(verifier.verify(signer.sign(ctx.claims), tool="upload", arguments=sent, run_id=ctx.run_id))
+        sent = {
+            "name": name
+        }  # what the model asked for; a default of the function is no part of it
+        carried_out.append(
+            verifier.verify(
+                signer.sign(ctx.claims),
+                tool="upload",
+                arguments=sent,
+                run_id=ctx.run_id,
+            )
+        )
         return "uploaded"
 
     model = ScriptedProvider([call("upload", name="a.txt"), "Done."])
     result = await ReActEngine(Runtime(model, tools=[upload])).run("Upload it.")
 
     assert result.conversation.messages[-2].content == "uploaded"
-    assert [(claims.run_id, claims.tool, claims.policy_version) for claims in carried_out] == [
-        (result.run_id, "upload", "default-1")
-    ]
+    assert [
+        (claims.run_id, claims.tool, claims.policy_version) for claims in carried_out
+    ] == [(result.run_id, "upload", "default-1")]
 
 
 # --- what does not ---
 
 
-@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Claims)] + ["nonce"])
+@pytest.mark.parametrize(
+    "field", [field.name for field in dataclasses.fields(Claims)] + ["nonce"]
+)
 def test_no_field_can_be_changed(field: str) -> None:
     token = sign()
     payload, signature = payload_of(token), token.partition(".")[2]
-    changed = payload | {field: payload[field] + 1 if isinstance(payload[field], float) else f"{payload[field]}0"}
+    changed = payload | {
+        field: payload[field] + 1
+        if isinstance(payload[field], float)
+        else f"{payload[field]}0"
+    }
 
-    assert failed_check(f"{written(canonical_json(changed))}.{signature}") == "signature"
+    assert (
+        failed_check(f"{written(canonical_json(changed))}.{signature}") == "signature"
+    )
 
 
 def test_no_character_can_be_changed() -> None:
     token = sign()
     for place, character in enumerate(token):
         for other in {"A", "B", "-", "."} - {character}:
-            assert failed_check(token[:place] + other + token[place + 1 :]) in ("signature", "form")
+            assert failed_check(token[:place] + other + token[place + 1 :]) in (
+                "signature",
+                "form",
+            )
         assert failed_check(token[:place] + token[place + 1 :]) in ("signature", "form")
 
 
@@ -160,7 +203,9 @@ def test_the_error_says_which_check_failed_and_nothing_of_what_was_signed(
 
     assert caught.value.check == check
     assert not [
-        value for value in (*payload_of(token).values(), SECRET.decode(), token) if str(value) in f"{caught.value}"
+        value
+        for value in (*payload_of(token).values(), SECRET.decode(), token)
+        if str(value) in f"{caught.value}"
     ]
 
 
@@ -178,15 +223,24 @@ def test_it_holds_until_it_expires_by_the_wall_clock_and_a_little_longer() -> No
     assert verify(sign(), now=NOW + 60) == CLAIMS
     assert verify(sign(), now=NOW + 62) == CLAIMS
     assert failed_check(sign(), now=NOW + 62.001) == "expiry"
-    assert failed_check(sign(), CapabilityVerifier(SECRET, leeway=0), now=NOW + 60.001) == "expiry"
-    assert failed_check(sign(expires=1.0), CapabilityVerifier(SECRET), now=None) == "expiry"
+    assert (
+        failed_check(sign(), CapabilityVerifier(SECRET, leeway=0), now=NOW + 60.001)
+        == "expiry"
+    )
+    assert (
+        failed_check(sign(expires=1.0), CapabilityVerifier(SECRET), now=None)
+        == "expiry"
+    )
 
 
 def test_a_secret_is_replaced_without_a_gap() -> None:
     old, new = CapabilitySigner(SECRET), CapabilitySigner(OTHER)
     for secrets in ([SECRET, OTHER], (OTHER, SECRET)):
         both = CapabilityVerifier(secrets)
-        assert [verify(signer.sign(CLAIMS), both) for signer in (old, new)] == [CLAIMS, CLAIMS]
+        assert [verify(signer.sign(CLAIMS), both) for signer in (old, new)] == [
+            CLAIMS,
+            CLAIMS,
+        ]
 
     assert failed_check(old.sign(CLAIMS), CapabilityVerifier(OTHER)) == "signature"
 
@@ -199,7 +253,9 @@ def test_what_is_signed_for_something_else_is_no_capability() -> None:
 
 
 def changed(**changes: object) -> bytes:
-    return json.dumps(payload_of(sign()) | changes, sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps(
+        payload_of(sign()) | changes, sort_keys=True, separators=(",", ":")
+    ).encode()
 
 
 @pytest.mark.parametrize(
@@ -225,21 +281,32 @@ def changed(**changes: object) -> bytes:
         changed().replace(b'{"', b'{"tool":"delete","', 1),
     ],
 )
-def test_what_is_well_signed_but_not_written_as_a_capability_is_none(raw: bytes) -> None:
+def test_what_is_well_signed_but_not_written_as_a_capability_is_none(
+    raw: bytes,
+) -> None:
     assert signed(changed()).count(".") == 1
     assert verify(signed(changed())) == CLAIMS  # the way of signing is the right one
     assert failed_check(signed(raw)) == "form"
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.one_of(st.text(), st.from_regex(r"[A-Za-z0-9_-]{0,90}\.[A-Za-z0-9_-]{43}", fullmatch=True)), st.booleans())
+@given(
+    st.one_of(
+        st.text(),
+        st.from_regex(r"[A-Za-z0-9_-]{0,90}\.[A-Za-z0-9_-]{43}", fullmatch=True),
+    ),
+    st.booleans(),
+)
 @example("." * 10_000, False)
 @example("é.", True)
 def test_garbage_is_refused_and_breaks_nothing(garbage: str, in_front: bool) -> None:
     token = sign()
     assert failed_check(garbage) in ("form", "signature")
     if garbage:
-        assert failed_check(garbage + token if in_front else token + garbage) in ("form", "signature")
+        assert failed_check(garbage + token if in_front else token + garbage) in (
+            "form",
+            "signature",
+        )
 
 
 @pytest.mark.parametrize("token", [None, 5, b"a.b", ["a.b"]])
@@ -247,9 +314,18 @@ def test_what_is_no_text_is_no_token(token: object) -> None:
     assert failed_check(token) == "form"  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("changes", [{"arguments_hash": ""}, {"expires": math.nan}, {"expires": math.inf}], ids=str)
-def test_claims_that_nobody_could_verify_are_not_signed(changes: dict[str, object]) -> None:
-    with pytest.raises(CapabilityError, match=rf"claims with this {next(iter(changes))} cannot be signed"):
+@pytest.mark.parametrize(
+    "changes",
+    [{"arguments_hash": ""}, {"expires": math.nan}, {"expires": math.inf}],
+    ids=str,
+)
+def test_claims_that_nobody_could_verify_are_not_signed(
+    changes: dict[str, object],
+) -> None:
+    with pytest.raises(
+        CapabilityError,
+        match=rf"claims with this {next(iter(changes))} cannot be signed",
+    ):
         sign(**changes)
 
 
@@ -258,14 +334,20 @@ def test_claims_that_nobody_could_verify_are_not_signed(changes: dict[str, objec
 
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> NonceStore:
-    return MemoryNonces() if request.param == "memory" else SQLiteNonces(tmp_path / "used.db")
+    return (
+        MemoryNonces()
+        if request.param == "memory"
+        else SQLiteNonces(tmp_path / "used.db")
+    )
 
 
 def test_a_second_use_is_refused(store: NonceStore) -> None:
     token, verifier = sign(), CapabilityVerifier(SECRET, seen=store)
 
     assert verify(token, verifier) == CLAIMS
-    assert [failed_check(token, verifier, now=now) for now in (NOW, NOW - 1000, NOW + 61)] == ["used"] * 3
+    assert [
+        failed_check(token, verifier, now=now) for now in (NOW, NOW - 1000, NOW + 61)
+    ] == ["used"] * 3
 
 
 class Slow(str):
@@ -338,8 +420,20 @@ for token in sys.stdin.read().split():
 
 def test_of_four_processes_one_gets_it(tmp_path: Path) -> None:
     tokens = [sign() for _ in range(25)]
-    command = [sys.executable, "-c", EXECUTOR, SECRET.decode(), str(tmp_path / "used.db"), str(NOW)]
-    children = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    command = [
+        sys.executable,
+        "-c",
+        EXECUTOR,
+        SECRET.decode(),
+        str(tmp_path / "used.db"),
+        str(NOW),
+    ]
+    children = [
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(4)
+    ]
     for child in children:
         assert child.stdout
         assert child.stdout.readline() == "ready\n"
@@ -353,12 +447,17 @@ def test_of_four_processes_one_gets_it(tmp_path: Path) -> None:
     won = [child.communicate(timeout=60)[0].split() for child in children]
 
     assert [child.returncode for child in children] == [0, 0, 0, 0]
-    assert sorted(token for tokens_of_one in won for token in tokens_of_one) == sorted(tokens)
+    assert sorted(token for tokens_of_one in won for token in tokens_of_one) == sorted(
+        tokens
+    )
 
 
 def test_another_process_knows_later_what_was_used(tmp_path: Path) -> None:
     token = sign()
-    first, second = (CapabilityVerifier(SECRET, seen=SQLiteNonces(tmp_path / "used.db")) for _ in range(2))
+    first, second = (
+        CapabilityVerifier(SECRET, seen=SQLiteNonces(tmp_path / "used.db"))
+        for _ in range(2)
+    )
 
     assert verify(token, first) == CLAIMS
     assert failed_check(token, second) == "used"
@@ -393,7 +492,9 @@ def test_what_has_expired_long_ago_is_forgotten(tmp_path: Path) -> None:
     memory, sqlite = MemoryNonces(), SQLiteNonces(tmp_path / "used.db")
     for store in (memory, sqlite):
         assert store.use("a", NOW, NOW)
-        assert not store.use("a", NOW, NOW + KEPT)  # a clock that is set back within the hour does no harm
+        assert not store.use(
+            "a", NOW, NOW + KEPT
+        )  # a clock that is set back within the hour does no harm
         assert store.use("b", NOW + KEPT + 2, NOW + KEPT + 1)
         assert store.use("a", NOW, NOW + KEPT + 1)
 
@@ -421,22 +522,46 @@ def test_a_store_that_cannot_answer_lets_nothing_through(tmp_path: Path) -> None
 # --- set-up ---
 
 
-@pytest.mark.parametrize("secret", [b"", "short", b"x" * 31, None, 5, [], [SECRET, b"short"], [None]], ids=str)
+@pytest.mark.parametrize(
+    "secret",
+    [b"", "short", b"x" * 31, None, 5, [], [SECRET, b"short"], [None]],
+    ids=str,
+)
 @pytest.mark.parametrize("make", [CapabilitySigner, CapabilityVerifier])
-def test_a_secret_has_32_bytes(make: Callable[[object], object], secret: object) -> None:
-    with pytest.raises(ConfigError, match=r"^secret: needs 32 bytes or more, random ones: secrets\.token_bytes\(32\)$"):
+def test_a_secret_has_32_bytes(
+    make: Callable[[object], object], secret: object
+) -> None:
+    with pytest.raises(
+        ConfigError,
+        match=r"^secret: needs 32 bytes or more, random ones: secrets\.token_bytes\(32\)$",
+    ):
         make(secret)
 
 
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: CapabilitySigner(SECRET, salt=""), "salt: say what the capabilities are for"),
-        (lambda: CapabilityVerifier(SECRET, leeway=-1), "leeway: must be between 0 and 3600 seconds, got -1"),
-        (lambda: CapabilityVerifier(SECRET, leeway=math.nan), "leeway: must be between 0 and 3600 seconds, got nan"),
+        (
+            lambda: CapabilitySigner(SECRET, salt=""),
+            "salt: say what the capabilities are for",
+        ),
+        (
+            lambda: CapabilityVerifier(SECRET, leeway=-1),
+            "leeway: must be between 0 and 3600 seconds, got -1",
+        ),
+        (
+            lambda: CapabilityVerifier(SECRET, leeway=math.nan),
+            "leeway: must be between 0 and 3600 seconds, got nan",
+        ),
         (lambda: MemoryNonces(0), "most: must be 1 or more, got 0"),
-        (lambda: SQLiteNonces(":memory:"), "path: name a file; in one process alone, MemoryNonces() does the same"),
-        (lambda: SQLiteNonces("/nowhere/used.db"), "path: '/nowhere/used.db' cannot be used as a database: "),
+        (
+            lambda: SQLiteNonces(":memory:"),
+            "path: name a file; in one process alone, MemoryNonces() does the same",
+        ),
+        (
+            lambda: SQLiteNonces("/nowhere/used.db"),
+            "path: '/nowhere/used.db' cannot be used as a database: ",
+        ),
     ],
 )
 def test_a_bad_option_is_named(make: Callable[[], object], problem: str) -> None:
@@ -455,7 +580,9 @@ try:
 except ConfigError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+    )
 
     assert (done.stdout, done.stderr) == (
         "capabilities need itsdangerous: pip install 'loopwright[capabilities]'\n",

@@ -32,7 +32,15 @@ from loopwright import (
     Usage,
     tool,
 )
-from loopwright.events import Entry, GateDecided, ModelReplied, ModelRequested, RunFinished, ToolFinished, ToolStarted
+from loopwright.events import (
+    Entry,
+    GateDecided,
+    ModelReplied,
+    ModelRequested,
+    RunFinished,
+    ToolFinished,
+    ToolStarted,
+)
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from redrive import crashed, upto
 
@@ -76,7 +84,9 @@ class Gate:
 
 def turns(*lines: Any) -> Callable[[Request], Any]:
     """A model that says these lines, one a turn of the conversation, so that a resumed run is told the rest."""
-    return lambda request: lines[sum(m.role == "assistant" for m in request.conversation.messages)]
+    return lambda request: lines[
+        sum(m.role == "assistant" for m in request.conversation.messages)
+    ]
 
 
 def by_task(**scripts: tuple[Any, ...]) -> Callable[[Request], Any]:
@@ -94,11 +104,17 @@ def react(model: Any, *tools: Tool, **options: Any) -> ReActEngine:
 
 def told(result: Result) -> list[str]:
     """What the root's model was told by tools."""
-    return [message.content for message in result.conversation.messages if message.role == "tool"]
+    return [
+        message.content
+        for message in result.conversation.messages
+        if message.role == "tool"
+    ]
 
 
 def facts(entries: list[Entry], kind: type[Any]) -> list[tuple[str, Any]]:
-    return [(entry.key, entry.event) for entry in entries if isinstance(entry.event, kind)]
+    return [
+        (entry.key, entry.event) for entry in entries if isinstance(entry.event, kind)
+    ]
 
 
 async def yes(action: Any, question: str) -> bool:
@@ -110,11 +126,17 @@ async def yes(action: Any, question: str) -> bool:
 
 async def test_an_engine_is_described_as_a_tool_that_takes_a_task() -> None:
     plain = react(turns("a")).as_tool()
-    named = react(turns("a")).as_tool(name="researcher", description="Finds things out.", effect="read")
+    named = react(turns("a")).as_tool(
+        name="researcher", description="Finds things out.", effect="read"
+    )
 
     assert (plain.name, plain.effect) == ("react", "write")
     assert plain.description == "Thought, action, observation, until the model answers."
-    assert (named.name, named.description, named.effect) == ("researcher", "Finds things out.", "read")
+    assert (named.name, named.description, named.effect) == (
+        "researcher",
+        "Finds things out.",
+        "read",
+    )
     assert named.schema["required"] == ["task"]
     assert named.schema["additionalProperties"] is False
 
@@ -128,9 +150,14 @@ async def test_calling_the_tool_by_hand_is_a_run_of_its_own() -> None:
     assert len(helper.runtime.journal.runs()) == 1
 
 
-async def test_a_call_of_an_engine_is_a_child_with_its_own_model_and_tools_and_the_root_s_journal() -> None:
+async def test_a_call_of_an_engine_is_a_child_with_its_own_model_and_tools_and_the_root_s_journal() -> (
+    None
+):
     expert = react(turns(call("look", what="sky"), "blue, the expert says"), look)
-    runtime = made(turns(call("ask_expert", task="What colour is the sky?"), "blue"), expert.as_tool(name="ask_expert"))
+    runtime = made(
+        turns(call("ask_expert", task="What colour is the sky?"), "blue"),
+        expert.as_tool(name="ask_expert"),
+    )
     result = await ReActEngine(runtime).run("Sky?", run_id="r")
     entries = runtime.journal.read("r")
 
@@ -139,7 +166,12 @@ async def test_a_call_of_an_engine_is_a_child_with_its_own_model_and_tools_and_t
     assert (result.llm_calls, result.tool_calls, result.iterations) == (4, 2, 2)
     assert result.usage == Usage(40, 20)
     assert RAN == ["0.0.0#0"]
-    assert [key for key, _ in facts(entries, ModelRequested)] == ["0", "0.0.0", "0.0.1", "1"]
+    assert [key for key, _ in facts(entries, ModelRequested)] == [
+        "0",
+        "0.0.0",
+        "0.0.1",
+        "1",
+    ]
     first = expert.runtime.provider.requests[0]  # type: ignore[attr-defined]
     assert first.conversation == Conversation.of("What colour is the sky?")
     assert [spec.name for spec in first.tools] == ["look"]
@@ -181,20 +213,33 @@ async def crashes(run: Run) -> str:
 
 ENDINGS = {
     "limit": (loops_on, "helper ended as limit (max_iterations)"),
-    "limit with a best answer": (gives_best, "helper ended as limit (max_iterations); its best answer: k"),
+    "limit with a best answer": (
+        gives_best,
+        "helper ended as limit (max_iterations); its best answer: k",
+    ),
     "stuck": (is_denied, "helper ended as stuck (denied)"),
     "crashed": (crashes, "helper ended as failed (engine_error)"),
 }
 
 
 @pytest.mark.parametrize("case", ENDINGS)
-async def test_an_engine_that_does_not_complete_is_an_error_that_the_model_is_told(case: str) -> None:
+async def test_an_engine_that_does_not_complete_is_an_error_that_the_model_is_told(
+    case: str,
+) -> None:
     body, expected = ENDINGS[case]
     gate = DenyAll() if case == "stuck" else None
-    helper = Ending(made(lambda request: "k", look, gate=gate, limits=Limits()), body=body).as_tool(name="helper")
-    runtime = made(turns(call("helper", task="go"), "never mind"), helper, limits=Limits(max_iterations=2))
+    helper = Ending(
+        made(lambda request: "k", look, gate=gate, limits=Limits()), body=body
+    ).as_tool(name="helper")
+    runtime = made(
+        turns(call("helper", task="go"), "never mind"),
+        helper,
+        limits=Limits(max_iterations=2),
+    )
     result = await ReActEngine(runtime).run("go", run_id="r")
-    [(_, finished)] = [f for f in facts(runtime.journal.read("r"), ToolFinished) if f[0] == "0#0"]
+    [(_, finished)] = [
+        f for f in facts(runtime.journal.read("r"), ToolFinished) if f[0] == "0#0"
+    ]
 
     assert (result.answer, result.status) == ("never mind", "completed")
     assert (finished.status, finished.content) == ("error", expected)
@@ -203,7 +248,9 @@ async def test_an_engine_that_does_not_complete_is_an_error_that_the_model_is_to
 
 async def test_a_model_failure_inside_an_engine_tool_is_no_failure_of_the_run() -> None:
     helper = react(turns(ProviderError("it is down")))
-    result = await react(turns(call("helper", task="go"), "without it"), helper.as_tool(name="helper")).run("go")
+    result = await react(
+        turns(call("helper", task="go"), "without it"), helper.as_tool(name="helper")
+    ).run("go")
 
     assert (result.answer, result.status) == ("without it", "completed")
     assert told(result) == ["helper ended as failed (provider_error)"]
@@ -212,13 +259,19 @@ async def test_a_model_failure_inside_an_engine_tool_is_no_failure_of_the_run() 
 async def test_a_long_answer_of_an_engine_is_capped_as_any_tool_s() -> None:
     helper = react(turns("x" * 100))
     limits = Limits(max_output_chars=10)
-    result = await react(turns(call("react", task="go"), "ok"), helper.as_tool(), limits=limits).run("go")
+    result = await react(
+        turns(call("react", task="go"), "ok"), helper.as_tool(), limits=limits
+    ).run("go")
 
     assert told(result) == ["x" * 10 + "\n[cut: 100 characters, the first 10 shown]"]
 
 
-@pytest.mark.parametrize("arguments", [{}, {"task": 3}, {"task": "x", "more": "y"}, {"question": "x"}])
-async def test_arguments_that_do_not_fit_start_no_child(arguments: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [{}, {"task": 3}, {"task": "x", "more": "y"}, {"question": "x"}]
+)
+async def test_arguments_that_do_not_fit_start_no_child(
+    arguments: dict[str, Any],
+) -> None:
     helper = react(turns("never"))
     runtime = made(turns(call("react", **arguments), "I see"), helper.as_tool())
     result = await ReActEngine(runtime).run("go", run_id="r")
@@ -236,7 +289,9 @@ async def test_a_gate_sees_the_call_with_its_effect_and_may_deny_it() -> None:
         return Deny("no research today")
 
     helper = react(turns("never")).as_tool(name="research", effect="read")
-    runtime = made(turns(call("research", task="x"), "then not"), helper, gate=Gate(decide))
+    runtime = made(
+        turns(call("research", task="x"), "then not"), helper, gate=Gate(decide)
+    )
     result = await ReActEngine(runtime).run("go", run_id="r")
 
     assert (result.answer, told(result)) == ("then not", ["no research today"])
@@ -246,24 +301,49 @@ async def test_a_gate_sees_the_call_with_its_effect_and_may_deny_it() -> None:
 
 async def test_a_gate_may_change_the_task() -> None:
     def decide(action: Any) -> Any:
-        return Modify({"task": "harmless"}, "no secrets") if action.arguments["task"] == "secret" else Allow()
+        return (
+            Modify({"task": "harmless"}, "no secrets")
+            if action.arguments["task"] == "secret"
+            else Allow()
+        )
 
     helper = react(lambda request: f"about {request.conversation.task}")
-    result = await react(turns(call("react", task="secret"), "ok"), helper.as_tool(), gate=Gate(decide)).run("go")
+    result = await react(
+        turns(call("react", task="secret"), "ok"), helper.as_tool(), gate=Gate(decide)
+    ).run("go")
 
     assert told(result) == ["about harmless"]
 
 
 async def test_what_an_engine_tool_does_must_pass_its_own_gate_and_the_root_s() -> None:
-    inner = Gate(lambda action: Deny("not the sky") if action.arguments.get("what") == "sky" else Allow(), "inner")
-    outer = Gate(lambda action: Deny("not the sea") if action.arguments.get("what") == "sea" else Allow(), "outer")
-    calls = [call("look", what="sky"), call("look", what="sea"), call("look", what="hat")]
+    inner = Gate(
+        lambda action: (
+            Deny("not the sky") if action.arguments.get("what") == "sky" else Allow()
+        ),
+        "inner",
+    )
+    outer = Gate(
+        lambda action: (
+            Deny("not the sea") if action.arguments.get("what") == "sea" else Allow()
+        ),
+        "outer",
+    )
+    calls = [
+        call("look", what="sky"),
+        call("look", what="sea"),
+        call("look", what="hat"),
+    ]
     helper = react(turns(calls, "done"), look, gate=inner)
     runtime = made(turns(call("react", task="go"), "ok"), helper.as_tool(), gate=outer)
     await ReActEngine(runtime).run("go", run_id="r")
     entries = runtime.journal.read("r")
-    finished = {key: (event.status, event.content) for key, event in facts(entries, ToolFinished)}
-    decisions = {key: event.policy_version for key, event in facts(entries, GateDecided)}
+    finished = {
+        key: (event.status, event.content)
+        for key, event in facts(entries, ToolFinished)
+    }
+    decisions = {
+        key: event.policy_version for key, event in facts(entries, GateDecided)
+    }
 
     assert finished["0.0.0#0"] == ("denied", "not the sky")
     assert finished["0.0.0#1"] == ("denied", "not the sea")
@@ -283,7 +363,10 @@ async def test_several_engines_and_tools_of_one_turn_work_at_the_same_time() -> 
             await asyncio.wait_for(both.wait(), 5)
             return await super().complete(request)
 
-    one, two = (ReActEngine(Runtime(Meeting(waiting))).as_tool(name=name) for name in ("one", "two"))
+    one, two = (
+        ReActEngine(Runtime(Meeting(waiting))).as_tool(name=name)
+        for name in ("one", "two")
+    )
     turn = [call("one", task="a"), call("look", what="sky"), call("two", task="b")]
     result = await react(turns(turn, "ok"), one, two, look).run("go")
 
@@ -293,10 +376,15 @@ async def test_several_engines_and_tools_of_one_turn_work_at_the_same_time() -> 
 
 async def test_an_engine_tool_takes_no_slot_that_its_own_tools_need() -> None:
     helper = react(turns(call("look", what="sky"), "found"), look)
-    nested = react(turns([call("react", task="a"), call("react", task="b")], "all found"), helper.as_tool())
+    nested = react(
+        turns([call("react", task="a"), call("react", task="b")], "all found"),
+        helper.as_tool(),
+    )
     turn = [call("nested", task="c"), call("look", what="sea")]
     limits = Limits(max_concurrent_tools=1)
-    engine = react(turns(turn, "ok"), nested.as_tool(name="nested"), look, limits=limits)
+    engine = react(
+        turns(turn, "ok"), nested.as_tool(name="nested"), look, limits=limits
+    )
     result = await asyncio.wait_for(engine.run("go"), 5)
 
     assert (result.answer, told(result)) == ("ok", ["all found", "sea is blue"])
@@ -304,9 +392,14 @@ async def test_an_engine_tool_takes_no_slot_that_its_own_tools_need() -> None:
 
 
 async def test_the_same_engine_at_work_twice_keeps_its_turns_apart() -> None:
-    model = by_task(a=(call("look", what="a"), "a1"), b=(call("look", what="b"), call("look", what="bb"), "b1"))
+    model = by_task(
+        a=(call("look", what="a"), "a1"),
+        b=(call("look", what="b"), call("look", what="bb"), "b1"),
+    )
     helper = react(model, look).as_tool(name="helper")
-    result = await react(turns([call("helper", task="a"), call("helper", task="b")], "ok"), helper).run("go")
+    result = await react(
+        turns([call("helper", task="a"), call("helper", task="b")], "ok"), helper
+    ).run("go")
 
     assert told(result) == ["a1", "b1"]
     assert sorted(RAN) == ["0.0.0#0", "0.1.0#0", "0.1.1#0"]
@@ -315,30 +408,60 @@ async def test_the_same_engine_at_work_twice_keeps_its_turns_apart() -> None:
 # --- limits, time, abort, waiting ---
 
 
-async def test_a_limit_that_is_met_inside_an_engine_tool_ends_the_run_with_its_reserved_call() -> None:
-    helper = react(lambda request: call("look", what=str(len(request.conversation))), look)
-    runtime = made(turns(call("react", task="go"), "best"), helper.as_tool(), limits=Limits(max_llm_calls=4))
+async def test_a_limit_that_is_met_inside_an_engine_tool_ends_the_run_with_its_reserved_call() -> (
+    None
+):
+    helper = react(
+        lambda request: call("look", what=str(len(request.conversation))), look
+    )
+    runtime = made(
+        turns(call("react", task="go"), "best"),
+        helper.as_tool(),
+        limits=Limits(max_llm_calls=4),
+    )
     result = await ReActEngine(runtime).run("go", run_id="r")
     entries = runtime.journal.read("r")
 
-    assert (result.status, result.stop_reason, result.answer, result.llm_calls) == ("limit", "max_llm_calls", "best", 4)
+    assert (result.status, result.stop_reason, result.answer, result.llm_calls) == (
+        "limit",
+        "max_llm_calls",
+        "best",
+        4,
+    )
     assert len(helper.runtime.provider.requests) == 2  # type: ignore[attr-defined]
     assert len(facts(entries, RunFinished)) == 1
 
 
 async def test_tool_calls_of_an_engine_tool_count_for_the_run() -> None:
-    helper = react(lambda request: call("look", what=str(len(request.conversation))), look)
-    runtime = made(turns(call("react", task="go"), "best"), helper.as_tool(), limits=Limits(max_tool_calls=3))
+    helper = react(
+        lambda request: call("look", what=str(len(request.conversation))), look
+    )
+    runtime = made(
+        turns(call("react", task="go"), "best"),
+        helper.as_tool(),
+        limits=Limits(max_tool_calls=3),
+    )
     result = await ReActEngine(runtime).run("go", run_id="r")
 
-    assert (result.status, result.stop_reason, result.tool_calls) == ("limit", "max_tool_calls", 3)
+    assert (result.status, result.stop_reason, result.tool_calls) == (
+        "limit",
+        "max_tool_calls",
+        3,
+    )
     assert len(RAN) == 2
 
 
-async def test_an_engine_tool_is_refused_once_where_no_tool_call_is_left_and_stays_so() -> None:
+async def test_an_engine_tool_is_refused_once_where_no_tool_call_is_left_and_stays_so() -> (
+    None
+):
     def runtime(most: int, journal: MemoryJournal | None = None) -> Runtime:
         turn = [call("react", task="a"), call("react", task="b")]
-        return made(turns(turn, "best"), helper.as_tool(), journal=journal, limits=Limits(max_tool_calls=most))
+        return made(
+            turns(turn, "best"),
+            helper.as_tool(),
+            journal=journal,
+            limits=Limits(max_tool_calls=most),
+        )
 
     helper = react(turns("never"))
     first = runtime(0)
@@ -369,9 +492,12 @@ async def test_no_engine_starts_on_a_permit_of_another_policy() -> None:
                 gate.version = "test-2"
 
     helper = react(turns("never"))
-    await react(turns(call("react", task="a"), "ok"), helper.as_tool(), gate=gate, journal=Changing()).run(
-        "go", run_id="r"
-    )
+    await react(
+        turns(call("react", task="a"), "ok"),
+        helper.as_tool(),
+        gate=gate,
+        journal=Changing(),
+    ).run("go", run_id="r")
 
     assert helper.runtime.provider.requests == []  # type: ignore[attr-defined]
 
@@ -387,7 +513,13 @@ async def test_the_call_of_an_engine_is_durable_before_the_engine_starts() -> No
     runtime = made(turns(call("helper", task="go"), "ok"), helper)
     await ReActEngine(runtime).run("go", run_id="r")
 
-    assert kept == ["run_started", "model_requested", "model_replied", "gate_decided", "tool_started"]
+    assert kept == [
+        "run_started",
+        "model_requested",
+        "model_replied",
+        "gate_decided",
+        "tool_started",
+    ]
 
 
 async def test_what_engine_tools_use_counts_for_the_engines_around_them() -> None:
@@ -401,10 +533,14 @@ async def test_what_engine_tools_use_counts_for_the_engines_around_them() -> Non
 
     result = await Ending(made([]), body=body).run("go")
 
-    assert [(one.llm_calls, one.tool_calls, one.usage) for one in (*seen, result)] == [(4, 2, Usage(40, 20))] * 2
+    assert [(one.llm_calls, one.tool_calls, one.usage) for one in (*seen, result)] == [
+        (4, 2, Usage(40, 20))
+    ] * 2
 
 
-async def test_an_engine_that_swallows_the_waiting_of_its_tool_waits_all_the_same() -> None:
+async def test_an_engine_that_swallows_the_waiting_of_its_tool_waits_all_the_same() -> (
+    None
+):
     helper = react(turns(call("wipe"), "wiped"), wipe, approver=Suspend()).as_tool()
 
     async def body(run: Run) -> str:
@@ -414,10 +550,15 @@ async def test_an_engine_that_swallows_the_waiting_of_its_tool_waits_all_the_sam
 
     result = await Ending(made([], helper), body=body).run("go")
 
-    assert (result.status, [question.key for question in result.pending]) == ("waiting", ["0.0.0#0"])
+    assert (result.status, [question.key for question in result.pending]) == (
+        "waiting",
+        ["0.0.0#0"],
+    )
 
 
-async def test_an_engine_tool_is_timed_by_the_run_s_clock_and_not_as_one_tool_call() -> None:
+async def test_an_engine_tool_is_timed_by_the_run_s_clock_and_not_as_one_tool_call() -> (
+    None
+):
     clock = FakeClock()
 
     def slow(request: Request) -> Any:
@@ -426,7 +567,9 @@ async def test_an_engine_tool_is_timed_by_the_run_s_clock_and_not_as_one_tool_ca
 
     def ask(limits: Limits) -> Any:
         helper = react(slow, look).as_tool()
-        return react(turns(call("react", task="go"), "ok"), helper, limits=limits, clock=clock).run("go")
+        return react(
+            turns(call("react", task="go"), "ok"), helper, limits=limits, clock=clock
+        ).run("go")
 
     whole = await ask(Limits(timeout=300, tool_timeout=30))
     cut = await ask(Limits(timeout=90, tool_timeout=30))
@@ -451,7 +594,11 @@ class Held(ScriptedProvider):
 async def test_an_abort_while_an_engine_tool_is_at_work_ends_the_run_once() -> None:
     held = Held("never")
     helper = ReActEngine(Runtime(held)).as_tool()
-    runtime = made(turns([call("react", task="a"), call("look", what="sky")], "never"), helper, look)
+    runtime = made(
+        turns([call("react", task="a"), call("look", what="sky")], "never"),
+        helper,
+        look,
+    )
     async with ReActEngine(runtime).start("go", run_id="r") as run:
         await held.asked.wait()
         result = await run.abort()
@@ -463,11 +610,15 @@ async def test_an_abort_while_an_engine_tool_is_at_work_ends_the_run_once() -> N
     assert runtime.journal.verify("r", result.head_hash).ok
 
 
-async def test_a_host_that_is_cancelled_while_an_engine_tool_is_at_work_leaves_a_run_that_goes_on() -> None:
+async def test_a_host_that_is_cancelled_while_an_engine_tool_is_at_work_leaves_a_run_that_goes_on() -> (
+    None
+):
     held, journal = Held("found"), MemoryJournal()
     helper = ReActEngine(Runtime(held)).as_tool()
     turn = [call("react", task="a"), call("put", what="cup")]
-    work = asyncio.create_task(react(turns(turn, "ok"), helper, put, journal=journal).run("go", run_id="r"))
+    work = asyncio.create_task(
+        react(turns(turn, "ok"), helper, put, journal=journal).run("go", run_id="r")
+    )
     await held.asked.wait()
     await asyncio.sleep(0.01)
     work.cancel()
@@ -480,17 +631,27 @@ async def test_a_host_that_is_cancelled_while_an_engine_tool_is_at_work_leaves_a
     assert (result.llm_calls, result.tool_calls, RAN) == (3, 2, ["0#1"])
 
 
-async def test_a_question_inside_an_engine_tool_parks_the_run_and_its_answer_lets_it_go_on() -> None:
+async def test_a_question_inside_an_engine_tool_parks_the_run_and_its_answer_lets_it_go_on() -> (
+    None
+):
     journal = MemoryJournal()
-    turn = [call("helper", task="a"), call("look", what="sky"), call("helper", task="b")]
+    turn = [
+        call("helper", task="a"),
+        call("look", what="sky"),
+        call("helper", task="b"),
+    ]
 
     def runtime(approver: Any) -> Runtime:
-        helper = react(by_task(a=(call("wipe"), "a wiped"), b=("b",)), wipe, approver=approver).as_tool(name="helper")
+        helper = react(
+            by_task(a=(call("wipe"), "a wiped"), b=("b",)), wipe, approver=approver
+        ).as_tool(name="helper")
         return made(turns(turn, "ok"), helper, look, journal=journal, approver=approver)
 
     waiting = await ReActEngine(runtime(Suspend())).run("go", run_id="r")
     assert (waiting.status, waiting.stop_reason) == ("waiting", "approval")
-    assert [(question.tool, question.key) for question in waiting.pending] == [("wipe", "0.0.0#0")]
+    assert [(question.tool, question.key) for question in waiting.pending] == [
+        ("wipe", "0.0.0#0")
+    ]
     assert RAN == ["0#1"]
 
     still = await runtime(Suspend()).resume("r")
@@ -503,7 +664,9 @@ async def test_a_question_inside_an_engine_tool_parks_the_run_and_its_answer_let
 
 
 async def test_all_questions_of_engine_tools_that_work_at_once_are_pending() -> None:
-    helper = react(turns(call("wipe"), "wiped"), wipe, approver=Suspend()).as_tool(name="helper")
+    helper = react(turns(call("wipe"), "wiped"), wipe, approver=Suspend()).as_tool(
+        name="helper"
+    )
     turn = [call("helper", task="a"), call("helper", task="b")]
     result = await react(turns(turn, "ok"), helper, approver=Suspend()).run("go")
 
@@ -515,12 +678,19 @@ async def test_a_call_of_an_engine_may_itself_wait_for_a_person() -> None:
 
     def runtime(approver: Any) -> Runtime:
         helper = react(turns("found")).as_tool(effect="destructive")
-        return made(turns(call("react", task="a"), "ok"), helper, journal=journal, approver=approver)
+        return made(
+            turns(call("react", task="a"), "ok"),
+            helper,
+            journal=journal,
+            approver=approver,
+        )
 
     waiting = await ReActEngine(runtime(Suspend())).run("go", run_id="r")
     result = await runtime(yes).resume("r")
 
-    assert [(q.tool, q.arguments) for q in waiting.pending] == [("react", {"task": "a"})]
+    assert [(q.tool, q.arguments) for q in waiting.pending] == [
+        ("react", {"task": "a"})
+    ]
     assert (result.answer, told(result)) == ("ok", ["found"])
 
 
@@ -556,11 +726,20 @@ class Shop:
 
     def __init__(self, journal: MemoryJournal | None = None, **options: Any) -> None:
         expert_model = by_task(
-            a=([call("look", what="a1"), call("put", what="a2")], "A"), c=(call("look", what="c"), "C")
+            a=([call("look", what="a1"), call("put", what="a2")], "A"),
+            c=(call("look", what="c"), "C"),
         )
         self.expert = react(expert_model, look, put)
-        nested_model = by_task(b=([call("expert", task="a"), call("look", what="b")], call("put", what="b"), "B"))
-        self.nested = react(nested_model, self.expert.as_tool(name="expert", effect="read"), look, put)
+        nested_model = by_task(
+            b=(
+                [call("expert", task="a"), call("look", what="b")],
+                call("put", what="b"),
+                "B",
+            )
+        )
+        self.nested = react(
+            nested_model, self.expert.as_tool(name="expert", effect="read"), look, put
+        )
         self.runtime = made(
             self.model, self.expert.as_tool(name="expert"), self.nested.as_tool(name="nested"), look, put,
             journal=journal, **options,
@@ -569,9 +748,14 @@ class Shop:
     @staticmethod
     def model(request: Request) -> Any:
         if request.conversation.task == "go":
-            return turns([call("expert", task="a"), call("nested", task="b"), call("look", what="x")], "all done")(
-                request
-            )
+            return turns(
+                [
+                    call("expert", task="a"),
+                    call("nested", task="b"),
+                    call("look", what="x"),
+                ],
+                "all done",
+            )(request)
         return f"said {request.conversation.task}"
 
     @property
@@ -582,12 +766,18 @@ class Shop:
 
 ROOTS: dict[str, Callable[[Shop], LoopEngine]] = {
     "two engine tools beside a tool": lambda shop: ReActEngine(shop.runtime),
-    "engine tools in a child in a branch": lambda shop: Manager(shop.runtime, nested=shop.nested),
-    "branches one by one": lambda shop: Manager(shop.runtime, nested=shop.nested, at_once=1),
+    "engine tools in a child in a branch": lambda shop: Manager(
+        shop.runtime, nested=shop.nested
+    ),
+    "branches one by one": lambda shop: Manager(
+        shop.runtime, nested=shop.nested, at_once=1
+    ),
 }
 
 
-def check_resumed(entries: list[Entry], keep: int, shop: Shop, after: list[Entry]) -> None:
+def check_resumed(
+    entries: list[Entry], keep: int, shop: Shop, after: list[Entry]
+) -> None:
     """Nothing that is recorded among the first `keep` entries was done again."""
     before = entries[:keep]
     replied = len(facts(before, ModelReplied))
@@ -596,12 +786,20 @@ def check_resumed(entries: list[Entry], keep: int, shop: Shop, after: list[Entry
     assert shop.asked == len(facts(after, ModelReplied)) - replied
     assert finished.isdisjoint(RAN)
     assert len(set(RAN)) == len(RAN)
-    assert [event.status for _, event in facts(after, ToolFinished) if event.status == "unknown"] == []
-    assert len({key for key, _ in facts(after, ToolStarted)}) == len(facts(after, ToolStarted))
+    assert [
+        event.status
+        for _, event in facts(after, ToolFinished)
+        if event.status == "unknown"
+    ] == []
+    assert len({key for key, _ in facts(after, ToolStarted)}) == len(
+        facts(after, ToolStarted)
+    )
 
 
 @pytest.mark.parametrize("root", ROOTS)
-async def test_a_composed_run_cut_after_any_entry_resumes_to_the_same_answer_and_repeats_nothing(root: str) -> None:
+async def test_a_composed_run_cut_after_any_entry_resumes_to_the_same_answer_and_repeats_nothing(
+    root: str,
+) -> None:
     shop = Shop()
     whole = await ROOTS[root](shop).run("go", run_id="r")
     entries = shop.runtime.journal.read("r")
@@ -630,11 +828,16 @@ async def test_a_composed_run_that_crashes_twice_still_ends_the_same(root: str) 
             RAN.clear()
             third = Shop(crashed(later, keep_again))
             result = await ROOTS[root](third).resume("r")
-            assert dataclasses.replace(result, head_hash=whole.head_hash) == whole, (keep, keep_again)
+            assert dataclasses.replace(result, head_hash=whole.head_hash) == whole, (
+                keep,
+                keep_again,
+            )
             check_resumed(later, keep_again, third, third.runtime.journal.read("r"))
 
 
-async def test_an_engine_tool_in_doubt_is_driven_again_and_never_unknown_although_it_writes() -> None:
+async def test_an_engine_tool_in_doubt_is_driven_again_and_never_unknown_although_it_writes() -> (
+    None
+):
     shop = Shop()
     await ReActEngine(shop.runtime).run("go", run_id="r")
     entries = shop.runtime.journal.read("r")
@@ -647,22 +850,38 @@ async def test_an_engine_tool_in_doubt_is_driven_again_and_never_unknown_althoug
 
 async def test_budget_that_engine_tools_spent_survives_a_resume() -> None:
     def runtime(journal: MemoryJournal | None) -> Runtime:
-        helper = react(lambda request: call("look", what=str(len(request.conversation))), look).as_tool()
+        helper = react(
+            lambda request: call("look", what=str(len(request.conversation))), look
+        ).as_tool()
         limits = Limits(max_llm_calls=8, max_tool_calls=5)
-        return made(turns(call("react", task="go"), "best"), helper, journal=journal, limits=limits)
+        return made(
+            turns(call("react", task="go"), "best"),
+            helper,
+            journal=journal,
+            limits=limits,
+        )
 
     first = runtime(None)
     whole = await ReActEngine(first).run("go", run_id="r")
     entries = first.journal.read("r")
-    assert (whole.status, whole.stop_reason, whole.answer) == ("limit", "max_tool_calls", "best")
+    assert (whole.status, whole.stop_reason, whole.answer) == (
+        "limit",
+        "max_tool_calls",
+        "best",
+    )
 
     for keep in range(1, len(entries) + 1):
         RAN.clear()
         result = await runtime(crashed(entries, keep)).resume("r")
-        assert dataclasses.replace(result, head_hash=whole.head_hash, error=whole.error) == whole, keep
+        assert (
+            dataclasses.replace(result, head_hash=whole.head_hash, error=whole.error)
+            == whole
+        ), keep
 
 
-async def test_a_child_that_lost_what_it_did_under_a_recorded_result_is_divergence() -> None:
+async def test_a_child_that_lost_what_it_did_under_a_recorded_result_is_divergence() -> (
+    None
+):
     """The result of the call is there, but its code now does something else in between."""
     first = made(turns(call("react", task="go"), "ok"), react(turns("found")).as_tool())
     await ReActEngine(first).run("go", run_id="r")
@@ -676,10 +895,14 @@ async def test_a_child_that_lost_what_it_did_under_a_recorded_result_is_divergen
     changed = Ending(other.runtime, body=body).as_tool(name="react")
     journal = crashed(entries, upto(entries, "tool_finished"))
     with pytest.raises(ReplayDivergence, match=r"0\.0\.0"):
-        await made(turns(call("react", task="go"), "ok"), changed, journal=journal).resume("r")
+        await made(
+            turns(call("react", task="go"), "ok"), changed, journal=journal
+        ).resume("r")
 
 
-async def test_an_engine_in_place_of_a_plain_tool_is_divergence_and_starts_nothing() -> None:
+async def test_an_engine_in_place_of_a_plain_tool_is_divergence_and_starts_nothing() -> (
+    None
+):
     @tool(name="react", effect="read")
     async def plain(task: str) -> str:
         """Answer."""
@@ -691,7 +914,9 @@ async def test_an_engine_in_place_of_a_plain_tool_is_divergence_and_starts_nothi
     helper = react(turns("found"))
     journal = crashed(entries, upto(entries, "tool_finished"))
     with pytest.raises(ReplayDivergence):
-        await made(turns(call("react", task="go"), "ok"), helper.as_tool(), journal=journal).resume("r")
+        await made(
+            turns(call("react", task="go"), "ok"), helper.as_tool(), journal=journal
+        ).resume("r")
 
     assert helper.runtime.provider.requests == []  # type: ignore[attr-defined]
 
@@ -706,7 +931,11 @@ async def test_a_call_of_an_engine_in_doubt_with_another_task_is_divergence() ->
     helper = react(turns("found"))
     first = engine("one")
     await first.run("go", run_id="r")
-    entries = [e for e in first.runtime.journal.read("r") if e.kind in ("run_started", "tool_started")]
+    entries = [
+        e
+        for e in first.runtime.journal.read("r")
+        if e.kind in ("run_started", "tool_started")
+    ]
 
     assert (await engine("one", crashed(entries, 2)).resume("r")).answer == "found"
     with pytest.raises(ReplayDivergence):
@@ -714,15 +943,21 @@ async def test_a_call_of_an_engine_in_doubt_with_another_task_is_divergence() ->
     assert len(helper.runtime.provider.requests) == 2  # type: ignore[attr-defined]
 
 
-async def test_a_call_of_an_engine_that_has_an_outcome_is_not_begun_again_whatever_else_is_missing() -> None:
+async def test_a_call_of_an_engine_that_has_an_outcome_is_not_begun_again_whatever_else_is_missing() -> (
+    None
+):
     helper = react(turns("found"))
     root = made(turns(call("react", task="go"), "ok"), helper.as_tool())
     await ReActEngine(root).run("go", run_id="r")
-    entries = [e for e in root.journal.read("r") if e.kind not in ("tool_started", "run_finished")]
+    entries = [
+        e
+        for e in root.journal.read("r")
+        if e.kind not in ("tool_started", "run_finished")
+    ]
     journal = crashed(entries, len(entries))
-    again = await ReActEngine(made(turns(call("react", task="go"), "ok"), helper.as_tool(), journal=journal)).resume(
-        "r"
-    )
+    again = await ReActEngine(
+        made(turns(call("react", task="go"), "ok"), helper.as_tool(), journal=journal)
+    ).resume("r")
 
     assert (again.answer, told(again)) == ("ok", ["found"])
     assert len(helper.runtime.provider.requests) == 1  # type: ignore[attr-defined]

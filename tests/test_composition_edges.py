@@ -50,12 +50,18 @@ class Body(LoopEngine):
 
 
 async def test_a_call_under_way_when_its_sibling_met_the_limit_is_finished_on_resume():
-    turn, limits = [call("look", what="sky"), call("look", what="sea")], Limits(max_tool_calls=1)
+    turn, limits = (
+        [call("look", what="sky"), call("look", what="sea")],
+        Limits(max_tool_calls=1),
+    )
     first = made(turns(turn, "best"), look, limits=limits)
     whole = await ReActEngine(first).run("go", run_id="r")
     entries = first.journal.read("r")
     again = await made(
-        turns(turn, "best"), look, limits=limits, journal=crashed(entries, upto(entries, "limit_hit"))
+        turns(turn, "best"),
+        look,
+        limits=limits,
+        journal=crashed(entries, upto(entries, "limit_hit")),
     ).resume("r")
     assert told(again) == told(whole)
 
@@ -73,7 +79,8 @@ async def test_leave_for_one_thing_is_not_leave_for_another():
     entries = first.journal.read("r")
     with pytest.raises(ReplayDivergence):
         await Body(
-            made(turns("k"), journal=crashed(entries, upto(entries, "gate_decided"))), body=body("launch")
+            made(turns("k"), journal=crashed(entries, upto(entries, "gate_decided"))),
+            body=body("launch"),
         ).resume("r")
 
 
@@ -114,25 +121,34 @@ async def test_an_engine_tool_whose_permit_lapsed_is_rejected_like_any_tool():
                 gate.version = "2"
 
     helper = ReActEngine(made(turns("never"))).as_tool()
-    runtime = made(turns(call("react", task="a"), "ok"), helper, gate=gate, journal=Changing())
+    runtime = made(
+        turns(call("react", task="a"), "ok"), helper, gate=gate, journal=Changing()
+    )
     result = await ReActEngine(runtime).run("go", run_id="r")
     assert (result.answer, result.status) == ("ok", "completed")
 
     entries = runtime.journal.read("r")
     journal = crashed(entries, upto(entries, "tool_finished"))
-    again = made(turns(call("react", task="a"), "ok"), helper, gate=gate, journal=journal)
+    again = made(
+        turns(call("react", task="a"), "ok"), helper, gate=gate, journal=journal
+    )
     assert (await ReActEngine(again).resume("r")).conversation == result.conversation
 
 
 @pytest.mark.parametrize("task", ["", " \n"])
 async def test_an_empty_task_starts_no_engine(task):
     helper = ReActEngine(made(turns("never")))
-    await ReActEngine(made(turns(call("react", task=task), "ok"), helper.as_tool())).run("go")
+    await ReActEngine(
+        made(turns(call("react", task=task), "ok"), helper.as_tool())
+    ).run("go")
     assert helper.runtime.provider.requests == []
 
 
 def test_an_engine_with_tools_and_a_provider_without_calls_is_no_tool():
-    runtime = Runtime(ScriptedProvider([], capabilities=Capabilities(native_tools=False)), tools=[look])
+    runtime = Runtime(
+        ScriptedProvider([], capabilities=Capabilities(native_tools=False)),
+        tools=[look],
+    )
     with pytest.raises(ConfigError, match="TextTools"):
         ReActEngine(runtime).as_tool()
 
@@ -150,11 +166,16 @@ async def test_an_aborted_engine_tool_has_its_outcome():
             started.set()
             await asyncio.sleep(60)
 
-    rt = made(turns(call("react", task="a"), "never"), ReActEngine(Runtime(Held([]))).as_tool())
+    rt = made(
+        turns(call("react", task="a"), "never"),
+        ReActEngine(Runtime(Held([]))).as_tool(),
+    )
     async with ReActEngine(rt).start("go", run_id="r") as run:
         await started.wait()
         await run.abort()
-    assert [e.event.status for e in rt.journal.read("r") if e.kind == "tool_finished"] == ["cancelled"]
+    assert [
+        e.event.status for e in rt.journal.read("r") if e.kind == "tool_finished"
+    ] == ["cancelled"]
 
 
 @pytest.mark.parametrize(("offered", "answer"), [("half \ud800", "half ?"), (3, None)])

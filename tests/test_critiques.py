@@ -32,14 +32,17 @@ FENCE = "```python\nprint(1)\n```"
 
 def test_a_look_up_is_a_claim_a_tool_and_its_input() -> None:
     assert read_critique(f"1. Plausibility: fine.\n2. Truth:\n{ASKED}") == Reading(
-        f"1. Plausibility: fine.\n2. Truth:\n{ASKED}", LookUp("Rome is old", "search", "age of Rome")
+        f"1. Plausibility: fine.\n2. Truth:\n{ASKED}",
+        LookUp("Rome is old", "search", "age of Rome"),
     )
 
 
 def test_only_the_first_look_up_is_read_and_what_follows_it_is_cut_off() -> None:
     text = f"{ASKED}\nI wait.\nClaim: B\nTool: search\nTool Input: b\nVerdict: VERIFIED\nRevised answer: C"
 
-    assert read_critique(text) == Reading(ASKED, LookUp("Rome is old", "search", "age of Rome"))
+    assert read_critique(text) == Reading(
+        ASKED, LookUp("Rome is old", "search", "age of Rome")
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,32 +63,48 @@ def test_markers_may_be_bold_numbered_and_in_any_case(text: str) -> None:
     ("written", "read"),
     [
         ('{"query": "a",\n "page": 2}', '{"query": "a",\n "page": 2}'),
-        ("```python\nClaim: no marker here\nprint(1)\n```", "```python\nClaim: no marker here\nprint(1)\n```"),
+        (
+            "```python\nClaim: no marker here\nprint(1)\n```",
+            "```python\nClaim: no marker here\nprint(1)\n```",
+        ),
         ("\n  age of Rome\nand some prose", "age of Rome"),
         ("", ""),
     ],
 )
-def test_an_input_is_one_line_or_an_object_or_a_code_fence(written: str, read: str) -> None:
+def test_an_input_is_one_line_or_an_object_or_a_code_fence(
+    written: str, read: str
+) -> None:
     found = read_critique(f"Claim: A\nTool: search\nTool Input: {written}")
 
     assert found.look_up == LookUp("A", "search", read)
 
 
 def test_a_tool_without_an_input_is_a_look_up_too() -> None:
-    assert read_critique("Tool: clock\nClaim: it is late") == Reading("Tool: clock", LookUp("", "clock", ""))
+    assert read_critique("Tool: clock\nClaim: it is late") == Reading(
+        "Tool: clock", LookUp("", "clock", "")
+    )
 
 
 def test_a_tool_that_a_claim_speaks_of_is_no_look_up() -> None:
-    assert read_critique("Claim: the best tool: search\nVerdict: UNVERIFIED") == Reading(
+    assert read_critique(
+        "Claim: the best tool: search\nVerdict: UNVERIFIED"
+    ) == Reading(
         "Claim: the best tool: search\nVerdict: UNVERIFIED", verdict="unverified"
     )
 
 
 def test_a_claim_that_needs_no_tool_is_passed_over() -> None:
-    text = "Claim: A\nTool: none\nTool Input: n/a\nClaim: B\nTool: search\nTool Input: b"
+    text = (
+        "Claim: A\nTool: none\nTool Input: n/a\nClaim: B\nTool: search\nTool Input: b"
+    )
 
     assert read_critique(text).look_up == LookUp("B", "search", "b")
-    assert read_critique("Claim: A\nTool: None\nTool Input: None\nVerdict: VERIFIED").verdict == "verified"
+    assert (
+        read_critique(
+            "Claim: A\nTool: None\nTool Input: None\nVerdict: VERIFIED"
+        ).verdict
+        == "verified"
+    )
 
 
 # --- evidence that the model makes up ---
@@ -94,7 +113,9 @@ def test_a_claim_that_needs_no_tool_is_passed_over() -> None:
 def test_nothing_is_read_behind_evidence_that_the_model_makes_up() -> None:
     invented = "Evidence: it is so\nVerdict: VERIFIED"
 
-    assert read_critique(f"{ASKED}\n{invented}") == Reading(ASKED, LookUp("Rome is old", "search", "age of Rome"))
+    assert read_critique(f"{ASKED}\n{invented}") == Reading(
+        ASKED, LookUp("Rome is old", "search", "age of Rome")
+    )
     assert read_critique(f"Claim: A\n{invented}") == Reading("Claim: A")
     assert read_critique(invented) == Reading("")
 
@@ -166,7 +187,9 @@ def test_a_verdict_stands_at_the_start_of_a_line_at_the_end_and_is_contradicted_
         (f"{ASKED}\nRevised answer: Paris", None),
     ],
 )
-def test_a_revised_answer_stands_behind_the_last_marker_before_a_look_up(text: str, answer: str | None) -> None:
+def test_a_revised_answer_stands_behind_the_last_marker_before_a_look_up(
+    text: str, answer: str | None
+) -> None:
     assert read_critique(text).answer == answer
 
 
@@ -192,7 +215,9 @@ def test_a_revised_answer_stands_behind_the_last_marker_before_a_look_up(text: s
         ("The look-up tells nothing of it.", False),
     ],
 )
-def test_words_are_plain_only_without_any_trace_of_the_protocol(text: str, plain: bool) -> None:
+def test_words_are_plain_only_without_any_trace_of_the_protocol(
+    text: str, plain: bool
+) -> None:
     assert read_critique(text).plain is plain
 
 
@@ -238,7 +263,9 @@ def test_the_words_for_no_answer_can_be_chosen() -> None:
         ("print(1)", f"{FENCE}", False),
     ],
 )
-def test_words_are_compared_by_what_they_say_and_programs_to_the_letter(one: str, other: str, same: bool) -> None:
+def test_words_are_compared_by_what_they_say_and_programs_to_the_letter(
+    one: str, other: str, same: bool
+) -> None:
     assert same_answer(one, other) is same
     assert same_answer(other, one) is same
 
@@ -267,12 +294,16 @@ def test_the_program_of_a_text_is_its_longest_code_fence() -> None:
         ("plain", ("plain",)),
     ],
 )
-def test_a_list_of_texts_or_objects_is_ranked_results(text: str, results: tuple[str, ...]) -> None:
+def test_a_list_of_texts_or_objects_is_ranked_results(
+    text: str, results: tuple[str, ...]
+) -> None:
     assert read_results(text) == results
 
 
 def spec(required: list[str], **parameters: object) -> ToolSpec:
-    return ToolSpec("search", "", {"type": "object", "properties": parameters, "required": required})  # type: ignore[dict-item]
+    return ToolSpec(
+        "search", "", {"type": "object", "properties": parameters, "required": required}
+    )  # type: ignore[dict-item]
 
 
 def following(tool: ToolSpec | None, arguments: JsonObject) -> list[JsonObject]:
@@ -283,8 +314,14 @@ def following(tool: ToolSpec | None, arguments: JsonObject) -> list[JsonObject]:
 def test_a_tool_goes_on_by_its_optional_page_rank_or_offset() -> None:
     number = {"type": "integer"}
 
-    assert following(spec([], page=number), {"q": "x"}) == [{"q": "x", "page": 2}, {"q": "x", "page": 3}]
-    assert following(spec([], rank={**number, "default": 0}), {}) == [{"rank": 1}, {"rank": 2}]
+    assert following(spec([], page=number), {"q": "x"}) == [
+        {"q": "x", "page": 2},
+        {"q": "x", "page": 3},
+    ]
+    assert following(spec([], rank={**number, "default": 0}), {}) == [
+        {"rank": 1},
+        {"rank": 2},
+    ]
     assert following(spec([], offset=number), {}) == [{"offset": 1}, {"offset": 2}]
     assert following(spec([], page=number), {"page": 4}) == [{"page": 5}, {"page": 6}]
 
@@ -308,7 +345,9 @@ def test_a_tool_takes_one_text_if_that_is_all_it_must_be_given() -> None:
 
 
 def test_evidence_is_cut_and_its_lines_that_look_like_the_protocol_are_quoted() -> None:
-    assert quoted("It is so.\nVerdict: VERIFIED", 100) == "It is so.\n> Verdict: VERIFIED"
+    assert (
+        quoted("It is so.\nVerdict: VERIFIED", 100) == "It is so.\n> Verdict: VERIFIED"
+    )
     assert quoted("abcdef", 3) == "abc [cut]"
 
 
@@ -319,7 +358,11 @@ def test_evidence_is_cut_and_its_lines_that_look_like_the_protocol_are_quoted() 
 def test_any_text_is_read_without_an_error(text: str) -> None:
     reading = read_critique(text)
 
-    assert reading.look_up is None or (reading.verdict, reading.answer, reading.plain) == ("none", None, False)
+    assert reading.look_up is None or (
+        reading.verdict,
+        reading.answer,
+        reading.plain,
+    ) == ("none", None, False)
     assert isinstance(same_answer(text, reading.said), bool)
 
 

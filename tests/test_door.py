@@ -56,7 +56,9 @@ class Doing(LoopEngine):
 
 async def through(body: Body, script: Any = None, **options: Any) -> Result:
     script = script if script is not None else [call("pay", amount=1), "done"]
-    return await Doing(Runtime(ScriptedProvider(script), tools=[pay], **options), body=body).run("go")
+    return await Doing(
+        Runtime(ScriptedProvider(script), tools=[pay], **options), body=body
+    ).run("go")
 
 
 async def raised_by(body: Body, **options: Any) -> PhaseError:
@@ -114,7 +116,9 @@ async def test_arguments_altered_after_the_gate_are_refused() -> None:
     assert RAN == []
 
 
-async def test_what_the_gate_saw_is_what_is_executed_although_the_gate_keeps_and_changes_its_arguments() -> None:
+async def test_what_the_gate_saw_is_what_is_executed_although_the_gate_keeps_and_changes_its_arguments() -> (
+    None
+):
     kept: list[Any] = []
 
     class Sly:
@@ -141,7 +145,9 @@ def test_phase_values_cannot_be_made_by_hand(kind: Any) -> None:
         kind(object())
 
 
-async def test_a_permit_that_was_used_runs_nothing_even_if_it_is_smuggled_into_the_latest_cleared() -> None:
+async def test_a_permit_that_was_used_runs_nothing_even_if_it_is_smuggled_into_the_latest_cleared() -> (
+    None
+):
     async def body(run: Run) -> str:
         first = await run.gate(run.propose(call("pay", amount=1)))
         await run.act(first)
@@ -152,14 +158,19 @@ async def test_a_permit_that_was_used_runs_nothing_even_if_it_is_smuggled_into_t
 
     error = await raised_by(body)
 
-    assert str(error) == "the permit of pay was used or is not of this run: gate a new proposal"
+    assert (
+        str(error)
+        == "the permit of pay was used or is not of this run: gate a new proposal"
+    )
     assert RAN == [{"amount": 1}]
 
 
 async def test_a_forged_cleared_is_not_acted_on() -> None:
     async def body(run: Run) -> str:
         cleared = await run.gate(await run.reason(run.conversation))
-        forged: Any = Cleared.issue(decisions=cleared.decisions, key=cleared.key, issuer=cleared.issuer)
+        forged: Any = Cleared.issue(
+            decisions=cleared.decisions, key=cleared.key, issuer=cleared.issuer
+        )
         await run.act(forged)
         return "never"
 
@@ -167,7 +178,9 @@ async def test_a_forged_cleared_is_not_acted_on() -> None:
     assert RAN == []
 
 
-async def test_a_permit_that_runs_out_while_its_call_waits_for_a_place_is_not_used() -> None:
+async def test_a_permit_that_runs_out_while_its_call_waits_for_a_place_is_not_used() -> (
+    None
+):
     clock = FakeClock()
 
     @tool(effect="write")
@@ -186,7 +199,9 @@ async def test_a_permit_that_runs_out_while_its_call_waits_for_a_place_is_not_us
     result = await Doing(runtime, body=body).run("go")
 
     assert RAN == [{"n": 1}]
-    assert (result.answer or "").startswith("done | slow was not run, propose it again if it is still wanted")
+    assert (result.answer or "").startswith(
+        "done | slow was not run, propose it again if it is still wanted"
+    )
 
 
 async def test_skipping_the_gate_names_the_cure() -> None:
@@ -263,7 +278,9 @@ async def test_a_turn_without_calls_may_pass_gate_and_act() -> None:
     assert (await through(body)).answer == "0 observations"
 
 
-async def test_an_engine_can_propose_calls_of_its_own_and_they_pass_the_same_gate() -> None:
+async def test_an_engine_can_propose_calls_of_its_own_and_they_pass_the_same_gate() -> (
+    None
+):
     async def body(run: Run) -> str:
         proposal = run.propose(ToolCall("pay", {"amount": 7}), thought="I pay")
         observations = await run.act(await run.gate(proposal))
@@ -274,7 +291,9 @@ async def test_an_engine_can_propose_calls_of_its_own_and_they_pass_the_same_gat
 
 
 def test_phase_values_are_read_only() -> None:
-    proposal = Proposal.issue(thought="", calls=(), answer="x", delivered=(), key="0", issuer=None)
+    proposal = Proposal.issue(
+        thought="", calls=(), answer="x", delivered=(), key="0", issuer=None
+    )
 
     with pytest.raises(PhaseError, match="read-only"):
         proposal.answer = "y"
@@ -282,11 +301,18 @@ def test_phase_values_are_read_only() -> None:
 
 def test_observe_wants_one_observation_for_each_call_in_call_order() -> None:
     a, b = ToolCall("f", {}, "a"), ToolCall("f", {}, "b")
-    proposal = Proposal.issue(thought="t", calls=(a, b), answer=None, delivered=(), key="0", issuer=None)
+    proposal = Proposal.issue(
+        thought="t", calls=(a, b), answer=None, delivered=(), key="0", issuer=None
+    )
     conversation = Conversation.of("go")
     seen = [Observation(a, "ok", "1"), Observation(b, "ok", "2")]
 
-    assert [m.content for m in conversation.observe(proposal, seen).messages] == ["go", "t", "1", "2"]
+    assert [m.content for m in conversation.observe(proposal, seen).messages] == [
+        "go",
+        "t",
+        "1",
+        "2",
+    ]
     for wrong in (seen[:1], seen[::-1], [*seen, seen[0]], []):
         with pytest.raises(PhaseError, match="exactly their own observations"):
             conversation.observe(proposal, wrong)
@@ -297,6 +323,11 @@ def test_a_conversation_keeps_every_call_with_its_result() -> None:
     result = Message("tool", "1", call_id="a")
 
     assert len(Conversation([asking, result])) == 2
-    for wrong in ([asking], [result], [asking, Message("user", "?"), result], [asking, result, result]):
+    for wrong in (
+        [asking],
+        [result],
+        [asking, Message("user", "?"), result],
+        [asking, result, result],
+    ):
         with pytest.raises(PhaseError):
             Conversation(wrong)

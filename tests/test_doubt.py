@@ -55,17 +55,30 @@ async def begun(pay: Tool) -> list[Entry]:
 
 async def taken_up(pay: Tool, **options: Any) -> Runtime:
     entries = await begun(pay)
-    return Runtime(ScriptedProvider(["done"]), tools=[pay], journal=crashed(entries, len(entries)), **options)
+    return Runtime(
+        ScriptedProvider(["done"]),
+        tools=[pay],
+        journal=crashed(entries, len(entries)),
+        **options,
+    )
 
 
 def told(parts: Runtime) -> list[tuple[str, str]]:
     events = [entry.event for entry in parts.journal.read("r")]
-    return [(event.status, event.content) for event in events if isinstance(event, ToolFinished)]
+    return [
+        (event.status, event.content)
+        for event in events
+        if isinstance(event, ToolFinished)
+    ]
 
 
 def resolved(parts: Runtime) -> list[tuple[str, str, str]]:
     events = [entry.event for entry in parts.journal.read("r")]
-    return [(event.by, event.verdict, event.result) for event in events if isinstance(event, DoubtResolved)]
+    return [
+        (event.by, event.verdict, event.result)
+        for event in events
+        if isinstance(event, DoubtResolved)
+    ]
 
 
 def answering(value: Any) -> Lookup:
@@ -82,7 +95,9 @@ LOOKED = "looked up r:0#0 {'amount': 5}"
 
 
 @pytest.mark.parametrize("effect", ["read", "idempotent"])
-async def test_what_may_be_repeated_is_made_again_with_the_same_key_and_looked_up_by_nobody(effect: Any):
+async def test_what_may_be_repeated_is_made_again_with_the_same_key_and_looked_up_by_nobody(
+    effect: Any,
+):
     parts = await taken_up(payment(answering(Done("no")), effect))
     await ReActEngine(parts).resume("r")
 
@@ -93,7 +108,11 @@ async def test_a_payment_that_its_tool_finds_is_not_made_again():
     parts = await taken_up(payment(answering(Done("paid 5 before"))))
     result = await ReActEngine(parts).resume("r")
 
-    assert (PAID, told(parts), result.answer) == ([LOOKED], [("ok", "paid 5 before")], "done")
+    assert (PAID, told(parts), result.answer) == (
+        [LOOKED],
+        [("ok", "paid 5 before")],
+        "done",
+    )
     assert resolved(parts) == [("lookup", "done", "paid 5 before")]
 
 
@@ -104,7 +123,9 @@ async def test_a_payment_that_its_tool_knows_was_not_made_is_made_with_the_same_
     assert (PAID, told(parts)) == ([LOOKED, "5 r:0#0"], [("ok", "paid 5")])
 
 
-@pytest.mark.parametrize("found", [Unknown(), None, "paid", OSError("the bank is closed"), SystemExit(1)])
+@pytest.mark.parametrize(
+    "found", [Unknown(), None, "paid", OSError("the bank is closed"), SystemExit(1)]
+)
 async def test_a_look_up_without_a_clear_word_leaves_it_unknown(found: Any):
     parts = await taken_up(payment(answering(found)))
     await ReActEngine(parts).resume("r")
@@ -145,7 +166,9 @@ async def test_a_look_up_that_was_interrupted_too_is_made_again():
     for cut in range(upto(entries, "tool_started"), len(entries)):
         PAID.clear()
         kept = entries[:cut]
-        again = Runtime(ScriptedProvider(["done"]), tools=[pay], journal=crashed(entries, cut))
+        again = Runtime(
+            ScriptedProvider(["done"]), tools=[pay], journal=crashed(entries, cut)
+        )
         if any(entry.kind == "model_replied" and entry.key == "1" for entry in kept):
             continue
         await ReActEngine(again).resume("r")
@@ -192,10 +215,14 @@ async def test_a_person_may_say_that_it_was_not_done_and_that_counts_for_one_att
 def died(parts: Runtime, kind: str) -> Runtime:
     """The next process: the last one died after an entry of that kind, and what people had said is there."""
     entries = parts.journal.read("r")
-    journal = crashed(entries, upto(entries, kind, sum(entry.kind == kind for entry in entries)))
+    journal = crashed(
+        entries, upto(entries, kind, sum(entry.kind == kind for entry in entries))
+    )
     for command in parts.journal.inbox("r"):
         journal.send("r", command.kind, command.body)
-    return Runtime(ScriptedProvider(["done"]), tools=parts.tools, journal=journal, on_unknown="ask")
+    return Runtime(
+        ScriptedProvider(["done"]), tools=parts.tools, journal=journal, on_unknown="ask"
+    )
 
 
 async def test_an_answer_that_is_given_twice_allows_one_payment_and_each_further_one_takes_a_question_of_its_own():
@@ -209,7 +236,10 @@ async def test_an_answer_that_is_given_twice_allows_one_payment_and_each_further
 
         parts = died(parts, "doubt_resolved")  # the payment was made, or was not
         waiting = await parts.resume("r")
-        assert ([question.key for question in waiting.pending], len(PAID)) == (["0#0"], payments)
+        assert ([question.key for question in waiting.pending], len(PAID)) == (
+            ["0#0"],
+            payments,
+        )
 
 
 async def test_the_last_of_several_answers_to_a_question_counts():
@@ -222,8 +252,12 @@ async def test_the_last_of_several_answers_to_a_question_counts():
     assert (PAID, told(parts)) == ([], [("ok", "paid after all, says the bank")])
 
 
-@pytest.mark.parametrize(("said", "status"), [(Done("paid"), "ok"), (Unknown(), "unknown")])
-async def test_what_a_person_said_is_not_asked_for_again_after_a_crash(said: Any, status: str):
+@pytest.mark.parametrize(
+    ("said", "status"), [(Done("paid"), "ok"), (Unknown(), "unknown")]
+)
+async def test_what_a_person_said_is_not_asked_for_again_after_a_crash(
+    said: Any, status: str
+):
     parts = await taken_up(payment(), on_unknown="ask")
     await ReActEngine(parts).resume("r")
     await parts.resolve("r", "0#0", said)
@@ -232,17 +266,25 @@ async def test_what_a_person_said_is_not_asked_for_again_after_a_crash(said: Any
     again = died(parts, "doubt_resolved")
     result = await again.resume("r")
 
-    assert (result.answer, PAID, [event[0] for event in told(again)]) == ("done", [], [status])
+    assert (result.answer, PAID, [event[0] for event in told(again)]) == (
+        "done",
+        [],
+        [status],
+    )
     assert resolved(again) == resolved(parts)
 
 
 async def test_what_the_run_does_not_ask_about_cannot_be_answered():
     parts = await taken_up(payment(), on_unknown="ask")
-    with pytest.raises(ConfigError, match="does not ask what came of '0#0'; it asks about no call"):
+    with pytest.raises(
+        ConfigError, match="does not ask what came of '0#0'; it asks about no call"
+    ):
         await parts.resolve("r", "0#0", NotDone())  # not yet
 
     await ReActEngine(parts).resume("r")
-    with pytest.raises(ConfigError, match="does not ask what came of '0#1'; it asks about '0#0'"):
+    with pytest.raises(
+        ConfigError, match="does not ask what came of '0#1'; it asks about '0#0'"
+    ):
         await parts.resolve("r", "0#1", NotDone())
 
     await parts.resolve("r", "0#0", Done("paid"))
@@ -255,7 +297,9 @@ async def test_what_the_run_does_not_ask_about_cannot_be_answered():
 async def test_a_question_that_was_never_answered_ends_with_its_run():
     parts = await taken_up(payment(), on_unknown="ask")
     await ReActEngine(parts).resume("r")
-    telling = Runtime(ScriptedProvider(["done"]), tools=[payment()], journal=parts.journal)
+    telling = Runtime(
+        ScriptedProvider(["done"]), tools=[payment()], journal=parts.journal
+    )
     assert (await ReActEngine(telling).resume("r")).answer == "done"
 
     with pytest.raises(ConfigError, match="it asks about no call"):
@@ -264,10 +308,14 @@ async def test_a_question_that_was_never_answered_ends_with_its_run():
 
 async def test_a_question_for_approval_is_not_answered_by_a_resolution():
     parts = Runtime(
-        ScriptedProvider([call("pay", amount=5)]), tools=[payment(effect="destructive")], approver=Suspend()
+        ScriptedProvider([call("pay", amount=5)]),
+        tools=[payment(effect="destructive")],
+        approver=Suspend(),
     )
     waiting = await ReActEngine(parts).run("Pay.", run_id="r")
-    assert [(question.key, question.about) for question in waiting.pending] == [("0#0", "approval")]
+    assert [(question.key, question.about) for question in waiting.pending] == [
+        ("0#0", "approval")
+    ]
 
     with pytest.raises(ConfigError, match="it asks about no call"):
         await parts.resolve("r", "0#0", Done("paid"))
@@ -285,15 +333,25 @@ class PolicyOfTheDay(InstantGate):
 
 
 @pytest.mark.parametrize("by", ["person", "lookup"])
-async def test_a_payment_that_was_not_made_is_not_made_when_the_policy_of_now_denies_it(by: str):
+async def test_a_payment_that_was_not_made_is_not_made_when_the_policy_of_now_denies_it(
+    by: str,
+):
     pay = payment(answering(NotDone()) if by == "lookup" else None)
-    first = Runtime(ScriptedProvider([call("pay", amount=5), "done"]), tools=[pay], gate=PolicyOfTheDay(pays=True))
+    first = Runtime(
+        ScriptedProvider([call("pay", amount=5), "done"]),
+        tools=[pay],
+        gate=PolicyOfTheDay(pays=True),
+    )
     await ReActEngine(first).run("Pay.", run_id="r")
     entries = first.journal.read("r")
     PAID.clear()
     journal = crashed(entries, upto(entries, "tool_started"))
     parts = Runtime(
-        ScriptedProvider(["done"]), tools=[pay], gate=PolicyOfTheDay(pays=False), journal=journal, on_unknown="ask"
+        ScriptedProvider(["done"]),
+        tools=[pay],
+        gate=PolicyOfTheDay(pays=False),
+        journal=journal,
+        on_unknown="ask",
     )
     result = await ReActEngine(parts).resume("r")
     if by == "person":
@@ -304,8 +362,13 @@ async def test_a_payment_that_was_not_made_is_not_made_when_the_policy_of_now_de
     assert [status for status, _ in told(parts)] == ["rejected"]
 
 
-@pytest.mark.parametrize(("effect", "status"), [("read", "rejected"), ("idempotent", "unknown"), ("write", "unknown")])
-async def test_a_call_in_doubt_whose_tool_is_gone_is_unknown_unless_it_only_read(effect: Any, status: str):
+@pytest.mark.parametrize(
+    ("effect", "status"),
+    [("read", "rejected"), ("idempotent", "unknown"), ("write", "unknown")],
+)
+async def test_a_call_in_doubt_whose_tool_is_gone_is_unknown_unless_it_only_read(
+    effect: Any, status: str
+):
     entries = await begun(payment(effect=effect))
     parts = Runtime(ScriptedProvider(["done"]), journal=crashed(entries, len(entries)))
     result = await ReActEngine(parts).resume("r")
@@ -319,13 +382,21 @@ async def test_a_person_who_does_not_know_lets_the_model_be_told():
     await parts.resolve("r", "0#0", Unknown())
     result = await parts.resume("r")
 
-    assert (PAID, [status for status, _ in told(parts)], result.answer) == ([], ["unknown"], "done")
+    assert (PAID, [status for status, _ in told(parts)], result.answer) == (
+        [],
+        ["unknown"],
+        "done",
+    )
 
 
 async def test_a_run_told_to_stop_ends_unless_its_tool_knows():
     parts = await taken_up(payment(answering(Unknown())), on_unknown="stop")
     result = await ReActEngine(parts).resume("r")
-    assert (result.status, result.stop_reason, PAID) == ("failed", "unknown_outcome", [LOOKED])
+    assert (result.status, result.stop_reason, PAID) == (
+        "failed",
+        "unknown_outcome",
+        [LOOKED],
+    )
 
     parts = await taken_up(payment(answering(Done("paid"))), on_unknown="stop")
     assert (await ReActEngine(parts).resume("r")).answer == "done"
@@ -340,12 +411,20 @@ async def test_one_call_in_doubt_does_not_hold_up_what_was_called_beside_it():
         PAID.append("looked")
         return "seen"
 
-    first = Runtime(ScriptedProvider([[call("pay", amount=5), call("look")], "done"]), tools=[pay, look])
+    first = Runtime(
+        ScriptedProvider([[call("pay", amount=5), call("look")], "done"]),
+        tools=[pay, look],
+    )
     await ReActEngine(first).run("Pay.", run_id="r")
     entries = first.journal.read("r")
     cut = upto(entries, "tool_started", 2)
     PAID.clear()
-    parts = Runtime(ScriptedProvider(["done"]), tools=[pay, look], journal=crashed(entries, cut), on_unknown="ask")
+    parts = Runtime(
+        ScriptedProvider(["done"]),
+        tools=[pay, look],
+        journal=crashed(entries, cut),
+        on_unknown="ask",
+    )
     waiting = await ReActEngine(parts).resume("r")
     assert (waiting.status, PAID) == ("waiting", ["looked"])
 
@@ -353,7 +432,10 @@ async def test_one_call_in_doubt_does_not_hold_up_what_was_called_beside_it():
     result = await parts.resume("r")
 
     assert (result.answer, PAID) == ("done", ["looked"])
-    assert [m.content for m in result.conversation.messages if m.role == "tool"] == ["paid 5", "seen"]
+    assert [m.content for m in result.conversation.messages if m.role == "tool"] == [
+        "paid 5",
+        "seen",
+    ]
 
 
 async def test_words_that_are_no_resolution_are_refused():
@@ -367,7 +449,9 @@ async def test_words_that_are_no_resolution_are_refused():
 
 @pytest.mark.parametrize("value", ["later", None, 3])
 def test_on_unknown_takes_three_words(value: Any):
-    with pytest.raises(ConfigError, match='on_unknown: must be "tell", "ask" or "stop"'):
+    with pytest.raises(
+        ConfigError, match='on_unknown: must be "tell", "ask" or "stop"'
+    ):
         Runtime(ScriptedProvider([]), on_unknown=value)
 
 

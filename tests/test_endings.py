@@ -43,30 +43,52 @@ async def look(what: str) -> str:
 
 
 def closings(journal: Any, run_id: str) -> list[Any]:
-    return [e.event for e in journal.read(run_id) if isinstance(e.event, (RunFinished, RunSuspended))]
+    return [
+        e.event
+        for e in journal.read(run_id)
+        if isinstance(e.event, (RunFinished, RunSuspended))
+    ]
 
 
 def parts(script: Any, **options: Any) -> Runtime:
-    return Runtime(ScriptedProvider(script), tools=[look, *options.pop("tools", [])], **options)
+    return Runtime(
+        ScriptedProvider(script), tools=[look, *options.pop("tools", [])], **options
+    )
 
 
 async def test_an_answer_completes_the_run() -> None:
     runtime = parts([call("look", what="sky"), "blue"])
     result = await ReActEngine(runtime).run("colour?", run_id="r")
 
-    assert (result.status, result.stop_reason, result.answer, result.error) == ("completed", "answered", "blue", None)
+    assert (result.status, result.stop_reason, result.answer, result.error) == (
+        "completed",
+        "answered",
+        "blue",
+        None,
+    )
     assert (result.iterations, result.llm_calls, result.tool_calls) == (2, 2, 1)
     assert result.usage == Usage(20, 10)
-    assert [m.content for m in result.conversation.messages] == ["colour?", "", "sky is blue", "blue"]
+    assert [m.content for m in result.conversation.messages] == [
+        "colour?",
+        "",
+        "sky is blue",
+        "blue",
+    ]
     assert len(closings(runtime.journal, "r")) == 1
     assert result.raise_for_status() is result
 
 
 async def test_a_provider_error_fails_the_run_and_is_never_the_answer() -> None:
-    runtime = parts([call("look", what="sky"), ProviderError("no such model", status=404)])
+    runtime = parts(
+        [call("look", what="sky"), ProviderError("no such model", status=404)]
+    )
     result = await ReActEngine(runtime).run("colour?", run_id="r")
 
-    assert (result.status, result.stop_reason, result.answer) == ("failed", "provider_error", None)
+    assert (result.status, result.stop_reason, result.answer) == (
+        "failed",
+        "provider_error",
+        None,
+    )
     assert [m.content for m in result.conversation.messages][-1] == "sky is blue"
     assert len(closings(runtime.journal, "r")) == 1
     with pytest.raises(ProviderError, match="no such model"):
@@ -100,7 +122,11 @@ async def test_a_crash_in_an_engine_fails_the_run_and_keeps_the_cause() -> None:
     runtime = parts(["x"])
     result = await Crashing(runtime).run("go", run_id="r")
 
-    assert (result.status, result.stop_reason, result.answer) == ("failed", "engine_error", None)
+    assert (result.status, result.stop_reason, result.answer) == (
+        "failed",
+        "engine_error",
+        None,
+    )
     assert isinstance(result.error, EngineError)
     assert isinstance(result.error.__cause__, KeyError)
     assert len(closings(runtime.journal, "r")) == 1
@@ -126,13 +152,22 @@ async def test_replies_that_stay_unreadable_fail_the_run() -> None:
     runtime = parts([bad] * 4)
     result = await ReActEngine(runtime).run("go")
 
-    assert (result.status, result.stop_reason, result.answer) == ("failed", "unreadable", None)
+    assert (result.status, result.stop_reason, result.answer) == (
+        "failed",
+        "unreadable",
+        None,
+    )
     assert isinstance(result.error, Unreadable)
     second = runtime.provider.requests[1].conversation.messages  # type: ignore[attr-defined]
-    assert [m.content for m in second[-2:]] == ["gibberish", "There is no action in it."]
+    assert [m.content for m in second[-2:]] == [
+        "gibberish",
+        "There is no action in it.",
+    ]
 
 
-async def test_cancellation_by_the_host_suspends_the_run_and_it_can_be_resumed(tmp_path: Path) -> None:
+async def test_cancellation_by_the_host_suspends_the_run_and_it_can_be_resumed(
+    tmp_path: Path,
+) -> None:
     entered = asyncio.Event()
 
     @tool(effect="read")
@@ -193,7 +228,9 @@ async def test_being_cancelled_twice_still_writes_one_closing_entry() -> None:
     assert closings(runtime.journal, "r") == [RunSuspended("cancelled")]
 
 
-async def test_a_host_that_cancels_all_its_tasks_again_and_again_gets_the_closing_entry() -> None:
+async def test_a_host_that_cancels_all_its_tasks_again_and_again_gets_the_closing_entry() -> (
+    None
+):
     entered, closing = asyncio.Event(), asyncio.Event()
 
     @tool(effect="read")
@@ -226,7 +263,9 @@ async def test_a_host_that_cancels_all_its_tasks_again_and_again_gets_the_closin
     assert finished == [len(runtime.journal.read("r"))]
 
 
-async def test_a_call_starts_only_when_its_own_intent_is_durable_although_a_sibling_waits_for_it_already() -> None:
+async def test_a_call_starts_only_when_its_own_intent_is_durable_although_a_sibling_waits_for_it_already() -> (
+    None
+):
     durable: list[int] = []
     started: list[tuple[int, int]] = []
 
@@ -287,13 +326,22 @@ async def test_abort_ends_the_run_at_once_with_what_it_has() -> None:
         await entered.wait()
         result = await run.abort()
 
-    assert (result.status, result.stop_reason, result.answer) == ("aborted", "aborted", None)
+    assert (result.status, result.stop_reason, result.answer) == (
+        "aborted",
+        "aborted",
+        None,
+    )
     assert isinstance(result.error, Aborted)
     assert (cancelled, result.tool_calls, result.llm_calls) == ([True], 2, 2)
     told = [m.content for m in result.conversation.messages if m.role == "tool"]
-    assert told == ["sky is blue", "wait was interrupted; it is not known whether it took effect."]
+    assert told == [
+        "sky is blue",
+        "wait was interrupted; it is not known whether it took effect.",
+    ]
     assert len(closings(runtime.journal, "r")) == 1
-    statuses = [e.event.status for e in runtime.journal.read("r") if e.kind == "tool_finished"]  # type: ignore[union-attr]
+    statuses = [
+        e.event.status for e in runtime.journal.read("r") if e.kind == "tool_finished"
+    ]  # type: ignore[union-attr]
     assert statuses == ["ok", "cancelled"]
 
 
@@ -304,7 +352,11 @@ async def test_a_handle_gives_every_entry_from_the_first_to_the_last() -> None:
         result = await run.result()
 
     assert seen == runtime.journal.read("r")
-    assert (seen[0].kind, seen[-1].kind, seen[-1].hash) == ("run_started", "run_finished", result.head_hash)
+    assert (seen[0].kind, seen[-1].kind, seen[-1].hash) == (
+        "run_started",
+        "run_finished",
+        result.head_hash,
+    )
 
 
 async def test_leaving_the_handle_early_aborts_the_run() -> None:
@@ -321,10 +373,14 @@ async def test_a_failing_observer_does_not_hurt_the_run(capsys: Any) -> None:
     def broken(entry: Entry) -> None:
         raise RuntimeError("observer bug")
 
-    assert (await ReActEngine(parts(["done"], observers=[broken])).run("go")).answer == "done"
+    assert (
+        await ReActEngine(parts(["done"], observers=[broken])).run("go")
+    ).answer == "done"
 
 
-async def test_a_run_id_that_is_taken_is_refused_before_anything_happens(tmp_path: Path) -> None:
+async def test_a_run_id_that_is_taken_is_refused_before_anything_happens(
+    tmp_path: Path,
+) -> None:
     for journal in (MemoryJournal(), SQLiteJournal(tmp_path / "runs.db")):
         await ReActEngine(parts(["one"], journal=journal)).run("go", run_id="r")
         again = parts(["two"], journal=journal)
@@ -334,7 +390,9 @@ async def test_a_run_id_that_is_taken_is_refused_before_anything_happens(tmp_pat
         await journal.close()
 
 
-async def test_a_run_that_is_being_worked_on_is_busy_and_a_take_over_fences_the_old_owner() -> None:
+async def test_a_run_that_is_being_worked_on_is_busy_and_a_take_over_fences_the_old_owner() -> (
+    None
+):
     entered, go_on = asyncio.Event(), asyncio.Event()
     ran: list[str] = []
 
@@ -381,7 +439,9 @@ async def test_a_journal_that_dies_stops_the_run_before_the_next_tool() -> None:
                 raise OSError("no space left on device")
             await super().barrier(claim)
 
-    result = await ReActEngine(parts([call("pay"), "never"], tools=[pay], journal=Dying())).run("go")
+    result = await ReActEngine(
+        parts([call("pay"), "never"], tools=[pay], journal=Dying())
+    ).run("go")
 
     assert (result.status, result.stop_reason, ran) == ("failed", "journal_error", [])
     assert "no space left" in str(result.error)
@@ -393,16 +453,27 @@ class Weather(BaseModel):
 
 
 async def test_an_answer_is_read_as_the_output_model() -> None:
-    result = await ReActEngine(parts(['{"city": "Paris", "degrees": 7}'])).run("weather?", output=Weather)
+    result = await ReActEngine(parts(['{"city": "Paris", "degrees": 7}'])).run(
+        "weather?", output=Weather
+    )
 
     assert result.output == Weather(city="Paris", degrees=7)
 
 
 async def test_an_answer_in_prose_is_asked_for_again_as_json() -> None:
-    runtime = parts(["It is 7 degrees in Paris.", '{"city": "Paris"}', '{"city": "Paris", "degrees": 7}'])
+    runtime = parts(
+        [
+            "It is 7 degrees in Paris.",
+            '{"city": "Paris"}',
+            '{"city": "Paris", "degrees": 7}',
+        ]
+    )
     result = await ReActEngine(runtime).run("weather?", output=Weather, run_id="r")
 
-    assert (result.status, result.output) == ("completed", Weather(city="Paris", degrees=7))
+    assert (result.status, result.output) == (
+        "completed",
+        Weather(city="Paris", degrees=7),
+    )
     assert "degrees: required" in runtime.provider.requests[2].conversation.task  # type: ignore[attr-defined]
     assert (await ReActEngine(runtime).resume("r", output=Weather)) == result
 
@@ -410,15 +481,23 @@ async def test_an_answer_in_prose_is_asked_for_again_as_json() -> None:
 async def test_an_answer_that_never_fits_the_output_model_fails_the_run() -> None:
     result = await ReActEngine(parts(["no idea"] * 4)).run("weather?", output=Weather)
 
-    assert (result.status, result.stop_reason, result.output) == ("failed", "invalid_output", None)
+    assert (result.status, result.stop_reason, result.output) == (
+        "failed",
+        "invalid_output",
+        None,
+    )
 
 
 async def test_chain_of_thought_reasons_and_then_extracts() -> None:
     runtime = Runtime(ScriptedProvider(["3 dozen is 36, less 1 is 35.", "35"]))
-    result = await ChainOfThoughtEngine(runtime).run("3 dozen less 1?", system="Be exact.")
+    result = await ChainOfThoughtEngine(runtime).run(
+        "3 dozen less 1?", system="Be exact."
+    )
 
     assert result.answer == "35"
-    first, second = (request.conversation.messages for request in runtime.provider.requests)  # type: ignore[attr-defined]
+    first, second = (
+        request.conversation.messages for request in runtime.provider.requests
+    )  # type: ignore[attr-defined]
     assert [m.role for m in first] == ["system", "user", "user"]
     assert second[3].content == "3 dozen is 36, less 1 is 35."
     assert all(request.tools == () for request in runtime.provider.requests)  # type: ignore[attr-defined]
@@ -483,14 +562,18 @@ async def test_a_child_that_is_denied_raises_in_the_engine() -> None:
 
 async def test_the_journal_on_disk_holds_no_class_paths(tmp_path: Path) -> None:
     journal = SQLiteJournal(tmp_path / "runs.db")
-    await ReActEngine(parts([call("look", what="sky"), "blue"], journal=journal)).run("colour?", run_id="r")
+    await ReActEngine(parts([call("look", what="sky"), "blue"], journal=journal)).run(
+        "colour?", run_id="r"
+    )
     await journal.close()
 
     with sqlite3.connect(tmp_path / "runs.db") as database:
         bodies = [str(row[0]) for row in database.execute("SELECT body FROM events")]
     database.close()
     assert bodies
-    assert not any("loopwright." in body.replace("loopwright.gates.base", "") for body in bodies)
+    assert not any(
+        "loopwright." in body.replace("loopwright.gates.base", "") for body in bodies
+    )
 
 
 async def test_call_ids_are_unique_even_if_the_model_repeats_them() -> None:

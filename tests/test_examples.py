@@ -214,17 +214,27 @@ def test_every_example_is_run_here() -> None:
 
 
 def test_the_list_of_examples_names_each_once() -> None:
-    listed = re.findall(r"^\| \[(\w+\.py)\]\((\w+\.py)\)", (EXAMPLES / "README.md").read_text(encoding="utf-8"), re.M)
+    listed = re.findall(
+        r"^\| \[(\w+\.py)\]\((\w+\.py)\)",
+        (EXAMPLES / "README.md").read_text(encoding="utf-8"),
+        re.M,
+    )
 
-    assert sorted(listed) == sorted((path.name, path.name) for path in EXAMPLES.glob("*.py"))
+    assert sorted(listed) == sorted(
+        (path.name, path.name) for path in EXAMPLES.glob("*.py")
+    )
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_an_example_runs_and_prints_what_it_is_there_to_show(name: str, tmp_path: Path) -> None:
+def test_an_example_runs_and_prints_what_it_is_there_to_show(
+    name: str, tmp_path: Path
+) -> None:
     if name == "local_model.py" and not MODEL_INSTALLED:
         pytest.skip("no local model is installed: `make test` brings one")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    done = run(EXAMPLES / name, folder=tmp_path, env=environment, options=("-W", "error"))
+    done = run(
+        EXAMPLES / name, folder=tmp_path, env=environment, options=("-W", "error")
+    )
     lines = done.stdout.splitlines()
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -269,21 +279,35 @@ def rows(chapter: str, head: str) -> Iterator[tuple[list[str], str]]:
 
 def test_every_engine_has_a_chapter_that_its_row_in_the_table_links_to() -> None:
     linked = dict(re.findall(r"^\|.*\| \[`([\w-]+)`\]\(#([\w-]+)\) \|", PAGE, re.M))
-    built_in = [name for name, found in available_engines().items() if found.distribution == "loopwright"]
+    built_in = [
+        name
+        for name, found in available_engines().items()
+        if found.distribution == "loopwright"
+    ]
 
     assert linked == {engine_of(chapter).name: chapter.lower() for chapter in CHAPTERS}
     assert sorted(linked) == sorted(built_in)
-    assert [chapter for chapter in CHAPTERS if "```mermaid\n" not in text_of(chapter)] == []
+    assert [
+        chapter for chapter in CHAPTERS if "```mermaid\n" not in text_of(chapter)
+    ] == []
 
 
 @chapters
 def test_the_options_of_a_chapter_exist_with_these_defaults(chapter: str) -> None:
     fields = {field.name: field for field in dataclasses.fields(engine_of(chapter))}
-    said = {name: rest.split("|")[0] for names, rest in rows(chapter, "option") for name in names}
+    said = {
+        name: rest.split("|")[0]
+        for names, rest in rows(chapter, "option")
+        for name in names
+    }
 
     assert said
     assert [name for name in said if name not in fields] == []
-    assert [name for name, text in said.items() if shown(fields[name].default) not in re.split(r"[`, ]+", text)] == []
+    assert [
+        name
+        for name, text in said.items()
+        if shown(fields[name].default) not in re.split(r"[`, ]+", text)
+    ] == []
 
 
 def shown(default: object) -> str:
@@ -294,18 +318,32 @@ def shown(default: object) -> str:
 
 @chapters
 def test_a_chapter_lists_every_prompt_with_its_placeholders(chapter: str) -> None:
-    prompts = next(f.default for f in dataclasses.fields(engine_of(chapter)) if f.name == "prompts")
+    prompts = next(
+        f.default for f in dataclasses.fields(engine_of(chapter)) if f.name == "prompts"
+    )
     assert isinstance(prompts, PromptSet)
-    said = {name: set(re.findall(r"`(\w+)`", rest)) for names, rest in rows(chapter, "prompt") for name in names}
+    said = {
+        name: set(re.findall(r"`(\w+)`", rest))
+        for names, rest in rows(chapter, "prompt")
+        for name in names
+    }
 
     assert {name: set(prompts[name].names) for name in prompts} == said
 
 
 @chapters
-def test_a_chapter_lists_every_field_of_the_facts_that_its_engine_notes(chapter: str) -> None:
+def test_a_chapter_lists_every_field_of_the_facts_that_its_engine_notes(
+    chapter: str,
+) -> None:
     module = sys.modules[engine_of(chapter).__module__]
-    said = {name: set(re.findall(r"`(\w+)`", rest)) for names, rest in rows(chapter, "fact") for name in names}
+    said = {
+        name: set(re.findall(r"`(\w+)`", rest))
+        for names, rest in rows(chapter, "fact")
+        for name in names
+    }
 
     assert said
     for fact, mentioned in said.items():
-        assert {field.name for field in dataclasses.fields(getattr(module, fact))} - mentioned == set(), fact
+        assert {
+            field.name for field in dataclasses.fields(getattr(module, fact))
+        } - mentioned == set(), fact

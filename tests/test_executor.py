@@ -41,11 +41,15 @@ def gate() -> Iterator[threading.Event]:
 
 
 async def run(*script: Any, tools: Any, **options: Any) -> Result:
-    return await ReActEngine(Runtime(ScriptedProvider([*script, "done"]), tools=tools, **options)).run("Go.")
+    return await ReActEngine(
+        Runtime(ScriptedProvider([*script, "done"]), tools=tools, **options)
+    ).run("Go.")
 
 
 def observed(result: Result) -> list[str]:
-    return [message.content for message in result.conversation if message.role == "tool"]
+    return [
+        message.content for message in result.conversation if message.role == "tool"
+    ]
 
 
 def statuses(runtime: Runtime, result: Result) -> list[str]:
@@ -55,7 +59,10 @@ def statuses(runtime: Runtime, result: Result) -> list[str]:
 
 async def told(function: Callable[..., Any], **arguments: Any) -> tuple[str, str]:
     """Status and text of one call to a tool, in a run that must live."""
-    runtime = Runtime(ScriptedProvider([call("it", **arguments), "done"]), tools=[tool(name="it")(function)])
+    runtime = Runtime(
+        ScriptedProvider([call("it", **arguments), "done"]),
+        tools=[tool(name="it")(function)],
+    )
     result = await ReActEngine(runtime).run("Go.")
 
     assert (result.status, result.answer) == ("completed", "done")
@@ -66,7 +73,9 @@ async def told(function: Callable[..., Any], **arguments: Any) -> tuple[str, str
 # --- deadlines ---
 
 
-async def test_a_sync_tool_that_blocks_its_thread_is_left_behind_in_time(gate: threading.Event) -> None:
+async def test_a_sync_tool_that_blocks_its_thread_is_left_behind_in_time(
+    gate: threading.Event,
+) -> None:
     @tool(timeout=0.2)
     def block() -> str:
         """Block."""
@@ -85,13 +94,17 @@ async def test_a_sync_tool_that_blocks_its_thread_is_left_behind_in_time(gate: t
     ]
     assert statuses(runtime, result) == ["timed_out"]
     assert runtime.threads.abandoned == 1
-    (left_behind,) = [thread for thread in threading.enumerate() if thread.name == "left behind"]
+    (left_behind,) = [
+        thread for thread in threading.enumerate() if thread.name == "left behind"
+    ]
     gate.set()
     await asyncio.to_thread(left_behind.join, 5)
     assert runtime.threads.abandoned == 0
 
 
-async def test_an_async_tool_that_swallows_its_cancellation_is_left_behind_in_time() -> None:
+async def test_an_async_tool_that_swallows_its_cancellation_is_left_behind_in_time() -> (
+    None
+):
     released = asyncio.Event()
     swallowed = asyncio.Event()
 
@@ -116,7 +129,9 @@ async def test_an_async_tool_that_swallows_its_cancellation_is_left_behind_in_ti
     assert observed(result)[0].endswith("It is still running in the background.")
 
 
-async def test_the_bound_itself_is_kept_to_a_tenth_of_a_second(gate: threading.Event) -> None:
+async def test_the_bound_itself_is_kept_to_a_tenth_of_a_second(
+    gate: threading.Event,
+) -> None:
     threads = WorkerThreads()
     before = time.monotonic()
     ended = await run_bounded(threads.run(lambda: gate.wait(10)), 0.1)
@@ -141,7 +156,9 @@ async def test_a_tool_that_tidies_up_when_cancelled_is_not_called_left_behind() 
     result = await run(call("slow"), tools=[slow])
 
     assert tidied == ["yes"]
-    assert observed(result) == ["slow gave no result within 0.05 s; it may still take effect."]
+    assert observed(result) == [
+        "slow gave no result within 0.05 s; it may still take effect."
+    ]
 
 
 async def test_the_run_s_own_tool_timeout_holds_where_a_tool_has_none() -> None:
@@ -171,7 +188,13 @@ async def test_a_tool_gets_no_more_time_than_the_run_has_left() -> None:
         await asyncio.sleep(10)
 
     deadlines: list[float | None] = []
-    await run([call("first")], [call("slow")], tools=[first, slow], limits=Limits(timeout=10), clock=clock)
+    await run(
+        [call("first")],
+        [call("slow")],
+        tools=[first, slow],
+        limits=Limits(timeout=10),
+        clock=clock,
+    )
 
     assert deadlines == [pytest.approx(0.05)]
 
@@ -188,14 +211,22 @@ async def test_no_tool_starts_when_the_run_s_time_is_over() -> None:
         return "sent"
 
     turn = [call("send", what="a"), call("send", what="b")]
-    result = await run(turn, tools=[send], clock=clock, limits=Limits(timeout=50, max_concurrent_tools=1))
+    result = await run(
+        turn,
+        tools=[send],
+        clock=clock,
+        limits=Limits(timeout=50, max_concurrent_tools=1),
+    )
 
     assert (result.status, result.stop_reason, started) == ("limit", "timeout", ["a"])
 
 
 async def test_blocked_tools_do_not_starve_the_others(gate: threading.Event) -> None:
     threads = WorkerThreads(most=4)
-    blocked = [asyncio.ensure_future(run_bounded(threads.run(lambda: gate.wait(10)), 0.1)) for _ in range(12)]
+    blocked = [
+        asyncio.ensure_future(run_bounded(threads.run(lambda: gate.wait(10)), 0.1))
+        for _ in range(12)
+    ]
     ended = await asyncio.gather(*blocked)
 
     assert [e.timed_out for e in ended] == [True] * 12
@@ -203,9 +234,13 @@ async def test_blocked_tools_do_not_starve_the_others(gate: threading.Event) -> 
     assert (await run_bounded(threads.run(lambda: "quick"), 5)).value == "quick"
 
 
-async def test_a_call_that_waits_for_a_thread_gets_the_place_of_one_that_is_left_behind(gate: threading.Event) -> None:
+async def test_a_call_that_waits_for_a_thread_gets_the_place_of_one_that_is_left_behind(
+    gate: threading.Event,
+) -> None:
     threads = WorkerThreads(most=1)
-    blocked = asyncio.ensure_future(run_bounded(threads.run(lambda: gate.wait(10)), 0.05))
+    blocked = asyncio.ensure_future(
+        run_bounded(threads.run(lambda: gate.wait(10)), 0.05)
+    )
     await asyncio.sleep(0)
     waiting = asyncio.ensure_future(run_bounded(threads.run(lambda: "at last"), 5))
 
@@ -213,7 +248,9 @@ async def test_a_call_that_waits_for_a_thread_gets_the_place_of_one_that_is_left
     assert (await waiting).value == "at last"
 
 
-async def test_a_call_that_waits_for_a_thread_until_its_deadline_never_starts(gate: threading.Event) -> None:
+async def test_a_call_that_waits_for_a_thread_until_its_deadline_never_starts(
+    gate: threading.Event,
+) -> None:
     threads = WorkerThreads(most=1)
     started: list[str] = []
     first = asyncio.ensure_future(run_bounded(threads.run(lambda: gate.wait(10)), 5))
@@ -227,7 +264,9 @@ async def test_a_call_that_waits_for_a_thread_until_its_deadline_never_starts(ga
     assert started == []
 
 
-async def test_a_second_job_does_not_wait_behind_a_blocked_thread(gate: threading.Event) -> None:
+async def test_a_second_job_does_not_wait_behind_a_blocked_thread(
+    gate: threading.Event,
+) -> None:
     threads = WorkerThreads()
     for _ in range(50):  # a thread that has just taken a job is not an idle one
         await threads.run(lambda: None)
@@ -261,7 +300,9 @@ async def test_a_call_that_got_no_thread_is_never_made_and_the_next_one_has_its_
         assert str(ended.error) == "can't start new thread"
 
     Refusing.refuses = False
-    await asyncio.gather(*(run_bounded(threads.run(lambda: made.append("now")), 5) for _ in range(4)))
+    await asyncio.gather(
+        *(run_bounded(threads.run(lambda: made.append("now")), 5) for _ in range(4))
+    )
     assert made == ["now"] * 4
 
 
@@ -284,7 +325,9 @@ async def test_a_thread_that_is_left_behind_and_cannot_be_replaced_hurts_no_late
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads = WorkerThreads(most=1)
-    blocked = asyncio.ensure_future(run_bounded(threads.run(lambda: gate.wait(10)), 0.05))
+    blocked = asyncio.ensure_future(
+        run_bounded(threads.run(lambda: gate.wait(10)), 0.05)
+    )
     await asyncio.sleep(0)
     waiting = asyncio.ensure_future(run_bounded(threads.run(lambda: "at last"), 5))
     await asyncio.sleep(0)
@@ -306,7 +349,9 @@ async def test_threads_work_again_after_they_were_let_go() -> None:
     threads.close()
 
 
-async def test_a_sync_tool_runs_in_a_thread_of_its_own_and_sees_the_caller_s_context() -> None:
+async def test_a_sync_tool_runs_in_a_thread_of_its_own_and_sees_the_caller_s_context() -> (
+    None
+):
     who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
     seen: list[Any] = []
 
@@ -324,7 +369,9 @@ async def test_a_sync_tool_runs_in_a_thread_of_its_own_and_sees_the_caller_s_con
 # --- siblings, order, concurrency ---
 
 
-async def test_a_failing_tool_cancels_no_sibling_and_results_come_in_call_order() -> None:
+async def test_a_failing_tool_cancels_no_sibling_and_results_come_in_call_order() -> (
+    None
+):
     finished: list[str] = []
 
     @tool
@@ -337,15 +384,24 @@ async def test_a_failing_tool_cancels_no_sibling_and_results_come_in_call_order(
             raise ValueError("broken")
         return name
 
-    turn = [call("work", name="slow", turns=9), call("work", name="bad", turns=1), call("work", name="quick", turns=4)]
+    turn = [
+        call("work", name="slow", turns=9),
+        call("work", name="bad", turns=1),
+        call("work", name="quick", turns=4),
+    ]
     result = await run(turn, tools=[work])
 
     assert finished == ["bad", "quick", "slow"]
     assert observed(result) == ["slow", "ValueError: broken", "quick"]
 
 
-@pytest.mark.parametrize(("per_run", "per_tool", "most"), [(2, None, 2), (5, 3, 3), (2, 3, 2), (None, None, 8)])
-async def test_no_more_tools_are_at_work_than_allowed(per_run: int | None, per_tool: int | None, most: int) -> None:
+@pytest.mark.parametrize(
+    ("per_run", "per_tool", "most"),
+    [(2, None, 2), (5, 3, 3), (2, 3, 2), (None, None, 8)],
+)
+async def test_no_more_tools_are_at_work_than_allowed(
+    per_run: int | None, per_tool: int | None, most: int
+) -> None:
     at_work: list[int] = [0]
     highest: list[int] = [0]
 
@@ -382,7 +438,9 @@ async def test_calls_that_wait_for_one_tool_do_not_hold_the_places_of_others() -
         return "quick"
 
     turn = [call("one_at_a_time"), call("one_at_a_time"), call("quick")]
-    result = await run(turn, tools=[one_at_a_time, quick], limits=Limits(max_concurrent_tools=2))
+    result = await run(
+        turn, tools=[one_at_a_time, quick], limits=Limits(max_concurrent_tools=2)
+    )
 
     assert observed(result) == ["one", "one", "quick"]
 
@@ -409,11 +467,16 @@ class HostileError(Exception):
         (MemoryError(), "MemoryError: "),
         (GeneratorExit(), "GeneratorExit: "),
         (TimeoutError("theirs"), "TimeoutError: theirs"),
-        (ExceptionGroup("many", [ValueError("one")]), "ExceptionGroup: many (1 sub-exception)"),
+        (
+            ExceptionGroup("many", [ValueError("one")]),
+            "ExceptionGroup: many (1 sub-exception)",
+        ),
         (asyncio.CancelledError(), "RuntimeError: it cancelled itself"),
     ],
 )
-async def test_whatever_a_tool_raises_is_an_observation(error: BaseException, text: str, colour: str) -> None:
+async def test_whatever_a_tool_raises_is_an_observation(
+    error: BaseException, text: str, colour: str
+) -> None:
     async def later() -> None:
         """Raise."""
         raise error
@@ -439,7 +502,10 @@ async def test_the_text_of_a_tool_error_goes_to_the_model_as_it_is() -> None:
         """Fail."""
         raise ToolError("The city is closed on Mondays: try another day.")
 
-    assert await told(fail) == ("error", "The city is closed on Mondays: try another day.")
+    assert await told(fail) == (
+        "error",
+        "The city is closed on Mondays: try another day.",
+    )
 
 
 async def test_tracebacks_go_to_the_log_and_not_to_the_model() -> None:
@@ -457,7 +523,9 @@ async def test_tracebacks_go_to_the_log_and_not_to_the_model() -> None:
     assert "secret_local = 1 / 0" in line["traceback"]
 
 
-async def test_an_error_whose_traceback_cannot_be_written_is_logged_by_its_name() -> None:
+async def test_an_error_whose_traceback_cannot_be_written_is_logged_by_its_name() -> (
+    None
+):
     class Unwritable(Exception):
         """An error whose notes fail when somebody looks at them."""
 
@@ -473,7 +541,9 @@ async def test_an_error_whose_traceback_cannot_be_written_is_logged_by_its_name(
     with structlog.testing.capture_logs() as logs:
         assert await told(fail) == ("error", "Unwritable: as it is")
 
-    assert [line["traceback"] for line in logs] == ["Unwritable has none that can be written"]
+    assert [line["traceback"] for line in logs] == [
+        "Unwritable has none that can be written"
+    ]
 
 
 async def test_an_expected_tool_error_is_not_logged() -> None:
@@ -524,7 +594,11 @@ class Hostile:
         ("text as it is \u2603", "ok", "text as it is \u2603"),
         (7, "ok", "7"),
         (True, "ok", "true"),
-        ({"b": [1, 2.5, None], "a": "\u2603"}, "ok", '{"b": [1, 2.5, null], "a": "\u2603"}'),
+        (
+            {"b": [1, 2.5, None], "a": "\u2603"},
+            "ok",
+            '{"b": [1, 2.5, null], "a": "\u2603"}',
+        ),
         ((1, 2), "ok", "[1, 2]"),
         (Plain(), "ok", '"plain thing"'),
         ({"it": Plain()}, "ok", '{"it": "plain thing"}'),
@@ -580,7 +654,9 @@ async def test_ten_megabytes_of_text_are_cut_and_the_cut_is_stated() -> None:
     assert cut == "[cut: 10000000 characters, the first 50000 shown]"
 
 
-async def test_a_tool_s_own_cap_counts_before_the_run_s_and_errors_are_capped_too() -> None:
+async def test_a_tool_s_own_cap_counts_before_the_run_s_and_errors_are_capped_too() -> (
+    None
+):
     @tool(max_output_chars=4)
     async def short() -> str:
         """Return."""
@@ -591,7 +667,11 @@ async def test_a_tool_s_own_cap_counts_before_the_run_s_and_errors_are_capped_to
         """Raise."""
         raise ToolError("e" * 100)
 
-    result = await run([call("short"), call("loud")], tools=[short, loud], limits=Limits(max_output_chars=10))
+    result = await run(
+        [call("short"), call("loud")],
+        tools=[short, loud],
+        limits=Limits(max_output_chars=10),
+    )
 
     assert observed(result) == [
         "1234\n[cut: 6 characters, the first 4 shown]",
@@ -605,7 +685,11 @@ async def test_no_cap_means_no_cut() -> None:
         """Return."""
         return "x" * 60_000
 
-    result = await run(call("long"), tools=[long], limits=Limits(max_output_chars=None, context_tokens=None))
+    result = await run(
+        call("long"),
+        tools=[long],
+        limits=Limits(max_output_chars=None, context_tokens=None),
+    )
 
     assert len(observed(result)[0]) == 60_000
 
@@ -622,15 +706,22 @@ async def test_a_tool_s_context_has_run_place_key_deadline_and_deps() -> None:
         seen.append(ctx)
         return ctx.deps["greeting"] + what
 
-    runtime = Runtime(ScriptedProvider([[call("look", what="a"), call("look", what="b")], "done"]), tools=[look])
-    result = await ReActEngine(runtime).run("Go.", run_id="r1", deps={"greeting": "hi "})
+    runtime = Runtime(
+        ScriptedProvider([[call("look", what="a"), call("look", what="b")], "done"]),
+        tools=[look],
+    )
+    result = await ReActEngine(runtime).run(
+        "Go.", run_id="r1", deps={"greeting": "hi "}
+    )
 
     assert observed(result) == ["hi a", "hi b"]
     assert seen == [
         ToolContext("r1", "0#0", "r1:0#0", 7, {"greeting": "hi "}),
         ToolContext("r1", "0#1", "r1:0#1", 7, {"greeting": "hi "}),
     ]
-    started = [e.event for e in runtime.journal.read("r1") if isinstance(e.event, ToolStarted)]
+    started = [
+        e.event for e in runtime.journal.read("r1") if isinstance(e.event, ToolStarted)
+    ]
     assert [event.idempotency_key for event in started] == ["r1:0#0", "r1:0#1"]
 
 
@@ -667,8 +758,13 @@ async def weather(city: str, days: int = 1) -> str:
          "('unit' was unexpected)"),
     ],
 )  # fmt: skip
-async def test_a_call_that_cannot_be_made_is_rejected_in_words_that_help(wanted: Any, text: str) -> None:
-    runtime = Runtime(ScriptedProvider([wanted, call("weather", city="Rome"), "done"]), tools=[weather])
+async def test_a_call_that_cannot_be_made_is_rejected_in_words_that_help(
+    wanted: Any, text: str
+) -> None:
+    runtime = Runtime(
+        ScriptedProvider([wanted, call("weather", city="Rome"), "done"]),
+        tools=[weather],
+    )
 
     result = await ReActEngine(runtime).run("Go.")
 
@@ -683,7 +779,9 @@ async def test_arguments_that_are_not_json_are_rejected() -> None:
         """Halve."""
         return x / 2
 
-    result = await run(call("halve", x=float("nan")), call("halve", x=float("inf")), tools=[halve])
+    result = await run(
+        call("halve", x=float("nan")), call("halve", x=float("inf")), tools=[halve]
+    )
 
     assert (result.status, result.tool_calls) == ("completed", 0)
     assert observed(result) == ["The arguments of halve are not plain JSON."] * 2
@@ -697,15 +795,25 @@ async def test_a_model_s_mistakes_open_no_breaker() -> None:
         """Fail."""
         raise ToolError("not today")
 
-    await run(call("weather", city=1), call("wether"), call("fail"), tools=[weather, fail], breakers=breakers)
+    await run(
+        call("weather", city=1),
+        call("wether"),
+        call("fail"),
+        tools=[weather, fail],
+        breakers=breakers,
+    )
 
-    assert [breakers.get(f"tool/{name}").state for name in ("weather", "wether", "fail")] == ["closed"] * 3
+    assert [
+        breakers.get(f"tool/{name}").state for name in ("weather", "wether", "fail")
+    ] == ["closed"] * 3
 
 
 # --- cancellation ---
 
 
-async def test_aborting_a_run_cancels_its_tool_and_records_that_its_outcome_is_not_known() -> None:
+async def test_aborting_a_run_cancels_its_tool_and_records_that_its_outcome_is_not_known() -> (
+    None
+):
     cancelled: list[str] = []
     at_work = asyncio.Event()
 
@@ -723,7 +831,11 @@ async def test_aborting_a_run_cancels_its_tool_and_records_that_its_outcome_is_n
         await at_work.wait()
         result = await handle.abort()
 
-    assert (result.status, result.stop_reason, cancelled) == ("aborted", "aborted", ["slow"])
+    assert (result.status, result.stop_reason, cancelled) == (
+        "aborted",
+        "aborted",
+        ["slow"],
+    )
     assert statuses(runtime, result) == ["cancelled"]
 
 
@@ -796,7 +908,10 @@ async def test_an_async_generator_is_a_tool_too_and_what_it_gives_is_a_list() ->
         yield "a"
         raise ToolError("no more letters")
 
-    parts = Runtime(ScriptedProvider([call("count"), "done"]), tools=[tool(max_output_chars=9)(count)])
+    parts = Runtime(
+        ScriptedProvider([call("count"), "done"]),
+        tools=[tool(max_output_chars=9)(count)],
+    )
     result = await ReActEngine(parts).run("Go.")
 
     assert observed(result)[0].startswith("[0, 1, 2,")
@@ -812,11 +927,16 @@ def look_up_by_yielding(ctx: ToolContext[Any]) -> Generator[Done]:
     yield Done("never found")
 
 
-@pytest.mark.parametrize(("field", "function"), [("compensate", undo_by_yielding), ("lookup", look_up_by_yielding)])
+@pytest.mark.parametrize(
+    ("field", "function"),
+    [("compensate", undo_by_yielding), ("lookup", look_up_by_yielding)],
+)
 def test_what_undoes_or_looks_up_does_not_yield(field: str, function: Any) -> None:
     options: dict[str, Any] = {field: functools.partial(function)}
 
-    with pytest.raises(ConfigError, match=f"tool 'pay': {field} must do its work when it is called"):
+    with pytest.raises(
+        ConfigError, match=f"tool 'pay': {field} must do its work when it is called"
+    ):
 
         @tool(**options)
         async def pay() -> None:

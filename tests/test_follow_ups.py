@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from loopwright import ToolCall, ToolSpec
 from loopwright.messages import Json
-from loopwright.parsing.follow_ups import FollowUp, Reading, quoted, read_final, read_follow_ups, read_sub_answer
+from loopwright.parsing.follow_ups import (
+    FollowUp,
+    Reading,
+    quoted,
+    read_final,
+    read_follow_ups,
+    read_sub_answer,
+)
 from stopwatch import quickest
 
 LINES = [
@@ -19,8 +26,23 @@ LINES = [
     "Final answer: x",
     "Tool: t",
 ]
-LINES += ["Tool Input:", 'Tool Input: {"a": 1}', "Question: Q?", "Are follow up questions needed here: Yes.", "prose"]
-LINES += ["Follow up: none", "**Follow up: B?**", "```", "~~~", "", "x" * 40, "Tool Input: {", "\u2028Follow up: C?\r"]
+LINES += [
+    "Tool Input:",
+    'Tool Input: {"a": 1}',
+    "Question: Q?",
+    "Are follow up questions needed here: Yes.",
+    "prose",
+]
+LINES += [
+    "Follow up: none",
+    "**Follow up: B?**",
+    "```",
+    "~~~",
+    "",
+    "x" * 40,
+    "Tool Input: {",
+    "\u2028Follow up: C?\r",
+]
 
 
 def asked(text: str, **how: Any) -> list[str]:
@@ -67,30 +89,46 @@ def test_a_follow_up_keeps_its_own_colons() -> None:
         "Follow up: None.",
     ],
 )
-def test_a_follow_up_in_prose_in_a_code_fence_or_without_a_question_is_none(text: str) -> None:
+def test_a_follow_up_in_prose_in_a_code_fence_or_without_a_question_is_none(
+    text: str,
+) -> None:
     assert read_follow_ups(text) == Reading(text)
 
 
 def test_follow_ups_one_below_the_other_are_all_asked() -> None:
-    assert asked("Follow up: A?\n\nFollow up: B?\nFollow up: C?\n") == ["A?", "B?", "C?"]
+    assert asked("Follow up: A?\n\nFollow up: B?\nFollow up: C?\n") == [
+        "A?",
+        "B?",
+        "C?",
+    ]
 
 
 def test_what_stands_behind_prose_or_a_self_written_answer_is_dropped() -> None:
     assert read_follow_ups("Follow up: A?\nIt is a.\nFollow up: B?") == Reading(
         "Follow up: A?", (FollowUp("A?", 13),), None, "It is a.\nFollow up: B?"
     )
-    assert read_follow_ups("Follow up: A?\nIntermediate answer: made up\nSo the final answer is: fake") == Reading(
-        "Follow up: A?", (FollowUp("A?", 13),), None, "Intermediate answer: made up\nSo the final answer is: fake"
+    assert read_follow_ups(
+        "Follow up: A?\nIntermediate answer: made up\nSo the final answer is: fake"
+    ) == Reading(
+        "Follow up: A?",
+        (FollowUp("A?", 13),),
+        None,
+        "Intermediate answer: made up\nSo the final answer is: fake",
     )
     assert read_follow_ups("Follow up: A?\nSo the final answer is: fake").answer is None
 
 
 def test_only_the_first_follow_ups_count_if_there_are_too_many() -> None:
-    reading = read_follow_ups("Yes.\nFollow up: A?\nFollow up: B?\nFollow up: C?\nprose")
+    reading = read_follow_ups(
+        "Yes.\nFollow up: A?\nFollow up: B?\nFollow up: C?\nprose"
+    )
 
     assert reading.first(3) is reading
     assert reading.first(1) == Reading(
-        "Yes.\nFollow up: A?", (FollowUp("A?", 18),), None, "Follow up: B?\nFollow up: C?\nprose"
+        "Yes.\nFollow up: A?",
+        (FollowUp("A?", 18),),
+        None,
+        "Follow up: B?\nFollow up: C?\nprose",
     )
 
 
@@ -129,25 +167,47 @@ def test_a_list_of_follow_ups_is_follow_ups(item: str) -> None:
     assert read_final(f"{item}Follow up: A?") is None
 
 
-@pytest.mark.parametrize("text", ["Tool: hammer\nFollow up: A?", "Tool Input: x\nFollow up: A?"])
+@pytest.mark.parametrize(
+    "text", ["Tool: hammer\nFollow up: A?", "Tool Input: x\nFollow up: A?"]
+)
 def test_half_a_call_is_none(text: str) -> None:
-    assert [(f.question, f.tool) for f in read_follow_ups(text).follow_ups] == [("A?", "")]
+    assert [(f.question, f.tool) for f in read_follow_ups(text).follow_ups] == [
+        ("A?", "")
+    ]
 
 
-def test_a_call_takes_the_registered_spelling_and_reads_objects_and_plain_text() -> None:
-    one: dict[str, Json] = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
-    two: dict[str, Json] = {"type": "object", "properties": {"x": {}, "y": {}}, "required": ["x", "y"]}
+def test_a_call_takes_the_registered_spelling_and_reads_objects_and_plain_text() -> (
+    None
+):
+    one: dict[str, Json] = {
+        "type": "object",
+        "properties": {"query": {"type": "string"}},
+        "required": ["query"],
+    }
+    two: dict[str, Json] = {
+        "type": "object",
+        "properties": {"x": {}, "y": {}},
+        "required": ["x", "y"],
+    }
     tools = [ToolSpec("Look_up", "", one), ToolSpec("map", "", two)]
 
-    assert FollowUp("q", 0, "`look_up`", "Paris").call(tools) == ToolCall("Look_up", {"query": "Paris"})
-    assert FollowUp("q", 0, "map", '```json\n{"x": 1, "y": 2}\n```').call(tools) == ToolCall("map", {"x": 1, "y": 2})
-    with pytest.raises(ValueError, match=r"There is no tool 'web'. Tools: Look_up, map."):
+    assert FollowUp("q", 0, "`look_up`", "Paris").call(tools) == ToolCall(
+        "Look_up", {"query": "Paris"}
+    )
+    assert FollowUp("q", 0, "map", '```json\n{"x": 1, "y": 2}\n```').call(
+        tools
+    ) == ToolCall("map", {"x": 1, "y": 2})
+    with pytest.raises(
+        ValueError, match=r"There is no tool 'web'. Tools: Look_up, map."
+    ):
         FollowUp("q", 0, "web", "Paris").call(tools)
     with pytest.raises(ValueError, match="The input of map must be a JSON object"):
         FollowUp("q", 0, "map", "Paris").call(tools)
 
 
-def test_the_same_question_in_other_letters_is_the_same_but_another_sign_is_another() -> None:
+def test_the_same_question_in_other_letters_is_the_same_but_another_sign_is_another() -> (
+    None
+):
     assert FollowUp("Who  is it?", 0).key == FollowUp("who is it", 9).key
     assert FollowUp("What is 2+2?", 0).key != FollowUp("What is 2-2?", 0).key
     assert FollowUp("x", 0, "map", "x").key != FollowUp("x", 0).key
@@ -166,17 +226,28 @@ def test_the_same_question_in_other_letters_is_the_same_but_another_sign_is_anot
         ("So the final answer is: **Paris**", "Paris"),
         ("The final answer is: Paris", "Paris"),
         ("Final Answer: Paris", "Paris"),
-        ("So the final answer is:\n\n- Paris\n- Rome: the city\n", "- Paris\n- Rome: the city"),
+        (
+            "So the final answer is:\n\n- Paris\n- Rome: the city\n",
+            "- Paris\n- Rome: the city",
+        ),
         ("So the final answer is: Rome\nSo the final answer is: Paris", "Paris"),
-        ("So the final answer is: a saw\nTool: a hammer\nQuestion: which?", "a saw\nTool: a hammer\nQuestion: which?"),
+        (
+            "So the final answer is: a saw\nTool: a hammer\nQuestion: which?",
+            "a saw\nTool: a hammer\nQuestion: which?",
+        ),
         ("So the final answer is: these\nTool Input: x", "these\nTool Input: x"),
         ("Intermediate answer: as you say\nSo the final answer is: Paris", "Paris"),
         ("Follow up: none\nSo the final answer is: Paris", "Paris"),
         ("Follow up: None.\nI know it.\nSo the final answer is: Paris", "Paris"),
-        ("Question: Q?\nAre follow up questions needed here: No.\nSo the final answer is: Paris", "Paris"),
+        (
+            "Question: Q?\nAre follow up questions needed here: No.\nSo the final answer is: Paris",
+            "Paris",
+        ),
     ],
 )
-def test_a_final_answer_is_read_whole_and_without_markup(text: str, answer: str) -> None:
+def test_a_final_answer_is_read_whole_and_without_markup(
+    text: str, answer: str
+) -> None:
     assert read_follow_ups(text).answer == answer
 
 
@@ -189,7 +260,9 @@ def test_a_question_that_the_model_invents_behind_its_answer_is_dropped() -> Non
 
 
 def test_an_empty_final_answer_is_none_and_a_follow_up_behind_it_counts() -> None:
-    assert read_follow_ups("So the final answer is:") == Reading("So the final answer is:")
+    assert read_follow_ups("So the final answer is:") == Reading(
+        "So the final answer is:"
+    )
     assert asked("So the final answer is: \nFollow up: A?") == ["A?"]
 
 
@@ -206,8 +279,13 @@ def test_the_line_at_which_a_reply_was_cut_is_not_trusted() -> None:
 
 
 def test_a_final_answer_that_was_cut_is_none_unless_more_was_said_behind_it() -> None:
-    assert read_follow_ups("No.\nSo the final answer is: A,\nB,\nand", cut=True) == Reading("No.")
-    assert read_follow_ups("So the final answer is: A\nFollow up: an", cut=True).answer == "A"
+    assert read_follow_ups(
+        "No.\nSo the final answer is: A,\nB,\nand", cut=True
+    ) == Reading("No.")
+    assert (
+        read_follow_ups("So the final answer is: A\nFollow up: an", cut=True).answer
+        == "A"
+    )
 
 
 # --- bare answers ---
@@ -247,22 +325,33 @@ def test_an_answer_alone_is_taken_as_it_is_but_protocol_text_or_a_lead_in_is_non
         ("", ""),
     ],
 )
-def test_a_sub_answer_is_what_stands_before_the_protocol_goes_on(text: str, answer: str) -> None:
+def test_a_sub_answer_is_what_stands_before_the_protocol_goes_on(
+    text: str, answer: str
+) -> None:
     assert read_sub_answer(text) == answer
 
 
 # --- whatever the text ---
 
 
-@given(st.lists(st.sampled_from(LINES)).map("\n".join), st.booleans(), st.integers(1, 3))
-def test_any_text_is_read_and_nothing_of_it_is_both_asked_and_answered(text: str, cut: bool, most: int) -> None:
+@given(
+    st.lists(st.sampled_from(LINES)).map("\n".join), st.booleans(), st.integers(1, 3)
+)
+def test_any_text_is_read_and_nothing_of_it_is_both_asked_and_answered(
+    text: str, cut: bool, most: int
+) -> None:
     reading = read_follow_ups(text, cut=cut).first(most)
 
     assert not (reading.follow_ups and reading.answer)
     assert len(reading.follow_ups) <= most
     assert text.strip().startswith(reading.text.strip())
-    assert all(f.question and text.strip().startswith(text[: f.end].strip()) for f in reading.follow_ups)
-    assert [f.end for f in reading.follow_ups] == sorted({f.end for f in reading.follow_ups})
+    assert all(
+        f.question and text.strip().startswith(text[: f.end].strip())
+        for f in reading.follow_ups
+    )
+    assert [f.end for f in reading.follow_ups] == sorted(
+        {f.end for f in reading.follow_ups}
+    )
 
 
 @given(st.lists(st.sampled_from(LINES)).map("\n".join))
@@ -271,9 +360,20 @@ def test_a_quoted_text_says_nothing_to_the_reader(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [*LINES, "**Follow up:", "Follow up", "Tool: t\nTool Input: x", "Tool", "** ", "Tool: \n"]
+    "line",
+    [
+        *LINES,
+        "**Follow up:",
+        "Follow up",
+        "Tool: t\nTool Input: x",
+        "Tool",
+        "** ",
+        "Tool: \n",
+    ],
 )
 def test_hostile_text_is_read_in_linear_time(line: str) -> None:
     text = (f"{line}\n" * (262_144 // (len(line) + 1)))[:262_144]
 
-    assert quickest(lambda: read_follow_ups(text), 0.2) < 0.2  # 0.05 on a machine that does nothing else
+    assert (
+        quickest(lambda: read_follow_ups(text), 0.2) < 0.2
+    )  # 0.05 on a machine that does nothing else

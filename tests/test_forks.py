@@ -54,7 +54,11 @@ class DiceEngine(LoopEngine):
 @pytest.fixture(params=["memory", "sqlite"])
 def journal(request: Any, tmp_path: Path) -> Journal:
     done.clear()
-    return MemoryJournal() if request.param == "memory" else SQLiteJournal(tmp_path / "runs.db")
+    return (
+        MemoryJournal()
+        if request.param == "memory"
+        else SQLiteJournal(tmp_path / "runs.db")
+    )
 
 
 def model(answer: str) -> Callable[[Request], Any]:
@@ -68,10 +72,14 @@ def model(answer: str) -> Callable[[Request], Any]:
 
 
 def engine(journal: Journal, answer: str = "done") -> ReActEngine:
-    return ReActEngine(Runtime(ScriptedProvider(model(answer)), tools=[send], journal=journal))
+    return ReActEngine(
+        Runtime(ScriptedProvider(model(answer)), tools=[send], journal=journal)
+    )
 
 
-async def test_a_fork_of_every_entry_ends_as_the_run_did_and_repeats_nothing_it_holds(journal: Journal) -> None:
+async def test_a_fork_of_every_entry_ends_as_the_run_did_and_repeats_nothing_it_holds(
+    journal: Journal,
+) -> None:
     first = await engine(journal).run("Write.", run_id="first")
     entries = journal.read("first")
 
@@ -89,7 +97,9 @@ async def test_a_fork_of_every_entry_ends_as_the_run_did_and_repeats_nothing_it_
 
 async def test_a_fork_goes_its_own_way(journal: Journal) -> None:
     await engine(journal).run("Write.", run_id="first")
-    after_first_letter = next(e.seq for e in journal.read("first") if e.kind == "tool_finished")
+    after_first_letter = next(
+        e.seq for e in journal.read("first") if e.kind == "tool_finished"
+    )
 
     fork = await engine(journal).fork("first", at=after_first_letter, new_id="second")
     result = await engine(journal, "another end").resume(fork)
@@ -104,12 +114,25 @@ async def test_a_fork_says_where_it_comes_from(journal: Journal) -> None:
 
     info = next(run for run in journal.runs() if run.run_id == "second")
     forked = journal.read("second")[-1].event
-    assert (info.parent_run, info.fork_seq, info.status, info.owner) == ("first", 4, "suspended", None)
-    assert forked == RunForked("first", 4, journal.read("first")[3].hash, "first", __version__)
+    assert (info.parent_run, info.fork_seq, info.status, info.owner) == (
+        "first",
+        4,
+        "suspended",
+        None,
+    )
+    assert forked == RunForked(
+        "first", 4, journal.read("first")[3].hash, "first", __version__
+    )
 
 
-async def test_random_numbers_and_ids_before_the_fork_stay_also_in_a_fork_of_a_fork(journal: Journal) -> None:
-    dice = DiceEngine(Runtime(ScriptedProvider(lambda request: request.conversation.task), journal=journal))
+async def test_random_numbers_and_ids_before_the_fork_stay_also_in_a_fork_of_a_fork(
+    journal: Journal,
+) -> None:
+    dice = DiceEngine(
+        Runtime(
+            ScriptedProvider(lambda request: request.conversation.task), journal=journal
+        )
+    )
     result = await dice.run("Throw.", run_id="first")
     half = next(e.seq for e in journal.read("first") if e.kind == "model_replied")
 
@@ -121,15 +144,23 @@ async def test_random_numbers_and_ids_before_the_fork_stay_also_in_a_fork_of_a_f
 
 
 async def test_a_fork_of_a_fork_is_the_run_wherever_it_is_cut(journal: Journal) -> None:
-    dice = DiceEngine(Runtime(ScriptedProvider(lambda request: request.conversation.task), journal=journal))
+    dice = DiceEngine(
+        Runtime(
+            ScriptedProvider(lambda request: request.conversation.task), journal=journal
+        )
+    )
     result = await dice.run("Throw.", run_id="first")
     second = await dice.fork("first", at=len(journal.read("first")) - 1)
 
     for at in range(1, len(journal.read(second)) + 1):
-        assert (await dice.resume(await dice.fork(second, at=at))).answer == result.answer
+        assert (
+            await dice.resume(await dice.fork(second, at=at))
+        ).answer == result.answer
 
 
-async def test_a_call_that_the_cut_goes_through_is_made_again_under_its_own_key(journal: Journal) -> None:
+async def test_a_call_that_the_cut_goes_through_is_made_again_under_its_own_key(
+    journal: Journal,
+) -> None:
     keys: list[str] = []
 
     @tool(effect="idempotent")
@@ -139,11 +170,17 @@ async def test_a_call_that_the_cut_goes_through_is_made_again_under_its_own_key(
         return "paid"
 
     def model(request: Request) -> Any:
-        return "done" if any(message.role == "tool" for message in request.conversation) else call("pay")
+        return (
+            "done"
+            if any(message.role == "tool" for message in request.conversation)
+            else call("pay")
+        )
 
     made = ReActEngine(Runtime(ScriptedProvider(model), tools=[pay], journal=journal))
     await made.run("Pay.", run_id="first")
-    begun = next(entry.seq for entry in journal.read("first") if entry.kind == "tool_started")
+    begun = next(
+        entry.seq for entry in journal.read("first") if entry.kind == "tool_started"
+    )
 
     await made.resume(await made.fork("first", at=begun))
 
@@ -154,10 +191,17 @@ async def test_a_fork_that_waits_takes_the_first_answer_that_it_gets_and_none_th
     journal: Journal,
 ) -> None:
     def parts() -> Runtime:
-        return Runtime(ScriptedProvider(model("done")), tools=[send], journal=journal, on_unknown="ask")
+        return Runtime(
+            ScriptedProvider(model("done")),
+            tools=[send],
+            journal=journal,
+            on_unknown="ask",
+        )
 
     async def interrupted(run_id: str, occurrence: int) -> str:
-        begun = [entry.seq for entry in journal.read(run_id) if entry.kind == "tool_started"][occurrence]
+        begun = [
+            entry.seq for entry in journal.read(run_id) if entry.kind == "tool_started"
+        ][occurrence]
         return await ReActEngine(parts()).fork(run_id, at=begun)
 
     await engine(journal).run("Write.", run_id="whole")
@@ -191,28 +235,47 @@ class Branches(LoopEngine):
         async def ask(branch: Run, about: str) -> str:
             return await branch.ask(f"{about} {await branch.ask(f'{about}?')}")
 
-        return " ".join(await run.gather(lambda r: ask(r, "a"), lambda r: ask(r, self.second)))
+        return " ".join(
+            await run.gather(lambda r: ask(r, "a"), lambda r: ask(r, self.second))
+        )
 
 
-async def test_a_run_whose_code_changed_goes_on_in_a_fork_before_the_change(journal: Journal) -> None:
-    parts = Runtime(ScriptedProvider(lambda request: request.conversation.task.upper()), journal=journal)
+async def test_a_run_whose_code_changed_goes_on_in_a_fork_before_the_change(
+    journal: Journal,
+) -> None:
+    parts = Runtime(
+        ScriptedProvider(lambda request: request.conversation.task.upper()),
+        journal=journal,
+    )
     whole = await Branches(parts).run("Go.", run_id="whole")
     cut = await Branches(parts).fork("whole", at=len(journal.read("whole")) - 1)
 
     with pytest.raises(ReplayDivergence) as diverged:
         await Branches(parts, second="c").resume(cut)
-    result = await Branches(parts, second="c").resume(await Branches(parts).fork(cut, at=diverged.value.seq))
+    result = await Branches(parts, second="c").resume(
+        await Branches(parts).fork(cut, at=diverged.value.seq)
+    )
 
     assert (whole.answer, result.answer) == ("A A? B B?", "A A? C C?")
 
 
-async def test_the_time_between_the_run_and_its_fork_is_not_active_time(journal: Journal) -> None:
+async def test_the_time_between_the_run_and_its_fork_is_not_active_time(
+    journal: Journal,
+) -> None:
     from loopwright import Limits
     from loopwright.testing import FakeClock
 
     clock = FakeClock()
     provider = ScriptedProvider(model("done"))
-    made = ReActEngine(Runtime(provider, tools=[send], journal=journal, clock=clock, limits=Limits(timeout=10)))
+    made = ReActEngine(
+        Runtime(
+            provider,
+            tools=[send],
+            journal=journal,
+            clock=clock,
+            limits=Limits(timeout=10),
+        )
+    )
     await made.run("Write.", run_id="first")
     clock.advance(1000)
 
@@ -226,7 +289,10 @@ async def test_the_time_between_the_run_and_its_fork_is_not_active_time(journal:
 async def test_an_entry_that_is_not_there_is_refused(journal: Journal, at: int) -> None:
     await engine(journal).run("Write.", run_id="first")
 
-    with pytest.raises(ConfigError, match=rf"^at: run 'first' can be forked after its entries 1 to \d+, got {at}$"):
+    with pytest.raises(
+        ConfigError,
+        match=rf"^at: run 'first' can be forked after its entries 1 to \d+, got {at}$",
+    ):
         await engine(journal).fork("first", at=at)
 
 
@@ -277,11 +343,21 @@ async def test_a_run_that_was_stopped_inside_an_engine_of_its_own_goes_on_in_a_f
 
     def line(request: Request) -> Any:
         last = request.conversation.messages[-1]
-        return "Summed up." if last.content == "Sum up." else "Sent." if last.role == "tool" else call("tell")
+        return (
+            "Summed up."
+            if last.content == "Sum up."
+            else "Sent."
+            if last.role == "tool"
+            else call("tell")
+        )
 
     def outer(request: Request) -> Any:
         last = request.conversation.messages[-1]
-        return f"{last.content} Summed up." if last.role == "tool" else call("helper", task="Send letters.")
+        return (
+            f"{last.content} Summed up."
+            if last.role == "tool"
+            else call("helper", task="Send letters.")
+        )
 
     def engine() -> LoopEngine:
         parts = Runtime(ScriptedProvider(line), tools=[tell], journal=journal)
@@ -289,7 +365,9 @@ async def test_a_run_that_was_stopped_inside_an_engine_of_its_own_goes_on_in_a_f
         if not as_tool:
             return HandingEngine(parts, child=child)
         helper = child.as_tool(name="helper", description="Sends letters.")
-        return ReActEngine(Runtime(ScriptedProvider(outer), tools=[helper], journal=journal))
+        return ReActEngine(
+            Runtime(ScriptedProvider(outer), tools=[helper], journal=journal)
+        )
 
     async with engine().start("Go.", run_id="first") as handle:
         at_work.append(handle)
@@ -300,5 +378,9 @@ async def test_a_run_that_was_stopped_inside_an_engine_of_its_own_goes_on_in_a_f
         fork = await engine().fork("first", at=at)
         result = await engine().resume(fork)
         assert (result.status, result.answer) == ("completed", "Sent. Summed up."), at
-    [ended] = [entry for entry in entries if entry.key in ("0", "0#0") and entry.kind.endswith("_finished")]
+    [ended] = [
+        entry
+        for entry in entries
+        if entry.key in ("0", "0#0") and entry.kind.endswith("_finished")
+    ]
     assert ended.event.status in ("aborted", "cancelled")

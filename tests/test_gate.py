@@ -32,8 +32,21 @@ from loopwright import (
     tool,
 )
 from loopwright._kernel.phases.gate import policy_version
-from loopwright.events import Entry, GateDecided, RunSuspended, ToolFinished, ToolStarted
-from loopwright.gates import Decision, DefaultGate, Denial, InstantGate, PolicyGate, PolicyState
+from loopwright.events import (
+    Entry,
+    GateDecided,
+    RunSuspended,
+    ToolFinished,
+    ToolStarted,
+)
+from loopwright.gates import (
+    Decision,
+    DefaultGate,
+    Denial,
+    InstantGate,
+    PolicyGate,
+    PolicyState,
+)
 from loopwright.journals import Claim
 from loopwright.messages import arguments_hash
 from loopwright.testing import FakeClock, ScriptedProvider, call
@@ -102,14 +115,18 @@ class FailingJournal(MemoryJournal):
 
     async def barrier(self, claim: Claim) -> None:
         self.barriers += 1
-        if self.barriers == self.failing or (self.barriers > self.failing and not self.recovers):
+        if self.barriers == self.failing or (
+            self.barriers > self.failing and not self.recovers
+        ):
             raise JournalError("the disk is full")
         await super().barrier(claim)
 
 
 def observed(result: Result) -> list[str]:
     """What the model was told of its calls."""
-    return [message.content for message in result.conversation if message.role == "tool"]
+    return [
+        message.content for message in result.conversation if message.role == "tool"
+    ]
 
 
 def decisions(runtime: Runtime, result: Result) -> list[tuple[str, str, str]]:
@@ -126,7 +143,9 @@ def asking(*calls: Any, answer: str = "done") -> ScriptedProvider:
 
 
 @pytest.mark.parametrize("wanted", ["look", "put", "send"])
-async def test_reads_idempotent_and_write_tools_run_without_a_question(wanted: str) -> None:
+async def test_reads_idempotent_and_write_tools_run_without_a_question(
+    wanted: str,
+) -> None:
     runtime = Runtime(asking(call(wanted, what="sky")), tools=TOOLS)
 
     result = await ReActEngine(runtime).run("Do it.")
@@ -135,8 +154,12 @@ async def test_reads_idempotent_and_write_tools_run_without_a_question(wanted: s
     assert decisions(runtime, result) == [(wanted, "allow", "")]
 
 
-async def test_a_destructive_tool_without_an_approver_is_denied_with_words_that_say_how_to_allow_it() -> None:
-    runtime = Runtime(asking(call("erase", what="disk"), answer="I may not."), tools=TOOLS)
+async def test_a_destructive_tool_without_an_approver_is_denied_with_words_that_say_how_to_allow_it() -> (
+    None
+):
+    runtime = Runtime(
+        asking(call("erase", what="disk"), answer="I may not."), tools=TOOLS
+    )
 
     result = await ReActEngine(runtime).run("Erase the disk.")
 
@@ -148,17 +171,31 @@ async def test_a_destructive_tool_without_an_approver_is_denied_with_words_that_
 
 
 async def test_allow_all_lets_a_destructive_tool_run() -> None:
-    result = await ReActEngine(Runtime(asking(call("erase", what="disk")), tools=TOOLS, gate=AllowAll())).run("Go.")
+    result = await ReActEngine(
+        Runtime(asking(call("erase", what="disk")), tools=TOOLS, gate=AllowAll())
+    ).run("Go.")
 
-    assert (result.status, RAN, observed(result)) == ("completed", ["erase disk"], ["erased"])
+    assert (result.status, RAN, observed(result)) == (
+        "completed",
+        ["erase disk"],
+        ["erased"],
+    )
 
 
 async def test_deny_all_denies_a_read_and_the_model_goes_on_from_the_denial() -> None:
     provider = asking(call("look", what="sky"), answer="I cannot look.")
-    result = await ReActEngine(Runtime(provider, tools=TOOLS, gate=DenyAll())).run("Go.")
+    result = await ReActEngine(Runtime(provider, tools=TOOLS, gate=DenyAll())).run(
+        "Go."
+    )
 
-    assert (result.answer, RAN, observed(result)) == ("I cannot look.", [], ["no tool may run here"])
-    assert provider.requests[1].conversation.messages[-1].content == "no tool may run here"
+    assert (result.answer, RAN, observed(result)) == (
+        "I cannot look.",
+        [],
+        ["no tool may run here"],
+    )
+    assert (
+        provider.requests[1].conversation.messages[-1].content == "no tool may run here"
+    )
 
 
 async def no(action: Action, question: str) -> bool:
@@ -173,7 +210,11 @@ async def test_what_the_gate_gives_back_tells_what_may_run_from_what_may_not() -
 
         async def solve(self, run: Run) -> str:
             cleared = await run.gate(
-                run.propose(call("look", what="sky"), call("erase", what="disk"), call("put", what="x"))
+                run.propose(
+                    call("look", what="sky"),
+                    call("erase", what="disk"),
+                    call("put", what="x"),
+                )
             )
             made.extend(cleared.decisions)
             look, erase, put = cleared.decisions
@@ -181,7 +222,9 @@ async def test_what_the_gate_gives_back_tells_what_may_run_from_what_may_not() -
             return f"may {[permit.call.name for permit in cleared.permits]}"
 
     made: list[Permit | Denial] = []
-    engine = Cautious(Runtime(ScriptedProvider([]), tools=TOOLS, approver=no, clock=FakeClock()))
+    engine = Cautious(
+        Runtime(ScriptedProvider([]), tools=TOOLS, approver=no, clock=FakeClock())
+    )
     result = await engine.run("Go.", run_id="r")
 
     assert result.answer == "may ['look', 'put']"
@@ -196,7 +239,13 @@ async def test_what_the_gate_gives_back_tells_what_may_run_from_what_may_not() -
     assert RAN == []
 
     entries = engine.runtime.journal.read("r")
-    again = Cautious(Runtime(ScriptedProvider([]), tools=TOOLS, journal=crashed(entries, len(entries) - 1)))
+    again = Cautious(
+        Runtime(
+            ScriptedProvider([]),
+            tools=TOOLS,
+            journal=crashed(entries, len(entries) - 1),
+        )
+    )
     await again.resume("r")
     assert made[4] == denial
 
@@ -209,49 +258,86 @@ async def test_what_the_gate_gives_back_tells_what_may_run_from_what_may_not() -
         (DefaultGate(), Ask("erase is destructive: run it?")),
     ],
 )
-async def test_a_gate_that_only_computes_can_be_awaited_like_any_other(gate: PolicyGate, decision: Decision) -> None:
+async def test_a_gate_that_only_computes_can_be_awaited_like_any_other(
+    gate: PolicyGate, decision: Decision
+) -> None:
     state = PolicyState("r", "0#0", "react", 1, 1, 0)
 
-    assert await gate.evaluate(Action("erase", {"what": "disk"}, effect="destructive"), state) == decision
+    assert (
+        await gate.evaluate(
+            Action("erase", {"what": "disk"}, effect="destructive"), state
+        )
+        == decision
+    )
 
 
-async def test_a_gate_of_one_s_own_that_only_computes_is_told_the_state_however_it_is_asked() -> None:
+async def test_a_gate_of_one_s_own_that_only_computes_is_told_the_state_however_it_is_asked() -> (
+    None
+):
     class Sparing(InstantGate):
         """Allows the first two tool calls."""
 
         version = "sparing-1"
 
         def decide(self, action: Action, state: PolicyState) -> Decision:
-            return Allow() if state.tool_calls < 2 else Deny(f"{state.tool_calls} are enough")
+            return (
+                Allow()
+                if state.tool_calls < 2
+                else Deny(f"{state.tool_calls} are enough")
+            )
 
-    action, third = Action("look", {"what": "sky"}), PolicyState("r", "2#0", "react", 3, 3, 2)
+    action, third = (
+        Action("look", {"what": "sky"}),
+        PolicyState("r", "2#0", "react", 3, 3, 2),
+    )
     assert await Sparing().evaluate(action, third) == Deny("2 are enough")
     calls = [call("look", what=what) for what in ("sky", "sea", "sun")]
-    result = await ReActEngine(Runtime(asking(*calls), tools=TOOLS, gate=Sparing())).run("Go.")
+    result = await ReActEngine(
+        Runtime(asking(*calls), tools=TOOLS, gate=Sparing())
+    ).run("Go.")
 
-    assert (result.answer, RAN, observed(result)[-1]) == ("done", ["look sky", "look sea"], "2 are enough")
+    assert (result.answer, RAN, observed(result)[-1]) == (
+        "done",
+        ["look sky", "look sea"],
+        "2 are enough",
+    )
 
 
-async def test_a_gate_that_computes_is_awaited_once_it_has_an_evaluate_of_its_own() -> None:
+async def test_a_gate_that_computes_is_awaited_once_it_has_an_evaluate_of_its_own() -> (
+    None
+):
     class Strict(DefaultGate):
         async def evaluate(self, action: Action, state: PolicyState) -> Decision:
             await asyncio.sleep(0)
-            return Deny("never") if action.tool == "look" else await super().evaluate(action, state)
+            return (
+                Deny("never")
+                if action.tool == "look"
+                else await super().evaluate(action, state)
+            )
 
-    result = await ReActEngine(Runtime(asking(call("look", what="sky")), tools=TOOLS, gate=Strict())).run("Go.")
+    result = await ReActEngine(
+        Runtime(asking(call("look", what="sky")), tools=TOOLS, gate=Strict())
+    ).run("Go.")
 
     assert (RAN, observed(result)) == ([], ["never"])
 
 
-def test_the_versions_of_all_gates_make_one_a_gate_without_one_is_known_by_its_class() -> None:
+def test_the_versions_of_all_gates_make_one_a_gate_without_one_is_known_by_its_class() -> (
+    None
+):
     unversioned = Gate(lambda action: Allow())
     own = f"{Gate.__module__}.{Gate.__qualname__}"
 
-    assert policy_version([DefaultGate(), unversioned, DenyAll()]) == f"default-1+{own}+deny-all-1"
+    assert (
+        policy_version([DefaultGate(), unversioned, DenyAll()])
+        == f"default-1+{own}+deny-all-1"
+    )
 
 
 @pytest.mark.parametrize(("timeout", "decided"), [(0.05, []), (None, ["look"])])
-async def test_a_gate_gets_no_more_time_than_the_run_has_left(timeout: float | None, decided: list[str]) -> None:
+async def test_a_gate_gets_no_more_time_than_the_run_has_left(
+    timeout: float | None, decided: list[str]
+) -> None:
     async def think(action: Action) -> Allow:
         await asyncio.sleep(0.3)
         thought.append(action.tool)
@@ -259,15 +345,27 @@ async def test_a_gate_gets_no_more_time_than_the_run_has_left(timeout: float | N
 
     thought: list[str] = []
     gate = Gate(lambda action: think(action))
-    runtime = Runtime(asking(call("look", what="sky")), tools=TOOLS, gate=gate, limits=Limits(timeout=timeout))
+    runtime = Runtime(
+        asking(call("look", what="sky")),
+        tools=TOOLS,
+        gate=gate,
+        limits=Limits(timeout=timeout),
+    )
     result = await ReActEngine(runtime).run("Go.")
     await asyncio.sleep(0.4)  # what was not cancelled would have decided by now
 
-    assert (result.stop_reason, thought) == ("answered" if decided else "timeout", decided)
+    assert (result.stop_reason, thought) == (
+        "answered" if decided else "timeout",
+        decided,
+    )
 
 
 async def test_one_denied_call_does_not_hold_up_the_others_of_its_turn() -> None:
-    gate = Gate(lambda action: Deny("not that one") if action.arguments["what"] == "b" else Allow())
+    gate = Gate(
+        lambda action: (
+            Deny("not that one") if action.arguments["what"] == "b" else Allow()
+        )
+    )
     turn = [call("send", what="a"), call("send", what="b"), call("send", what="c")]
 
     result = await ReActEngine(Runtime(asking(turn), tools=TOOLS, gate=gate)).run("Go.")
@@ -291,8 +389,12 @@ async def test_the_gate_is_told_the_effect_the_place_and_what_was_spent() -> Non
     run = result.run_id
     assert gate.states == [
         PolicyState(run, "0#0", "react", iteration=1, llm_calls=1, tool_calls=0),
-        PolicyState(run, "1#0", "react", iteration=2, llm_calls=2, tool_calls=1, untrusted=True),
-        PolicyState(run, "1#1", "react", iteration=2, llm_calls=2, tool_calls=1, untrusted=True),
+        PolicyState(
+            run, "1#0", "react", iteration=2, llm_calls=2, tool_calls=1, untrusted=True
+        ),
+        PolicyState(
+            run, "1#1", "react", iteration=2, llm_calls=2, tool_calls=1, untrusted=True
+        ),
     ]
 
 
@@ -313,7 +415,10 @@ def _raises(error: BaseException) -> Callable[[Action], Any]:
 @pytest.mark.parametrize(
     ("decide", "reason"),
     [
-        (_raises(RuntimeError("secret detail")), "the policy gate failed (RuntimeError)"),
+        (
+            _raises(RuntimeError("secret detail")),
+            "the policy gate failed (RuntimeError)",
+        ),
         (_raises(SystemExit(0)), "the policy gate failed (SystemExit)"),
         (_raises(RecursionError()), "the policy gate failed (RecursionError)"),
         (_raises(asyncio.CancelledError()), "the policy gate failed (RuntimeError)"),
@@ -323,10 +428,24 @@ def _raises(error: BaseException) -> Callable[[Action], Any]:
         (lambda action: Allow, "the policy gate gave no decision (type)"),
         (lambda action: _hangs(), "the policy gate did not decide in time"),
     ],
-    ids=["raises", "exits", "recurses", "cancels itself", "None", "True", "a text", "the class", "hangs"],
+    ids=[
+        "raises",
+        "exits",
+        "recurses",
+        "cancels itself",
+        "None",
+        "True",
+        "a text",
+        "the class",
+        "hangs",
+    ],
 )
-async def test_a_gate_that_does_not_decide_denies(decide: Callable[[Action], Any], reason: str) -> None:
-    runtime = Runtime(asking(call("look", what="sky"), answer="no"), tools=TOOLS, gate=Gate(decide))
+async def test_a_gate_that_does_not_decide_denies(
+    decide: Callable[[Action], Any], reason: str
+) -> None:
+    runtime = Runtime(
+        asking(call("look", what="sky"), answer="no"), tools=TOOLS, gate=Gate(decide)
+    )
 
     result = await ReActEngine(runtime).run("Go.")
 
@@ -335,7 +454,9 @@ async def test_a_gate_that_does_not_decide_denies(decide: Callable[[Action], Any
 
 
 def test_a_gate_without_an_evaluate_method_is_refused() -> None:
-    with pytest.raises(ConfigError, match="gate: needs an object with a method `evaluate`, got object"):
+    with pytest.raises(
+        ConfigError, match="gate: needs an object with a method `evaluate`, got object"
+    ):
         Runtime(asking(call("look", what="sky")), tools=TOOLS, gate=object())  # type: ignore[arg-type]
 
 
@@ -358,7 +479,9 @@ def test_nothing_but_an_allow_ever_starts_a_tool(verdicts: list[Any]) -> None:
                 raise verdict
             return verdict
 
-        runtime = Runtime(asking(call("look", what="sky")), tools=TOOLS, gate=Gate(decide))
+        runtime = Runtime(
+            asking(call("look", what="sky")), tools=TOOLS, gate=Gate(decide)
+        )
         result = await ReActEngine(runtime).run("Go.")
         assert result.status == "completed"
         assert RAN == []
@@ -369,20 +492,44 @@ def test_nothing_but_an_allow_ever_starts_a_tool(verdicts: list[Any]) -> None:
 # --- Modify ---
 
 
-async def test_modified_arguments_are_gated_again_executed_and_recorded_beside_the_old_ones() -> None:
-    gate = Gate(lambda a: Allow() if a.arguments["what"] == "safe" else Modify({"what": "safe"}, "made safe"))
+async def test_modified_arguments_are_gated_again_executed_and_recorded_beside_the_old_ones() -> (
+    None
+):
+    gate = Gate(
+        lambda a: (
+            Allow()
+            if a.arguments["what"] == "safe"
+            else Modify({"what": "safe"}, "made safe")
+        )
+    )
     runtime = Runtime(asking(call("send", what="secret")), tools=TOOLS, gate=gate)
 
     result = await ReActEngine(runtime).run("Go.")
 
     assert RAN == ["send safe"]
-    assert [dict(action.arguments) for action in gate.seen] == [{"what": "secret"}, {"what": "safe"}]
+    assert [dict(action.arguments) for action in gate.seen] == [
+        {"what": "secret"},
+        {"what": "safe"},
+    ]
     events = [entry.event for entry in runtime.journal.read(result.run_id)]
     decided = next(e for e in events if isinstance(e, GateDecided))
     started = next(e for e in events if isinstance(e, ToolStarted))
-    assert (decided.verdict, decided.arguments, decided.reason) == ("modify", {"what": "safe"}, "made safe")
-    assert started.arguments_hash == decided.arguments_hash == arguments_hash({"what": "safe"})
-    asked_for = [c.arguments for e in events if hasattr(e, "completion") for c in e.completion.calls]
+    assert (decided.verdict, decided.arguments, decided.reason) == (
+        "modify",
+        {"what": "safe"},
+        "made safe",
+    )
+    assert (
+        started.arguments_hash
+        == decided.arguments_hash
+        == arguments_hash({"what": "safe"})
+    )
+    asked_for = [
+        c.arguments
+        for e in events
+        if hasattr(e, "completion")
+        for c in e.completion.calls
+    ]
     assert asked_for == [{"what": "secret"}]
 
 
@@ -397,29 +544,43 @@ async def test_modified_arguments_are_gated_again_executed_and_recorded_beside_t
         "what",
     ],
 )
-async def test_modified_arguments_that_do_not_fit_the_schema_are_refused(arguments: Any) -> None:
+async def test_modified_arguments_that_do_not_fit_the_schema_are_refused(
+    arguments: Any,
+) -> None:
     gate = Gate(lambda action: Modify(arguments, "broken policy"))
 
-    result = await ReActEngine(Runtime(asking(call("send", what="x")), tools=TOOLS, gate=gate)).run("Go.")
+    result = await ReActEngine(
+        Runtime(asking(call("send", what="x")), tools=TOOLS, gate=gate)
+    ).run("Go.")
 
     assert (result.status, RAN, len(gate.seen)) == ("completed", [], 1)
     assert "schema of send" in observed(result)[0]
 
 
-@pytest.mark.parametrize("what", [float("nan"), object(), "\ud800"], ids=["not a number", "an object", "half a pair"])
+@pytest.mark.parametrize(
+    "what",
+    [float("nan"), object(), "\ud800"],
+    ids=["not a number", "an object", "half a pair"],
+)
 async def test_modified_arguments_that_no_journal_holds_are_a_denial(what: Any) -> None:
     gate = Gate(lambda action: Modify({"what": what}, "broken policy"))
 
-    result = await ReActEngine(Runtime(asking(call("send", what="x")), tools=TOOLS, gate=gate)).run("Go.")
+    result = await ReActEngine(
+        Runtime(asking(call("send", what="x")), tools=TOOLS, gate=gate)
+    ).run("Go.")
 
     assert (result.status, RAN, len(gate.seen)) == ("completed", [], 1)
     assert observed(result) == ["the policy wants arguments that are not plain JSON"]
 
 
 async def test_a_gate_that_keeps_modifying_is_denied_after_two_changes() -> None:
-    gate = Gate(lambda action: Modify({"what": f"{action.arguments['what']}!"}, "louder"))
+    gate = Gate(
+        lambda action: Modify({"what": f"{action.arguments['what']}!"}, "louder")
+    )
 
-    result = await ReActEngine(Runtime(asking(call("send", what="x")), tools=TOOLS, gate=gate)).run("Go.")
+    result = await ReActEngine(
+        Runtime(asking(call("send", what="x")), tools=TOOLS, gate=gate)
+    ).run("Go.")
 
     assert [a.arguments["what"] for a in gate.seen] == ["x", "x!", "x!!"]
     assert (RAN, observed(result)) == ([], ["the policy keeps changing the arguments"])
@@ -428,13 +589,19 @@ async def test_a_gate_that_keeps_modifying_is_denied_after_two_changes() -> None
 async def test_two_changes_are_allowed() -> None:
     def decide(action: Action) -> Any:
         what = action.arguments["what"]
-        return Allow() if what == "x!!" else Modify({"what": f"{what}!"}, f"louder than {what}")
+        return (
+            Allow()
+            if what == "x!!"
+            else Modify({"what": f"{what}!"}, f"louder than {what}")
+        )
 
     runtime = Runtime(asking(call("send", what="x")), tools=TOOLS, gate=Gate(decide))
     result = await ReActEngine(runtime).run("Go.")
 
     assert RAN == ["send x!!"]
-    assert decisions(runtime, result) == [("send", "modify", "louder than x; louder than x!")]
+    assert decisions(runtime, result) == [
+        ("send", "modify", "louder than x; louder than x!")
+    ]
 
 
 async def test_no_gate_is_asked_about_arguments_that_are_no_json() -> None:
@@ -445,7 +612,9 @@ async def test_no_gate_is_asked_about_arguments_that_are_no_json() -> None:
 
     gate = Gate(lambda action: Allow())
     calls = [call("halve", x=float("nan")), call("halve", x=float("inf"))]
-    result = await ReActEngine(Runtime(asking(calls), tools=[halve], gate=gate)).run("Go.")
+    result = await ReActEngine(Runtime(asking(calls), tools=[halve], gate=gate)).run(
+        "Go."
+    )
 
     assert (RAN, gate.seen) == ([], [])
     assert observed(result) == ["The arguments of halve are not plain JSON."] * 2
@@ -461,10 +630,14 @@ async def test_a_gate_that_changes_its_arguments_in_place_changes_nothing() -> N
 
     assert RAN == ["send x"]
     events = [entry.event for entry in runtime.journal.read(result.run_id)]
-    assert [e.arguments_hash for e in events if isinstance(e, GateDecided)] == [arguments_hash({"what": "x"})]
+    assert [e.arguments_hash for e in events if isinstance(e, GateDecided)] == [
+        arguments_hash({"what": "x"})
+    ]
 
 
-async def test_a_gate_that_changes_what_is_inside_its_arguments_changes_nothing_either() -> None:
+async def test_a_gate_that_changes_what_is_inside_its_arguments_changes_nothing_either() -> (
+    None
+):
     @tool
     async def pack(things: list[str]) -> str:
         """Pack."""
@@ -475,9 +648,9 @@ async def test_a_gate_that_changes_what_is_inside_its_arguments_changes_nothing_
         action.arguments["things"].append("contraband")  # type: ignore[union-attr]
         return Allow()
 
-    result = await ReActEngine(Runtime(asking(call("pack", things=["book"])), tools=[pack], gate=Gate(decide))).run(
-        "Go."
-    )
+    result = await ReActEngine(
+        Runtime(asking(call("pack", things=["book"])), tools=[pack], gate=Gate(decide))
+    ).run("Go.")
 
     assert (observed(result), RAN) == (["packed"], ["book"])
 
@@ -485,14 +658,20 @@ async def test_a_gate_that_changes_what_is_inside_its_arguments_changes_nothing_
 # --- denials and progress ---
 
 
-async def test_the_same_denial_three_times_ends_the_run_as_stuck_with_a_best_answer() -> None:
+async def test_the_same_denial_three_times_ends_the_run_as_stuck_with_a_best_answer() -> (
+    None
+):
     calls = [call("look", what=what) for what in "abc"]
     provider = ScriptedProvider([*calls, "My best answer."])
     runtime = Runtime(provider, tools=TOOLS, gate=DenyAll())
 
     result = await ReActEngine(runtime).run("Go.")
 
-    assert (result.status, result.stop_reason, result.answer) == ("stuck", "denied", "My best answer.")
+    assert (result.status, result.stop_reason, result.answer) == (
+        "stuck",
+        "denied",
+        "My best answer.",
+    )
     assert (RAN, result.llm_calls) == ([], 4)
     assert provider.requests[-1].tool_choice == "none"
     assert observed(result) == ["no tool may run here"] * 2
@@ -502,15 +681,21 @@ async def test_different_denials_do_not_add_up() -> None:
     gate = Gate(lambda action: Deny(f"not {action.arguments['what']}"))
     calls = [call("look", what=what) for what in "abcd"]
 
-    result = await ReActEngine(Runtime(asking(*calls), tools=TOOLS, gate=gate)).run("Go.")
+    result = await ReActEngine(Runtime(asking(*calls), tools=TOOLS, gate=gate)).run(
+        "Go."
+    )
 
     assert (result.status, result.answer) == ("completed", "done")
 
 
-async def test_three_calls_denied_in_one_turn_are_fed_back_before_anything_ends() -> None:
+async def test_three_calls_denied_in_one_turn_are_fed_back_before_anything_ends() -> (
+    None
+):
     turn = [call("erase", what=what) for what in "abc"]
 
-    result = await ReActEngine(Runtime(asking(turn, answer="I may not."), tools=TOOLS)).run("Tidy up.")
+    result = await ReActEngine(
+        Runtime(asking(turn, answer="I may not."), tools=TOOLS)
+    ).run("Tidy up.")
 
     assert (result.status, result.answer) == ("completed", "I may not.")
 
@@ -534,7 +719,11 @@ async def _says(answer: Any) -> Any:
         (None, [], "a person refused it"),
         ("yes", [], "a person refused it"),
         (1, [], "a person refused it"),
-        (OSError("no terminal"), [], "the approver failed, so the call was not approved"),
+        (
+            OSError("no terminal"),
+            [],
+            "the approver failed, so the call was not approved",
+        ),
         (SystemExit(0), [], "the approver failed, so the call was not approved"),
     ],
 )
@@ -555,14 +744,22 @@ async def test_an_approver_s_callback_decides_and_all_but_a_clear_yes_is_a_no(
     assert asked == [("erase", {"what": "disk"}, "erase is destructive: run it?")]
 
 
-async def test_an_approver_may_change_the_arguments_and_is_asked_again_about_the_changed_call() -> None:
+async def test_an_approver_may_change_the_arguments_and_is_asked_again_about_the_changed_call() -> (
+    None
+):
     asked: list[Any] = []
 
     async def approver(action: Action, question: str) -> Any:
         asked.append(dict(action.arguments))
-        return True if action.arguments["what"] == "a copy" else Modify({"what": "a copy"}, "not the original")
+        return (
+            True
+            if action.arguments["what"] == "a copy"
+            else Modify({"what": "a copy"}, "not the original")
+        )
 
-    await ReActEngine(Runtime(asking(call("erase", what="disk")), tools=TOOLS, approver=approver)).run("Go.")
+    await ReActEngine(
+        Runtime(asking(call("erase", what="disk")), tools=TOOLS, approver=approver)
+    ).run("Go.")
 
     assert (RAN, asked) == (["erase a copy"], [{"what": "disk"}, {"what": "a copy"}])
 
@@ -575,9 +772,15 @@ async def test_an_approval_covers_one_call_only() -> None:
         return len(asked) == 1
 
     script = asking(call("erase", what="disk"), call("erase", what="disk"))
-    result = await ReActEngine(Runtime(script, tools=TOOLS, approver=approver)).run("Go.")
+    result = await ReActEngine(Runtime(script, tools=TOOLS, approver=approver)).run(
+        "Go."
+    )
 
-    assert (RAN, observed(result), len(asked)) == (["erase disk"], ["erased", "a person refused it"], 2)
+    assert (RAN, observed(result), len(asked)) == (
+        ["erase disk"],
+        ["erased", "a person refused it"],
+        2,
+    )
 
 
 async def test_the_time_that_a_person_takes_does_not_count() -> None:
@@ -594,30 +797,55 @@ async def test_the_time_that_a_person_takes_does_not_count() -> None:
     assert (result.status, RAN) == ("completed", ["erase disk"])
 
 
-async def test_suspend_makes_the_run_wait_with_its_question_and_a_later_approver_lets_it_go_on() -> None:
+async def test_suspend_makes_the_run_wait_with_its_question_and_a_later_approver_lets_it_go_on() -> (
+    None
+):
     journal = MemoryJournal()
     turn = [call("send", what="a"), call("erase", what="disk")]
-    waiting = ReActEngine(Runtime(ScriptedProvider([turn]), tools=TOOLS, journal=journal, approver=Suspend()))
+    waiting = ReActEngine(
+        Runtime(
+            ScriptedProvider([turn]), tools=TOOLS, journal=journal, approver=Suspend()
+        )
+    )
 
     result = await waiting.run("Go.", run_id="wait-for-me")
 
-    assert (result.status, result.stop_reason, result.answer, RAN) == ("waiting", "approval", None, [])
-    question = Question("0#1", "erase is destructive: run it?", "erase", {"what": "disk"}, "call_0_1")
+    assert (result.status, result.stop_reason, result.answer, RAN) == (
+        "waiting",
+        "approval",
+        None,
+        [],
+    )
+    question = Question(
+        "0#1", "erase is destructive: run it?", "erase", {"what": "disk"}, "call_0_1"
+    )
     assert result.pending == (question,)
     assert journal.read("wait-for-me")[-1].event == RunSuspended("waiting", (question,))
 
     async def yes(action: Action, question: str) -> bool:
         return True
 
-    resumed = ReActEngine(Runtime(ScriptedProvider(["done"]), tools=TOOLS, journal=journal, approver=yes))
+    resumed = ReActEngine(
+        Runtime(ScriptedProvider(["done"]), tools=TOOLS, journal=journal, approver=yes)
+    )
     result = await resumed.resume("wait-for-me")
 
-    assert (result.status, result.answer, observed(result)) == ("completed", "done", ["sent", "erased"])
-    assert (sorted(RAN), result.llm_calls, result.pending) == (["erase disk", "send a"], 2, ())
+    assert (result.status, result.answer, observed(result)) == (
+        "completed",
+        "done",
+        ["sent", "erased"],
+    )
+    assert (sorted(RAN), result.llm_calls, result.pending) == (
+        ["erase disk", "send a"],
+        2,
+        (),
+    )
 
 
 async def test_resuming_without_a_decision_waits_again_with_the_same_question() -> None:
-    runtime = Runtime(ScriptedProvider([call("erase", what="disk")]), tools=TOOLS, approver=Suspend())
+    runtime = Runtime(
+        ScriptedProvider([call("erase", what="disk")]), tools=TOOLS, approver=Suspend()
+    )
     engine = ReActEngine(runtime)
     first = await engine.run("Go.")
 
@@ -635,7 +863,9 @@ class Verifies(LoopEngine):
     name = "verifies"
 
     async def solve(self, run: Run) -> str:
-        (observation,) = await run.act(await run.gate(run.propose(call("erase", what="disk"))))
+        (observation,) = await run.act(
+            await run.gate(run.propose(call("erase", what="disk")))
+        )
         return observation.status
 
 
@@ -662,7 +892,9 @@ class Delegates(LoopEngine):
 
     async def solve(self, run: Run) -> str:
         try:
-            return (await run.delegate(ReActEngine(self.runtime), run.task)).answer or "nothing"
+            return (
+                await run.delegate(ReActEngine(self.runtime), run.task)
+            ).answer or "nothing"
         except Denied as denied:
             return f"Denied: {denied}"
 
@@ -674,7 +906,9 @@ async def test_calls_that_an_engine_writes_itself_pass_the_gate() -> None:
 
 
 @pytest.mark.parametrize(("engine", "tried"), [(Looks, "spy"), (Delegates, "delegate")])
-async def test_an_engine_s_own_effects_and_delegations_pass_the_gate(engine: Any, tried: str) -> None:
+async def test_an_engine_s_own_effects_and_delegations_pass_the_gate(
+    engine: Any, tried: str
+) -> None:
     runtime = Runtime(ScriptedProvider([]), tools=TOOLS, gate=DenyAll())
 
     result = await engine(runtime).run("Go.")
@@ -685,7 +919,11 @@ async def test_an_engine_s_own_effects_and_delegations_pass_the_gate(engine: Any
 
 @pytest.mark.parametrize("strict_one", ["parent", "child"])
 async def test_both_gates_must_allow_what_a_child_engine_does(strict_one: str) -> None:
-    strict = Gate(lambda action: Allow() if action.tool == "delegate" else Deny(f"the {strict_one} says no"))
+    strict = Gate(
+        lambda action: (
+            Allow() if action.tool == "delegate" else Deny(f"the {strict_one} says no")
+        )
+    )
     child = Runtime(asking(call("send", what="a"), answer="child"), tools=TOOLS,
                     gate=strict if strict_one == "child" else AllowAll())  # fmt: skip
 
@@ -696,9 +934,11 @@ async def test_both_gates_must_allow_what_a_child_engine_does(strict_one: str) -
             result = await run.delegate(ReActEngine(child), run.task)
             return " ".join(observed(result))
 
-    result = await Parent(Runtime(ScriptedProvider([]), gate=strict if strict_one == "parent" else AllowAll())).run(
-        "Go."
-    )
+    result = await Parent(
+        Runtime(
+            ScriptedProvider([]), gate=strict if strict_one == "parent" else AllowAll()
+        )
+    ).run("Go.")
 
     assert (result.answer, RAN) == (f"the {strict_one} says no", [])
 
@@ -714,19 +954,30 @@ async def test_both_gates_must_allow_what_a_child_engine_does(strict_one: str) -
         ((Allow(), Allow()), "ran"),
     ],
 )
-async def test_chained_gates_only_tighten(verdicts: Sequence[Any], outcome: str) -> None:
+async def test_chained_gates_only_tighten(
+    verdicts: Sequence[Any], outcome: str
+) -> None:
     for outer, inner in (verdicts, verdicts[::-1]):
         RAN.clear()
         asked: list[str] = []
 
-        async def approver(action: Action, question: str, asked: list[str] = asked) -> bool:
+        async def approver(
+            action: Action, question: str, asked: list[str] = asked
+        ) -> bool:
             asked.append(question)
             return False
 
         def gate(verdict: Any) -> Gate:
-            return Gate(lambda action: Allow() if action.tool == "delegate" else verdict)
+            return Gate(
+                lambda action: Allow() if action.tool == "delegate" else verdict
+            )
 
-        child = Runtime(asking(call("send", what="a")), tools=TOOLS, gate=gate(inner), approver=approver)
+        child = Runtime(
+            asking(call("send", what="a")),
+            tools=TOOLS,
+            gate=gate(inner),
+            approver=approver,
+        )
 
         class Parent(LoopEngine):
             name = "parent"
@@ -734,7 +985,9 @@ async def test_chained_gates_only_tighten(verdicts: Sequence[Any], outcome: str)
             async def solve(self, run: Run, child: Runtime = child) -> str:
                 return (await run.delegate(ReActEngine(child), run.task)).answer or ""
 
-        await Parent(Runtime(ScriptedProvider([]), gate=gate(outer), approver=approver)).run("Go.")
+        await Parent(
+            Runtime(ScriptedProvider([]), gate=gate(outer), approver=approver)
+        ).run("Go.")
 
         assert (RAN, asked) == {
             "denied": ([], []),
@@ -754,7 +1007,9 @@ class Watching(MemoryJournal):
         self.durable: list[Entry] = []
         self._handed: list[Entry] = []
 
-    def append(self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None) -> None:
+    def append(
+        self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None
+    ) -> None:
         super().append(claim, entries, status=status)
         self._handed.extend(entries)
 
@@ -764,7 +1019,9 @@ class Watching(MemoryJournal):
         self.durable, self._handed = [*self.durable, *self._handed], []
 
 
-async def test_decision_and_intent_are_durable_before_the_tool_starts_and_its_outcome_before_the_next_call() -> None:
+async def test_decision_and_intent_are_durable_before_the_tool_starts_and_its_outcome_before_the_next_call() -> (
+    None
+):
     journal = Watching()
     seen: dict[str, list[str]] = {}
 
@@ -778,10 +1035,21 @@ async def test_decision_and_intent_are_durable_before_the_tool_starts_and_its_ou
         seen["at the next call"] = [entry.kind for entry in journal.durable]
         return "done"
 
-    await ReActEngine(Runtime(ScriptedProvider([call("act"), second]), tools=[act], journal=journal)).run("Go.")
+    await ReActEngine(
+        Runtime(ScriptedProvider([call("act"), second]), tools=[act], journal=journal)
+    ).run("Go.")
 
-    before = ["run_started", "model_requested", "model_replied", "gate_decided", "tool_started"]
-    assert seen == {"in the tool": before, "at the next call": [*before, "tool_finished", "model_requested"]}
+    before = [
+        "run_started",
+        "model_requested",
+        "model_replied",
+        "gate_decided",
+        "tool_started",
+    ]
+    assert seen == {
+        "in the tool": before,
+        "at the next call": [*before, "tool_finished", "model_requested"],
+    }
 
 
 @pytest.mark.parametrize("failing", [1, 2, 3, 4])
@@ -793,15 +1061,21 @@ async def test_when_the_journal_fails_nothing_runs_after_it(failing: int) -> Non
 
     assert (result.status, result.stop_reason) == ("failed", "journal_error")
     assert str(result.error) == "the disk is full"
-    asked, ran = {1: (0, []), 2: (1, []), 3: (1, ["send a"]), 4: (2, ["send a"])}[failing]
+    asked, ran = {1: (0, []), 2: (1, []), 3: (1, ["send a"]), 4: (2, ["send a"])}[
+        failing
+    ]
     assert (len(provider.requests), RAN) == (asked, ran)
     with pytest.raises(JournalError):
         result.raise_for_status()
 
 
-async def test_a_journal_that_failed_once_starts_no_sibling_of_the_call_although_it_works_again() -> None:
+async def test_a_journal_that_failed_once_starts_no_sibling_of_the_call_although_it_works_again() -> (
+    None
+):
     turn = [call("send", what="a"), call("send", what="b"), call("send", what="c")]
-    runtime = Runtime(asking(turn), tools=TOOLS, journal=FailingJournal(2, recovers=True))
+    runtime = Runtime(
+        asking(turn), tools=TOOLS, journal=FailingJournal(2, recovers=True)
+    )
 
     result = await ReActEngine(runtime).run("Go.")
 
@@ -824,21 +1098,40 @@ async def test_the_journal_tells_the_whole_story_of_a_refused_call() -> None:
 
 def once(request: Any) -> Any:
     """A model that looks up the sky, and then is done."""
-    return "done" if any(message.role == "tool" for message in request.conversation) else call("look", what="sky")
+    return (
+        "done"
+        if any(message.role == "tool" for message in request.conversation)
+        else call("look", what="sky")
+    )
 
 
 def to_the_sea(then: Any) -> Gate:
     """Changes the sky to the sea, and says `then` to that."""
-    return Gate(lambda action: Modify({"what": "sea"}, "not that") if action.arguments == {"what": "sky"} else then)
+    return Gate(
+        lambda action: (
+            Modify({"what": "sea"}, "not that")
+            if action.arguments == {"what": "sky"}
+            else then
+        )
+    )
 
 
 @pytest.mark.parametrize(
     ("gate", "told"),
     [
         (lambda: to_the_sea(Deny("not there")), "not there"),
-        (lambda: to_the_sea(Modify({"what": "sky"}, "back")), "the policy keeps changing the arguments"),
-        (lambda: Gate(lambda _: Modify({"what": 1}, "typed")), "The arguments do not fit the schema of look"),
-        (lambda: to_the_sea(Modify({"what": {1}}, "a set")), "The arguments do not fit the schema"),  # type: ignore[dict-item]
+        (
+            lambda: to_the_sea(Modify({"what": "sky"}, "back")),
+            "the policy keeps changing the arguments",
+        ),
+        (
+            lambda: Gate(lambda _: Modify({"what": 1}, "typed")),
+            "The arguments do not fit the schema of look",
+        ),
+        (
+            lambda: to_the_sea(Modify({"what": {1}}, "a set")),
+            "The arguments do not fit the schema",
+        ),  # type: ignore[dict-item]
     ],
     ids=["deny", "changed again", "invalid", "no JSON"],
 )
@@ -851,28 +1144,51 @@ async def test_changed_arguments_that_are_refused_are_refused_again_after_every_
     [observation] = observed(whole)
     assert (observation[: len(told)], whole.answer, RAN) == (told, "done", [])
     [event] = [entry.event for entry in entries if isinstance(entry.event, GateDecided)]
-    assert event.arguments_hash == ("" if event.arguments is None else arguments_hash(event.arguments))
+    assert event.arguments_hash == (
+        "" if event.arguments is None else arguments_hash(event.arguments)
+    )
 
     for keep in range(1, len(entries) + 1):
-        again = Runtime(ScriptedProvider(once), tools=TOOLS, gate=gate(), journal=crashed(entries, keep))
+        again = Runtime(
+            ScriptedProvider(once),
+            tools=TOOLS,
+            gate=gate(),
+            journal=crashed(entries, keep),
+        )
         result = await ReActEngine(again).resume("r")
 
-        assert (result.status, result.answer, observed(result), RAN) == ("completed", "done", [observation], [])
+        assert (result.status, result.answer, observed(result), RAN) == (
+            "completed",
+            "done",
+            [observation],
+            [],
+        )
 
 
-async def test_changed_arguments_that_a_person_is_asked_about_run_once_after_any_entry() -> None:
+async def test_changed_arguments_that_a_person_is_asked_about_run_once_after_any_entry() -> (
+    None
+):
     async def yes(action: Action, question: Question) -> bool:
         return action.arguments == {"what": "sea"}
 
     def engine(journal: MemoryJournal, approver: Any) -> ReActEngine:
         provider = ScriptedProvider(once)
         return ReActEngine(
-            Runtime(provider, tools=TOOLS, gate=to_the_sea(Ask("may it?")), approver=approver, journal=journal)
+            Runtime(
+                provider,
+                tools=TOOLS,
+                gate=to_the_sea(Ask("may it?")),
+                approver=approver,
+                journal=journal,
+            )
         )
 
     journal = MemoryJournal()
     suspended = await engine(journal, Suspend()).run("Go.", run_id="r")
-    assert (suspended.status, [one.arguments for one in suspended.pending]) == ("waiting", [{"what": "sea"}])
+    assert (suspended.status, [one.arguments for one in suspended.pending]) == (
+        "waiting",
+        [{"what": "sea"}],
+    )
     await engine(journal, yes).resume("r")
     assert RAN == ["look sea"]
 
@@ -880,6 +1196,12 @@ async def test_changed_arguments_that_a_person_is_asked_about_run_once_after_any
     for keep in range(1, len(entries) + 1):
         RAN.clear()
         result = await engine(crashed(entries, keep), yes).resume("r")
-        finished = sum(isinstance(entry.event, ToolFinished) for entry in entries[:keep])
+        finished = sum(
+            isinstance(entry.event, ToolFinished) for entry in entries[:keep]
+        )
 
-        assert (result.answer, observed(result), len(RAN)) == ("done", ["sea is blue"], 1 - finished)
+        assert (result.answer, observed(result), len(RAN)) == (
+            "done",
+            ["sea is blue"],
+            1 - finished,
+        )

@@ -77,14 +77,20 @@ def parts(script: Any = (), **options: Any) -> Runtime:
     return Runtime(ScriptedProvider(script), tools=[send, wipe], **options)
 
 
-async def whole(body: Body, script: Any = (), **options: Any) -> tuple[Result, list[Entry]]:
+async def whole(
+    body: Body, script: Any = (), **options: Any
+) -> tuple[Result, list[Entry]]:
     runtime = parts(script, **options)
     result = await Doing(runtime, body=body).run("go", run_id="r")
     return result, runtime.journal.read("r")
 
 
-async def resumed(body: Body, entries: list[Entry], keep: int, script: Any = (), **options: Any) -> Result:
-    return await Doing(parts(script, journal=crashed(entries, keep), **options), body=body).resume("r")
+async def resumed(
+    body: Body, entries: list[Entry], keep: int, script: Any = (), **options: Any
+) -> Result:
+    return await Doing(
+        parts(script, journal=crashed(entries, keep), **options), body=body
+    ).resume("r")
 
 
 class Gate:
@@ -109,17 +115,23 @@ class Counting(ScriptedProvider):
         self.order.append(request.conversation.task)
         self.now += 1
         self.most = max(self.most, self.now)
-        await asyncio.sleep(0.001 * (5 - int(request.conversation.task)))  # the later, the faster
+        await asyncio.sleep(
+            0.001 * (5 - int(request.conversation.task))
+        )  # the later, the faster
         self.now -= 1
         return await super().complete(request)
 
 
-@pytest.mark.parametrize(("at_once", "most"), [(None, 5), (1, 1), (2, 2), (5, 5), (99, 5)])
+@pytest.mark.parametrize(
+    ("at_once", "most"), [(None, 5), (1, 1), (2, 2), (5, 5), (99, 5)]
+)
 async def test_branches_start_in_order_so_many_at_a_time_and_their_results_keep_their_order(
     at_once: int | None, most: int
 ) -> None:
     async def body(run: Run) -> object:
-        works = [lambda inner, number=number: inner.ask(str(number)) for number in range(5)]
+        works = [
+            lambda inner, number=number: inner.ask(str(number)) for number in range(5)
+        ]
         return await run.gather(*works, at_once=at_once)
 
     provider = Counting()
@@ -148,20 +160,28 @@ async def test_at_least_one_branch_must_be_let_go(at_once: int) -> None:
     assert "at_once must be at least 1" in str(result.error)
 
 
-async def test_one_by_one_all_branches_have_their_turn_before_the_lowest_exception_is_raised() -> None:
+async def test_one_by_one_all_branches_have_their_turn_before_the_lowest_exception_is_raised() -> (
+    None
+):
     async def fails(inner: Run) -> str:
         raise ValueError(await inner.ask("fail"))
 
     async def body(run: Run) -> object:
         try:
-            return await run.gather(fails, fails, lambda inner: inner.ask("work"), at_once=1)
+            return await run.gather(
+                fails, fails, lambda inner: inner.ask("work"), at_once=1
+            )
         except ValueError as error:
             return f"raised {error}"
 
     result, entries = await whole(body, ["first", "second", "third"])
 
     assert result.answer == "raised first"
-    assert [entry.key for entry in entries if entry.kind == "model_replied"] == ["0.0.0", "0.1.0", "0.2.0"]
+    assert [entry.key for entry in entries if entry.kind == "model_replied"] == [
+        "0.0.0",
+        "0.1.0",
+        "0.2.0",
+    ]
 
 
 async def test_a_branch_that_waits_gives_its_place_to_the_next() -> None:
@@ -175,8 +195,12 @@ async def test_a_branch_that_waits_gives_its_place_to_the_next() -> None:
         return True
 
     journal = MemoryJournal()
-    waiting = await Doing(parts(["a"], approver=Suspend(), journal=journal), body=body).run("go", run_id="r")
-    result = await Doing(parts([], approver=yes, journal=journal), body=body).resume("r")
+    waiting = await Doing(
+        parts(["a"], approver=Suspend(), journal=journal), body=body
+    ).run("go", run_id="r")
+    result = await Doing(parts([], approver=yes, journal=journal), body=body).resume(
+        "r"
+    )
 
     assert [question.key for question in waiting.pending] == ["0.0.0#0", "0.2.0#0"]
     assert result.answer == "['gone', 'a', 'gone']"
@@ -185,7 +209,10 @@ async def test_a_branch_that_waits_gives_its_place_to_the_next() -> None:
 async def test_a_run_may_be_resumed_with_another_number_at_once() -> None:
     def gathers(at_once: int | None) -> Body:
         async def twice(inner: Run) -> str:
-            return await inner.ask("1") + (await inner.call(call("send", what=await inner.ask("2")))).content
+            return (
+                await inner.ask("1")
+                + (await inner.call(call("send", what=await inner.ask("2")))).content
+            )
 
         async def body(run: Run) -> object:
             return await run.gather(*[twice] * 3, at_once=at_once)
@@ -209,9 +236,15 @@ async def test_a_limit_stops_the_branches_that_have_not_begun() -> None:
     async def body(run: Run) -> object:
         return await run.gather(*[lambda inner: inner.ask("?")] * 9, at_once=2)
 
-    result, entries = await whole(body, lambda request: "k", limits=Limits(max_llm_calls=4))
+    result, entries = await whole(
+        body, lambda request: "k", limits=Limits(max_llm_calls=4)
+    )
 
-    assert (result.status, result.stop_reason, result.llm_calls) == ("limit", "max_llm_calls", 4)
+    assert (result.status, result.stop_reason, result.llm_calls) == (
+        "limit",
+        "max_llm_calls",
+        4,
+    )
     assert sum(entry.kind == "limit_hit" for entry in entries) == 1
 
 
@@ -253,7 +286,12 @@ async def test_a_denied_call_is_an_observation_and_the_third_time_the_end() -> N
 
     result, _ = await whole(body, gate=DenyAll())
 
-    assert (result.status, result.stop_reason, told, RAN) == ("stuck", "denied", ["denied", "denied"], [])
+    assert (result.status, result.stop_reason, told, RAN) == (
+        "stuck",
+        "denied",
+        ["denied", "denied"],
+        [],
+    )
 
 
 async def test_a_call_that_was_made_is_not_made_again() -> None:
@@ -301,7 +339,9 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize("case", UNUSABLE)
-async def test_a_reply_that_cannot_be_used_is_never_returned_as_text_now_or_on_replay(case: str) -> None:
+async def test_a_reply_that_cannot_be_used_is_never_returned_as_text_now_or_on_replay(
+    case: str,
+) -> None:
     line, text, cut, message = UNUSABLE[case]
     caught: list[AskFailed] = []
 
@@ -328,7 +368,11 @@ async def test_an_engine_that_does_not_catch_it_ends_without_an_answer() -> None
 
     result, _ = await whole(body, [CUT])
 
-    assert (result.status, result.stop_reason, result.answer) == ("failed", "invalid_output", None)
+    assert (result.status, result.stop_reason, result.answer) == (
+        "failed",
+        "invalid_output",
+        None,
+    )
 
 
 # --- leave to go on ---
@@ -348,16 +392,22 @@ class Planning(LoopEngine):
         return await run.ask("go on")
 
 
-def planning(gate: Any, script: Any, journal: MemoryJournal | None = None, **options: Any) -> Planning:
+def planning(
+    gate: Any, script: Any, journal: MemoryJournal | None = None, **options: Any
+) -> Planning:
     approver = options.pop("approver", None)
-    return Planning(parts(script, gate=gate, journal=journal, approver=approver), **options)
+    return Planning(
+        parts(script, gate=gate, journal=journal, approver=approver), **options
+    )
 
 
 async def test_a_gate_sees_what_the_engine_wants_to_do_and_nothing_runs() -> None:
     seen: list[Any] = []
 
     def decide(action: Any) -> Any:
-        seen.append((action.tool, dict(action.arguments), action.effect, action.call_id))
+        seen.append(
+            (action.tool, dict(action.arguments), action.effect, action.call_id)
+        )
         return Allow()
 
     engine = planning(Gate(decide), ["done"])
@@ -366,19 +416,30 @@ async def test_a_gate_sees_what_the_engine_wants_to_do_and_nothing_runs() -> Non
 
     assert (result.answer, result.tool_calls) == ("done", 0)
     assert seen == [("plan", {"steps": "one, two"}, "write", "plan_0")]
-    assert [(e.key, e.kind) for e in entries[1:3]] == [("0#0", "gate_decided"), ("0", "effect_finished")]
+    assert [(e.key, e.kind) for e in entries[1:3]] == [
+        ("0#0", "gate_decided"),
+        ("0", "effect_finished"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("gate", "told"),
     [
         (DenyAll(), "plan: no tool may run here"),
-        (Gate(lambda action: Modify({"steps": "none"}, "too much")), "plan: the policy wants other arguments"),
-        (Gate(lambda action: Ask("sure?")), "plan: plan was not run: it needs a person's approval"),
+        (
+            Gate(lambda action: Modify({"steps": "none"}, "too much")),
+            "plan: the policy wants other arguments",
+        ),
+        (
+            Gate(lambda action: Ask("sure?")),
+            "plan: plan was not run: it needs a person's approval",
+        ),
         (Gate(lambda action: 1 / 0), "plan: the policy gate failed"),
     ],
 )
-async def test_a_gate_that_does_not_allow_it_denies_it_the_same_on_replay(gate: Any, told: str) -> None:
+async def test_a_gate_that_does_not_allow_it_denies_it_the_same_on_replay(
+    gate: Any, told: str
+) -> None:
     engine = planning(gate, ["nothing"])
     result = await engine.run("go", run_id="r")
     entries = engine.runtime.journal.read("r")
@@ -387,7 +448,9 @@ async def test_a_gate_that_does_not_allow_it_denies_it_the_same_on_replay(gate: 
     assert result.answer.endswith("; nothing")
 
     for keep in range(3, len(entries) + 1):  # from the recorded denial on
-        again = await planning(AllowAll(), ["nothing"], crashed(entries, keep)).resume("r")
+        again = await planning(AllowAll(), ["nothing"], crashed(entries, keep)).resume(
+            "r"
+        )
         assert (again.answer, again.status) == (result.answer, "completed"), keep
 
 
@@ -397,7 +460,11 @@ async def test_an_engine_that_does_not_catch_the_denial_ends_as_denied() -> None
 
     result, _ = await whole(body, gate=DenyAll())
 
-    assert (result.status, result.stop_reason, result.answer) == ("failed", "denied", None)
+    assert (result.status, result.stop_reason, result.answer) == (
+        "failed",
+        "denied",
+        None,
+    )
 
 
 async def test_a_plan_may_wait_for_a_person_who_allows_it_or_not() -> None:
@@ -411,14 +478,21 @@ async def test_a_plan_may_wait_for_a_person_who_allows_it_or_not() -> None:
         return approve
 
     gate = Gate(lambda action: Ask("is this plan good?"))
-    for verdict, expected in ((True, "done"), (False, "plan: a person refused it; done")):
+    for verdict, expected in (
+        (True, "done"),
+        (False, "plan: a person refused it; done"),
+    ):
         journal = MemoryJournal()
-        waiting = await planning(gate, [], journal, approver=Suspend()).run("go", run_id="r")
+        waiting = await planning(gate, [], journal, approver=Suspend()).run(
+            "go", run_id="r"
+        )
         assert (waiting.status, waiting.llm_calls) == ("waiting", 0)
         assert [(q.key, q.tool, q.text, q.arguments) for q in waiting.pending] == [
             ("0#0", "plan", "is this plan good?", {"steps": "one, two"})
         ]
-        result = await planning(gate, ["done"], journal, approver=says(verdict)).resume("r")
+        result = await planning(gate, ["done"], journal, approver=says(verdict)).resume(
+            "r"
+        )
         assert (result.answer, result.status) == (expected, "completed")
     assert answers == [("plan", "is this plan good?")] * 2
 
@@ -434,21 +508,30 @@ async def test_leave_that_was_given_is_not_asked_for_again() -> None:
     await engine.run("go", run_id="r")
     entries = engine.runtime.journal.read("r")
     for keep in range(2, len(entries) + 1):
-        result = await planning(Gate(decide), ["done"], crashed(entries, keep)).resume("r")
+        result = await planning(Gate(decide), ["done"], crashed(entries, keep)).resume(
+            "r"
+        )
         assert result.answer == "done"
     assert asked == ["plan"]
 
 
-async def test_leave_without_its_outcome_is_asked_for_again_under_another_policy() -> None:
+async def test_leave_without_its_outcome_is_asked_for_again_under_another_policy() -> (
+    None
+):
     engine = planning(Gate(lambda action: Allow()), ["done"])
     await engine.run("go", run_id="r")
     entries = engine.runtime.journal.read("r")
     strict = Gate(lambda action: Deny("not any more"), "test-2")
     decided, done = upto(entries, "gate_decided"), upto(entries, "effect_finished")
-    asked_again = await planning(strict, ["done"], crashed(entries, decided)).resume("r")
+    asked_again = await planning(strict, ["done"], crashed(entries, decided)).resume(
+        "r"
+    )
     not_asked = await planning(strict, ["done"], crashed(entries, done)).resume("r")
 
-    assert (asked_again.answer, not_asked.answer) == ("plan: not any more; done", "done")
+    assert (asked_again.answer, not_asked.answer) == (
+        "plan: not any more; done",
+        "done",
+    )
 
 
 @pytest.mark.parametrize("kind", ["gate_decided", "effect_finished", "model_replied"])
@@ -465,16 +548,23 @@ async def test_a_plan_is_decided_by_the_gates_of_the_child_and_of_the_root() -> 
     async def body(run: Run) -> object:
         return (await run.delegate(planning(inner, ["else"]), "go")).answer
 
-    no_plans = Gate(lambda action: Deny("no plans") if action.tool == "plan" else Allow())
+    no_plans = Gate(
+        lambda action: Deny("no plans") if action.tool == "plan" else Allow()
+    )
     inner: Any = no_plans
     first, entries = await whole(body)
     inner = AllowAll()
     second, _ = await whole(body, gate=no_plans)
     third, _ = await whole(body)
 
-    assert [result.answer for result in (first, second, third)] == ["plan: no plans; else"] * 2 + ["else"]
+    assert [result.answer for result in (first, second, third)] == [
+        "plan: no plans; else"
+    ] * 2 + ["else"]
     assert [e.key for e in entries if isinstance(e.event, EffectFinished)] == ["0.0"]
-    assert [e.key for e in entries if isinstance(e.event, GateDecided)] == ["0#0", "0.0#0"]
+    assert [e.key for e in entries if isinstance(e.event, GateDecided)] == [
+        "0#0",
+        "0.0#0",
+    ]
 
 
 async def test_two_verbs_at_once_are_refused_for_leave_too() -> None:
@@ -501,7 +591,11 @@ async def test_leave_is_not_given_behind_a_limit() -> None:
 
     result, entries = await whole(body, ["a", "best"], limits=Limits(max_tokens=1))
 
-    assert (result.status, result.stop_reason, result.answer) == ("limit", "max_tokens", "best")
+    assert (result.status, result.stop_reason, result.answer) == (
+        "limit",
+        "max_tokens",
+        "best",
+    )
     assert not any(isinstance(e.event, GateDecided) for e in entries)
 
 

@@ -12,9 +12,26 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "loopwright"
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
-FORBIDDEN = {"manager", "helper", "helpers", "util", "utils", "handler", "handlers", "core", "common", "brain"}
-EVERYWHERE = {"pydantic", "pydantic_core"}  # the ground of all types; any other package has one file that knows it
+TREES = {
+    path: ast.parse(path.read_text(encoding="utf-8"))
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+FORBIDDEN = {
+    "manager",
+    "helper",
+    "helpers",
+    "util",
+    "utils",
+    "handler",
+    "handlers",
+    "core",
+    "common",
+    "brain",
+}
+EVERYWHERE = {
+    "pydantic",
+    "pydantic_core",
+}  # the ground of all types; any other package has one file that knows it
 Functions = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -32,7 +49,9 @@ def nodes(*kinds: type[ast.AST]) -> Iterator[tuple[Path, ast.AST]]:
 def is_our_own(node: ast.AST) -> bool:
     if isinstance(node, ast.ImportFrom):
         return node.level > 0 or (node.module or "").split(".")[0] == "loopwright"
-    return isinstance(node, ast.Import) and any(name.name.split(".")[0] == "loopwright" for name in node.names)
+    return isinstance(node, ast.Import) and any(
+        name.name.split(".")[0] == "loopwright" for name in node.names
+    )
 
 
 def packages(node: ast.AST) -> set[str]:
@@ -41,11 +60,19 @@ def packages(node: ast.AST) -> set[str]:
         return set()
     if isinstance(node, ast.ImportFrom):
         return {(node.module or "").split(".")[0]}
-    return {name.name.split(".")[0] for name in node.names} if isinstance(node, ast.Import) else set()
+    return (
+        {name.name.split(".")[0] for name in node.names}
+        if isinstance(node, ast.Import)
+        else set()
+    )
 
 
 def imports_within(node: ast.AST) -> list[ast.AST]:
-    return [inner for inner in ast.walk(node) if isinstance(inner, (ast.Import, ast.ImportFrom)) and is_our_own(inner)]
+    return [
+        inner
+        for inner in ast.walk(node)
+        if isinstance(inner, (ast.Import, ast.ImportFrom)) and is_our_own(inner)
+    ]
 
 
 @pytest.mark.parametrize("path", TREES, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -53,18 +80,25 @@ def test_a_module_opens_with_one_sentence(path: Path) -> None:
     first = " ".join((ast.get_docstring(TREES[path]) or "").split("\n\n")[0].split())
 
     assert re.search(r"[.!?]\s+[A-Z]", first) is None, f"one sentence, please: {first}"
-    assert first.endswith((".", ":")), "the docstring of a module is the map of the house: begin with one sentence"
+    assert first.endswith((".", ":")), (
+        "the docstring of a module is the map of the house: begin with one sentence"
+    )
 
 
 def test_no_name_says_nothing() -> None:
     named = [(path, path.stem, 1) for path in TREES] + [
-        (path, node.name, node.lineno) for path, node in nodes(ast.ClassDef) if isinstance(node, ast.ClassDef)
+        (path, node.name, node.lineno)
+        for path, node in nodes(ast.ClassDef)
+        if isinstance(node, ast.ClassDef)
     ]
     words = {
-        (path, line): re.findall(r"[a-z]+", re.sub(r"([A-Z])", r"_\1", name).lower()) for path, name, line in named
+        (path, line): re.findall(r"[a-z]+", re.sub(r"([A-Z])", r"_\1", name).lower())
+        for path, name, line in named
     }
 
-    assert [place(*where) for where, said in words.items() if FORBIDDEN & set(said)] == []
+    assert [
+        place(*where) for where, said in words.items() if FORBIDDEN & set(said)
+    ] == []
 
 
 def test_a_package_is_imported_in_one_file_only() -> None:
@@ -73,16 +107,29 @@ def test_a_package_is_imported_in_one_file_only() -> None:
         for package in packages(node) - EVERYWHERE - sys.stdlib_module_names:
             importers[package].add(place(path))
 
-    assert {package: sorted(files) for package, files in importers.items() if len(files) > 1} == {
+    assert {
+        package: sorted(files) for package, files in importers.items() if len(files) > 1
+    } == {
         "httpcore": [
             f"src/loopwright/{name}.py:1"
-            for name in ("providers/http/sockets", "providers/http/transport", "toolboxes/ssrf_guard")
+            for name in (
+                "providers/http/sockets",
+                "providers/http/transport",
+                "toolboxes/ssrf_guard",
+            )
         ],
         "httpx": [
             f"src/loopwright/{name}.py:1"
-            for name in ("gates/opa", "providers/http/transport", "toolboxes/ssrf_guard", "toolboxes/web")
+            for name in (
+                "gates/opa",
+                "providers/http/transport",
+                "toolboxes/ssrf_guard",
+                "toolboxes/web",
+            )
         ],
-        "typer": [f"src/loopwright/cli/{name}.py:1" for name in ("app", "control", "options")],  # one command line
+        "typer": [
+            f"src/loopwright/cli/{name}.py:1" for name in ("app", "control", "options")
+        ],  # one command line
     }
 
 
@@ -96,11 +143,14 @@ def test_our_own_modules_are_imported_at_the_top_and_relatively() -> None:
     absolute = [
         place(path, node.lineno)
         for path, node in nodes(ast.Import, ast.ImportFrom)
-        if is_our_own(node) and not (isinstance(node, ast.ImportFrom) and node.level and node.module)
+        if is_our_own(node)
+        and not (isinstance(node, ast.ImportFrom) and node.level and node.module)
     ]
 
     assert inside == [], "an import inside a function hides that the floors are wrong"
-    assert absolute == [], "inside the package imports are relative, and name the module: from .module import Name"
+    assert absolute == [], (
+        "inside the package imports are relative, and name the module: from .module import Name"
+    )
 
 
 def test_our_own_modules_are_not_imported_for_the_types_alone() -> None:
@@ -108,7 +158,9 @@ def test_our_own_modules_are_not_imported_for_the_types_alone() -> None:
     found = [
         place(path, inner.lineno)
         for path, node in nodes(ast.If)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and path.name != "__init__.py"
+        if isinstance(node, ast.If)
+        and "TYPE_CHECKING" in ast.unparse(node.test)
+        and path.name != "__init__.py"
         for inner in imports_within(node)
     ]
 
@@ -116,30 +168,54 @@ def test_our_own_modules_are_not_imported_for_the_types_alone() -> None:
 
 
 def test_nothing_is_left_to_do() -> None:
-    files = [path for folder in ("src", "tests", "examples", "docs") for path in (ROOT / folder).rglob("*.[pm][yd]")]
+    files = [
+        path
+        for folder in ("src", "tests", "examples", "docs")
+        for path in (ROOT / folder).rglob("*.[pm][yd]")
+    ]
     marks = ("TO" + "DO", "FIX" + "ME", "X" * 3)
 
     assert [
-        place(path) for path in files if set(marks) & set(re.findall(r"\w+", path.read_text(encoding="utf-8")))
+        place(path)
+        for path in files
+        if set(marks) & set(re.findall(r"\w+", path.read_text(encoding="utf-8")))
     ] == []
 
 
 def test_imports_point_down_the_floors() -> None:
-    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run()"]
-    done = subprocess.run([*command, "--no-logo", "--no-cache"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    command = [
+        sys.executable,
+        "-c",
+        "from importlinter.cli import lint_imports_command as run; run()",
+    ]
+    done = subprocess.run(
+        [*command, "--no-logo", "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_files_and_functions_stay_readable(capsys: pytest.CaptureFixture[str]) -> None:
     """Aims of 400 and 40 lines, reported so that one thinks about them; only gross excess fails."""
-    files = {place(path): len(path.read_text(encoding="utf-8").splitlines()) for path in TREES}
+    files = {
+        place(path): len(path.read_text(encoding="utf-8").splitlines())
+        for path in TREES
+    }
     functions = {
-        f"{place(path, node.lineno)} {node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
+        f"{place(path, node.lineno)} {node.name}": (node.end_lineno or node.lineno)
+        - node.lineno
+        + 1
         for path, node in nodes(*Functions)
         if isinstance(node, Functions)
     }
-    long = {**{k: n for k, n in files.items() if n > 400}, **{k: n for k, n in functions.items() if n > 40}}
+    long = {
+        **{k: n for k, n in files.items() if n > 400},
+        **{k: n for k, n in functions.items() if n > 40},
+    }
     with capsys.disabled():
         for where, lines in sorted(long.items(), key=lambda item: -item[1]):
             print(f"\n  long: {where}: {lines} lines", end="")

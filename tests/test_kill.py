@@ -28,12 +28,16 @@ def _strangers() -> Iterator[None]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_run_killed_at_any_barrier_resumes_in_a_new_process_to_the_same_answer(name: str, tmp_path: Path) -> None:
+def test_a_run_killed_at_any_barrier_resumes_in_a_new_process_to_the_same_answer(
+    name: str, tmp_path: Path
+) -> None:
     barriers = 0
     for killed in kill_everywhere(program, name, folder=tmp_path):
         barriers += 1
         lessons = killed.folder / "witness.lessons"
-        assert not lessons.exists() or len(lessons.read_text().splitlines()) <= 1  # one reflection, kept once
+        assert (
+            not lessons.exists() or len(lessons.read_text().splitlines()) <= 1
+        )  # one reflection, kept once
 
     assert barriers >= 2 * 4
 
@@ -46,7 +50,9 @@ class Lazy(SQLiteJournal):
 
     ended = False
 
-    def append(self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None) -> None:
+    def append(
+        self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None
+    ) -> None:
         """Hand over."""
         super().append(claim, entries, status=status)
         self.ended = status == "completed"
@@ -64,7 +70,9 @@ class HashDependent(LoopEngine):
 
     async def solve(self, run: Run) -> str:
         """Ask in the order of a set."""
-        said = [await run.ask(f"What of {what}?") for what in {"sea", "sky", "sun", "moon"}]
+        said = [
+            await run.ask(f"What of {what}?") for what in {"sea", "sky", "sun", "moon"}
+        ]
         return said[-1]
 
 
@@ -112,7 +120,11 @@ class Faulty:
 
     def runtime(self, journal: Journal) -> Runtime:
         tools = [look, put, SENDERS.get(self._fault, send)]
-        model = ScriptedProvider(LOOPS) if self._fault == "unwitnessed" else witnessed(self._says)
+        model = (
+            ScriptedProvider(LOOPS)
+            if self._fault == "unwitnessed"
+            else witnessed(self._says)
+        )
         return Runtime(model, tools=tools, journal=journal)
 
     def engine(self, runtime: Runtime) -> LoopEngine:
@@ -120,7 +132,11 @@ class Faulty:
             witness(ToolContext("the-run", "0#0", "the-run:0#0", None, None))
         if self._fault == "hash":
             return HashDependent(runtime)
-        return Counting(runtime, count=self._count) if self._fault == "counting" else runtime.engine("react")
+        return (
+            Counting(runtime, count=self._count)
+            if self._fault == "counting"
+            else runtime.engine("react")
+        )
 
     def _says(self, request: Any) -> Any:
         return "blue" if self._fault in ("hash", "counting") else LOOPS(request)
@@ -144,7 +160,9 @@ class Faulty:
         ("lazy", "model calls were made, 0 are recorded"),
     ],
 )
-def test_the_check_notices_a_run_that_does_not_survive(fault: str, told: str, tmp_path: Path) -> None:
+def test_the_check_notices_a_run_that_does_not_survive(
+    fault: str, told: str, tmp_path: Path
+) -> None:
     with pytest.raises(AssertionError, match=told):
         list(kill_everywhere(Faulty, fault, folder=tmp_path))
 

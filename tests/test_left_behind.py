@@ -64,7 +64,11 @@ class Asking(InstantGate):
     version, answers = "test-1", True
 
     def decide(self, action: Action, state: PolicyState) -> Decision:
-        return Ask("may it?") if action.tool in ("pay", "look up", "plan", "delegate", RESPOND) else Allow()
+        return (
+            Ask("may it?")
+            if action.tool in ("pay", "look up", "plan", "delegate", RESPOND)
+            else Allow()
+        )
 
 
 async def fetch() -> str:
@@ -78,9 +82,13 @@ async def by_child(branch: Run) -> str:
 
 WAITS: dict[str, Callable[[Run], Any]] = {
     "a question": lambda branch: branch.ask_user("Which colour?"),
-    "a tool that asks": lambda branch: branch.call(ToolCall("ask_user", {"question": "Which colour?"})),
+    "a tool that asks": lambda branch: branch.call(
+        ToolCall("ask_user", {"question": "Which colour?"})
+    ),
     "a call": lambda branch: branch.call(ToolCall("pay", {"cents": 1})),
-    "a call in place of another": lambda branch: branch.call(ToolCall("charge", {"cents": 1})),
+    "a call in place of another": lambda branch: branch.call(
+        ToolCall("charge", {"cents": 1})
+    ),
     "an effect": lambda branch: branch.effect("look up", fetch, into=str),
     "a plan": lambda branch: branch.permit("plan", {"steps": 1}),
     "a delegation": by_child,
@@ -123,10 +131,19 @@ class Gathering(LoopEngine):
         return "all went well"
 
 
-def engine(waits: str, journal: MemoryJournal | None = None, **options: Any) -> Gathering:
+def engine(
+    waits: str, journal: MemoryJournal | None = None, **options: Any
+) -> Gathering:
     tools = [pay, charge, send, ask_user]
-    given: dict[str, Any] = {"approver": Suspend(), "gate": Asking(), "tools": tools, **options}
-    runtime = Runtime(ScriptedProvider(lambda _: "fine"), journal=journal or MemoryJournal(), **given)
+    given: dict[str, Any] = {
+        "approver": Suspend(),
+        "gate": Asking(),
+        "tools": tools,
+        **options,
+    }
+    runtime = Runtime(
+        ScriptedProvider(lambda _: "fine"), journal=journal or MemoryJournal(), **given
+    )
     return Gathering(runtime, waits=waits)
 
 
@@ -134,34 +151,52 @@ def told_all(journal: MemoryJournal) -> None:
     """Somebody allows and answers whatever was ever asked, also what nobody asks any more."""
     replay = Replay(journal.read("r"))
     for key, known in replay.waiting_for_leave().items():
-        said = {"tool": known.tool, "arguments_hash": known.arguments_hash, "policy_version": known.policy_version}
-        journal.send("r", "approve", {"key": key, "question": replay.leave_asked[key], "by": "", **said})
+        said = {
+            "tool": known.tool,
+            "arguments_hash": known.arguments_hash,
+            "policy_version": known.policy_version,
+        }
+        journal.send(
+            "r",
+            "approve",
+            {"key": key, "question": replay.leave_asked[key], "by": "", **said},
+        )
     for key, seq in replay.asked.items():
         journal.send("r", "answer", {"key": key, "question": seq, "text": "blue"})
 
 
 @pytest.mark.parametrize("waits", WAITS)
-async def test_what_waited_in_a_gather_that_was_ended_begins_nothing_when_the_run_is_resumed(waits: str) -> None:
+async def test_what_waited_in_a_gather_that_was_ended_begins_nothing_when_the_run_is_resumed(
+    waits: str,
+) -> None:
     first = engine(waits)
     result = await first.run("Go.", run_id="r")
     entries = first.runtime.journal.read("r")
     ended = next(entry.seq for entry in entries if entry.key.startswith("1."))
 
-    assert [question.tool for question in result.pending] == [RESPOND]  # and nothing that has no meaning any more
+    assert [question.tool for question in result.pending] == [
+        RESPOND
+    ]  # and nothing that has no meaning any more
     for keep in range(ended, len(entries) + 1):
         journal = crashed(entries, keep)
         told_all(journal)
         result = await engine(waits, journal).resume("r")
         if result.status == "waiting":
-            assert [question.tool for question in result.pending] == [RESPOND], entries[keep - 1].kind
+            assert [question.tool for question in result.pending] == [RESPOND], entries[
+                keep - 1
+            ].kind
             told_all(journal)
             result = await engine(waits, journal).resume("r")
-        assert (result.status, result.answer) == ("completed", "fine, fine, fine"), entries[keep - 1].kind
+        assert (result.status, result.answer) == ("completed", "fine, fine, fine"), (
+            entries[keep - 1].kind
+        )
         assert RAN == []
 
 
 @pytest.mark.parametrize("waits", ["a question", "a tool that asks"])
-async def test_an_answer_that_comes_when_the_gather_has_ended_is_not_heard(waits: str) -> None:
+async def test_an_answer_that_comes_when_the_gather_has_ended_is_not_heard(
+    waits: str,
+) -> None:
     class Both(Gathering):
         """Both branches ask; the second one fails with what it is told."""
 
@@ -188,13 +223,17 @@ async def test_an_answer_that_comes_when_the_gather_has_ended_is_not_heard(waits
     asked = await both(journal).resume("r")
     assert [question.tool for question in asked.pending] == [RESPOND]
     seq = Replay(journal.read("r")).asked[waiting.pending[0].key]
-    journal.send("r", "answer", {"key": waiting.pending[0].key, "question": seq, "text": "blue"})
+    journal.send(
+        "r", "answer", {"key": waiting.pending[0].key, "question": seq, "text": "blue"}
+    )
     await control.approve(asked.pending[0].id)
 
     assert (await both(journal).resume("r")).answer == "so, fine"
 
 
-async def test_a_doubt_that_a_person_was_asked_about_stays_one_when_the_gather_has_ended() -> None:
+async def test_a_doubt_that_a_person_was_asked_about_stays_one_when_the_gather_has_ended() -> (
+    None
+):
     WAITS["a doubt"] = lambda branch: branch.call(ToolCall("send", {"text": "x"}))
     whole = engine("a doubt")
     await whole.run("Go.", run_id="r")
@@ -210,7 +249,9 @@ async def test_a_doubt_that_a_person_was_asked_about_stays_one_when_the_gather_h
     assert (result.status, result.answer, RAN) == ("completed", "fine, fine, fine", [])
 
 
-async def test_a_best_answer_that_waits_for_leave_can_be_let_out_although_a_branch_waits_too() -> None:
+async def test_a_best_answer_that_waits_for_leave_can_be_let_out_although_a_branch_waits_too() -> (
+    None
+):
     class Limited(Gathering):
         """One branch asks, the other asks a model until there are no more calls."""
 
@@ -224,7 +265,10 @@ async def test_a_best_answer_that_waits_for_leave_can_be_let_out_although_a_bran
             return "".join(await run.gather(WAITS[self.waits], works))
 
     def limited(journal: MemoryJournal) -> Limited:
-        return Limited(engine("a question", journal, limits=Limits(max_llm_calls=3)).runtime, waits="a question")
+        return Limited(
+            engine("a question", journal, limits=Limits(max_llm_calls=3)).runtime,
+            waits="a question",
+        )
 
     journal = MemoryJournal()
     waiting = await limited(journal).run("Go.", run_id="r")
@@ -232,10 +276,17 @@ async def test_a_best_answer_that_waits_for_leave_can_be_let_out_although_a_bran
     await limited(journal).runtime.control("r").approve(waiting.pending[0].id)
     result = await limited(journal).resume("r")
 
-    assert (result.status, result.stop_reason, result.answer) == ("limit", "max_llm_calls", "fine")
+    assert (result.status, result.stop_reason, result.answer) == (
+        "limit",
+        "max_llm_calls",
+        "fine",
+    )
 
 
-@pytest.mark.parametrize("waits", ["a call", "a call in place of another", "an effect", "a delegation", "a gather"])
+@pytest.mark.parametrize(
+    "waits",
+    ["a call", "a call in place of another", "an effect", "a delegation", "a gather"],
+)
 async def test_what_waited_in_a_gather_that_was_ended_waits_in_a_fork_too_when_its_question_has_run_out(
     waits: str,
 ) -> None:
@@ -246,7 +297,10 @@ async def test_what_waited_in_a_gather_that_was_ended_waits_in_a_fork_too_when_i
     clock.advance(100)
     for at in range(upto(entries, "model_requested", 2), len(entries) + 1):
         again = await forked.resume(await forked.fork("r", at=at))
-        assert (again.status, [question.tool for question in again.pending]) == ("waiting", [RESPOND]), at
+        assert (again.status, [question.tool for question in again.pending]) == (
+            "waiting",
+            [RESPOND],
+        ), at
 
     assert (first.status, RAN) == ("waiting", [])
 
@@ -255,12 +309,20 @@ async def test_a_gather_that_ended_and_now_waits_is_divergence() -> None:
     first = engine("a call")
     await first.run("Go.", run_id="r")
     entries = first.runtime.journal.read("r")
-    again = Gathering(engine("a call", crashed(entries, len(entries) - 1)).runtime, waits="a call", fails=False)
-    with pytest.raises(ReplayDivergence, match="at 0 the journal has recorded effects after it"):
+    again = Gathering(
+        engine("a call", crashed(entries, len(entries) - 1)).runtime,
+        waits="a call",
+        fails=False,
+    )
+    with pytest.raises(
+        ReplayDivergence, match="at 0 the journal has recorded effects after it"
+    ):
         await again.resume("r")
 
 
-async def test_a_new_effect_in_a_branch_whose_gather_has_ended_is_still_divergence() -> None:
+async def test_a_new_effect_in_a_branch_whose_gather_has_ended_is_still_divergence() -> (
+    None
+):
     WAITS["nothing"] = lambda branch: branch.ask("What?")
     first = engine("nothing")
     await first.run("Go.", run_id="r")
@@ -282,7 +344,9 @@ async def test_a_react_agent_inside_a_branch_waits_there_again() -> None:
                 raise ValueError(await branch.ask("How?"))
 
             try:
-                await run.gather(lambda branch: branch.delegate(ReActEngine(agent), "Pay."), failing)
+                await run.gather(
+                    lambda branch: branch.delegate(ReActEngine(agent), "Pay."), failing
+                )
             except ValueError as error:
                 return f"{error}, {await run.ask('And?')}"
             return "all went well"
@@ -291,13 +355,19 @@ async def test_a_react_agent_inside_a_branch_waits_there_again() -> None:
         """Delegating is no matter."""
 
         def decide(self, action: Action, state: PolicyState) -> Decision:
-            return Allow() if action.tool == "delegate" else super().decide(action, state)
+            return (
+                Allow() if action.tool == "delegate" else super().decide(action, state)
+            )
 
     def delegating(journal: MemoryJournal) -> Delegating:
-        return Delegating(engine("a call", journal, gate=AsksAboutCalls()).runtime, waits="a call")
+        return Delegating(
+            engine("a call", journal, gate=AsksAboutCalls()).runtime, waits="a call"
+        )
 
     pays = ToolCall("pay", {"cents": 1}, "c1")
-    script = ScriptedProvider(lambda request: "done" if len(request.conversation) > 1 else pays)
+    script = ScriptedProvider(
+        lambda request: "done" if len(request.conversation) > 1 else pays
+    )
     agent = Runtime(script, tools=[pay], approver=Suspend(), gate=AsksAboutCalls())
     journal = MemoryJournal()
     waiting = await delegating(journal).run("Go.", run_id="r")
@@ -339,6 +409,8 @@ async def test_a_branch_that_was_left_behind_in_a_child_engine_begins_nothing() 
     for keep in range(ended, len(entries)):
         journal = crashed(entries, keep)
         told_all(journal)
-        assert (await around(journal).resume("r")).answer == "fine, fine, fine", entries[keep - 1].kind
+        assert (await around(journal).resume("r")).answer == "fine, fine, fine", (
+            entries[keep - 1].kind
+        )
 
     assert RAN == []

@@ -36,14 +36,18 @@ def turns(count: int) -> list[Any]:
     return [call("look", what=f"thing {n}") for n in range(count)]
 
 
-async def limited(script: list[Any], limits: Limits, **options: Any) -> tuple[Result, ScriptedProvider, Runtime]:
+async def limited(
+    script: list[Any], limits: Limits, **options: Any
+) -> tuple[Result, ScriptedProvider, Runtime]:
     provider = ScriptedProvider(script)
     runtime = Runtime(provider, tools=[look], limits=limits, **options)
     return await ReActEngine(runtime).run("Go."), provider, runtime
 
 
 def observed(result: Result) -> list[str]:
-    return [message.content for message in result.conversation if message.role == "tool"]
+    return [
+        message.content for message in result.conversation if message.role == "tool"
+    ]
 
 
 # --- what is no limit ---
@@ -60,18 +64,27 @@ def test_a_limit_that_is_none_is_refused_by_name(field: str, value: Any) -> None
         Limits(**{field: value})
 
 
-@pytest.mark.parametrize(("field", "value"), [("max_tool_calls", -1), ("max_cost", -0.01), ("timeout", float("nan"))])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("max_tool_calls", -1), ("max_cost", -0.01), ("timeout", float("nan"))],
+)
 def test_a_limit_below_nothing_is_refused_by_name(field: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"Limits: {field}"):
         Limits(**{field: value})
 
 
 def test_nothing_at_all_is_a_limit_for_tools_and_cost() -> None:
-    assert (Limits(max_tool_calls=0).max_tool_calls, Limits(max_cost=0).max_cost) == (0, 0)
+    assert (Limits(max_tool_calls=0).max_tool_calls, Limits(max_cost=0).max_cost) == (
+        0,
+        0,
+    )
 
 
 def test_an_unknown_limit_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"max_steps: Limits has no such option .*max_iterations, max_llm_calls"):
+    with pytest.raises(
+        ConfigError,
+        match=r"max_steps: Limits has no such option .*max_iterations, max_llm_calls",
+    ):
         Limits(max_steps=3)  # type: ignore[call-arg]
 
 
@@ -81,7 +94,9 @@ def test_every_limit_can_be_lifted() -> None:
         tool_timeout=None, max_concurrent_tools=None, max_output_chars=None, context_tokens=None,
     )  # fmt: skip
 
-    result = ReActEngine(Runtime(ScriptedProvider([*turns(30), "done"]), tools=[look], limits=lifted)).run_sync("Go.")
+    result = ReActEngine(
+        Runtime(ScriptedProvider([*turns(30), "done"]), tools=[look], limits=lifted)
+    ).run_sync("Go.")
 
     assert (result.status, result.iterations) == ("completed", 31)
 
@@ -114,14 +129,26 @@ async def test_a_limit_ends_the_run_with_the_best_answer_and_all_that_was_said(
     number = itertools.count()
 
     def script(asked: Any) -> Any:
-        return "As far as I know: blue." if asked.tool_choice == "none" else call("look", what=f"thing {next(number)}")
+        return (
+            "As far as I know: blue."
+            if asked.tool_choice == "none"
+            else call("look", what=f"thing {next(number)}")
+        )
 
     provider = ScriptedProvider(script)
     runtime = Runtime(provider, tools=[look], limits=limits)
     result = await ReActEngine(runtime).run("Go.")
 
-    assert (result.status, result.stop_reason, result.answer) == ("limit", reason, "As far as I know: blue.")
-    assert (result.llm_calls, result.tool_calls, len(provider.requests)) == (llm_calls, tool_calls, llm_calls)
+    assert (result.status, result.stop_reason, result.answer) == (
+        "limit",
+        reason,
+        "As far as I know: blue.",
+    )
+    assert (result.llm_calls, result.tool_calls, len(provider.requests)) == (
+        llm_calls,
+        tool_calls,
+        llm_calls,
+    )
     assert result.usage == Usage(10 * llm_calls, 5 * llm_calls)
     assert observed(result) == ["thing 0 is blue", "thing 1 is blue"]
     assert isinstance(result.error, LimitReached)
@@ -132,16 +159,26 @@ async def test_a_limit_ends_the_run_with_the_best_answer_and_all_that_was_said(
     assert [e.event.limit for e in entries if isinstance(e.event, LimitHit)] == [reason]
     last = entries[-1].event
     assert isinstance(last, RunFinished)
-    assert (last.status, last.stop_reason, last.answer) == ("limit", reason, result.answer)
+    assert (last.status, last.stop_reason, last.answer) == (
+        "limit",
+        reason,
+        result.answer,
+    )
 
 
-async def test_the_best_answer_is_asked_for_without_tools_and_with_all_that_was_found() -> None:
+async def test_the_best_answer_is_asked_for_without_tools_and_with_all_that_was_found() -> (
+    None
+):
     result, provider, _ = await limited([*turns(2), "blue"], Limits(max_iterations=2))
 
     last = provider.requests[-1]
     assert (result.answer, last.tool_choice) == ("blue", "none")
-    assert [m.content for m in last.conversation if m.role == "tool"] == observed(result)
-    assert last.conversation.messages[-1].content.startswith("There are no more steps left.")
+    assert [m.content for m in last.conversation if m.role == "tool"] == observed(
+        result
+    )
+    assert last.conversation.messages[-1].content.startswith(
+        "There are no more steps left."
+    )
 
 
 async def test_the_run_s_time_is_a_limit_without_a_best_answer() -> None:
@@ -153,7 +190,11 @@ async def test_the_run_s_time_is_a_limit_without_a_best_answer() -> None:
 
     result, provider, _ = await limited([slowly], Limits(timeout=60), clock=clock)
 
-    assert (result.status, result.stop_reason, result.answer) == ("limit", "timeout", None)
+    assert (result.status, result.stop_reason, result.answer) == (
+        "limit",
+        "timeout",
+        None,
+    )
     assert len(provider.requests) == 1
 
 
@@ -163,42 +204,79 @@ async def test_a_model_that_answers_too_late_is_cut_off() -> None:
             await asyncio.sleep(30)
             return await super().complete(request)
 
-    result = await ReActEngine(Runtime(Slow(["late"]), limits=Limits(timeout=0.05))).run("Go.")
+    result = await ReActEngine(
+        Runtime(Slow(["late"]), limits=Limits(timeout=0.05))
+    ).run("Go.")
 
-    assert (result.status, result.stop_reason, result.answer) == ("limit", "timeout", None)
+    assert (result.status, result.stop_reason, result.answer) == (
+        "limit",
+        "timeout",
+        None,
+    )
 
 
 async def test_cost_is_a_limit_without_a_best_answer() -> None:
-    dear = Completion(calls=(call("look", what="sky"),), finish_reason="tool_calls", usage=Usage(10, 5, cost=0.02))
+    dear = Completion(
+        calls=(call("look", what="sky"),),
+        finish_reason="tool_calls",
+        usage=Usage(10, 5, cost=0.02),
+    )
     result, provider, _ = await limited([dear, dear], Limits(max_cost=0.04))
 
-    assert (result.status, result.stop_reason, result.answer) == ("limit", "max_cost", None)
+    assert (result.status, result.stop_reason, result.answer) == (
+        "limit",
+        "max_cost",
+        None,
+    )
     assert (len(provider.requests), result.usage.cost) == (2, pytest.approx(0.04))
 
 
 async def test_nothing_to_spend_means_no_call() -> None:
     result, provider, _ = await limited([], Limits(max_cost=0))
 
-    assert (result.status, result.stop_reason, provider.requests) == ("limit", "max_cost", [])
+    assert (result.status, result.stop_reason, provider.requests) == (
+        "limit",
+        "max_cost",
+        [],
+    )
 
 
 async def test_best_effort_can_be_turned_off() -> None:
-    result, provider, _ = await limited(turns(2), Limits(max_iterations=2, best_effort=False))
+    result, provider, _ = await limited(
+        turns(2), Limits(max_iterations=2, best_effort=False)
+    )
 
-    assert (result.status, result.stop_reason, result.answer) == ("limit", "max_iterations", None)
-    assert (len(provider.requests), observed(result)) == (2, ["thing 0 is blue", "thing 1 is blue"])
+    assert (result.status, result.stop_reason, result.answer) == (
+        "limit",
+        "max_iterations",
+        None,
+    )
+    assert (len(provider.requests), observed(result)) == (
+        2,
+        ["thing 0 is blue", "thing 1 is blue"],
+    )
 
 
 async def test_without_best_effort_no_call_is_held_back() -> None:
-    result, provider, _ = await limited([*turns(1), "done"], Limits(max_llm_calls=2, best_effort=False))
+    result, provider, _ = await limited(
+        [*turns(1), "done"], Limits(max_llm_calls=2, best_effort=False)
+    )
 
-    assert (result.status, result.answer, len(provider.requests)) == ("completed", "done", 2)
+    assert (result.status, result.answer, len(provider.requests)) == (
+        "completed",
+        "done",
+        2,
+    )
 
 
 async def test_one_model_call_leaves_none_for_a_best_answer() -> None:
     result, provider, _ = await limited(turns(1), Limits(max_llm_calls=1))
 
-    assert (result.status, result.stop_reason, result.answer) == ("limit", "max_llm_calls", None)
+    assert (result.status, result.stop_reason, result.answer) == (
+        "limit",
+        "max_llm_calls",
+        None,
+    )
     assert len(provider.requests) == 1
 
 
@@ -210,35 +288,63 @@ async def test_one_model_call_is_enough_for_an_answer() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    [ProviderError("down", status=500), call("look", what="more"), Completion("?", problem="cannot be read")],
+    [
+        ProviderError("down", status=500),
+        call("look", what="more"),
+        Completion("?", problem="cannot be read"),
+    ],
     ids=["an error", "a call", "unreadable"],
 )
 async def test_a_best_answer_that_fails_leaves_the_outcome_as_it_was(line: Any) -> None:
     result, _, _ = await limited([*turns(2), line], Limits(max_iterations=2))
 
-    assert (result.status, result.stop_reason, result.answer) == ("limit", "max_iterations", None)
+    assert (result.status, result.stop_reason, result.answer) == (
+        "limit",
+        "max_iterations",
+        None,
+    )
     assert isinstance(result.error, LimitReached)
 
 
 @pytest.mark.parametrize(
-    "line", [ProviderError("down", status=500), call("look", what="more")], ids=["an error", "a call"]
+    "line",
+    [ProviderError("down", status=500), call("look", what="more")],
+    ids=["an error", "a call"],
 )
 async def test_the_same_holds_when_the_engine_asked_for_it(line: Any) -> None:
     provider = ScriptedProvider([*turns(2), line])
-    result = await ReActEngine(Runtime(provider, tools=[look]), max_iterations=2).run("Go.")
+    result = await ReActEngine(Runtime(provider, tools=[look]), max_iterations=2).run(
+        "Go."
+    )
 
-    assert (result.status, result.stop_reason, result.answer) == ("limit", "max_iterations", None)
+    assert (result.status, result.stop_reason, result.answer) == (
+        "limit",
+        "max_iterations",
+        None,
+    )
 
 
 # --- an engine's own number of turns ---
 
 
-async def test_an_engine_that_used_its_own_turns_ends_as_limit_with_its_best_answer() -> None:
+async def test_an_engine_that_used_its_own_turns_ends_as_limit_with_its_best_answer() -> (
+    None
+):
     provider = ScriptedProvider([*turns(2), "blue"])
-    result = await ReActEngine(Runtime(provider, tools=[look]), max_iterations=2).run("Go.")
+    result = await ReActEngine(Runtime(provider, tools=[look]), max_iterations=2).run(
+        "Go."
+    )
 
-    assert (result.status, result.stop_reason, result.answer) == ("limit", "max_iterations", "blue")
-    assert (result.iterations, result.llm_calls, provider.requests[-1].tool_choice) == (2, 3, "none")
+    assert (result.status, result.stop_reason, result.answer) == (
+        "limit",
+        "max_iterations",
+        "blue",
+    )
+    assert (result.iterations, result.llm_calls, provider.requests[-1].tool_choice) == (
+        2,
+        3,
+        "none",
+    )
     with pytest.raises(LimitReached):
         result.raise_for_status()
 
@@ -251,7 +357,9 @@ async def test_an_engine_s_own_turns_cannot_exceed_the_run_s() -> None:
     assert (result.status, result.iterations, result.answer) == ("limit", 2, "blue")
 
 
-async def test_no_best_answer_is_asked_for_by_an_engine_where_best_effort_is_off() -> None:
+async def test_no_best_answer_is_asked_for_by_an_engine_where_best_effort_is_off() -> (
+    None
+):
     provider = ScriptedProvider([*turns(1), "blue"])
     runtime = Runtime(provider, tools=[look], limits=Limits(best_effort=False))
     result = await ReActEngine(runtime, max_iterations=1).run("Go.")
@@ -321,7 +429,9 @@ class Swallows(LoopEngine):
 async def test_an_engine_that_swallows_a_limit_meets_it_again_and_its_text_is_the_answer_of_a_limited_run(
     field: str,
 ) -> None:
-    limits = Limits(**{field: {"max_llm_calls": 2, "max_tool_calls": 1, "max_tokens": 15}[field]})
+    limits = Limits(
+        **{field: {"max_llm_calls": 2, "max_tool_calls": 1, "max_tokens": 15}[field]}
+    )
     provider = ScriptedProvider(turns(2))
     result = await Swallows(Runtime(provider, tools=[look], limits=limits)).run("Go.")
 
@@ -330,7 +440,9 @@ async def test_an_engine_that_swallows_a_limit_meets_it_again_and_its_text_is_th
     assert isinstance(result.error, LimitReached)
 
 
-async def test_an_engine_that_swallows_the_end_of_its_iterations_meets_it_again() -> None:
+async def test_an_engine_that_swallows_the_end_of_its_iterations_meets_it_again() -> (
+    None
+):
     class Loops(LoopEngine):
         name = "loops"
 
@@ -347,12 +459,16 @@ async def test_an_engine_that_swallows_the_end_of_its_iterations_meets_it_again(
                 return "met it again"
             return "got past it"
 
-    result = await Loops(Runtime(ScriptedProvider(["never"]), limits=Limits(max_iterations=2))).run("Go.")
+    result = await Loops(
+        Runtime(ScriptedProvider(["never"]), limits=Limits(max_iterations=2))
+    ).run("Go.")
 
     assert (result.status, result.answer) == ("limit", "met it again")
 
 
-async def test_an_engine_that_swallows_everything_and_hides_in_a_bare_except_is_limited_too() -> None:
+async def test_an_engine_that_swallows_everything_and_hides_in_a_bare_except_is_limited_too() -> (
+    None
+):
     class Hides(LoopEngine):
         name = "hides"
 
@@ -367,7 +483,11 @@ async def test_an_engine_that_swallows_everything_and_hides_in_a_bare_except_is_
     provider = ScriptedProvider(lambda request: "yes")
     result = await Hides(Runtime(provider, limits=Limits(max_llm_calls=4))).run("Go.")
 
-    assert (result.status, result.stop_reason, result.answer) == ("limit", "max_llm_calls", "I am done")
+    assert (result.status, result.stop_reason, result.answer) == (
+        "limit",
+        "max_llm_calls",
+        "I am done",
+    )
     assert len(provider.requests) == 3
 
 
@@ -385,7 +505,9 @@ async def test_a_stuck_run_that_is_swallowed_stays_stuck() -> None:
             for _ in range(9):
                 try:
                     proposal = await run.reason(conversation)
-                    conversation = conversation.observe(proposal, await run.act(await run.gate(proposal)))
+                    conversation = conversation.observe(
+                        proposal, await run.act(await run.gate(proposal))
+                    )
                 except Stuck:
                     continue
             return "whatever"
@@ -393,7 +515,11 @@ async def test_a_stuck_run_that_is_swallowed_stays_stuck() -> None:
     provider = ScriptedProvider(lambda request: call("same"))
     result = await Deaf(Runtime(provider, tools=[same])).run("Go.")
 
-    assert (result.status, result.stop_reason, result.answer) == ("stuck", "repeated_action", "whatever")
+    assert (result.status, result.stop_reason, result.answer) == (
+        "stuck",
+        "repeated_action",
+        "whatever",
+    )
     assert len(provider.requests) == 5
 
 
@@ -402,9 +528,15 @@ async def test_a_stuck_run_that_is_swallowed_stays_stuck() -> None:
 
 async def test_failed_calls_count() -> None:
     down = ProviderError("down", status=503, retryable=True)
-    result, provider, _ = await limited([down, down, "done"], Limits(), clock=FakeClock())
+    result, provider, _ = await limited(
+        [down, down, "done"], Limits(), clock=FakeClock()
+    )
 
-    assert (result.status, result.llm_calls, len(provider.requests)) == ("completed", 3, 3)
+    assert (result.status, result.llm_calls, len(provider.requests)) == (
+        "completed",
+        3,
+        3,
+    )
 
 
 async def test_retries_stop_at_the_limit_of_calls() -> None:
@@ -412,18 +544,28 @@ async def test_retries_stop_at_the_limit_of_calls() -> None:
     limits = Limits(max_llm_calls=2, best_effort=False)
     result, provider, _ = await limited([down, down], limits, clock=FakeClock())
 
-    assert (result.status, result.stop_reason, len(provider.requests)) == ("failed", "provider_error", 2)
+    assert (result.status, result.stop_reason, len(provider.requests)) == (
+        "failed",
+        "provider_error",
+        2,
+    )
 
 
 async def test_retries_leave_the_call_that_is_held_back() -> None:
     def script(request: Any) -> Any:
         if request.tool_choice == "none":
             return "blue"
-        return ProviderError("down", status=503, retryable=True) if len(provider.requests) == 2 else turns(9)[0]
+        return (
+            ProviderError("down", status=503, retryable=True)
+            if len(provider.requests) == 2
+            else turns(9)[0]
+        )
 
     provider = ScriptedProvider(script)
     limits = Limits(max_llm_calls=3)
-    result = await ReActEngine(Runtime(provider, tools=[look], limits=limits, clock=FakeClock())).run("Go.")
+    result = await ReActEngine(
+        Runtime(provider, tools=[look], limits=limits, clock=FakeClock())
+    ).run("Go.")
 
     assert result.llm_calls <= 3
     assert len(provider.requests) <= 3
@@ -440,9 +582,15 @@ async def test_branches_share_the_budget() -> None:
             return " ".join(await run.gather(*[ask] * 10))
 
     provider = ScriptedProvider(lambda request: "yes")
-    result = await Branches(Runtime(provider, limits=Limits(max_llm_calls=4))).run("Go.")
+    result = await Branches(Runtime(provider, limits=Limits(max_llm_calls=4))).run(
+        "Go."
+    )
 
-    assert (result.status, result.stop_reason, result.answer) == ("limit", "max_llm_calls", "yes")
+    assert (result.status, result.stop_reason, result.answer) == (
+        "limit",
+        "max_llm_calls",
+        "yes",
+    )
     assert (len(provider.requests), result.llm_calls) == (4, 4)
 
 
@@ -458,7 +606,9 @@ async def test_tool_calls_at_the_same_time_share_the_budget() -> None:
 
     turn = [call("send", what=what) for what in "abcdef"]
     provider = ScriptedProvider([turn, "done"])
-    result = await ReActEngine(Runtime(provider, tools=[send], limits=Limits(max_tool_calls=3))).run("Go.")
+    result = await ReActEngine(
+        Runtime(provider, tools=[send], limits=Limits(max_tool_calls=3))
+    ).run("Go.")
 
     assert (result.status, result.stop_reason) == ("limit", "max_tool_calls")
     assert (ran, result.tool_calls) == (["a", "b", "c"], 3)
@@ -473,7 +623,9 @@ async def test_a_child_engine_spends_the_same_budget() -> None:
             return f"{child.status} {child.stop_reason} {child.answer}"
 
     provider = ScriptedProvider([*turns(3), "best"])
-    result = await Parent(Runtime(provider, tools=[look], limits=Limits(max_llm_calls=4))).run("Go.")
+    result = await Parent(
+        Runtime(provider, tools=[look], limits=Limits(max_llm_calls=4))
+    ).run("Go.")
 
     assert (result.status, result.answer) == ("limit", "limit max_llm_calls None")
     assert len(provider.requests) == 3
@@ -489,7 +641,9 @@ async def test_usage_that_a_provider_does_not_tell_counts_as_an_estimate() -> No
 
 
 async def test_an_estimate_reaches_the_limit_of_tokens_too() -> None:
-    silent = Completion(calls=(call("look", what="x" * 400),), finish_reason="tool_calls")
+    silent = Completion(
+        calls=(call("look", what="x" * 400),), finish_reason="tool_calls"
+    )
     result, _, _ = await limited([silent, silent, "blue"], Limits(max_tokens=150))
 
     assert (result.status, result.stop_reason) == ("limit", "max_tokens")
@@ -506,5 +660,13 @@ async def test_spent_budget_survives_a_crash() -> None:
     after = Runtime(provider, tools=[look], limits=limits, journal=journal)
     result = await ReActEngine(after).resume(entries[0].run_id)
 
-    assert (result.status, result.stop_reason, result.answer) == ("limit", "max_llm_calls", "blue")
-    assert (result.llm_calls, result.usage, len(provider.requests)) == (4, Usage(40, 20), 2)
+    assert (result.status, result.stop_reason, result.answer) == (
+        "limit",
+        "max_llm_calls",
+        "blue",
+    )
+    assert (result.llm_calls, result.usage, len(provider.requests)) == (
+        4,
+        Usage(40, 20),
+        2,
+    )

@@ -32,17 +32,25 @@ from redrive import crashed, upto
 
 
 def down(status: int | None = 503, *, after: float | None = None) -> ProviderError:
-    return ProviderError(f"status {status}", status=status, retryable=True, retry_after=after)
+    return ProviderError(
+        f"status {status}", status=status, retryable=True, retry_after=after
+    )
 
 
-async def run(*script: Any, **options: Any) -> tuple[Result, ScriptedProvider, FakeClock, Runtime]:
+async def run(
+    *script: Any, **options: Any
+) -> tuple[Result, ScriptedProvider, FakeClock, Runtime]:
     provider, clock = ScriptedProvider(script), FakeClock()
     runtime = Runtime(provider, clock=clock, **options)
     return await ReActEngine(runtime).run("Go."), provider, clock, runtime
 
 
 def attempts(runtime: Runtime, result: Result) -> list[AttemptFailed]:
-    return [e.event for e in runtime.journal.read(result.run_id) if isinstance(e.event, AttemptFailed)]
+    return [
+        e.event
+        for e in runtime.journal.read(result.run_id)
+        if isinstance(e.event, AttemptFailed)
+    ]
 
 
 # --- what is tried again ---
@@ -53,7 +61,12 @@ def attempts(runtime: Runtime, result: Result) -> list[AttemptFailed]:
 async def test_what_may_succeed_later_is_tried_again(error: ProviderError) -> None:
     result, provider, _, _ = await run(error, "done")
 
-    assert (result.status, result.answer, len(provider.requests), result.llm_calls) == ("completed", "done", 2, 2)
+    assert (result.status, result.answer, len(provider.requests), result.llm_calls) == (
+        "completed",
+        "done",
+        2,
+        2,
+    )
 
 
 @pytest.mark.parametrize(
@@ -64,7 +77,11 @@ async def test_what_may_succeed_later_is_tried_again(error: ProviderError) -> No
 async def test_what_cannot_succeed_is_not_tried_again(error: Exception) -> None:
     result, provider, clock, _ = await run(error)
 
-    assert (result.status, result.stop_reason, result.answer) == ("failed", "provider_error", None)
+    assert (result.status, result.stop_reason, result.answer) == (
+        "failed",
+        "provider_error",
+        None,
+    )
     assert (len(provider.requests), clock.slept) == (1, [])
     assert isinstance(result.error, ProviderError)
 
@@ -79,27 +96,45 @@ LARGE = "x" * 2_000_001
         LARGE,
         Completion(problem=LARGE),
         Completion("", answer="yes", thought=LARGE),
-        Completion("yes", answer="yes", reasoning=(Reasoning(LARGE[:1_000_000]), Reasoning(LARGE[:1_000_001]))),
-        Completion("yes", answer="yes", reasoning=(Reasoning("", "thinking", {"data": LARGE}),)),
+        Completion(
+            "yes",
+            answer="yes",
+            reasoning=(Reasoning(LARGE[:1_000_000]), Reasoning(LARGE[:1_000_001])),
+        ),
+        Completion(
+            "yes", answer="yes", reasoning=(Reasoning("", "thinking", {"data": LARGE}),)
+        ),
         Completion("yes", answer="yes", model=LARGE),
         call("look", where=[LARGE]),
         call(LARGE),
         [call("look")] * 100_000,
     ],
 )
-async def test_a_reply_that_is_too_large_is_an_error_and_not_asked_for_again(line: Any, deltas: bool) -> None:
+async def test_a_reply_that_is_too_large_is_an_error_and_not_asked_for_again(
+    line: Any, deltas: bool
+) -> None:
     provider = ScriptedProvider([line])
-    async with ReActEngine(Runtime(provider, clock=FakeClock())).start("Go.", deltas=deltas) as handle:
+    async with ReActEngine(Runtime(provider, clock=FakeClock())).start(
+        "Go.", deltas=deltas
+    ) as handle:
         result = await handle.result()
 
-    assert (result.status, result.stop_reason, len(provider.requests)) == ("failed", "provider_error", 1)
+    assert (result.status, result.stop_reason, len(provider.requests)) == (
+        "failed",
+        "provider_error",
+        1,
+    )
     assert str(result.error) == "scripted: the reply has more than 2,000,000 characters"
 
 
 @pytest.mark.parametrize("deltas", [False, True])
-async def test_a_large_reply_is_counted_once_though_its_words_are_its_answer_too(deltas: bool) -> None:
+async def test_a_large_reply_is_counted_once_though_its_words_are_its_answer_too(
+    deltas: bool,
+) -> None:
     answer = "x" * 1_999_000
-    async with ReActEngine(Runtime(ScriptedProvider([answer]))).start("Go.", deltas=deltas) as handle:
+    async with ReActEngine(Runtime(ScriptedProvider([answer]))).start(
+        "Go.", deltas=deltas
+    ) as handle:
         result = await handle.result()
 
     assert (result.status, result.answer == answer) == ("completed", True)
@@ -113,7 +148,9 @@ async def test_a_stream_without_end_is_left_as_soon_as_it_has_said_too_much() ->
             nonlocal told
             while True:
                 told += 1
-                yield Delta("x" * 10_000, "y" * 10_000, CallDelta(0, arguments="z" * 20_000))
+                yield Delta(
+                    "x" * 10_000, "y" * 10_000, CallDelta(0, arguments="z" * 20_000)
+                )
 
     async with ReActEngine(Runtime(Endless([]))).start("Go.", deltas=True) as handle:
         result = await handle.result()
@@ -140,10 +177,21 @@ async def test_a_script_that_has_run_out_fails_loudly() -> None:
 async def test_after_three_attempts_the_last_error_is_the_result() -> None:
     result, provider, clock, runtime = await run(down(500), down(502), down(503))
 
-    assert (result.status, result.stop_reason, str(result.error)) == ("failed", "provider_error", "status 503")
+    assert (result.status, result.stop_reason, str(result.error)) == (
+        "failed",
+        "provider_error",
+        "status 503",
+    )
     assert (len(provider.requests), len(clock.slept), result.llm_calls) == (3, 2, 3)
-    assert [a.error.message for a in attempts(runtime, result)] == ["status 500", "status 502"]
-    failed = [e.event for e in runtime.journal.read(result.run_id) if isinstance(e.event, ModelFailed)]
+    assert [a.error.message for a in attempts(runtime, result)] == [
+        "status 500",
+        "status 502",
+    ]
+    failed = [
+        e.event
+        for e in runtime.journal.read(result.run_id)
+        if isinstance(e.event, ModelFailed)
+    ]
     assert [event.error for event in failed] == [ErrorRecord.of(down(503))]
     with pytest.raises(ProviderError, match="status 503"):
         result.raise_for_status()
@@ -155,7 +203,9 @@ async def test_each_attempt_asks_for_the_very_same() -> None:
     assert provider.requests[0] is provider.requests[1] is provider.requests[2]
 
 
-async def test_a_retry_goes_on_in_the_middle_of_a_run_without_repeating_anything() -> None:
+async def test_a_retry_goes_on_in_the_middle_of_a_run_without_repeating_anything() -> (
+    None
+):
     ran: list[str] = []
 
     @tool
@@ -187,7 +237,9 @@ async def test_the_pauses_are_random_and_bounded_and_grow() -> None:
 
 
 async def test_a_server_that_says_when_is_waited_for_that_long() -> None:
-    result, _, clock, runtime = await run(down(429, after=17.5), down(429, after=0), "done")
+    result, _, clock, runtime = await run(
+        down(429, after=17.5), down(429, after=0), "done"
+    )
 
     assert (result.status, clock.slept) == ("completed", [17.5, 0])
     assert attempts(runtime, result) == [
@@ -205,21 +257,37 @@ async def test_a_server_that_asks_for_more_than_a_minute_is_not_waited_for() -> 
 
 
 async def test_a_pause_that_would_outlast_the_run_is_not_made() -> None:
-    result, provider, clock, _ = await run(down(429, after=30), limits=Limits(timeout=20))
+    result, provider, clock, _ = await run(
+        down(429, after=30), limits=Limits(timeout=20)
+    )
 
-    assert (result.status, result.stop_reason, len(provider.requests)) == ("failed", "provider_error", 1)
+    assert (result.status, result.stop_reason, len(provider.requests)) == (
+        "failed",
+        "provider_error",
+        1,
+    )
     assert clock.slept == []
 
 
-async def test_no_pause_outlasts_the_run_by_its_own_clock_after_earlier_ones_either() -> None:
-    result, provider, clock, _ = await run(*[down(503, after=25)] * 3, limits=Limits(timeout=40))
+async def test_no_pause_outlasts_the_run_by_its_own_clock_after_earlier_ones_either() -> (
+    None
+):
+    result, provider, clock, _ = await run(
+        *[down(503, after=25)] * 3, limits=Limits(timeout=40)
+    )
 
-    assert (result.status, result.stop_reason, len(provider.requests)) == ("failed", "provider_error", 2)
+    assert (result.status, result.stop_reason, len(provider.requests)) == (
+        "failed",
+        "provider_error",
+        2,
+    )
     assert clock.slept == [25]
 
 
 async def test_a_run_without_a_time_limit_waits_as_asked() -> None:
-    result, _, clock, _ = await run(down(429, after=60), "done", limits=Limits(timeout=None))
+    result, _, clock, _ = await run(
+        down(429, after=60), "done", limits=Limits(timeout=None)
+    )
 
     assert (result.status, clock.slept) == ("completed", [60])
 
@@ -233,7 +301,9 @@ async def test_cancelling_during_a_pause_ends_it_at_once() -> None:
             await asyncio.sleep(30)
 
     provider = ScriptedProvider([down()])
-    task = asyncio.ensure_future(ReActEngine(Runtime(provider, clock=Stopped())).run("Go."))
+    task = asyncio.ensure_future(
+        ReActEngine(Runtime(provider, clock=Stopped())).run("Go.")
+    )
     await pausing.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -247,7 +317,11 @@ async def test_the_end_of_the_run_s_time_ends_a_pause_too() -> None:
         async def sleep(self, seconds: float) -> None:
             await asyncio.sleep(30)
 
-    runtime = Runtime(ScriptedProvider([down(after=0.1)]), clock=Dawdling(), limits=Limits(timeout=0.2))
+    runtime = Runtime(
+        ScriptedProvider([down(after=0.1)]),
+        clock=Dawdling(),
+        limits=Limits(timeout=0.2),
+    )
     result = await ReActEngine(runtime).run("Go.")
 
     assert (result.status, result.stop_reason) == ("limit", "timeout")
@@ -271,7 +345,9 @@ def test_a_retry_budget_is_used_up_and_earned_back_by_calls() -> None:
 
 async def test_an_outage_is_not_multiplied_by_retries() -> None:
     provider = ScriptedProvider(lambda request: down())
-    runtime = Runtime(provider, clock=FakeClock(), breakers=CircuitBreakers(threshold=None, rate=None))
+    runtime = Runtime(
+        provider, clock=FakeClock(), breakers=CircuitBreakers(threshold=None, rate=None)
+    )
     engine = ReActEngine(runtime)
     for number in range(300):
         result = await engine.run("Go.", run_id=f"run{number}")
@@ -294,7 +370,9 @@ async def test_calls_earn_retries_back() -> None:
 
 async def test_only_retries_that_are_made_are_paid_for() -> None:
     provider = ScriptedProvider(lambda request: down())
-    runtime = Runtime(provider, clock=FakeClock(), breakers=CircuitBreakers(threshold=None, rate=None))
+    runtime = Runtime(
+        provider, clock=FakeClock(), breakers=CircuitBreakers(threshold=None, rate=None)
+    )
     for _ in range(20):
         await ReActEngine(runtime).run("Go.")
 
@@ -316,7 +394,9 @@ async def test_the_attempts_of_a_call_are_counted_over_a_crash() -> None:
 
     provider = ScriptedProvider([down(), "too late"])
     journal = crashed(entries, upto(entries, "attempt_failed", 2))
-    result = await ReActEngine(Runtime(provider, clock=FakeClock(), journal=journal)).resume(entries[0].run_id)
+    result = await ReActEngine(
+        Runtime(provider, clock=FakeClock(), journal=journal)
+    ).resume(entries[0].run_id)
 
     assert (result.status, len(provider.requests), result.llm_calls) == ("failed", 1, 3)
 
@@ -351,15 +431,25 @@ def retries_left(runtime: Runtime) -> int:
     return left
 
 
-async def test_a_failure_that_opens_the_breaker_is_told_as_it_was_and_not_tried_again() -> None:
-    result, provider, clock, runtime = await run(down(503), breakers=CircuitBreakers(threshold=1))
+async def test_a_failure_that_opens_the_breaker_is_told_as_it_was_and_not_tried_again() -> (
+    None
+):
+    result, provider, clock, runtime = await run(
+        down(503), breakers=CircuitBreakers(threshold=1)
+    )
 
-    assert (str(result.error), len(provider.requests), clock.slept) == ("status 503", 1, [])
+    assert (str(result.error), len(provider.requests), clock.slept) == (
+        "status 503",
+        1,
+        [],
+    )
     assert (result.llm_calls, retries_left(runtime)) == (1, 10)
 
 
 async def test_being_told_to_slow_down_never_opens_the_breaker() -> None:
-    result, provider, _, runtime = await run(*[down(429, after=1), down(429)] * 25, limits=Limits(timeout=None))
+    result, provider, _, runtime = await run(
+        *[down(429, after=1), down(429)] * 25, limits=Limits(timeout=None)
+    )
     for _ in range(20):
         await ReActEngine(runtime).run("Go.")
 
@@ -374,14 +464,23 @@ async def test_what_one_run_is_told_to_wait_all_runs_wait() -> None:
     clock.advance(40)
     waited, at_once = [await ReActEngine(runtime).run("Go.") for _ in range(2)]
 
-    assert [r.status for r in (failed, too_early, waited, at_once)] == ["failed", "failed", "completed", "completed"]
+    assert [r.status for r in (failed, too_early, waited, at_once)] == [
+        "failed",
+        "failed",
+        "completed",
+        "completed",
+    ]
     assert isinstance(too_early.error, CircuitOpen)
     assert too_early.error.retry_after == pytest.approx(90)
     assert (clock.slept, len(provider.requests)) == ([50.0], 3)
     rejection = CircuitOpen(
-        "scripted/script asked to be left alone; it is not called for another 50.0 s", retryable=True, retry_after=50.0
+        "scripted/script asked to be left alone; it is not called for another 50.0 s",
+        retryable=True,
+        retry_after=50.0,
     )
-    assert attempts(runtime, waited) == [AttemptFailed(1, ErrorRecord.of(rejection), 50.0)]
+    assert attempts(runtime, waited) == [
+        AttemptFailed(1, ErrorRecord.of(rejection), 50.0)
+    ]
     assert attempts(runtime, at_once) == []
 
 
@@ -389,7 +488,9 @@ async def test_to_wait_for_a_cool_down_costs_no_call_and_no_retry() -> None:
     breakers = CircuitBreakers(clock=(clock := FakeClock()))
     breakers.get("scripted/script").cool_down(30)
     provider = ScriptedProvider(["done"])
-    runtime = Runtime(provider, clock=clock, breakers=breakers, limits=Limits(max_llm_calls=1))
+    runtime = Runtime(
+        provider, clock=clock, breakers=breakers, limits=Limits(max_llm_calls=1)
+    )
     result = await ReActEngine(runtime).run("Go.")
 
     assert (result.status, result.llm_calls, clock.slept) == ("completed", 1, [30])
@@ -415,7 +516,12 @@ async def test_a_cool_down_that_outlasts_the_run_is_not_waited_for() -> None:
         Runtime(provider, clock=clock, breakers=breakers, limits=Limits(timeout=20))
     ).run("Go.")  # fmt: skip
 
-    assert (result.status, result.stop_reason, clock.slept, provider.requests) == ("failed", "provider_error", [], [])
+    assert (result.status, result.stop_reason, clock.slept, provider.requests) == (
+        "failed",
+        "provider_error",
+        [],
+        [],
+    )
     assert isinstance(result.error, CircuitOpen)
     assert result.error.retry_after == pytest.approx(30)
 
@@ -439,11 +545,18 @@ async def test_one_call_waits_for_three_cool_downs_and_no_more() -> None:
     clock = Renewed(lambda clock: clock.breaker.cool_down(7))
     clock.breaker.cool_down(7)
     provider = ScriptedProvider(["never"])
-    runtime = Runtime(provider, clock=clock, breakers=clock.breakers, limits=Limits(timeout=None))
+    runtime = Runtime(
+        provider, clock=clock, breakers=clock.breakers, limits=Limits(timeout=None)
+    )
     retries_left(runtime)  # spends them
     result = await ReActEngine(runtime).run("Go.")
 
-    assert (result.status, result.llm_calls, clock.slept, provider.requests) == ("failed", 1, [7, 7, 7], [])
+    assert (result.status, result.llm_calls, clock.slept, provider.requests) == (
+        "failed",
+        1,
+        [7, 7, 7],
+        [],
+    )
     assert isinstance(result.error, CircuitOpen)
     assert retries_left(runtime) == 0
 
@@ -454,7 +567,10 @@ async def test_a_retry_that_the_breaker_rejects_is_not_paid_for() -> None:
     runtime = Runtime(provider, clock=clock, breakers=clock.breakers)
     result = await ReActEngine(runtime).run("Go.")
 
-    assert (str(result.error), len(provider.requests)) == ("scripted/script is switched off: enough", 1)
+    assert (str(result.error), len(provider.requests)) == (
+        "scripted/script is switched off: enough",
+        1,
+    )
     assert retries_left(runtime) == 10
 
 
@@ -478,21 +594,36 @@ async def test_a_rejection_is_no_attempt_after_a_crash_either() -> None:
 
     provider = ScriptedProvider([down(), down(), "done"])
     journal = crashed(entries, upto(entries, "attempt_failed", 1))
-    result = await ReActEngine(Runtime(provider, clock=FakeClock(), journal=journal)).resume(entries[0].run_id)
+    result = await ReActEngine(
+        Runtime(provider, clock=FakeClock(), journal=journal)
+    ).resume(entries[0].run_id)
 
-    assert (result.status, len(provider.requests), result.llm_calls) == ("completed", 3, 3)
+    assert (result.status, len(provider.requests), result.llm_calls) == (
+        "completed",
+        3,
+        3,
+    )
 
 
-@pytest.mark.parametrize("error", [down(429), down(429, after=0), ProviderError("wait", status=400, retry_after=9)])
-async def test_only_a_server_that_says_how_long_it_has_too_much_to_do_is_left_alone(error: ProviderError) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [down(429), down(429, after=0), ProviderError("wait", status=400, retry_after=9)],
+)
+async def test_only_a_server_that_says_how_long_it_has_too_much_to_do_is_left_alone(
+    error: ProviderError,
+) -> None:
     _, _, _, runtime = await run(error, "done")
 
     runtime.breakers.get("scripted/script").acquire()
 
 
-async def test_a_rejection_by_a_breaker_inside_of_the_provider_is_no_failure_of_it() -> None:
+async def test_a_rejection_by_a_breaker_inside_of_the_provider_is_no_failure_of_it() -> (
+    None
+):
     inner = CircuitOpen("the inner one is open", retryable=True, retry_after=3)
-    result, _, clock, runtime = await run(inner, "done", breakers=CircuitBreakers(threshold=1))
+    result, _, clock, runtime = await run(
+        inner, "done", breakers=CircuitBreakers(threshold=1)
+    )
 
     assert (result.status, clock.slept) == ("completed", [3])
     assert runtime.breakers.get("scripted/script").state == "closed"
@@ -515,7 +646,11 @@ async def test_a_provider_that_hangs_is_cut_off_at_the_run_s_deadline() -> None:
     runtime = Runtime(provider, limits=Limits(timeout=0.05))
     result = await ReActEngine(runtime).run("Go.")
 
-    assert (result.status, result.stop_reason, result.answer) == ("limit", "timeout", None)
+    assert (result.status, result.stop_reason, result.answer) == (
+        "limit",
+        "timeout",
+        None,
+    )
     assert result.llm_calls == 1
     assert runtime.breakers.get("scripted/script").state == "closed"
 
@@ -532,24 +667,47 @@ async def test_a_time_out_of_the_provider_s_own_is_an_error_and_no_limit() -> No
 
 async def test_usage_is_kept_as_the_provider_told_it() -> None:
     told = Usage(100, 20, cached_tokens=80, reasoning_tokens=5, cost=0.01)
-    result, _, _, runtime = await run(Completion("done", answer="done", usage=told, model="m-1"))
+    result, _, _, runtime = await run(
+        Completion("done", answer="done", usage=told, model="m-1")
+    )
 
     assert result.usage == told
-    replied = [e.event for e in runtime.journal.read(result.run_id) if isinstance(e.event, ModelReplied)]
-    assert [(event.completion.usage, event.completion.model) for event in replied] == [(told, "m-1")]
+    replied = [
+        e.event
+        for e in runtime.journal.read(result.run_id)
+        if isinstance(e.event, ModelReplied)
+    ]
+    assert [(event.completion.usage, event.completion.model) for event in replied] == [
+        (told, "m-1")
+    ]
 
 
 @pytest.mark.parametrize(
     ("told", "known"),
-    [(Usage(), (None, None)), (Usage(100), (100, None)), (Usage(None, 20), (None, 20)), (Usage(0, 0), (0, 0))],
+    [
+        (Usage(), (None, None)),
+        (Usage(100), (100, None)),
+        (Usage(None, 20), (None, 20)),
+        (Usage(0, 0), (0, 0)),
+    ],
 )
-async def test_only_what_is_not_told_is_estimated(told: Usage, known: tuple[int | None, int | None]) -> None:
+async def test_only_what_is_not_told_is_estimated(
+    told: Usage, known: tuple[int | None, int | None]
+) -> None:
     result, _, _, _ = await run(Completion("a" * 400, answer="a" * 400, usage=told))
 
     usage = result.usage
     assert usage.estimated is (None in known)
-    assert usage.input_tokens == known[0] if known[0] is not None else (usage.input_tokens or 0) > 0
-    assert usage.output_tokens == known[1] if known[1] is not None else usage.output_tokens == 101
+    assert (
+        usage.input_tokens == known[0]
+        if known[0] is not None
+        else (usage.input_tokens or 0) > 0
+    )
+    assert (
+        usage.output_tokens == known[1]
+        if known[1] is not None
+        else usage.output_tokens == 101
+    )
 
 
 async def test_calls_are_part_of_an_estimate() -> None:
@@ -558,14 +716,18 @@ async def test_calls_are_part_of_an_estimate() -> None:
         """Look."""
         return "blue"
 
-    wanted = Completion(calls=(call("look", what="x" * 400),), finish_reason="tool_calls")
+    wanted = Completion(
+        calls=(call("look", what="x" * 400),), finish_reason="tool_calls"
+    )
     result, _, _, _ = await run(wanted, Completion("", answer=""), tools=[look])
 
     assert (result.usage.output_tokens or 0) > 100
 
 
 @pytest.mark.parametrize("reply", [None, "text", {"answer": "x"}])
-async def test_a_provider_that_returns_something_else_is_an_error_that_names_it(reply: Any) -> None:
+async def test_a_provider_that_returns_something_else_is_an_error_that_names_it(
+    reply: Any,
+) -> None:
     class Odd(ScriptedProvider):
         async def complete(self, request: Any) -> Any:
             return reply
@@ -584,13 +746,22 @@ async def test_an_answer_is_an_answer_whatever_it_says(answer: str) -> None:
 
 
 async def test_a_reply_with_half_a_surrogate_pair_is_no_crash() -> None:
-    result, _, _, _ = await run(Completion("half \ud83d", answer="half \ud83d", usage=Usage(1, 1)))
+    result, _, _, _ = await run(
+        Completion("half \ud83d", answer="half \ud83d", usage=Usage(1, 1))
+    )
 
-    assert (result.status, result.stop_reason) in [("completed", "answered"), ("failed", "provider_error")]
+    assert (result.status, result.stop_reason) in [
+        ("completed", "answered"),
+        ("failed", "provider_error"),
+    ]
 
 
-async def test_a_call_that_is_too_long_for_the_model_is_no_failure_of_the_provider() -> None:
-    runtime = Runtime(ScriptedProvider([ContextTooLong("8k")]), breakers=CircuitBreakers(threshold=1))
+async def test_a_call_that_is_too_long_for_the_model_is_no_failure_of_the_provider() -> (
+    None
+):
+    runtime = Runtime(
+        ScriptedProvider([ContextTooLong("8k")]), breakers=CircuitBreakers(threshold=1)
+    )
     result = await ReActEngine(runtime).run("Go.")
 
     assert result.stop_reason == "context_overflow"
@@ -604,9 +775,13 @@ async def test_the_size_of_a_reply_is_known_whatever_numbers_are_in_it() -> None
         return "added"
 
     script = [call("add", numbers=[10**5_000]), "done"]
-    result = await ReActEngine(Runtime(ScriptedProvider(script), tools=[add])).run("Add.")
+    result = await ReActEngine(Runtime(ScriptedProvider(script), tools=[add])).run(
+        "Add."
+    )
 
     assert (result.answer, result.tool_calls) == ("done", 1)
     script = [call("add", numbers=[0] * 2_000_001), "done"]
-    result = await ReActEngine(Runtime(ScriptedProvider(script), tools=[add])).run("Add.")
+    result = await ReActEngine(Runtime(ScriptedProvider(script), tools=[add])).run(
+        "Add."
+    )
     assert "more than 2,000,000 characters" in str(result.error)

@@ -30,11 +30,15 @@ from loopwright._internal.version import __version__
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "loopwright"
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+    "project"
+]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 FOR_DEVELOPERS = {"dev", "docs"}  # nothing in the package imports what these bring
 CORE = {"pydantic", "httpx", "tenacity", "jsonschema", "structlog", "sniffio"}
-WITHOUT: dict[str, str] = {  # for each extra: what somebody writes who has not installed it
+WITHOUT: dict[
+    str, str
+] = {  # for each extra: what somebody writes who has not installed it
     "cli": "import loopwright.cli; loopwright.cli.main()",
     "local": "import sys; from loopwright.providers import LocalProvider; LocalProvider(sys.executable)",
     "otel": "from loopwright.observers import OpenTelemetryObserver; OpenTelemetryObserver()",
@@ -48,10 +52,23 @@ WITHOUT: dict[str, str] = {  # for each extra: what somebody writes who has not 
 pytestmark = pytest.mark.timeout(300)
 
 
-def run(*command: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    *command: str | Path, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a program where nothing of this checkout is on the path."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return subprocess.run(list(map(str, command)), cwd=cwd, env=clean, capture_output=True, text=True, timeout=240)
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("PYTHON")
+    }
+    return subprocess.run(
+        list(map(str, command)),
+        cwd=cwd,
+        env=clean,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
 
 
 def succeed(*command: str | Path, cwd: Path | None = None) -> str:
@@ -63,7 +80,17 @@ def succeed(*command: str | Path, cwd: Path | None = None) -> str:
 
 def build(project: Path, into: Path, target: str) -> Path:
     """Build a wheel or an sdist without a network and without isolation."""
-    succeed(sys.executable, "-m", "hatchling", "build", "-t", target, "-d", into, cwd=project)
+    succeed(
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "-t",
+        target,
+        "-d",
+        into,
+        cwd=project,
+    )
     (made,) = into.glob("*.whl" if target == "wheel" else "*.tar.gz")
     return made
 
@@ -104,7 +131,9 @@ def requirements(found: list[str] | None) -> Iterator[Requirement]:
             yield requirement
 
 
-def test_the_wheel_holds_the_package_its_types_and_its_license_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_holds_the_package_its_types_and_its_license_and_nothing_else(
+    wheel: Path,
+) -> None:
     info = f"loopwright-{__version__}.dist-info/"
     held = set(contents(wheel))
     ours = {
@@ -115,41 +144,70 @@ def test_the_wheel_holds_the_package_its_types_and_its_license_and_nothing_else(
 
     assert {name for name in held if not name.startswith(info)} == ours
     assert held - ours == {
-        f"{info}{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")
+        f"{info}{name}"
+        for name in (
+            "METADATA",
+            "WHEEL",
+            "RECORD",
+            "entry_points.txt",
+            "licenses/LICENSE",
+        )
     }
     assert "loopwright/py.typed" in ours
 
 
 def test_the_core_dependencies_are_exactly_six(wheel: Path) -> None:
-    assert {requirement.name for requirement in requirements(metadata_of(wheel).get_all("Requires-Dist"))} == CORE
+    assert {
+        requirement.name
+        for requirement in requirements(metadata_of(wheel).get_all("Requires-Dist"))
+    } == CORE
 
 
 def test_the_metadata_tell_what_an_index_shows(wheel: Path) -> None:
     told = metadata_of(wheel)
 
     assert (told["Name"], told["Version"]) == ("loopwright", __version__)
-    assert (told["License-Expression"], told["License-File"]) == ("Apache-2.0", "LICENSE")
+    assert (told["License-Expression"], told["License-File"]) == (
+        "Apache-2.0",
+        "LICENSE",
+    )
     assert told["Requires-Python"] == ">=3.11"
     assert told["Description-Content-Type"] == "text/markdown"
     assert told.get_payload() == (ROOT / "README.md").read_text(encoding="utf-8")
     assert sorted(told.get_all("Provides-Extra") or []) == sorted(EXTRAS)
 
 
-def test_the_sdist_holds_what_one_needs_to_work_on_it_and_no_rubbish(sdist: Path) -> None:
+def test_the_sdist_holds_what_one_needs_to_work_on_it_and_no_rubbish(
+    sdist: Path,
+) -> None:
     held = {str(path.relative_to(sdist)) for path in sdist.rglob("*") if path.is_file()}
-    wanted = {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", ".importlinter"}
+    wanted = {
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "Makefile",
+        ".importlinter",
+    }
 
     assert wanted - held == set()
     for folder in ("src", "tests", "docs", "examples"):
         for path in (ROOT / folder).rglob("*.[pm][yd]"):
             assert str(path.relative_to(ROOT)) in held
-    kept = {name for name in held if re.fullmatch(r"tests/journals/released/[^/]+\.db", name)}  # as releases wrote them
+    kept = {
+        name
+        for name in held
+        if re.fullmatch(r"tests/journals/released/[^/]+\.db", name)
+    }  # as releases wrote them
     rubbish = re.compile(r"__pycache__|\.(pyc|db|sqlite|egg-info|lock|inbox)\b")
     assert kept
     assert [name for name in held - kept if rubbish.search(name)] == []
 
 
-def test_the_sdist_builds_the_same_wheel_again(sdist: Path, wheel: Path, tmp_path: Path) -> None:
+def test_the_sdist_builds_the_same_wheel_again(
+    sdist: Path, wheel: Path, tmp_path: Path
+) -> None:
     again = build(sdist, tmp_path, "wheel")
 
     assert again.name == wheel.name
@@ -173,7 +231,9 @@ def modules_of(requirement: str) -> set[str]:
     """The top-level modules that a requirement brings."""
     name = canonicalize_name(Requirement(requirement).name)
     brought = brought_by().get(name, set())
-    return {module for module in brought if not module.startswith("_")} or {name.replace("-", "_")}
+    return {module for module in brought if not module.startswith("_")} or {
+        name.replace("-", "_")
+    }
 
 
 @functools.cache
@@ -193,38 +253,70 @@ def _imported(node: ast.AST) -> list[str]:
             return [name.name for name in names]
         case ast.ImportFrom(module=str(module), level=0):
             return [module]
-        case ast.Call(func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(module)), *_]):
+        case ast.Call(
+            func=ast.Attribute(attr="import_module"),
+            args=[ast.Constant(value=str(module)), *_],
+        ):
             return [module]
-        case ast.Call(func=ast.Name(id="import_module"), args=[ast.Constant(value=str(module))]):
+        case ast.Call(
+            func=ast.Name(id="import_module"), args=[ast.Constant(value=str(module))]
+        ):
             return [module]  # with a second argument it is one of our own
         case _:
             return []
 
 
 def test_extras_are_named_in_lower_kebab_case() -> None:
-    assert [name for name in EXTRAS if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name)] == []
+    assert [
+        name
+        for name in EXTRAS
+        if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name)
+    ] == []
 
 
 def test_what_an_extra_brings_is_used_in_exactly_one_file() -> None:
     files = imported_in()
     used = {
-        (extra, requirement): sorted({file for module in modules_of(requirement) for file in files.get(module, ())})
+        (extra, requirement): sorted(
+            {
+                file
+                for module in modules_of(requirement)
+                for file in files.get(module, ())
+            }
+        )
         for extra, brought in EXTRAS.items()
         for requirement in brought
         if extra not in FOR_DEVELOPERS and Requirement(requirement).name != "loopwright"
     }
 
     assert used
-    shared = {("cli", "typer>=0.15")}  # `app` has the commands, `given` the options that several of them take
-    assert {what: where for what, where in used.items() if len(where) != 1 and what not in shared} == {}
+    shared = {
+        ("cli", "typer>=0.15")
+    }  # `app` has the commands, `given` the options that several of them take
+    assert {
+        what: where
+        for what, where in used.items()
+        if len(where) != 1 and what not in shared
+    } == {}
 
 
 def test_nothing_is_imported_that_neither_the_core_nor_an_extra_brings() -> None:
-    brought = [*PROJECT["dependencies"], *(r for extra in EXTRAS.keys() - FOR_DEVELOPERS for r in EXTRAS[extra])]
+    brought = [
+        *PROJECT["dependencies"],
+        *(r for extra in EXTRAS.keys() - FOR_DEVELOPERS for r in EXTRAS[extra]),
+    ]
     declared = {module for requirement in brought for module in modules_of(requirement)}
     # pydantic's own reader and typing, and httpx's own wire: each comes with its front, which cannot do without it
     # mcp's own types and wire, and the cancellation that it is made of, come with it in the same way
-    ours = {"loopwright", "pydantic_core", "typing_extensions", "httpcore", "mcp_types", "httpx2", "anyio"}
+    ours = {
+        "loopwright",
+        "pydantic_core",
+        "typing_extensions",
+        "httpcore",
+        "mcp_types",
+        "httpx2",
+        "anyio",
+    }
 
     assert imported_in().keys() - sys.stdlib_module_names - declared - ours == set()
 
@@ -234,7 +326,9 @@ def test_every_extra_is_tried_without(bare: Path) -> None:
 
 
 @pytest.mark.parametrize("extra", sorted(WITHOUT.keys() & EXTRAS.keys()))
-def test_what_is_used_without_its_extra_says_which_one_to_install(bare: Path, extra: str) -> None:
+def test_what_is_used_without_its_extra_says_which_one_to_install(
+    bare: Path, extra: str
+) -> None:
     done = run(bare, "-c", WITHOUT[extra])
 
     assert done.returncode != 0
@@ -262,12 +356,29 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("bare")
     venv.create(home, with_pip=False, symlinks=True)
     python = home / "bin" / "python"
-    site = Path(succeed(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
-    for needed in closure(requirements(metadata_of(wheel).get_all("Requires-Dist"))).values():
-        tops = {file.parts[0] for file in needed.files or [] if file.parts[0] not in ("..", "__pycache__")}
+    site = Path(
+        succeed(
+            python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"
+        ).strip()
+    )
+    for needed in closure(
+        requirements(metadata_of(wheel).get_all("Requires-Dist"))
+    ).values():
+        tops = {
+            file.parts[0]
+            for file in needed.files or []
+            if file.parts[0] not in ("..", "__pycache__")
+        }
         for top in tops:
             (site / top).symlink_to(Path(str(needed.locate_file(top))))
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(python),
+        "--disable-pip-version-check",
+    ]
     succeed(*pip, "install", "--quiet", "--no-index", "--no-deps", wheel)
     return python
 
@@ -304,11 +415,17 @@ print(json.dumps({
 """
 
 
-def test_the_wheel_works_with_nothing_but_its_own_dependencies(bare: Path, tmp_path: Path) -> None:
+def test_the_wheel_works_with_nothing_but_its_own_dependencies(
+    bare: Path, tmp_path: Path
+) -> None:
     told = json.loads(succeed(bare, "-c", AGENT, tmp_path / "runs.db"))
 
     assert Path(told.pop("home")).is_relative_to(bare.parents[1])
-    assert set(told.pop("modules")) & {"typer", "rich", "opentelemetry", "xllamacpp", "pytest"} == set()
+    assert (
+        set(told.pop("modules"))
+        & {"typer", "rich", "opentelemetry", "xllamacpp", "pytest"}
+        == set()
+    )
     assert told == {
         "answer": "3",
         "verified": True,
@@ -321,15 +438,30 @@ def test_the_wheel_works_with_nothing_but_its_own_dependencies(bare: Path, tmp_p
 
 
 def test_its_dependencies_are_all_there_and_fit_together(bare: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "--python", str(bare), "--disable-pip-version-check"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(bare),
+        "--disable-pip-version-check",
+    ]
 
     assert succeed(*pip, "check") == "No broken requirements found.\n"
-    installed = {canonicalize_name(found["name"]) for found in json.loads(succeed(*pip, "list", "--format", "json"))}
-    assert installed & {"typer", "rich", "xllamacpp", "opentelemetry-api", "pytest", "pip"} == set()
+    installed = {
+        canonicalize_name(found["name"])
+        for found in json.loads(succeed(*pip, "list", "--format", "json"))
+    }
+    assert (
+        installed & {"typer", "rich", "xllamacpp", "opentelemetry-api", "pytest", "pip"}
+        == set()
+    )
     assert installed >= CORE | {"loopwright"}
 
 
-def test_every_module_of_the_wheel_can_be_imported_or_names_its_extra(bare: Path, wheel: Path) -> None:
+def test_every_module_of_the_wheel_can_be_imported_or_names_its_extra(
+    bare: Path, wheel: Path
+) -> None:
     names = sorted(
         name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         for name in contents(wheel)
@@ -346,22 +478,42 @@ for name in json.loads(sys.argv[1]):
 print(json.dumps(failed))
 """
     failed = json.loads(succeed(bare, "-c", script, json.dumps(names)))
-    optional = {"loopwright.cli", *(_module(file) for extra in WITHOUT for file in _files_of(extra))}
+    optional = {
+        "loopwright.cli",
+        *(_module(file) for extra in WITHOUT for file in _files_of(extra)),
+    }
 
-    assert {n: e for n, e in failed.items() if "loopwright[" not in e and not n.startswith(tuple(optional))} == {}
+    assert {
+        n: e
+        for n, e in failed.items()
+        if "loopwright[" not in e and not n.startswith(tuple(optional))
+    } == {}
 
 
 def _files_of(extra: str) -> set[str]:
-    return {file for brought in EXTRAS.get(extra, []) for m in modules_of(brought) for file in imported_in().get(m, ())}
+    return {
+        file
+        for brought in EXTRAS.get(extra, [])
+        for m in modules_of(brought)
+        for file in imported_in().get(m, ())
+    }
 
 
 def _module(file: str) -> str:
-    return "loopwright." + file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return "loopwright." + file.removesuffix(".py").removesuffix("/__init__").replace(
+        "/", "."
+    )
 
 
 # --- public names ---
 
-PUBLIC = ["loopwright", *(f"loopwright.{name}" for name in ("journals", "observers", "providers", "testing"))]
+PUBLIC = [
+    "loopwright",
+    *(
+        f"loopwright.{name}"
+        for name in ("journals", "observers", "providers", "testing")
+    ),
+]
 
 
 @pytest.mark.parametrize("module", PUBLIC)
@@ -375,14 +527,17 @@ def test_every_public_name_can_be_imported_and_says_what_it_is(module: str) -> N
     assert [
         name
         for name, value in values.items()
-        if (inspect.isclass(value) or inspect.isroutine(value)) and not inspect.getdoc(value)
+        if (inspect.isclass(value) or inspect.isroutine(value))
+        and not inspect.getdoc(value)
     ] == []
     assert [
         f"{name}.{member}"
         for name, value in values.items()
         if inspect.isclass(value)
         for member, found in vars(value).items()
-        if not member.startswith("_") and inspect.isroutine(found) and not inspect.getdoc(getattr(value, member))
+        if not member.startswith("_")
+        and inspect.isroutine(found)
+        and not inspect.getdoc(getattr(value, member))
     ] == []
 
 
@@ -394,7 +549,12 @@ Found = dict[str, str]  # "file:line" and what a checker says there
 @pytest.fixture(scope="module")
 def user_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project that is nowhere near this checkout."""
-    return Path(shutil.copytree(ROOT / "tests" / "user_project", tmp_path_factory.mktemp("user") / "weather-desk"))
+    return Path(
+        shutil.copytree(
+            ROOT / "tests" / "user_project",
+            tmp_path_factory.mktemp("user") / "weather-desk",
+        )
+    )
 
 
 def mypy(project: Path, python: Path) -> Found:
@@ -402,21 +562,39 @@ def mypy(project: Path, python: Path) -> Found:
     done = run(*mypy, "--python-executable", python, ".", cwd=project)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     reports = [json.loads(line) for line in done.stdout.splitlines()]
-    return {f"{r['file']}:{r['line']}": r["message"] for r in reports if r["severity"] == "error"}
+    return {
+        f"{r['file']}:{r['line']}": r["message"]
+        for r in reports
+        if r["severity"] == "error"
+    }
 
 
 def basedpyright(project: Path, python: Path) -> Found:
-    done = run(sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", python, cwd=project)
+    done = run(
+        sys.executable,
+        "-m",
+        "basedpyright",
+        "--outputjson",
+        "--pythonpath",
+        python,
+        cwd=project,
+    )
     assert done.returncode in (0, 1), done.stdout + done.stderr
     reports = json.loads(done.stdout)["generalDiagnostics"]
-    return {f"{Path(r['file']).name}:{r['range']['start']['line'] + 1}": r["message"] for r in reports}
+    return {
+        f"{Path(r['file']).name}:{r['range']['start']['line'] + 1}": r["message"]
+        for r in reports
+    }
 
 
 @pytest.fixture(scope="module")
 def checked(user_project: Path, bare: Path) -> dict[str, Future[Found]]:
     """What each checker says, both asked at the same time."""
     with ThreadPoolExecutor() as threads:
-        return {checker.__name__: threads.submit(checker, user_project, bare) for checker in (mypy, basedpyright)}
+        return {
+            checker.__name__: threads.submit(checker, user_project, bare)
+            for checker in (mypy, basedpyright)
+        }
 
 
 @pytest.mark.parametrize("checker", ["mypy", "basedpyright"])
@@ -425,7 +603,11 @@ def test_a_user_s_project_is_checked_by_the_types_of_the_wheel(
 ) -> None:
     found = checked[checker].result()
     lines = (user_project / "wrong.py").read_text(encoding="utf-8").splitlines()
-    marked = {f"wrong.py:{number}" for number, line in enumerate(lines, start=1) if line.endswith("# error")}
+    marked = {
+        f"wrong.py:{number}"
+        for number, line in enumerate(lines, start=1)
+        if line.endswith("# error")
+    }
 
     assert sorted(marked - found.keys()) == [], "let through"
     assert {at: found[at] for at in found.keys() - marked} == {}, "should be clean"

@@ -6,13 +6,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright.parsing import Markers, code_fences, find_close, read_fence, read_json, read_object, strict_json
+from loopwright.parsing import (
+    Markers,
+    code_fences,
+    find_close,
+    read_fence,
+    read_json,
+    read_object,
+    strict_json,
+)
 from loopwright.parsing.thinking import without_thinking
 
-MARKERS = Markers({"action": "action", "input": "action input", "answer": "final answer"})
+MARKERS = Markers(
+    {"action": "action", "input": "action input", "answer": "final answer"}
+)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 PROTOCOL = st.sampled_from(
@@ -37,7 +53,10 @@ PROTOCOL = st.sampled_from(
 
 
 def found(text: str) -> list[tuple[str, str]]:
-    return [(mark.kind, text[mark.value :].partition("\n")[0].strip()) for mark in MARKERS.scan(text).marks]
+    return [
+        (mark.kind, text[mark.value :].partition("\n")[0].strip())
+        for mark in MARKERS.scan(text).marks
+    ]
 
 
 @given(VALUES)
@@ -70,7 +89,9 @@ def test_json_is_read_as_it_was_written(value: object) -> None:
         ('"' + "a" * 262_144 + '"', "Unterminated"),
     ],
 )
-def test_what_is_not_strict_json_is_refused_with_a_reason(text: str, reason: str) -> None:
+def test_what_is_not_strict_json_is_refused_with_a_reason(
+    text: str, reason: str
+) -> None:
     with pytest.raises(ValueError, match=reason):
         strict_json(text)
 
@@ -170,7 +191,9 @@ def test_the_contents_of_a_code_fence(text: str, contents: str) -> None:
     assert read_fence(text)[0] == contents
 
 
-@pytest.mark.parametrize("text", ["", "x```\n```", "```\nx", "```\nx\n~~~", "````\nx\n```"])
+@pytest.mark.parametrize(
+    "text", ["", "x```\n```", "```\nx", "```\nx\n~~~", "````\nx\n```"]
+)
 def test_an_open_code_fence_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="fence"):
         read_fence(text)
@@ -214,12 +237,17 @@ def test_an_open_code_fence_is_refused(text: str) -> None:
         ("````\n```\nAction: a\n````\nAction: b", [("action", "b")]),
     ],
 )
-def test_a_marker_stands_at_a_line_start_outside_code(text: str, marks: list[tuple[str, str]]) -> None:
+def test_a_marker_stands_at_a_line_start_outside_code(
+    text: str, marks: list[tuple[str, str]]
+) -> None:
     assert found(text) == marks
 
 
 def test_markup_that_a_marker_leaves_open_is_told() -> None:
-    assert [mark.markup for mark in MARKERS.scan("**Action: a**\n**Action:** b\nAction: c").marks] == ["**", "", ""]
+    assert [
+        mark.markup
+        for mark in MARKERS.scan("**Action: a**\n**Action:** b\nAction: c").marks
+    ] == ["**", "", ""]
 
 
 def test_reading_stops_at_an_open_fence_and_after_ten_thousand_marks() -> None:
@@ -240,7 +268,9 @@ def test_a_quoted_text_has_no_markers(text: str) -> None:
 
 @given(st.lists(PROTOCOL).map("".join))
 def test_marks_are_in_order_and_inside_the_text(text: str) -> None:
-    places = [place for mark in MARKERS.scan(text).marks for place in (mark.start, mark.value)]
+    places = [
+        place for mark in MARKERS.scan(text).marks for place in (mark.start, mark.value)
+    ]
 
     assert places == sorted(places)
     assert not places or 0 <= places[0] <= places[-1] <= len(text)
@@ -252,7 +282,10 @@ def test_marks_are_in_order_and_inside_the_text(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("<think>\nFinal Answer: 41\n</think>\n\nFinal Answer: 42\n", "Final Answer: 42\n"),
+        (
+            "<think>\nFinal Answer: 41\n</think>\n\nFinal Answer: 42\n",
+            "Final Answer: 42\n",
+        ),
         ("\n <think></think>42", "42"),
         ("Perhaps 41.\n</think>\n42", "42"),  # the template opened the block
         ("<think>\nFinal Answer: 41", ""),

@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from loopwright import ConfigError, DefaultGate, MemoryJournal, ReActEngine, Runtime, plugins
+from loopwright import (
+    ConfigError,
+    DefaultGate,
+    MemoryJournal,
+    ReActEngine,
+    Runtime,
+    plugins,
+)
 from loopwright.journals import SQLiteJournal
 from loopwright.plugins import build_gate, build_journal, build_provider, build_tools
 
@@ -72,7 +79,9 @@ def parrots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     folder = tmp_path / "site"
     info = folder / "parrots-2.0.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: parrots\nVersion: 2.0\n")
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: parrots\nVersion: 2.0\n"
+    )
     (info / "entry_points.txt").write_text(POINTS)
     (folder / "parrots.py").write_text(CODE)
     monkeypatch.syspath_prepend(str(folder))
@@ -119,9 +128,21 @@ def test_a_gate_is_named() -> None:
 @pytest.mark.parametrize(
     ("build", "spec", "said"),
     [
-        (build_provider, "mute", "plug-in 'mute' gave None, which has no method complete"),
-        (build_provider, "refuses", "plug-in 'refuses' of parrots 2.0 failed: RuntimeError: no beak"),
-        (build_tools, "number", "plug-in 'number' of parrots: parrots:number cannot be called"),
+        (
+            build_provider,
+            "mute",
+            "plug-in 'mute' gave None, which has no method complete",
+        ),
+        (
+            build_provider,
+            "refuses",
+            "plug-in 'refuses' of parrots 2.0 failed: RuntimeError: no beak",
+        ),
+        (
+            build_tools,
+            "number",
+            "plug-in 'number' of parrots: parrots:number cannot be called",
+        ),
         (build_tools, "none", "toolbox 'none' gave None, not a list of tools"),
         (
             build_tools,
@@ -129,7 +150,11 @@ def test_a_gate_is_named() -> None:
             "toolboxes: there is no 'voises'; did you mean voices? Installed: clock, filesystem, manifest, math, mcp, "
             "none, number, shell, skills, voices, web",
         ),
-        (build_journal, "needs:x", "plug-in 'needs:x' gave 'x', which has no method barrier"),
+        (
+            build_journal,
+            "needs:x",
+            "plug-in 'needs:x' gave 'x', which has no method barrier",
+        ),
         (
             build_journal,
             "jsonl:x",
@@ -148,7 +173,9 @@ def test_a_gate_is_named() -> None:
         ),
     ],
 )
-def test_a_part_that_cannot_be_made_is_named(build: Callable[[str], object], spec: str, said: str) -> None:
+def test_a_part_that_cannot_be_made_is_named(
+    build: Callable[[str], object], spec: str, said: str
+) -> None:
     assert refusal(build, spec) == said
 
 

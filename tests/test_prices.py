@@ -32,25 +32,42 @@ async def look(what: str) -> str:
     return f"{what} is blue"
 
 
-def said(usage: Usage, *, model: str = "script", calls: tuple[Any, ...] = ()) -> Completion:
+def said(
+    usage: Usage, *, model: str = "script", calls: tuple[Any, ...] = ()
+) -> Completion:
     """A reply that used so much."""
-    return Completion("" if calls else "blue", calls, answer=None if calls else "blue", usage=usage, model=model)
+    return Completion(
+        "" if calls else "blue",
+        calls,
+        answer=None if calls else "blue",
+        usage=usage,
+        model=model,
+    )
 
 
-def runtime(script: Any, prices: dict[str, Price] | None = None, **parts: Any) -> Runtime:
+def runtime(
+    script: Any, prices: dict[str, Price] | None = None, **parts: Any
+) -> Runtime:
     return Runtime(ScriptedProvider(script), tools=[look], prices=prices, **parts)
 
 
-async def cost_of(usage: Usage, prices: dict[str, Price], *, model: str = "script") -> float | None:
+async def cost_of(
+    usage: Usage, prices: dict[str, Price], *, model: str = "script"
+) -> float | None:
     """What a run of one call costs."""
-    return (await ReActEngine(runtime([said(usage, model=model)], prices)).run("go")).usage.cost
+    return (
+        await ReActEngine(runtime([said(usage, model=model)], prices)).run("go")
+    ).usage.cost
 
 
 # --- what a call costs ---
 
 
 async def test_a_run_costs_what_its_calls_cost() -> None:
-    script = [said(Usage(MILLION, 1000), calls=(call("look", what="sky"),)), said(Usage(2 * MILLION, 3000))]
+    script = [
+        said(Usage(MILLION, 1000), calls=(call("look", what="sky"),)),
+        said(Usage(2 * MILLION, 3000)),
+    ]
 
     result = await ReActEngine(runtime(script, {"script": Price(0.4, 1.6)})).run("go")
 
@@ -74,24 +91,32 @@ async def test_a_run_costs_what_its_calls_cost() -> None:
         (Price(0, 0), Usage(MILLION, MILLION), 0.0),
     ],
 )  # fmt: skip
-def test_parts_of_the_tokens_are_not_paid_twice(price: Price, usage: Usage, cost: float) -> None:
+def test_parts_of_the_tokens_are_not_paid_twice(
+    price: Price, usage: Usage, cost: float
+) -> None:
     assert price.cost(usage) == pytest.approx(cost)
 
 
 async def test_what_the_provider_charged_counts_and_not_the_table() -> None:
-    assert await cost_of(Usage(MILLION, 0, cost=0.123), {"script": Price(99, 99)}) == 0.123
+    assert (
+        await cost_of(Usage(MILLION, 0, cost=0.123), {"script": Price(99, 99)}) == 0.123
+    )
     assert await cost_of(Usage(MILLION, 0, cost=0.0), {"script": Price(99, 99)}) == 0.0
 
 
-async def test_without_prices_a_run_costs_what_its_provider_said_or_nothing_is_known() -> None:
+async def test_without_prices_a_run_costs_what_its_provider_said_or_nothing_is_known() -> (
+    None
+):
     assert await cost_of(Usage(MILLION, 0), {}) is None
     assert await cost_of(Usage(MILLION, 0, cost=0.5), {}) == 0.5
 
 
 async def test_estimated_tokens_are_paid_as_estimates() -> None:
-    result = await ReActEngine(runtime([Completion("blue", answer="blue")], {"script": Price(MILLION, MILLION)})).run(
-        "go"
-    )
+    result = await ReActEngine(
+        runtime(
+            [Completion("blue", answer="blue")], {"script": Price(MILLION, MILLION)}
+        )
+    ).run("go")
 
     assert result.usage.estimated
     assert result.usage.cost == result.usage.total_tokens
@@ -128,14 +153,22 @@ def test_the_most_exact_name_of_the_model_that_replied_has_the_price(
     table = {name: Price(place, place) for place, name in enumerate(names, 1)}
 
     with structlog.testing.capture_logs():
-        assert Prices(table).find(provider, asked, replied) == (None if found is None else table[found])
+        assert Prices(table).find(provider, asked, replied) == (
+            None if found is None else table[found]
+        )
 
 
-async def test_a_provider_that_falls_back_on_another_model_costs_what_that_one_costs() -> None:
+async def test_a_provider_that_falls_back_on_another_model_costs_what_that_one_costs() -> (
+    None
+):
     class Fallback:
         """Asks one model after the other, under a name of its own."""
 
-        name, model, capabilities = "fallback", "dear", ScriptedProvider([]).capabilities
+        name, model, capabilities = (
+            "fallback",
+            "dear",
+            ScriptedProvider([]).capabilities,
+        )
 
         async def complete(self, request: Request) -> Completion:
             """The first one is down."""
@@ -146,19 +179,36 @@ async def test_a_provider_that_falls_back_on_another_model_costs_what_that_one_c
     assert (await ReActEngine(parts).run("go")).usage.cost == 1.0
 
 
-async def test_a_model_without_a_price_is_logged_once_with_the_cure_and_counts_by_its_tokens() -> None:
-    parts = runtime(lambda _: said(Usage(100, 0)), {"another": Price(1, 1)}, limits=Limits(max_tokens=10_000))
+async def test_a_model_without_a_price_is_logged_once_with_the_cure_and_counts_by_its_tokens() -> (
+    None
+):
+    parts = runtime(
+        lambda _: said(Usage(100, 0)),
+        {"another": Price(1, 1)},
+        limits=Limits(max_tokens=10_000),
+    )
 
     with structlog.testing.capture_logs() as logged:
         results = [await ReActEngine(parts).run("go") for _ in range(3)]
 
-    assert [(result.usage.cost, result.usage.total_tokens) for result in results] == [(None, 100)] * 3
+    assert [(result.usage.cost, result.usage.total_tokens) for result in results] == [
+        (None, 100)
+    ] * 3
     [line] = [line for line in logged if line["event"] == "price_unknown"]
-    assert (line["provider"], line["model"], line["log_level"]) == ("scripted", "script", "warning")
-    assert line["cure"] == "Runtime(prices={'script': Price(input=..., output=...)}), per million tokens"
+    assert (line["provider"], line["model"], line["log_level"]) == (
+        "scripted",
+        "script",
+        "warning",
+    )
+    assert (
+        line["cure"]
+        == "Runtime(prices={'script': Price(input=..., output=...)}), per million tokens"
+    )
 
 
-async def test_a_limit_on_cost_without_any_price_is_logged_as_what_it_cannot_see() -> None:
+async def test_a_limit_on_cost_without_any_price_is_logged_as_what_it_cannot_see() -> (
+    None
+):
     parts = runtime([said(Usage(100, 0))], limits=Limits(max_cost=1.0))
 
     with structlog.testing.capture_logs() as logged:
@@ -180,22 +230,43 @@ async def test_every_model_without_a_price_is_logged_by_itself() -> None:
     prices = Prices({"known": Price(1, 1)})
 
     with structlog.testing.capture_logs() as logged:
-        for model, replied in [("a", ""), ("b", ""), ("a", "other"), ("a", ""), ("known", "")]:
+        for model, replied in [
+            ("a", ""),
+            ("b", ""),
+            ("a", "other"),
+            ("a", ""),
+            ("known", ""),
+        ]:
             prices.find("host", model, replied)
 
-    assert [(line["model"], line["replied"]) for line in logged] == [("a", ""), ("b", ""), ("a", "other")]
+    assert [(line["model"], line["replied"]) for line in logged] == [
+        ("a", ""),
+        ("b", ""),
+        ("a", "other"),
+    ]
 
 
 # --- the limit, and what is kept ---
 
 
-async def test_the_limit_on_cost_stops_a_run_before_the_next_call_and_asks_for_no_best_answer() -> None:
-    script = [said(Usage(MILLION, 0), calls=(call("look", what=what),)) for what in ("sky", "sea", "cup")]
-    parts = runtime(script, {"script": Price(0.5, 1)}, limits=Limits(max_cost=1.0, max_tokens=None))
+async def test_the_limit_on_cost_stops_a_run_before_the_next_call_and_asks_for_no_best_answer() -> (
+    None
+):
+    script = [
+        said(Usage(MILLION, 0), calls=(call("look", what=what),))
+        for what in ("sky", "sea", "cup")
+    ]
+    parts = runtime(
+        script, {"script": Price(0.5, 1)}, limits=Limits(max_cost=1.0, max_tokens=None)
+    )
 
     result = await ReActEngine(parts).run("go")
 
-    assert (result.status, result.stop_reason, result.usage.cost) == ("limit", "max_cost", 1.0)
+    assert (result.status, result.stop_reason, result.usage.cost) == (
+        "limit",
+        "max_cost",
+        1.0,
+    )
     assert (result.llm_calls, result.answer) == (2, None)
 
 
@@ -219,21 +290,31 @@ async def test_a_resumed_run_has_what_was_paid_and_pays_nothing_twice() -> None:
 
 
 async def test_a_price_that_changed_meanwhile_changes_no_call_that_was_paid() -> None:
-    script = [said(Usage(MILLION, 0), calls=(call("look", what="sky"),)), said(Usage(MILLION, 0))]
+    script = [
+        said(Usage(MILLION, 0), calls=(call("look", what="sky"),)),
+        said(Usage(MILLION, 0)),
+    ]
     limits = Limits(max_tokens=None)
     whole = runtime(script, {"script": Price(1, 1)}, limits=limits)
     await ReActEngine(whole).run("go", run_id="r")
     entries = whole.journal.read("r")
     keep = next(entry.seq for entry in entries if entry.kind == "tool_finished")
 
-    parts = runtime([said(Usage(MILLION, 0))], {"script": Price(5, 5)}, limits=limits, journal=crashed(entries, keep))
+    parts = runtime(
+        [said(Usage(MILLION, 0))],
+        {"script": Price(5, 5)},
+        limits=limits,
+        journal=crashed(entries, keep),
+    )
     result = await ReActEngine(parts).resume("r")
 
     assert result.usage.cost == 6.0
 
 
 async def test_failed_calls_cost_nothing_that_is_known() -> None:
-    result = await ReActEngine(runtime([ProviderError("no")], {"script": Price(1, 1)})).run("go")
+    result = await ReActEngine(
+        runtime([ProviderError("no")], {"script": Price(1, 1)})
+    ).run("go")
 
     assert (result.status, result.usage.cost) == ("failed", None)
 
@@ -245,7 +326,10 @@ async def test_failed_calls_cost_nothing_that_is_known() -> None:
     ("table", "told"),
     [
         (5, "prices: must be a mapping of models to Price(...), got 5"),
-        ([("a", Price(1, 1))], "prices: must be a mapping of models to Price(...), got [("),
+        (
+            [("a", Price(1, 1))],
+            "prices: must be a mapping of models to Price(...), got [(",
+        ),
         ({"a": 5}, "prices['a']: must be a Price(...), got 5"),
         ({"a": (1, 2)}, "prices['a']: must be a Price(...), got (1, 2)"),
         ({5: Price(1, 1)}, "prices: a model's name must be a text, got 5"),
@@ -265,4 +349,7 @@ def test_a_bad_amount_is_refused_by_its_field(field: str, value: Any) -> None:
     with pytest.raises(ConfigError) as refused:
         dataclasses.replace(Price(1, 1), **{field: value})
 
-    assert str(refused.value) == f"Price: {field} must be a number, 0 or more, got {value!r}"
+    assert (
+        str(refused.value)
+        == f"Price: {field} must be a number, 0 or more, got {value!r}"
+    )

@@ -11,8 +11,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright import DenyAll, ReActEngine, Request, Result, Runtime, Stuck, Tool, ToolError, tool
-from loopwright._kernel.session.progress_monitor import ALIKE, COMPARED, REPEATS, alike, similarity
+from loopwright import (
+    DenyAll,
+    ReActEngine,
+    Request,
+    Result,
+    Runtime,
+    Stuck,
+    Tool,
+    ToolError,
+    tool,
+)
+from loopwright._kernel.session.progress_monitor import (
+    ALIKE,
+    COMPARED,
+    REPEATS,
+    alike,
+    similarity,
+)
 from loopwright.events import Entry, GateDecided, ModelRequested
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 
@@ -21,7 +37,9 @@ NUDGE = (
     "You have called look with the same arguments 3 times and got the same result each time. "
     "Calling it again will not help: try something else, or answer with what you know."
 )
-BLOCKED = "This exact call was made several times with the same result; it is not made again."
+BLOCKED = (
+    "This exact call was made several times with the same result; it is not made again."
+)
 
 
 @pytest.fixture(autouse=True)
@@ -36,22 +54,34 @@ async def look(what: str) -> str:
     return f"{what} is blue"
 
 
-async def run(*script: Any, tools: Any = (look,), **options: Any) -> tuple[Result, ScriptedProvider, Runtime]:
+async def run(
+    *script: Any, tools: Any = (look,), **options: Any
+) -> tuple[Result, ScriptedProvider, Runtime]:
     provider = ScriptedProvider(script)
     runtime = Runtime(provider, tools=tools, **options)
     return await ReActEngine(runtime).run("Go."), provider, runtime
 
 
 def observed(result: Result) -> list[str]:
-    return [message.content for message in result.conversation if message.role == "tool"]
+    return [
+        message.content for message in result.conversation if message.role == "tool"
+    ]
 
 
 def nudges(result: Result) -> list[str]:
-    return [message.content for message in result.conversation if message.origin == "runtime"]
+    return [
+        message.content
+        for message in result.conversation
+        if message.origin == "runtime"
+    ]
 
 
 def decided(runtime: Runtime, run_id: str) -> list[str]:
-    return [e.event.verdict for e in runtime.journal.read(run_id) if isinstance(e.event, GateDecided)]
+    return [
+        e.event.verdict
+        for e in runtime.journal.read(run_id)
+        if isinstance(e.event, GateDecided)
+    ]
 
 
 SAME, SEA = call("look", what="sky"), call("look", what="sea")
@@ -59,7 +89,9 @@ SAME, SEA = call("look", what="sky"), call("look", what="sea")
 
 async def test_a_tool_that_exists_is_no_unknown_one_whatever_its_arguments() -> None:
     unknown = [call(name, what="sky") for name in ("lok", "luk", "lyk")]
-    result, _, runtime = await run(*unknown, call("look", what=["sky"]), call("look", what="sky"), "done")
+    result, _, runtime = await run(
+        *unknown, call("look", what=["sky"]), call("look", what="sky"), "done"
+    )
 
     assert (result.answer, RAN) == ("done", ["sky"])
     assert decided(runtime, result.run_id) == ["invalid"] * 4 + ["allow"]
@@ -69,23 +101,39 @@ async def test_a_tool_that_exists_is_no_unknown_one_whatever_its_arguments() -> 
 # --- the same call with the same result ---
 
 
-async def test_the_third_time_is_nudged_the_fourth_blocked_and_the_fifth_ends_the_run() -> None:
-    result, provider, runtime = await run(SAME, SAME, SAME, SAME, SAME, "Blue, I think.")
+async def test_the_third_time_is_nudged_the_fourth_blocked_and_the_fifth_ends_the_run() -> (
+    None
+):
+    result, provider, runtime = await run(
+        SAME, SAME, SAME, SAME, SAME, "Blue, I think."
+    )
 
-    assert (result.status, result.stop_reason, result.answer) == ("stuck", "repeated_action", "Blue, I think.")
+    assert (result.status, result.stop_reason, result.answer) == (
+        "stuck",
+        "repeated_action",
+        "Blue, I think.",
+    )
     assert (RAN, result.tool_calls) == (["sky"] * 3, 3)
     assert observed(result) == ["sky is blue"] * 3 + [BLOCKED]
-    assert [m.content for m in provider.requests[3].conversation if m.origin == "runtime"] == [NUDGE]
+    assert [
+        m.content for m in provider.requests[3].conversation if m.origin == "runtime"
+    ] == [NUDGE]
     assert provider.requests[-1].tool_choice == "none"
     assert isinstance(result.error, Stuck)
     assert decided(runtime, result.run_id) == ["allow"] * 3 + ["blocked", "stuck"]
 
 
-async def test_the_nudge_is_said_once_stays_in_the_conversation_and_is_recorded_with_its_call() -> None:
+async def test_the_nudge_is_said_once_stays_in_the_conversation_and_is_recorded_with_its_call() -> (
+    None
+):
     result, _, runtime = await run(SAME, SAME, SAME, call("look", what="sea"), "done")
 
     assert nudges(result) == [NUDGE]
-    asked = [e.event for e in runtime.journal.read(result.run_id) if isinstance(e.event, ModelRequested)]
+    asked = [
+        e.event
+        for e in runtime.journal.read(result.run_id)
+        if isinstance(e.event, ModelRequested)
+    ]
     assert [len(event.delivered) for event in asked] == [0, 0, 0, 1, 0]
 
 
@@ -100,7 +148,12 @@ async def test_a_poll_whose_result_changes_is_progress() -> None:
     result, provider, _ = await run(*[call("poll")] * 8, "done", tools=[poll])
 
     assert (result.status, result.tool_calls) == ("completed", 8)
-    assert [m for request in provider.requests for m in request.conversation if m.origin == "runtime"] == []
+    assert [
+        m
+        for request in provider.requests
+        for m in request.conversation
+        if m.origin == "runtime"
+    ] == []
 
 
 async def test_a_result_that_changes_in_between_starts_the_count_anew() -> None:
@@ -143,14 +196,20 @@ async def test_the_same_call_several_times_in_one_turn_counts() -> None:
     result, provider, _ = await run([SAME, SAME, SAME], "done")
 
     assert (result.status, RAN) == ("completed", ["sky"] * 3)
-    assert [m.content for m in provider.requests[1].conversation if m.origin == "runtime"] == [NUDGE]
+    assert [
+        m.content for m in provider.requests[1].conversation if m.origin == "runtime"
+    ] == [NUDGE]
 
 
-async def test_calls_of_one_turn_are_blocked_together_since_the_model_has_not_read_of_it_yet() -> None:
+async def test_calls_of_one_turn_are_blocked_together_since_the_model_has_not_read_of_it_yet() -> (
+    None
+):
     result, _, runtime = await run(SAME, SAME, SAME, [SAME, SAME], SAME, "enough")
 
     assert (result.status, RAN) == ("stuck", ["sky"] * 3)
-    assert decided(runtime, result.run_id) == ["allow"] * 3 + ["blocked"] * 2 + ["stuck"]
+    assert decided(runtime, result.run_id) == ["allow"] * 3 + ["blocked"] * 2 + [
+        "stuck"
+    ]
 
 
 async def test_the_same_arguments_that_do_not_fit_again_and_again_are_stuck() -> None:
@@ -165,7 +224,9 @@ async def test_arguments_that_are_not_json_again_and_again_are_stuck() -> None:
         """Halve."""
         return x / 2
 
-    result, _, _ = await run(*[call("halve", x=float("nan"))] * 5, "I give up.", tools=[halve])
+    result, _, _ = await run(
+        *[call("halve", x=float("nan"))] * 5, "I give up.", tools=[halve]
+    )
 
     assert (result.status, result.stop_reason) == ("stuck", "repeated_action")
 
@@ -188,21 +249,33 @@ async def count() -> int:
     return 3
 
 
-async def test_two_calls_in_turns_are_nudged_after_two_of_each_then_blocked_then_they_end_the_run() -> None:
+async def test_two_calls_in_turns_are_nudged_after_two_of_each_then_blocked_then_they_end_the_run() -> (
+    None
+):
     result, provider, runtime = await run(SAME, SEA, SAME, SEA, SAME, SEA, "enough")
 
-    assert (result.status, result.stop_reason, result.answer) == ("stuck", "repeated_action", "enough")
+    assert (result.status, result.stop_reason, result.answer) == (
+        "stuck",
+        "repeated_action",
+        "enough",
+    )
     assert RAN == ["sky", "sea"] * 2
-    assert [m.content for m in provider.requests[4].conversation if m.origin == "runtime"] == [IN_TURNS]
+    assert [
+        m.content for m in provider.requests[4].conversation if m.origin == "runtime"
+    ] == [IN_TURNS]
     assert observed(result)[4:] == [NOT_IN_TURNS]
     assert decided(runtime, result.run_id) == ["allow"] * 4 + ["blocked", "stuck"]
 
 
 async def test_two_tools_in_turns_are_both_named() -> None:
-    result, _, _ = await run(SAME, call("count"), SAME, call("count"), SEA, "blue", tools=[look, count])
+    result, _, _ = await run(
+        SAME, call("count"), SAME, call("count"), SEA, "blue", tools=[look, count]
+    )
 
     [nudge] = nudges(result)
-    assert nudge.startswith("You go back and forth between a call of look and one of count, with the same")
+    assert nudge.startswith(
+        "You go back and forth between a call of look and one of count, with the same"
+    )
 
 
 async def test_either_of_two_calls_in_turns_ends_the_run_once_that_was_said() -> None:
@@ -211,24 +284,42 @@ async def test_either_of_two_calls_in_turns_ends_the_run_once_that_was_said() ->
     assert (result.status, RAN) == ("stuck", ["sky", "sea"] * 2)
 
 
-async def test_after_two_calls_in_turns_only_the_one_that_goes_on_with_them_is_blocked() -> None:
+async def test_after_two_calls_in_turns_only_the_one_that_goes_on_with_them_is_blocked() -> (
+    None
+):
     result, _, runtime = await run(SAME, SEA, SAME, SEA, SEA, SAME, "done")
 
-    assert (result.status, RAN) == ("completed", ["sky", "sea", "sky", "sea", "sea", "sky"])
+    assert (result.status, RAN) == (
+        "completed",
+        ["sky", "sea", "sky", "sea", "sea", "sky"],
+    )
     assert decided(runtime, result.run_id) == ["allow"] * 6
 
 
-async def test_two_calls_in_turns_are_blocked_together_where_one_turn_makes_both() -> None:
+async def test_two_calls_in_turns_are_blocked_together_where_one_turn_makes_both() -> (
+    None
+):
     both = [SAME, SEA]
     result, _, runtime = await run(both, both, both, both, "enough")
 
-    assert (result.status, RAN, nudges(result)) == ("stuck", ["sky", "sea"] * 2, [IN_TURNS])
-    assert decided(runtime, result.run_id) == ["allow"] * 4 + ["blocked"] * 2 + ["stuck"] * 2
+    assert (result.status, RAN, nudges(result)) == (
+        "stuck",
+        ["sky", "sea"] * 2,
+        [IN_TURNS],
+    )
+    assert (
+        decided(runtime, result.run_id)
+        == ["allow"] * 4 + ["blocked"] * 2 + ["stuck"] * 2
+    )
 
 
-async def test_calls_in_turns_that_one_turn_makes_are_nudged_once_and_each_keeps_its_own_count() -> None:
+async def test_calls_in_turns_that_one_turn_makes_are_nudged_once_and_each_keeps_its_own_count() -> (
+    None
+):
     result, provider, _ = await run([SAME, SEA] * 4, "done")
-    told = [m.content for m in provider.requests[1].conversation if m.origin == "runtime"]
+    told = [
+        m.content for m in provider.requests[1].conversation if m.origin == "runtime"
+    ]
 
     assert (result.status, RAN) == ("completed", ["sky", "sea"] * 4)
     assert told == [IN_TURNS, NUDGE, NUDGE]
@@ -239,10 +330,14 @@ async def test_something_else_ends_the_turns_and_the_calls_are_made_again() -> N
     result, _, runtime = await run(*script, tools=[look, count])
 
     assert (result.status, RAN) == ("completed", ["sky", "sea"] * 3)
-    assert decided(runtime, result.run_id) == ["allow"] * 4 + ["blocked"] + ["allow"] * 3
+    assert (
+        decided(runtime, result.run_id) == ["allow"] * 4 + ["blocked"] + ["allow"] * 3
+    )
 
 
-async def test_the_same_two_calls_in_turns_again_are_blocked_again_before_they_end_the_run() -> None:
+async def test_the_same_two_calls_in_turns_again_are_blocked_again_before_they_end_the_run() -> (
+    None
+):
     script = [
         SAME,
         call("count"),
@@ -257,7 +352,9 @@ async def test_the_same_two_calls_in_turns_again_are_blocked_again_before_they_e
     result, _, runtime = await run(*script, SEA, "done", tools=[look, count])
 
     assert result.status == "completed"
-    assert decided(runtime, result.run_id) == ["allow"] * 4 + ["blocked"] + ["allow"] * 4 + ["blocked"]
+    assert decided(runtime, result.run_id) == ["allow"] * 4 + ["blocked"] + [
+        "allow"
+    ] * 4 + ["blocked"]
 
 
 async def test_calls_in_turns_whose_results_change_are_progress() -> None:
@@ -273,14 +370,26 @@ async def test_calls_in_turns_whose_results_change_are_progress() -> None:
         """Read the page."""
         return f"page {next(number)}"
 
-    script = [call("turn"), call("page"), call("turn"), call("page"), call("page"), call("turn"), call("page")]
+    script = [
+        call("turn"),
+        call("page"),
+        call("turn"),
+        call("page"),
+        call("page"),
+        call("turn"),
+        call("page"),
+    ]
     result, _, _ = await run(*script, "done", tools=[turn, page])
 
     assert (result.status, result.tool_calls) == ("completed", 7)
-    assert [nudge.partition(" with")[0] for nudge in nudges(result)] == ["You have called turn"]
+    assert [nudge.partition(" with")[0] for nudge in nudges(result)] == [
+        "You have called turn"
+    ]
 
 
-async def test_one_call_whose_result_goes_back_and_forth_is_not_two_calls_in_turns() -> None:
+async def test_one_call_whose_result_goes_back_and_forth_is_not_two_calls_in_turns() -> (
+    None
+):
     lights = itertools.cycle(["red", "green"])
 
     @tool(effect="read")
@@ -300,7 +409,9 @@ async def test_a_repeatable_tool_is_never_one_of_two_in_turns() -> None:
         return "waited"
 
     one, _, _ = await run(*[SAME, call("wait")] * 3, "done", tools=[look, wait])
-    two, _, _ = await run(*[SAME, call("wait"), SEA, call("wait")] * 2, "done", tools=[look, wait])
+    two, _, _ = await run(
+        *[SAME, call("wait"), SEA, call("wait")] * 2, "done", tools=[look, wait]
+    )
 
     assert (one.status, one.tool_calls, nudges(one)) == ("completed", 6, [NUDGE])
     assert (two.status, two.tool_calls, nudges(two)) == ("completed", 8, [])
@@ -309,12 +420,22 @@ async def test_a_repeatable_tool_is_never_one_of_two_in_turns() -> None:
 # --- tools that do not exist ---
 
 
-async def test_tools_that_do_not_exist_are_nudged_then_blocked_then_end_the_run_whatever_their_names() -> None:
+async def test_tools_that_do_not_exist_are_nudged_then_blocked_then_end_the_run_whatever_their_names() -> (
+    None
+):
     names = ["search", "find", "google", "lookup", "query"]
-    result, provider, runtime = await run(*[call(name, q="sky") for name in names], "I give up.")
+    result, provider, runtime = await run(
+        *[call(name, q="sky") for name in names], "I give up."
+    )
 
-    assert (result.status, result.stop_reason, result.answer) == ("stuck", "repeated_error", "I give up.")
-    assert [m.content for m in provider.requests[3].conversation if m.origin == "runtime"] == [
+    assert (result.status, result.stop_reason, result.answer) == (
+        "stuck",
+        "repeated_error",
+        "I give up.",
+    )
+    assert [
+        m.content for m in provider.requests[3].conversation if m.origin == "runtime"
+    ] == [
         "The last 3 calls named tools that do not exist. There is no tool 'google'. Tools: look. "
         "Call one of the tools that there are, by its exact name, or answer with what you know."
     ]
@@ -329,30 +450,67 @@ async def test_tools_that_do_not_exist_are_nudged_then_blocked_then_end_the_run_
 async def test_the_same_unknown_tool_again_and_again_is_stuck() -> None:
     result, _, _ = await run(*[call("lok", what="sky")] * 5, "I give up.")
 
-    assert (result.status, result.stop_reason, result.answer, RAN) == ("stuck", "repeated_error", "I give up.", [])
-    assert [nudge.partition(" exist")[0] for nudge in nudges(result)] == ["The last 3 calls named tools that do not"]
+    assert (result.status, result.stop_reason, result.answer, RAN) == (
+        "stuck",
+        "repeated_error",
+        "I give up.",
+        [],
+    )
+    assert [nudge.partition(" exist")[0] for nudge in nudges(result)] == [
+        "The last 3 calls named tools that do not"
+    ]
 
 
-async def test_an_unknown_tool_that_comes_back_between_other_calls_fails_in_the_same_way() -> None:
+async def test_an_unknown_tool_that_comes_back_between_other_calls_fails_in_the_same_way() -> (
+    None
+):
     looks = [call("look", what=what) for what in "abcde"]
     between = [one for pair in zip(looks, pages("lok", 5), strict=True) for one in pair]
-    result, _, runtime = await run(*between, call("look", what="f"), call("lok", page=6), "no luck")
+    result, _, runtime = await run(
+        *between, call("look", what="f"), call("lok", page=6), "no luck"
+    )
 
-    assert (result.status, result.stop_reason, RAN) == ("stuck", "repeated_error", [*"abcdef"])
-    assert [nudge.partition(" failed")[0] for nudge in nudges(result)] == ["The last 3 calls of lok"]
-    assert decided(runtime, result.run_id) == ["allow", "invalid"] * 4 + ["allow", "blocked", "allow", "stuck"]
+    assert (result.status, result.stop_reason, RAN) == (
+        "stuck",
+        "repeated_error",
+        [*"abcdef"],
+    )
+    assert [nudge.partition(" failed")[0] for nudge in nudges(result)] == [
+        "The last 3 calls of lok"
+    ]
+    assert decided(runtime, result.run_id) == ["allow", "invalid"] * 4 + [
+        "allow",
+        "blocked",
+        "allow",
+        "stuck",
+    ]
 
 
-async def test_unknown_tools_of_one_turn_are_nudged_once_and_the_next_turn_is_blocked() -> None:
+async def test_unknown_tools_of_one_turn_are_nudged_once_and_the_next_turn_is_blocked() -> (
+    None
+):
     unknown = [call("a"), call("b"), call("c"), call("d")]
     result, _, runtime = await run(unknown, [call("e"), call("f")], SAME, "done")
 
     assert (result.status, RAN, len(nudges(result))) == ("completed", ["sky"], 1)
-    assert decided(runtime, result.run_id) == ["invalid"] * 4 + ["blocked"] * 2 + ["allow"]
+    assert decided(runtime, result.run_id) == ["invalid"] * 4 + ["blocked"] * 2 + [
+        "allow"
+    ]
 
 
-async def test_a_call_of_a_tool_that_exists_starts_the_count_of_unknown_tools_anew() -> None:
-    script = [call("a"), call("b"), SAME, call("c"), call("d"), SEA, call("e"), call("f")]
+async def test_a_call_of_a_tool_that_exists_starts_the_count_of_unknown_tools_anew() -> (
+    None
+):
+    script = [
+        call("a"),
+        call("b"),
+        SAME,
+        call("c"),
+        call("d"),
+        SEA,
+        call("e"),
+        call("f"),
+    ]
     result, _, _ = await run(*script, "done")
 
     assert (result.status, nudges(result), RAN) == ("completed", [], ["sky", "sea"])
@@ -381,12 +539,22 @@ def pages(name: str, number: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("fails", [fetch, dawdle], ids=["errors", "time-outs"])
-async def test_errors_alike_are_nudged_get_one_more_chance_are_blocked_and_end_the_run(fails: Tool) -> None:
-    result, provider, runtime = await run(*pages(fails.name, 6), "no luck", tools=[fails])
+async def test_errors_alike_are_nudged_get_one_more_chance_are_blocked_and_end_the_run(
+    fails: Tool,
+) -> None:
+    result, provider, runtime = await run(
+        *pages(fails.name, 6), "no luck", tools=[fails]
+    )
 
-    assert (result.status, result.stop_reason, result.answer) == ("stuck", "repeated_error", "no luck")
+    assert (result.status, result.stop_reason, result.answer) == (
+        "stuck",
+        "repeated_error",
+        "no luck",
+    )
     assert RAN == ["0", "1", "2", "3"]
-    assert [m.content for m in provider.requests[3].conversation if m.origin == "runtime"] == [
+    assert [
+        m.content for m in provider.requests[3].conversation if m.origin == "runtime"
+    ] == [
         f"The last 3 calls of {fails.name} failed with nearly the same error. "
         "Do what the error asks for, use another tool, or answer with what you know."
     ]
@@ -399,13 +567,17 @@ async def test_errors_alike_are_nudged_get_one_more_chance_are_blocked_and_end_t
 
 
 async def test_arguments_that_never_fit_are_errors_alike() -> None:
-    result, _, runtime = await run(*[call("look", what=number) for number in range(6)], "no luck")
+    result, _, runtime = await run(
+        *[call("look", what=number) for number in range(6)], "no luck"
+    )
 
     assert (result.status, result.stop_reason, RAN) == ("stuck", "repeated_error", [])
     assert decided(runtime, result.run_id) == ["invalid"] * 4 + ["blocked", "stuck"]
 
 
-def failing(*errors: str | None, error_type: type[Exception] = ToolError, **options: Any) -> Tool:
+def failing(
+    *errors: str | None, error_type: type[Exception] = ToolError, **options: Any
+) -> Tool:
     """A tool that fails with one text after the other; it works where there is `None`."""
     told = iter(errors)
 
@@ -423,22 +595,39 @@ def failing(*errors: str | None, error_type: type[Exception] = ToolError, **opti
 DOWN = "the server is down"
 
 
-async def test_a_tool_that_works_after_the_nudge_was_not_blocked_and_starts_anew() -> None:
+async def test_a_tool_that_works_after_the_nudge_was_not_blocked_and_starts_anew() -> (
+    None
+):
     again = failing(DOWN, DOWN, DOWN, None, DOWN, DOWN, None)
     result, _, _ = await run(*pages("attempt", 7), "done", tools=[again])
 
-    assert (result.status, result.tool_calls, len(nudges(result))) == ("completed", 7, 1)
+    assert (result.status, result.tool_calls, len(nudges(result))) == (
+        "completed",
+        7,
+        1,
+    )
 
 
 async def test_another_error_after_the_nudge_is_progress() -> None:
     again = failing(DOWN, DOWN, DOWN, "no such page", "no such page", None)
     result, _, _ = await run(*pages("attempt", 6), "done", tools=[again])
 
-    assert (result.status, result.tool_calls, len(nudges(result))) == ("completed", 6, 1)
+    assert (result.status, result.tool_calls, len(nudges(result))) == (
+        "completed",
+        6,
+        1,
+    )
 
 
 async def test_errors_that_differ_are_no_loop() -> None:
-    again = failing("disk full", "no such host", "permission denied", "connection timeout", "not found", None)
+    again = failing(
+        "disk full",
+        "no such host",
+        "permission denied",
+        "connection timeout",
+        "not found",
+        None,
+    )
     result, _, _ = await run(*pages("attempt", 6), "done", tools=[again])
 
     assert (result.status, result.tool_calls, nudges(result)) == ("completed", 6, [])
@@ -452,23 +641,48 @@ async def test_an_error_is_compared_with_the_one_before() -> None:
     assert decided(runtime, result.run_id) == ["allow"] * 4 + ["blocked"]
 
 
-async def test_errors_of_several_tools_are_counted_apart_and_calls_of_others_do_not_matter() -> None:
-    first, second = failing(*[DOWN] * 4), dataclasses.replace(failing(*[DOWN] * 2), name="second")
-    apart = [call("attempt", page=0), call("second", page=0), call("attempt", page=1), call("second", page=1)]
-    result, _, runtime = await run(*apart, SAME, *pages("attempt", 5)[2:], "done", tools=[first, second, look])
+async def test_errors_of_several_tools_are_counted_apart_and_calls_of_others_do_not_matter() -> (
+    None
+):
+    first, second = (
+        failing(*[DOWN] * 4),
+        dataclasses.replace(failing(*[DOWN] * 2), name="second"),
+    )
+    apart = [
+        call("attempt", page=0),
+        call("second", page=0),
+        call("attempt", page=1),
+        call("second", page=1),
+    ]
+    result, _, runtime = await run(
+        *apart, SAME, *pages("attempt", 5)[2:], "done", tools=[first, second, look]
+    )
 
     assert result.status == "completed"
-    assert [nudge.partition(" failed")[0] for nudge in nudges(result)] == ["The last 3 calls of attempt"]
+    assert [nudge.partition(" failed")[0] for nudge in nudges(result)] == [
+        "The last 3 calls of attempt"
+    ]
     assert decided(runtime, result.run_id) == ["allow"] * 7 + ["blocked"]
 
 
-async def test_the_chance_that_comes_with_the_nudge_is_a_turn_that_has_read_it() -> None:
+async def test_the_chance_that_comes_with_the_nudge_is_a_turn_that_has_read_it() -> (
+    None
+):
     two = [call("fetch", page=8), call("fetch", page=9)]
-    result, _, runtime = await run(pages("fetch", 5), two, two, two, "no luck", tools=[fetch])
+    result, _, runtime = await run(
+        pages("fetch", 5), two, two, two, "no luck", tools=[fetch]
+    )
 
-    assert (result.status, result.stop_reason, len(nudges(result))) == ("stuck", "repeated_error", 1)
+    assert (result.status, result.stop_reason, len(nudges(result))) == (
+        "stuck",
+        "repeated_error",
+        1,
+    )
     assert RAN == ["0", "1", "2", "3", "4", "8", "9"]
-    assert decided(runtime, result.run_id) == ["allow"] * 7 + ["blocked"] * 2 + ["stuck"] * 2
+    assert (
+        decided(runtime, result.run_id)
+        == ["allow"] * 7 + ["blocked"] * 2 + ["stuck"] * 2
+    )
 
 
 async def test_a_repeatable_tool_may_fail_in_the_same_way_for_ever() -> None:
@@ -479,9 +693,17 @@ async def test_a_repeatable_tool_may_fail_in_the_same_way_for_ever() -> None:
 
 
 async def test_calls_that_an_open_breaker_rejects_are_no_errors() -> None:
-    errors = ["disk full", "no such host", "permission denied", "connection timeout", "not found"]
+    errors = [
+        "disk full",
+        "no such host",
+        "permission denied",
+        "connection timeout",
+        "not found",
+    ]
     again = failing(*errors, error_type=OSError)
-    result, _, runtime = await run(*pages("attempt", 11), "done", tools=[again], clock=FakeClock())
+    result, _, runtime = await run(
+        *pages("attempt", 11), "done", tools=[again], clock=FakeClock()
+    )
 
     assert (result.status, nudges(result)) == ("completed", [])
     assert len(set(observed(result)[5:])) == 1, "the breaker said the same six times"
@@ -490,10 +712,14 @@ async def test_calls_that_an_open_breaker_rejects_are_no_errors() -> None:
 
 async def test_denials_keep_their_own_count_and_reason() -> None:
     script = [SAME, call("count"), SAME, call("count"), SAME]
-    result, provider, _ = await run(*script, "no luck", tools=[look, count], gate=DenyAll())
+    result, provider, _ = await run(
+        *script, "no luck", tools=[look, count], gate=DenyAll()
+    )
 
     assert (result.status, result.stop_reason) == ("stuck", "denied")
-    assert [m.content for m in provider.requests[4].conversation if m.origin == "runtime"] == []
+    assert [
+        m.content for m in provider.requests[4].conversation if m.origin == "runtime"
+    ] == []
 
 
 # --- how alike two texts are ---
@@ -511,7 +737,9 @@ async def test_denials_keep_their_own_count_and_reason() -> None:
         ("naïve 🙂", "naive 🙂", 1 - 1 / 7),
     ],
 )
-def test_similarity_is_one_less_the_edit_distance_by_the_longer_length(a: str, b: str, expected: float) -> None:
+def test_similarity_is_one_less_the_edit_distance_by_the_longer_length(
+    a: str, b: str, expected: float
+) -> None:
     assert similarity(a, b) == similarity(b, a) == expected
 
 
@@ -520,7 +748,11 @@ def levenshtein(a: str, b: str) -> int:
     def distance(i: int, j: int) -> int:
         if i == 0 or j == 0:
             return i + j
-        return min(distance(i - 1, j) + 1, distance(i, j - 1) + 1, distance(i - 1, j - 1) + (a[i - 1] != b[j - 1]))
+        return min(
+            distance(i - 1, j) + 1,
+            distance(i, j - 1) + 1,
+            distance(i - 1, j - 1) + (a[i - 1] != b[j - 1]),
+        )
 
     return distance(len(a), len(b))
 
@@ -536,9 +768,19 @@ def test_similarity_is_that_of_the_textbook(a: str, b: str) -> None:
 def test_texts_are_alike_from_the_threshold_on() -> None:
     twenty = "abcdefghijklmnopqrst"
 
-    assert similarity(twenty, twenty[:17]) == similarity(twenty, twenty[:17] + "123") == ALIKE
-    assert [alike(twenty, twenty[:17]), alike(twenty, twenty[:17] + "123")] == [True, True]
-    assert [alike(twenty, twenty[:16]), alike(twenty, twenty[:16] + "1234")] == [False, False]
+    assert (
+        similarity(twenty, twenty[:17])
+        == similarity(twenty, twenty[:17] + "123")
+        == ALIKE
+    )
+    assert [alike(twenty, twenty[:17]), alike(twenty, twenty[:17] + "123")] == [
+        True,
+        True,
+    ]
+    assert [alike(twenty, twenty[:16]), alike(twenty, twenty[:16] + "1234")] == [
+        False,
+        False,
+    ]
 
 
 def test_of_long_texts_the_first_and_the_last_characters_are_compared() -> None:
@@ -550,8 +792,18 @@ def test_of_long_texts_the_first_and_the_last_characters_are_compared() -> None:
 
 
 Operation = tuple[str, ...]
-TRACKERS: list[tuple[int, list[Operation]]] = [  # of Symbiont: attempts allowed, and what its tracker is told and says
-    (2, [("attempt", "error A"), ("check", "continue"), ("attempt", "error B"), ("check", "stop")]),
+TRACKERS: list[
+    tuple[int, list[Operation]]
+] = [  # of Symbiont: attempts allowed, and what its tracker is told and says
+    (
+        2,
+        [
+            ("attempt", "error A"),
+            ("check", "continue"),
+            ("attempt", "error B"),
+            ("check", "stop"),
+        ],
+    ),
     (
         10,
         [
@@ -594,13 +846,22 @@ def test_what_symbiont_s_tracker_takes_for_the_same_error_is_the_same_here(
 
 LOOPS: dict[str, tuple[list[Any], str]] = {
     "the same call": ([SAME] * 5, "repeated_action"),
-    "the same call twice in a turn": ([SAME, SAME, SAME, [SAME, SAME], SAME], "repeated_action"),
+    "the same call twice in a turn": (
+        [SAME, SAME, SAME, [SAME, SAME], SAME],
+        "repeated_action",
+    ),
     "two calls in turns": ([SAME, SEA] * 3, "repeated_action"),
     "two calls in turns, in one turn": ([[SAME, SEA]] * 4, "repeated_action"),
     "unknown tools": ([call(name) for name in "abcde"], "repeated_error"),
     "errors alike": (pages("fetch", 6), "repeated_error"),
-    "errors alike, beside others": ([[SAME, call("fetch", page=0)], *pages("fetch", 7)[1:]], "repeated_error"),
-    "arguments that never fit": ([call("look", what=number) for number in range(6)], "repeated_error"),
+    "errors alike, beside others": (
+        [[SAME, call("fetch", page=0)], *pages("fetch", 7)[1:]],
+        "repeated_error",
+    ),
+    "arguments that never fit": (
+        [call("look", what=number) for number in range(6)],
+        "repeated_error",
+    ),
 }
 
 
@@ -610,30 +871,54 @@ def told(script: list[Any]) -> Any:
     def answer(request: Request) -> Any:
         if request.tool_choice == "none":
             return "enough"
-        return script[sum(message.role == "assistant" for message in request.conversation)]
+        return script[
+            sum(message.role == "assistant" for message in request.conversation)
+        ]
 
     return answer
 
 
 def ending(result: Result) -> tuple[Any, ...]:
-    return result.status, result.stop_reason, result.answer, str(result.error), result.conversation
+    return (
+        result.status,
+        result.stop_reason,
+        result.answer,
+        str(result.error),
+        result.conversation,
+    )
 
 
-async def recorded(script: list[Any], tools: Any = (look, fetch)) -> tuple[Result, list[Entry]]:
+async def recorded(
+    script: list[Any], tools: Any = (look, fetch)
+) -> tuple[Result, list[Entry]]:
     runtime = Runtime(ScriptedProvider(told(script)), tools=tools)
     result = await ReActEngine(runtime).run("Go.", run_id="r")
     return result, runtime.journal.read("r")
 
 
 @pytest.mark.parametrize(("script", "reason"), LOOPS.values(), ids=LOOPS)
-async def test_a_loop_ends_in_the_same_way_wherever_the_journal_is_cut(script: list[Any], reason: str) -> None:
+async def test_a_loop_ends_in_the_same_way_wherever_the_journal_is_cut(
+    script: list[Any], reason: str
+) -> None:
     whole, entries = await recorded(script)
     verdicts = [e.event.verdict for e in entries if isinstance(e.event, GateDecided)]
-    assert (whole.status, whole.stop_reason, whole.answer) == ("stuck", reason, "enough")
-    assert [e.event.stop for e in entries if isinstance(e.event, GateDecided) and e.event.stop][:1] == [reason]
+    assert (whole.status, whole.stop_reason, whole.answer) == (
+        "stuck",
+        reason,
+        "enough",
+    )
+    assert [
+        e.event.stop
+        for e in entries
+        if isinstance(e.event, GateDecided) and e.event.stop
+    ][:1] == [reason]
 
     for keep in range(1, len(entries) + 1):
-        again = Runtime(ScriptedProvider(told(script)), tools=[look, fetch], journal=crashed(entries, keep))
+        again = Runtime(
+            ScriptedProvider(told(script)),
+            tools=[look, fetch],
+            journal=crashed(entries, keep),
+        )
         result = await again.resume("r")
         assert ending(result) == ending(whole), keep
         events = [entry.event for entry in again.journal.read("r")]
@@ -645,21 +930,44 @@ async def test_a_loop_ends_in_the_same_way_wherever_the_journal_is_cut(script: l
 
 @pytest.mark.parametrize(
     "script",
-    [[SAME] * 7, [SAME, SEA] * 4, [[SAME, SEA]] * 4, pages("fetch", 8), [*pages("fetch", 8), SAME, SAME, SAME, SAME]],
-    ids=["the same call", "in turns", "both in one turn", "errors", "errors and the same call"],
+    [
+        [SAME] * 7,
+        [SAME, SEA] * 4,
+        [[SAME, SEA]] * 4,
+        pages("fetch", 8),
+        [*pages("fetch", 8), SAME, SAME, SAME, SAME],
+    ],
+    ids=[
+        "the same call",
+        "in turns",
+        "both in one turn",
+        "errors",
+        "errors and the same call",
+    ],
 )
-async def test_a_journal_in_which_nothing_was_noticed_is_resumed_as_it_was_recorded(script: list[Any]) -> None:
+async def test_a_journal_in_which_nothing_was_noticed_is_resumed_as_it_was_recorded(
+    script: list[Any],
+) -> None:
     """As a journal of an older monitor: its tools are not watched, and those that it is resumed with are."""
     unwatched = [dataclasses.replace(one, repeatable=True) for one in (look, fetch)]
     whole, entries = await recorded([*script, "done"], unwatched)
     assert (whole.status, whole.answer, nudges(whole)) == ("completed", "done", [])
 
     for keep in range(1, len(entries) + 1):
-        again = Runtime(ScriptedProvider(told([*script, "done"])), tools=[look, fetch], journal=crashed(entries, keep))
+        again = Runtime(
+            ScriptedProvider(told([*script, "done"])),
+            tools=[look, fetch],
+            journal=crashed(entries, keep),
+        )
         result = await again.resume("r")
-        before = [e.event.verdict for e in entries[:keep] if isinstance(e.event, GateDecided)]
+        before = [
+            e.event.verdict for e in entries[:keep] if isinstance(e.event, GateDecided)
+        ]
         assert decided(again, "r")[: len(before)] == before, keep
-        assert (result.status, result.answer) in {("completed", "done"), ("stuck", "enough")}, keep
+        assert (result.status, result.answer) in {
+            ("completed", "done"),
+            ("stuck", "enough"),
+        }, keep
         if len(before) == len(decided(again, "r")):
             assert result.answer == "done", keep
 
@@ -667,7 +975,11 @@ async def test_a_journal_in_which_nothing_was_noticed_is_resumed_as_it_was_recor
 async def stuck_on_unknown_tools() -> tuple[Result, list[Entry]]:
     """A run that called tools that do not exist, up to the decision that ended it."""
     whole, entries = await recorded([call(name) for name in "abcde"])
-    last = next(entry.seq for entry in entries if isinstance(entry.event, GateDecided) and entry.event.stop)
+    last = next(
+        entry.seq
+        for entry in entries
+        if isinstance(entry.event, GateDecided) and entry.event.stop
+    )
     return whole, entries[:last]
 
 
@@ -678,16 +990,32 @@ async def test_a_recorded_end_stays_one_although_the_tools_exist_by_now() -> Non
         raise AssertionError
 
     whole, entries = await stuck_on_unknown_tools()
-    again = Runtime(ScriptedProvider(told([])), tools=[now_there], journal=crashed(entries, len(entries)))
+    again = Runtime(
+        ScriptedProvider(told([])),
+        tools=[now_there],
+        journal=crashed(entries, len(entries)),
+    )
 
     assert ending(await again.resume("r")) == ending(whole)
 
 
-async def test_an_end_that_was_recorded_without_a_stop_reason_is_a_repeated_action() -> None:
+async def test_an_end_that_was_recorded_without_a_stop_reason_is_a_repeated_action() -> (
+    None
+):
     _, entries = await stuck_on_unknown_tools()
-    body = {name: value for name, value in json.loads(entries[-1].body).items() if name != "stop"}
+    body = {
+        name: value
+        for name, value in json.loads(entries[-1].body).items()
+        if name != "stop"
+    }
     entries[-1] = dataclasses.replace(entries[-1], body=json.dumps(body).encode())
-    again = Runtime(ScriptedProvider(told([])), tools=[look], journal=crashed(entries, len(entries)))
+    again = Runtime(
+        ScriptedProvider(told([])), tools=[look], journal=crashed(entries, len(entries))
+    )
     result = await again.resume("r")
 
-    assert (result.status, result.stop_reason, result.answer) == ("stuck", "repeated_action", "enough")
+    assert (result.status, result.stop_reason, result.answer) == (
+        "stuck",
+        "repeated_action",
+        "enough",
+    )

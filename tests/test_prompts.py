@@ -14,7 +14,10 @@ from loopwright.prompts import PromptSet, Template
 from loopwright.testing import ScriptedProvider
 from redrive import crashed
 
-PROMPTS = PromptSet(plan="Plan for {task} with {tools}.", judge='Is {answer} right? Reply {{"score": 1}}.')
+PROMPTS = PromptSet(
+    plan="Plan for {task} with {tools}.",
+    judge='Is {answer} right? Reply {{"score": 1}}.',
+)
 
 
 def test_placeholders_are_filled_and_doubled_braces_become_braces() -> None:
@@ -24,22 +27,31 @@ def test_placeholders_are_filled_and_doubled_braces_become_braces() -> None:
 
 
 def test_a_value_that_looks_like_a_placeholder_stays_text() -> None:
-    assert PROMPTS.fill("plan", task="{tools} {{", tools="{task}") == "Plan for {tools} {{ with {task}."
+    assert (
+        PROMPTS.fill("plan", task="{tools} {{", tools="{task}")
+        == "Plan for {tools} {{ with {task}."
+    )
 
 
 @given(st.text(), st.text())
 def test_filling_never_reads_a_value(task: str, tools: str) -> None:
-    assert PROMPTS.fill("plan", task=task, tools=tools) == f"Plan for {task} with {tools}."
+    assert (
+        PROMPTS.fill("plan", task=task, tools=tools) == f"Plan for {task} with {tools}."
+    )
 
 
 def test_a_missing_or_unknown_placeholder_is_named() -> None:
     with pytest.raises(ConfigError, match=r"\{tools\} is missing"):
         PROMPTS.fill("plan", task="x")
-    with pytest.raises(ConfigError, match=r"no placeholder \{extra\}; it has task, tools"):
+    with pytest.raises(
+        ConfigError, match=r"no placeholder \{extra\}; it has task, tools"
+    ):
         PROMPTS.fill("plan", task="x", tools="y", extra="z")
 
 
-@pytest.mark.parametrize("text", ["{", "}", "{task", "{0}", "{}", "{a.b}", "{a!r}", "{a:>3}", "{a b}"])
+@pytest.mark.parametrize(
+    "text", ["{", "}", "{task", "{0}", "{}", "{a.b}", "{a!r}", "{a:>3}", "{a b}"]
+)
 def test_a_brace_that_is_no_placeholder_is_refused_with_the_cure(text: str) -> None:
     with pytest.raises(ConfigError, match="brace"):
         Template(text)
@@ -58,9 +70,13 @@ def test_an_override_replaces_one_text_and_leaves_the_first_set_as_it_was() -> N
 def test_an_override_with_an_unknown_name_or_other_placeholders_is_refused() -> None:
     with pytest.raises(ConfigError, match="no prompt 'plam'; prompts: judge, plan"):
         PROMPTS.override(plam="x")
-    with pytest.raises(ConfigError, match=r"prompt 'plan': the placeholder \{tools\} is missing"):
+    with pytest.raises(
+        ConfigError, match=r"prompt 'plan': the placeholder \{tools\} is missing"
+    ):
         PROMPTS.override(plan="{task}")
-    with pytest.raises(ConfigError, match=r"prompt 'plan': there is no placeholder \{tasks\}"):
+    with pytest.raises(
+        ConfigError, match=r"prompt 'plan': there is no placeholder \{tasks\}"
+    ):
         PROMPTS.override(plan="{task} {tools} {tasks}")
 
 
@@ -120,7 +136,9 @@ class Outer(LoopEngine):
     prompts: PromptSet = PromptSet(task="Do {task}")
 
     async def solve(self, run: Run) -> str:
-        return (await run.delegate(self.inner, self.prompts.fill("task", task=run.task))).answer or ""
+        return (
+            await run.delegate(self.inner, self.prompts.fill("task", task=run.task))
+        ).answer or ""
 
 
 class Shelf(Runtime):
@@ -131,20 +149,36 @@ class Shelf(Runtime):
 
 
 def runtime(journal: MemoryJournal | None = None) -> Runtime:
-    return Shelf(ScriptedProvider(lambda request: f"<{request.conversation.task}>"), journal=journal)
+    return Shelf(
+        ScriptedProvider(lambda request: f"<{request.conversation.task}>"),
+        journal=journal,
+    )
 
 
-async def test_prompts_that_are_given_replace_those_and_leave_the_others(tmp_path: Path) -> None:
+async def test_prompts_that_are_given_replace_those_and_leave_the_others(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "second.md").write_text("{said} | {task}\n")
 
-    for mine in (PromptSet(second="{said} | {task}"), {"second": "{said} | {task}"}, tmp_path, str(tmp_path)):
+    for mine in (
+        PromptSet(second="{said} | {task}"),
+        {"second": "{said} | {task}"},
+        tmp_path,
+        str(tmp_path),
+    ):
         engine = Asking(runtime(), prompts=mine)  # type: ignore[arg-type] - what is not a set is made one
         result = await engine.run("x", run_id="r")
         started = engine.runtime.journal.read("r")[0].event
         assert result.answer == "<<First x.> | x>"
-        assert engine.prompts.texts == {"first": "First {task}.", "second": "{said} | {task}"}
+        assert engine.prompts.texts == {
+            "first": "First {task}.",
+            "second": "{said} | {task}",
+        }
         assert isinstance(started, RunStarted)
-        assert (started.options, started.opaque) == ({"prompts": {"second": "{said} | {task}"}}, ())
+        assert (started.options, started.opaque) == (
+            {"prompts": {"second": "{said} | {task}"}},
+            (),
+        )
 
 
 def test_a_whole_set_may_be_given_too() -> None:
@@ -154,7 +188,10 @@ def test_a_whole_set_may_be_given_too() -> None:
     assert engine.prompts == mine
     assert engine.recorded_options() == ({"prompts": {"first": "{task}?"}}, ())
     assert Asking(runtime()).prompts is Asking.prompts
-    assert Asking(runtime(), prompts=Asking.prompts).recorded_options() == ({"prompts": {}}, ())
+    assert Asking(runtime(), prompts=Asking.prompts).recorded_options() == (
+        {"prompts": {}},
+        (),
+    )
     assert Asking(runtime(), prompts=PromptSet()).prompts == Asking.prompts
 
 
@@ -163,7 +200,10 @@ def test_a_whole_set_may_be_given_too() -> None:
     [
         ({"third": "x"}, "there is no prompt 'third'; prompts: first, second"),
         ({"first": "no task"}, r"prompt 'first': the placeholder \{task\} is missing"),
-        (PromptSet(first="{task} {more}"), r"prompt 'first': there is no placeholder \{more\}; it has task"),
+        (
+            PromptSet(first="{task} {more}"),
+            r"prompt 'first': there is no placeholder \{more\}; it has task",
+        ),
         ({"first": "{task"}, "a prompt has a brace on its own"),
         ({"first": 3}, "prompts: .*must be a PromptSet, texts by name, or a folder"),
         (3, "prompts: .*must be a PromptSet, texts by name, or a folder"),
@@ -171,14 +211,18 @@ def test_a_whole_set_may_be_given_too() -> None:
         ("/no/such/folder", "prompts of '/no/such/folder' cannot be read"),
     ],
 )
-def test_prompts_that_do_not_fit_are_a_config_error_that_names_them(given: Any, message: str) -> None:
+def test_prompts_that_do_not_fit_are_a_config_error_that_names_them(
+    given: Any, message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         Asking(runtime(), prompts=given)
 
 
 async def test_a_run_is_resumed_with_the_prompts_that_it_was_started_with() -> None:
     first = runtime()
-    whole = await Asking(first, prompts={"second": "{said} | {task}"}).run("x", run_id="r")  # type: ignore[arg-type]
+    whole = await Asking(first, prompts={"second": "{said} | {task}"}).run(
+        "x", run_id="r"
+    )  # type: ignore[arg-type]
     entries = first.journal.read("r")
 
     for keep in range(1, len(entries) + 1):
@@ -189,14 +233,19 @@ async def test_a_run_is_resumed_with_the_prompts_that_it_was_started_with() -> N
 async def test_prompts_of_a_nested_engine_are_recorded_and_rebuilt_too() -> None:
     first = runtime()
     inner = Asking(first, prompts=PromptSet(second="{said} | {task}"))
-    whole = await Outer(first, inner=inner, prompts=PromptSet(task="Please {task}")).run("x", run_id="r")
+    whole = await Outer(
+        first, inner=inner, prompts=PromptSet(task="Please {task}")
+    ).run("x", run_id="r")
     entries = first.journal.read("r")
     started = entries[0].event
     result = await runtime(crashed(entries, 3)).resume("r")
 
     assert isinstance(started, RunStarted)
     assert started.options == {
-        "inner": {"engine": "asking", "options": {"prompts": {"second": "{said} | {task}"}}},
+        "inner": {
+            "engine": "asking",
+            "options": {"prompts": {"second": "{said} | {task}"}},
+        },
         "prompts": {"task": "Please {task}"},
     }
     assert result.answer == whole.answer == "<<First Please x.> | Please x>"
@@ -206,7 +255,10 @@ async def test_another_prompt_than_the_run_was_started_with_is_divergence() -> N
     first = runtime()
     await Asking(first).run("x", run_id="r")
     entries = first.journal.read("r")
-    engine = Asking(runtime(crashed(entries, len(entries) - 1)), prompts=PromptSet(first="1. {task}"))
+    engine = Asking(
+        runtime(crashed(entries, len(entries) - 1)),
+        prompts=PromptSet(first="1. {task}"),
+    )
     with pytest.raises(ReplayDivergence, match="prompts"):
         await engine.resume("r")
 
@@ -220,4 +272,6 @@ async def test_an_engine_s_own_check_comes_after_its_prompts_are_complete() -> N
             if "task" not in self.prompts["second"].names:
                 raise ConfigError("prompts: second")
 
-    assert Checking(runtime(), prompts=PromptSet(first="{task}")).prompts["second"].names == {"said", "task"}
+    assert Checking(runtime(), prompts=PromptSet(first="{task}")).prompts[
+        "second"
+    ].names == {"said", "task"}

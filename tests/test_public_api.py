@@ -11,7 +11,11 @@ import pytest
 import loopwright
 from loopwright import errors
 
-ERRORS = {name for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, Exception)}
+ERRORS = {
+    name
+    for name, value in vars(errors).items()
+    if inspect.isclass(value) and issubclass(value, Exception)
+}
 NAMES = """
     Action Allow AllowAll Ask Capabilities ChainOfThoughtEngine CircuitBreaker CircuitBreakers Cleared
     Completion Conversation CriticEngine PlanExecuteEngine ReflexionEngine SelfAskEngine TreeOfThoughtsEngine
@@ -29,8 +33,16 @@ LATE = {"httpx", "jsonschema", "sqlite3", "structlog", "tenacity"}
 
 def loaded_after(*statements: str) -> set[str]:
     """The top-level modules that a fresh interpreter has loaded after some statements."""
-    script = "; ".join([*statements, "import json, sys", "print(json.dumps(sorted(sys.modules)))"])
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    script = "; ".join(
+        [*statements, "import json, sys", "print(json.dumps(sorted(sys.modules)))"]
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     return {name.split(".")[0] for name in json.loads(done.stdout)}
 
 
@@ -49,7 +61,9 @@ def test_every_public_name_can_be_imported_and_says_what_it_is(name: str) -> Non
 
 
 def test_listing_the_names_loads_nothing() -> None:
-    loaded = loaded_after("import loopwright", "assert set(loopwright.__all__) <= set(dir(loopwright))")
+    loaded = loaded_after(
+        "import loopwright", "assert set(loopwright.__all__) <= set(dir(loopwright))"
+    )
 
     assert loaded & {"pydantic", "asyncio", *LATE} == set()
 

@@ -23,7 +23,13 @@ from loopwright import (
     ToolError,
     tool,
 )
-from loopwright.events import CallDeadLettered, DoubtResolved, Entry, RecoveryTriggered, ToolFinished
+from loopwright.events import (
+    CallDeadLettered,
+    DoubtResolved,
+    Entry,
+    RecoveryTriggered,
+    ToolFinished,
+)
 from loopwright.gates import Action, Ask, InstantGate, PolicyState
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from loopwright.tools import (
@@ -50,7 +56,14 @@ def _nothing_ran() -> None:
     FAILS.clear()
 
 
-def failing(name: str, times: int, *, effect: Any = "read", recovery: Any = (), error: Any = None) -> Tool:
+def failing(
+    name: str,
+    times: int,
+    *,
+    effect: Any = "read",
+    recovery: Any = (),
+    error: Any = None,
+) -> Tool:
     """A tool that fails so often before it works; how often is counted beyond any one runtime."""
     FAILS.setdefault(name, times)
 
@@ -74,14 +87,22 @@ def seen(parts: Runtime, result: Result) -> list[tuple[str, str]]:
     """What the model is told, with what the journal calls it."""
     told = [m.content for m in result.conversation.messages if m.role == "tool"]
     entries = parts.journal.read(result.run_id)
-    ended = [e.event for e in entries if isinstance(e.event, ToolFinished) and "~" not in e.key]
+    ended = [
+        e.event
+        for e in entries
+        if isinstance(e.event, ToolFinished) and "~" not in e.key
+    ]
     assert told == [event.content for event in ended]
     return [(event.status, event.content) for event in ended]
 
 
 def recoveries(runtime: Runtime, run_id: str) -> list[tuple[str, int, str]]:
     events = [entry.event for entry in runtime.journal.read(run_id)]
-    return [(e.strategy, e.attempt, e.error) for e in events if isinstance(e, RecoveryTriggered)]
+    return [
+        (e.strategy, e.attempt, e.error)
+        for e in events
+        if isinstance(e, RecoveryTriggered)
+    ]
 
 
 def finished(entries: list[Entry]) -> dict[str, str]:
@@ -94,10 +115,20 @@ async def test_a_retried_call_is_made_again_with_a_pause_and_the_model_sees_only
 
     result = await ReActEngine(parts).run("Go.", run_id="r")
 
-    assert (result.answer, seen(parts, result)) == ("done", [("ok", "flaky worked with 1")])
+    assert (result.answer, seen(parts, result)) == (
+        "done",
+        [("ok", "flaky worked with 1")],
+    )
     assert RAN == ["flaky(1)"] * 3
-    assert recoveries(parts, "r") == [("retry", 1, "OSError: down"), ("retry", 2, "OSError: down")]
-    pauses = [e.event.delay for e in parts.journal.read("r") if isinstance(e.event, RecoveryTriggered)]
+    assert recoveries(parts, "r") == [
+        ("retry", 1, "OSError: down"),
+        ("retry", 2, "OSError: down"),
+    ]
+    pauses = [
+        e.event.delay
+        for e in parts.journal.read("r")
+        if isinstance(e.event, RecoveryTriggered)
+    ]
     assert 0 < pauses[0] <= 4.0
     assert 0 < pauses[1] <= 8.0
 
@@ -107,7 +138,10 @@ async def test_a_retry_ends_after_its_attempts_and_the_last_failure_is_told():
     parts = runtime(flaky, script=[call("flaky"), "done"])
     result = await ReActEngine(parts).run("Go.")
 
-    assert (RAN, seen(parts, result)) == (["flaky(0)"] * 2, [("error", "OSError: down")])
+    assert (RAN, seen(parts, result)) == (
+        ["flaky(0)"] * 2,
+        [("error", "OSError: down")],
+    )
     assert result.tool_calls == 2
 
 
@@ -121,16 +155,25 @@ async def test_what_a_tool_says_itself_is_not_retried():
 
 async def test_retries_stop_at_the_limit_of_tool_calls():
     flaky = failing("flaky", 9, recovery=Retry(max_attempts=6))
-    parts = runtime(flaky, script=[call("flaky"), "done"], limits=Limits(max_tool_calls=3))
+    parts = runtime(
+        flaky, script=[call("flaky"), "done"], limits=Limits(max_tool_calls=3)
+    )
     result = await ReActEngine(parts).run("Go.")
 
     assert (result.tool_calls, len(RAN)) == (3, 3)
 
 
 async def test_a_retry_never_sleeps_past_the_end_of_the_run():
-    flaky = failing("flaky", 9, recovery=Retry(max_attempts=50, base_delay=1000.0, max_delay=1000.0))
+    flaky = failing(
+        "flaky", 9, recovery=Retry(max_attempts=50, base_delay=1000.0, max_delay=1000.0)
+    )
     clock = FakeClock()
-    parts = Runtime(ScriptedProvider([call("flaky"), "done"]), tools=[flaky], clock=clock, limits=Limits(timeout=60))
+    parts = Runtime(
+        ScriptedProvider([call("flaky"), "done"]),
+        tools=[flaky],
+        clock=clock,
+        limits=Limits(timeout=60),
+    )
     before = clock.monotonic()
 
     await ReActEngine(parts).run("Go.")
@@ -140,7 +183,9 @@ async def test_a_retry_never_sleeps_past_the_end_of_the_run():
 
 @pytest.mark.parametrize("effect", ["write", "destructive"])
 def test_a_side_effect_is_never_retried(effect: Any):
-    with pytest.raises(ConfigError, match="'pay': recovery: Retry would repeat a side effect"):
+    with pytest.raises(
+        ConfigError, match="'pay': recovery: Retry would repeat a side effect"
+    ):
         failing("pay", 1, effect=effect, recovery=Retry())
 
 
@@ -157,8 +202,15 @@ async def test_a_fall_back_calls_the_other_tool_with_the_same_arguments_through_
 
     result = await ReActEngine(parts).run("Go.", run_id="r")
 
-    assert seen(parts, result) == [("ok", "[main failed; mirror was called instead]\nmirror worked with 5")]
-    assert RAN == ["gate main {'x': 5} at 0#0", "main(5)", "gate mirror {'x': 5} at 0#0~1", "mirror(5)"]
+    assert seen(parts, result) == [
+        ("ok", "[main failed; mirror was called instead]\nmirror worked with 5")
+    ]
+    assert RAN == [
+        "gate main {'x': 5} at 0#0",
+        "main(5)",
+        "gate mirror {'x': 5} at 0#0~1",
+        "mirror(5)",
+    ]
     assert recoveries(parts, "r") == [("fallback", 1, "OSError: down")]
     assert finished(parts.journal.read("r")) == {"0#0~1": "ok", "0#0": "ok"}
 
@@ -168,7 +220,11 @@ async def test_a_fall_back_that_the_policy_denies_does_not_run():
         version = "no-mirrors-1"
 
         def decide(self, action: Action, state: PolicyState) -> Any:
-            return Deny("no mirrors") if action.tool == "mirror" else AllowAll().decide(action, state)
+            return (
+                Deny("no mirrors")
+                if action.tool == "mirror"
+                else AllowAll().decide(action, state)
+            )
 
     main, mirror = failing("main", 9, recovery=Fallback("mirror")), failing("mirror", 0)
     parts = runtime(main, mirror, script=[call("main"), "done"], gate=NoMirrors())
@@ -176,14 +232,20 @@ async def test_a_fall_back_that_the_policy_denies_does_not_run():
 
     assert RAN == ["main(0)"]
     assert seen(parts, result) == [
-        ("error", "OSError: down\n[main failed; mirror was called instead: denied]\nno mirrors")
+        (
+            "error",
+            "OSError: down\n[main failed; mirror was called instead: denied]\nno mirrors",
+        )
     ]
 
 
 async def test_an_open_breaker_leads_to_the_fall_back_without_calling_the_tool():
     main, mirror = failing("main", 9, recovery=Fallback("mirror")), failing("mirror", 0)
     parts = runtime(
-        main, mirror, script=[call("main", x=1), call("main", x=2), "done"], breakers=CircuitBreakers(threshold=1)
+        main,
+        mirror,
+        script=[call("main", x=1), call("main", x=2), "done"],
+        breakers=CircuitBreakers(threshold=1),
     )
     result = await ReActEngine(parts).run("Go.")
 
@@ -208,13 +270,19 @@ def test_a_fall_back_must_be_another_tool_of_the_runtime(other: str):
 
 
 async def test_a_write_that_took_too_long_may_have_happened_so_nothing_is_done_in_its_place():
-    @tool(effect="write", timeout=0.01, recovery=[Fallback("mirror"), LlmRecovery(), DeadLetter()])
+    @tool(
+        effect="write",
+        timeout=0.01,
+        recovery=[Fallback("mirror"), LlmRecovery(), DeadLetter()],
+    )
     async def pay(x: int) -> str:
         """Pay."""
         await asyncio.sleep(10)
         return "paid"
 
-    parts = Runtime(ScriptedProvider([call("pay", x=1), "done"]), tools=[pay, failing("mirror", 0)])
+    parts = Runtime(
+        ScriptedProvider([call("pay", x=1), "done"]), tools=[pay, failing("mirror", 0)]
+    )
     result = await ReActEngine(parts).run("Go.", run_id="r")
 
     assert RAN == []
@@ -262,7 +330,11 @@ async def test_what_may_have_happened_in_place_of_a_call_is_not_done_again_elsew
     how: str, ran: list[str], status: str
 ):
     def model(request: Request) -> Any:
-        return "done" if request.conversation.messages[-1].role == "tool" else call("pay", cents=5)
+        return (
+            "done"
+            if request.conversation.messages[-1].role == "tool"
+            else call("pay", cents=5)
+        )
 
     tools = in_place_of([Fallback("paypal"), Fallback("bank")], how=how)
     parts = Runtime(ScriptedProvider(model), tools=tools)
@@ -272,7 +344,9 @@ async def test_what_may_have_happened_in_place_of_a_call_is_not_done_again_elsew
     assert seen(parts, result)[0][0] == status
     entries = parts.journal.read("r")
     for cut in range(1, len(entries)):
-        again = Runtime(ScriptedProvider(model), tools=tools, journal=crashed(entries, cut))
+        again = Runtime(
+            ScriptedProvider(model), tools=tools, journal=crashed(entries, cut)
+        )
         RAN.clear()
         await ReActEngine(again).resume("r")
         begun = upto(entries, "tool_started", 2) <= cut
@@ -281,12 +355,17 @@ async def test_what_may_have_happened_in_place_of_a_call_is_not_done_again_elsew
 
 
 async def test_what_may_have_happened_in_place_of_a_call_is_still_set_aside_for_a_person():
-    tools = in_place_of([Fallback("paypal"), Fallback("bank"), DeadLetter()], how="timed_out")
+    tools = in_place_of(
+        [Fallback("paypal"), Fallback("bank"), DeadLetter()], how="timed_out"
+    )
     parts = runtime(*tools, script=[call("pay", cents=5), "done"])
     result = await ReActEngine(parts).run("Go.", run_id="r")
 
     assert RAN == ["card 5", "paypal 5"]
-    assert [name for name, _, _ in recoveries(parts, "r")] == ["fallback", "dead_letter"]
+    assert [name for name, _, _ in recoveries(parts, "r")] == [
+        "fallback",
+        "dead_letter",
+    ]
     told = seen(parts, result)[0][1]
     assert "paypal was called instead: timed_out" in told
     assert "set aside for a person" in told
@@ -302,7 +381,9 @@ async def test_mended_arguments_that_may_have_done_their_work_are_not_mended_aga
         await asyncio.sleep(10)
         return "never"
 
-    parts = runtime(book, script=[call("book", seat="0"), '{"arguments": {"seat": "1"}}', "done"])
+    parts = runtime(
+        book, script=[call("book", seat="0"), '{"arguments": {"seat": "1"}}', "done"]
+    )
     result = await ReActEngine(parts).run("Go.")
 
     assert (RAN, result.answer) == (["0", "1"], "done")
@@ -328,7 +409,10 @@ async def test_a_fresh_result_of_the_same_call_serves_while_the_call_fails():
 
     assert seen(parts, result) == [
         ("ok", "price worked with 1"),
-        ("ok", "[the call fails now; this is its result of 30 s ago]\nprice worked with 1"),
+        (
+            "ok",
+            "[the call fails now; this is its result of 30 s ago]\nprice worked with 1",
+        ),
         ("error", "OSError: down"),
         ("error", "OSError: down"),
     ]
@@ -336,7 +420,9 @@ async def test_a_fresh_result_of_the_same_call_serves_while_the_call_fails():
 
 
 def test_only_reads_may_be_answered_from_earlier_results():
-    with pytest.raises(ConfigError, match="CachedResult is for tools whose effect is 'read'"):
+    with pytest.raises(
+        ConfigError, match="CachedResult is for tools whose effect is 'read'"
+    ):
         failing("pay", 1, effect="idempotent", recovery=CachedResult())
 
 
@@ -349,16 +435,25 @@ async def test_the_model_mends_the_arguments_and_the_mended_call_passes_the_gate
             raise ToolError("seats are a row and a letter, such as 12A")
         return "booked"
 
-    parts = runtime(book, script=[call("book", seat="twelve"), '{"arguments": {"seat": "12A"}}', "done"])
+    parts = runtime(
+        book,
+        script=[call("book", seat="twelve"), '{"arguments": {"seat": "12A"}}', "done"],
+    )
     result = await ReActEngine(parts).run("Go.", run_id="r")
 
     assert RAN == ["twelve", "12A"]
-    assert seen(parts, result) == [("ok", '[book failed; it was called with {"seat":"12A"} instead]\nbooked')]
-    assert recoveries(parts, "r") == [("llm_recovery", 1, "seats are a row and a letter, such as 12A")]
+    assert seen(parts, result) == [
+        ("ok", '[book failed; it was called with {"seat":"12A"} instead]\nbooked')
+    ]
+    assert recoveries(parts, "r") == [
+        ("llm_recovery", 1, "seats are a row and a letter, such as 12A")
+    ]
     assert result.llm_calls == 3
 
 
-@pytest.mark.parametrize("reply", ['{"arguments": null}', '{"arguments": {"seat": "twelve"}}'])
+@pytest.mark.parametrize(
+    "reply", ['{"arguments": null}', '{"arguments": {"seat": "twelve"}}']
+)
 async def test_a_model_that_knows_no_better_arguments_leaves_the_failure(reply: str):
     @tool(recovery=LlmRecovery())
     async def book(seat: str) -> str:
@@ -395,7 +490,9 @@ async def test_mended_arguments_that_do_not_fit_the_schema_run_nothing():
         (Unknown(), ("error", "OSError: down")),
     ],
 )
-async def test_an_escalated_call_waits_for_a_person_and_goes_on_with_what_it_says(said: Any, told: tuple[str, str]):
+async def test_an_escalated_call_waits_for_a_person_and_goes_on_with_what_it_says(
+    said: Any, told: tuple[str, str]
+):
     broken = failing("broken", 1, recovery=Escalate())
     parts = runtime(broken, script=[call("broken", x=3), "done"])
 
@@ -417,7 +514,11 @@ async def test_an_escalated_call_waits_for_a_person_and_goes_on_with_what_it_say
 
     assert (result.answer, seen(parts, result)) == ("done", [told])
     assert recoveries(parts, "r") == [("escalate", 1, "OSError: down")]
-    assert [e.event.by for e in parts.journal.read("r") if isinstance(e.event, DoubtResolved)] == ["person"]
+    assert [
+        e.event.by
+        for e in parts.journal.read("r")
+        if isinstance(e.event, DoubtResolved)
+    ] == ["person"]
 
 
 async def test_a_dead_letter_keeps_the_whole_call_and_the_run_goes_on():
@@ -425,20 +526,45 @@ async def test_a_dead_letter_keeps_the_whole_call_and_the_run_goes_on():
     parts = runtime(broken, script=[call("broken", x=3), "done"])
     result = await ReActEngine(parts).run("Go.", run_id="r")
 
-    [letter] = [e.event for e in parts.journal.read("r") if isinstance(e.event, CallDeadLettered)]
-    assert letter == CallDeadLettered("broken", "call_0_0", {"x": 3}, "error", "OSError: down", "billing")
+    [letter] = [
+        e.event
+        for e in parts.journal.read("r")
+        if isinstance(e.event, CallDeadLettered)
+    ]
+    assert letter == CallDeadLettered(
+        "broken", "call_0_0", {"x": 3}, "error", "OSError: down", "billing"
+    )
     assert result.answer == "done"
-    assert seen(parts, result)[0][1].startswith("OSError: down\n[The call was set aside")
+    assert seen(parts, result)[0][1].startswith(
+        "OSError: down\n[The call was set aside"
+    )
 
     entries = parts.journal.read("r")
-    again = runtime(broken, script=["done"], journal=crashed(entries, upto(entries, "call_dead_lettered")))
+    again = runtime(
+        broken,
+        script=["done"],
+        journal=crashed(entries, upto(entries, "call_dead_lettered")),
+    )
     await ReActEngine(again).resume("r")
-    assert len([e for e in again.journal.read("r") if isinstance(e.event, CallDeadLettered)]) == 1
+    assert (
+        len(
+            [
+                e
+                for e in again.journal.read("r")
+                if isinstance(e.event, CallDeadLettered)
+            ]
+        )
+        == 1
+    )
 
 
 async def test_strategies_are_tried_in_the_order_in_which_they_are_given():
     recovery = [Retry(), Fallback("mirror"), DeadLetter()]
-    parts = runtime(failing("main", 9, recovery=recovery), failing("mirror", 9), script=[call("main"), "done"])
+    parts = runtime(
+        failing("main", 9, recovery=recovery),
+        failing("mirror", 9),
+        script=[call("main"), "done"],
+    )
     await ReActEngine(parts).run("Go.", run_id="r")
 
     assert [(name, attempt) for name, attempt, _ in recoveries(parts, "r")] == [
@@ -453,25 +579,44 @@ async def test_a_fall_back_that_needs_approval_suspends_the_run_and_is_asked_abo
         version = "ask-1"
 
         def decide(self, action: Action, state: PolicyState) -> Any:
-            return Ask("the mirror?") if action.tool == "mirror" else AllowAll().decide(action, state)
+            return (
+                Ask("the mirror?")
+                if action.tool == "mirror"
+                else AllowAll().decide(action, state)
+            )
 
     journal = MemoryJournal()
 
     def parts(approver: Any) -> Runtime:
-        main, mirror = failing("main", 9, recovery=Fallback("mirror")), failing("mirror", 0)
+        main, mirror = (
+            failing("main", 9, recovery=Fallback("mirror")),
+            failing("mirror", 0),
+        )
         script = [call("main", x=5), "done"] if approver is SUSPEND else ["done"]
-        return runtime(main, mirror, script=script, gate=AskForMirror(), approver=approver, journal=journal)
+        return runtime(
+            main,
+            mirror,
+            script=script,
+            gate=AskForMirror(),
+            approver=approver,
+            journal=journal,
+        )
 
     async def yes(action: Action, question: str) -> bool:
         return True
 
     waiting = await ReActEngine(parts(SUSPEND)).run("Go.", run_id="r")
-    assert [(q.key, q.tool, q.about) for q in waiting.pending] == [("0#0~1", "mirror", "approval")]
+    assert [(q.key, q.tool, q.about) for q in waiting.pending] == [
+        ("0#0~1", "mirror", "approval")
+    ]
 
     again = parts(yes)
     result = await ReActEngine(again).resume("r")
 
-    assert (RAN, [s for s, _ in seen(again, result)]) == (["main(5)", "mirror(5)"], ["ok"])
+    assert (RAN, [s for s, _ in seen(again, result)]) == (
+        ["main(5)", "mirror(5)"],
+        ["ok"],
+    )
 
 
 SUSPEND = Suspend()
@@ -507,13 +652,18 @@ STORIES: dict[str, tuple[Recovery, list[Any]]] = {
 
 
 @pytest.mark.parametrize("story", STORIES)
-async def test_a_crash_after_any_entry_of_a_recovery_repeats_nothing_that_is_recorded(story: str):
+async def test_a_crash_after_any_entry_of_a_recovery_repeats_nothing_that_is_recorded(
+    story: str,
+):
     """The journal is cut after every entry; the resumed run ends in the same way and runs only what was in doubt."""
     strategy, replies = STORIES[story]
 
     def tools() -> list[Tool]:
         FAILS.clear()
-        return [failing("main", 1 if story == "llm" else 2, recovery=strategy), failing("mirror", 0)]
+        return [
+            failing("main", 1 if story == "llm" else 2, recovery=strategy),
+            failing("mirror", 0),
+        ]
 
     script = [call("main", x=1), *replies, "done"]
     parts = runtime(*tools(), script=script)
@@ -527,14 +677,22 @@ async def test_a_crash_after_any_entry_of_a_recovery_repeats_nothing_that_is_rec
         FAILS["main"] -= sum(
             e.key == "0#0" and e.kind == "recovery_triggered" for e in kept
         )  # each of those says that one attempt had failed
-        resumed = runtime(*again, script=script[replied:], journal=crashed(entries, cut))
+        resumed = runtime(
+            *again, script=script[replied:], journal=crashed(entries, cut)
+        )
         result = await ReActEngine(resumed).resume("r")
         after = resumed.journal.read("r")
 
-        assert (result.answer, seen(resumed, result)) == (whole.answer, seen(parts, whole)), f"cut after {cut}"
+        assert (result.answer, seen(resumed, result)) == (
+            whole.answer,
+            seen(parts, whole),
+        ), f"cut after {cut}"
         assert len(RAN) <= len(ran), f"cut after {cut}"
         done = {key for key, status in finished(kept).items() if status == "ok"}
-        assert not [name for name in RAN if name.startswith("mirror")] or "0#0~1" not in done
+        assert (
+            not [name for name in RAN if name.startswith("mirror")]
+            or "0#0~1" not in done
+        )
         assert [e.key for e in after if e.kind == "tool_started"] == [
             e.key for e in entries if e.kind == "tool_started"
         ]
@@ -567,20 +725,34 @@ def failing_chain(recovery: list[Recovery]) -> list[Tool]:
 
 def model(request: Request) -> Any:
     """Calls, answers, and mends 1 to 2 and that, when it failed too, to 3."""
-    first, said = request.conversation.messages[0].content, [m.role for m in request.conversation.messages]
+    first, said = (
+        request.conversation.messages[0].content,
+        [m.role for m in request.conversation.messages],
+    )
     if "failed. Its arguments" in first:
-        return '{"arguments": {"x": 3}}' if "was called with" in first else '{"arguments": {"x": 2}}'
+        return (
+            '{"arguments": {"x": 3}}'
+            if "was called with" in first
+            else '{"arguments": {"x": 2}}'
+        )
     return "done" if "tool" in said else call("main", x=1)
 
 
 def process(journal: Any, recovery: list[Recovery]) -> Runtime:
-    return Runtime(ScriptedProvider(model), tools=failing_chain(recovery), clock=FakeClock(), journal=journal)
+    return Runtime(
+        ScriptedProvider(model),
+        tools=failing_chain(recovery),
+        clock=FakeClock(),
+        journal=journal,
+    )
 
 
 async def ended(parts: Runtime) -> Result:
     """The end of the run; a person says that it was done by hand if somebody is asked."""
     result = await (
-        ReActEngine(parts).resume("r") if parts.journal.runs() else ReActEngine(parts).run("Go.", run_id="r")
+        ReActEngine(parts).resume("r")
+        if parts.journal.runs()
+        else ReActEngine(parts).run("Go.", run_id="r")
     )
     for question in result.pending:
         await parts.resolve("r", question.key, Done("by hand"))
@@ -589,7 +761,9 @@ async def ended(parts: Runtime) -> Result:
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-async def test_a_crash_after_any_entry_of_a_chain_of_recoveries_goes_on_with_its_later_steps(chain: str):
+async def test_a_crash_after_any_entry_of_a_chain_of_recoveries_goes_on_with_its_later_steps(
+    chain: str,
+):
     recovery = CHAINS[chain]
     parts = process(MemoryJournal(), recovery)
     whole = await ended(parts)
@@ -605,20 +779,32 @@ async def test_a_crash_after_any_entry_of_a_chain_of_recoveries_goes_on_with_its
         result = await ended(again)
 
         where = f"cut after {cut}: {entries[cut - 1].kind} {entries[cut - 1].key}"
-        assert (result.answer, seen(again, result)) == (whole.answer, seen(parts, whole)), where
+        assert (result.answer, seen(again, result)) == (
+            whole.answer,
+            seen(parts, whole),
+        ), where
         assert recoveries(again, "r") == recoveries(parts, "r"), where
-        assert (result.llm_calls, result.tool_calls) == (whole.llm_calls, whole.tool_calls), where
+        assert (result.llm_calls, result.tool_calls) == (
+            whole.llm_calls,
+            whole.tool_calls,
+        ), where
         assert len([name for name in RAN if not name.startswith("main")]) <= sum(
             entry.kind == "tool_started" and "~" in entry.key for entry in entries
         ) - sum("~" in key for key in finished(entries[:cut])), where
-        assert {str(e.event) for e in again.journal.read("r") if isinstance(e.event, CallDeadLettered)} == {
-            str(e.event) for e in entries if isinstance(e.event, CallDeadLettered)
-        }, where
+        assert {
+            str(e.event)
+            for e in again.journal.read("r")
+            if isinstance(e.event, CallDeadLettered)
+        } == {str(e.event) for e in entries if isinstance(e.event, CallDeadLettered)}, (
+            where
+        )
         assert again.journal.verify("r").ok
 
 
 @pytest.mark.parametrize("said", [Done("by hand"), Unknown()])
-async def test_what_a_person_said_of_a_failure_is_not_asked_for_again_after_a_crash(said: Any):
+async def test_what_a_person_said_of_a_failure_is_not_asked_for_again_after_a_crash(
+    said: Any,
+):
     broken = failing("broken", 99, effect="write", recovery=[Escalate()])
     parts = runtime(broken, script=[call("broken", x=3), "done"])
     await ReActEngine(parts).run("Go.", run_id="r")
@@ -626,12 +812,22 @@ async def test_what_a_person_said_of_a_failure_is_not_asked_for_again_after_a_cr
     whole = await parts.resume("r")
     entries = parts.journal.read("r")
     RAN.clear()
-    for cut in range(upto(entries, "doubt_resolved"), upto(entries, "model_requested", 2) + 1):
+    for cut in range(
+        upto(entries, "doubt_resolved"), upto(entries, "model_requested", 2) + 1
+    ):
         again = runtime(broken, script=["done"], journal=crashed(entries, cut))
         result = await ReActEngine(again).resume("r")
 
-        assert (result.answer, result.pending, seen(again, result)) == ("done", (), seen(parts, whole))
-        assert [e.event.by for e in again.journal.read("r") if isinstance(e.event, DoubtResolved)] == ["person"]
+        assert (result.answer, result.pending, seen(again, result)) == (
+            "done",
+            (),
+            seen(parts, whole),
+        )
+        assert [
+            e.event.by
+            for e in again.journal.read("r")
+            if isinstance(e.event, DoubtResolved)
+        ] == ["person"]
     assert RAN == []
 
 
@@ -645,12 +841,19 @@ async def test_an_answer_to_an_escalation_that_is_given_twice_allows_one_attempt
     assert RAN == ["broken(0)"] * 2
 
     entries = parts.journal.read("r")
-    again = runtime(broken, script=["done"], journal=crashed(entries, upto(entries, "doubt_resolved")))
+    again = runtime(
+        broken,
+        script=["done"],
+        journal=crashed(entries, upto(entries, "doubt_resolved")),
+    )
     for command in parts.journal.inbox("r"):
         again.journal.send("r", command.kind, command.body)
     waiting = await ReActEngine(again).resume("r")
 
-    assert (RAN, [question.key for question in waiting.pending]) == (["broken(0)"] * 2, ["0#0"])
+    assert (RAN, [question.key for question in waiting.pending]) == (
+        ["broken(0)"] * 2,
+        ["0#0"],
+    )
 
 
 async def test_a_second_escalation_waits_for_an_answer_of_its_own():
@@ -682,10 +885,15 @@ async def test_a_child_whose_recovery_asked_a_model_costs_the_same_when_it_is_re
     recovery = CHAINS["two mends"]
     parts = process(MemoryJournal(), recovery)
     whole = await Counting(parts).run("Go.", run_id="r")
-    assert [name for name, _, _ in recoveries(parts, "r")] == ["llm_recovery", "llm_recovery"]
+    assert [name for name, _, _ in recoveries(parts, "r")] == [
+        "llm_recovery",
+        "llm_recovery",
+    ]
 
     entries = parts.journal.read("r")
     for cut in range(1, len(entries)):
         result = await Counting(process(crashed(entries, cut), recovery)).resume("r")
 
-        assert result.answer == whole.answer, f"cut after {cut}: {entries[cut - 1].kind} {entries[cut - 1].key}"
+        assert result.answer == whole.answer, (
+            f"cut after {cut}: {entries[cut - 1].kind} {entries[cut - 1].key}"
+        )

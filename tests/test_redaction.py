@@ -170,13 +170,24 @@ def test_a_token_that_follows_a_mark_directly_stays_as_it_was_left() -> None:
     assert redactor.text(once) is once
 
 
-@pytest.mark.parametrize("value", ["Basic dXNlcjpwYXNz=", "Basic dXNlcjpwYXNzdw==", "OAuth a=", "sid=", 'sid="b1"; c='])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "Basic dXNlcjpwYXNz=",
+        "Basic dXNlcjpwYXNzdw==",
+        "OAuth a=",
+        "sid=",
+        'sid="b1"; c=',
+    ],
+)
 @pytest.mark.parametrize("name", ["Authorization", "Cookie"])
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
 def test_json_around_a_header_that_ends_in_an_equals_sign_stays_json(
     name: str, value: str, separators: tuple[str, str]
 ) -> None:
-    text = told = json.dumps({name: value, "a=": "b", "c": [f"{name}: {value}", "d"]}, separators=separators)
+    text = told = json.dumps(
+        {name: value, "a=": "b", "c": [f"{name}: {value}", "d"]}, separators=separators
+    )
     for _ in range(3):
         told = PLAIN.text(text)
         read = json.loads(told)
@@ -184,14 +195,22 @@ def test_json_around_a_header_that_ends_in_an_equals_sign_stays_json(
             assert (list(read), read["a="]) == (["in", "a="], "b")
             read = json.loads(read["in"])
 
-        assert (list(read), read["a="], read["c"][1:]) == ([name, "a=", "c"], "b", ["d"])
+        assert (list(read), read["a="], read["c"][1:]) == (
+            [name, "a=", "c"],
+            "b",
+            ["d"],
+        )
         text = json.dumps({"in": text, "a=": "b"}, separators=separators)
 
 
-def test_the_longest_header_is_found_as_a_whole_and_is_no_longer_than_it_may_be() -> None:
+def test_the_longest_header_is_found_as_a_whole_and_is_no_longer_than_it_may_be() -> (
+    None
+):
     quote = "\\" * 7 + '"'
     value = f"={quote}{'c' * 470}{quote}"
-    text = f"Cookie: {'a' * 64}={'b' * 254}{value}" + f"; {'b' * 253}{value}" * 30 + " end"
+    text = (
+        f"Cookie: {'a' * 64}={'b' * 254}{value}" + f"; {'b' * 253}{value}" * 30 + " end"
+    )
     found = PLAIN.found(text, 0)
     stream = PLAIN.stream()
     told = [stream.feed(text[at : at + 99]) for at in range(0, len(text), 99)]
@@ -207,7 +226,11 @@ def test_fields_that_are_headers_lose_values_in_quotes_too() -> None:
         "Via": 'a="b"',
     }
 
-    assert PLAIN.value(fields) == {"Set-Cookie": MARK, "Authorization": f"Digest {MARK}", "Via": 'a="b"'}
+    assert PLAIN.value(fields) == {
+        "Set-Cookie": MARK,
+        "Authorization": f"Digest {MARK}",
+        "Via": 'a="b"',
+    }
 
 
 def test_overlapping_secrets_leave_one_mark_and_neighbours_one_each() -> None:
@@ -260,11 +283,17 @@ def test_a_registered_value_goes_in_every_spelling(spelling: str) -> None:
 
 def test_letters_and_digits_are_looked_for_as_they_are_and_in_base64() -> None:
     assert spellings("Tr0ub4dor") == {"Tr0ub4dor", "VHIwdWI0ZG9y"}
-    assert spellings("Tr0ub4dor1") == {"Tr0ub4dor1", "VHIwdWI0ZG9yMQ==", "VHIwdWI0ZG9yMQ"}
+    assert spellings("Tr0ub4dor1") == {
+        "Tr0ub4dor1",
+        "VHIwdWI0ZG9yMQ==",
+        "VHIwdWI0ZG9yMQ",
+    }
 
 
 @pytest.mark.parametrize("told", ["no user 'bob' with {}", 'no user "bob" with {}'])
-async def test_an_error_of_a_tool_shows_no_registered_value_whatever_quotes_python_puts_around_it(told: str) -> None:
+async def test_an_error_of_a_tool_shows_no_registered_value_whatever_quotes_python_puts_around_it(
+    told: str,
+) -> None:
     secret = "it's-Tr0ub4dor"
 
     @tool(effect="read")
@@ -272,15 +301,26 @@ async def test_an_error_of_a_tool_shows_no_registered_value_whatever_quotes_pyth
         """Log in."""
         raise KeyError(told.format(secret))
 
-    runtime = Runtime(ScriptedProvider([call("login"), "done"]), tools=[login], redactor=Redactor([secret]))
+    runtime = Runtime(
+        ScriptedProvider([call("login"), "done"]),
+        tools=[login],
+        redactor=Redactor([secret]),
+    )
     result = await ReActEngine(runtime).run("Go.")
 
-    answers = [message.content for message in result.conversation.messages if message.role == "tool"]
+    answers = [
+        message.content
+        for message in result.conversation.messages
+        if message.role == "tool"
+    ]
     assert answers == [f"KeyError: {KeyError(told.format(MARK))}"]
 
 
 def test_the_longest_registered_value_goes_as_a_whole() -> None:
-    assert Redactor(["abcdef", "abcdef-ghijkl"]).text("abcdef-ghijkl abcdef") == f"{MARK} {MARK}"
+    assert (
+        Redactor(["abcdef", "abcdef-ghijkl"]).text("abcdef-ghijkl abcdef")
+        == f"{MARK} {MARK}"
+    )
 
 
 def test_also_adds_values_and_leaves_the_first_redactor_as_it_was() -> None:
@@ -288,7 +328,10 @@ def test_also_adds_values_and_leaves_the_first_redactor_as_it_was() -> None:
     second = first.also("ghijkl", "mnopqr")
 
     assert first.text("abcdef ghijkl password=x1y2") == f"{MARK} ghijkl password=x1y2"
-    assert second.text("abcdef ghijkl mnopqr password=x1y2") == f"{MARK} {MARK} {MARK} password=x1y2"
+    assert (
+        second.text("abcdef ghijkl mnopqr password=x1y2")
+        == f"{MARK} {MARK} {MARK} password=x1y2"
+    )
 
 
 def test_without_values_and_shapes_nothing_changes() -> None:
@@ -300,9 +343,15 @@ def test_without_values_and_shapes_nothing_changes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("secrets", "problem"), [(["longer", "short"], "secrets[1]: give a text of 6"), ([MARK], "secrets[0]: [redacted]")]
+    ("secrets", "problem"),
+    [
+        (["longer", "short"], "secrets[1]: give a text of 6"),
+        ([MARK], "secrets[0]: [redacted]"),
+    ],
 )
-def test_a_value_that_cannot_be_one_is_refused_and_not_repeated(secrets: list[str], problem: str) -> None:
+def test_a_value_that_cannot_be_one_is_refused_and_not_repeated(
+    secrets: list[str], problem: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         Redactor(secrets)
 
@@ -326,7 +375,13 @@ def test_a_field_that_is_named_like_a_secret_loses_its_value() -> None:
     value: Json = {
         "user": "ada",
         "password": "correct horse",
-        "login": {"apiKey": "abcd", "Authorization": "Bearer abcd.1234", "cookie": "a=b", "pin": 1, "max_tokens": 100},
+        "login": {
+            "apiKey": "abcd",
+            "Authorization": "Bearer abcd.1234",
+            "cookie": "a=b",
+            "pin": 1,
+            "max_tokens": 100,
+        },
         "db_password": 12345,
         "secrets": ["a"],
         "client_secret": ["abcd", None, {"text": "stays"}],
@@ -336,7 +391,13 @@ def test_a_field_that_is_named_like_a_secret_loses_its_value() -> None:
     assert PLAIN.value(value) == {
         "user": "ada",
         "password": MARK,
-        "login": {"apiKey": MARK, "Authorization": f"Bearer {MARK}", "cookie": MARK, "pin": 1, "max_tokens": 100},
+        "login": {
+            "apiKey": MARK,
+            "Authorization": f"Bearer {MARK}",
+            "cookie": MARK,
+            "pin": 1,
+            "max_tokens": 100,
+        },
         "db_password": MARK,
         "secrets": ["a"],
         "client_secret": [MARK, None, {"text": "stays"}],
@@ -345,7 +406,10 @@ def test_a_field_that_is_named_like_a_secret_loses_its_value() -> None:
 
 
 def test_what_holds_no_secret_is_the_same_object() -> None:
-    clean: Json = {"a": [1, 2.5, None, True, "text"], "b": {"password": {"type": "string"}, "token": " Paris"}}
+    clean: Json = {
+        "a": [1, 2.5, None, True, "text"],
+        "b": {"password": {"type": "string"}, "token": " Paris"},
+    }
     value: Json = {"clean": clean, "password": "hunter2"}
     redacted = PLAIN.value(value)
 
@@ -372,7 +436,9 @@ def test_a_value_too_deep_to_follow_becomes_the_mark() -> None:
     assert PLAIN.value(deep) == MARK
 
 
-def test_a_number_too_long_to_write_becomes_the_mark_and_what_is_around_it_stays() -> None:
+def test_a_number_too_long_to_write_becomes_the_mark_and_what_is_around_it_stays() -> (
+    None
+):
     value: Json = {"a": 10**5000, "b": [1, -(10**5000), "text"], "password": 10**5000}
 
     assert PLAIN.value(value) == {"a": MARK, "b": [1, MARK, "text"], "password": MARK}
@@ -403,7 +469,16 @@ async def test_a_run_notes_and_does_what_has_a_number_too_long_to_write() -> Non
 # --- streams ---
 
 PIECES = (
-    *("password", "token: ", "api key", "Authorization: ", "Bearer ", "Cookie: a=b; ", '"secret": "', "-----BEGIN "),
+    *(
+        "password",
+        "token: ",
+        "api key",
+        "Authorization: ",
+        "Bearer ",
+        "Cookie: a=b; ",
+        '"secret": "',
+        "-----BEGIN ",
+    ),
     *(
         "--password ",
         "://",
@@ -427,7 +502,17 @@ PIECES = (
         '"; b="',
         'Digest a="b", c=',
     ),
-    *("x1", "open sesame", "open ", "of a", "of a secret life", "secret life", "MIIE", "-----", "PRIVATE KEY-----"),
+    *(
+        "x1",
+        "open sesame",
+        "open ",
+        "of a",
+        "of a secret life",
+        "secret life",
+        "MIIE",
+        "-----",
+        "PRIVATE KEY-----",
+    ),
     pem("RSA ")[:150],
 )
 TELLING = st.sampled_from([*(text for text, _ in PLANTED.values()), *HARMLESS, *PIECES])
@@ -443,17 +528,28 @@ def streamed(redactor: Redactor, text: str, cuts: list[int]) -> str:
     return told + stream.end()
 
 
-@settings(max_examples=int(os.environ.get("LOOPWRIGHT_REDACTION_EXAMPLES", "200")), deadline=None)
+@settings(
+    max_examples=int(os.environ.get("LOOPWRIGHT_REDACTION_EXAMPLES", "200")),
+    deadline=None,
+)
 @given(TEXTS, st.lists(st.integers(0, 10_000), max_size=30))
 @example("password: swordfish \nx", [19, 20])
 @example("Authorization: AWS4-HMAC-SHA256 a=b, Signature=abc", [34, 37])
-@example("-----BEGIN PRIVATE KEY-----\nA-Note: of -----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG\n", list(range(80)))
+@example(
+    "-----BEGIN PRIVATE KEY-----\nA-Note: of -----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG\n",
+    list(range(80)),
+)
 @example("the secret life of a secret life of b", list(range(40)))
-def test_a_stream_tells_what_the_whole_text_tells_wherever_it_is_cut(text: str, cuts: list[int]) -> None:
+def test_a_stream_tells_what_the_whole_text_tells_wherever_it_is_cut(
+    text: str, cuts: list[int]
+) -> None:
     assert streamed(STREAMED, text, cuts) == STREAMED.text(text)
 
 
-@settings(max_examples=int(os.environ.get("LOOPWRIGHT_REDACTION_EXAMPLES", "200")), deadline=None)
+@settings(
+    max_examples=int(os.environ.get("LOOPWRIGHT_REDACTION_EXAMPLES", "200")),
+    deadline=None,
+)
 @given(TEXTS)
 def test_what_is_redacted_stays_as_it_is(text: str) -> None:
     once = STREAMED.text(text)
@@ -473,21 +569,47 @@ def test_letter_by_letter_nothing_of_a_secret_is_told_too_early(name: str) -> No
     assert told + stream.end() == whole
 
 
-def test_a_stream_holds_back_a_word_and_a_name_that_waits_for_its_value_and_no_more() -> None:
+def test_a_stream_holds_back_a_word_and_a_name_that_waits_for_its_value_and_no_more() -> (
+    None
+):
     stream = PLAIN.stream()
     told = [
         stream.feed(piece)
-        for piece in ("Look: the ", "pass", "word ", "is he", "re, password: ", "hun", "ter2", " and", " so on")
+        for piece in (
+            "Look: the ",
+            "pass",
+            "word ",
+            "is he",
+            "re, password: ",
+            "hun",
+            "ter2",
+            " and",
+            " so on",
+        )
     ]
 
-    assert told == ["Look: the ", "", "", "password is ", "here, ", "", "", f"password: {MARK} ", "and so "]
+    assert told == [
+        "Look: the ",
+        "",
+        "",
+        "password is ",
+        "here, ",
+        "",
+        "",
+        f"password: {MARK} ",
+        "and so ",
+    ]
     assert stream.end() == "on"
 
 
 def test_text_without_spaces_is_told_letter_by_letter_where_it_is_written_so() -> None:
     stream = PLAIN.stream()
 
-    assert [stream.feed(piece) for piece in ("密码", "是必", "填的。")] == ["密码", "是必", "填的。"]
+    assert [stream.feed(piece) for piece in ("密码", "是必", "填的。")] == [
+        "密码",
+        "是必",
+        "填的。",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -535,7 +657,13 @@ def test_values_that_overlap_without_end_do_not_fill_the_memory() -> None:
 def test_a_stream_can_be_used_again() -> None:
     stream = PLAIN.stream()
 
-    assert stream.feed("password: ") + stream.end() + stream.feed("hunter2 ") + stream.end() == "password: hunter2 "
+    assert (
+        stream.feed("password: ")
+        + stream.end()
+        + stream.feed("hunter2 ")
+        + stream.end()
+        == "password: hunter2 "
+    )
 
 
 # --- costs ---
@@ -635,37 +763,62 @@ print(before, compiled())
         ("a well-known place", ["HYPHEN"]),
     ],
 )
-def test_a_shape_is_compiled_when_a_text_hints_at_it_and_not_before(text: str, compiled: list[str]) -> None:
-    done = subprocess.run([sys.executable, "-c", COMPILED, text], capture_output=True, text=True, timeout=60)
+def test_a_shape_is_compiled_when_a_text_hints_at_it_and_not_before(
+    text: str, compiled: list[str]
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED, text],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
     assert (done.stdout, done.stderr) == (f"[] {compiled}\n", "")
 
 
-@settings(max_examples=int(os.environ.get("LOOPWRIGHT_REDACTION_EXAMPLES", "200")), deadline=None)
+@settings(
+    max_examples=int(os.environ.get("LOOPWRIGHT_REDACTION_EXAMPLES", "200")),
+    deadline=None,
+)
 @given(TEXTS)
 def test_every_shape_that_matches_is_hinted_at(text: str) -> None:
     tried = {id(shape) for shape in hinted(text)}
-    missed = [s for s in SHAPES if id(s) not in tried and any(m.start < m.stop for m in s.matches(text, 0))]
+    missed = [
+        s
+        for s in SHAPES
+        if id(s) not in tried and any(m.start < m.stop for m in s.matches(text, 0))
+    ]
 
     assert missed == []
 
 
-@settings(max_examples=int(os.environ.get("LOOPWRIGHT_REDACTION_EXAMPLES", "200")), deadline=None)
+@settings(
+    max_examples=int(os.environ.get("LOOPWRIGHT_REDACTION_EXAMPLES", "200")),
+    deadline=None,
+)
 @given(TEXTS)
 def test_every_shape_that_may_have_begun_is_hinted_at(text: str) -> None:
     tried = {id(shape) for shape in hinted_at_end(text)}
-    missed = [s for s in SHAPES if s.begun and id(s) not in tried and s.opening.search(text)]
+    missed = [
+        s for s in SHAPES if s.begun and id(s) not in tried and s.opening.search(text)
+    ]
 
     assert missed == []
 
 
 @pytest.mark.parametrize("name", PLANTED)
 @pytest.mark.parametrize("spelled", [str.upper, str.lower, str.swapcase])
-def test_hints_do_not_depend_on_capitals_where_shapes_do_not(name: str, spelled: Callable[[str], str]) -> None:
+def test_hints_do_not_depend_on_capitals_where_shapes_do_not(
+    name: str, spelled: Callable[[str], str]
+) -> None:
     text = spelled(PLANTED[name][0])
     tried = {id(shape) for shape in hinted(text)}
 
-    assert [s for s in SHAPES if id(s) not in tried and any(m.start < m.stop for m in s.matches(text, 0))] == []
+    assert [
+        s
+        for s in SHAPES
+        if id(s) not in tried and any(m.start < m.stop for m in s.matches(text, 0))
+    ] == []
 
 
 # --- what people keep in this repository ---
@@ -673,16 +826,25 @@ def test_hints_do_not_depend_on_capitals_where_shapes_do_not(name: str, spelled:
 
 @pytest.mark.parametrize("folder", ["src", "docs", "examples"])
 def test_the_texts_of_this_repository_stay(folder: str) -> None:
-    files = [path for path in (Path(__file__).parents[1] / folder).rglob("*.[pm][yd]") if path.stem != "secrets"]
+    files = [
+        path
+        for path in (Path(__file__).parents[1] / folder).rglob("*.[pm][yd]")
+        if path.stem != "secrets"
+    ]
 
     assert [
-        str(path) for path in files if PLAIN.text(path.read_text(encoding="utf-8")) != path.read_text(encoding="utf-8")
+        str(path)
+        for path in files
+        if PLAIN.text(path.read_text(encoding="utf-8"))
+        != path.read_text(encoding="utf-8")
     ] == []
 
 
 def test_what_a_named_value_or_a_header_holds_is_known_elsewhere_too() -> None:
     key = "kD93-kdkwQ2"
-    learned = Redactor().learning({"Authorization": f"Bearer {key}", "password": "hunter2", "X-Team": "planning"})
+    learned = Redactor().learning(
+        {"Authorization": f"Bearer {key}", "password": "hunter2", "X-Team": "planning"}
+    )
 
     assert Redactor().secrets_in({"Authorization": f"Bearer {key}"}) == (key,)
     assert learned.text(f"planning: {key}, hunter2!") == f"planning: {MARK}, {MARK}!"
@@ -691,15 +853,28 @@ def test_what_a_named_value_or_a_header_holds_is_known_elsewhere_too() -> None:
 def test_what_is_learned_does_not_depend_on_how_much_is_registered() -> None:
     registered = Redactor([f"registered-{number}" for number in range(200)])
 
-    learned = registered.learning(*({"password": f"pass-word-{number}"} for number in range(150)))
+    learned = registered.learning(
+        *({"password": f"pass-word-{number}"} for number in range(150))
+    )
 
-    known = [number for number in range(150) if learned.text(f"it is pass-word-{number}.") == f"it is {MARK}."]
-    assert known == list(range(100)), "a bounded number, since each has to be looked for"
-    assert learned.learning({"password": "one-more-word"}).text("one-more-word") == "one-more-word"
+    known = [
+        number
+        for number in range(150)
+        if learned.text(f"it is pass-word-{number}.") == f"it is {MARK}."
+    ]
+    assert known == list(range(100)), (
+        "a bounded number, since each has to be looked for"
+    )
+    assert (
+        learned.learning({"password": "one-more-word"}).text("one-more-word")
+        == "one-more-word"
+    )
     assert learned.also("one-more-word").text("one-more-word") == MARK
 
 
-def test_a_secret_goes_also_where_a_mark_or_the_name_of_a_class_stands_behind_it() -> None:
+def test_a_secret_goes_also_where_a_mark_or_the_name_of_a_class_stands_behind_it() -> (
+    None
+):
     assert PLAIN.text("password=s3cr3t-val_ue.9[redacted]") == f"password={MARK}{MARK}"
     assert PLAIN.text("secret: a8F3kd92LsQpz7PrivateKey") == f"secret: {MARK}"
     assert PLAIN.text("secret: dXNlcjpwYXNzd29yZA==PrivateKey") == f"secret: {MARK}"

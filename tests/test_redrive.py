@@ -77,16 +77,24 @@ async def send(what: str) -> str:
 
 
 TOOLS = [look, put, send]
-SCRIPT = [[call("look", what="sky"), call("send", what="card")], call("put", what="sea"), "blue"]
+SCRIPT = [
+    [call("look", what="sky"), call("send", what="card")],
+    call("put", what="sea"),
+    "blue",
+]
 
 
 def runtime(script: Any, **options: Any) -> Runtime:
-    return Runtime(ScriptedProvider(script), tools=options.pop("tools", TOOLS), **options)
+    return Runtime(
+        ScriptedProvider(script), tools=options.pop("tools", TOOLS), **options
+    )
 
 
 def tell(script: list[Any]) -> Callable[[Any], Any]:
     """Answer by how far the conversation is, so that a resumed run is told the rest of the script."""
-    return lambda request: script[sum(m.role == "assistant" for m in request.conversation.messages)]
+    return lambda request: script[
+        sum(m.role == "assistant" for m in request.conversation.messages)
+    ]
 
 
 async def recorded(script: Any, **options: Any) -> tuple[Result, list[Entry]]:
@@ -102,22 +110,34 @@ def effects(entries: list[Entry], event_type: type[Any]) -> list[str]:
 # --- the journal ends anywhere ---
 
 
-async def test_a_run_cut_after_any_entry_resumes_to_the_same_answer_without_repeating_a_recorded_effect() -> None:
+async def test_a_run_cut_after_any_entry_resumes_to_the_same_answer_without_repeating_a_recorded_effect() -> (
+    None
+):
     whole, entries = await recorded(tell(SCRIPT))
 
     for keep in range(1, len(entries) + 1):
         RAN.clear()
         again = runtime(tell(SCRIPT), journal=crashed(entries, keep))
         result = await again.resume("r")
-        finished = {e.event.call_id for e in entries[:keep] if isinstance(e.event, ToolFinished)}
-        started = {e.event.call_id for e in entries[:keep] if isinstance(e.event, ToolStarted)}
+        finished = {
+            e.event.call_id for e in entries[:keep] if isinstance(e.event, ToolFinished)
+        }
+        started = {
+            e.event.call_id for e in entries[:keep] if isinstance(e.event, ToolStarted)
+        }
         replied = len([e for e in entries[:keep] if e.kind == "model_replied"])
 
         assert result.answer == whole.answer
         assert again.journal.verify("r", result.head_hash).ok
         assert len(again.provider.requests) == 3 - replied  # type: ignore[attr-defined]
-        unknown = {e.event.call_id for e in again.journal.read("r") if getattr(e.event, "status", "") == "unknown"}
-        assert unknown == {i for i in started - finished if i.startswith("call_0_1")}  # the write, and only it
+        unknown = {
+            e.event.call_id
+            for e in again.journal.read("r")
+            if getattr(e.event, "status", "") == "unknown"
+        }
+        assert unknown == {
+            i for i in started - finished if i.startswith("call_0_1")
+        }  # the write, and only it
         assert len(RAN) == 3 - len(finished) - len(unknown)
 
 
@@ -133,7 +153,9 @@ async def test_observers_do_not_see_replayed_entries_again() -> None:
     _, entries = await recorded(tell(SCRIPT))
     seen: list[Entry] = []
     keep = upto(entries, "model_replied", 2)
-    await runtime(tell(SCRIPT), journal=crashed(entries, keep), observers=[seen.append]).resume("r")
+    await runtime(
+        tell(SCRIPT), journal=crashed(entries, keep), observers=[seen.append]
+    ).resume("r")
 
     assert [e.seq for e in seen] == list(range(keep + 1, keep + 1 + len(seen)))
     assert seen[0].kind == "run_resumed"
@@ -157,7 +179,9 @@ class Noting(LoopEngine):
         return f"{first.answer} {await run.ask('and?')}"
 
 
-async def test_a_note_that_was_added_moves_no_key_and_a_changed_one_is_only_a_warning() -> None:
+async def test_a_note_that_was_added_moves_no_key_and_a_changed_one_is_only_a_warning() -> (
+    None
+):
     first = runtime(["a", "b"])
     await Noting(first, notes=("x",)).run("go", run_id="r")
     entries = first.journal.read("r")
@@ -165,9 +189,13 @@ async def test_a_note_that_was_added_moves_no_key_and_a_changed_one_is_only_a_wa
     result = await Noting(again, notes=("y", "z")).resume("r")
 
     assert result.answer == "a b"
-    drifts = [e.event for e in again.journal.read("r") if isinstance(e.event, DriftNoticed)]
+    drifts = [
+        e.event for e in again.journal.read("r") if isinstance(e.event, DriftNoticed)
+    ]
     assert drifts == [DriftNoticed("note", "{'text': 'x'}", "{'text': 'y'}")]
-    assert [e.event.value for e in again.journal.read("r") if isinstance(e.event, FactNoted)] == [
+    assert [
+        e.event.value for e in again.journal.read("r") if isinstance(e.event, FactNoted)
+    ] == [
         {"text": "x"},
         {"text": "z"},
     ]
@@ -181,7 +209,9 @@ class Branching(LoopEngine):
 
         async def branch(inner: Run) -> str:
             text = await inner.ask(f"branch {inner.random.random():.6f}")
-            observations = await inner.act(await inner.gate(inner.propose(call("look", what=text))))
+            observations = await inner.act(
+                await inner.gate(inner.propose(call("look", what=text)))
+            )
             return observations[0].content
 
         return " ".join(await run.gather(branch, branch))
@@ -208,17 +238,26 @@ async def test_branches_cut_after_any_entry_resume_to_the_same_answer() -> None:
 
     for keep in range(1, len(entries)):
         RAN.clear()
-        again = runtime(lambda request: request.conversation.task[-3:], journal=crashed(entries, keep))
+        again = runtime(
+            lambda request: request.conversation.task[-3:],
+            journal=crashed(entries, keep),
+        )
         result = await Branching(again).resume("r")
 
         assert result.answer == whole.answer
         assert len(RAN) == 2 - len(effects(entries[:keep], ToolFinished))
 
 
-async def test_effects_in_doubt_wait_until_the_journal_has_let_this_process_in() -> None:
+async def test_effects_in_doubt_wait_until_the_journal_has_let_this_process_in() -> (
+    None
+):
     first = runtime(lambda request: request.conversation.task[-3:])
     await Branching(first).run("go", run_id="r")
-    entries = [e for e in first.journal.read("r") if e.kind in ("run_started", "model_requested") or e.key == "0"]
+    entries = [
+        e
+        for e in first.journal.read("r")
+        if e.kind in ("run_started", "model_requested") or e.key == "0"
+    ]
     barriers: list[int] = []
     asked: list[int] = []
 
@@ -232,7 +271,9 @@ async def test_effects_in_doubt_wait_until_the_journal_has_let_this_process_in()
         asked.append(len(barriers))
         return request.conversation.task[-3:]
 
-    await Branching(runtime(model, journal=crashed(entries, len(entries), Slow()))).resume("r")
+    await Branching(
+        runtime(model, journal=crashed(entries, len(entries), Slow()))
+    ).resume("r")
     assert asked == [1, 2] or asked == [2, 2]
 
 
@@ -276,7 +317,9 @@ class Racing(LoopEngine):
         return "never"
 
 
-async def test_gather_waits_for_all_and_raises_the_exception_of_the_lowest_index() -> None:
+async def test_gather_waits_for_all_and_raises_the_exception_of_the_lowest_index() -> (
+    None
+):
     parts = runtime(lambda request: "ok")
     result = await Racing(parts).run("go")
 
@@ -303,13 +346,17 @@ async def asked() -> list[Entry]:
     return first.journal.read("r")
 
 
-async def test_another_prompt_is_divergence_that_names_key_fingerprints_and_the_last_agreeing_entry() -> None:
+async def test_another_prompt_is_divergence_that_names_key_fingerprints_and_the_last_agreeing_entry() -> (
+    None
+):
     entries = await asked()
     again = runtime(["c"], journal=crashed(entries, upto(entries, "model_replied", 2)))
 
     with pytest.raises(ReplayDivergence) as raised:
         await Asking(again, prompt="uno").resume("r")
-    recorded_print = next(e.event.fingerprint for e in entries if isinstance(e.event, ModelRequested))
+    recorded_print = next(
+        e.event.fingerprint for e in entries if isinstance(e.event, ModelRequested)
+    )
     assert raised.value.key == "0"
     assert recorded_print in raised.value.expected
     assert raised.value.found not in (raised.value.expected, "")
@@ -337,7 +384,9 @@ async def test_a_diverged_run_can_still_be_resumed_by_the_code_that_wrote_it() -
 
 async def test_a_model_intent_without_outcome_may_differ() -> None:
     entries = await asked()
-    again = runtime(["x", "y"], journal=crashed(entries, upto(entries, "model_requested", 1)))
+    again = runtime(
+        ["x", "y"], journal=crashed(entries, upto(entries, "model_requested", 1))
+    )
     result = await Asking(again, prompt="uno").resume("r")
 
     assert result.answer == "x y"
@@ -358,16 +407,22 @@ class Swallowing(LoopEngine):
 
 async def test_divergence_is_sticky() -> None:
     entries = await asked()
-    again = runtime(["never"], journal=crashed(entries, upto(entries, "model_replied", 1)))
+    again = runtime(
+        ["never"], journal=crashed(entries, upto(entries, "model_replied", 1))
+    )
     with pytest.raises(ReplayDivergence):
         await Swallowing(again).resume("r")
     assert again.provider.requests == []  # type: ignore[attr-defined]
 
 
-async def test_a_new_effect_before_recorded_ones_is_divergence_before_it_is_done() -> None:
+async def test_a_new_effect_before_recorded_ones_is_divergence_before_it_is_done() -> (
+    None
+):
     entries = await asked()
     kept = [e for e in entries if e.key != "0"]
-    again = runtime(["never"], journal=crashed(kept, upto(entries, "model_replied", 2) - 2))
+    again = runtime(
+        ["never"], journal=crashed(kept, upto(entries, "model_replied", 2) - 2)
+    )
 
     with pytest.raises(ReplayDivergence):
         await Asking(again).resume("r")
@@ -386,9 +441,15 @@ async def test_another_model_tool_list_or_limit_is_drift_and_no_divergence() -> 
     result = await again.resume("r")
 
     assert result.answer == "blue"
-    drift = [e.event for e in again.journal.read("r") if isinstance(e.event, DriftNoticed)]
+    drift = [
+        e.event for e in again.journal.read("r") if isinstance(e.event, DriftNoticed)
+    ]
     assert len(drift) == 1
-    assert (drift[0].what, "script" in drift[0].before, "newer" in drift[0].after) == ("setup", True, True)
+    assert (drift[0].what, "script" in drift[0].before, "newer" in drift[0].after) == (
+        "setup",
+        True,
+        True,
+    )
 
 
 # --- budget ---
@@ -396,17 +457,25 @@ async def test_another_model_tool_list_or_limit_is_drift_and_no_divergence() -> 
 
 async def test_spent_budget_survives_resume() -> None:
     whole, entries = await recorded(tell(SCRIPT))
-    again = runtime(tell(SCRIPT), journal=crashed(entries, upto(entries, "model_replied", 2)))
+    again = runtime(
+        tell(SCRIPT), journal=crashed(entries, upto(entries, "model_replied", 2))
+    )
     result = await again.resume("r")
 
-    assert (result.llm_calls, result.tool_calls, result.usage) == (whole.llm_calls, whole.tool_calls, whole.usage)
+    assert (result.llm_calls, result.tool_calls, result.usage) == (
+        whole.llm_calls,
+        whole.tool_calls,
+        whole.usage,
+    )
 
 
 async def test_an_effect_in_doubt_takes_its_old_place_in_the_budget() -> None:
     limits = Limits(max_llm_calls=3, best_effort=False, max_tool_calls=3)
     _, entries = await recorded(tell(SCRIPT), limits=limits)
     keep = upto(entries, "model_requested", 3)
-    result = await runtime(tell(SCRIPT), limits=limits, journal=crashed(entries, keep)).resume("r")
+    result = await runtime(
+        tell(SCRIPT), limits=limits, journal=crashed(entries, keep)
+    ).resume("r")
 
     assert (result.status, result.llm_calls) == ("completed", 3)
 
@@ -414,8 +483,15 @@ async def test_an_effect_in_doubt_takes_its_old_place_in_the_budget() -> None:
 async def test_a_key_that_was_in_doubt_twice_is_paid_once() -> None:
     entries = await asked()
     journal = crashed(entries, upto(entries, "model_requested", 1))
-    await Asking(runtime([ProviderError("killed here", status=404)], journal=journal), prompt="uno").resume("r")
-    twice = [e for e in journal.read("r") if e.kind in ("run_started", "model_requested", "run_resumed")]
+    await Asking(
+        runtime([ProviderError("killed here", status=404)], journal=journal),
+        prompt="uno",
+    ).resume("r")
+    twice = [
+        e
+        for e in journal.read("r")
+        if e.kind in ("run_started", "model_requested", "run_resumed")
+    ]
     again = runtime(["x", "y"], journal=crashed(twice, len(twice)))
     result = await Asking(again, prompt="dos").resume("r")
 
@@ -427,17 +503,29 @@ async def test_a_recorded_refusal_stays_one_although_the_limit_was_raised() -> N
     script = [call("look", what="a"), call("look", what="b"), "best so far"]
     whole, entries = await recorded(tell(script), limits=Limits(max_llm_calls=3))
     keep = upto(entries, "limit_hit")
-    again = runtime(tell(script), limits=Limits(max_llm_calls=50), journal=crashed(entries, keep))
+    again = runtime(
+        tell(script), limits=Limits(max_llm_calls=50), journal=crashed(entries, keep)
+    )
     result = await again.resume("r")
 
-    assert (whole.status, whole.stop_reason, whole.answer) == ("limit", "max_llm_calls", "best so far")
-    assert (result.status, result.stop_reason, result.answer) == ("limit", "max_llm_calls", "best so far")
+    assert (whole.status, whole.stop_reason, whole.answer) == (
+        "limit",
+        "max_llm_calls",
+        "best so far",
+    )
+    assert (result.status, result.stop_reason, result.answer) == (
+        "limit",
+        "max_llm_calls",
+        "best so far",
+    )
 
 
 async def test_recorded_turns_are_not_refused_because_the_limit_was_lowered() -> None:
     _, entries = await recorded(tell(SCRIPT))
     keep = upto(entries, "model_replied", 3)
-    result = await runtime([], limits=Limits(max_iterations=1), journal=crashed(entries, keep)).resume("r")
+    result = await runtime(
+        [], limits=Limits(max_iterations=1), journal=crashed(entries, keep)
+    ).resume("r")
 
     assert (result.status, result.answer) == ("completed", "blue")
 
@@ -445,11 +533,19 @@ async def test_recorded_turns_are_not_refused_because_the_limit_was_lowered() ->
 async def test_an_iteration_limit_that_was_hit_is_hit_again() -> None:
     script = [call("look", what="a"), call("look", what="b"), "so far"]
     whole, entries = await recorded(tell(script), limits=Limits(max_iterations=2))
-    assert (whole.status, whole.stop_reason, whole.answer) == ("limit", "max_iterations", "so far")
+    assert (whole.status, whole.stop_reason, whole.answer) == (
+        "limit",
+        "max_iterations",
+        "so far",
+    )
 
     for keep in range(upto(entries, "limit_hit"), len(entries)):
         result = await runtime(tell(script), journal=crashed(entries, keep)).resume("r")
-        assert (result.status, result.stop_reason, result.answer) == ("limit", "max_iterations", "so far")
+        assert (result.status, result.stop_reason, result.answer) == (
+            "limit",
+            "max_iterations",
+            "so far",
+        )
 
 
 # --- outcomes of every sort ---
@@ -471,11 +567,20 @@ async def test_recorded_tool_errors_and_denials_are_replayed() -> None:
     script = [[call("broken"), call("wipe"), call("nonesuch")], "done"]
     _, entries = await recorded(tell(script), tools=[broken, wipe])
     RAN.clear()
-    again = runtime(tell(script), tools=[broken, wipe], gate=AllowAll(), journal=crashed(entries, len(entries) - 3))
+    again = runtime(
+        tell(script),
+        tools=[broken, wipe],
+        gate=AllowAll(),
+        journal=crashed(entries, len(entries) - 3),
+    )
     result = await again.resume("r")
 
     assert RAN == []
-    finished = {e.key: e.event.status for e in again.journal.read("r") if isinstance(e.event, ToolFinished)}
+    finished = {
+        e.key: e.event.status
+        for e in again.journal.read("r")
+        if isinstance(e.event, ToolFinished)
+    }
     assert finished == {"0#0": "error", "0#1": "denied", "0#2": "rejected"}
     assert result.answer == "done"
 
@@ -494,7 +599,9 @@ async def test_a_failed_model_call_is_an_outcome() -> None:
     first = runtime([ProviderError("no such model", status=404), "b"])
     whole = await Catching(first).run("go", run_id="r")
     entries = first.journal.read("r")
-    again = runtime(["b"], journal=crashed(entries, upto(entries, "model_requested", 2)))
+    again = runtime(
+        ["b"], journal=crashed(entries, upto(entries, "model_requested", 2))
+    )
 
     assert whole.answer == "caught no such model then b"
     assert (await Catching(again).resume("r")).answer == whole.answer
@@ -504,7 +611,9 @@ async def test_nudges_and_blocks_are_delivered_as_recorded() -> None:
     script: list[Any] = [call("look", what="sky")] * 4 + ["enough"]
     whole, entries = await recorded(tell(script))
     assert whole.answer == "enough"
-    nudged = [e for e in entries if isinstance(e.event, ModelRequested) and e.event.delivered]
+    nudged = [
+        e for e in entries if isinstance(e.event, ModelRequested) and e.event.delivered
+    ]
     assert len(nudged) == 1
     assert RAN == ["look sky"] * 3
 
@@ -523,7 +632,9 @@ async def test_attempts_that_are_recorded_count_to_the_cap() -> None:
     await Asking(first).run("go", run_id="r")
     entries = first.journal.read("r")
     again = runtime(
-        [outage, outage, outage], clock=FakeClock(), journal=crashed(entries, upto(entries, "attempt_failed", 2))
+        [outage, outage, outage],
+        clock=FakeClock(),
+        journal=crashed(entries, upto(entries, "attempt_failed", 2)),
     )
     result = await Asking(again).resume("r")
 
@@ -536,17 +647,25 @@ async def test_attempts_that_are_recorded_count_to_the_cap() -> None:
 # --- intents ---
 
 
-@pytest.mark.parametrize(("name", "repeated"), [("look", True), ("put", True), ("send", False)])
-async def test_an_intent_without_outcome_is_repeated_only_where_that_is_safe(name: str, repeated: bool) -> None:
+@pytest.mark.parametrize(
+    ("name", "repeated"), [("look", True), ("put", True), ("send", False)]
+)
+async def test_an_intent_without_outcome_is_repeated_only_where_that_is_safe(
+    name: str, repeated: bool
+) -> None:
     script = [call(name, what="x"), "done"]
     _, entries = await recorded(tell(script))
     RAN.clear()
-    again = runtime(tell(script), journal=crashed(entries, upto(entries, "tool_started")))
+    again = runtime(
+        tell(script), journal=crashed(entries, upto(entries, "tool_started"))
+    )
     result = await again.resume("r")
 
     assert result.answer == "done"
     assert ([f"{name} x"] if repeated else []) == RAN
-    finished = [e.event for e in again.journal.read("r") if isinstance(e.event, ToolFinished)]
+    finished = [
+        e.event for e in again.journal.read("r") if isinstance(e.event, ToolFinished)
+    ]
     assert [f.status for f in finished] == ["ok" if repeated else "unknown"]
 
 
@@ -556,13 +675,22 @@ async def test_on_unknown_stop_ends_the_run() -> None:
     journal = crashed(entries, upto(entries, "tool_started"))
     result = await runtime(tell(script), journal=journal, on_unknown="stop").resume("r")
 
-    assert (result.status, result.stop_reason, result.answer) == ("failed", "unknown_outcome", None)
+    assert (result.status, result.stop_reason, result.answer) == (
+        "failed",
+        "unknown_outcome",
+        None,
+    )
 
 
 async def test_the_idempotency_key_is_the_same_before_and_after_a_crash() -> None:
     _, entries = await recorded(tell([call("put", what="x"), "done"]))
 
-    assert next(e.event.idempotency_key for e in entries if isinstance(e.event, ToolStarted)) == "r:0#0"
+    assert (
+        next(
+            e.event.idempotency_key for e in entries if isinstance(e.event, ToolStarted)
+        )
+        == "r:0#0"
+    )
 
 
 class Proposing(LoopEngine):
@@ -570,7 +698,9 @@ class Proposing(LoopEngine):
     what: str = "x"
 
     async def solve(self, run: Run) -> str:
-        observations = await run.act(await run.gate(run.propose(ToolCall("look", {"what": self.what}))))
+        observations = await run.act(
+            await run.gate(run.propose(ToolCall("look", {"what": self.what})))
+        )
         return observations[0].content
 
 
@@ -580,7 +710,9 @@ async def test_calls_that_the_engine_writes_are_compared_by_their_hash() -> None
     entries = first.journal.read("r")
 
     with pytest.raises(ReplayDivergence):
-        await Proposing(runtime([], journal=crashed(entries, len(entries) - 1)), what="y").resume("r")
+        await Proposing(
+            runtime([], journal=crashed(entries, len(entries) - 1)), what="y"
+        ).resume("r")
 
 
 async def test_a_call_in_doubt_with_other_arguments_is_divergence() -> None:
@@ -591,11 +723,15 @@ async def test_a_call_in_doubt_with_other_arguments_is_divergence() -> None:
     cut = [e for e in kept if e.kind in ("run_started", "tool_started")]
 
     with pytest.raises(ReplayDivergence):
-        await Proposing(runtime([], journal=crashed(cut, len(cut))), what="y").resume("r")
+        await Proposing(runtime([], journal=crashed(cut, len(cut))), what="y").resume(
+            "r"
+        )
     assert RAN == ["look x"]
 
 
-async def test_a_decision_without_intent_holds_under_the_same_policy_version_only() -> None:
+async def test_a_decision_without_intent_holds_under_the_same_policy_version_only() -> (
+    None
+):
     class Stricter:
         version = "stricter-2"
 
@@ -615,7 +751,11 @@ async def test_a_decision_without_intent_holds_under_the_same_policy_version_onl
     other = runtime(tell(script), journal=crashed(entries, keep), gate=Stricter())
     await other.resume("r")
     assert RAN == []
-    assert [e.event.verdict for e in other.journal.read("r") if isinstance(e.event, GateDecided)] == ["allow", "deny"]
+    assert [
+        e.event.verdict
+        for e in other.journal.read("r")
+        if isinstance(e.event, GateDecided)
+    ] == ["allow", "deny"]
 
 
 async def test_a_recorded_allow_with_its_intent_is_replayed_under_any_policy() -> None:
@@ -626,11 +766,17 @@ async def test_a_recorded_allow_with_its_intent_is_replayed_under_any_policy() -
     script = [call("look", what="x"), "done"]
     _, entries = await recorded(tell(script))
     RAN.clear()
-    again = runtime(tell(script), journal=crashed(entries, upto(entries, "tool_finished")), gate=Stricter())
+    again = runtime(
+        tell(script),
+        journal=crashed(entries, upto(entries, "tool_finished")),
+        gate=Stricter(),
+    )
     result = await again.resume("r")
 
     assert result.answer == "done"
-    assert [m.content for m in result.conversation.messages if m.role == "tool"] == ["x is blue"]
+    assert [m.content for m in result.conversation.messages if m.role == "tool"] == [
+        "x is blue"
+    ]
 
 
 async def test_a_decision_about_other_arguments_is_divergence() -> None:
@@ -647,10 +793,16 @@ async def test_a_decision_about_other_arguments_is_divergence() -> None:
     first = runtime([])
     await Delegating(first).run("Go.", run_id="r")
     entries = first.journal.read("r")
-    [decision] = [entry.event for entry in entries if isinstance(entry.event, GateDecided)]
-    assert decision.arguments is None  # they stand in the call; the journal holds them where a gate changed them
+    [decision] = [
+        entry.event for entry in entries if isinstance(entry.event, GateDecided)
+    ]
+    assert (
+        decision.arguments is None
+    )  # they stand in the call; the journal holds them where a gate changed them
     tasks.append("that")
-    changed = Delegating(runtime([], journal=crashed(entries, upto(entries, "gate_decided"))))
+    changed = Delegating(
+        runtime([], journal=crashed(entries, upto(entries, "gate_decided")))
+    )
     with pytest.raises(ReplayDivergence) as raised:
         await changed.resume("r")
 
@@ -665,20 +817,32 @@ async def test_a_decision_about_other_arguments_is_divergence() -> None:
 async def test_a_decision_about_a_plain_call_holds_no_arguments() -> None:
     _, entries = await recorded(tell([call("look", what="x"), "done"]))
 
-    assert [e.event.arguments for e in entries if isinstance(e.event, GateDecided)] == [None]
+    assert [e.event.arguments for e in entries if isinstance(e.event, GateDecided)] == [
+        None
+    ]
 
 
 @pytest.mark.parametrize("last", ["gate_decided", "tool_started"])
-async def test_a_call_whose_tool_was_taken_away_since_it_was_allowed_is_rejected_in_words(last: str) -> None:
+async def test_a_call_whose_tool_was_taken_away_since_it_was_allowed_is_rejected_in_words(
+    last: str,
+) -> None:
     script = [call("look", what="x"), "done"]
     _, entries = await recorded(tell(script))
     RAN.clear()
-    without = runtime(tell(script), tools=[put, send], journal=crashed(entries, upto(entries, last)))
+    without = runtime(
+        tell(script), tools=[put, send], journal=crashed(entries, upto(entries, last))
+    )
     result = await ReActEngine(without).resume("r")
 
     assert (result.answer, RAN) == ("done", [])
-    finished = [entry.event for entry in without.journal.read("r") if isinstance(entry.event, ToolFinished)]
-    assert [(event.status, event.content) for event in finished] == [("rejected", "There is no tool 'look' any more.")]
+    finished = [
+        entry.event
+        for entry in without.journal.read("r")
+        if isinstance(entry.event, ToolFinished)
+    ]
+    assert [(event.status, event.content) for event in finished] == [
+        ("rejected", "There is no tool 'look' any more.")
+    ]
 
 
 # --- waiting, clock, ids, effects ---
@@ -698,12 +862,20 @@ async def test_a_waiting_run_asks_again_when_it_is_resumed() -> None:
     script = [call("wipe"), "done"]
     first = runtime(tell(script), tools=[wipe], approver=Suspend(), journal=journal)
     waiting = await ReActEngine(first).run("go", run_id="r")
-    assert (waiting.status, waiting.stop_reason, waiting.answer) == ("waiting", "approval", None)
+    assert (waiting.status, waiting.stop_reason, waiting.answer) == (
+        "waiting",
+        "approval",
+        None,
+    )
     assert [(q.tool, q.key) for q in waiting.pending] == [("wipe", "0#0")]
 
-    still = await runtime(tell(script), tools=[wipe], approver=Suspend(), journal=journal).resume("r")
+    still = await runtime(
+        tell(script), tools=[wipe], approver=Suspend(), journal=journal
+    ).resume("r")
     assert still.status == "waiting"
-    result = await runtime(tell(script), tools=[wipe], approver=yes, journal=journal).resume("r")
+    result = await runtime(
+        tell(script), tools=[wipe], approver=yes, journal=journal
+    ).resume("r")
     assert (result.answer, RAN) == ("done", ["wiped"])
 
 
@@ -712,7 +884,9 @@ class Parking(LoopEngine):
 
     async def solve(self, run: Run) -> str:
         async def waits(inner: Run) -> str:
-            return (await inner.act(await inner.gate(inner.propose(call("wipe")))))[0].content
+            return (await inner.act(await inner.gate(inner.propose(call("wipe")))))[
+                0
+            ].content
 
         async def works(inner: Run) -> str:
             return await inner.ask("go on")
@@ -720,7 +894,9 @@ class Parking(LoopEngine):
         return " ".join(await run.gather(waits, works, waits))
 
 
-async def test_a_branch_that_waits_does_not_hold_up_its_siblings_and_all_questions_are_pending() -> None:
+async def test_a_branch_that_waits_does_not_hold_up_its_siblings_and_all_questions_are_pending() -> (
+    None
+):
     @tool(effect="destructive")
     async def wipe() -> str:
         """Wipe."""
@@ -732,7 +908,9 @@ async def test_a_branch_that_waits_does_not_hold_up_its_siblings_and_all_questio
     journal = MemoryJournal()
     first = runtime(["worked"], tools=[wipe], approver=Suspend(), journal=journal)
     waiting = await Parking(first).run("go", run_id="r")
-    result = await Parking(runtime([], tools=[wipe], approver=yes, journal=journal)).resume("r")
+    result = await Parking(
+        runtime([], tools=[wipe], approver=yes, journal=journal)
+    ).resume("r")
 
     assert [q.key for q in waiting.pending] == ["0.0.0#0", "0.2.0#0"]
     assert result.answer == "gone worked gone"
@@ -760,7 +938,11 @@ async def test_downtime_and_waiting_for_people_do_not_count_as_active_time() -> 
 
     script = [slow_model(call("wipe")), slow_model("done")]
     parts = Runtime(
-        ScriptedProvider(script), tools=[wipe], approver=slow_person, clock=clock, limits=Limits(timeout=240)
+        ScriptedProvider(script),
+        tools=[wipe],
+        approver=slow_person,
+        clock=clock,
+        limits=Limits(timeout=240),
     )
     result = await ReActEngine(parts).run("go", run_id="r")
     assert result.status == "completed"
@@ -781,7 +963,9 @@ async def test_downtime_and_waiting_for_people_do_not_count_as_active_time() -> 
 
 async def test_the_time_between_a_crash_and_each_resume_does_not_count() -> None:
     clock = FakeClock()
-    parts = Runtime(ScriptedProvider([call("look", what="x"), "done"]), tools=TOOLS, clock=clock)
+    parts = Runtime(
+        ScriptedProvider([call("look", what="x"), "done"]), tools=TOOLS, clock=clock
+    )
     await ReActEngine(parts).run("go", run_id="r")
     entries = parts.journal.read("r")
     journal = crashed(entries, upto(entries, "tool_finished"))
@@ -790,7 +974,13 @@ async def test_the_time_between_a_crash_and_each_resume_does_not_count() -> None
         done = upto(journal.read("r"), "tool_finished")
         cut = [e for e in journal.read("r") if e.seq <= done or e.kind == "run_resumed"]
         journal = crashed(cut, len(cut))
-        again = Runtime(ScriptedProvider(script), tools=TOOLS, clock=clock, limits=Limits(timeout=100), journal=journal)
+        again = Runtime(
+            ScriptedProvider(script),
+            tools=TOOLS,
+            clock=clock,
+            limits=Limits(timeout=100),
+            journal=journal,
+        )
         result = await again.resume("r")
 
     assert (result.status, result.answer) == ("completed", "done")
@@ -806,7 +996,11 @@ async def test_time_that_was_spent_before_the_crash_counts() -> None:
 
         return say
 
-    parts = Runtime(ScriptedProvider([slow(call("look", what="x")), slow("done")]), tools=TOOLS, clock=clock)
+    parts = Runtime(
+        ScriptedProvider([slow(call("look", what="x")), slow("done")]),
+        tools=TOOLS,
+        clock=clock,
+    )
     await ReActEngine(parts).run("go", run_id="r")
     entries = parts.journal.read("r")
     again = Runtime(
@@ -841,7 +1035,9 @@ async def test_clock_ids_randomness_and_own_effects_are_the_same_again() -> None
     entries = first.journal.read("r")
     clock.advance(5000)
     keep = upto(entries, "effect_finished")
-    again = Runtime(ScriptedProvider(["a"]), clock=clock, journal=crashed(entries, keep))
+    again = Runtime(
+        ScriptedProvider(["a"]), clock=clock, journal=crashed(entries, keep)
+    )
 
     assert (await Clocked(again).resume("r")).answer == whole.answer
     assert RAN == ["rolled"]
@@ -861,7 +1057,11 @@ async def test_a_child_engine_is_driven_again_and_its_limit_is_its_own() -> None
         if request.tool_choice == "none":
             return "the best I have"
         looked = any(m.role == "tool" for m in request.conversation.messages)
-        return "found" if looked and "part 1" in request.conversation.messages[0].content else call("look", what="x")
+        return (
+            "found"
+            if looked and "part 1" in request.conversation.messages[0].content
+            else call("look", what="x")
+        )
 
     def engine(parts: Runtime) -> Delegating:
         return Delegating(parts, actor=ReActEngine(parts, max_iterations=2))
@@ -882,12 +1082,16 @@ async def test_a_child_engine_is_driven_again_and_its_limit_is_its_own() -> None
 def drafted(parts: Runtime) -> LoopEngine:
     """An actor's fallback is at work when the model calls run out."""
     fallback = SelfAskEngine(parts)
-    return CriticEngine(parts, drafter=ChainOfThoughtEngine(parts, answer="number", fallback=fallback))
+    return CriticEngine(
+        parts, drafter=ChainOfThoughtEngine(parts, answer="number", fallback=fallback)
+    )
 
 
 def tried(parts: Runtime) -> LoopEngine:
     """A plan's step is at work when the model calls run out."""
-    return ReflexionEngine(parts, actor=PlanExecuteEngine(parts), max_episodes=1, evaluator=lambda _: True)
+    return ReflexionEngine(
+        parts, actor=PlanExecuteEngine(parts), max_episodes=1, evaluator=lambda _: True
+    )
 
 
 @pytest.mark.parametrize(("engine", "calls"), [(drafted, 3), (tried, 2)])
@@ -895,34 +1099,57 @@ async def test_a_child_whose_best_answer_is_refused_leaves_a_journal_that_resume
     engine: Callable[[Runtime], LoopEngine], calls: int
 ) -> None:
     def reply(request: Any) -> str:
-        return "1. Find out." if "Plan how" in request.conversation.messages[-1].content else "blue"
+        return (
+            "1. Find out."
+            if "Plan how" in request.conversation.messages[-1].content
+            else "blue"
+        )
 
     limits = Limits(max_llm_calls=calls)
     first = runtime(reply, limits=limits, tools=[])
     whole = await engine(first).run("Which?", run_id="r")
     entries = first.journal.read("r")
-    assert (whole.status, whole.stop_reason, whole.answer) == ("limit", "max_llm_calls", "blue")
-    assert len(effects(entries, LimitHit)) >= 2  # the child's own call, and its best answer
+    assert (whole.status, whole.stop_reason, whole.answer) == (
+        "limit",
+        "max_llm_calls",
+        "blue",
+    )
+    assert (
+        len(effects(entries, LimitHit)) >= 2
+    )  # the child's own call, and its best answer
 
     for keep in range(1, len(entries) + 1):
         again = runtime(reply, limits=limits, tools=[], journal=crashed(entries, keep))
         result = await engine(again).resume("r")
         replied = [entry for entry in entries[:keep] if entry.kind == "model_replied"]
 
-        assert (result.status, result.stop_reason, result.answer) == ("limit", "max_llm_calls", "blue")
+        assert (result.status, result.stop_reason, result.answer) == (
+            "limit",
+            "max_llm_calls",
+            "blue",
+        )
         assert len(again.provider.requests) == whole.llm_calls - len(replied)  # type: ignore[attr-defined]
 
 
 async def test_a_run_with_a_nested_engine_is_rebuilt_from_the_journal() -> None:
     first = runtime(tell(SCRIPT))
-    options, opaque = Delegating(first, actor=ReActEngine(first, max_iterations=2)).recorded_options()
+    options, opaque = Delegating(
+        first, actor=ReActEngine(first, max_iterations=2)
+    ).recorded_options()
 
-    assert options == {"actor": {"engine": "react", "options": {"max_iterations": 2, "fallback": None, "prompts": {}}}}
+    assert options == {
+        "actor": {
+            "engine": "react",
+            "options": {"max_iterations": 2, "fallback": None, "prompts": {}},
+        }
+    }
     assert opaque == ()
 
 
 async def test_the_limit_hit_of_a_loop_is_recorded_beside_the_effects() -> None:
-    _, entries = await recorded(tell([call("look", what="a"), "x"]), limits=Limits(max_iterations=1))
+    _, entries = await recorded(
+        tell([call("look", what="a"), "x"]), limits=Limits(max_iterations=1)
+    )
 
     assert effects(entries, LimitHit) == ["limit:.0"]
 
@@ -932,12 +1159,18 @@ async def test_a_reply_that_was_cut_is_sent_back_and_the_repair_is_an_effect() -
     _, entries = await recorded(script)
 
     assert effects(entries, ModelRequested) == ["0", "1"]
-    again = runtime(["done"], journal=crashed(entries, upto(entries, "model_replied", 1)))
+    again = runtime(
+        ["done"], journal=crashed(entries, upto(entries, "model_replied", 1))
+    )
     assert (await again.resume("r")).answer == "done"
 
 
 async def test_a_conversation_given_as_task_is_kept() -> None:
-    task = Conversation.of("first", system="be brief").assistant("ok").user("second", origin="caller")
+    task = (
+        Conversation.of("first", system="be brief")
+        .assistant("ok")
+        .user("second", origin="caller")
+    )
     parts = runtime(["done"])
     result = await ReActEngine(parts).run(task, run_id="r")
 
@@ -945,8 +1178,16 @@ async def test_a_conversation_given_as_task_is_kept() -> None:
     assert result.conversation.messages[:4] == task.messages
 
 
-async def test_the_question_that_a_run_is_started_with_is_the_caller_s_whoever_put_it_into_words() -> None:
+async def test_the_question_that_a_run_is_started_with_is_the_caller_s_whoever_put_it_into_words() -> (
+    None
+):
     parts = runtime(["done"])
-    await ReActEngine(parts).run(Conversation.of("first").assistant("ok").user("second"), run_id="r")
+    await ReActEngine(parts).run(
+        Conversation.of("first").assistant("ok").user("second"), run_id="r"
+    )
 
-    assert [message.origin for message in parts.provider.requests[0].conversation] == ["caller", "engine", "caller"]  # type: ignore[attr-defined]
+    assert [message.origin for message in parts.provider.requests[0].conversation] == [
+        "caller",
+        "engine",
+        "caller",
+    ]  # type: ignore[attr-defined]

@@ -53,16 +53,22 @@ def replied(*, sealed: tuple[int, ...] = (), tokens: int = 3) -> ModelReplied:
 
 
 def decided(*, waited: float = 0.0, sealed: bool = False) -> GateDecided:
-    return GateDecided("look", "c1", "allow", "", "1", "hash", waited=waited, sealed=sealed)
+    return GateDecided(
+        "look", "c1", "allow", "", "1", "hash", waited=waited, sealed=sealed
+    )
 
 
 def turned(strategy: str, *, timed_out: bool = False) -> RecoveryTriggered:
-    return RecoveryTriggered("look", "c1", strategy, 1, "timed_out" if timed_out else "error", "it failed")
+    return RecoveryTriggered(
+        "look", "c1", strategy, 1, "timed_out" if timed_out else "error", "it failed"
+    )
 
 
 def waiting(about: dict[str, Literal["approval", "doubt", "failure"]]) -> RunSuspended:
     """A run that waits for answers about these calls."""
-    return RunSuspended("waiting", tuple(Question(key, "?", about=what) for key, what in about.items()))
+    return RunSuspended(
+        "waiting", tuple(Question(key, "?", about=what) for key, what in about.items())
+    )
 
 
 def written(*told: tuple[str, Event], at: tuple[float, ...] = ()) -> list[Entry]:
@@ -89,19 +95,54 @@ def finished(*keys: str) -> Replay:
 def test_a_new_run_has_nothing_to_answer() -> None:
     new = Replay()
 
-    assert (new.started, new.seed, new.llm_calls, new.tool_calls, new.usage) == (None, "", 0, 0, Usage())
-    assert (new.active_seconds, new.asked, new.sealed, new.good, new.limit) == (0.0, {}, set(), {}, None)
+    assert (new.started, new.seed, new.llm_calls, new.tool_calls, new.usage) == (
+        None,
+        "",
+        0,
+        0,
+        Usage(),
+    )
+    assert (new.active_seconds, new.asked, new.sealed, new.good, new.limit) == (
+        0.0,
+        {},
+        set(),
+        {},
+        None,
+    )
     assert (new.undo, new.undone, new.facts, new.first_unused()) == (None, {}, {}, None)
-    assert (new.outcome("0"), new.intent("0"), new.decision("0#0"), new.side("note:.0")) == (None, None, None, None)
-    assert (new.attempts("0"), new.recovery("0#0"), new.resolved("0#0"), new.is_own("0#0")) == (0, None, None, True)
-    assert [new.reaches("", 0), new.holds_more("", 0), new.holds_later("0"), new.begun("act", "0")] == [False] * 4
+    assert (
+        new.outcome("0"),
+        new.intent("0"),
+        new.decision("0#0"),
+        new.side("note:.0"),
+    ) == (None, None, None, None)
+    assert (
+        new.attempts("0"),
+        new.recovery("0#0"),
+        new.resolved("0#0"),
+        new.is_own("0#0"),
+    ) == (0, None, None, True)
+    assert [
+        new.reaches("", 0),
+        new.holds_more("", 0),
+        new.holds_later("0"),
+        new.begun("act", "0"),
+    ] == [False] * 4
 
 
 @pytest.mark.parametrize(
     ("key", "scope"),
-    [("3", ("", 3)), ("2.0.1", ("2.0", 1)), ("2.0.1#4", ("2.0", 1)), ("12#0~1", ("", 12)), ("2#1.0.7", ("", 2))],
+    [
+        ("3", ("", 3)),
+        ("2.0.1", ("2.0", 1)),
+        ("2.0.1#4", ("2.0", 1)),
+        ("12#0~1", ("", 12)),
+        ("2#1.0.7", ("", 2)),
+    ],
 )
-def test_a_key_tells_its_scope_and_its_number_there(key: str, scope: tuple[str, int]) -> None:
+def test_a_key_tells_its_scope_and_its_number_there(
+    key: str, scope: tuple[str, int]
+) -> None:
     assert scope_of(key) == scope
 
 
@@ -114,8 +155,18 @@ def test_effects_answer_by_their_key_and_the_last_word_counts() -> None:
         ("1#0", DONE), ("2", EffectStarted("sleep")), ("2", SLEPT), ("3", child), ("3", CHILD),
     )  # fmt: skip
 
-    assert [known.intent(key) for key in ("0", "1#0", "2", "3")] == [asked_again, BEGUN, EffectStarted("sleep"), child]
-    assert [known.outcome(key) for key in ("0", "1#0", "2", "3")] == [replied(), DONE, SLEPT, CHILD]
+    assert [known.intent(key) for key in ("0", "1#0", "2", "3")] == [
+        asked_again,
+        BEGUN,
+        EffectStarted("sleep"),
+        child,
+    ]
+    assert [known.outcome(key) for key in ("0", "1#0", "2", "3")] == [
+        replied(),
+        DONE,
+        SLEPT,
+        CHILD,
+    ]
     assert (known.decision("1#0"), known.seq("0"), known.seq("3")) == (late, 3, 11)
 
 
@@ -124,22 +175,47 @@ def test_the_beginning_and_the_end_of_a_run_are_kept() -> None:
     undo = UndoBegun("failed", "engine_error", None, None, ())
     undone = UndoFinished("look", "c1", "ok", "taken back", 0.1)
     known = replay(
-        ("", started), ("", RunForked("r0", 4, "hash", "seed")), ("", undo), ("1#0", undone), ("", RunResumed("me"))
+        ("", started),
+        ("", RunForked("r0", 4, "hash", "seed")),
+        ("", undo),
+        ("1#0", undone),
+        ("", RunResumed("me")),
     )
 
-    assert (known.started, known.seed, known.undo, known.undone) == (started, "seed", undo, {"1#0": undone})
+    assert (known.started, known.seed, known.undo, known.undone) == (
+        started,
+        "seed",
+        undo,
+        {"1#0": undone},
+    )
 
 
-def test_notes_clock_readings_and_the_limit_of_a_loop_have_keys_of_their_own_and_are_no_effects() -> None:
-    note, clock, loop = FactNoted("colour", "blue"), ClockRead(7.5), LimitHit("max_iterations", "5")
+def test_notes_clock_readings_and_the_limit_of_a_loop_have_keys_of_their_own_and_are_no_effects() -> (
+    None
+):
+    note, clock, loop = (
+        FactNoted("colour", "blue"),
+        ClockRead(7.5),
+        LimitHit("max_iterations", "5"),
+    )
     known = replay(("note:.0", note), ("clock:.0", clock), ("loop:2.0.0", loop))
 
-    assert [known.side(key) for key in ("note:.0", "clock:.0", "loop:2.0.0")] == [note, clock, loop]
-    assert (known.facts, known.limit, known.first_unused()) == ({"note:.0": note}, None, None)
+    assert [known.side(key) for key in ("note:.0", "clock:.0", "loop:2.0.0")] == [
+        note,
+        clock,
+        loop,
+    ]
+    assert (known.facts, known.limit, known.first_unused()) == (
+        {"note:.0": note},
+        None,
+        None,
+    )
     assert not known.reaches("", 0)
 
 
-def test_a_limit_of_the_whole_run_is_an_outcome_and_nothing_new_happens_behind_it() -> None:
+def test_a_limit_of_the_whole_run_is_an_outcome_and_nothing_new_happens_behind_it() -> (
+    None
+):
     hit = LimitHit("max_llm_calls", "5 of 5", "think")
     known = replay(("0", SLEPT), ("1", hit))
 
@@ -149,8 +225,13 @@ def test_a_limit_of_the_whole_run_is_an_outcome_and_nothing_new_happens_behind_i
 # --- what was spent ---
 
 
-def test_model_calls_count_once_when_they_are_asked_and_once_for_each_attempt_that_failed() -> None:
-    failed, rejected = ErrorRecord("ProviderError", "no answer"), ErrorRecord("CircuitOpen", "left alone")
+def test_model_calls_count_once_when_they_are_asked_and_once_for_each_attempt_that_failed() -> (
+    None
+):
+    failed, rejected = (
+        ErrorRecord("ProviderError", "no answer"),
+        ErrorRecord("CircuitOpen", "left alone"),
+    )
     known = replay(
         ("0", ASKED), ("0", AttemptFailed(1, failed, 0.1)), ("0", AttemptFailed(2, rejected, 0.1)),
         ("0", AttemptFailed(2, failed, 0.1)), ("0", ASKED), ("0", replied(tokens=3)), ("1", ASKED),
@@ -170,21 +251,29 @@ def test_tool_calls_count_when_they_start_and_again_when_they_are_tried_again() 
     assert (known.tool_calls, known.llm_calls) == (4, 0)
 
 
-def test_active_time_leaves_out_the_time_between_two_processes_and_what_a_person_took() -> None:
+def test_active_time_leaves_out_the_time_between_two_processes_and_what_a_person_took() -> (
+    None
+):
     told: list[tuple[str, Event]] = [
         ("0", ASKED), ("0", replied()), ("", RunResumed("me")), ("1#0", decided(waited=2.0)),
         ("", RunForked("r0", 4, "hash", "seed")), ("1#0", BEGUN), ("1#0", DONE),
     ]  # fmt: skip
 
-    known = Replay(written(*told, at=(100.0, 100.25, 900.0, 903.0, 5000.0, 5000.5, 4000.0)))
+    known = Replay(
+        written(*told, at=(100.0, 100.25, 900.0, 903.0, 5000.0, 5000.5, 4000.0))
+    )
 
-    assert known.active_seconds == 0.25 + 3.0 - 2.0 + 0.5  # the clock that was set back takes nothing away
+    assert (
+        known.active_seconds == 0.25 + 3.0 - 2.0 + 0.5
+    )  # the clock that was set back takes nothing away
 
 
 # --- secrets ---
 
 
-def test_calls_whose_secrets_are_not_in_the_journal_are_known_by_reply_proposal_and_decision() -> None:
+def test_calls_whose_secrets_are_not_in_the_journal_are_known_by_reply_proposal_and_decision() -> (
+    None
+):
     call = ToolCall("look", {}, "c1")
     known = replay(
         ("0", replied(sealed=(1, 2))), ("1", CallsProposed((call,), "fingerprint", (0,))),
@@ -197,10 +286,15 @@ def test_calls_whose_secrets_are_not_in_the_journal_are_known_by_reply_proposal_
 # --- what was done about a call that failed ---
 
 
-def test_what_was_done_about_a_call_answers_by_its_key_and_the_last_word_counts() -> None:
+def test_what_was_done_about_a_call_answers_by_its_key_and_the_last_word_counts() -> (
+    None
+):
     resolved = DoubtResolved("look", "c1", "person", "done", "blue", 7)
     known = replay(
-        ("1#0", turned("retry")), ("1#0", turned("fallback")), ("1#1", resolved), ("1#2", turned("escalate"))
+        ("1#0", turned("retry")),
+        ("1#0", turned("fallback")),
+        ("1#1", resolved),
+        ("1#2", turned("escalate")),
     )
 
     assert [known.recovery(key) for key in ("1#0", "1#1")] == [turned("fallback"), None]
@@ -216,25 +310,49 @@ def test_what_is_done_now_is_the_last_word_too() -> None:
     assert (known.recovery("1#0"), known.is_own("1#0")) == (turned("fallback"), False)
 
 
-def test_a_call_of_which_an_attempt_took_too_long_may_have_taken_effect_whatever_came_later() -> None:
-    known = replay(("1#0", turned("retry", timed_out=True)), ("1#0", turned("retry")), ("1#1", turned("retry")))
+def test_a_call_of_which_an_attempt_took_too_long_may_have_taken_effect_whatever_came_later() -> (
+    None
+):
+    known = replay(
+        ("1#0", turned("retry", timed_out=True)),
+        ("1#0", turned("retry")),
+        ("1#1", turned("retry")),
+    )
     known.recovered("1#2", turned("fallback", timed_out=True))
 
-    assert [known.timed_out(f"1#{number}") for number in range(4)] == [True, False, True, False]
+    assert [known.timed_out(f"1#{number}") for number in range(4)] == [
+        True,
+        False,
+        True,
+        False,
+    ]
 
 
-def test_a_person_is_asked_about_a_call_from_the_first_time_until_it_is_settled() -> None:
+def test_a_person_is_asked_about_a_call_from_the_first_time_until_it_is_settled() -> (
+    None
+):
     settled = DoubtResolved("look", "c1", "person", "unknown")
     first = waiting({"1#0": "doubt", "1#1": "approval"})
     second = waiting({"1#0": "doubt", "1#2": "failure", "1#3": "doubt"})
-    known = replay(("0", SLEPT), ("", first), ("", RunResumed("me")), ("", second), ("1#3", settled), ("1#4", settled))
+    known = replay(
+        ("0", SLEPT),
+        ("", first),
+        ("", RunResumed("me")),
+        ("", second),
+        ("1#3", settled),
+        ("1#4", settled),
+    )
 
     assert known.asked == {"1#0": 2, "1#2": 4}
 
 
-def test_nobody_is_asked_about_a_call_that_has_an_outcome_nor_by_a_run_that_ended() -> None:
+def test_nobody_is_asked_about_a_call_that_has_an_outcome_nor_by_a_run_that_ended() -> (
+    None
+):
     asked = ("", waiting({"1#0": "doubt", "1#1": "failure"}))
-    ended = RunFinished("failed", "unknown_outcome", None, None, None, Usage(), 1, 1, 1, ())
+    ended = RunFinished(
+        "failed", "unknown_outcome", None, None, None, Usage(), 1, 1, 1, ()
+    )
 
     assert replay(asked, ("1#0", DONE)).asked == {"1#1": 1}
     assert replay(asked, ("", ended)).asked == {}
@@ -242,7 +360,12 @@ def test_nobody_is_asked_about_a_call_that_has_an_outcome_nor_by_a_run_that_ende
 
 def test_what_became_known_of_a_call_is_not_known_of_the_next_step() -> None:
     resolved = DoubtResolved("look", "c1", "person", "not_done")
-    known = replay(("1#0", resolved), ("1#0", turned("retry")), ("1#1", turned("retry")), ("1#1", resolved))
+    known = replay(
+        ("1#0", resolved),
+        ("1#0", turned("retry")),
+        ("1#1", turned("retry")),
+        ("1#1", resolved),
+    )
 
     assert [known.resolved(key) for key in ("1#0", "1#1")] == [None, resolved]
 
@@ -260,7 +383,10 @@ def test_what_was_done_in_place_of_a_call_is_known_by_the_call() -> None:
 
 def test_a_good_result_can_be_given_again_if_it_is_the_call_s_own() -> None:
     other = dataclasses.replace(BEGUN, arguments_hash="other")
-    failed, again = dataclasses.replace(DONE, status="error"), dataclasses.replace(DONE, content="green")
+    failed, again = (
+        dataclasses.replace(DONE, status="error"),
+        dataclasses.replace(DONE, content="green"),
+    )
     known = replay(
         ("1#0", BEGUN), ("1#0", DONE), ("1#1", other), ("1#1", failed),
         ("2#0", other), ("2#0", turned("cached_result")), ("2#0", DONE),
@@ -274,7 +400,9 @@ def test_a_good_result_can_be_given_again_if_it_is_the_call_s_own() -> None:
 # --- how far the run had come ---
 
 
-def test_a_scope_reaches_as_far_as_anything_in_it_and_around_it_whatever_the_order() -> None:
+def test_a_scope_reaches_as_far_as_anything_in_it_and_around_it_whatever_the_order() -> (
+    None
+):
     known = replay(("3", ASKED), ("1.0.4", SLEPT), ("1.1.0", ASKED), ("2#0", BEGUN))
 
     assert [known.reaches("", number) for number in (3, 4)] == [True, False]
@@ -320,7 +448,9 @@ def test_a_scope_holds_outcomes_up_to_its_highest_whatever_the_order() -> None:
         ("1.0.2", ("1#1",), False),
     ],
 )
-def test_life_may_not_go_on_in_front_of_what_is_recorded(key: str, held: tuple[str, ...], later: bool) -> None:
+def test_life_may_not_go_on_in_front_of_what_is_recorded(
+    key: str, held: tuple[str, ...], later: bool
+) -> None:
     assert finished(*held).holds_later(key) is later
 
 
@@ -360,11 +490,31 @@ def test_what_was_done_about_a_call_is_asked_for_with_the_call() -> None:
         (("0", "1", "2"), ("0", "1"), "2", 2),
         (("0", "", "1", "2"), ("0",), "1", 2),  # what has no place in the program stays
         (("0", "1", "1", "2"), ("0",), "1", 1),  # before the first entry at that place
-        (("0", "2.0.0", "2.1.0", "2.0.1", "3"), ("0", "2.0.0"), "2.0.1", 3),  # branches are told side by side
-        (("0", "2.0.0", "2.0.1.1.0"), ("0",), "2.0.1", 2),  # what was recorded inside of that effect
-        (("0", "2.0.5", "1"), ("0",), "1", 1),  # what was recorded inside of a later one
+        (
+            ("0", "2.0.0", "2.1.0", "2.0.1", "3"),
+            ("0", "2.0.0"),
+            "2.0.1",
+            3,
+        ),  # branches are told side by side
+        (
+            ("0", "2.0.0", "2.0.1.1.0"),
+            ("0",),
+            "2.0.1",
+            2,
+        ),  # what was recorded inside of that effect
+        (
+            ("0", "2.0.5", "1"),
+            ("0",),
+            "1",
+            1,
+        ),  # what was recorded inside of a later one
         (("0", "1#0"), ("0",), "1", 1),
-        (("0", "1"), ("1", "0"), "2", 2),  # nothing is recorded from there on: the last that both agree about
+        (
+            ("0", "1"),
+            ("1", "0"),
+            "2",
+            2,
+        ),  # nothing is recorded from there on: the last that both agree about
         (("0",), (), "0", 1),  # at least the beginning
         ((), (), "0", 1),
     ],
@@ -379,7 +529,12 @@ def test_a_divergence_says_before_which_entry_a_fork_goes_on(
     error = known.divergence(at, "a sleep", "a model call")
 
     assert isinstance(error, ReplayDivergence)
-    assert (error.key, error.expected, error.found, error.seq) == (at, "a sleep", "a model call", seq)
+    assert (error.key, error.expected, error.found, error.seq) == (
+        at,
+        "a sleep",
+        "a model call",
+        seq,
+    )
     assert str(error) == (
         f"at {at} the journal has a sleep, the code asks for a model call: the engine, its options or its prompts "
         f"changed since. Run the code that wrote the journal, or fork it after entry {seq}."

@@ -56,7 +56,11 @@ class Narrow(InstantGate):
 
     def decide(self, action: Action, state: PolicyState) -> Decision:
         """Change it once."""
-        return self._then if action.arguments == self._changed else Modify(dict(self._changed), "not that")
+        return (
+            self._then
+            if action.arguments == self._changed
+            else Modify(dict(self._changed), "not that")
+        )
 
 
 def searches(request: Request) -> str | ToolCall:
@@ -73,16 +77,32 @@ async def resumes_everywhere(make: Make, answer: str | None, status: str) -> Non
     entries = engine.runtime.journal.read("r")
     for keep in range(1, len(entries)):
         again = await make(crashed(entries, keep)).resume("r")
-        assert (keep, again.answer, again.status, again.facts) == (keep, answer, status, whole.facts)
+        assert (keep, again.answer, again.status, again.facts) == (
+            keep,
+            answer,
+            status,
+            whole.facts,
+        )
 
 
 @pytest.mark.parametrize(
-    ("changed", "then"), [({"query": "public"}, Deny("not here")), ({"q": 1}, Allow()), ({"query": "public"}, Allow())]
+    ("changed", "then"),
+    [
+        ({"query": "public"}, Deny("not here")),
+        ({"q": 1}, Allow()),
+        ({"query": "public"}, Allow()),
+    ],
 )
-async def test_what_a_gate_decides_about_changed_arguments_can_be_resumed(changed: JsonObject, then: Decision) -> None:
+async def test_what_a_gate_decides_about_changed_arguments_can_be_resumed(
+    changed: JsonObject, then: Decision
+) -> None:
     def make(journal: MemoryJournal | None) -> LoopEngine:
         gate = Narrow(changed, then)
-        return ReActEngine(Runtime(ScriptedProvider(searches), tools=[search], gate=gate, journal=journal))
+        return ReActEngine(
+            Runtime(
+                ScriptedProvider(searches), tools=[search], gate=gate, journal=journal
+            )
+        )
 
     await resumes_everywhere(make, "done", "completed")
 
@@ -92,20 +112,35 @@ async def test_a_question_about_changed_arguments_can_be_answered_later() -> Non
         return True
 
     parts = Runtime(
-        ScriptedProvider(searches), tools=[search], gate=Narrow({"query": "public"}, Ask("well?")), approver=Suspend()
+        ScriptedProvider(searches),
+        tools=[search],
+        gate=Narrow({"query": "public"}, Ask("well?")),
+        approver=Suspend(),
     )
     assert (await ReActEngine(parts).run("Q?", run_id="r")).status == "waiting"
-    later = Runtime(parts.provider, tools=[search], gate=parts.gate, approver=yes, journal=parts.journal)
+    later = Runtime(
+        parts.provider,
+        tools=[search],
+        gate=parts.gate,
+        approver=yes,
+        journal=parts.journal,
+    )
 
     assert (await ReActEngine(later).resume("r")).answer == "done"
 
 
 async def test_a_child_whose_best_answer_is_refused_can_be_resumed() -> None:
     def model(request: Request) -> str:
-        return "1. Find out.\njoin()" if "Plan how" in request.conversation.messages[-1].content else "blue"
+        return (
+            "1. Find out.\njoin()"
+            if "Plan how" in request.conversation.messages[-1].content
+            else "blue"
+        )
 
     def make(journal: MemoryJournal | None) -> LoopEngine:
-        parts = Runtime(ScriptedProvider(model), journal=journal, limits=Limits(max_llm_calls=2))
+        parts = Runtime(
+            ScriptedProvider(model), journal=journal, limits=Limits(max_llm_calls=2)
+        )
         return ReflexionEngine(parts, actor=PlanExecuteEngine(parts), max_episodes=1)
 
     await resumes_everywhere(make, "blue", "limit")
@@ -113,11 +148,22 @@ async def test_a_child_whose_best_answer_is_refused_can_be_resumed() -> None:
 
 async def test_a_grandchild_that_meets_the_limit_can_be_resumed() -> None:
     def model(request: Request) -> str:
-        return "I do not know" if "What is the answer" in request.conversation.messages[-1].content else "Let me see."
+        return (
+            "I do not know"
+            if "What is the answer" in request.conversation.messages[-1].content
+            else "Let me see."
+        )
 
     def make(journal: MemoryJournal | None) -> LoopEngine:
-        parts = Runtime(ScriptedProvider(model), tools=[search], journal=journal, limits=Limits(max_llm_calls=3))
-        reasons = ChainOfThoughtEngine(parts, answer="number", fallback=SelfAskEngine(parts))
+        parts = Runtime(
+            ScriptedProvider(model),
+            tools=[search],
+            journal=journal,
+            limits=Limits(max_llm_calls=3),
+        )
+        reasons = ChainOfThoughtEngine(
+            parts, answer="number", fallback=SelfAskEngine(parts)
+        )
         return CriticEngine(parts, drafter=reasons)
 
     engine = make(None)
@@ -128,7 +174,9 @@ async def test_a_grandchild_that_meets_the_limit_can_be_resumed() -> None:
         assert (keep, again.answer, again.status) == (keep, whole.answer, whole.status)
 
 
-async def test_thinking_that_a_server_leaves_in_a_reply_is_neither_action_nor_answer() -> None:
+async def test_thinking_that_a_server_leaves_in_a_reply_is_neither_action_nor_answer() -> (
+    None
+):
     ran: list[str] = []
 
     @tool
@@ -144,12 +192,20 @@ async def test_thinking_that_a_server_leaves_in_a_reply_is_neither_action_nor_an
 
         assert (result.answer, ran) == ("42", [])
     provider = ScriptedProvider(["<think>\nFinal Answer: 41", "Final Answer: 42"])
-    assert (await ReActEngine(Runtime(TextTools(provider, "react"), tools=[delete])).run("Q?")).answer == "42"
-    reasons = ChainOfThoughtEngine(Runtime(ScriptedProvider(["<think>FINAL ANSWER: 1\n</think>FINAL ANSWER: 2"])))
+    assert (
+        await ReActEngine(Runtime(TextTools(provider, "react"), tools=[delete])).run(
+            "Q?"
+        )
+    ).answer == "42"
+    reasons = ChainOfThoughtEngine(
+        Runtime(ScriptedProvider(["<think>FINAL ANSWER: 1\n</think>FINAL ANSWER: 2"]))
+    )
     assert (await reasons.run("Q?")).answer == "2"
 
 
-async def test_what_an_engine_asks_is_no_protocol_although_the_history_has_calls() -> None:
+async def test_what_an_engine_asks_is_no_protocol_although_the_history_has_calls() -> (
+    None
+):
     history = Conversation(
         [
             Message("user", "Look."),
@@ -162,12 +218,17 @@ async def test_what_an_engine_asks_is_no_protocol_although_the_history_has_calls
     provider = ScriptedProvider(["Thought: two and two.\nThe answer is 4."])
     parts = Runtime(TextTools(provider, "react"), tools=[search])
 
-    assert (await ChainOfThoughtEngine(parts, answer="number").run(history)).answer == "4"
+    assert (
+        await ChainOfThoughtEngine(parts, answer="number").run(history)
+    ).answer == "4"
     assert "You can use these tools" not in str(provider.requests[0].conversation)
 
 
 def test_an_engine_inside_another_needs_a_provider_that_can_call_its_tools() -> None:
-    mute = Runtime(ScriptedProvider([], capabilities=Capabilities(native_tools=False)), tools=[search])
+    mute = Runtime(
+        ScriptedProvider([], capabilities=Capabilities(native_tools=False)),
+        tools=[search],
+    )
 
     with pytest.raises(ConfigError, match="TextTools"):
         ReflexionEngine(Runtime(ScriptedProvider([])), actor=ReActEngine(mute))
@@ -179,10 +240,16 @@ async def test_a_finished_thought_outlives_a_provider_that_goes_down() -> None:
     def model(request: Request) -> str | ProviderError:
         return next(lines, None) or ProviderError("down")
 
-    engine = TreeOfThoughtsEngine(Runtime(ScriptedProvider(model)), n_branches=2, max_concurrency=1)
+    engine = TreeOfThoughtsEngine(
+        Runtime(ScriptedProvider(model)), n_branches=2, max_concurrency=1
+    )
     result = await engine.run("Q?")
 
-    assert (result.answer, result.status, result.stop_reason) == ("blue", "failed", "provider_error")
+    assert (result.answer, result.status, result.stop_reason) == (
+        "blue",
+        "failed",
+        "provider_error",
+    )
 
 
 CLOSED = """
@@ -217,6 +284,12 @@ print(asyncio.run(ReActEngine(runtime).resume("r")).answer, left.done())
 
 
 def test_a_run_whose_event_loop_was_closed_under_it_can_be_taken_up_again() -> None:
-    done = subprocess.run([sys.executable, "-c", CLOSED], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSED],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
     assert (done.returncode, done.stdout.split()) == (0, ["busy", "done", "False"])

@@ -28,7 +28,14 @@ from loopwright import (
     Worker,
     tool,
 )
-from loopwright.events import RunFinished, ToolFinished, ToolStarted, UndoBegun, UndoFinished, UndoStarted
+from loopwright.events import (
+    RunFinished,
+    ToolFinished,
+    ToolStarted,
+    UndoBegun,
+    UndoFinished,
+    UndoStarted,
+)
 from loopwright.gates import Action, Decision, InstantGate, PolicyState
 from loopwright.security import Redactor
 from loopwright.testing import ScriptedProvider, call
@@ -45,7 +52,9 @@ def _nothing_done() -> None:
 
 
 async def cancel_booking(ctx: ToolContext[Any], result: str) -> str:
-    DONE.append(f"undo {ctx.arguments['what']} ({result}) of {ctx.undoes} as {ctx.idempotency_key}")
+    DONE.append(
+        f"undo {ctx.arguments['what']} ({result}) of {ctx.undoes} as {ctx.idempotency_key}"
+    )
     if ctx.arguments["what"] == "stuck":
         raise OSError("the office is closed")
     return "cancelled"
@@ -103,7 +112,9 @@ async def test_a_saga_that_completes_undoes_nothing_and_neither_does_a_run_that_
 
 
 async def test_calls_that_failed_or_change_nothing_are_not_undone():
-    await ReActEngine(booking(call("book", what="moon"), call("look"), FAILURE)).run("Go.", saga=True)
+    await ReActEngine(booking(call("book", what="moon"), call("look"), FAILURE)).run(
+        "Go.", saga=True
+    )
 
     assert DONE == ["book moon"]
 
@@ -111,7 +122,9 @@ async def test_calls_that_failed_or_change_nothing_are_not_undone():
 @pytest.mark.parametrize("limits", [Limits(max_iterations=1), Limits(max_tool_calls=1)])
 async def test_a_saga_that_reaches_a_limit_is_undone(limits: Limits):
     script = (call("book", what="hotel"), call("book", what="car"), "best so far")
-    result = await ReActEngine(booking(*script, limits=limits)).run("Go.", run_id="r", saga=True)
+    result = await ReActEngine(booking(*script, limits=limits)).run(
+        "Go.", run_id="r", saga=True
+    )
 
     assert (result.status, DONE[-1]) == ("limit", UNDONE[1])
 
@@ -128,7 +141,10 @@ async def test_a_saga_that_is_aborted_is_undone_and_what_is_in_doubt_is_named():
     assert result.status == "aborted"
     assert UNDONE[1] in DONE
     assert isinstance(result.error, UndoFailed)
-    assert "book (1#0): it is not known whether it took effect, so it was not undone" in str(result.error)
+    assert (
+        "book (1#0): it is not known whether it took effect, so it was not undone"
+        in str(result.error)
+    )
 
 
 async def test_what_cannot_be_undone_is_said_and_the_rest_is_undone():
@@ -139,7 +155,10 @@ async def test_what_cannot_be_undone_is_said_and_the_rest_is_undone():
     assert UNDONE[1] in DONE
     assert isinstance(result.error, UndoFailed)
     assert isinstance(result.error.__cause__, ProviderError)
-    assert "could not undo: book (1#0): undoing it failed: OSError: the office is closed" in str(result.error)
+    assert (
+        "could not undo: book (1#0): undoing it failed: OSError: the office is closed"
+        in str(result.error)
+    )
     assert result.status == "failed"
 
 
@@ -149,9 +168,15 @@ async def test_undoing_passes_the_gate():
 
         def decide(self, action: Action, state: PolicyState) -> Any:
             DONE.append(f"gate {action.tool}")
-            return Deny("hands off") if action.tool == "book:undo" else AllowAll().decide(action, state)
+            return (
+                Deny("hands off")
+                if action.tool == "book:undo"
+                else AllowAll().decide(action, state)
+            )
 
-    result = await ReActEngine(booking(TWO[0], FAILURE, gate=NoUndoing())).run("Go.", saga=True)
+    result = await ReActEngine(booking(TWO[0], FAILURE, gate=NoUndoing())).run(
+        "Go.", saga=True
+    )
 
     assert DONE == ["gate book", "book hotel", "gate book:undo"]
     assert "book (0#0): book:undo: hands off" in str(result.error)
@@ -170,14 +195,21 @@ async def test_a_crash_at_any_entry_of_the_undoing_undoes_the_rest_and_nothing_t
 
         finished = {e.key for e in kept if isinstance(e.event, UndoFinished)}
         ended = {e.key for e in kept if e.kind == "tool_finished"}
-        doubtful = [e.key for e in kept if e.kind == "tool_started" and e.key not in {*ended, "1#0"}]
+        doubtful = [
+            e.key
+            for e in kept
+            if e.kind == "tool_started" and e.key not in {*ended, "1#0"}
+        ]
         undone = [line for line in DONE if line.startswith("undo")]
         if doubtful:
             told = f"could not undo: book ({doubtful[0]}): it is not known whether it took effect"
             assert told in str(result.error)
             assert undone == UNDONE[1 if doubtful == ["2#0"] else 0 :][:1]
         else:
-            assert (result.status, str(result.error)) == (whole.status, str(whole.error)), f"cut after {cut}"
+            assert (result.status, str(result.error)) == (
+                whole.status,
+                str(whole.error),
+            ), f"cut after {cut}"
             assert undone == UNDONE[len(finished) :], f"cut after {cut}"
         assert again.journal.verify("r").ok
 
@@ -264,10 +296,15 @@ class Outer(LoopEngine):
 
 
 async def test_what_a_child_engine_did_is_undone_too_also_in_another_process():
-    child = Runtime(ScriptedProvider([call("book", what="hotel"), "booked"]), tools=[book])
+    child = Runtime(
+        ScriptedProvider([call("book", what="hotel"), "booked"]), tools=[book]
+    )
     parts = Runtime(ScriptedProvider([]))
     await Outer(parts, inner=ReActEngine(child)).run("Go.", run_id="r", saga=True)
-    assert DONE == ["book hotel", "undo hotel (hotel booked) of r:0.0#0 as r:0.0#0:undo"]
+    assert DONE == [
+        "book hotel",
+        "undo hotel (hotel booked) of r:0.0#0 as r:0.0#0:undo",
+    ]
 
     entries = parts.journal.read("r")
     begun = next(i for i, e in enumerate(entries, 1) if isinstance(e.event, UndoBegun))
@@ -276,7 +313,10 @@ async def test_what_a_child_engine_did_is_undone_too_also_in_another_process():
     other = Runtime(ScriptedProvider([]), tools=[book])
     result = await Outer(again, inner=ReActEngine(other)).resume("r")
 
-    assert (result.status, DONE) == ("failed", ["undo hotel (hotel booked) of r:0.0#0 as r:0.0#0:undo"])
+    assert (result.status, DONE) == (
+        "failed",
+        ["undo hotel (hotel booked) of r:0.0#0 as r:0.0#0:undo"],
+    )
 
 
 async def test_a_tool_that_is_gone_when_it_should_undo_is_named():
@@ -288,8 +328,13 @@ async def test_a_tool_that_is_gone_when_it_should_undo_is_named():
     again = Runtime(ScriptedProvider([]), journal=crashed(entries, begun))
     result = await ReActEngine(again).resume("r")
 
-    assert "book (2#0): the tool, or its compensate function, is not there any more" in str(result.error)
-    [end] = [e.event for e in again.journal.read("r") if isinstance(e.event, RunFinished)]
+    assert (
+        "book (2#0): the tool, or its compensate function, is not there any more"
+        in str(result.error)
+    )
+    [end] = [
+        e.event for e in again.journal.read("r") if isinstance(e.event, RunFinished)
+    ]
     assert end.error is not None
     assert end.error.type == "UndoFailed"
 
@@ -310,7 +355,9 @@ async def test_a_plain_function_may_undo_too_and_one_that_hangs_is_left():
         return take
 
     tools = [taking("take", give_back), taking("grab", hang)]
-    parts = Runtime(ScriptedProvider([[call("take", x=1), call("grab", x=2)], FAILURE]), tools=tools)
+    parts = Runtime(
+        ScriptedProvider([[call("take", x=1), call("grab", x=2)], FAILURE]), tools=tools
+    )
     result = await ReActEngine(parts).run("Go.", saga=True)
 
     assert DONE == ["gave back 1"]
@@ -335,7 +382,12 @@ async def test_what_was_done_in_place_of_a_call_is_undone_also_when_the_journal_
     def parts(script: list[Any], **options: Any) -> Runtime:
         return Runtime(ScriptedProvider(script), tools=[book, reserve, buy], **options)
 
-    script = [call("reserve", what="hotel"), call("buy", what="boat"), '{"arguments": {"what": "car"}}', FAILURE]
+    script = [
+        call("reserve", what="hotel"),
+        call("buy", what="boat"),
+        '{"arguments": {"what": "car"}}',
+        FAILURE,
+    ]
     first = parts(script)
     await ReActEngine(first).run("Go.", run_id="r", saga=True)
     undone = [
@@ -345,14 +397,28 @@ async def test_what_was_done_in_place_of_a_call_is_undone_also_when_the_journal_
     assert ["book hotel", *undone] == DONE
 
     entries = first.journal.read("r")
-    ends = [entry.seq for entry in entries if entry.kind == "tool_finished" and "~" not in entry.key]
-    for cut in (ends[0], ends[0] + 1, ends[1], ends[1] + 1, upto(entries, "undo_begun")):
+    ends = [
+        entry.seq
+        for entry in entries
+        if entry.kind == "tool_finished" and "~" not in entry.key
+    ]
+    for cut in (
+        ends[0],
+        ends[0] + 1,
+        ends[1],
+        ends[1] + 1,
+        upto(entries, "undo_begun"),
+    ):
         DONE.clear()
-        replied = sum(entry.kind in ("model_replied", "model_failed") for entry in entries[:cut])
+        replied = sum(
+            entry.kind in ("model_replied", "model_failed") for entry in entries[:cut]
+        )
         again = parts(script[replied:], journal=crashed(entries, cut))
         result = await ReActEngine(again).resume("r")
 
-        assert (str(result.error), DONE) == ("the model is gone", undone), f"cut after {cut}"
+        assert (str(result.error), DONE) == ("the model is gone", undone), (
+            f"cut after {cut}"
+        )
 
 
 UNSURE = "book (0#0): it is not known whether it took effect, so it was not undone"
@@ -361,7 +427,13 @@ UNSURE = "book (0#0): it is not known whether it took effect, so it was not undo
 def slow_at_first(effect: Any, recovery: Recovery) -> Tool:
     """A tool that takes effect and then too long; made again it says that it failed."""
 
-    @tool(name="book", effect=effect, compensate=cancel_booking, timeout=0.02, recovery=recovery)
+    @tool(
+        name="book",
+        effect=effect,
+        compensate=cancel_booking,
+        timeout=0.02,
+        recovery=recovery,
+    )
     async def take_effect(what: str) -> str:
         """Book."""
         DONE.append(f"book {what}")
@@ -374,21 +446,34 @@ def slow_at_first(effect: Any, recovery: Recovery) -> Tool:
 
 @pytest.mark.parametrize(
     ("effect", "recovery"),
-    [("write", DeadLetter()), ("idempotent", Retry(base_delay=0.0)), ("idempotent", Fallback("look"))],
+    [
+        ("write", DeadLetter()),
+        ("idempotent", Retry(base_delay=0.0)),
+        ("idempotent", Fallback("look")),
+    ],
 )
-async def test_a_call_that_took_too_long_is_named_whatever_was_done_about_it(effect: Any, recovery: Recovery):
+async def test_a_call_that_took_too_long_is_named_whatever_was_done_about_it(
+    effect: Any, recovery: Recovery
+):
     tools = [slow_at_first(effect, recovery), look]
-    parts = Runtime(ScriptedProvider([call("book", what="hotel"), FAILURE]), tools=tools)
+    parts = Runtime(
+        ScriptedProvider([call("book", what="hotel"), FAILURE]), tools=tools
+    )
     result = await ReActEngine(parts).run("Go.", run_id="r", saga=True)
     assert isinstance(result.error, UndoFailed)
     assert str(result.error).endswith(f"could not undo: {UNSURE}")
 
     entries = parts.journal.read("r")
     end = next(e.seq for e in entries if (e.kind, e.key) == ("tool_finished", "0#0"))
-    again = Runtime(ScriptedProvider([FAILURE]), tools=tools, journal=crashed(entries, end))
+    again = Runtime(
+        ScriptedProvider([FAILURE]), tools=tools, journal=crashed(entries, end)
+    )
     resumed = await ReActEngine(again).resume("r")
 
-    assert (str(resumed.error), [line for line in DONE if "undo" in line]) == (str(result.error), [])
+    assert (str(resumed.error), [line for line in DONE if "undo" in line]) == (
+        str(result.error),
+        [],
+    )
 
 
 async def test_a_call_that_took_too_long_is_named_when_the_run_is_aborted_before_it_is_made_again():
@@ -423,11 +508,21 @@ def office(kind: str) -> Tool:
 
 
 async def test_each_booking_is_undone_by_the_tool_that_made_it_although_another_has_its_name():
-    child = ReActEngine(Runtime(ScriptedProvider([call("book", what="room"), "booked"]), tools=[office("hotel")]))
+    child = ReActEngine(
+        Runtime(
+            ScriptedProvider([call("book", what="room"), "booked"]),
+            tools=[office("hotel")],
+        )
+    )
     tools = [office("flight"), child.as_tool(name="travel")]
     script = [call("book", what="seat"), call("travel", task="Book a room."), FAILURE]
-    await ReActEngine(Runtime(ScriptedProvider(script), tools=tools)).run("Go.", saga=True)
-    assert DONE == ["hotel office cancels: hotel room", "flight office cancels: flight seat"]
+    await ReActEngine(Runtime(ScriptedProvider(script), tools=tools)).run(
+        "Go.", saga=True
+    )
+    assert DONE == [
+        "hotel office cancels: hotel room",
+        "flight office cancels: flight seat",
+    ]
 
     DONE.clear()
 
@@ -439,10 +534,15 @@ async def test_each_booking_is_undone_by_the_tool_that_made_it_although_another_
         async def solve(self, run: Run) -> str:
             """Delegate, then fail."""
             script = [call("book", what="room"), "booked"]
-            await run.delegate(ReActEngine(Runtime(ScriptedProvider(script), tools=[office("hotel")])), "Book it.")
+            await run.delegate(
+                ReActEngine(Runtime(ScriptedProvider(script), tools=[office("hotel")])),
+                "Book it.",
+            )
             raise RuntimeError("and then this")
 
-    await Alone(Runtime(ScriptedProvider([]), tools=[office("flight")])).run("Go.", saga=True)
+    await Alone(Runtime(ScriptedProvider([]), tools=[office("flight")])).run(
+        "Go.", saga=True
+    )
 
     assert DONE == ["hotel office cancels: hotel room"]
 
@@ -452,12 +552,19 @@ async def test_each_booking_is_undone_by_the_tool_that_made_it_although_another_
 
 def traveller(request: Request) -> Any:
     """A model that books a hotel and a car, one after the other."""
-    turns = [call("book", what="hotel"), call("look"), call("book", what="car"), "booked"]
+    turns = [
+        call("book", what="hotel"),
+        call("look"),
+        call("book", what="car"),
+        "booked",
+    ]
     return turns[sum(message.role == "tool" for message in request.conversation)]
 
 
 @pytest.mark.parametrize("parallel", [False, True])
-async def test_a_saga_that_is_aborted_while_nobody_works_on_it_is_undone_and_begins_nothing_new(parallel: bool):
+async def test_a_saga_that_is_aborted_while_nobody_works_on_it_is_undone_and_begins_nothing_new(
+    parallel: bool,
+):
     both = [call("book", what="hotel"), call("book", what="car")]
     turns = both if parallel else None
 
@@ -470,15 +577,23 @@ async def test_a_saga_that_is_aborted_while_nobody_works_on_it_is_undone_and_beg
     entries = parts.journal.read("r")
     for cut in range(2, len(entries)):
         held = entries[:cut]
-        began = {e.event.call_id: e.key for e in held if isinstance(e.event, ToolStarted) and e.event.tool == "book"}
+        began = {
+            e.event.call_id: e.key
+            for e in held
+            if isinstance(e.event, ToolStarted) and e.event.tool == "book"
+        }
         ended = {e.key for e in held if isinstance(e.event, ToolFinished)}
-        again = Runtime(ScriptedProvider([]), tools=[book, look], journal=crashed(entries, cut))
+        again = Runtime(
+            ScriptedProvider([]), tools=[book, look], journal=crashed(entries, cut)
+        )
         await again.control("r").abort()
         DONE.clear()
         result = await ReActEngine(again).resume("r")
 
         assert (result.status, result.stop_reason) == ("aborted", "aborted"), cut
-        assert {line.split()[5] for line in DONE} == {f"r:{key}" for key in began.values() if key in ended}, cut
+        assert {line.split()[5] for line in DONE} == {
+            f"r:{key}" for key in began.values() if key in ended
+        }, cut
         doubtful = [key for key in began.values() if key not in ended]
         assert all(f"book ({key})" in str(result.error) for key in doubtful), cut
 
@@ -488,14 +603,20 @@ async def test_a_run_that_is_aborted_while_nobody_works_on_it_keeps_its_conversa
     whole = await ReActEngine(parts).run("Go.", run_id="r")
     entries = parts.journal.read("r")
     again = Runtime(
-        ScriptedProvider([]), tools=[book, look], journal=crashed(entries, upto(entries, "model_requested", 4))
+        ScriptedProvider([]),
+        tools=[book, look],
+        journal=crashed(entries, upto(entries, "model_requested", 4)),
     )
     await again.control("r").abort()
     result = await ReActEngine(again).resume("r")
 
     assert str(result.error) == "the run was aborted"
     assert result.conversation.messages == whole.conversation.messages
-    assert (result.llm_calls, result.tool_calls, result.iterations) == (4, 3, whole.iterations)
+    assert (result.llm_calls, result.tool_calls, result.iterations) == (
+        4,
+        3,
+        whole.iterations,
+    )
 
 
 class Asks(LoopEngine):
@@ -517,7 +638,9 @@ async def test_an_abort_ends_a_run_whose_code_was_changed_unless_it_may_have_to_
     parts = Runtime(ScriptedProvider(["one", "two"]))
     await Asks(parts).run("Go.", run_id="r", saga=saga)
     entries = parts.journal.read("r")
-    again = Runtime(ScriptedProvider([]), journal=crashed(entries, upto(entries, "model_replied")))
+    again = Runtime(
+        ScriptedProvider([]), journal=crashed(entries, upto(entries, "model_replied"))
+    )
     await again.control("r").abort()
     monkeypatch.setattr(Asks, "words", "Now!")
 
@@ -535,21 +658,38 @@ async def test_a_run_that_is_resumed_in_the_middle_of_undoing_ends_as_it_would_h
     whole = await ReActEngine(parts).run("Go.", run_id="r", saga=True)
     entries = parts.journal.read("r")
     for cut in range(upto(entries, "undo_begun"), len(entries)):
-        again = Runtime(ScriptedProvider([]), tools=[book, look], journal=crashed(entries, cut))
+        again = Runtime(
+            ScriptedProvider([]), tools=[book, look], journal=crashed(entries, cut)
+        )
         result = await ReActEngine(again).resume("r")
 
         assert result.conversation.messages == whole.conversation.messages, cut
-        assert (result.iterations, result.llm_calls, str(result.error)) == (whole.iterations, 4, str(whole.error)), cut
-        started = [e.key for e in again.journal.read("r") if isinstance(e.event, UndoStarted)]
+        assert (result.iterations, result.llm_calls, str(result.error)) == (
+            whole.iterations,
+            4,
+            str(whole.error),
+        ), cut
+        started = [
+            e.key for e in again.journal.read("r") if isinstance(e.event, UndoStarted)
+        ]
         assert sorted(started) == sorted(set(started)), cut
 
 
 async def test_each_booking_is_undone_by_the_tool_that_made_it_also_in_another_process():
     def make(script: list[Any], child: list[Any], journal: Any = None) -> Outer:
         inner = ReActEngine(
-            Runtime(ScriptedProvider(child), tools=[office("hotel")], redactor=Redactor(["hotel room"]))
+            Runtime(
+                ScriptedProvider(child),
+                tools=[office("hotel")],
+                redactor=Redactor(["hotel room"]),
+            )
         )
-        return Outer(Runtime(ScriptedProvider(script), tools=[office("flight")], journal=journal), inner=inner)
+        return Outer(
+            Runtime(
+                ScriptedProvider(script), tools=[office("flight")], journal=journal
+            ),
+            inner=inner,
+        )
 
     first = make([], [call("book", what="room"), "booked"])
     await first.run("Go.", run_id="r", saga=True)
@@ -559,7 +699,9 @@ async def test_each_booking_is_undone_by_the_tool_that_made_it_also_in_another_p
     await again.resume("r")
 
     assert [line.partition(":")[0] for line in DONE] == ["hotel office cancels"]
-    assert b"hotel room" not in b"".join(entry.body for entry in again.runtime.journal.read("r"))
+    assert b"hotel room" not in b"".join(
+        entry.body for entry in again.runtime.journal.read("r")
+    )
 
 
 async def test_why_a_run_failed_that_could_not_be_undone_is_known_when_its_result_is_read_again():
@@ -569,7 +711,9 @@ async def test_why_a_run_failed_that_could_not_be_undone_is_known_when_its_resul
 
     assert isinstance(live.error, UndoFailed)
     assert isinstance(again.error, UndoFailed)
-    assert str(again.error.__cause__) == str(live.error.__cause__) == "the model is gone"
+    assert (
+        str(again.error.__cause__) == str(live.error.__cause__) == "the model is gone"
+    )
 
 
 async def test_a_call_in_doubt_that_a_person_is_asked_about_is_named_when_somebody_says_stop():
@@ -577,13 +721,17 @@ async def test_a_call_in_doubt_that_a_person_is_asked_about_is_named_when_somebo
     await ReActEngine(parts).run("Go.", run_id="r", saga=True)
     entries = parts.journal.read("r")
     journal = crashed(entries, upto(entries, "tool_started", 3))
-    again = Runtime(ScriptedProvider([]), tools=[book, look], journal=journal, on_unknown="ask")
+    again = Runtime(
+        ScriptedProvider([]), tools=[book, look], journal=journal, on_unknown="ask"
+    )
     assert (await ReActEngine(again).resume("r")).status == "waiting"
     await again.control("r").stop()
     DONE.clear()
     result = await ReActEngine(again).resume("r")
 
-    assert "could not undo: book (2#0): it is not known whether it took effect" in str(result.error)
+    assert "could not undo: book (2#0): it is not known whether it took effect" in str(
+        result.error
+    )
     assert DONE == ["undo hotel (hotel booked) of r:0#0 as r:0#0:undo"]
 
 
@@ -593,12 +741,21 @@ async def test_a_run_whose_undoing_ends_its_process_time_and_again_is_left_to_pe
     entries = parts.journal.read("r")
     journal = crashed(entries, upto(entries, "undo_started"), status="running")
     for _ in range(MAX_PICKUPS):
-        again = Runtime(ScriptedProvider([]), tools=[book, look], journal=journal, lease=30)
+        again = Runtime(
+            ScriptedProvider([]), tools=[book, look], journal=journal, lease=30
+        )
         await Worker(again).drain()
         entries = journal.read("r")
         journal = crashed(entries, upto(entries, "undo_finished") - 1, status="running")
     with structlog.testing.capture_logs():
-        assert await Worker(Runtime(ScriptedProvider([]), tools=[book, look], journal=journal, lease=30)).drain() == []
+        assert (
+            await Worker(
+                Runtime(
+                    ScriptedProvider([]), tools=[book, look], journal=journal, lease=30
+                )
+            ).drain()
+            == []
+        )
 
 
 async def test_undoing_that_would_have_to_be_allowed_by_a_person_is_not_done_also_after_a_crash():
@@ -617,10 +774,18 @@ async def test_undoing_that_would_have_to_be_allowed_by_a_person_is_not_done_als
     for cut in range(upto(entries, "undo_begun"), len(entries)):
         journal = crashed(entries, cut)
         again = Runtime(
-            ScriptedProvider([]), tools=[book, look], journal=journal, gate=AsksToUndo(), approver=Suspend()
+            ScriptedProvider([]),
+            tools=[book, look],
+            journal=journal,
+            gate=AsksToUndo(),
+            approver=Suspend(),
         )
         result = await ReActEngine(again).resume("r")
-        assert (result.status, str(result.error), DONE) == ("failed", str(whole.error), []), cut
+        assert (result.status, str(result.error), DONE) == (
+            "failed",
+            str(whole.error),
+            [],
+        ), cut
 
 
 class Slow(LoopEngine):
@@ -632,7 +797,9 @@ class Slow(LoopEngine):
         """Book."""
         for what in ("a", "b", "c"):
             await run.call(ToolCall("book", {"what": what}))
-            await asyncio.sleep(0.15)  # longer in all than it takes until a run looks into its inbox again
+            await asyncio.sleep(
+                0.15
+            )  # longer in all than it takes until a run looks into its inbox again
         return (await run.ask(run.conversation)).text
 
 
@@ -646,7 +813,10 @@ async def test_an_abort_that_was_sent_before_does_not_cut_off_the_reading_of_wha
     DONE.clear()
     result = await Slow(again).resume("r")
 
-    assert (result.status, [line[:6] for line in DONE]) == ("aborted", ["undo c", "undo b", "undo a"])
+    assert (result.status, [line[:6] for line in DONE]) == (
+        "aborted",
+        ["undo c", "undo b", "undo a"],
+    )
 
 
 class Looks(LoopEngine):
@@ -666,7 +836,9 @@ class Looks(LoopEngine):
 
 
 @pytest.mark.parametrize("undoing", [False, True])
-async def test_an_effect_in_doubt_is_not_done_again_in_a_run_that_was_aborted(undoing: bool):
+async def test_an_effect_in_doubt_is_not_done_again_in_a_run_that_was_aborted(
+    undoing: bool,
+):
     parts = booking()
     await Looks(parts).run("Go.", run_id="r", saga=True)
     entries = parts.journal.read("r")
@@ -679,7 +851,9 @@ async def test_an_effect_in_doubt_is_not_done_again_in_a_run_that_was_aborted(un
         entries = journal.read("r")
         journal = crashed(entries, upto(entries, "undo_begun"))
         DONE.clear()
-        result = await Looks(Runtime(ScriptedProvider([]), tools=[book, look], journal=journal)).resume("r")
+        result = await Looks(
+            Runtime(ScriptedProvider([]), tools=[book, look], journal=journal)
+        ).resume("r")
 
     assert (result.status, [line[:10] for line in DONE]) == ("aborted", ["undo hotel"])
 
@@ -696,10 +870,14 @@ async def test_a_call_that_failed_is_not_named_for_what_may_have_happened_in_its
         await asyncio.sleep(10)
         return "never"
 
-    parts = Runtime(ScriptedProvider([call("fly", what="me"), FAILURE]), tools=[fly, rail])
+    parts = Runtime(
+        ScriptedProvider([call("fly", what="me"), FAILURE]), tools=[fly, rail]
+    )
     result = await ReActEngine(parts).run("Go.", run_id="r", saga=True)
 
-    [begun] = [e.event for e in parts.journal.read("r") if isinstance(e.event, UndoBegun)]
+    [begun] = [
+        e.event for e in parts.journal.read("r") if isinstance(e.event, UndoBegun)
+    ]
     assert [(done.key, done.call.name) for done in begun.calls] == [("0#0~1", "rail")]
     assert "fly" not in str(result.error)
 
@@ -713,7 +891,9 @@ async def test_a_call_that_turns_out_not_to_have_happened_is_not_named_when_the_
         """Reserve."""
         return "reserved"
 
-    parts = Runtime(ScriptedProvider([call("reserve", what="room"), "done"]), tools=[reserve])
+    parts = Runtime(
+        ScriptedProvider([call("reserve", what="room"), "done"]), tools=[reserve]
+    )
     await ReActEngine(parts).run("Go.", run_id="r", saga=True)
     entries = parts.journal.read("r")
     journal = crashed(entries, upto(entries, "tool_started"))

@@ -24,7 +24,8 @@ VALUES = st.one_of(
     st.just(2.0),
 )
 PLAIN = st.fixed_dictionaries(
-    {"type": st.sampled_from(["string", "integer", "number", "boolean"])}, optional={"description": st.just("text")}
+    {"type": st.sampled_from(["string", "integer", "number", "boolean"])},
+    optional={"description": st.just("text")},
 )
 
 
@@ -39,15 +40,24 @@ def test_plain_schemas_are_judged_as_jsonschema_judges_them(
     schema = {"type": "object", "properties": properties, "required": required}
     judge = Draft202012Validator({**schema, "additionalProperties": False})
 
-    assert (ArgumentSchema("f", schema, ours=False).problem(arguments) is None) == judge.is_valid(arguments)
+    assert (
+        ArgumentSchema("f", schema, ours=False).problem(arguments) is None
+    ) == judge.is_valid(arguments)
 
 
 @given(st.dictionaries(NAMES, VALUES))
-def test_a_constraint_beyond_the_type_is_left_to_jsonschema(arguments: dict[str, Any]) -> None:
-    schema = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 5}, "b": {"enum": [1, "x"]}}}
+def test_a_constraint_beyond_the_type_is_left_to_jsonschema(
+    arguments: dict[str, Any],
+) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "integer", "maximum": 5}, "b": {"enum": [1, "x"]}},
+    }
     judge = Draft202012Validator({**schema, "additionalProperties": False})
 
-    assert (ArgumentSchema("f", schema, ours=False).problem(arguments) is None) == judge.is_valid(arguments)
+    assert (
+        ArgumentSchema("f", schema, ours=False).problem(arguments) is None
+    ) == judge.is_valid(arguments)
 
 
 def nested(depth: int) -> Any:
@@ -57,23 +67,48 @@ def nested(depth: int) -> Any:
     return value
 
 
-BEHIND: Any = {"N": {"$ref": "#/$defs/M", "items": {"$ref": "#/$defs/N"}}, "M": {"items": {"$ref": "#/$defs/N"}}}
-SHARED: Any = {f"s{n}": {"allOf": [{"$ref": f"#/$defs/s{n + 1}"}] * 2} for n in range(40)} | {"s40": {"type": "string"}}
+BEHIND: Any = {
+    "N": {"$ref": "#/$defs/M", "items": {"$ref": "#/$defs/N"}},
+    "M": {"items": {"$ref": "#/$defs/N"}},
+}
+SHARED: Any = {
+    f"s{n}": {"allOf": [{"$ref": f"#/$defs/s{n + 1}"}] * 2} for n in range(40)
+} | {"s40": {"type": "string"}}
 BIG: Any = {"B": {"const": [[n] for n in range(5_000)]}}
 
 
 @pytest.mark.parametrize(
     ("part", "definitions", "value"),
     [
-        pytest.param({"$ref": "#/$defs/N"}, BEHIND, nested(40), id="a reference and what stands beside it"),
-        pytest.param({"$ref": "#/$defs/s0"}, SHARED, "x", id="references that are shared"),
-        pytest.param({"items": {"allOf": [{"minimum": 0}] * 2_000}}, {}, [1] * 1_000, id="many parts, many elements"),
-        pytest.param({"items": {}}, {}, [1] * 1_000_000, id="elements that nothing is said of"),
         pytest.param(
-            {"anyOf": [{"type": "null"}] * 2_000}, {}, "x" * 1_000_000, id="messages that quote what is given"
+            {"$ref": "#/$defs/N"},
+            BEHIND,
+            nested(40),
+            id="a reference and what stands beside it",
         ),
         pytest.param(
-            {"allOf": [{"$ref": "#/$defs/B"}] * 2_000}, BIG, [[n] for n in range(5_000)], id="values that are long"
+            {"$ref": "#/$defs/s0"}, SHARED, "x", id="references that are shared"
+        ),
+        pytest.param(
+            {"items": {"allOf": [{"minimum": 0}] * 2_000}},
+            {},
+            [1] * 1_000,
+            id="many parts, many elements",
+        ),
+        pytest.param(
+            {"items": {}}, {}, [1] * 1_000_000, id="elements that nothing is said of"
+        ),
+        pytest.param(
+            {"anyOf": [{"type": "null"}] * 2_000},
+            {},
+            "x" * 1_000_000,
+            id="messages that quote what is given",
+        ),
+        pytest.param(
+            {"allOf": [{"$ref": "#/$defs/B"}] * 2_000},
+            BIG,
+            [[n] for n in range(5_000)],
+            id="values that are long",
         ),
     ],
 )
@@ -90,43 +125,69 @@ def test_a_check_that_would_take_long_is_given_up_and_the_call_refused(
 
     problem = schema.problem({"x": value})
 
-    assert problem == "The arguments of f are too large to check by its schema: give fewer, or shorter ones."
+    assert (
+        problem
+        == "The arguments of f are too large to check by its schema: give fewer, or shorter ones."
+    )
     assert time.process_time() - began < 3
 
 
 @pytest.mark.parametrize(
     ("part", "value"),
     [
-        pytest.param({"type": "array", "uniqueItems": True}, [{"a": n} for n in range(4_000)], id="objects"),
         pytest.param(
-            {"type": "array", "uniqueItems": True}, [n if n % 2 else str(n) for n in range(4_000)], id="mixed"
+            {"type": "array", "uniqueItems": True},
+            [{"a": n} for n in range(4_000)],
+            id="objects",
+        ),
+        pytest.param(
+            {"type": "array", "uniqueItems": True},
+            [n if n % 2 else str(n) for n in range(4_000)],
+            id="mixed",
         ),
     ],
 )
-def test_whether_each_is_there_once_is_told_in_linear_time(part: dict[str, Any], value: list[Any]) -> None:
-    schema = ArgumentSchema("f", {"type": "object", "properties": {"x": part}}, ours=False)
+def test_whether_each_is_there_once_is_told_in_linear_time(
+    part: dict[str, Any], value: list[Any]
+) -> None:
+    schema = ArgumentSchema(
+        "f", {"type": "object", "properties": {"x": part}}, ours=False
+    )
     assert schema.problem({"x": value}) is None
     assert "at x:" in (schema.problem({"x": [*value, value[7]]}) or "")
     assert quickest(lambda: schema.problem({"x": value}), 0.5) < 0.5
 
 
-PLAIN_JSON = st.sampled_from([None, True, False, 0, 1, 0.0, -0.0, 1.0, 1.5, "", "1", "true"])
+PLAIN_JSON = st.sampled_from(
+    [None, True, False, 0, 1, 0.0, -0.0, 1.0, 1.5, "", "1", "true"]
+)
 NESTED_JSON = st.recursive(
-    PLAIN_JSON, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=2)
+    PLAIN_JSON,
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=2)
+    ),
 )
 
 
 @given(st.lists(NESTED_JSON, max_size=6))
-def test_whether_each_is_there_once_is_told_as_by_comparing_each_with_each(items: list[Any]) -> None:
-    schema = ArgumentSchema("f", {"type": "object", "properties": {"x": {"uniqueItems": True}}}, ours=False)
+def test_whether_each_is_there_once_is_told_as_by_comparing_each_with_each(
+    items: list[Any],
+) -> None:
+    schema = ArgumentSchema(
+        "f", {"type": "object", "properties": {"x": {"uniqueItems": True}}}, ours=False
+    )
     same = any(
-        Draft202012Validator({"const": one}).is_valid(other) for n, one in enumerate(items) for other in items[:n]
+        Draft202012Validator({"const": one}).is_valid(other)
+        for n, one in enumerate(items)
+        for other in items[:n]
     )
 
     assert (schema.problem({"x": items}) is None) == (not same)
 
 
-@pytest.mark.parametrize("closed", [{}, {"additionalProperties": False}, {"unevaluatedProperties": {}}])
+@pytest.mark.parametrize(
+    "closed", [{}, {"additionalProperties": False}, {"unevaluatedProperties": {}}]
+)
 def test_patterns_for_names_count_for_each_name(closed: dict[str, Any]) -> None:
     root: Any = {
         "type": "object",
@@ -136,7 +197,9 @@ def test_patterns_for_names_count_for_each_name(closed: dict[str, Any]) -> None:
     schema = ArgumentSchema("f", {**root, **closed}, ours=False, foreign=False)
     began = time.process_time()
 
-    assert "too large to check" in (schema.problem({f"z{n}": 1 for n in range(10_000)}) or "")
+    assert "too large to check" in (
+        schema.problem({f"z{n}": 1 for n in range(10_000)}) or ""
+    )
     assert time.process_time() - began < 3
 
 
@@ -144,11 +207,18 @@ def test_patterns_for_names_count_for_each_name(closed: dict[str, Any]) -> None:
     ("part", "value"),
     [
         ({"contains": {}, "unevaluatedItems": False}, [*range(20_000)]),
-        ({"patternProperties": {"k": {}}, "unevaluatedProperties": False}, {f"k{n}": n for n in range(20_000)}),
+        (
+            {"patternProperties": {"k": {}}, "unevaluatedProperties": False},
+            {f"k{n}": n for n in range(20_000)},
+        ),
     ],
 )
-def test_what_is_left_over_counts_for_each_pair(part: dict[str, Any], value: object) -> None:
-    schema = ArgumentSchema("f", {"type": "object", "properties": {"x": part}}, ours=False, foreign=False)
+def test_what_is_left_over_counts_for_each_pair(
+    part: dict[str, Any], value: object
+) -> None:
+    schema = ArgumentSchema(
+        "f", {"type": "object", "properties": {"x": part}}, ours=False, foreign=False
+    )
     began = time.process_time()
 
     assert "too large to check" in (schema.problem({"x": value}) or "")
@@ -160,11 +230,18 @@ DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 
 def test_a_part_of_another_draft_is_counted_too() -> None:
     part: Any = {"$schema": DRAFT_7, "items": {"type": "integer"}}
-    parts: Any = {"x": part, "$schema": {"type": "string"}, "const": part, "y": {"const": {"$schema": DRAFT_7}}}
+    parts: Any = {
+        "x": part,
+        "$schema": {"type": "string"},
+        "const": part,
+        "y": {"const": {"$schema": DRAFT_7}},
+    }
     schema = ArgumentSchema("f", {"type": "object", "properties": parts}, ours=False)
 
     assert "too large to check" in (schema.problem({"x": [*range(1_000_000)]}) or "")
-    assert "too large to check" in (schema.problem({"const": [*range(1_000_000)]}) or "")
+    assert "too large to check" in (
+        schema.problem({"const": [*range(1_000_000)]}) or ""
+    )
     assert "at $schema:" in (schema.problem({"$schema": 5}) or "")
     assert schema.problem({"$schema": "a", "y": {"$schema": DRAFT_7}}) is None
     assert "at y:" in (schema.problem({"y": {}}) or "")
@@ -181,19 +258,36 @@ ROW: Any = {
     ("items", "value"),
     [
         pytest.param(ROW, [dict.fromkeys("abcde", "text")] * 5_000, id="rows"),
-        pytest.param({"type": "array", "items": {"type": "number"}}, [[1.5] * 200] * 200, id="matrix"),
+        pytest.param(
+            {"type": "array", "items": {"type": "number"}},
+            [[1.5] * 200] * 200,
+            id="matrix",
+        ),
         pytest.param({"type": "integer"}, [*range(50_000)], id="numbers"),
     ],
 )
-def test_large_arguments_are_checked_by_anyones_schema(items: dict[str, Any], value: list[Any]) -> None:
-    schema = ArgumentSchema("f", {"type": "object", "properties": {"x": {"type": "array", "items": items}}}, ours=False)
+def test_large_arguments_are_checked_by_anyones_schema(
+    items: dict[str, Any], value: list[Any]
+) -> None:
+    schema = ArgumentSchema(
+        "f",
+        {"type": "object", "properties": {"x": {"type": "array", "items": items}}},
+        ours=False,
+    )
 
     assert schema.problem({"x": value}) is None
 
 
-def test_a_check_counts_for_itself_alone_and_arguments_of_a_usual_size_are_checked() -> None:
-    row: Any = {"type": "object", "properties": {f"c{n}": {"type": "string", "minLength": 1} for n in range(10)}}
-    schema = ArgumentSchema("f", {"type": "object", "properties": {"x": {"items": row}}}, ours=False)
+def test_a_check_counts_for_itself_alone_and_arguments_of_a_usual_size_are_checked() -> (
+    None
+):
+    row: Any = {
+        "type": "object",
+        "properties": {f"c{n}": {"type": "string", "minLength": 1} for n in range(10)},
+    }
+    schema = ArgumentSchema(
+        "f", {"type": "object", "properties": {"x": {"items": row}}}, ours=False
+    )
     rows = [{f"c{n}": "text" for n in range(10)}] * 1_000
 
     assert [schema.problem({"x": rows}) for _ in range(5)] == [None] * 5
@@ -201,21 +295,33 @@ def test_a_check_counts_for_itself_alone_and_arguments_of_a_usual_size_are_check
 
 @pytest.mark.parametrize("number", [10**400, float("nan"), float("inf")])
 def test_a_number_that_cannot_be_checked_is_refused(number: float) -> None:
-    schema = ArgumentSchema("f", {"type": "object", "properties": {"x": {"multipleOf": 0.5}}}, ours=False)
+    schema = ArgumentSchema(
+        "f", {"type": "object", "properties": {"x": {"multipleOf": 0.5}}}, ours=False
+    )
 
     assert "a number in them is out of range" in (schema.problem({"x": number}) or "")
 
 
 def test_a_reference_that_is_read_in_two_ways_is_no_reference() -> None:
-    schema: dict[str, Any] = {"type": "object", "$ref": "#/$defs/a%62", "$defs": {"a%62": {}}}
+    schema: dict[str, Any] = {
+        "type": "object",
+        "$ref": "#/$defs/a%62",
+        "$defs": {"a%62": {}},
+    }
 
     with pytest.raises(ConfigError, match="which is not in the schema itself"):
         ArgumentSchema("f", schema, ours=False)
 
 
 def test_a_reference_with_escapes_is_refused_with_the_cure() -> None:
-    schema: dict[str, Any] = {"type": "object", "$ref": "#/$defs/a%20b", "$defs": {"a b": {}}}
+    schema: dict[str, Any] = {
+        "type": "object",
+        "$ref": "#/$defs/a%20b",
+        "$defs": {"a b": {}},
+    }
 
-    with pytest.raises(ConfigError, match="under that name: write it without percent escapes"):
+    with pytest.raises(
+        ConfigError, match="under that name: write it without percent escapes"
+    ):
         ArgumentSchema("f", schema, ours=False)
     ArgumentSchema("f", {**schema, "$ref": "#/$defs/a b"}, ours=False)

@@ -109,7 +109,9 @@ def test_a_label_is_the_whole_last_line(text: str, label: str | None) -> None:
         ("", None),
     ],
 )
-def test_a_choice_is_one_number_that_is_on_the_list(text: str, choice: int | None) -> None:
+def test_a_choice_is_one_number_that_is_on_the_list(
+    text: str, choice: int | None
+) -> None:
     assert read_choice(text, 5) == choice
 
 
@@ -122,15 +124,33 @@ def test_a_text_that_is_far_too_long_states_no_choice_and_no_label() -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    ["0", "1 to ", "score is is ", "best choice is ((((", "9/", "out of ", "\n", "Score: 1\n", "- ", " ", "\u2212"],
+    [
+        "0",
+        "1 to ",
+        "score is is ",
+        "best choice is ((((",
+        "9/",
+        "out of ",
+        "\n",
+        "Score: 1\n",
+        "- ",
+        " ",
+        "\u2212",
+    ],
 )
 @pytest.mark.parametrize(
     "read",
-    [read_score, lambda text: read_label(text, ["sure"]), lambda text: read_choice(text, 5)],
+    [
+        read_score,
+        lambda text: read_label(text, ["sure"]),
+        lambda text: read_choice(text, 5),
+    ],
     ids=["s", "l", "c"],
 )
 @pytest.mark.parametrize("size", [262_144, 16_384])
-def test_hostile_text_is_read_in_linear_time(piece: str, read: Callable[[str], object], size: int) -> None:
+def test_hostile_text_is_read_in_linear_time(
+    piece: str, read: Callable[[str], object], size: int
+) -> None:
     text = (piece * size)[:size]
 
     assert quickest(lambda: read(text), 0.05) < 0.05

@@ -25,9 +25,22 @@ from loopwright import (
     Unknown,
     tool,
 )
-from loopwright.events import Entry, GateDecided, ModelReplied, ToolFinished, ToolStarted, UndoFinished
+from loopwright.events import (
+    Entry,
+    GateDecided,
+    ModelReplied,
+    ToolFinished,
+    ToolStarted,
+    UndoFinished,
+)
 from loopwright.gates import Action, Cleared, PolicyState
-from loopwright.messages import Completion, Observation, Reasoning, ToolCall, arguments_hash
+from loopwright.messages import (
+    Completion,
+    Observation,
+    Reasoning,
+    ToolCall,
+    arguments_hash,
+)
 from loopwright.providers import Delta, Request
 from loopwright.security import MARK, Redactor
 from loopwright.testing import ScriptedProvider, call, crashed
@@ -65,7 +78,13 @@ def once(*calls: ToolCall | Any) -> ScriptedProvider:
 
     def line(request: Request) -> Any:
         last = request.conversation.messages[-1]
-        return "done" if last.role == "tool" else list(calls) if isinstance(calls[0], ToolCall) else calls[0]
+        return (
+            "done"
+            if last.role == "tool"
+            else list(calls)
+            if isinstance(calls[0], ToolCall)
+            else calls[0]
+        )
 
     return ScriptedProvider(line)
 
@@ -80,22 +99,36 @@ def everything(parts: Any, run_id: str = "r") -> str:
 
 
 def events(parts: Any, kind: type[Any], run_id: str = "r") -> list[Any]:
-    return [entry.event for entry in parts.journal.read(run_id) if isinstance(entry.event, kind)]
+    return [
+        entry.event
+        for entry in parts.journal.read(run_id)
+        if isinstance(entry.event, kind)
+    ]
 
 
-async def test_the_tool_gets_the_secret_and_the_journal_the_model_and_the_result_do_not() -> None:
+async def test_the_tool_gets_the_secret_and_the_journal_the_model_and_the_result_do_not() -> (
+    None
+):
     model, seen = once(LOGIN), list[Entry]()
     parts = Runtime(model, tools=[login], observers=[seen.append])
     result = await ReActEngine(parts).run("Log in.", run_id="r")
 
     assert got == [PASSWORD]
     assert result.status == "completed"
-    for told in (everything(parts), repr(model.requests), repr(seen), repr(result.conversation)):
+    for told in (
+        everything(parts),
+        repr(model.requests),
+        repr(seen),
+        repr(result.conversation),
+    ):
         assert PASSWORD not in told
         assert MARK in told
     assert PASSWORD not in repr(result)
     assert events(parts, ModelReplied)[0].sealed == (0,)
-    assert [event.sealed for event in events(parts, GateDecided) + events(parts, ToolStarted)] == [True, True]
+    assert [
+        event.sealed
+        for event in events(parts, GateDecided) + events(parts, ToolStarted)
+    ] == [True, True]
     assert parts.journal.verify("r", result.head_hash).ok
 
 
@@ -104,18 +137,27 @@ async def test_what_the_tool_says_may_not_repeat_the_secret_without_its_name() -
     async def fail(password: str) -> str:
         """Fail."""
         got.append(password)
-        raise ValueError(f"{password} is no password that I know; {json.dumps(password)}")
+        raise ValueError(
+            f"{password} is no password that I know; {json.dumps(password)}"
+        )
 
     parts = Runtime(once(call("fail", password=PASSWORD)), tools=[fail])
     result = await ReActEngine(parts).run("Go.", run_id="r")
 
     assert got == [PASSWORD]
     assert PASSWORD not in everything(parts) + repr(result)
-    assert events(parts, ToolFinished)[0].content.startswith(f"ValueError: {MARK} is no password")
+    assert events(parts, ToolFinished)[0].content.startswith(
+        f"ValueError: {MARK} is no password"
+    )
 
 
 async def test_what_the_model_says_may_not_repeat_the_secret_of_its_call() -> None:
-    said = Completion(f"I take {PASSWORD}.", (LOGIN,), thought=f"I take {PASSWORD}.", reasoning=(Reasoning(PASSWORD),))
+    said = Completion(
+        f"I take {PASSWORD}.",
+        (LOGIN,),
+        thought=f"I take {PASSWORD}.",
+        reasoning=(Reasoning(PASSWORD),),
+    )
     parts = Runtime(once(said), tools=[login])
     result = await ReActEngine(parts).run("Go.", run_id="r")
 
@@ -161,7 +203,9 @@ class Watching:
         return self.decisions.pop(0) if self.decisions else Allow()
 
 
-async def test_the_gate_sees_the_real_arguments_and_its_reason_is_told_without_them() -> None:
+async def test_the_gate_sees_the_real_arguments_and_its_reason_is_told_without_them() -> (
+    None
+):
     gate = Watching(Deny(f"{PASSWORD} is too weak"))
     parts = Runtime(once(LOGIN), tools=[login], gate=gate)
     result = await ReActEngine(parts).run("Log in.", run_id="r")
@@ -193,15 +237,26 @@ async def test_a_permit_and_a_question_do_not_show_the_secret() -> None:
     assert got == [PASSWORD]
     assert PASSWORD not in repr(cleared) + repr(result)
 
-    asking = Runtime(once(LOGIN), tools=[login], gate=Watching(Ask(f"use {PASSWORD}?")), approver=Suspend())
+    asking = Runtime(
+        once(LOGIN),
+        tools=[login],
+        gate=Watching(Ask(f"use {PASSWORD}?")),
+        approver=Suspend(),
+    )
     waiting = await ReActEngine(asking).run("Log in.", run_id="r")
 
-    assert [(q.text, q.arguments) for q in waiting.pending] == [(f"use {MARK}?", {"user": "ada", "password": MARK})]
+    assert [(q.text, q.arguments) for q in waiting.pending] == [
+        (f"use {MARK}?", {"user": "ada", "password": MARK})
+    ]
     assert PASSWORD not in everything(asking) + repr(waiting)
     got.clear()
     allowing = Runtime(once(LOGIN), tools=[login], journal=asking.journal)
     result = await ReActEngine(allowing).resume("r")
-    assert (got, result.status, events(allowing, ToolFinished)[0].status) == ([], "completed", "rejected")
+    assert (got, result.status, events(allowing, ToolFinished)[0].status) == (
+        [],
+        "completed",
+        "rejected",
+    )
 
 
 async def test_an_approver_sees_what_it_approves() -> None:
@@ -209,7 +264,9 @@ async def test_an_approver_sees_what_it_approves() -> None:
         got.append((action.arguments["password"], question))
         return True
 
-    parts = Runtime(once(LOGIN), tools=[login], gate=Watching(Ask("Log in?")), approver=approve)
+    parts = Runtime(
+        once(LOGIN), tools=[login], gate=Watching(Ask("Log in?")), approver=approve
+    )
     await ReActEngine(parts).run("Log in.", run_id="r")
 
     assert got == [(PASSWORD, "Log in?"), PASSWORD]
@@ -218,13 +275,21 @@ async def test_an_approver_sees_what_it_approves() -> None:
 
 async def test_a_secret_that_a_gate_adds_is_sealed_too() -> None:
     gate = Watching(Modify({"user": "ada", "password": OTHER}, f"with {OTHER}"))
-    parts = Runtime(once(call("login", user="ada", password="")), tools=[login], gate=gate)
+    parts = Runtime(
+        once(call("login", user="ada", password="")), tools=[login], gate=gate
+    )
     result = await ReActEngine(parts).run("Log in.", run_id="r")
 
     assert got == [OTHER]
     assert OTHER not in everything(parts) + repr(result)
-    assert [event.sealed for event in events(parts, GateDecided) + events(parts, ToolStarted)] == [True, True]
-    assert gate.seen == [{"user": "ada", "password": ""}, {"user": "ada", "password": OTHER}]
+    assert [
+        event.sealed
+        for event in events(parts, GateDecided) + events(parts, ToolStarted)
+    ] == [True, True]
+    assert gate.seen == [
+        {"user": "ada", "password": ""},
+        {"user": "ada", "password": OTHER},
+    ]
 
 
 async def test_a_secret_that_a_gate_takes_away_does_not_come_back() -> None:
@@ -233,22 +298,36 @@ async def test_a_secret_that_a_gate_takes_away_does_not_come_back() -> None:
     await ReActEngine(parts).run("Log in.", run_id="r")
 
     assert got == [""]
-    assert gate.seen == [{"user": "ada", "password": PASSWORD}, {"user": "ada", "password": ""}]
+    assert gate.seen == [
+        {"user": "ada", "password": PASSWORD},
+        {"user": "ada", "password": ""},
+    ]
 
 
 async def test_calls_of_one_turn_get_each_its_own_secret() -> None:
-    calls = (LOGIN, call("look"), call("login", user="bob", password=OTHER), call("login", user=TOKEN, password=""))
+    calls = (
+        LOGIN,
+        call("look"),
+        call("login", user="bob", password=OTHER),
+        call("login", user=TOKEN, password=""),
+    )
     parts = Runtime(once(*calls), tools=[login, look])
     result = await ReActEngine(parts).run("Go.", run_id="r")
 
     assert sorted(got) == sorted([PASSWORD, "looked", OTHER, ""])
     assert events(parts, ModelReplied)[0].sealed == (0, 2, 3)
     told = everything(parts) + repr(result)
-    assert [secret in told for secret in (PASSWORD, OTHER, TOKEN)] == [False, False, False]
+    assert [secret in told for secret in (PASSWORD, OTHER, TOKEN)] == [
+        False,
+        False,
+        False,
+    ]
 
 
 async def test_what_names_a_call_may_not_be_a_secret_either() -> None:
-    parts = Runtime(once(dataclasses.replace(call(TOKEN), id=f"call_{TOKEN}")), tools=[login])
+    parts = Runtime(
+        once(dataclasses.replace(call(TOKEN), id=f"call_{TOKEN}")), tools=[login]
+    )
     result = await ReActEngine(parts).run("Go.", run_id="r")
 
     assert TOKEN not in everything(parts) + repr(result)
@@ -271,7 +350,9 @@ async def test_deltas_do_not_show_the_secret() -> None:
 # --- crashes ---
 
 
-async def resumed(keep: int, parts: Runtime, model: Any, tools: Any, **options: Any) -> tuple[list[Any], Any, Runtime]:
+async def resumed(
+    keep: int, parts: Runtime, model: Any, tools: Any, **options: Any
+) -> tuple[list[Any], Any, Runtime]:
     """What a run comes to that broke off behind its entry number `keep`: what tools got, and its result."""
     entries = parts.journal.read("r")
     got.clear()
@@ -283,11 +364,15 @@ async def resumed(keep: int, parts: Runtime, model: Any, tools: Any, **options: 
 
 def place(parts: Runtime, kind: type[Any]) -> int:
     """The number of the first entry of a kind."""
-    return next(entry.seq for entry in parts.journal.read("r") if isinstance(entry.event, kind))
+    return next(
+        entry.seq for entry in parts.journal.read("r") if isinstance(entry.event, kind)
+    )
 
 
 @pytest.mark.parametrize("effect", ["read", "idempotent", "write"])
-async def test_wherever_it_breaks_off_the_call_is_never_made_without_its_secret(effect: Any) -> None:
+async def test_wherever_it_breaks_off_the_call_is_never_made_without_its_secret(
+    effect: Any,
+) -> None:
     @tool(effect=effect)
     async def enter(password: str) -> str:
         """Enter."""
@@ -297,7 +382,11 @@ async def test_wherever_it_breaks_off_the_call_is_never_made_without_its_secret(
     model = once(call("enter", password=PASSWORD))
     parts = Runtime(model, tools=[enter])
     whole = await ReActEngine(parts).run("Go.", run_id="r")
-    proposed, began, ended = place(parts, ModelReplied), place(parts, ToolStarted), place(parts, ToolFinished)
+    proposed, began, ended = (
+        place(parts, ModelReplied),
+        place(parts, ToolStarted),
+        place(parts, ToolFinished),
+    )
     for keep in range(1, len(parts.journal.read("r")) + 1):
         calls, result, again = await resumed(keep, parts, model, [enter])
         finished = events(again, ToolFinished)[0]
@@ -317,9 +406,15 @@ async def test_wherever_it_breaks_off_the_call_is_never_made_without_its_secret(
 
 @pytest.mark.parametrize(
     ("found", "status", "content"),
-    [(Done("it is in"), "ok", "it is in"), (NotDone(), "rejected", LOST), (Unknown(), "unknown", "not known")],
+    [
+        (Done("it is in"), "ok", "it is in"),
+        (NotDone(), "rejected", LOST),
+        (Unknown(), "unknown", "not known"),
+    ],
 )
-async def test_behind_the_intent_the_tool_may_know_what_came_of_it(found: Any, status: str, content: str) -> None:
+async def test_behind_the_intent_the_tool_may_know_what_came_of_it(
+    found: Any, status: str, content: str
+) -> None:
     async def look_up(ctx: ToolContext[Any]) -> Any:
         got.append(dict(ctx.arguments))
         return found
@@ -348,20 +443,32 @@ async def test_after_a_rejection_the_model_may_propose_it_again() -> None:
 
     parts = Runtime(ScriptedProvider(line), tools=[login])
     await ReActEngine(parts).run("Go.", run_id="r")
-    calls, result, again = await resumed(place(parts, ModelReplied), parts, ScriptedProvider(line), [login])
+    calls, result, again = await resumed(
+        place(parts, ModelReplied), parts, ScriptedProvider(line), [login]
+    )
 
     assert calls == [PASSWORD]
-    assert (result.status, [event.status for event in events(again, ToolFinished)]) == ("completed", ["rejected", "ok"])
+    assert (result.status, [event.status for event in events(again, ToolFinished)]) == (
+        "completed",
+        ["rejected", "ok"],
+    )
     hashed = arguments_hash({"user": "ada", "password": MARK})
-    assert [event.arguments_hash for event in events(again, GateDecided)] == [hashed, hashed]
+    assert [event.arguments_hash for event in events(again, GateDecided)] == [
+        hashed,
+        hashed,
+    ]
 
 
-async def test_a_gate_that_added_the_secret_is_not_asked_again_once_it_is_lost() -> None:
+async def test_a_gate_that_added_the_secret_is_not_asked_again_once_it_is_lost() -> (
+    None
+):
     gate = Watching(Modify({"user": "ada", "password": OTHER}, "better"))
     model = once(call("login", user="ada", password=""))
     parts = Runtime(model, tools=[login], gate=gate)
     await ReActEngine(parts).run("Log in.", run_id="r")
-    calls, _, again = await resumed(place(parts, GateDecided), parts, model, [login], gate=Watching())
+    calls, _, again = await resumed(
+        place(parts, GateDecided), parts, model, [login], gate=Watching()
+    )
 
     assert calls == []
     assert events(again, ToolFinished)[0].content.endswith(LOST)
@@ -377,13 +484,16 @@ async def test_a_finished_run_replays_and_a_fork_of_it_knows_no_secret() -> None
     for at in range(place(parts, ModelReplied), len(parts.journal.read("r"))):
         got.clear()
         await engine.resume(await engine.fork("r", at=at, new_id=f"f{at}"))
-        outcomes.append((at, list(got), events(parts, ToolFinished, f"f{at}")[0].status))
+        outcomes.append(
+            (at, list(got), events(parts, ToolFinished, f"f{at}")[0].status)
+        )
         assert PASSWORD not in everything(parts, f"f{at}")
 
     assert (again.answer, again.head_hash) == (result.answer, result.head_hash)
     began, ended = place(parts, ToolStarted), place(parts, ToolFinished)
     assert outcomes == [
-        (at, [], "rejected" if at < began else "unknown" if at < ended else "ok") for at, _, _ in outcomes
+        (at, [], "rejected" if at < began else "unknown" if at < ended else "ok")
+        for at, _, _ in outcomes
     ]
 
 
@@ -394,11 +504,15 @@ class ProposingEngine(LoopEngine):
 
     async def solve(self, run: Run) -> str:
         """One call, then a word of the model."""
-        observation = await run.call(ToolCall("login", {"user": "ada", "password": PASSWORD}), thought="log in")
+        observation = await run.call(
+            ToolCall("login", {"user": "ada", "password": PASSWORD}), thought="log in"
+        )
         return f"{observation.status}: {await run.ask(observation.content)}"
 
 
-async def test_an_engine_that_writes_the_call_itself_gives_the_secret_again_when_it_is_resumed() -> None:
+async def test_an_engine_that_writes_the_call_itself_gives_the_secret_again_when_it_is_resumed() -> (
+    None
+):
     def fresh() -> Any:
         return ScriptedProvider(lambda request: "well")
 
@@ -414,7 +528,11 @@ async def test_an_engine_that_writes_the_call_itself_gives_the_secret_again_when
         again = Runtime(fresh(), tools=[login], journal=crashed(entries, keep))
         result = await ProposingEngine(again).resume("r")
         assert (got, result.answer) == (
-            ([PASSWORD], "ok: well") if keep < began else ([], "unknown: well") if keep < ended else ([], "ok: well")
+            ([PASSWORD], "ok: well")
+            if keep < began
+            else ([], "unknown: well")
+            if keep < ended
+            else ([], "ok: well")
         )
         assert PASSWORD not in everything(again)
 
@@ -442,14 +560,19 @@ async def test_a_retry_and_a_fallback_get_the_secret_too() -> None:
     assert PASSWORD not in everything(parts) + repr(result)
 
 
-async def test_wherever_a_recovery_breaks_off_no_tool_gets_a_mark_in_place_of_a_secret() -> None:
+async def test_wherever_a_recovery_breaks_off_no_tool_gets_a_mark_in_place_of_a_secret() -> (
+    None
+):
     @tool
     async def spare(password: str) -> str:
         """Enter elsewhere."""
         got.append(password)
         return "in"
 
-    @tool(effect="read", recovery=(Retry(base_delay=0.001), LlmRecovery(), Fallback("spare")))
+    @tool(
+        effect="read",
+        recovery=(Retry(base_delay=0.001), LlmRecovery(), Fallback("spare")),
+    )
     async def enter(password: str) -> str:
         """Enter."""
         got.append(password)
@@ -467,7 +590,9 @@ async def test_wherever_a_recovery_breaks_off_no_tool_gets_a_mark_in_place_of_a_
         assert PASSWORD not in everything(again)
 
 
-async def test_a_model_that_mends_a_call_with_a_secret_does_not_have_it_made_without() -> None:
+async def test_a_model_that_mends_a_call_with_a_secret_does_not_have_it_made_without() -> (
+    None
+):
     @tool(recovery=(LlmRecovery(),))
     async def enter(password: str) -> str:
         """Enter."""
@@ -477,7 +602,11 @@ async def test_a_model_that_mends_a_call_with_a_secret_does_not_have_it_made_wit
     def line(request: Request) -> Any:
         if request.schema is not None:
             return json.dumps({"arguments": {"password": PASSWORD}})
-        return "done" if request.conversation.messages[-1].role == "tool" else call("enter", password="")
+        return (
+            "done"
+            if request.conversation.messages[-1].role == "tool"
+            else call("enter", password="")
+        )
 
     parts = Runtime(ScriptedProvider(line), tools=[enter])
     result = await ReActEngine(parts).run("Go.", run_id="r")
@@ -500,7 +629,10 @@ async def test_a_person_may_settle_a_sealed_call_that_failed() -> None:
         assert waiting.status == "waiting"
         await parts.resolve("r", waiting.pending[0].key, resolution)
         result = await ReActEngine(parts).resume("r")
-        assert (result.status, events(parts, ToolFinished)[0].status) == ("completed", status)
+        assert (result.status, events(parts, ToolFinished)[0].status) == (
+            "completed",
+            status,
+        )
         assert got == [PASSWORD]
 
 
@@ -515,16 +647,25 @@ async def test_a_good_result_under_one_secret_is_not_given_for_another() -> None
 
     def line(request: Request) -> Any:
         turns = sum(message.role == "tool" for message in request.conversation.messages)
-        return [call("balance", password=PASSWORD), call("balance", password=OTHER), "done"][turns]
+        return [
+            call("balance", password=PASSWORD),
+            call("balance", password=OTHER),
+            "done",
+        ][turns]
 
     parts = Runtime(ScriptedProvider(line), tools=[balance])
     await ReActEngine(parts).run("Go.", run_id="r")
 
     assert got == [PASSWORD, OTHER]
-    assert [event.content for event in events(parts, ToolFinished)] == ["7 coins", "OSError: closed"]
+    assert [event.content for event in events(parts, ToolFinished)] == [
+        "7 coins",
+        "OSError: closed",
+    ]
 
 
-async def test_a_sealed_call_is_undone_with_its_secret_as_long_as_that_is_known() -> None:
+async def test_a_sealed_call_is_undone_with_its_secret_as_long_as_that_is_known() -> (
+    None
+):
     async def undo(ctx: ToolContext[Any], result: str) -> str:
         got.append(("undo", dict(ctx.arguments), result))
         return f"undone without {MARK}"
@@ -544,11 +685,16 @@ async def test_a_sealed_call_is_undone_with_its_secret_as_long_as_that_is_known(
     result = await ReActEngine(parts).run("Go.", run_id="r", saga=True)
 
     assert result.status == "failed"
-    assert got == [PASSWORD, ("undo", {"user": "ada", "password": PASSWORD}, f"in with {MARK}")]
+    assert got == [
+        PASSWORD,
+        ("undo", {"user": "ada", "password": PASSWORD}, f"in with {MARK}"),
+    ]
     assert PASSWORD not in everything(parts) + repr(result)
     undone, finished = place(parts, UndoFinished), place(parts, ToolFinished)
     for keep in range(finished, undone):
-        calls, result, again = await resumed(keep, parts, ScriptedProvider(line), [enter], gate=AllowAll())
+        calls, result, again = await resumed(
+            keep, parts, ScriptedProvider(line), [enter], gate=AllowAll()
+        )
         assert (calls, result.status) == ([], "failed")
         assert events(again, UndoFinished)[0].status == "unknown"
         assert PASSWORD not in everything(again) + repr(result)
@@ -569,11 +715,18 @@ async def test_an_engine_that_is_a_tool_gets_its_task_without_the_secret() -> No
     assert [secret in told for secret in (PASSWORD, TOKEN)] == [False, False]
     for keep in range(1, len(entries) + 1):
         got.clear()
-        again = Runtime(once(call("helper", task=task)), tools=[child], journal=crashed(entries, keep))
+        again = Runtime(
+            once(call("helper", task=task)),
+            tools=[child],
+            journal=crashed(entries, keep),
+        )
         result = await ReActEngine(again).resume("r")
         assert result.status == "completed"
         assert got in ([], [PASSWORD])
-        assert [secret in everything(again) for secret in (PASSWORD, TOKEN)] == [False, False]
+        assert [secret in everything(again) for secret in (PASSWORD, TOKEN)] == [
+            False,
+            False,
+        ]
 
 
 class DelegatingEngine(LoopEngine):
@@ -594,7 +747,11 @@ async def test_a_child_keeps_the_secrets_of_its_own_runtime_too() -> None:
         """Say it."""
         return "the key of the child is plain-words-only"
 
-    inner = Runtime(once(LOGIN, call("leak")), tools=[login, leak], redactor=Redactor(["plain-words-only"]))
+    inner = Runtime(
+        once(LOGIN, call("leak")),
+        tools=[login, leak],
+        redactor=Redactor(["plain-words-only"]),
+    )
     parts = Runtime(ScriptedProvider([]))
     engine = DelegatingEngine(parts, inner=ReActEngine(inner))
     result = await engine.run("Go.", run_id="r")
@@ -608,16 +765,27 @@ async def test_a_child_keeps_the_secrets_of_its_own_runtime_too() -> None:
         assert result.status == "completed"
         assert MARK not in got
         told = everything(again) + repr(result)
-        assert [secret in told for secret in (PASSWORD, TOKEN, "plain-words-only")] == [False, False, False]
+        assert [secret in told for secret in (PASSWORD, TOKEN, "plain-words-only")] == [
+            False,
+            False,
+            False,
+        ]
 
 
 async def test_a_question_about_a_delegation_does_not_show_the_secret() -> None:
     inner = Runtime(once(LOGIN), tools=[login])
-    parts = Runtime(ScriptedProvider([]), gate=Watching(Ask("Delegate?")), approver=Suspend())
-    result = await DelegatingEngine(parts, inner=ReActEngine(inner)).run("Go.", run_id="r")
+    parts = Runtime(
+        ScriptedProvider([]), gate=Watching(Ask("Delegate?")), approver=Suspend()
+    )
+    result = await DelegatingEngine(parts, inner=ReActEngine(inner)).run(
+        "Go.", run_id="r"
+    )
 
     assert result.status == "waiting"
-    assert result.pending[0].arguments == {"engine": "react", "task": f"Log in, the token is {MARK}."}
+    assert result.pending[0].arguments == {
+        "engine": "react",
+        "task": f"Log in, the token is {MARK}.",
+    }
     assert TOKEN not in everything(parts) + repr(result)
 
 
@@ -628,7 +796,9 @@ class PermitEngine(LoopEngine):
 
     async def solve(self, run: Run) -> str:
         """Ask."""
-        await run.permit("plan", {"steps": [f"log in with {TOKEN}"], "password": PASSWORD})
+        await run.permit(
+            "plan", {"steps": [f"log in with {TOKEN}"], "password": PASSWORD}
+        )
         return "allowed"
 
 
@@ -638,13 +808,18 @@ async def test_a_question_about_what_an_engine_plans_does_not_show_the_secret() 
     waiting = await PermitEngine(parts).run("Go.", run_id="r")
     result = await PermitEngine(parts).resume("r")
 
-    assert waiting.pending[0].arguments == {"steps": [f"log in with {MARK}"], "password": MARK}
+    assert waiting.pending[0].arguments == {
+        "steps": [f"log in with {MARK}"],
+        "password": MARK,
+    }
     assert result.answer == "allowed"
     told = everything(parts) + repr(waiting)
     assert [secret in told for secret in (PASSWORD, TOKEN)] == [False, False]
 
 
-async def test_a_run_that_is_resumed_says_the_same_although_it_does_not_know_the_secret_any_more() -> None:
+async def test_a_run_that_is_resumed_says_the_same_although_it_does_not_know_the_secret_any_more() -> (
+    None
+):
     """What a call gives away is known to this process alone: what an engine makes may not depend on it."""
 
     class TellingEngine(LoopEngine):
@@ -658,7 +833,11 @@ async def test_a_run_that_is_resumed_says_the_same_although_it_does_not_know_the
             [seen] = await run.act(cleared)
             run.note({"task": run.task})
             await run.call(ToolCall("say", {"words": run.task}))
-            told = "" if self.inner is None else (await run.delegate(self.inner, run.task)).answer
+            told = (
+                ""
+                if self.inner is None
+                else (await run.delegate(self.inner, run.task)).answer
+            )
             return f"{await run.ask(f'{told} {seen.status} {run.task}')} {run.task}"
 
         inner: LoopEngine | None = None
@@ -679,7 +858,9 @@ async def test_a_run_that_is_resumed_says_the_same_although_it_does_not_know_the
     assert result.status == "completed"
     for keep in range(1, len(entries) + 1):
         again = Runtime(model(), tools=[login, say], journal=crashed(entries, keep))
-        resumed_result = await TellingEngine(again, inner=TellingEngine(again)).resume("r")
+        resumed_result = await TellingEngine(again, inner=TellingEngine(again)).resume(
+            "r"
+        )
         assert resumed_result.status == "completed"
 
 
@@ -694,9 +875,18 @@ def test_observations_are_what_they_were() -> None:
 
 
 def test_a_redactor_learns_what_it_finds_up_to_a_hundred_values() -> None:
-    learned = Redactor().learning({"password": PASSWORD, "a": [f"Bearer {TOKEN}", {"pwd": 123456}], "token": "short"})
+    learned = Redactor().learning(
+        {
+            "password": PASSWORD,
+            "a": [f"Bearer {TOKEN}", {"pwd": 123456}],
+            "token": "short",
+        }
+    )
 
-    assert learned.text(f"{PASSWORD}, {TOKEN}, 123456, short") == f"{MARK}, {MARK}, {MARK}, short"
+    assert (
+        learned.text(f"{PASSWORD}, {TOKEN}, 123456, short")
+        == f"{MARK}, {MARK}, {MARK}, short"
+    )
     assert repr(learned) == "Redactor(<3 secrets>, shapes=True)"
     many = Redactor().learning([{"password": f"password-{n}"} for n in range(300)])
     assert repr(many) == "Redactor(<100 secrets>, shapes=True)"

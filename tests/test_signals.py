@@ -68,14 +68,20 @@ def parts(script: Any = (), **options: Any) -> Runtime:
     return Runtime(ScriptedProvider(script), tools=[send, wipe], **options)
 
 
-async def whole(body: Any, script: Any = (), **options: Any) -> tuple[Result, list[Any]]:
+async def whole(
+    body: Any, script: Any = (), **options: Any
+) -> tuple[Result, list[Any]]:
     runtime = parts(script, **options)
     result = await Doing(runtime, body=body).run("go", run_id="r")
     return result, runtime.journal.read("r")
 
 
-async def resumed(body: Any, entries: list[Any], keep: int, script: Any = (), **options: Any) -> Result:
-    return await Doing(parts(script, journal=crashed(entries, keep), **options), body=body).resume("r")
+async def resumed(
+    body: Any, entries: list[Any], keep: int, script: Any = (), **options: Any
+) -> Result:
+    return await Doing(
+        parts(script, journal=crashed(entries, keep), **options), body=body
+    ).resume("r")
 
 
 # --- limits and branches ---
@@ -96,11 +102,17 @@ async def test_a_limit_that_branches_met_is_met_at_the_same_places_again() -> No
         return str(await run.gather(asks, asks))
 
     limits = Limits(max_llm_calls=6)
-    result, entries = await whole(body, lambda request: f"k{request.conversation.task}", limits=limits)
+    result, entries = await whole(
+        body, lambda request: f"k{request.conversation.task}", limits=limits
+    )
     again = await resumed(body, entries, len(entries) - 1, (), limits=limits)
 
     assert result.status == "limit"
-    assert (again.answer, again.status, again.llm_calls) == (result.answer, "limit", result.llm_calls)
+    assert (again.answer, again.status, again.llm_calls) == (
+        result.answer,
+        "limit",
+        result.llm_calls,
+    )
 
 
 async def test_nothing_new_starts_behind_a_recorded_limit() -> None:
@@ -121,7 +133,9 @@ async def test_nothing_new_starts_behind_a_recorded_limit() -> None:
     limits = Limits(max_llm_calls=3)
     result, entries = await whole(body, lambda request: "k", limits=limits)
     assert "not sent" in (result.answer or "")
-    again = await resumed(body, entries, len(entries) - 1, lambda request: "k", limits=limits)
+    again = await resumed(
+        body, entries, len(entries) - 1, lambda request: "k", limits=limits
+    )
 
     assert (again.answer, RAN) == (result.answer, [])
 
@@ -139,13 +153,19 @@ async def test_an_iteration_limit_of_one_branch_is_not_its_siblings_affair() -> 
     async def body(run: Run) -> str:
         return str(await run.gather(loops, loops))
 
-    result, entries = await whole(body, lambda request: "k", limits=Limits(max_iterations=3))
-    again = await resumed(body, entries, len(entries) - 1, limits=Limits(max_iterations=3))
+    result, entries = await whole(
+        body, lambda request: "k", limits=Limits(max_iterations=3)
+    )
+    again = await resumed(
+        body, entries, len(entries) - 1, limits=Limits(max_iterations=3)
+    )
 
     assert result.answer == again.answer == "['3 turns', '3 turns']"
 
 
-async def test_an_engine_that_catches_the_limit_may_still_ask_for_its_best_answer() -> None:
+async def test_an_engine_that_catches_the_limit_may_still_ask_for_its_best_answer() -> (
+    None
+):
     async def body(run: Run) -> str:
         try:
             for _ in run.iterations():
@@ -154,19 +174,31 @@ async def test_an_engine_that_catches_the_limit_may_still_ask_for_its_best_answe
             return await run.best_answer(run.conversation)
         return "never"
 
-    result, _ = await whole(body, ["a", "b", "the best"], limits=Limits(max_iterations=2))
+    result, _ = await whole(
+        body, ["a", "b", "the best"], limits=Limits(max_iterations=2)
+    )
 
-    assert (result.status, result.stop_reason, result.answer) == ("limit", "max_iterations", "the best")
+    assert (result.status, result.stop_reason, result.answer) == (
+        "limit",
+        "max_iterations",
+        "the best",
+    )
 
 
-async def test_no_tool_starts_after_the_run_was_told_to_stop_at_an_unknown_outcome() -> None:
+async def test_no_tool_starts_after_the_run_was_told_to_stop_at_an_unknown_outcome() -> (
+    None
+):
     async def body(run: Run) -> str:
-        await run.act(await run.gate(run.propose(call("send", what="1"), call("send", what="2"))))
+        await run.act(
+            await run.gate(run.propose(call("send", what="1"), call("send", what="2")))
+        )
         return "never"
 
     _, entries = await whole(body, limits=Limits(max_concurrent_tools=1))
     RAN.clear()
-    result = await resumed(body, entries, upto(entries, "tool_started"), on_unknown="stop")
+    result = await resumed(
+        body, entries, upto(entries, "tool_started"), on_unknown="stop"
+    )
 
     assert (result.stop_reason, RAN) == ("unknown_outcome", [])
 
@@ -190,7 +222,9 @@ async def test_a_branch_that_swallows_its_waiting_does_not_lose_the_question() -
     assert (result.status, [q.tool for q in result.pending]) == ("waiting", ["wipe"])
 
 
-async def test_the_time_that_a_person_took_is_no_active_time_after_a_resume_either() -> None:
+async def test_the_time_that_a_person_took_is_no_active_time_after_a_resume_either() -> (
+    None
+):
     clock = FakeClock()
 
     async def slow(action: Any, question: str) -> bool:
@@ -202,7 +236,9 @@ async def test_the_time_that_a_person_took_is_no_active_time_after_a_resume_eith
         return await run.ask("and?")
 
     _, entries = await whole(body, ["a"], approver=slow, clock=clock)
-    result = await resumed(body, entries, upto(entries, "tool_finished"), ["a"], approver=slow, clock=clock)
+    result = await resumed(
+        body, entries, upto(entries, "tool_finished"), ["a"], approver=slow, clock=clock
+    )
 
     assert result.status == "completed"
 
@@ -225,13 +261,24 @@ async def test_a_delegation_is_asked_of_both_gates_and_cannot_be_modified() -> N
     child = parts(["a"], gate=DenyAll())
     denied, _ = await whole(body)
     child = parts(["a"])
-    changed, _ = await whole(body, gate=Gate(lambda a: Modify({"engine": "react", "task": "harmless"}, "no secrets")))
+    changed, _ = await whole(
+        body,
+        gate=Gate(
+            lambda a: Modify({"engine": "react", "task": "harmless"}, "no secrets")
+        ),
+    )
 
     for result in (denied, changed):
-        assert (result.status, result.stop_reason, type(result.error)) == ("failed", "denied", Denied)
+        assert (result.status, result.stop_reason, type(result.error)) == (
+            "failed",
+            "denied",
+            Denied,
+        )
 
 
-async def test_what_the_parent_s_gate_asks_is_answered_by_the_parent_s_approver() -> None:
+async def test_what_the_parent_s_gate_asks_is_answered_by_the_parent_s_approver() -> (
+    None
+):
     asked: list[str] = []
 
     async def yes(action: Any, question: str) -> bool:
@@ -274,7 +321,9 @@ EFFECTS: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("case", EFFECTS)
-async def test_an_effect_that_fails_is_not_done_again_and_fails_the_same(case: str) -> None:
+async def test_an_effect_that_fails_is_not_done_again_and_fails_the_same(
+    case: str,
+) -> None:
     into, value = EFFECTS[case]
 
     async def work() -> Any:
@@ -308,7 +357,9 @@ async def test_a_denied_effect_is_an_outcome() -> None:
         return "never"
 
     result, entries = await whole(body, ["a"], gate=DenyAll())
-    again = await resumed(body, entries, upto(entries, "model_requested"), ["a"], gate=AllowAll())
+    again = await resumed(
+        body, entries, upto(entries, "model_requested"), ["a"], gate=AllowAll()
+    )
 
     assert result.answer == again.answer == "work: no tool may run here a"
 
@@ -357,14 +408,20 @@ async def test_a_tool_that_changes_its_arguments_changes_nothing_else() -> None:
     runtime = Runtime(ScriptedProvider(script), tools=[sort])
     result = await ReActEngine(runtime).run("go", run_id="r")
     entries = runtime.journal.read("r")
-    again = Runtime(ScriptedProvider([]), tools=[sort], journal=crashed(entries, len(entries) - 1))
+    again = Runtime(
+        ScriptedProvider([]), tools=[sort], journal=crashed(entries, len(entries) - 1)
+    )
 
     assert (await again.resume("r")).answer == result.answer == "done"
-    assert result.conversation.messages[1].calls[0].arguments == {"record": {"tags": ["b", "a"]}}
+    assert result.conversation.messages[1].calls[0].arguments == {
+        "record": {"tags": ["b", "a"]}
+    }
 
 
 @pytest.mark.parametrize("verb", ["gather", "delegate", "act"])
-async def test_new_code_may_not_act_where_or_before_something_else_is_recorded(verb: str) -> None:
+async def test_new_code_may_not_act_where_or_before_something_else_is_recorded(
+    verb: str,
+) -> None:
     async def sending(inner: Run) -> str:
         await inner.act(await inner.gate(inner.propose(call("send", what="new"))))
         return "sent"
@@ -405,13 +462,21 @@ async def test_a_crash_while_the_answer_is_put_into_form_is_no_divergence() -> N
     entries = runtime.journal.read("r")
     again = parts([], journal=crashed(entries, len(entries) - 1))
 
-    assert (await again.resume("r", output=Weather)).output == result.output == Weather(degrees=7)
+    assert (
+        (await again.resume("r", output=Weather)).output
+        == result.output
+        == Weather(degrees=7)
+    )
 
 
-async def test_results_of_children_count_what_the_child_used_also_after_a_resume() -> None:
+async def test_results_of_children_count_what_the_child_used_also_after_a_resume() -> (
+    None
+):
     async def body(run: Run) -> str:
         await run.ask("own")
-        child = await run.delegate(ReActEngine(parts([call("send", what="x"), "done"])), "go")
+        child = await run.delegate(
+            ReActEngine(parts([call("send", what="x"), "done"])), "go"
+        )
         return f"{child.llm_calls} {child.tool_calls} {child.usage.total_tokens} {await run.ask('own')}"
 
     result, entries = await whole(body, ["a", "b"])
@@ -478,13 +543,21 @@ async def test_a_host_that_is_cancelled_while_it_watches_suspends_the_run() -> N
     assert runtime.journal.runs()[0].status == "suspended"
 
 
-async def test_of_several_resumes_at_once_one_works_and_the_others_are_told_that_it_is_busy() -> None:
+async def test_of_several_resumes_at_once_one_works_and_the_others_are_told_that_it_is_busy() -> (
+    None
+):
     _, entries = await whole(asks_once, ["a"])
     runtime = parts(["a", "a", "a"], journal=crashed(entries, 1))
     engine = Doing(runtime, body=asks_once)
-    ended = await asyncio.gather(*(engine.resume("r") for _ in range(3)), return_exceptions=True)
+    ended = await asyncio.gather(
+        *(engine.resume("r") for _ in range(3)), return_exceptions=True
+    )
 
-    assert sorted(type(e).__name__ for e in ended) == ["Result", RunBusy.__name__, RunBusy.__name__]
+    assert sorted(type(e).__name__ for e in ended) == [
+        "Result",
+        RunBusy.__name__,
+        RunBusy.__name__,
+    ]
     assert len(runtime.provider.requests) == 1  # type: ignore[attr-defined]
 
 
@@ -523,7 +596,9 @@ async def test_the_best_effort_call_at_a_dead_journal_is_a_journal_error() -> No
             await run.ask("more")
         return "never"
 
-    result, _ = await whole(body, ["a", "b", "best"], journal=Dying(), limits=Limits(max_iterations=2))
+    result, _ = await whole(
+        body, ["a", "b", "best"], journal=Dying(), limits=Limits(max_iterations=2)
+    )
 
     assert (result.status, result.stop_reason) == ("failed", "journal_error")
 
@@ -531,7 +606,9 @@ async def test_the_best_effort_call_at_a_dead_journal_is_a_journal_error() -> No
 # --- found later ---
 
 
-async def test_a_caught_denial_of_a_delegation_does_not_keep_the_run_from_being_resumed() -> None:
+async def test_a_caught_denial_of_a_delegation_does_not_keep_the_run_from_being_resumed() -> (
+    None
+):
     async def body(run: Run) -> str:
         try:
             await run.delegate(ReActEngine(parts([])), "go")
@@ -539,7 +616,9 @@ async def test_a_caught_denial_of_a_delegation_does_not_keep_the_run_from_being_
             return f"{error} {await run.ask('and?')}"
         return "never"
 
-    strict = Gate(lambda action: Deny("alone, please") if action.tool == "delegate" else Allow())
+    strict = Gate(
+        lambda action: Deny("alone, please") if action.tool == "delegate" else Allow()
+    )
     result, entries = await whole(body, ["a"], gate=strict)
     again = await resumed(body, entries, len(entries) - 1, gate=AllowAll())
 
@@ -559,12 +638,19 @@ async def test_another_run_s_limit_inside_an_effect_does_not_end_this_run() -> N
 
     result, _ = await whole(body)
 
-    assert (result.status, "LimitReached" in (result.answer or "")) == ("completed", True)
+    assert (result.status, "LimitReached" in (result.answer or "")) == (
+        "completed",
+        True,
+    )
 
 
-async def test_on_unknown_stop_still_stops_when_the_unknown_outcome_is_recorded() -> None:
+async def test_on_unknown_stop_still_stops_when_the_unknown_outcome_is_recorded() -> (
+    None
+):
     async def body(run: Run) -> str:
-        observations = await run.act(await run.gate(run.propose(call("send", what="1"))))
+        observations = await run.act(
+            await run.gate(run.propose(call("send", what="1")))
+        )
         return observations[0].status
 
     _, entries = await whole(body)
@@ -573,12 +659,16 @@ async def test_on_unknown_stop_still_stops_when_the_unknown_outcome_is_recorded(
     journal = crashed(entries, upto(entries, "tool_started"))
     await Doing(parts(journal=journal), body=body).resume("r")
     recorded = journal.read("r")
-    result = await resumed(body, recorded, upto(recorded, "tool_finished"), on_unknown="stop")
+    result = await resumed(
+        body, recorded, upto(recorded, "tool_finished"), on_unknown="stop"
+    )
 
     assert result.stop_reason == "unknown_outcome"
 
 
-async def test_an_approver_that_keeps_the_arguments_as_they_are_allows_the_call() -> None:
+async def test_an_approver_that_keeps_the_arguments_as_they_are_allows_the_call() -> (
+    None
+):
     async def edits(action: Any, question: str) -> Modify:
         return Modify(dict(action.arguments), "as it is")
 
@@ -616,7 +706,9 @@ async def test_permits_live_from_when_the_whole_proposal_is_decided() -> None:
     assert result.answer == "['1', 'sent gone']"
 
 
-async def test_an_abort_is_what_an_aborted_run_reports_although_the_engine_swallowed_it() -> None:
+async def test_an_abort_is_what_an_aborted_run_reports_although_the_engine_swallowed_it() -> (
+    None
+):
     entered = asyncio.Event()
 
     async def body(run: Run) -> str:
@@ -635,7 +727,11 @@ async def test_an_abort_is_what_an_aborted_run_reports_although_the_engine_swall
         await entered.wait()
         result = await handle.abort()
 
-    assert (result.status, result.answer, type(result.error).__name__) == ("aborted", "I go on", "Aborted")
+    assert (result.status, result.answer, type(result.error).__name__) == (
+        "aborted",
+        "I go on",
+        "Aborted",
+    )
 
 
 async def test_no_call_starts_when_the_barrier_of_its_sibling_failed() -> None:
@@ -651,7 +747,9 @@ async def test_no_call_starts_when_the_barrier_of_its_sibling_failed() -> None:
             await super().barrier(claim)
 
     async def body(run: Run) -> str:
-        await run.act(await run.gate(run.propose(call("send", what="1"), call("send", what="2"))))
+        await run.act(
+            await run.gate(run.propose(call("send", what="1"), call("send", what="2")))
+        )
         return "never"
 
     result, _ = await whole(body, journal=Flaky())
@@ -687,7 +785,9 @@ async def test_a_child_that_has_ended_does_nothing_more() -> None:
 
     def body(child: Any) -> Any:
         async def delegates(run: Run) -> str:
-            return str((await run.delegate(Doing(parts(["a"]), body=child), "go")).answer)
+            return str(
+                (await run.delegate(Doing(parts(["a"]), body=child), "go")).answer
+            )
 
         return delegates
 

@@ -36,7 +36,11 @@ def add(a: int, b: int) -> int:
 
 
 SCRIPT: tuple[Any, ...] = (
-    Completion("I add. ", calls=(call("add", a=1, b=2),), reasoning=(Reasoning("Sums are easy.", "thinking"),)),
+    Completion(
+        "I add. ",
+        calls=(call("add", a=1, b=2),),
+        reasoning=(Reasoning("Sums are easy.", "thinking"),),
+    ),
     "It is 3.",
 )
 
@@ -64,8 +68,15 @@ class Cut:
         yield Delta(text="yes", completion=Completion("yes", answer="yes"))
 
 
-def engine(provider: Any, *, journal: MemoryJournal | None = None, tools: tuple[Tool, ...] = (add,)) -> ReActEngine:
-    return ReActEngine(Runtime(provider, tools=tools, journal=journal, clock=FakeClock()))
+def engine(
+    provider: Any,
+    *,
+    journal: MemoryJournal | None = None,
+    tools: tuple[Tool, ...] = (add,),
+) -> ReActEngine:
+    return ReActEngine(
+        Runtime(provider, tools=tools, journal=journal, clock=FakeClock())
+    )
 
 
 async def watched(made: ReActEngine) -> tuple[list[Entry | Delta], Result]:
@@ -77,7 +88,9 @@ async def watched(made: ReActEngine) -> tuple[list[Entry | Delta], Result]:
 async def test_a_streamed_run_and_a_plain_one_have_equal_journals() -> None:
     plain, streamed = MemoryJournal(), MemoryJournal()
 
-    before = await engine(ScriptedProvider(SCRIPT), journal=plain).run("What is 1 + 2?", run_id=RUN)
+    before = await engine(ScriptedProvider(SCRIPT), journal=plain).run(
+        "What is 1 + 2?", run_id=RUN
+    )
     seen, after = await watched(engine(ScriptedProvider(SCRIPT), journal=streamed))
 
     assert plain.read(RUN) == streamed.read(RUN)
@@ -98,11 +111,17 @@ async def test_deltas_come_before_the_entry_of_their_reply_and_carry_its_key() -
     assert "".join(piece.text for piece in pieces) == "I add. "
     calls = [piece.call for piece in pieces if piece.call is not None]
     assert calls == [CallDelta(0, "", "add"), CallDelta(0, arguments='{"a":1,"b":2}')]
-    order = ["reasoning" if p.reasoning else "text" if p.text else "call" for p in pieces[:-1]]
+    order = [
+        "reasoning" if p.reasoning else "text" if p.text else "call"
+        for p in pieces[:-1]
+    ]
     assert order == sorted(order, key=["reasoning", "text", "call"].index)
     assert isinstance(first[-1], Delta)
     assert first[-1].completion is not None
-    assert "".join(d.text for d in seen if isinstance(d, Delta) and d.key == "1") == "It is 3."
+    assert (
+        "".join(d.text for d in seen if isinstance(d, Delta) and d.key == "1")
+        == "It is 3."
+    )
 
 
 async def test_without_deltas_nobody_streams() -> None:
@@ -134,13 +153,20 @@ async def test_a_stream_that_breaks_before_its_first_word_is_tried_again() -> No
     assert (result.answer, provider.asked) == ("yes", 2)
 
 
-@pytest.mark.parametrize("told", [Delta(text="ye"), Delta(reasoning="hm"), Delta(call=CallDelta(0, name="add"))])
+@pytest.mark.parametrize(
+    "told",
+    [Delta(text="ye"), Delta(reasoning="hm"), Delta(call=CallDelta(0, name="add"))],
+)
 async def test_a_stream_that_breaks_after_its_first_word_is_not(told: Delta) -> None:
     provider = Cut(told, error=ProviderError("gone", retryable=True))
 
     _, result = await watched(engine(provider))
 
-    assert (result.status, result.stop_reason, provider.asked) == ("failed", "provider_error", 1)
+    assert (result.status, result.stop_reason, provider.asked) == (
+        "failed",
+        "provider_error",
+        1,
+    )
 
 
 async def test_a_stream_without_a_completion_is_an_error_and_no_answer() -> None:
@@ -180,31 +206,49 @@ async def test_reasoning_goes_back_with_the_turn_it_belongs_to() -> None:
     assert turn.reasoning == (Reasoning("Sums are easy.", "thinking"),)
 
 
-async def test_a_stream_that_turns_out_too_long_after_its_first_word_is_not_asked_for_again() -> None:
+async def test_a_stream_that_turns_out_too_long_after_its_first_word_is_not_asked_for_again() -> (
+    None
+):
     provider = Cut(Delta(text="Half a "), error=ContextTooLong("too long"))
     long = Conversation.of("first", system="be brief")
     for number in range(6):
         long = long.assistant(f"{number} " * 200).user("go on", origin="caller")
 
     async with engine(provider, tools=()).start(long, deltas=True) as run:
-        told = "".join([item.text for item in [item async for item in run] if isinstance(item, Delta)])
+        told = "".join(
+            [
+                item.text
+                for item in [item async for item in run]
+                if isinstance(item, Delta)
+            ]
+        )
         result = await run.result()
 
-    assert (told, result.stop_reason, provider.asked) == ("Half a ", "context_overflow", 1)
+    assert (told, result.stop_reason, provider.asked) == (
+        "Half a ",
+        "context_overflow",
+        1,
+    )
 
 
-async def test_a_provider_that_cannot_stream_shows_its_thought_and_answer_and_no_protocol() -> None:
+async def test_a_provider_that_cannot_stream_shows_its_thought_and_answer_and_no_protocol() -> (
+    None
+):
     class Mute(ScriptedProvider):
         stream: Any = None
 
     said = Completion("Thought: easy\nFinal Answer: 5", answer="5", thought="easy")
     seen, _ = await watched(engine(Mute([said]), tools=()))
 
-    assert [(d.text, d.reasoning) for d in seen if isinstance(d, Delta)] == [("5", "easy")]
+    assert [(d.text, d.reasoning) for d in seen if isinstance(d, Delta)] == [
+        ("5", "easy")
+    ]
 
 
 async def test_who_stops_reading_no_longer_has_the_model_stream() -> None:
-    async with engine(ScriptedProvider([*SCRIPT])).start("What is 1 + 2?", deltas=True) as run:
+    async with engine(ScriptedProvider([*SCRIPT])).start(
+        "What is 1 + 2?", deltas=True
+    ) as run:
         async for _ in run:
             break
         await asyncio.sleep(0)
@@ -217,6 +261,8 @@ async def test_who_stops_reading_no_longer_has_the_model_stream() -> None:
 def test_reasoning_takes_no_room_in_the_context() -> None:
     thought = Reasoning("hm " * 10_000, "think")
     plain = Conversation([Message("user", "x"), Message("assistant", "y")])
-    thoughtful = Conversation([Message("user", "x"), Message("assistant", "y", reasoning=(thought,))])
+    thoughtful = Conversation(
+        [Message("user", "x"), Message("assistant", "y", reasoning=(thought,))]
+    )
 
     assert thoughtful.size - plain.size < 100

@@ -43,7 +43,9 @@ ENGINES: list[type[LoopEngine]] = [
     SelfAskEngine,
     TreeOfThoughtsEngine,
 ]
-every_engine = pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
+every_engine = pytest.mark.parametrize(
+    "engine", ENGINES, ids=lambda engine: engine.name
+)
 TASK = "Plan a weekend in Porto."
 RUN = "the-run"
 
@@ -102,12 +104,20 @@ class Trip(BaseModel):
 
 
 def day(date: str, **way: object) -> dict[str, object]:
-    return {"date": date, "stops": [{"place": "Ribeira", "kind": "look", "cost": "0.00"}], "way": way}
+    return {
+        "date": date,
+        "stops": [{"place": "Ribeira", "kind": "look", "cost": "0.00"}],
+        "way": way,
+    }
 
 
 SATURDAY = day("2026-05-02", by="foot", minutes=20)
 SUNDAY = day("2026-05-03", by="train", line="D")
-GOOD: dict[str, object] = {"called": "Porto", "days": [SATURDAY, SUNDAY], "notes": {"rain": None}}
+GOOD: dict[str, object] = {
+    "called": "Porto",
+    "days": [SATURDAY, SUNDAY],
+    "notes": {"rain": None},
+}
 TRIP = Trip(
     called="Porto",
     days=[
@@ -155,29 +165,45 @@ class Model:
     def __call__(self, request: Request) -> Any:
         messages = request.conversation.messages
         wanted = request.schema is not None and request.schema.name == "Trip"
-        if wanted or '"title": "Trip"' in " ".join(message.content for message in messages):
+        if wanted or '"title": "Trip"' in " ".join(
+            message.content for message in messages
+        ):
             self.asked.append(messages[-1].content)
             output = self.outputs.pop(0)
             return output if isinstance(output, str) else json.dumps(output)
         return polite(request)
 
 
-def made(engine: type[LoopEngine], model: Callable[[Request], Any], *, schema: bool = True, **parts: Any) -> LoopEngine:
+def made(
+    engine: type[LoopEngine],
+    model: Callable[[Request], Any],
+    *,
+    schema: bool = True,
+    **parts: Any,
+) -> LoopEngine:
     provider = ScriptedProvider(model, capabilities=Capabilities(json_schema=schema))
     return engine(Runtime(provider, tools=[look, put], clock=FakeClock(), **parts))
 
 
 @every_engine
 @pytest.mark.parametrize("schema", [True, False], ids=["schema", "words"])
-async def test_every_engine_gives_the_whole_model(engine: type[LoopEngine], schema: bool) -> None:
+async def test_every_engine_gives_the_whole_model(
+    engine: type[LoopEngine], schema: bool
+) -> None:
     result = await made(engine, Model(GOOD), schema=schema).run(TASK, output=Trip)
 
-    assert (result.status, result.stop_reason, result.output) == ("completed", "answered", TRIP)
+    assert (result.status, result.stop_reason, result.output) == (
+        "completed",
+        "answered",
+        TRIP,
+    )
     assert result.answer, "the answer in words is still there"
 
 
 @every_engine
-async def test_every_engine_lets_the_model_put_it_right(engine: type[LoopEngine]) -> None:
+async def test_every_engine_lets_the_model_put_it_right(
+    engine: type[LoopEngine],
+) -> None:
     wrong, told = BAD[0]
     model = Model(wrong, GOOD)
 
@@ -188,11 +214,17 @@ async def test_every_engine_lets_the_model_put_it_right(engine: type[LoopEngine]
 
 
 @every_engine
-async def test_every_engine_keeps_the_answer_of_a_run_whose_output_never_fits(engine: type[LoopEngine]) -> None:
+async def test_every_engine_keeps_the_answer_of_a_run_whose_output_never_fits(
+    engine: type[LoopEngine],
+) -> None:
     plain = await made(engine, Model()).run(TASK)
     result = await made(engine, Model("no JSON", BAD[1][0], "{")).run(TASK, output=Trip)
 
-    assert (result.status, result.stop_reason, result.output) == ("failed", "invalid_output", None)
+    assert (result.status, result.stop_reason, result.output) == (
+        "failed",
+        "invalid_output",
+        None,
+    )
     assert result.answer == plain.answer
     assert isinstance(result.error, InvalidOutput)
     with pytest.raises(InvalidOutput, match="no valid Trip after 2 repairs"):
@@ -200,11 +232,19 @@ async def test_every_engine_keeps_the_answer_of_a_run_whose_output_never_fits(en
 
 
 @every_engine
-@pytest.mark.parametrize("outputs", [[GOOD], ["no JSON", GOOD], ["no", "no", "no"]], ids=["good", "mended", "never"])
-async def test_every_engine_gives_the_same_when_it_is_watched(engine: type[LoopEngine], outputs: list[object]) -> None:
+@pytest.mark.parametrize(
+    "outputs",
+    [[GOOD], ["no JSON", GOOD], ["no", "no", "no"]],
+    ids=["good", "mended", "never"],
+)
+async def test_every_engine_gives_the_same_when_it_is_watched(
+    engine: type[LoopEngine], outputs: list[object]
+) -> None:
     quiet, watched = MemoryJournal(), MemoryJournal()
 
-    expected = await made(engine, Model(*outputs), journal=quiet).run(TASK, output=Trip, run_id=RUN)
+    expected = await made(engine, Model(*outputs), journal=quiet).run(
+        TASK, output=Trip, run_id=RUN
+    )
     streaming = made(engine, Model(*outputs), journal=watched)
     async with streaming.start(TASK, output=Trip, run_id=RUN, deltas=True) as run:
         seen: list[Entry | Delta] = [item async for item in run]
@@ -222,19 +262,32 @@ def _places(journal: MemoryJournal) -> list[tuple[str, str]]:
 
 
 def _outcome(result: Result) -> tuple[object, ...]:
-    return result.status, result.stop_reason, result.answer, result.output, result.llm_calls, str(result.error)
+    return (
+        result.status,
+        result.stop_reason,
+        result.answer,
+        result.output,
+        result.llm_calls,
+        str(result.error),
+    )
 
 
 @every_engine
-async def test_every_engine_gives_a_recorded_output_again(engine: type[LoopEngine]) -> None:
+async def test_every_engine_gives_a_recorded_output_again(
+    engine: type[LoopEngine],
+) -> None:
     journal = MemoryJournal()
-    first = await made(engine, Model(GOOD), journal=journal).run(TASK, output=Trip, run_id=RUN)
+    first = await made(engine, Model(GOOD), journal=journal).run(
+        TASK, output=Trip, run_id=RUN
+    )
 
     again = await made(engine, Model(), journal=journal).resume(RUN, output=Trip)
     plain = await made(engine, Model(), journal=journal).resume(RUN)
 
     assert again.output == first.output == TRIP
-    assert plain.output == TRIP.model_dump(mode="json"), "without the class it is what the journal holds: JSON"
+    assert plain.output == TRIP.model_dump(mode="json"), (
+        "without the class it is what the journal holds: JSON"
+    )
 
 
 # --- one engine is enough for these ---
@@ -259,7 +312,9 @@ async def test_an_answer_that_fits_already_is_not_asked_for_again() -> None:
 
 
 @pytest.mark.parametrize("said", ["{}", "  {}\n", "```json\n{}\n```", "```\n{}\n```"])
-async def test_an_answer_that_is_json_alone_or_in_a_code_fence_is_read(said: str) -> None:
+async def test_an_answer_that_is_json_alone_or_in_a_code_fence_is_read(
+    said: str,
+) -> None:
     provider = ScriptedProvider([said.replace("{}", json.dumps(GOOD))])
 
     result = await ReActEngine(Runtime(provider)).run(TASK, output=Trip)
@@ -268,8 +323,12 @@ async def test_an_answer_that_is_json_alone_or_in_a_code_fence_is_read(said: str
 
 
 @pytest.mark.parametrize("said", ["Here it is: {}", "{} {}", "{}, I think", "[{}]"])
-async def test_json_among_other_words_is_not_picked_out_but_asked_for(said: str) -> None:
-    provider = ScriptedProvider([said.replace("{}", json.dumps(GOOD)), json.dumps(GOOD)])
+async def test_json_among_other_words_is_not_picked_out_but_asked_for(
+    said: str,
+) -> None:
+    provider = ScriptedProvider(
+        [said.replace("{}", json.dumps(GOOD)), json.dumps(GOOD)]
+    )
 
     result = await ReActEngine(Runtime(provider)).run(TASK, output=Trip)
 
@@ -285,31 +344,54 @@ async def test_where_the_provider_takes_a_schema_it_gets_the_model_s() -> None:
     first, second = provider.requests
     assert first.schema is None
     assert second.schema is not None
-    assert (second.schema.name, second.schema.schema) == ("Trip", Trip.model_json_schema())
+    assert (second.schema.name, second.schema.schema) == (
+        "Trip",
+        Trip.model_json_schema(),
+    )
     assert second.tools == ()
 
 
 async def test_a_reply_that_was_cut_is_never_read_as_the_output() -> None:
-    cut = Completion(json.dumps(GOOD)[:-9], answer=json.dumps(GOOD)[:-9], finish_reason="length")
+    cut = Completion(
+        json.dumps(GOOD)[:-9], answer=json.dumps(GOOD)[:-9], finish_reason="length"
+    )
     provider = ScriptedProvider(["Two days.", cut, cut, cut])
 
     result = await ReActEngine(Runtime(provider)).run(TASK, output=Trip)
 
-    assert (result.status, result.stop_reason, result.answer) == ("failed", "invalid_output", "Two days.")
+    assert (result.status, result.stop_reason, result.answer) == (
+        "failed",
+        "invalid_output",
+        "Two days.",
+    )
 
 
 async def test_a_run_that_ends_at_a_limit_has_its_best_answer_and_no_output() -> None:
-    provider = ScriptedProvider(lambda request: polite(request) if request.tool_choice == "auto" else "As far as I got")
+    provider = ScriptedProvider(
+        lambda request: (
+            polite(request) if request.tool_choice == "auto" else "As far as I got"
+        )
+    )
 
-    result = await ReActEngine(Runtime(provider, tools=[look, put]), max_iterations=1).run(TASK, output=Trip)
+    result = await ReActEngine(
+        Runtime(provider, tools=[look, put]), max_iterations=1
+    ).run(TASK, output=Trip)
 
-    assert (result.status, result.stop_reason, result.output) == ("limit", "max_iterations", None)
+    assert (result.status, result.stop_reason, result.output) == (
+        "limit",
+        "max_iterations",
+        None,
+    )
     assert result.answer is not None
 
 
-async def test_the_repairs_of_an_output_are_not_paid_twice_when_the_run_is_resumed() -> None:
+async def test_the_repairs_of_an_output_are_not_paid_twice_when_the_run_is_resumed() -> (
+    None
+):
     journal, model = MemoryJournal(), Model("no JSON", GOOD)
-    first = await made(ReActEngine, model, journal=journal).run(TASK, output=Trip, run_id=RUN)
+    first = await made(ReActEngine, model, journal=journal).run(
+        TASK, output=Trip, run_id=RUN
+    )
 
     for at in range(1, len(journal.read(RUN))):
         rest = Model(*["no JSON", GOOD][_asked(journal, at) :])
@@ -323,7 +405,9 @@ async def test_the_repairs_of_an_output_are_not_paid_twice_when_the_run_is_resum
 
 def _asked(journal: MemoryJournal, at: int) -> int:
     """How many replies to the question for the output the first entries hold."""
-    replies = [entry.key for entry in journal.read(RUN)[:at] if entry.kind == "model_replied"]
+    replies = [
+        entry.key for entry in journal.read(RUN)[:at] if entry.kind == "model_replied"
+    ]
     return max(len(replies) - 2, 0)  # the two turns before it
 
 
@@ -337,12 +421,18 @@ class Recursive(BaseModel):
 async def test_a_model_that_holds_itself_is_read() -> None:
     text = '{"name": "a", "below": [{"name": "b", "below": [{"name": "c"}]}]}'
 
-    result = await ReActEngine(Runtime(ScriptedProvider([text]))).run("Draw a tree.", output=Recursive)
+    result = await ReActEngine(Runtime(ScriptedProvider([text]))).run(
+        "Draw a tree.", output=Recursive
+    )
 
-    assert result.output == Recursive(name="a", below=[Recursive(name="b", below=[Recursive(name="c")])])
+    assert result.output == Recursive(
+        name="a", below=[Recursive(name="b", below=[Recursive(name="c")])]
+    )
 
 
-@pytest.mark.parametrize("output", [dict, str, int, Kind, "Trip", Trip.model_construct(), list[Trip]])
+@pytest.mark.parametrize(
+    "output", [dict, str, int, Kind, "Trip", Trip.model_construct(), list[Trip]]
+)
 def test_anything_but_a_model_class_is_refused_before_the_run(output: Any) -> None:
     with pytest.raises(ConfigError, match="output: must be a pydantic model class"):
         ReActEngine(Runtime(ScriptedProvider([]))).run_sync(TASK, output=output)
@@ -377,4 +467,7 @@ async def test_a_reply_that_could_not_be_read_at_all_is_told_so_and_put_right() 
     result = await ReActEngine(Runtime(provider)).run(TASK, output=Fussy)
 
     assert result.output == Fussy(number=1)
-    assert "That cannot be used: The reply is empty." in provider.requests[2].conversation.messages[-1].content
+    assert (
+        "That cannot be used: The reply is empty."
+        in provider.requests[2].conversation.messages[-1].content
+    )

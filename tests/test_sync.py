@@ -43,9 +43,18 @@ def engine(*lines: object, tools: tuple[Tool, ...] = ()) -> ReActEngine:
 
 def python(script: str, *arguments: str) -> subprocess.Popen[str]:
     """A fresh interpreter that complains of what is left open."""
-    command = [sys.executable, "-W", "error::ResourceWarning", "-c", textwrap.dedent(script), *arguments]
+    command = [
+        sys.executable,
+        "-W",
+        "error::ResourceWarning",
+        "-c",
+        textwrap.dedent(script),
+        *arguments,
+    ]
     source = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "src")}
-    return subprocess.Popen(command, env=source, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, env=source, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 # --- beside a running loop ---
@@ -63,10 +72,18 @@ async def test_it_works_in_a_thread_beside_a_running_loop() -> None:
 
 async def test_run_and_run_sync_share_a_runtime_and_its_journal(tmp_path: Path) -> None:
     journal = SQLiteJournal(str(tmp_path / "runs.db"))
-    shared = ReActEngine(Runtime(ScriptedProvider(["one", "two", "three"]), journal=journal))
+    shared = ReActEngine(
+        Runtime(ScriptedProvider(["one", "two", "three"]), journal=journal)
+    )
 
-    answers = [(await shared.run("1")).answer, shared.run_sync("2").answer, (await shared.run("3")).answer]
-    kept = {header.run_id: journal.verify(header.run_id).ok for header in journal.runs()}
+    answers = [
+        (await shared.run("1")).answer,
+        shared.run_sync("2").answer,
+        (await shared.run("3")).answer,
+    ]
+    kept = {
+        header.run_id: journal.verify(header.run_id).ok for header in journal.runs()
+    }
     await journal.close()
 
     assert answers == ["one", "two", "three"]
@@ -113,7 +130,9 @@ async def test_on_its_own_thread_it_is_an_error_that_leaves_the_run_alone() -> N
     async def nested() -> str:
         """Call run_sync where it would wait for itself."""
         for blocking in (engine("never").run_sync, engine("never").resume_sync):
-            with pytest.raises(PhaseError, match=r"use `await engine\.run\(\.\.\.\)` there"):
+            with pytest.raises(
+                PhaseError, match=r"use `await engine\.run\(\.\.\.\)` there"
+            ):
                 blocking("x")
         seen.append(threading.current_thread().name)
         return "refused"
@@ -136,13 +155,19 @@ def test_several_threads_have_their_runs_at_work_at_once() -> None:
         return f"{who} was here"
 
     def work(number: int) -> Result:
-        return engine(call("meet", who=number), f"answer {number}", tools=(meet,)).run_sync("Meet.")
+        return engine(
+            call("meet", who=number), f"answer {number}", tools=(meet,)
+        ).run_sync("Meet.")
 
     with ThreadPoolExecutor(6) as pool:
         results = list(pool.map(work, range(6)))
 
-    assert [result.answer for result in results] == [f"answer {number}" for number in range(6)]
-    assert [result.conversation.messages[2].content for result in results] == [f"{n} was here" for n in range(6)]
+    assert [result.answer for result in results] == [
+        f"answer {number}" for number in range(6)
+    ]
+    assert [result.conversation.messages[2].content for result in results] == [
+        f"{n} was here" for n in range(6)
+    ]
 
 
 def test_threads_that_are_the_first_to_come_share_one_loop() -> None:
@@ -218,7 +243,9 @@ def endpoint() -> Iterator[Endpoint]:
             counted.connections[self.number] += 1
             self.rfile.read(int(self.headers["content-length"]))
             message = {"role": "assistant", "content": "over HTTP"}
-            body = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]}).encode()
+            body = json.dumps(
+                {"choices": [{"message": message, "finish_reason": "stop"}]}
+            ).encode()
             self.send_response(200)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(body)))
@@ -250,7 +277,9 @@ def test_a_connection_serves_one_call_after_another(endpoint: Endpoint) -> None:
     assert endpoint.connections == [4]
 
 
-async def test_each_loop_has_connections_of_its_own_and_keeps_them(endpoint: Endpoint) -> None:
+async def test_each_loop_has_connections_of_its_own_and_keeps_them(
+    endpoint: Endpoint,
+) -> None:
     provider = OpenAIProvider("m", base_url=endpoint.url)
     online = ReActEngine(Runtime(provider))
 
@@ -300,7 +329,11 @@ def test_an_interrupt_cancels_the_run_so_that_it_can_be_resumed(tmp_path: Path) 
         child.send_signal(signal.SIGINT)
         said, complaints = child.communicate(timeout=60)
 
-    assert said.splitlines() == ["cancelled", "interrupted run_suspended suspended", "after all"]
+    assert said.splitlines() == [
+        "cancelled",
+        "interrupted run_suspended suspended",
+        "after all",
+    ]
     assert complaints == ""
 
 
@@ -327,8 +360,15 @@ def test_after_a_fork_both_processes_go_on(endpoint: Endpoint) -> None:
     """
     said, complaints = python(script, endpoint.url).communicate(timeout=60)
 
-    assert said.splitlines() == ["before over HTTP", "child over HTTP", "exit 0", "parent over HTTP"]
-    assert endpoint.connections == [2, 1], "the child must not speak on its parent's connection"
+    assert said.splitlines() == [
+        "before over HTTP",
+        "child over HTTP",
+        "exit 0",
+        "parent over HTTP",
+    ]
+    assert endpoint.connections == [2, 1], (
+        "the child must not speak on its parent's connection"
+    )
     assert complaints == ""
 
 
@@ -404,11 +444,17 @@ FORKED = """
 def test_tools_that_run_in_threads_work_after_a_fork() -> None:
     said, complaints = python(FORKED).communicate(timeout=60)
 
-    assert said.splitlines() == ["before seen", "child seen answered None", "parent seen"]
+    assert said.splitlines() == [
+        "before seen",
+        "child seen answered None",
+        "parent seen",
+    ]
     assert complaints == ""
 
 
-def test_a_journal_that_was_open_before_a_fork_says_so_and_blocks_nobody(tmp_path: Path) -> None:
+def test_a_journal_that_was_open_before_a_fork_says_so_and_blocks_nobody(
+    tmp_path: Path,
+) -> None:
     said, complaints = python(FORKED, str(tmp_path / "runs.db")).communicate(timeout=60)
     before, child, parent = said.splitlines()
 
@@ -418,7 +464,9 @@ def test_a_journal_that_was_open_before_a_fork_says_so_and_blocks_nobody(tmp_pat
     assert complaints == ""
 
 
-def test_connections_that_are_open_at_the_end_are_closed_without_a_word(endpoint: Endpoint) -> None:
+def test_connections_that_are_open_at_the_end_are_closed_without_a_word(
+    endpoint: Endpoint,
+) -> None:
     script = """
     import sys
     from loopwright import ReActEngine, Runtime

@@ -9,7 +9,17 @@ from typing import Any, cast
 import pytest
 
 from interruptions import SteppingLoop, WaitingJournal
-from loopwright import Entry, Journal, MemoryJournal, ReActEngine, Request, Runtime, Suspend, Worker, tool
+from loopwright import (
+    Entry,
+    Journal,
+    MemoryJournal,
+    ReActEngine,
+    Request,
+    Runtime,
+    Suspend,
+    Worker,
+    tool,
+)
 from loopwright._kernel.durability.replay import Replay
 from loopwright.errors import JournalError
 from loopwright.events import RunResumed, RunSuspended
@@ -27,11 +37,21 @@ async def pay(cents: int) -> str:
 
 
 def model(request: Request) -> Any:
-    return "done" if request.conversation.messages[-1].role == "tool" else call("pay", cents=1)
+    return (
+        "done"
+        if request.conversation.messages[-1].role == "tool"
+        else call("pay", cents=1)
+    )
 
 
 def runtime(journal: Journal) -> Runtime:
-    return Runtime(ScriptedProvider(model), tools=[pay], journal=journal, approver=Suspend(), lease=60)
+    return Runtime(
+        ScriptedProvider(model),
+        tools=[pay],
+        journal=journal,
+        approver=Suspend(),
+        lease=60,
+    )
 
 
 async def written() -> list[Entry]:
@@ -43,7 +63,11 @@ async def written() -> list[Entry]:
 async def kept(opened: Callable[[], Journal], left: str) -> Journal:
     """The journal with a run that waits for leave, or whose process died when it had asked for that."""
     journal, entries = opened(), await written()
-    status, keep = ("waiting", len(entries)) if left == "waiting" else ("running", len(entries) - 1)
+    status, keep = (
+        ("waiting", len(entries))
+        if left == "waiting"
+        else ("running", len(entries) - 1)
+    )
     crashed(entries, keep, cast("MemoryJournal", journal), status=status)
     await journal.close()  # makes it durable
     return opened()
@@ -94,36 +118,65 @@ def test_a_host_that_is_stopped_anywhere_while_it_takes_a_run_up_leaves_it_to_ot
     at, more = 1, True
     while more:
         memory, path = WaitingJournal(), tmp_path / f"{at}.db"
-        more = stopped(lambda: memory if kind == "memory" else SQLiteJournal(path), left, host, at)  # noqa: B023
+        more = stopped(
+            lambda: memory if kind == "memory" else SQLiteJournal(path),  # noqa: B023
+            left,
+            host,
+            at,
+        )
         at += 1
 
     assert at > 10
 
 
-@pytest.mark.parametrize(("left", "status"), [("waiting", "waiting"), ("dead", "suspended")])
-async def test_a_run_whose_inbox_cannot_be_read_is_taken_up_once_it_can(left: str, status: str, tmp_path: Path) -> None:
-    journal, inbox = await kept(lambda: SQLiteJournal(tmp_path / "runs.db"), left), tmp_path / "runs.db.inbox"
+@pytest.mark.parametrize(
+    ("left", "status"), [("waiting", "waiting"), ("dead", "suspended")]
+)
+async def test_a_run_whose_inbox_cannot_be_read_is_taken_up_once_it_can(
+    left: str, status: str, tmp_path: Path
+) -> None:
+    journal, inbox = (
+        await kept(lambda: SQLiteJournal(tmp_path / "runs.db"), left),
+        tmp_path / "runs.db.inbox",
+    )
     inbox.write_bytes(b"no inbox at all")
     with pytest.raises(JournalError, match="not a database"):
         await runtime(journal).resume("r")
     info = journal.runs()[0]
-    suspended = [entry.event for entry in journal.read("r") if isinstance(entry.event, RunSuspended)]
+    suspended = [
+        entry.event
+        for entry in journal.read("r")
+        if isinstance(entry.event, RunSuspended)
+    ]
     inbox.unlink()
     result = await runtime(journal).resume("r")
 
     assert (info.status, info.owner, info.lease_until) == (status, None, None)
-    assert [known.reason for known in suspended] == ["waiting" if left == "waiting" else "cancelled"]
-    assert (result.status, [question.tool for question in result.pending]) == ("waiting", ["pay"])
+    assert [known.reason for known in suspended] == [
+        "waiting" if left == "waiting" else "cancelled"
+    ]
+    assert (result.status, [question.tool for question in result.pending]) == (
+        "waiting",
+        ["pay"],
+    )
     await journal.close()
 
 
-async def test_the_time_in_which_a_run_was_dead_does_not_count_when_it_was_taken_up_in_vain() -> None:
+async def test_the_time_in_which_a_run_was_dead_does_not_count_when_it_was_taken_up_in_vain() -> (
+    None
+):
     clock = FakeClock(wall=time.time())
     journal = MemoryJournal(clock=clock)
     entries = await written()
     crashed(entries, len(entries) - 1, journal, status="running")
     clock.advance(3600)
-    parts = Runtime(ScriptedProvider(model), tools=[pay], journal=journal, approver=Suspend(), clock=clock)
+    parts = Runtime(
+        ScriptedProvider(model),
+        tools=[pay],
+        journal=journal,
+        approver=Suspend(),
+        clock=clock,
+    )
     taking = asyncio.ensure_future(ReActEngine(parts).resume("r"))
     for _ in range(1000):
         await asyncio.sleep(0)

@@ -15,7 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, field_validator
 
-from loopwright import ConfigError, ReActEngine, Result, Runtime, Tool, ToolContext, ToolRegistry, tool
+from loopwright import (
+    ConfigError,
+    ReActEngine,
+    Result,
+    Runtime,
+    Tool,
+    ToolContext,
+    ToolRegistry,
+    tool,
+)
 from loopwright.testing import ScriptedProvider, call
 from loopwright.tools.schema import ArgumentSchema
 
@@ -47,7 +56,9 @@ PAINTED: list[Any] = []
 
 
 def observed(result: Result) -> list[str]:
-    return [message.content for message in result.conversation if message.role == "tool"]
+    return [
+        message.content for message in result.conversation if message.role == "tool"
+    ]
 
 
 @tool(effect="read")
@@ -78,11 +89,17 @@ async def paint(
 
 
 def test_a_schema_comes_from_signature_and_docstring() -> None:
-    assert (paint.name, paint.description) == ("paint", "Paint a wall.\n\nIt takes a while.")
+    assert (paint.name, paint.description) == (
+        "paint",
+        "Paint a wall.\n\nIt takes a while.",
+    )
     assert paint.schema == {
         "type": "object",
         "properties": {
-            "where": {"$ref": "#/$defs/Point", "description": "The place to paint, in metres."},
+            "where": {
+                "$ref": "#/$defs/Point",
+                "description": "The place to paint, in metres.",
+            },
             "colour": {"$ref": "#/$defs/Colour", "description": "Which colour."},
             "when": {"type": "string", "format": "date-time"},
             "how": {"type": "string", "enum": ["thick", "thin"], "default": "thin"},
@@ -93,7 +110,11 @@ def test_a_schema_comes_from_signature_and_docstring() -> None:
         "required": ["where", "colour", "when"],
         "additionalProperties": False,
         "$defs": {
-            "Colour": {"description": "Not for models to read.", "enum": ["red", "blue"], "type": "string"},
+            "Colour": {
+                "description": "Not for models to read.",
+                "enum": ["red", "blue"],
+                "type": "string",
+            },
             "Point": {
                 "description": "A place.",
                 "type": "object",
@@ -112,24 +133,41 @@ async def test_arguments_arrive_as_the_types_of_the_signature() -> None:
     where, when = {"title": "hall", "y": 2}, "2024-05-01T12:00:00Z"
     wanted = call("paint", where=where, colour="blue", when=when, tags=["a"], size=2)
     PAINTED.clear()
-    await ReActEngine(Runtime(ScriptedProvider([wanted, "done"]), tools=[paint])).run("Go.")
+    await ReActEngine(Runtime(ScriptedProvider([wanted, "done"]), tools=[paint])).run(
+        "Go."
+    )
 
     at = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
-    assert [(Point(title="hall", x=0, y=2), Colour.BLUE, at, "thin", None, ["a"], 2.0)] == PAINTED
+    assert [
+        (Point(title="hall", x=0, y=2), Colour.BLUE, at, "thin", None, ["a"], 2.0)
+    ] == PAINTED
 
 
 def test_defaults_are_python_values_and_not_shared() -> None:
-    given_arguments = {"where": {"title": "t"}, "colour": "red", "when": "2024-05-01T12:00:00Z"}
+    given_arguments = {
+        "where": {"title": "t"},
+        "colour": "red",
+        "when": "2024-05-01T12:00:00Z",
+    }
     first, second = paint.keywords(given_arguments), paint.keywords(given_arguments)
 
-    assert (first["how"], first["note"], first["tags"], first["size"]) == ("thin", None, [], 1.0)
+    assert (first["how"], first["note"], first["tags"], first["size"]) == (
+        "thin",
+        None,
+        [],
+        1.0,
+    )
     assert first["tags"] is not second["tags"]
 
 
 @pytest.mark.parametrize(
     ("hint", "value", "arrives"),
     [
-        (uuid.UUID, "12345678-1234-5678-1234-567812345678", uuid.UUID("12345678-1234-5678-1234-567812345678")),
+        (
+            uuid.UUID,
+            "12345678-1234-5678-1234-567812345678",
+            uuid.UUID("12345678-1234-5678-1234-567812345678"),
+        ),
         (Decimal, "1.10", Decimal("1.10")),
         (datetime.date, "2024-05-01", datetime.date(2024, 5, 1)),
         (set[int], [3, 1], {1, 3}),
@@ -156,7 +194,13 @@ def test_many_types_can_be_parameters(hint: Any, value: Any, arrives: Any) -> No
 
 def test_a_parameter_may_have_any_name() -> None:
     def fetch(
-        schema: str, json: int, copy: bool, model_config: str, model_dump: str, title: str, _private: str = "p"
+        schema: str,
+        json: int,
+        copy: bool,
+        model_config: str,
+        model_dump: str,
+        title: str,
+        _private: str = "p",
     ) -> None:
         """Fetch.
 
@@ -166,10 +210,20 @@ def test_a_parameter_may_have_any_name() -> None:
         """
 
     made = tool(fetch)
-    arguments = {"schema": "s", "json": 1, "copy": True, "model_config": "c", "model_dump": "d", "title": "t"}
+    arguments = {
+        "schema": "s",
+        "json": 1,
+        "copy": True,
+        "model_config": "c",
+        "model_dump": "d",
+        "title": "t",
+    }
 
     assert list(made.schema["properties"]) == [*arguments, "_private"]  # type: ignore[call-overload, arg-type]
-    assert made.schema["properties"]["title"] == {"type": "string", "description": "The title."}  # type: ignore[call-overload, index]
+    assert made.schema["properties"]["title"] == {
+        "type": "string",
+        "description": "The title.",
+    }  # type: ignore[call-overload, index]
     assert ToolRegistry([made]).problem("fetch", arguments) is None
     assert made.keywords(arguments) == {**arguments, "_private": "p"}
 
@@ -177,7 +231,8 @@ def test_a_parameter_may_have_any_name() -> None:
 def test_annotated_fields_keep_their_description_and_bounds() -> None:
     @tool
     def roll(
-        sides: Annotated[int, Field(ge=2, description="How many sides.")], times: Annotated[int, "plain"] = 1
+        sides: Annotated[int, Field(ge=2, description="How many sides.")],
+        times: Annotated[int, "plain"] = 1,
     ) -> int:
         """Roll."""
         return sides * times
@@ -186,7 +241,9 @@ def test_annotated_fields_keep_their_description_and_bounds() -> None:
         "sides": {"type": "integer", "minimum": 2, "description": "How many sides."},
         "times": {"type": "integer", "default": 1},
     }
-    assert "1 is less than the minimum of 2" in (ToolRegistry([roll]).problem("roll", {"sides": 1}) or "")
+    assert "1 is less than the minimum of 2" in (
+        ToolRegistry([roll]).problem("roll", {"sides": 1}) or ""
+    )
 
 
 def test_a_tool_without_parameters_takes_an_empty_object() -> None:
@@ -195,7 +252,11 @@ def test_a_tool_without_parameters_takes_an_empty_object() -> None:
         """Ping."""
         return "pong"
 
-    assert ping.schema == {"type": "object", "properties": {}, "additionalProperties": False}
+    assert ping.schema == {
+        "type": "object",
+        "properties": {},
+        "additionalProperties": False,
+    }
     assert ToolRegistry([ping]).problem("ping", {}) is None
 
 
@@ -222,8 +283,17 @@ def test_options_of_the_decorator_reach_the_tool() -> None:
         """Words."""
         return what
 
-    assert (look.name, look.description, look.effect, look.timeout) == ("look-up", "Other words.", "read", 3)
-    assert (look.max_concurrency, look.repeatable, look.max_output_chars) == (2, True, 10)
+    assert (look.name, look.description, look.effect, look.timeout) == (
+        "look-up",
+        "Other words.",
+        "read",
+        3,
+    )
+    assert (look.max_concurrency, look.repeatable, look.max_output_chars) == (
+        2,
+        True,
+        10,
+    )
 
 
 # --- what can be a tool ---
@@ -291,13 +361,23 @@ def audited(function: Any) -> Any:
         (Searching(), call("Searching", query="x"), "found x"),
         (SyncSearching(), call("SyncSearching", query="x"), "found x"),
         (functools.partial(multiply, b=5), call("multiply", a=2), "20"),
-        (functools.partial(functools.partial(multiply, b=5), c=2), call("multiply", a=2), "40"),
-        (functools.partial(Searching(), query="bound"), call("Searching"), "found bound"),
+        (
+            functools.partial(functools.partial(multiply, b=5), c=2),
+            call("multiply", a=2),
+            "40",
+        ),
+        (
+            functools.partial(Searching(), query="bound"),
+            call("Searching"),
+            "found bound",
+        ),
         (functools.lru_cache(Shop.opens), call("opens"), "at nine"),
         (audited(multiply), call("multiply", a=2, b=3), "12"),
     ],
 )
-async def test_methods_objects_and_partials_are_tools(function: Any, wanted: Any, told: str) -> None:
+async def test_methods_objects_and_partials_are_tools(
+    function: Any, wanted: Any, told: str
+) -> None:
     runtime = Runtime(ScriptedProvider([wanted, "done"]), tools=[function])
 
     result = await ReActEngine(runtime).run("Go.", deps=2)
@@ -308,8 +388,13 @@ async def test_methods_objects_and_partials_are_tools(function: Any, wanted: Any
 def test_what_a_partial_has_filled_in_is_not_the_model_s_to_choose() -> None:
     made = tool(functools.partial(multiply, b=5))
 
-    assert (made.description, list(made.schema["properties"])) == ("Multiply.", ["a", "c"])  # type: ignore[arg-type]
-    assert "'b' was unexpected" in (ToolRegistry([made]).problem("multiply", {"a": 1, "b": 9}) or "")
+    assert (made.description, list(made.schema["properties"])) == (
+        "Multiply.",
+        ["a", "c"],
+    )  # type: ignore[arg-type]
+    assert "'b' was unexpected" in (
+        ToolRegistry([made]).problem("multiply", {"a": 1, "b": 9}) or ""
+    )
 
 
 def test_a_callable_object_is_described_by_its_call() -> None:
@@ -356,20 +441,37 @@ def _field(city: str = Field(default="Rome")) -> str:
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (_no_annotation, "'_no_annotation': parameter 'city' needs a type annotation, for example `city: str`"),
+        (
+            _no_annotation,
+            "'_no_annotation': parameter 'city' needs a type annotation, for example `city: str`",
+        ),
         (_star, "'_star': parameter *cities: str must be an ordinary named one"),
         (_stars, "'_stars': parameter **cities: str must be an ordinary named one"),
-        (_positional, "'_positional': parameter city: str must be an ordinary named one"),
-        (_unknown, "'_unknown': an annotation cannot be resolved: name 'Nowhere' is not defined"),
+        (
+            _positional,
+            "'_positional': parameter city: str must be an ordinary named one",
+        ),
+        (
+            _unknown,
+            "'_unknown': an annotation cannot be resolved: name 'Nowhere' is not defined",
+        ),
         (_object, "'_object': no JSON schema can be made of its signature"),
-        (_late_context, "'_late_context': the ToolContext must be the first parameter, and be named 'ctx'"),
-        (_field, "'_field': parameter 'city' has a Field as its default: write `city: Annotated"),
+        (
+            _late_context,
+            "'_late_context': the ToolContext must be the first parameter, and be named 'ctx'",
+        ),
+        (
+            _field,
+            "'_field': parameter 'city' has a Field as its default: write `city: Annotated",
+        ),
         (lambda: None, "tool name '<lambda>': use letters, digits"),
         (5, "tools: 5 is no function"),
         (None, "tools: None is no function"),
     ],
 )
-def test_a_function_that_cannot_be_a_tool_is_refused_by_name(function: Any, words: str) -> None:
+def test_a_function_that_cannot_be_a_tool_is_refused_by_name(
+    function: Any, words: str
+) -> None:
     with pytest.raises(ConfigError) as refused:
         ToolRegistry([function])
 
@@ -379,7 +481,10 @@ def test_a_function_that_cannot_be_a_tool_is_refused_by_name(function: Any, word
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"effect": "harmless"}, "effect must be one of read, idempotent, write, destructive, got 'harmless'"),
+        (
+            {"effect": "harmless"},
+            "effect must be one of read, idempotent, write, destructive, got 'harmless'",
+        ),
         ({"timeout": -1}, "timeout must be a number greater than 0, got -1"),
         ({"timeout": 0}, "timeout must be a number greater than 0, got 0"),
         ({"timeout": math.nan}, "timeout must be a number greater than 0, got nan"),
@@ -391,7 +496,9 @@ def test_a_function_that_cannot_be_a_tool_is_refused_by_name(function: Any, word
         ({"timeot": 3}, "tool 'add': @tool has no option 'timeot'"),
     ],
 )
-def test_a_bad_option_of_a_tool_is_refused_by_name(options: dict[str, Any], words: str) -> None:
+def test_a_bad_option_of_a_tool_is_refused_by_name(
+    options: dict[str, Any], words: str
+) -> None:
     def add(a: int) -> int:
         """Add."""
         return a
@@ -412,16 +519,33 @@ def test_two_tools_of_one_name_are_refused() -> None:
     [
         ({"type": "objekt"}, "schema is no JSON schema"),
         ("not a schema", "schema is no JSON schema"),
-        ({"type": "object", "properties": {"x": {"pattern": "("}}}, "schema is no JSON schema"),
+        (
+            {"type": "object", "properties": {"x": {"pattern": "("}}},
+            "schema is no JSON schema",
+        ),
         ({"type": "object", "properties": []}, "schema is no JSON schema"),
         ({"type": "array"}, 'schema must describe an object: add "type": "object"'),
         ({}, "schema must describe an object"),
-        ({"type": "object", "properties": {"x": {"$ref": "#/$defs/none"}}}, "$ref to '#/$defs/none', which is not in"),
-        ({"type": "object", "properties": {"x": {"$ref": "http://127.0.0.1:9/x.json"}}}, "which is not in the schema"),
-        ({"type": "object", "anyOf": [{"$ref": "file:///etc/passwd"}]}, "which is not in the schema"),
+        (
+            {"type": "object", "properties": {"x": {"$ref": "#/$defs/none"}}},
+            "$ref to '#/$defs/none', which is not in",
+        ),
+        (
+            {
+                "type": "object",
+                "properties": {"x": {"$ref": "http://127.0.0.1:9/x.json"}},
+            },
+            "which is not in the schema",
+        ),
+        (
+            {"type": "object", "anyOf": [{"$ref": "file:///etc/passwd"}]},
+            "which is not in the schema",
+        ),
     ],
 )
-def test_a_schema_that_is_none_is_refused_when_it_is_registered(schema: Any, words: str) -> None:
+def test_a_schema_that_is_none_is_refused_when_it_is_registered(
+    schema: Any, words: str
+) -> None:
     with pytest.raises(ConfigError) as refused:
         ToolRegistry([Tool("remote", "d", schema, print)])
 
@@ -439,20 +563,38 @@ def remote(schema: dict[str, Any]) -> ToolRegistry:
 def test_a_schema_of_the_caller_s_own_is_closed_unless_it_says_otherwise() -> None:
     properties = {"properties": {"x": {"type": "integer"}}}
 
-    assert "'y' was unexpected" in (remote(properties).problem("remote", {"x": 1, "y": 2}) or "")
-    assert remote({**properties, "additionalProperties": True}).problem("remote", {"x": 1, "y": 2}) is None
+    assert "'y' was unexpected" in (
+        remote(properties).problem("remote", {"x": 1, "y": 2}) or ""
+    )
+    assert (
+        remote({**properties, "additionalProperties": True}).problem(
+            "remote", {"x": 1, "y": 2}
+        )
+        is None
+    )
 
 
 def test_references_within_a_schema_are_followed_to_any_depth() -> None:
-    tree = {"type": "object", "properties": {"n": {"$ref": "#/$defs/tree"}}, "additionalProperties": False}
-    registry = remote({"properties": {"x": {"$ref": "#/$defs/tree"}}, "$defs": {"tree": tree}})
+    tree = {
+        "type": "object",
+        "properties": {"n": {"$ref": "#/$defs/tree"}},
+        "additionalProperties": False,
+    }
+    registry = remote(
+        {"properties": {"x": {"$ref": "#/$defs/tree"}}, "$defs": {"tree": tree}}
+    )
     deep: dict[str, Any] = {}
     for _ in range(3000):
         deep = {"n": deep}
 
     assert registry.problem("remote", {"x": {"n": {"n": {}}}}) is None
-    assert "'m' was unexpected" in (registry.problem("remote", {"x": {"n": {"m": 1}}}) or "")
-    assert registry.problem("remote", {"x": deep}) == "The arguments of remote are nested too deeply."
+    assert "'m' was unexpected" in (
+        registry.problem("remote", {"x": {"n": {"m": 1}}}) or ""
+    )
+    assert (
+        registry.problem("remote", {"x": deep})
+        == "The arguments of remote are nested too deeply."
+    )
 
 
 def test_a_reference_may_point_into_a_list_or_to_an_escaped_name() -> None:
@@ -462,10 +604,14 @@ def test_a_reference_may_point_into_a_list_or_to_an_escaped_name() -> None:
     }
 
     assert remote(schema).problem("remote", {"a": 1}) is None
-    assert "is not of type 'integer'" in (remote(schema).problem("remote", {"a": "x"}) or "")
+    assert "is not of type 'integer'" in (
+        remote(schema).problem("remote", {"a": "x"}) or ""
+    )
 
 
-def test_a_value_that_fits_the_schema_and_not_the_type_is_refused_before_anything_runs() -> None:
+def test_a_value_that_fits_the_schema_and_not_the_type_is_refused_before_anything_runs() -> (
+    None
+):
     problem = ToolRegistry([paint]).problem(
         "paint", {"where": {"title": "t"}, "colour": "red", "when": "yesterday"}
     )  # fmt: skip
@@ -490,7 +636,9 @@ def test_a_validator_of_the_tool_s_own_model_is_heard() -> None:
         """Halve."""
         return it.n // 2
 
-    assert "must be even" in (ToolRegistry([halve]).problem("halve", {"it": {"n": 3}}) or "")
+    assert "must be even" in (
+        ToolRegistry([halve]).problem("halve", {"it": {"n": 3}}) or ""
+    )
 
 
 def test_a_complaint_does_not_repeat_a_huge_argument() -> None:
@@ -508,7 +656,10 @@ def test_a_complaint_does_not_repeat_a_huge_argument() -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 ANYTHING = ToolRegistry([paint, tool(multiply)])
@@ -518,7 +669,10 @@ ANYTHING = ToolRegistry([paint, tool(multiply)])
     st.fixed_dictionaries(
         {},
         optional={
-            "where": JSON | st.fixed_dictionaries({"title": st.text()}, optional={"x": st.integers(), "y": JSON}),
+            "where": JSON
+            | st.fixed_dictionaries(
+                {"title": st.text()}, optional={"x": st.integers(), "y": JSON}
+            ),
             "colour": JSON | st.sampled_from(["red", "blue", "green"]),
             "when": JSON | st.datetimes().map(str),
             "how": JSON | st.sampled_from(["thick", "thin"]),
@@ -529,7 +683,9 @@ ANYTHING = ToolRegistry([paint, tool(multiply)])
         },
     )
 )
-def test_arguments_of_any_kind_either_have_a_problem_or_arrive(arguments: dict[str, Any]) -> None:
+def test_arguments_of_any_kind_either_have_a_problem_or_arrive(
+    arguments: dict[str, Any],
+) -> None:
     if ANYTHING.problem("paint", arguments) is None:
         arrived = paint.keywords(arguments)
         assert isinstance(arrived["where"], Point)
@@ -540,22 +696,37 @@ def test_arguments_of_any_kind_either_have_a_problem_or_arrive(arguments: dict[s
     st.fixed_dictionaries(
         {
             "where": st.fixed_dictionaries(
-                {"title": st.text()}, optional={"x": st.integers(-(2**63), 2**63), "y": st.integers(0, 2**63)}
+                {"title": st.text()},
+                optional={
+                    "x": st.integers(-(2**63), 2**63),
+                    "y": st.integers(0, 2**63),
+                },
             ),
             "colour": st.sampled_from(["red", "blue"]),
-            "when": st.datetimes(datetime.datetime(1900, 1, 1)).map(datetime.datetime.isoformat),  # noqa: DTZ001
+            "when": st.datetimes(datetime.datetime(1900, 1, 1)).map(  # noqa: DTZ001
+                datetime.datetime.isoformat
+            ),
         },
         optional={
             "how": st.sampled_from(["thick", "thin"]),
             "note": st.none() | st.text(),
             "tags": st.lists(st.text()),
-            "size": st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**63), 2**63),
+            "size": st.floats(allow_nan=False, allow_infinity=False)
+            | st.integers(-(2**63), 2**63),
         },
     )
 )
 def test_arguments_that_fit_the_schema_never_raise(arguments: dict[str, Any]) -> None:
     assert ANYTHING.problem("paint", arguments) is None
-    assert set(paint.keywords(arguments)) == {"where", "colour", "when", "how", "note", "tags", "size"}
+    assert set(paint.keywords(arguments)) == {
+        "where",
+        "colour",
+        "when",
+        "how",
+        "note",
+        "tags",
+        "size",
+    }
 
 
 PLAIN_TYPES = st.sampled_from(["string", "integer", "number", "boolean"])
@@ -578,7 +749,9 @@ def test_the_quick_way_through_a_plain_schema_says_what_json_schema_says(
 
 
 @given(st.text(max_size=10), JSON)
-def test_a_call_of_any_name_with_anything_is_answered_in_words(name: str, arguments: Any) -> None:
+def test_a_call_of_any_name_with_anything_is_answered_in_words(
+    name: str, arguments: Any
+) -> None:
     problem = ANYTHING.problem(name, arguments)
 
     assert problem
@@ -595,15 +768,23 @@ async def test_what_a_tool_names_as_secret_comes_into_no_run() -> None:
     model = ScriptedProvider([call("ask_the_bank"), f"{key}!"])
     result = await ReActEngine(Runtime(model, tools=[ask_the_bank])).run("Ask.")
 
-    assert model.requests[1].conversation.messages[-1].content == "you came with [redacted]"
+    assert (
+        model.requests[1].conversation.messages[-1].content
+        == "you came with [redacted]"
+    )
     assert (result.answer, key in repr(ask_the_bank)) == ("[redacted]!", False)
 
 
 @pytest.mark.parametrize(
     ("secrets", "problem"),
-    [("hunter22", "tool 'look': secrets: give a list"), (["abc"], r"tool 'look': secrets\[0\]: give a text of 6")],
+    [
+        ("hunter22", "tool 'look': secrets: give a list"),
+        (["abc"], r"tool 'look': secrets\[0\]: give a text of 6"),
+    ],
 )
-def test_secrets_of_a_tool_are_a_list_of_texts_that_can_be_told_from_words(secrets: Any, problem: str) -> None:
+def test_secrets_of_a_tool_are_a_list_of_texts_that_can_be_told_from_words(
+    secrets: Any, problem: str
+) -> None:
     with pytest.raises(ConfigError, match=problem):
 
         @tool(secrets=secrets)

@@ -9,21 +9,31 @@ def marked() -> set[str]:
     return {
         f"{path.name}:{number}"
         for path in CASES.glob("*.py")
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        for number, line in enumerate(
+            path.read_text(encoding="utf-8").splitlines(), start=1
+        )
         if line.endswith("# error")
     }
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("checker", [mypy, basedpyright], ids=lambda checker: checker.__name__)
+@pytest.mark.parametrize(
+    "checker", [mypy, basedpyright], ids=lambda checker: checker.__name__
+)
 def test_a_checker_reports_exactly_the_marked_lines(checker: Checker) -> None:
-    found = {f"{finding.file}:{finding.line}": finding.message for finding in checker(CASES)}
+    found = {
+        f"{finding.file}:{finding.line}": finding.message for finding in checker(CASES)
+    }
 
     assert "\n".join(sorted(marked() - set(found))) == "", "let through"
-    assert "\n".join(f"{at}: {found[at]}" for at in sorted(set(found) - marked())) == "", "should be clean"
+    assert (
+        "\n".join(f"{at}: {found[at]}" for at in sorted(set(found) - marked())) == ""
+    ), "should be clean"
 
 
 def test_each_promise_about_the_door_has_its_case() -> None:
     promised = {at.partition(":")[0] for at in marked()}
 
-    assert promised == {path.name for path in CASES.glob("*.py")} - {"engine_is_clean.py"}
+    assert promised == {path.name for path in CASES.glob("*.py")} - {
+        "engine_is_clean.py"
+    }

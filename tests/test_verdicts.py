@@ -92,7 +92,9 @@ def test_the_contrary_a_reserve_a_question_or_both_is_no(text: str) -> None:
     assert read_verdict(text, WORD) is False
 
 
-@pytest.mark.parametrize("text", ["", "OK", "It is fine.", "done SATISFACTORILY", "SATISFACTORY " * 101])
+@pytest.mark.parametrize(
+    "text", ["", "OK", "It is fine.", "done SATISFACTORILY", "SATISFACTORY " * 101]
+)
 def test_a_text_that_says_neither_is_no_verdict(text: str) -> None:
     assert read_verdict(text, WORD) is None
 
@@ -121,11 +123,15 @@ def test_hostile_text_is_read_in_time(text: str) -> None:
 
 
 @given(st.text(), st.sampled_from(["UNSATISFACTORY", "SATISFACTORY: no."]), st.text())
-def test_a_contrary_on_a_line_of_its_own_is_never_outvoted(before: str, contrary: str, behind: str) -> None:
+def test_a_contrary_on_a_line_of_its_own_is_never_outvoted(
+    before: str, contrary: str, behind: str
+) -> None:
     assert read_verdict(f"{before}\n{contrary}\n{behind}", WORD) is False
 
 
-@pytest.mark.parametrize("said", ["OVERSATISFACTORY", "semisatisfactory", "2SATISFACTORY"])
+@pytest.mark.parametrize(
+    "said", ["OVERSATISFACTORY", "semisatisfactory", "2SATISFACTORY"]
+)
 def test_the_end_of_another_word_says_nothing(said: str) -> None:
     assert read_verdict(f"It is {said}.", WORD) is None
     assert read_verdict(f"It is {said}.\nSATISFACTORY", WORD) is True

@@ -70,17 +70,29 @@ def _nobody_looked() -> None:
     LOOKED.clear()
 
 
-def runtime(*script: Any, journal: Any = None, lease: float | None = 30.0, **options: Any) -> Runtime:
-    return Runtime(ScriptedProvider(list(script)), tools=[look], journal=journal, lease=lease, **options)
+def runtime(
+    *script: Any, journal: Any = None, lease: float | None = 30.0, **options: Any
+) -> Runtime:
+    return Runtime(
+        ScriptedProvider(list(script)),
+        tools=[look],
+        journal=journal,
+        lease=lease,
+        **options,
+    )
 
 
-async def orphan(run_id: str = "r", journal: MemoryJournal | None = None) -> MemoryJournal:
+async def orphan(
+    run_id: str = "r", journal: MemoryJournal | None = None
+) -> MemoryJournal:
     """A journal with a run whose process died after its look was recorded."""
     parts = runtime(call("look", what="a"), "done", lease=None)
     await ReActEngine(parts).run("Look.", run_id=run_id)
     entries = parts.journal.read(run_id)
     LOOKED.clear()
-    return crashed(entries, upto(entries, "tool_finished"), journal=journal, status="running")
+    return crashed(
+        entries, upto(entries, "tool_finished"), journal=journal, status="running"
+    )
 
 
 async def test_a_run_whose_process_died_is_taken_up_and_ends():
@@ -95,14 +107,19 @@ async def test_a_run_whose_process_died_is_taken_up_and_ends():
 async def test_runs_that_ended_or_were_suspended_on_purpose_are_left_alone():
     parts = runtime("done")
     await ReActEngine(parts).run("Go.", run_id="ended")
-    run = asyncio.ensure_future(ReActEngine(thinking(60, journal=parts.journal)).run("Go.", run_id="held"))
+    run = asyncio.ensure_future(
+        ReActEngine(thinking(60, journal=parts.journal)).run("Go.", run_id="held")
+    )
     await asyncio.sleep(0.01)
     run.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await run
 
     assert await Worker(runtime(journal=parts.journal)).drain() == []
-    assert {info.run_id: info.status for info in parts.journal.runs()} == {"ended": "completed", "held": "suspended"}
+    assert {info.run_id: info.status for info in parts.journal.runs()} == {
+        "ended": "completed",
+        "held": "suspended",
+    }
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
@@ -125,13 +142,19 @@ class Thinking(ScriptedProvider):
         return await super().complete(request)
 
 
-def thinking(seconds: float, *script: Any, journal: Any, lease: float | None = 30.0) -> Runtime:
-    return Runtime(Thinking(seconds, *script), tools=[look], journal=journal, lease=lease)
+def thinking(
+    seconds: float, *script: Any, journal: Any, lease: float | None = 30.0
+) -> Runtime:
+    return Runtime(
+        Thinking(seconds, *script), tools=[look], journal=journal, lease=lease
+    )
 
 
 async def test_a_worker_that_is_stopped_releases_its_runs_to_the_next():
     journal = await orphan()
-    serving = asyncio.ensure_future(Worker(thinking(60, journal=journal), poll=0.01).serve())
+    serving = asyncio.ensure_future(
+        Worker(thinking(60, journal=journal), poll=0.01).serve()
+    )
     await eventually(lambda: journal.read("r")[-1].kind == "model_requested")
     serving.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -173,20 +196,33 @@ class Translating(LoopEngine):
 
 
 @pytest.mark.parametrize("engine", [Gathering, Translating])
-async def test_a_run_is_released_whatever_its_engine_makes_of_its_cancellation(engine: Any):
-    held = asyncio.ensure_future(engine(thinking(60, journal=(journal := MemoryJournal()))).run("Go.", run_id="r"))
-    await eventually(lambda: bool(journal.runs()) and journal.read("r")[-1].kind == "model_requested")
+async def test_a_run_is_released_whatever_its_engine_makes_of_its_cancellation(
+    engine: Any,
+):
+    held = asyncio.ensure_future(
+        engine(thinking(60, journal=(journal := MemoryJournal()))).run(
+            "Go.", run_id="r"
+        )
+    )
+    await eventually(
+        lambda: bool(journal.runs()) and journal.read("r")[-1].kind == "model_requested"
+    )
     journal = crashed(journal.read("r"), len(journal.read("r")), status="running")
     held.cancel()
     await asyncio.gather(held, return_exceptions=True)
     parts = thinking(60, journal=journal)
-    serving = asyncio.ensure_future(Worker(parts, engines=[engine(parts)], poll=0.01).serve())
+    serving = asyncio.ensure_future(
+        Worker(parts, engines=[engine(parts)], poll=0.01).serve()
+    )
     await eventually(lambda: "run_resumed" in kinds(parts, "r"))
     await asyncio.sleep(0.05)
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
 
-    assert (journal.runs()[0].status, journal.read("r")[-1].event) == ("released", RunSuspended("released"))
+    assert (journal.runs()[0].status, journal.read("r")[-1].event) == (
+        "released",
+        RunSuspended("released"),
+    )
     parts = runtime(lambda request: "said", journal=journal)
     [result] = await Worker(parts, engines=[engine(parts)]).drain()
     assert (result.answer or "").startswith("said")
@@ -205,10 +241,14 @@ async def test_a_run_is_released_although_one_call_of_its_turn_has_ended_and_one
 
     def parts(journal: Any) -> Runtime:
         def model(request: Request) -> Any:
-            ended = any(message.role == "tool" for message in request.conversation.messages)
+            ended = any(
+                message.role == "tool" for message in request.conversation.messages
+            )
             return "done" if ended else [call("slow"), call("look", what="a")]
 
-        return Runtime(ScriptedProvider(model), tools=[look, slow], journal=journal, lease=30)
+        return Runtime(
+            ScriptedProvider(model), tools=[look, slow], journal=journal, lease=30
+        )
 
     whole = runtime("done")
     await ReActEngine(whole).run("Look.", run_id="r")
@@ -218,7 +258,10 @@ async def test_a_run_is_released_although_one_call_of_its_turn_has_ended_and_one
     await asyncio.sleep(0.05)
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
-    assert (journal.runs()[0].status, journal.read("r")[-1].event) == ("released", RunSuspended("released"))
+    assert (journal.runs()[0].status, journal.read("r")[-1].event) == (
+        "released",
+        RunSuspended("released"),
+    )
 
     [result] = await Worker(parts(journal)).drain()
 
@@ -237,7 +280,13 @@ async def test_a_waiting_run_is_taken_up_when_somebody_said_what_it_waits_for():
     entries = first.journal.read("r")
     journal = crashed(entries, upto(entries, "tool_started"), status="running")
     LOOKED.clear()
-    parts = Runtime(ScriptedProvider(["done"]), tools=[pay], journal=journal, on_unknown="ask", lease=30)
+    parts = Runtime(
+        ScriptedProvider(["done"]),
+        tools=[pay],
+        journal=journal,
+        on_unknown="ask",
+        lease=30,
+    )
     worker = Worker(parts)
 
     [waiting] = await worker.drain()
@@ -260,7 +309,12 @@ async def test_a_waiting_run_whose_question_nobody_answered_in_time_is_taken_up_
 
     def parts(*script: Any) -> Runtime:
         return Runtime(
-            ScriptedProvider(script), tools=[erase, look], journal=journal, lease=30, clock=clock, approver=Suspend()
+            ScriptedProvider(script),
+            tools=[erase, look],
+            journal=journal,
+            lease=30,
+            clock=clock,
+            approver=Suspend(),
         )
 
     await ReActEngine(parts([call("erase"), call("erase")])).run("Erase.", run_id="r")
@@ -273,9 +327,16 @@ async def test_a_waiting_run_whose_question_nobody_answered_in_time_is_taken_up_
 
     results = {result.run_id: result for result in await worker.drain()}
 
-    assert {run_id: result.status for run_id, result in results.items()} == {"r": "completed", "late": "waiting"}
+    assert {run_id: result.status for run_id, result in results.items()} == {
+        "r": "completed",
+        "late": "waiting",
+    }
     assert LOOKED == ["erased"]
-    told = [message.content for message in results["r"].conversation.messages if message.role == "tool"]
+    told = [
+        message.content
+        for message in results["r"].conversation.messages
+        if message.role == "tool"
+    ]
     assert told == ["nobody approved it in time"] * 2
     assert await worker.drain() == []
 
@@ -299,7 +360,12 @@ async def test_a_waiting_run_that_cannot_be_read_holds_up_no_other():
 
     def parts(*script: Any) -> Runtime:
         return Runtime(
-            ScriptedProvider(script), tools=[erase], journal=journal, lease=30, clock=clock, approver=Suspend()
+            ScriptedProvider(script),
+            tools=[erase],
+            journal=journal,
+            lease=30,
+            clock=clock,
+            approver=Suspend(),
         )
 
     for name in ("first", "second"):
@@ -309,8 +375,12 @@ async def test_a_waiting_run_that_cannot_be_read_holds_up_no_other():
     worker = Worker(parts("done", "done"))
     with structlog.testing.capture_logs() as logs:
         results = await worker.drain()
-    assert [(result.run_id, result.answer) for result in results] == [("second", "done")]
-    assert [(line["event"], line["run_id"]) for line in logs] == [("run_not_read", "first")]
+    assert [(result.run_id, result.answer) for result in results] == [
+        ("second", "done")
+    ]
+    assert [(line["event"], line["run_id"]) for line in logs] == [
+        ("run_not_read", "first")
+    ]
 
     journal.damaged = ""
     clock.advance(LATER)
@@ -328,17 +398,29 @@ async def test_more_answered_runs_than_there_are_places_for_are_all_taken_up():
         first = Runtime(ScriptedProvider([call("pay"), "done"]), tools=[pay])
         await ReActEngine(first).run("Pay.", run_id=name)
         entries = first.journal.read(name)
-        crashed(entries, upto(entries, "tool_started"), journal=journal, status="running")
-    parts = Runtime(ScriptedProvider(["done"] * 3), tools=[pay], journal=journal, on_unknown="ask", lease=30)
+        crashed(
+            entries, upto(entries, "tool_started"), journal=journal, status="running"
+        )
+    parts = Runtime(
+        ScriptedProvider(["done"] * 3),
+        tools=[pay],
+        journal=journal,
+        on_unknown="ask",
+        lease=30,
+    )
     worker = Worker(parts, at_once=1)
     waiting = [result for _ in names for result in await worker.drain()]
-    assert sorted((result.run_id, result.status) for result in waiting) == [(name, "waiting") for name in sorted(names)]
+    assert sorted((result.run_id, result.status) for result in waiting) == [
+        (name, "waiting") for name in sorted(names)
+    ]
     for name in names:
         await parts.resolve(name, "0#0", Done("paid, says the bank"))
 
     results = [result for _ in names for result in await worker.drain()]
 
-    assert sorted((result.run_id, result.answer) for result in results) == [(name, "done") for name in sorted(names)]
+    assert sorted((result.run_id, result.answer) for result in results) == [
+        (name, "done") for name in sorted(names)
+    ]
 
 
 async def test_an_engine_of_others_that_breaks_holds_up_no_other_run():
@@ -365,7 +447,9 @@ async def test_an_engine_of_others_that_breaks_holds_up_no_other_run():
         results = [result for _ in range(3) for result in await worker.drain()]
 
     assert [(result.run_id, result.answer) for result in results] == [("good", "done")]
-    assert [(line["event"], line["run_id"]) for line in logs] == [("run_left", "foreign")]
+    assert [(line["event"], line["run_id"]) for line in logs] == [
+        ("run_left", "foreign")
+    ]
 
 
 class Passing(MemoryJournal):
@@ -373,7 +457,14 @@ class Passing(MemoryJournal):
 
     trouble: Exception | None = None
 
-    async def claim(self, run_id: str, owner: str, *, take_over: bool = False, lease: float | None = None) -> Any:
+    async def claim(
+        self,
+        run_id: str,
+        owner: str,
+        *,
+        take_over: bool = False,
+        lease: float | None = None,
+    ) -> Any:
         trouble, self.trouble = self.trouble, None
         if trouble is not None:
             raise trouble
@@ -382,12 +473,17 @@ class Passing(MemoryJournal):
 
 async def test_a_run_that_the_journal_could_not_give_is_tried_again_later():
     passing, clock = Passing(), FakeClock()
-    journal, passing.trouble = await orphan(journal=passing), JournalError("another process held the lock for 5 s")
+    journal, passing.trouble = (
+        await orphan(journal=passing),
+        JournalError("another process held the lock for 5 s"),
+    )
     worker = Worker(runtime("done", journal=journal, clock=clock))
     with structlog.testing.capture_logs() as logs:
         assert await worker.drain() == []
         assert await worker.drain() == []
-    assert [(line["event"], line["run_id"]) for line in logs] == [("run_not_taken_up", "r")]
+    assert [(line["event"], line["run_id"]) for line in logs] == [
+        ("run_not_taken_up", "r")
+    ]
 
     clock.advance(LATER)
     [result] = await worker.drain()
@@ -395,19 +491,29 @@ async def test_a_run_that_the_journal_could_not_give_is_tried_again_later():
     assert result.answer == "done"
 
 
-@pytest.mark.parametrize("trouble", [JournalError("locked"), RunBusy("run 'r' is at work")])
-async def test_a_waiting_run_that_could_not_be_taken_up_when_it_was_answered_is_taken_up_later(trouble: Exception):
+@pytest.mark.parametrize(
+    "trouble", [JournalError("locked"), RunBusy("run 'r' is at work")]
+)
+async def test_a_waiting_run_that_could_not_be_taken_up_when_it_was_answered_is_taken_up_later(
+    trouble: Exception,
+):
     @tool(effect="write")
     async def pay() -> str:
         """Pay."""
         return "paid"
 
-    first, clock, journal = Runtime(ScriptedProvider([call("pay"), "done"]), tools=[pay]), FakeClock(), Passing()
+    first, clock, journal = (
+        Runtime(ScriptedProvider([call("pay"), "done"]), tools=[pay]),
+        FakeClock(),
+        Passing(),
+    )
     await ReActEngine(first).run("Pay.", run_id="r")
     entries = first.journal.read("r")
     crashed(entries, upto(entries, "tool_started"), journal=journal, status="running")
     provider = ScriptedProvider(["done"])
-    parts = Runtime(provider, tools=[pay], journal=journal, on_unknown="ask", lease=30, clock=clock)
+    parts = Runtime(
+        provider, tools=[pay], journal=journal, on_unknown="ask", lease=30, clock=clock
+    )
     worker = Worker(parts)
     await worker.drain()
     await parts.resolve("r", "0#0", Done("paid, says the bank"))
@@ -438,20 +544,41 @@ async def test_a_word_that_cannot_be_read_is_told_to_the_run_that_waits_for_one(
     await ReActEngine(first).run("Pay.", run_id="r")
     entries = first.journal.read("r")
     crashed(entries, upto(entries, "tool_started"), journal=journal, status="running")
-    parts = Runtime(ScriptedProvider([]), tools=[pay], journal=journal, on_unknown="ask", lease=30, clock=FakeClock())
+    parts = Runtime(
+        ScriptedProvider([]),
+        tools=[pay],
+        journal=journal,
+        on_unknown="ask",
+        lease=30,
+        clock=FakeClock(),
+    )
     worker = Worker(parts)
     [waiting] = await worker.drain()
     journal.damage = (Command(1, "r", 0.0, "damaged", {}, "command 1 was changed"),)
 
     [again] = await worker.drain()
-    assert (waiting.status, again.status, again.pending) == ("waiting", "waiting", waiting.pending)
+    assert (waiting.status, again.status, again.pending) == (
+        "waiting",
+        "waiting",
+        waiting.pending,
+    )
     assert await worker.drain() == []  # once
-    told = [entry.event for entry in journal.read("r") if isinstance(entry.event, CommandReceived)]
-    assert [(event.number, event.refused) for event in told] == [(1, "command 1 was changed")]
+    told = [
+        entry.event
+        for entry in journal.read("r")
+        if isinstance(entry.event, CommandReceived)
+    ]
+    assert [(event.number, event.refused) for event in told] == [
+        (1, "command 1 was changed")
+    ]
 
 
-@pytest.mark.parametrize("trouble", [JournalError("command 1 was changed"), OSError("disk")])
-async def test_a_waiting_run_whose_inbox_cannot_be_read_holds_up_no_other(trouble: Exception):
+@pytest.mark.parametrize(
+    "trouble", [JournalError("command 1 was changed"), OSError("disk")]
+)
+async def test_a_waiting_run_whose_inbox_cannot_be_read_holds_up_no_other(
+    trouble: Exception,
+):
     @tool(effect="write")
     async def pay() -> str:
         """Pay."""
@@ -470,9 +597,18 @@ async def test_a_waiting_run_whose_inbox_cannot_be_read_holds_up_no_other(troubl
         first = Runtime(ScriptedProvider([call("pay"), "done"]), tools=[pay])
         await ReActEngine(first).run("Pay.", run_id=name)
         entries = first.journal.read(name)
-        crashed(entries, upto(entries, "tool_started"), journal=journal, status="running")
+        crashed(
+            entries, upto(entries, "tool_started"), journal=journal, status="running"
+        )
     script = ["done", "done"]
-    parts = Runtime(ScriptedProvider(script), tools=[pay], journal=journal, on_unknown="ask", lease=30, clock=clock)
+    parts = Runtime(
+        ScriptedProvider(script),
+        tools=[pay],
+        journal=journal,
+        on_unknown="ask",
+        lease=30,
+        clock=clock,
+    )
     worker, journal.damaged = Worker(parts), ""
     assert len(await worker.drain()) == 2
     for name in ("first", "second"):
@@ -481,8 +617,12 @@ async def test_a_waiting_run_whose_inbox_cannot_be_read_holds_up_no_other(troubl
     journal.damaged = "first"
     with structlog.testing.capture_logs() as logs:
         results = [result for _ in range(2) for result in await worker.drain()]
-    assert [(result.run_id, result.answer) for result in results] == [("second", "done")]
-    assert [(line["event"], line["run_id"]) for line in logs] == [("inbox_not_read", "first")]
+    assert [(result.run_id, result.answer) for result in results] == [
+        ("second", "done")
+    ]
+    assert [(line["event"], line["run_id"]) for line in logs] == [
+        ("inbox_not_read", "first")
+    ]
 
     journal.damaged = ""
     clock.advance(LATER)
@@ -523,10 +663,22 @@ async def test_a_run_that_ends_its_process_time_and_again_is_left_to_people():
     for _ in range(5):
         claim = await journal.claim("r", "elsewhere|1||dead", take_over=True)
         body = encode_event(RunResumed("elsewhere"))
-        entry = Entry("r", claim.head_seq + 1, "", KINDS[RunResumed], 1.0, EVENT_VERSION, claim.fence, body, "")
+        entry = Entry(
+            "r",
+            claim.head_seq + 1,
+            "",
+            KINDS[RunResumed],
+            1.0,
+            EVENT_VERSION,
+            claim.fence,
+            body,
+            "",
+        )
         entry.__dict__["hash"] = chain_hash(claim.head_hash, entry)
         journal.append(claim, [entry])
-    await journal.claim("r", str(Owner(socket.gethostname(), NO_PROCESS, "", "dead")), take_over=True)
+    await journal.claim(
+        "r", str(Owner(socket.gethostname(), NO_PROCESS, "", "dead")), take_over=True
+    )
     with structlog.testing.capture_logs() as logs:
         assert await Worker(parts).drain() == []
 
@@ -547,12 +699,19 @@ async def test_a_run_whose_process_dies_whenever_its_payment_was_looked_up_is_le
     kept = upto(parts.journal.read("r"), "tool_started")
     journal = crashed(parts.journal.read("r"), kept, status="running")
     for life in range(1, MAX_PICKUPS + 1):
-        [result] = await Worker(Runtime(ScriptedProvider(["done"]), tools=[pay], journal=journal, lease=30)).drain()
+        [result] = await Worker(
+            Runtime(ScriptedProvider(["done"]), tools=[pay], journal=journal, lease=30)
+        ).drain()
         assert result.answer == "done"
         kept = upto(journal.read("r"), "doubt_resolved", life)
         journal = crashed(journal.read("r"), kept, status="running")
     with structlog.testing.capture_logs() as logs:
-        assert await Worker(Runtime(ScriptedProvider([]), tools=[pay], journal=journal, lease=30)).drain() == []
+        assert (
+            await Worker(
+                Runtime(ScriptedProvider([]), tools=[pay], journal=journal, lease=30)
+            ).drain()
+            == []
+        )
 
     assert len(journal.read("r")) == kept
     assert f"taken up {MAX_PICKUPS} times" in logs[0]["error"]
@@ -570,12 +729,19 @@ async def test_what_a_run_was_started_with_is_handed_to_it_again():
         LOOKED.append(ctx.deps)
         return "there"
 
-    first = Runtime(ScriptedProvider([call("where"), '{"name": "Paris"}']), tools=[where])
+    first = Runtime(
+        ScriptedProvider([call("where"), '{"name": "Paris"}']), tools=[where]
+    )
     await ReActEngine(first).run("Where?", run_id="r", output=City, deps="the map")
     entries = first.journal.read("r")
     LOOKED.clear()
     journal = crashed(entries, upto(entries, "gate_decided"), status="running")
-    parts = Runtime(ScriptedProvider(['{"name": "Paris"}']), tools=[where], journal=journal, lease=30)
+    parts = Runtime(
+        ScriptedProvider(['{"name": "Paris"}']),
+        tools=[where],
+        journal=journal,
+        lease=30,
+    )
 
     [result] = await Worker(parts, outputs=[City], deps="the map").drain()
 
@@ -584,9 +750,15 @@ async def test_what_a_run_was_started_with_is_handed_to_it_again():
 
 @pytest.mark.parametrize(
     ("lease", "options", "named"),
-    [(None, {}, "Runtime.lease="), (30.0, {"at_once": 0}, "at_once"), (30.0, {"poll": 0.0}, "poll")],
+    [
+        (None, {}, "Runtime.lease="),
+        (30.0, {"at_once": 0}, "at_once"),
+        (30.0, {"poll": 0.0}, "poll"),
+    ],
 )
-def test_a_worker_says_what_is_wrong_with_its_settings(lease: float | None, options: Any, named: str):
+def test_a_worker_says_what_is_wrong_with_its_settings(
+    lease: float | None, options: Any, named: str
+):
     with pytest.raises(ConfigError, match=named):
         Worker(runtime(lease=lease), **options)
 
@@ -597,7 +769,9 @@ def test_a_lease_is_a_number_of_seconds(lease: Any):
         runtime(lease=lease)
 
 
-async def test_a_run_that_was_taken_over_stops_at_once_although_its_model_is_still_thinking(tmp_path: Path):
+async def test_a_run_that_was_taken_over_stops_at_once_although_its_model_is_still_thinking(
+    tmp_path: Path,
+):
     """Its owner is alive and hangs beyond its lease; renewal, the moment it comes to itself, finds that out."""
     journal = SQLiteJournal(tmp_path / "runs.db")
     parts = thinking(60, journal=journal, lease=0.3)
@@ -610,7 +784,9 @@ async def test_a_run_that_was_taken_over_stops_at_once_although_its_model_is_sti
         await run
 
     assert time.monotonic() - began < 5
-    assert [kind for kind in kinds(parts, "r") if kind in ("run_suspended", "run_finished")] == []
+    assert [
+        kind for kind in kinds(parts, "r") if kind in ("run_suspended", "run_finished")
+    ] == []
     await journal.close()
 
 
@@ -654,10 +830,21 @@ async def test_a_call_that_waits_for_a_thread_until_its_lease_is_over_starts_onl
         return "sent"
 
     def model(request: Request) -> Any:
-        return "done" if request.conversation.messages[-1].role == "tool" else [call("send", n=n) for n in range(40)]
+        return (
+            "done"
+            if request.conversation.messages[-1].role == "tool"
+            else [call("send", n=n) for n in range(40)]
+        )
 
     limits = Limits(max_concurrent_tools=None, tool_timeout=None, timeout=None)
-    parts = Runtime(ScriptedProvider(model), tools=[send], journal=journal, lease=30, clock=clock, limits=limits)
+    parts = Runtime(
+        ScriptedProvider(model),
+        tools=[send],
+        journal=journal,
+        lease=30,
+        clock=clock,
+        limits=limits,
+    )
     run = asyncio.ensure_future(ReActEngine(parts).run("Go.", run_id="r"))
     await eventually(lambda: len(started) == 32)  # as many as there are threads
     clock.advance(31)
@@ -676,7 +863,11 @@ async def test_a_call_that_waits_for_a_thread_until_its_lease_is_over_starts_onl
 
 async def test_a_live_run_renews_its_lease_as_long_as_it_works(tmp_path: Path):
     journal = SQLiteJournal(tmp_path / "runs.db")
-    run = asyncio.ensure_future(ReActEngine(thinking(0.6, "done", journal=journal, lease=0.2)).run("Go.", run_id="r"))
+    run = asyncio.ensure_future(
+        ReActEngine(thinking(0.6, "done", journal=journal, lease=0.2)).run(
+            "Go.", run_id="r"
+        )
+    )
     other = Worker(runtime(journal=journal, lease=0.2), poll=0.02)
     serving = asyncio.ensure_future(other.serve())
     result = await run
@@ -685,20 +876,37 @@ async def test_a_live_run_renews_its_lease_as_long_as_it_works(tmp_path: Path):
         await serving
 
     assert result.answer == "done"
-    assert not [entry for entry in journal.read("r") if isinstance(entry.event, RunResumed)]
+    assert not [
+        entry for entry in journal.read("r") if isinstance(entry.event, RunResumed)
+    ]
     await journal.close()
 
 
 # --- real processes ---
 
 
-def process(mode: str, folder: Path, *names: str, lease: float = 1.0, pause: float = 0.15) -> Forked:
-    return fork(CHILD, mode, folder / "runs.db", folder / "notes", lease, pause, *names, stderr=DEVNULL)
+def process(
+    mode: str, folder: Path, *names: str, lease: float = 1.0, pause: float = 0.15
+) -> Forked:
+    return fork(
+        CHILD,
+        mode,
+        folder / "runs.db",
+        folder / "notes",
+        lease,
+        pause,
+        *names,
+        stderr=DEVNULL,
+    )
 
 
 def notes(folder: Path) -> list[tuple[str, ...]]:
     path = folder / "notes"
-    return [tuple(line.split()) for line in path.read_text().splitlines()] if path.exists() else []
+    return (
+        [tuple(line.split()) for line in path.read_text().splitlines()]
+        if path.exists()
+        else []
+    )
 
 
 def until(condition: Any, seconds: float = 60.0) -> None:
@@ -715,25 +923,40 @@ def statuses(folder: Path) -> Counter[str]:
 def check(folder: Path, names: list[str]) -> None:
     """Every run ended as it should; nothing recorded was repeated; a write that was cut off is told as unknown."""
     journal = SQLiteJournal(folder / "runs.db")
-    starts = Counter((run, step) for _, what, run, step, *_ in notes(folder) if what == "start")
+    starts = Counter(
+        (run, step) for _, what, run, step, *_ in notes(folder) if what == "start"
+    )
     for name in names:
         entries = journal.read(name)
         assert journal.verify(name).ok
         assert [entry.kind for entry in entries].count("run_finished") == 1
-        unknown = [e for e in entries if isinstance(e.event, ToolFinished) and e.event.status == "unknown"]
+        unknown = [
+            e
+            for e in entries
+            if isinstance(e.event, ToolFinished) and e.event.status == "unknown"
+        ]
         assert sum(run == name for run, _ in starts) + len(unknown) >= 4
     assert max(starts.values()) == 1, "a write was made twice"
 
 
 def test_runs_of_a_killed_process_go_on_in_the_workers(tmp_path: Path):
     names = [f"run-{n}" for n in range(6)]
-    with process("begin", tmp_path, *names) as first, process("serve", tmp_path) as worker:
+    with (
+        process("begin", tmp_path, *names) as first,
+        process("serve", tmp_path) as worker,
+    ):
         until(lambda: sum(what == "end" for _, what, *_ in notes(tmp_path)) >= 6)
         first.send_signal(signal.SIGKILL)
         first.wait()
         with process("serve", tmp_path) as second:
-            until(lambda: any(int(pid) in (worker.pid, second.pid) for pid, *_ in notes(tmp_path)))
-            worker.send_signal(signal.SIGKILL)  # and the worker that took them up dies too
+            until(
+                lambda: any(
+                    int(pid) in (worker.pid, second.pid) for pid, *_ in notes(tmp_path)
+                )
+            )
+            worker.send_signal(
+                signal.SIGKILL
+            )  # and the worker that took them up dies too
             worker.wait()
             until(lambda: statuses(tmp_path)["completed"] == 6)
     check(tmp_path, names)
@@ -749,9 +972,13 @@ def test_a_zombie_is_fenced_off_and_stops_when_it_wakes(tmp_path: Path):
             woken = len(notes(tmp_path))
             zombie.send_signal(signal.SIGCONT)
             assert zombie.wait(timeout=30) != 0
-            after = [line for line in notes(tmp_path)[woken:] if line[0] == str(zombie.pid)]
+            after = [
+                line for line in notes(tmp_path)[woken:] if line[0] == str(zombie.pid)
+            ]
             assert worker.poll() is None
-    assert [line for line in after if line[1] == "start"] == [], "a zombie started a tool"
+    assert [line for line in after if line[1] == "start"] == [], (
+        "a zombie started a tool"
+    )
     assert [line[2] for line in after if line[1] == "ended"] == ["Fenced"]
     check(tmp_path, names)
     journal = SQLiteJournal(tmp_path / "runs.db")
@@ -761,12 +988,20 @@ def test_a_zombie_is_fenced_off_and_stops_when_it_wakes(tmp_path: Path):
         assert set(fences) == {1, 2}
 
 
-async def test_a_run_that_was_taken_up_and_orphaned_again_is_taken_up_again(tmp_path: Path):
+async def test_a_run_that_was_taken_up_and_orphaned_again_is_taken_up_again(
+    tmp_path: Path,
+):
     """Whatever it was when it was taken up: suspended, released, waiting."""
     for number, status in enumerate(("suspended", "released", "running")):
         journal = await orphan(f"r{number}")
-        journal._runs[f"r{number}"].info = dataclasses.replace(journal.runs()[0], status=status, owner=None)
-        await journal.claim(f"r{number}", str(Owner(socket.gethostname(), NO_PROCESS, "", "dead")), take_over=True)
+        journal._runs[f"r{number}"].info = dataclasses.replace(
+            journal.runs()[0], status=status, owner=None
+        )
+        await journal.claim(
+            f"r{number}",
+            str(Owner(socket.gethostname(), NO_PROCESS, "", "dead")),
+            take_over=True,
+        )
         assert journal.runs()[0].status == "running"
 
         [result] = await Worker(runtime("done", journal=journal)).drain()

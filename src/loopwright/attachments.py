@@ -45,38 +45,68 @@ class Attachment:
 
     def __post_init__(self) -> None:
         if bool(self.data) == bool(self.url):
-            raise ConfigError(f"attachment {self.name!r}: needs either data (base64) or a url")
+            raise ConfigError(
+                f"attachment {self.name!r}: needs either data (base64) or a url"
+            )
         if self.kind not in ("image", "document"):
-            raise ConfigError(f"attachment {self.name!r}: kind must be 'image' or 'document', got {self.kind!r}")
+            raise ConfigError(
+                f"attachment {self.name!r}: kind must be 'image' or 'document', got {self.kind!r}"
+            )
         if not BASE64.fullmatch(self.data):
-            raise ConfigError(f"attachment {self.name!r}: data is not base64: use Attachment.{self.kind}(bytes)")
+            raise ConfigError(
+                f"attachment {self.name!r}: data is not base64: use Attachment.{self.kind}(bytes)"
+            )
 
     @classmethod
-    def image(cls, source: bytes | str | Path, *, media_type: str = "", name: str = "") -> Self:
+    def image(
+        cls, source: bytes | str | Path, *, media_type: str = "", name: str = ""
+    ) -> Self:
         """An image: its bytes, a file (a `Path`), or an http(s) or data URL. The type is seen from bytes and names."""
         return cls._of("image", source, media_type, name)
 
     @classmethod
-    def document(cls, source: bytes | str | Path, *, media_type: str = "", name: str = "") -> Self:
+    def document(
+        cls, source: bytes | str | Path, *, media_type: str = "", name: str = ""
+    ) -> Self:
         """A document (PDF, text): its bytes, a file (a `Path`), or an http(s) or data URL."""
         return cls._of("document", source, media_type, name)
 
     @classmethod
-    def _of(cls, kind: AttachmentKind, source: bytes | str | Path, media_type: str, name: str) -> Self:
+    def _of(
+        cls,
+        kind: AttachmentKind,
+        source: bytes | str | Path,
+        media_type: str,
+        name: str,
+    ) -> Self:
         if isinstance(source, Path):
             name = name or source.name
             content = _read(source)
-            media_type = media_type or seen_type(content) or mimetypes.guess_type(source.name)[0] or ""
+            media_type = (
+                media_type
+                or seen_type(content)
+                or mimetypes.guess_type(source.name)[0]
+                or ""
+            )
             source = content
         if isinstance(source, str):
             if source.startswith("data:"):
                 given, content = _from_data_url(source)
                 return cls._of(kind, content, media_type or given, name)
             if not source.startswith(("https://", "http://")):
-                raise ConfigError(f"{kind}: {source[:80]!r} is no http(s) or data URL; for a file pass a Path")
-            return cls(kind, media_type or mimetypes.guess_type(source)[0] or "", url=source, name=name)
+                raise ConfigError(
+                    f"{kind}: {source[:80]!r} is no http(s) or data URL; for a file pass a Path"
+                )
+            return cls(
+                kind,
+                media_type or mimetypes.guess_type(source)[0] or "",
+                url=source,
+                name=name,
+            )
         if not 0 < len(source) <= MAX_BYTES:
-            raise ConfigError(f"{kind} {name!r}: has {len(source)} bytes; it must be 1 to {MAX_BYTES:,}")
+            raise ConfigError(
+                f"{kind} {name!r}: has {len(source)} bytes; it must be 1 to {MAX_BYTES:,}"
+            )
         media_type = media_type or seen_type(source)
         if not media_type or (kind == "image" and media_type not in IMAGE_TYPES):
             raise ConfigError(
@@ -106,14 +136,18 @@ class Attachment:
 def seen_type(content: bytes) -> str:
     """The media type that the first bytes tell, or an empty string."""
     found = next((kind for mark, kind in MARKS.items() if content.startswith(mark)), "")
-    return found or ("image/webp" if content[:4] == b"RIFF" and content[8:12] == b"WEBP" else "")
+    return found or (
+        "image/webp" if content[:4] == b"RIFF" and content[8:12] == b"WEBP" else ""
+    )
 
 
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"attachment: {path} cannot be read: {error.strerror}") from None
+        raise ConfigError(
+            f"attachment: {path} cannot be read: {error.strerror}"
+        ) from None
 
 
 def _from_data_url(url: str) -> tuple[str, bytes]:

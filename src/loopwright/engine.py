@@ -81,7 +81,9 @@ class LoopEngine(Options):
         Raises `ConfigError`, `RunBusy`, `Fenced`, `ReplayDivergence` and cancellation; everything else is in the
         result.
         """
-        return await self.start(task, run_id=run_id, output=output, deps=deps, system=system, saga=saga).result()
+        return await self.start(
+            task, run_id=run_id, output=output, deps=deps, system=system, saga=saga
+        ).result()
 
     @overload
     def start(
@@ -123,7 +125,9 @@ class LoopEngine(Options):
         Iterating over it gives every journal entry as it happens; with `deltas`, models are asked to stream, and each
         `Delta` of a reply comes before the entry that records it.
         """
-        conversation = without_secrets(self.runtime.redactor, _conversation(task, system))
+        conversation = without_secrets(
+            self.runtime.redactor, _conversation(task, system)
+        )
         session = self._begin(conversation, run_id, output, deps, saga=saga)
         return RunHandle(self, session, conversation, output, deltas=deltas)
 
@@ -138,10 +142,19 @@ class LoopEngine(Options):
         saga: bool = False,
     ) -> Result[Model | None]:
         """`run` for synchronous callers; works in Jupyter and beside a running loop."""
-        return LOOP_THREAD.run(self.run(task, run_id=run_id, output=output, deps=deps, system=system, saga=saga))
+        return LOOP_THREAD.run(
+            self.run(
+                task, run_id=run_id, output=output, deps=deps, system=system, saga=saga
+            )
+        )
 
     async def resume(
-        self, run_id: str, *, take_over: bool = False, output: type[Model] | None = None, deps: object = None
+        self,
+        run_id: str,
+        *,
+        take_over: bool = False,
+        output: type[Model] | None = None,
+        deps: object = None,
     ) -> Result[Model | None]:
         """Go on with a run where its journal ends, without repeating what it records.
 
@@ -154,26 +167,44 @@ class LoopEngine(Options):
         if recorded is not None:
             return recorded
         started = self._resumable(run_id, entries, output, deps)
-        async with taken_up(self.runtime, run_id, entries, take_over=take_over) as taken:
+        async with taken_up(
+            self.runtime, run_id, entries, take_over=take_over
+        ) as taken:
             recorded = _recorded_result(taken.entries, output)
             if recorded is not None:  # it ended between the first look and the claim
                 await taken.put_back()
                 return recorded
-            session = Session(self.runtime, taken.claim, taken.owner, Replay(taken.entries), deps)
+            session = Session(
+                self.runtime, taken.claim, taken.owner, Replay(taken.entries), deps
+            )
         session.record("", RunResumed(str(taken.owner), self.name))
         session.hear(taken.commands)
         session.kept.set()
-        return await RunHandle[Entry, Model | None](self, session, Conversation(started.messages), output).result()
+        return await RunHandle[Entry, Model | None](
+            self, session, Conversation(started.messages), output
+        ).result()
 
-    def _resumable(self, run_id: str, entries: list[Entry], output: type[BaseModel] | None, deps: object) -> RunStarted:
+    def _resumable(
+        self,
+        run_id: str,
+        entries: list[Entry],
+        output: type[BaseModel] | None,
+        deps: object,
+    ) -> RunStarted:
         """The run's first entry, if this engine can go on with it; nothing is claimed before that is known."""
         started = beginning(run_id, entries)
         if started.engine != self.name:
-            raise ConfigError(f"run {run_id!r} is of engine {started.engine!r}, not {self.name!r}")
+            raise ConfigError(
+                f"run {run_id!r} is of engine {started.engine!r}, not {self.name!r}"
+            )
         if started.output is not None and output is None:
-            raise ConfigError(f"output: run {run_id!r} answers as {started.output}: pass output= again")
+            raise ConfigError(
+                f"output: run {run_id!r} answers as {started.output}: pass output= again"
+            )
         if started.deps and deps is None:
-            raise ConfigError(f"deps: run {run_id!r} was started with deps for its tools: pass deps= again")
+            raise ConfigError(
+                f"deps: run {run_id!r} was started with deps for its tools: pass deps= again"
+            )
         return started
 
     async def fork(self, run_id: str, *, at: int, new_id: str | None = None) -> str:
@@ -182,15 +213,30 @@ class LoopEngine(Options):
         Raises `UnknownRun`, or `ConfigError` for an entry that is not there or is the last of a finished run.
         """
         parts = self.runtime
-        return await fork(parts.journal, run_id, at=at, clock=parts.clock, new_id=new_id)
+        return await fork(
+            parts.journal, run_id, at=at, clock=parts.clock, new_id=new_id
+        )
 
     def resume_sync(
-        self, run_id: str, *, take_over: bool = False, output: type[Model] | None = None, deps: object = None
+        self,
+        run_id: str,
+        *,
+        take_over: bool = False,
+        output: type[Model] | None = None,
+        deps: object = None,
     ) -> Result[Model | None]:
         """`resume` for synchronous callers."""
-        return LOOP_THREAD.run(self.resume(run_id, take_over=take_over, output=output, deps=deps))
+        return LOOP_THREAD.run(
+            self.resume(run_id, take_over=take_over, output=output, deps=deps)
+        )
 
-    def as_tool(self, *, name: str | None = None, description: str | None = None, effect: Effect = "write") -> Tool:
+    def as_tool(
+        self,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        effect: Effect = "write",
+    ) -> Tool:
         """This engine as a tool of another: a call of it runs as a child of the calling run.
 
         It is gated as a tool, keeps its own provider and tools, and works on what is left of the run's budget. It takes
@@ -203,11 +249,18 @@ class LoopEngine(Options):
         async def answer(task: str) -> str | None:
             return (await engine.run(task)).raise_for_status().answer
 
-        about = description or (inspect.getdoc(type(self)) or self.name).partition("\n\n")[0]
+        about = (
+            description
+            or (inspect.getdoc(type(self)) or self.name).partition("\n\n")[0]
+        )
         schema: dict[str, Json] = {
             "type": "object",
             "properties": {
-                "task": {"type": "string", "pattern": r"\S", "description": "what to find out or do, in full"}
+                "task": {
+                    "type": "string",
+                    "pattern": r"\S",
+                    "description": "what to find out or do, in full",
+                }
             },
             "required": ["task"],
             "additionalProperties": False,
@@ -226,7 +279,9 @@ class LoopEngine(Options):
                 inner, hidden = value.recorded_options()
                 options[field.name] = {"engine": value.name, "options": inner}
                 opaque += [f"{field.name}.{name}" for name in hidden]
-                opaque += [] if value.runtime is self.runtime else [f"{field.name}.runtime"]
+                opaque += (
+                    [] if value.runtime is self.runtime else [f"{field.name}.runtime"]
+                )
                 continue
             own = _own_prompts(field)
             if isinstance(value, PromptSet) and own is not None:
@@ -234,7 +289,9 @@ class LoopEngine(Options):
             try:
                 plain: Json = to_jsonable_python(value)
                 option: Json = {field.name: plain}
-                if self.runtime.redactor.value(option) is not option:  # what cannot be recorded cannot be rebuilt
+                if (
+                    self.runtime.redactor.value(option) is not option
+                ):  # what cannot be recorded cannot be rebuilt
                     raise PydanticSerializationError("a secret")
                 options[field.name] = plain
             except PydanticSerializationError:
@@ -259,14 +316,28 @@ class LoopEngine(Options):
         try:
             encoded, created = to_json(options).decode(), parts.clock.wall()
         except PydanticSerializationError as error:
-            raise ConfigError(f"an option of {self.name} is no Unicode text: {error}") from None
-        header = RunHeader(run_id, self.name, encoded, __version__, str(owner), created, lease=parts.lease)
+            raise ConfigError(
+                f"an option of {self.name} is no Unicode text: {error}"
+            ) from None
+        header = RunHeader(
+            run_id,
+            self.name,
+            encoded,
+            __version__,
+            str(owner),
+            created,
+            lease=parts.lease,
+        )
         session = Session(parts, parts.journal.create(header), owner, Replay(), deps)
         limits: dict[str, Json] = to_jsonable_python(parts.limits)
         model = None if output is None else output.__name__
         classifier = parts.classifier
         boundary = boundary_of(run_id, created)
-        label: Label = "normal" if classifier is None else highest(classifier.label(m.content) for m in conversation)
+        label: Label = (
+            "normal"
+            if classifier is None
+            else highest(classifier.label(m.content) for m in conversation)
+        )
         started = RunStarted(
             self.name, options, opaque, conversation.messages, limits, model, deps is not None, saga, __version__,
             created, boundary, label,
@@ -278,7 +349,9 @@ class LoopEngine(Options):
 
 def _own_prompts(field: dataclasses.Field[Any]) -> PromptSet | None:
     """The prompts that an option has by itself, also as `Field(default=...)`."""
-    default = field.default.default if isinstance(field.default, FieldInfo) else field.default
+    default = (
+        field.default.default if isinstance(field.default, FieldInfo) else field.default
+    )
     return default if isinstance(default, PromptSet) else None
 
 
@@ -290,7 +363,9 @@ def _check_native_tools(parts: Parts) -> None:
 
 
 def _check_output(output: object) -> None:
-    if output is not None and not (isinstance(output, type) and issubclass(output, BaseModel)):
+    if output is not None and not (
+        isinstance(output, type) and issubclass(output, BaseModel)
+    ):
         raise ConfigError(f"output: must be a pydantic model class, got {output!r}")
 
 
@@ -308,12 +383,18 @@ def _conversation(task: object, system: str | None) -> Conversation:
     except PhaseError as error:
         raise ConfigError(f"task: the conversation is not complete: {error}") from None
     last = task.messages[-1]
-    if last.role == "user" and last.origin == "engine":  # `conversation.user(...)`, called by who starts the run
-        task = Conversation([*task.messages[:-1], dataclasses.replace(last, origin="caller")])
+    if (
+        last.role == "user" and last.origin == "engine"
+    ):  # `conversation.user(...)`, called by who starts the run
+        task = Conversation(
+            [*task.messages[:-1], dataclasses.replace(last, origin="caller")]
+        )
     return task.with_system(system) if system else task
 
 
-def _recorded_result(entries: list[Entry], output: type[BaseModel] | None) -> Result | None:
+def _recorded_result(
+    entries: list[Entry], output: type[BaseModel] | None
+) -> Result | None:
     """The result of a run that has ended."""
     last = entries[-1] if entries else None
     if last is None or not isinstance(last.event, RunFinished):
@@ -332,7 +413,9 @@ def _recorded_result(entries: list[Entry], output: type[BaseModel] | None) -> Re
         conversation=Conversation(done.messages),
         llm_calls=done.llm_calls,
         tool_calls=done.tool_calls,
-        facts=tuple(entry.event for entry in entries if isinstance(entry.event, FactNoted)),
+        facts=tuple(
+            entry.event for entry in entries if isinstance(entry.event, FactNoted)
+        ),
     )
 
 
@@ -343,4 +426,6 @@ def _restored(recorded: Json, output: type[BaseModel] | None) -> Any:
     try:
         return output.model_validate(recorded, by_alias=True, by_name=True)
     except ValidationError as error:
-        raise ConfigError(f"output: what the run recorded does not fit: {explain(error, output.__name__)}") from None
+        raise ConfigError(
+            f"output: what the run recorded does not fit: {explain(error, output.__name__)}"
+        ) from None

@@ -39,7 +39,9 @@ class LoopwrightError(Exception):
         return _rebuilt, (type(self), self.args, {**vars(self)})
 
 
-def _rebuilt(kind: type[LoopwrightError], args: tuple[object, ...], own: dict[str, object]) -> LoopwrightError:
+def _rebuilt(
+    kind: type[LoopwrightError], args: tuple[object, ...], own: dict[str, object]
+) -> LoopwrightError:
     error = kind.__new__(kind, *args)
     error.args = args
     vars(error).update(own)
@@ -72,7 +74,15 @@ class ReplayDivergence(LoopwrightError):
         seq: the last entry on which both agree, the place to fork from.
     """
 
-    def __init__(self, message: str, *, key: str = "", expected: str = "", found: str = "", seq: int = 0) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        key: str = "",
+        expected: str = "",
+        found: str = "",
+        seq: int = 0,
+    ) -> None:
         super().__init__(message)
         self.key, self.expected, self.found, self.seq = key, expected, found, seq
 
@@ -137,7 +147,12 @@ class ProviderError(LoopwrightError):
     retry_after: float | None = None
 
     def __init__(
-        self, message: str, *, status: int | None = None, retryable: bool = False, retry_after: float | None = None
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retryable: bool = False,
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
         self.status, self.retryable, self.retry_after = status, retryable, retry_after
@@ -229,11 +244,20 @@ def text_of(error: BaseException) -> str:
 
 def name_of(error: BaseException) -> str:
     """The class to record an error under: the nearest of ours, so that what catches it still does after a resume."""
-    ours = (kind.__name__ for kind in type(error).__mro__ if globals().get(kind.__name__) is kind)
-    return next((name for name in ours if name != LoopwrightError.__name__), type(error).__name__)
+    ours = (
+        kind.__name__
+        for kind in type(error).__mro__
+        if globals().get(kind.__name__) is kind
+    )
+    return next(
+        (name for name in ours if name != LoopwrightError.__name__),
+        type(error).__name__,
+    )
 
 
-def error_named(name: str, message: str, details: Mapping[str, object] | None = None) -> LoopwrightError:
+def error_named(
+    name: str, message: str, details: Mapping[str, object] | None = None
+) -> LoopwrightError:
     """Rebuild a recorded error from its class name; unknown names become `EngineError`."""
     found = globals().get(name)
     if not (isinstance(found, type) and issubclass(found, LoopwrightError)):

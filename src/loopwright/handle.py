@@ -52,7 +52,12 @@ class RunHandle(Control, Generic[Item, Output]):
         *,
         deltas: bool = False,
     ) -> None:
-        self._engine, self._session, self._output, self._deltas = engine, session, output, deltas
+        self._engine, self._session, self._output, self._deltas = (
+            engine,
+            session,
+            output,
+            deltas,
+        )
         self._run = Run(session, engine, conversation)
         self._items: asyncio.Queue[Any] | None = None  # of items; `None` is the end
         self._task: asyncio.Task[Result[Output]] | None = None
@@ -106,7 +111,10 @@ class RunHandle(Control, Generic[Item, Output]):
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Abort the run if it is still at work; a host that is cancelled suspends it instead."""
         if self._task is None or self._task.done():
@@ -144,7 +152,9 @@ class RunHandle(Control, Generic[Item, Output]):
     async def abort(self) -> Result[Output]:
         """Stop at once: what is in flight is cancelled, the run ends as `aborted` with what it has."""
         task = self._start()
-        await asyncio.sleep(0)  # a task that never took its first step could not write its closing entry
+        await asyncio.sleep(
+            0
+        )  # a task that never took its first step could not write its closing entry
         self._interrupt()
         cancelled = await wait_out(task)
         if cancelled is not None:
@@ -154,7 +164,12 @@ class RunHandle(Control, Generic[Item, Output]):
     def _interrupt(self) -> None:
         """Cancel what is in flight: the run ends as aborted."""
         task = self._task
-        if task is not None and not task.done() and not self._closing and not self._session.aborting:
+        if (
+            task is not None
+            and not task.done()
+            and not self._closing
+            and not self._session.aborting
+        ):
             self._session.stick(Aborted("the run was aborted"))
             self._session.aborting = True
             task.cancel()
@@ -165,7 +180,9 @@ class RunHandle(Control, Generic[Item, Output]):
             self._task = asyncio.ensure_future(self._work())
             self._task.add_done_callback(self._ended)
             if self._session.parts.lease is not None:
-                self._keeper = asyncio.ensure_future(self._keep(self._task, self._session.parts.lease))
+                self._keeper = asyncio.ensure_future(
+                    self._keep(self._task, self._session.parts.lease)
+                )
         return self._task
 
     async def _keep(self, task: asyncio.Task[Any], lease: float) -> None:
@@ -178,7 +195,9 @@ class RunHandle(Control, Generic[Item, Output]):
                 task.cancel()
                 return
             except JournalError as error:  # nothing new begins once the lease is over; until then it may come back
-                logger().warning("lease_not_renewed", run_id=self.run_id, error=text_of(error))
+                logger().warning(
+                    "lease_not_renewed", run_id=self.run_id, error=text_of(error)
+                )
 
     def _ended(self, task: asyncio.Task[Result[Output]]) -> None:
         self._session.let_go()
@@ -199,7 +218,9 @@ class RunHandle(Control, Generic[Item, Output]):
                 await self._leave(error)
             outcome = self._aborted()
         except ReplayDivergence:
-            if session.saga or not session.told.aborting:  # a saga has to know what it did
+            if (
+                session.saga or not session.told.aborting
+            ):  # a saga has to know what it did
                 await self._suspend("diverged")
                 raise
             outcome = self._aborted()
@@ -208,7 +229,9 @@ class RunHandle(Control, Generic[Item, Output]):
         if must_undo(session, outcome):
             try:
                 outcome = await self._undo(outcome)
-            except asyncio.CancelledError as error:  # it goes on when the run is resumed
+            except (
+                asyncio.CancelledError
+            ) as error:  # it goes on when the run is resumed
                 await self._leave(error)
         return await self._close(outcome, output)
 
@@ -231,18 +254,26 @@ class RunHandle(Control, Generic[Item, Output]):
     def _aborted(self, answer: str | None = None) -> Outcome:
         """The end of an aborted run; what it had to offer is no answer where a gate would have had to see it."""
         offered = None if self._run.answers_are_gated else self._run.offered
-        return outcome_of(Aborted("the run was aborted"), offered if answer is None else answer)
+        return outcome_of(
+            Aborted("the run was aborted"), offered if answer is None else answer
+        )
 
     async def _solve(self) -> tuple[Outcome, Any]:
         """The engine's outcome, and its answer as the output model if one is asked for."""
         if self._session.replay.undo is not None:
             await self._go_through()
             return restored(self._session.replay.undo), None
-        if self._session.told.aborting:  # somebody said so while nobody worked on the run: nothing new begins
+        if (
+            self._session.told.aborting
+        ):  # somebody said so while nobody worked on the run: nothing new begins
             self._session.stopped()
-        while (outcome := await drive(self._engine, self._run, alone=True)).status == "completed":
+        while (
+            outcome := await drive(self._engine, self._run, alone=True)
+        ).status == "completed":
             outcome, output = await self._structured(outcome)
-            if outcome.status == "completed" and self._run.followed_up(outcome.answer or ""):
+            if outcome.status == "completed" and self._run.followed_up(
+                outcome.answer or ""
+            ):
                 continue  # somebody said more while the output was made
             self._session.check_leftovers()
             return await self._permitted(outcome, output)
@@ -256,20 +287,32 @@ class RunHandle(Control, Generic[Item, Output]):
         except ReplayDivergence:  # what is to be undone is in the journal all the same
             self._session.fatal = None
 
-    async def _permitted(self, outcome: Outcome, output: BaseModel | None) -> tuple[Outcome, Any]:
+    async def _permitted(
+        self, outcome: Outcome, output: BaseModel | None
+    ) -> tuple[Outcome, Any]:
         """The outcome as far as gates let the answer out; an answer that they changed is read again."""
-        shown = None if output is None else output.model_dump(mode="json", round_trip=True)
+        shown = (
+            None if output is None else output.model_dump(mode="json", round_trip=True)
+        )
         permitted = await self._run.permit_answer(outcome, shown)
         if self._output is None or permitted.answer == outcome.answer:
             return permitted, output
         try:
-            return permitted, None if permitted.answer is None else read_model(permitted.answer, self._output)
+            return permitted, None if permitted.answer is None else read_model(
+                permitted.answer, self._output
+            )
         except ValueError as error:
-            return outcome_of(InvalidOutput(f"the gate changed the answer: {error}"), permitted.answer), None
+            return outcome_of(
+                InvalidOutput(f"the gate changed the answer: {error}"), permitted.answer
+            ), None
 
-    async def _suspend(self, reason: Literal["cancelled", "diverged", "released"]) -> None:
+    async def _suspend(
+        self, reason: Literal["cancelled", "diverged", "released"]
+    ) -> None:
         """Leave the run so that it can be resumed."""
-        self._session.leave(RunSuspended(reason, waited=self._session.active.take_waited()))
+        self._session.leave(
+            RunSuspended(reason, waited=self._session.active.take_waited())
+        )
         status = "released" if reason == "released" else "suspended"
         cancelled: asyncio.CancelledError | None = None
         with contextlib.suppress(JournalError):  # then the owner's end frees it
@@ -284,9 +327,13 @@ class RunHandle(Control, Generic[Item, Output]):
         try:
             return outcome, read_model(outcome.answer, self._output)
         except ValueError:
-            asked = self._run.latest.assistant(outcome.answer, origin="model").user("Give that answer as JSON.")
+            asked = self._run.latest.assistant(outcome.answer, origin="model").user(
+                "Give that answer as JSON."
+            )
         try:
-            return outcome, await self._run.ask(asked, into=self._output, purpose="output")
+            return outcome, await self._run.ask(
+                asked, into=self._output, purpose="output"
+            )
         except AskFailed as error:
             return outcome_of(InvalidOutput(str(error)), outcome.answer), None
         except (Fenced, ReplayDivergence):
@@ -296,13 +343,17 @@ class RunHandle(Control, Generic[Item, Output]):
 
     async def _undo(self, outcome: Outcome) -> Outcome:
         try:
-            return await Undoing(self._session, registries_of(self._engine), self._run.permit_undo).undo(outcome)
+            return await Undoing(
+                self._session, registries_of(self._engine), self._run.permit_undo
+            ).undo(outcome)
         except Fenced:
             raise
         except JournalError as failure:
             return outcome_of(failure, outcome.answer)
 
-    async def _close(self, outcome: Outcome, output: BaseModel | None) -> Result[Output]:
+    async def _close(
+        self, outcome: Outcome, output: BaseModel | None
+    ) -> Result[Output]:
         """Write the closing entry and give the result."""
         session, budget = self._session, self._session.budget
         conversation = self._run.latest
@@ -311,7 +362,9 @@ class RunHandle(Control, Generic[Item, Output]):
         waiting = outcome.status == "waiting"
         pending = tuple(session.pending) if waiting else ()
         if waiting:
-            session.leave(RunSuspended("waiting", pending, session.active.take_waited()))
+            session.leave(
+                RunSuspended("waiting", pending, session.active.take_waited())
+            )
         elif not isinstance(outcome.error, JournalError):
             session.leave(RunFinished(
                 outcome.status, outcome.stop_reason, outcome.answer,
@@ -320,7 +373,9 @@ class RunHandle(Control, Generic[Item, Output]):
                 budget.usage, budget.llm_calls, budget.tool_calls, self._run.turns, conversation.messages,
             ))  # fmt: skip
         try:
-            await outlast(lambda: session.barrier(outcome.status))  # a cancellation that comes now comes too late
+            await outlast(
+                lambda: session.barrier(outcome.status)
+            )  # a cancellation that comes now comes too late
         except Fenced:
             raise
         except JournalError as failure:

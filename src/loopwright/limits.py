@@ -53,21 +53,42 @@ class Budget:
     def held_back(self) -> int:
         """Model calls kept for the best-effort answer: 1 or 0."""
         most = self.limits.max_llm_calls
-        return int(self.limits.best_effort and most is not None and most >= 2 and not self.reserved_used)
+        return int(
+            self.limits.best_effort
+            and most is not None
+            and most >= 2
+            and not self.reserved_used
+        )
 
     def check(self) -> None:
         """Raise `LimitReached` if one more model call is not allowed."""
         limits = self.limits
-        if limits.max_llm_calls is not None and self.llm_calls >= limits.max_llm_calls - self.held_back:
-            raise LimitReached("max_llm_calls", f"{self.llm_calls} of {limits.max_llm_calls} model calls are used")
-        if limits.max_tokens is not None and self.usage.total_tokens >= limits.max_tokens:
-            raise LimitReached("max_tokens", f"{self.usage.total_tokens} of {limits.max_tokens} tokens are used")
+        if (
+            limits.max_llm_calls is not None
+            and self.llm_calls >= limits.max_llm_calls - self.held_back
+        ):
+            raise LimitReached(
+                "max_llm_calls",
+                f"{self.llm_calls} of {limits.max_llm_calls} model calls are used",
+            )
+        if (
+            limits.max_tokens is not None
+            and self.usage.total_tokens >= limits.max_tokens
+        ):
+            raise LimitReached(
+                "max_tokens",
+                f"{self.usage.total_tokens} of {limits.max_tokens} tokens are used",
+            )
         if limits.max_cost is not None and (self.usage.cost or 0.0) >= limits.max_cost:
-            raise LimitReached("max_cost", f"{self.usage.cost} of {limits.max_cost} are spent")
+            raise LimitReached(
+                "max_cost", f"{self.usage.cost} of {limits.max_cost} are spent"
+            )
 
     def take_tool_call(self) -> None:
         """Count one tool call, or raise `LimitReached`."""
         most = self.limits.max_tool_calls
         if most is not None and self.tool_calls >= most:
-            raise LimitReached("max_tool_calls", f"{self.tool_calls} of {most} tool calls are used")
+            raise LimitReached(
+                "max_tool_calls", f"{self.tool_calls} of {most} tool calls are used"
+            )
         self.tool_calls += 1

@@ -17,7 +17,9 @@ JsonObject: TypeAlias = Mapping[str, JsonValue]
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 Origin: TypeAlias = Literal["caller", "engine", "model", "tool", "runtime", "operator"]
-ObservationStatus: TypeAlias = Literal["ok", "error", "denied", "rejected", "timed_out", "cancelled", "unknown"]
+ObservationStatus: TypeAlias = Literal[
+    "ok", "error", "denied", "rejected", "timed_out", "cancelled", "unknown"
+]
 DOUBTFUL: tuple[ObservationStatus, ...] = ("unknown", "timed_out", "cancelled")
 """Of a call with such an outcome nobody knows whether it took effect."""
 Effect: TypeAlias = Literal["read", "idempotent", "write", "destructive"]
@@ -121,7 +123,9 @@ class Observation:
     status: ObservationStatus
     content: str
     plain: str | None = dataclasses.field(default=None, compare=False, repr=False)
-    fence: Callable[[str], str] | None = dataclasses.field(default=None, compare=False, repr=False)
+    fence: Callable[[str], str] | None = dataclasses.field(
+        default=None, compare=False, repr=False
+    )
 
     @property
     def ok(self) -> bool:
@@ -159,10 +163,16 @@ class Sealed:
         return sealed
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise PhaseError(f"a {type(self).__name__} is read-only: {name!r} cannot be set")
+        raise PhaseError(
+            f"a {type(self).__name__} is read-only: {name!r} cannot be set"
+        )
 
     def __repr__(self) -> str:
-        shown = (f"{name}={value!r}" for name, value in vars(self).items() if name not in ("issuer", "real"))
+        shown = (
+            f"{name}={value!r}"
+            for name, value in vars(self).items()
+            if name not in ("issuer", "real")
+        )
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
@@ -191,17 +201,28 @@ def encode_message(message: Message) -> bytes:
     calls = [[call.name, dict(call.arguments), call.id] for call in message.calls]
     parts: list[object] = [message.role, message.content, calls, message.call_id]
     if message.attachments or message.reasoning:
-        parts.append([[sent.kind, sent.media_type, sent.digest] for sent in message.attachments])
-        parts.append([[thought.form, thought.text, thought.block] for thought in message.reasoning])
+        parts.append(
+            [[sent.kind, sent.media_type, sent.digest] for sent in message.attachments]
+        )
+        parts.append(
+            [
+                [thought.form, thought.text, thought.block]
+                for thought in message.reasoning
+            ]
+        )
     try:
         return to_json(parts)
     except PydanticSerializationError as error:
-        raise ConfigError(f"a message of the {message.role} cannot be written as JSON: {error}") from None
+        raise ConfigError(
+            f"a message of the {message.role} cannot be written as JSON: {error}"
+        ) from None
 
 
 def size_of(message: Message) -> int:
     """The bytes of a message as it is sent, roughly: reasoning, which most endpoints do not want back, is left out."""
-    size = len(message.encoded(encode_message)) + ATTACHMENT_SIZE * len(message.attachments)
+    size = len(message.encoded(encode_message)) + ATTACHMENT_SIZE * len(
+        message.attachments
+    )
     return size - len(to_json(message.reasoning)) if message.reasoning else size
 
 
@@ -228,7 +249,13 @@ class Conversation:
         check_pairs(self.messages)
 
     @classmethod
-    def of(cls, task: str, *, system: str | None = None, attachments: Iterable[Attachment] = ()) -> Self:
+    def of(
+        cls,
+        task: str,
+        *,
+        system: str | None = None,
+        attachments: Iterable[Attachment] = (),
+    ) -> Self:
         """A conversation that opens with `task` (and images or documents), after a system message if there is one."""
         opening = [Message("system", system)] if system else []
         return cls([*opening, Message("user", task, attachments=tuple(attachments))])
@@ -243,7 +270,11 @@ class Conversation:
             digest = hashlib.sha256(digest + encoded).digest()
             size += size_of(message)
         grown = object.__new__(type(self))
-        grown.messages, grown.digest, grown.size = self.messages + messages, digest, size
+        grown.messages, grown.digest, grown.size = (
+            self.messages + messages,
+            digest,
+            size,
+        )
         grown._joined = self._joined.copy()
         return grown
 
@@ -251,14 +282,24 @@ class Conversation:
         """The messages as `encoder` writes them, with commas between; what a shorter conversation had is not redone."""
         count, joined = self._joined.get(encoder, (0, b""))
         if count < len(self.messages):
-            added = b",".join([message.encoded(encoder) for message in self.messages[count:]])
+            added = b",".join(
+                [message.encoded(encoder) for message in self.messages[count:]]
+            )
             joined = joined + b"," + added if count else added
             self._joined[encoder] = (len(self.messages), joined)
         return joined
 
-    def user(self, text: str, *, origin: Origin = "engine", attachments: Iterable[Attachment] = ()) -> Self:
+    def user(
+        self,
+        text: str,
+        *,
+        origin: Origin = "engine",
+        attachments: Iterable[Attachment] = (),
+    ) -> Self:
         """The conversation with a user message at its end."""
-        return self.add(Message("user", text, origin=origin, attachments=tuple(attachments)))
+        return self.add(
+            Message("user", text, origin=origin, attachments=tuple(attachments))
+        )
 
     def assistant(self, text: str, *, origin: Origin = "engine") -> Self:
         """The conversation with an assistant message at its end."""
@@ -272,7 +313,9 @@ class Conversation:
             return type(self)([merged, *self.messages[1:]])
         return type(self)([Message("system", text, origin="engine"), *self.messages])
 
-    def observe(self, proposal: Proposal, observations: Iterable[Observation] = ()) -> Self:
+    def observe(
+        self, proposal: Proposal, observations: Iterable[Observation] = ()
+    ) -> Self:
         """The conversation after a proposal and what came of its calls, in call order, one for each call."""
         seen = tuple(observations)
         if [o.call.id for o in seen] != [c.id for c in proposal.calls]:
@@ -281,14 +324,24 @@ class Conversation:
                 "pass what `await run.act(cleared)` returned"
             )
         said = proposal.answer if proposal.answer is not None else proposal.thought
-        results = (Message("tool", o.content, call_id=o.call.id, origin="tool") for o in seen)
-        turn = Message("assistant", said, proposal.calls, origin="model", reasoning=proposal.reasoning)
+        results = (
+            Message("tool", o.content, call_id=o.call.id, origin="tool") for o in seen
+        )
+        turn = Message(
+            "assistant",
+            said,
+            proposal.calls,
+            origin="model",
+            reasoning=proposal.reasoning,
+        )
         return self.add(*proposal.delivered, turn, *results)
 
     @property
     def task(self) -> str:
         """The latest user text, or an empty string."""
-        return next((m.content for m in reversed(self.messages) if m.role == "user"), "")
+        return next(
+            (m.content for m in reversed(self.messages) if m.role == "user"), ""
+        )
 
     def __iter__(self) -> Iterator[Message]:
         return iter(self.messages)
@@ -313,7 +366,9 @@ def _check_message(message: object) -> None:
             "Conversation.of(text) makes one of a text"
         )
     if message.role not in ROLES:
-        raise ConfigError(f"conversation: a message's role is one of {', '.join(ROLES)}, got {message.role!r}")
+        raise ConfigError(
+            f"conversation: a message's role is one of {', '.join(ROLES)}, got {message.role!r}"
+        )
 
 
 def check_pairs(messages: Iterable[Message]) -> None:
@@ -322,14 +377,20 @@ def check_pairs(messages: Iterable[Message]) -> None:
     for position, message in enumerate(messages):
         if message.role == "tool":
             if message.call_id not in waiting:
-                raise PhaseError(f"message {position} is a result of {message.call_id!r}, which no open call asked for")
+                raise PhaseError(
+                    f"message {position} is a result of {message.call_id!r}, which no open call asked for"
+                )
             waiting.remove(message.call_id)
         elif waiting:
-            raise PhaseError(f"message {position} comes before the results of calls {waiting}: add those first")
+            raise PhaseError(
+                f"message {position} comes before the results of calls {waiting}: add those first"
+            )
         else:
             waiting = [call.id for call in message.calls]
     if waiting:
-        raise PhaseError(f"calls {waiting} at the end have no results: add one for each")
+        raise PhaseError(
+            f"calls {waiting} at the end have no results: add one for each"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -362,7 +423,9 @@ class Usage:
             _plus(self.cached_tokens, other.cached_tokens),
             _plus(self.cache_write_tokens, other.cache_write_tokens),
             _plus(self.reasoning_tokens, other.reasoning_tokens),
-            None if self.cost is None and other.cost is None else (self.cost or 0.0) + (other.cost or 0.0),
+            None
+            if self.cost is None and other.cost is None
+            else (self.cost or 0.0) + (other.cost or 0.0),
             self.estimated or other.estimated,
         )
 

@@ -69,7 +69,9 @@ def _allowed(distribution: str) -> bool:
     switch = os.environ.get(SWITCH)
     if distribution == OURS or switch is None:
         return True
-    return _normalized(distribution) in {_normalized(part.strip()) for part in switch.split(",")}
+    return _normalized(distribution) in {
+        _normalized(part.strip()) for part in switch.split(",")
+    }
 
 
 @functools.cache
@@ -81,12 +83,16 @@ def _installed() -> tuple[Plugin, ...]:
     for distribution in distributions():
         try:
             name = distribution.metadata["Name"] or "a distribution without a name"
-            if _normalized(name) not in seen:  # else another of that name comes before it on the path
+            if (
+                _normalized(name) not in seen
+            ):  # else another of that name comes before it on the path
                 found += _declared(distribution, name)
             seen.add(_normalized(name))
         except Exception as error:  # noqa: BLE001 - its files may hold anything, and hurt nobody else
             where = getattr(distribution, "_path", "a distribution")
-            logger().warning("distribution_unreadable", distribution=str(where), error=repr(error))
+            logger().warning(
+                "distribution_unreadable", distribution=str(where), error=repr(error)
+            )
     return tuple(found)
 
 
@@ -96,8 +102,12 @@ def _declared(distribution: "Distribution", name: str) -> list[Plugin]:
     for entry in distribution.entry_points:
         prefix, _, group = entry.group.partition(".")
         if prefix == OURS and group in GROUPS:
-            target = entry.value.partition("[")[0].strip()  # without the extras that it may name
-            declared[group, entry.name] = Plugin(entry.name, group, name, version, target)
+            target = entry.value.partition("[")[
+                0
+            ].strip()  # without the extras that it may name
+            declared[group, entry.name] = Plugin(
+                entry.name, group, name, version, target
+            )
     return list(declared.values())
 
 
@@ -127,11 +137,17 @@ def plugin(group: str, name: str) -> Plugin:
     if len(claims) == 1:
         return claims[0]
     if claims:
-        rivals = " and ".join(f"{claim.distribution} {claim.version}" for claim in claims)
-        raise ConfigError(f"{group}: {name!r} is claimed by {rivals}: uninstall one, or choose with {SWITCH}")
+        rivals = " and ".join(
+            f"{claim.distribution} {claim.version}" for claim in claims
+        )
+        raise ConfigError(
+            f"{group}: {name!r} is claimed by {rivals}: uninstall one, or choose with {SWITCH}"
+        )
     near = difflib.get_close_matches(name, listed, n=2)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
-    raise ConfigError(f"{group}: there is no {name!r}{hint} Installed: {', '.join(listed) or 'none'}")
+    raise ConfigError(
+        f"{group}: there is no {name!r}{hint} Installed: {', '.join(listed) or 'none'}"
+    )
 
 
 def build(group: str, spec: str) -> Any:
@@ -141,18 +157,26 @@ def build(group: str, spec: str) -> Any:
     that fails.
     """
     if not isinstance(spec, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError(f'{group}: name a plug-in, like "name" or "name:argument", got {spec!r}')
+        raise ConfigError(
+            f'{group}: name a plug-in, like "name" or "name:argument", got {spec!r}'
+        )
     name, _, argument = spec.partition(":")
     found = plugin(group, name)
     target = found.load()
     if not callable(target):
-        raise ConfigError(f"plug-in {name!r} of {found.distribution}: {found.target} cannot be called")
+        raise ConfigError(
+            f"plug-in {name!r} of {found.distribution}: {found.target} cannot be called"
+        )
     try:
         return target(argument) if argument else target()
     except LoopwrightError:
         raise
     except Exception as error:
-        wants = f'; it may want an argument, "{name}:..."' if isinstance(error, TypeError) and not argument else ""
+        wants = (
+            f'; it may want an argument, "{name}:..."'
+            if isinstance(error, TypeError) and not argument
+            else ""
+        )
         raise ConfigError(
             f"plug-in {name!r} of {found.distribution} {found.version} failed: {type(error).__name__}: {error}{wants}"
         ) from error
@@ -174,9 +198,15 @@ def build_provider(spec: str) -> Provider:
 def build_journal(spec: str) -> Journal:
     """The journal that "name:place" names ("sqlite:runs.db"), or a SQLite file by its path alone."""
     name, colon, _ = spec.partition(":")
-    if not spec or (colon and name not in plugins("journals") and re.fullmatch("[a-z][a-z0-9-]+", name)):
+    if not spec or (
+        colon
+        and name not in plugins("journals")
+        and re.fullmatch("[a-z][a-z0-9-]+", name)
+    ):
         known = ", ".join(plugins("journals"))
-        raise ConfigError(f'journal: {spec!r} names no installed journal ({known}) and no file: write "runs.db"')
+        raise ConfigError(
+            f'journal: {spec!r} names no installed journal ({known}) and no file: write "runs.db"'
+        )
     if name not in plugins("journals"):
         spec = f"sqlite:{spec}"
     made: Journal = _with(build("journals", spec), "barrier", spec)
@@ -199,13 +229,19 @@ def build_tools(spec: str) -> list[Tool]:
 
 def _with(made: Any, method: str, spec: str) -> Any:
     if not callable(getattr(made, method, None)):
-        raise ConfigError(f"plug-in {spec!r} gave {made!r}, which has no method {method}")
+        raise ConfigError(
+            f"plug-in {spec!r} gave {made!r}, which has no method {method}"
+        )
     return made
 
 
 def available_engines() -> dict[str, Plugin]:
     """The installed engines by name, each with its distribution and version; imports none of them."""
-    return {name: claims[0] for name, claims in plugins("engines").items() if len(claims) == 1}
+    return {
+        name: claims[0]
+        for name, claims in plugins("engines").items()
+        if len(claims) == 1
+    }
 
 
 def engine_class(name: str) -> type[LoopEngine]:
@@ -213,15 +249,22 @@ def engine_class(name: str) -> type[LoopEngine]:
     found = plugin("engines", name)
     loaded = found.load()
     if not (isinstance(loaded, type) and issubclass(loaded, LoopEngine)):
-        raise ConfigError(f"plug-in {name!r} of {found.distribution}: {found.target} is no subclass of LoopEngine")
+        raise ConfigError(
+            f"plug-in {name!r} of {found.distribution}: {found.target} is no subclass of LoopEngine"
+        )
     if loaded.name != name:
-        raise ConfigError(f"plug-in {name!r} of {found.distribution}: its class calls itself {loaded.name!r}")
+        raise ConfigError(
+            f"plug-in {name!r} of {found.distribution}: its class calls itself {loaded.name!r}"
+        )
     return loaded
 
 
 def survey(*, load: bool = True) -> list[PluginState]:
     """Every installed entry point by group and name, with its state; without `load` nothing is imported."""
-    order = sorted(_installed(), key=lambda found: (GROUPS.index(found.group), found.name, found.distribution))
+    order = sorted(
+        _installed(),
+        key=lambda found: (GROUPS.index(found.group), found.name, found.distribution),
+    )
     return [_state(found, load=load) for found in order]
 
 
@@ -230,7 +273,11 @@ def _state(found: Plugin, *, load: bool) -> PluginState:
         return PluginState(found, "off", f"{SWITCH} does not name {found.distribution}")
     claims = plugins(found.group)[found.name]
     if found not in claims:
-        return PluginState(found, "shadowing", f"{OURS} has a built-in of that name; this one is ignored")
+        return PluginState(
+            found,
+            "shadowing",
+            f"{OURS} has a built-in of that name; this one is ignored",
+        )
     if len(claims) > 1:
         rivals = ", ".join(claim.distribution for claim in claims if claim != found)
         return PluginState(found, "conflict", f"also claimed by {rivals}")

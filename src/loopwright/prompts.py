@@ -30,7 +30,10 @@ class Template:
     def fill(self, /, **values: str | int | float) -> str:
         """The text with each placeholder replaced; raises `ConfigError` naming one that is missing or unknown."""
         _check_names(self.names, values.keys(), f"prompt {_short(self.text)!r}")
-        return "".join(literal + (str(values[name]) if name else "") for literal, name in self._parts)
+        return "".join(
+            literal + (str(values[name]) if name else "")
+            for literal, name in self._parts
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Template) and self.text == other.text
@@ -56,14 +59,18 @@ def _parts(text: str) -> Iterator[tuple[str, str]]:
                 )
             yield literal, name or ""
     except ValueError as error:
-        raise ConfigError(f"a prompt has a brace on its own ({error}): write {{{{ or }}}} for a brace") from None
+        raise ConfigError(
+            f"a prompt has a brace on its own ({error}): write {{{{ or }}}} for a brace"
+        ) from None
 
 
 def _check_names(wanted: Set[str], given: Set[str], owner: str) -> None:
     for name in sorted(wanted - given):
         raise ConfigError(f"{owner}: the placeholder {{{name}}} is missing")
     for name in sorted(given - wanted):
-        raise ConfigError(f"{owner}: there is no placeholder {{{name}}}; it has {', '.join(sorted(wanted)) or 'none'}")
+        raise ConfigError(
+            f"{owner}: there is no placeholder {{{name}}}; it has {', '.join(sorted(wanted)) or 'none'}"
+        )
 
 
 class PromptSet(Mapping[str, Template]):
@@ -73,13 +80,19 @@ class PromptSet(Mapping[str, Template]):
         self._templates = {name: Template(text) for name, text in texts.items()}
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(
+        cls, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
         """As an engine's option: a set, texts by name, or a folder of files; it overrides the engine's own."""
         return no_info_plain_validator_function(_as_prompts)
 
     def changes(self, default: "PromptSet") -> dict[str, str]:
         """The texts that differ from those of `default`."""
-        return {name: text for name, text in self.texts.items() if default.texts.get(name) != text}
+        return {
+            name: text
+            for name, text in self.texts.items()
+            if default.texts.get(name) != text
+        }
 
     @property
     def texts(self) -> dict[str, str]:
@@ -95,7 +108,9 @@ class PromptSet(Mapping[str, Template]):
         """The set with other texts for some prompts, each with the placeholders of the text that it replaces."""
         for name, text in texts.items():
             self._check(name)
-            _check_names(self._templates[name].names, Template(text).names, f"prompt {name!r}")
+            _check_names(
+                self._templates[name].names, Template(text).names, f"prompt {name!r}"
+            )
         return PromptSet(**{**self.texts, **texts})
 
     def from_folder(self, path: str | Path) -> "PromptSet":
@@ -104,7 +119,9 @@ class PromptSet(Mapping[str, Template]):
 
     def _check(self, name: str) -> None:
         if name not in self._templates:
-            raise ConfigError(f"there is no prompt {name!r}; prompts: {', '.join(sorted(self._templates)) or 'none'}")
+            raise ConfigError(
+                f"there is no prompt {name!r}; prompts: {', '.join(sorted(self._templates)) or 'none'}"
+            )
 
     def __getitem__(self, name: str) -> Template:
         return self._templates[name]
@@ -126,9 +143,14 @@ def _read_folder(path: str | Path) -> dict[str, str]:
     folder = Path(path)
     try:
         files = sorted(file for file in folder.iterdir() if file.suffix in SUFFIXES)
-        return {file.stem: file.read_text(encoding="utf-8").removesuffix("\n") for file in files}
+        return {
+            file.stem: file.read_text(encoding="utf-8").removesuffix("\n")
+            for file in files
+        }
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"prompts of {str(folder)!r} cannot be read: {error}") from None
+        raise ConfigError(
+            f"prompts of {str(folder)!r} cannot be read: {error}"
+        ) from None
 
 
 def _as_prompts(given: object) -> PromptSet:
@@ -138,6 +160,9 @@ def _as_prompts(given: object) -> PromptSet:
         return PromptSet(**_read_folder(given))
     if isinstance(given, Mapping):
         texts = cast("Mapping[object, object]", given)
-        if all(isinstance(name, str) and isinstance(text, str) for name, text in texts.items()):
+        if all(
+            isinstance(name, str) and isinstance(text, str)
+            for name, text in texts.items()
+        ):
             return PromptSet(**cast("Mapping[str, str]", texts))
     raise ValueError("must be a PromptSet, texts by name, or a folder of NAME.md files")

@@ -108,17 +108,23 @@ class Result(Generic[Output]):
     pending: tuple[Question, ...] = ()
     head_hash: str = ""
     output: Output = NO_OUTPUT
-    conversation: Conversation = dataclasses.field(default_factory=Conversation, repr=False)
+    conversation: Conversation = dataclasses.field(
+        default_factory=Conversation, repr=False
+    )
     llm_calls: int = 0
     tool_calls: int = 0
     facts: tuple[FactNoted, ...] = dataclasses.field(default=(), repr=False)
 
     def fact(self, name: str) -> Any:
         """The last fact of that name, as JSON, or `None`: `result.fact("Vote")["agreement"]`."""
-        return next((fact.value for fact in reversed(self.facts) if fact.name == name), None)
+        return next(
+            (fact.value for fact in reversed(self.facts) if fact.name == name), None
+        )
 
     def raise_for_status(self: "Result[T | None]") -> "Result[T]":
         """The result itself if the run is completed, so that it has its output; otherwise its error is raised."""
         if self.status == "completed":
             return cast("Result[T]", self)
-        raise self.error or LoopwrightError(f"the run ended as {self.status}: {self.stop_reason}")
+        raise self.error or LoopwrightError(
+            f"the run ended as {self.status}: {self.stop_reason}"
+        )

@@ -90,7 +90,13 @@ class Run(Attended):
         heard: int = 0,
     ) -> None:
         scope = Scope(session, path, conduct or Conduct(), heard)
-        super().__init__(scope, engine.runtime, name_of(engine), guards or (Guard.of(engine.runtime),), conversation)
+        super().__init__(
+            scope,
+            engine.runtime,
+            name_of(engine),
+            guards or (Guard.of(engine.runtime),),
+            conversation,
+        )
         self._engine = engine
         self.offered: str | None = None
 
@@ -131,19 +137,27 @@ class Run(Attended):
             reserved = not self._scope.path and not budget.reserved_used
             budget.reserved_used = budget.reserved_used or reserved
             asked = conversation.user(BEST_ANSWER, origin="runtime")
-            reply = await self._settle(Question("best_answer", asked, reserved=reserved))
+            reply = await self._settle(
+                Question("best_answer", asked, reserved=reserved)
+            )
             completion = reply.completion
             if completion.answer is None or completion.is_cut:
-                raise Unreadable(completion.problem or "the best answer was cut, or the model called a tool instead")
+                raise Unreadable(
+                    completion.problem
+                    or "the best answer was cut, or the model called a tool instead"
+                )
             return completion.answer
 
     def _may_ask_once_more(self, error: LoopwrightError | None) -> bool:
         """Whether an ending allows the reserved call for a best-effort answer."""
         limits = self._parts.limits
-        if not limits.best_effort or (limits.max_llm_calls is not None and limits.max_llm_calls < 2):
+        if not limits.best_effort or (
+            limits.max_llm_calls is not None and limits.max_llm_calls < 2
+        ):
             return False
         return isinstance(error, Stuck) or (
-            isinstance(error, LimitReached) and error.limit not in ("timeout", "max_cost")
+            isinstance(error, LimitReached)
+            and error.limit not in ("timeout", "max_cost")
         )
 
     # --- other questions, other engines, other work ---
@@ -184,13 +198,23 @@ class Run(Attended):
         "judge"), for people and traces.
         """
         conversation = Conversation.of(prompt) if isinstance(prompt, str) else prompt
-        chosen = self._parts.provider if provider is None else self._parts.named_provider(provider)
+        chosen = (
+            self._parts.provider
+            if provider is None
+            else self._parts.named_provider(provider)
+        )
         with self._scope.enter("ask"):
             if into is str:
-                return await ask_text(self._settle, conversation, sampling, chosen, purpose)
-            return await ask_model(self._settle, conversation, into, sampling, chosen, purpose)
+                return await ask_text(
+                    self._settle, conversation, sampling, chosen, purpose
+                )
+            return await ask_model(
+                self._settle, conversation, into, sampling, chosen, purpose
+            )
 
-    async def gather(self, *works: Callable[["Run"], Awaitable[T]], at_once: int | None = None) -> list[T]:
+    async def gather(
+        self, *works: Callable[["Run"], Awaitable[T]], at_once: int | None = None
+    ) -> list[T]:
         """Do several works at once, each with a branch `Run` of its own; their results, in order.
 
         `at_once` is how many may be under way at a time, started in order; `None` is all of them.
@@ -207,34 +231,62 @@ class Run(Attended):
                 raise self._session.diverged(key, "an effect", "gather")
             branches = [self._branch(f"{key}.{index}") for index in range(len(works))]
             slots = asyncio.Semaphore(at_once or max(len(works), 1))
-            settled = await asyncio.gather(*map(_in_branch, works, branches, repeat(slots)), return_exceptions=True)
-            parked = [branch for branch in branches if isinstance(branch._scope.halted, Suspended)]
+            settled = await asyncio.gather(
+                *map(_in_branch, works, branches, repeat(slots)), return_exceptions=True
+            )
+            parked = [
+                branch
+                for branch in branches
+                if isinstance(branch._scope.halted, Suspended)
+            ]
             for branch in branches:
-                branch._scope.halted = PhaseError("this branch is over: use the run that gathered it")
-            errors = [outcome for outcome in settled if isinstance(outcome, BaseException)]
-            first = next((error for error in errors if not isinstance(error, Suspended)), None)
+                branch._scope.halted = PhaseError(
+                    "this branch is over: use the run that gathered it"
+                )
+            errors = [
+                outcome for outcome in settled if isinstance(outcome, BaseException)
+            ]
+            first = next(
+                (error for error in errors if not isinstance(error, Suspended)), None
+            )
             if first is not None:
                 self._session.withdraw(key)
                 raise first
             if parked and self._scope.replaying():
-                raise self._session.diverged(key, "recorded effects after it", "a gather that waits")
+                raise self._session.diverged(
+                    key, "recorded effects after it", "a gather that waits"
+                )
             if parked:  # also if the branch swallowed it
-                raise self._scope.halt(Suspended(f"waiting for decisions in {len(parked)} branches"))
-            return [outcome for outcome in settled if not isinstance(outcome, BaseException)]
+                raise self._scope.halt(
+                    Suspended(f"waiting for decisions in {len(parked)} branches")
+                )
+            return [
+                outcome for outcome in settled if not isinstance(outcome, BaseException)
+            ]
 
     def _branch(self, path: str) -> "Run":
         conduct, heard = self._scope.conduct, self._scope.heard
         return Run(
-            self._session, self._engine, self.latest, path=path, guards=self._guards, conduct=conduct, heard=heard
+            self._session,
+            self._engine,
+            self.latest,
+            path=path,
+            guards=self._guards,
+            conduct=conduct,
+            heard=heard,
         )
 
     async def delegate(self, engine: Strategy, task: str | Conversation) -> Result:
         """Run another engine as a child on what is left of the budget; both gates must allow it and what it does."""
         with self._scope.enter("delegate"):
             key = self._scope.next_key()
-            self._session.redactor = self._session.redactor.joined(engine.runtime.redactor)
+            self._session.redactor = self._session.redactor.joined(
+                engine.runtime.redactor
+            )
             conversation = Conversation.of(task) if isinstance(task, str) else task
-            conversation = without_secrets(self._parts.redactor.joined(engine.runtime.redactor), conversation)
+            conversation = without_secrets(
+                self._parts.redactor.joined(engine.runtime.redactor), conversation
+            )
             await self._start_child(engine, conversation, key)
             outcome, child = await self._drive_child(engine, conversation, key)
             self._end_child(engine, outcome, child, key)
@@ -257,20 +309,32 @@ class Run(Attended):
             return not_run
         conversation = Conversation.of(str(decision.call.arguments["task"]))
         try:
-            outcome, _ = await self._drive_child(engine, conversation, decision.key.replace("#", "."))
+            outcome, _ = await self._drive_child(
+                engine, conversation, decision.key.replace("#", ".")
+            )
         except asyncio.CancelledError:
             if not self._session.aborting:
                 raise
-            return self._executor.end(decision, tool, "cancelled", f"{tool.name} was interrupted.")
+            return self._executor.end(
+                decision, tool, "cancelled", f"{tool.name} was interrupted."
+            )
         if outcome.status == "aborted":
-            return self._executor.end(decision, tool, "cancelled", f"{tool.name} was interrupted.")
+            return self._executor.end(
+                decision, tool, "cancelled", f"{tool.name} was interrupted."
+            )
         ok = outcome.status == "completed" and outcome.answer is not None
-        told = outcome.answer if ok else f"{tool.name} ended as {outcome.status} ({outcome.stop_reason})"
+        told = (
+            outcome.answer
+            if ok
+            else f"{tool.name} ended as {outcome.status} ({outcome.stop_reason})"
+        )
         if not ok and outcome.answer is not None:
             told = f"{told}; its best answer: {outcome.answer}"
         return self._executor.end(decision, tool, "ok" if ok else "error", told or "")
 
-    async def _drive_child(self, engine: Strategy, conversation: Conversation, path: str) -> tuple[Outcome, "Run"]:
+    async def _drive_child(
+        self, engine: Strategy, conversation: Conversation, path: str
+    ) -> tuple[Outcome, "Run"]:
         """Let another engine solve in a scope of its own; if it waits, so does this scope.
 
         Its conversation is its own too, so it is told all that people have said so far, whoever was told before.
@@ -292,29 +356,58 @@ class Run(Attended):
         own = Guard.of(engine.runtime)
         return own, *(guard for guard in self._guards if guard != own)
 
-    async def _start_child(self, engine: Strategy, conversation: Conversation, key: str) -> None:
-        session, found = self._session, fingerprint(f"delegate {name_of(engine)}", conversation.digest)
+    async def _start_child(
+        self, engine: Strategy, conversation: Conversation, key: str
+    ) -> None:
+        session, found = (
+            self._session,
+            fingerprint(f"delegate {name_of(engine)}", conversation.digest),
+        )
         started, outcome = session.replay.intent(key), session.replay.outcome(key)
-        if isinstance(started, ChildStarted) and (outcome is None or isinstance(outcome, ChildFinished)):
+        if isinstance(started, ChildStarted) and (
+            outcome is None or isinstance(outcome, ChildFinished)
+        ):
             if started.fingerprint != found:
-                raise session.diverged(key, f"{started.engine} {started.fingerprint}", f"{name_of(engine)} {found}")
+                raise session.diverged(
+                    key,
+                    f"{started.engine} {started.fingerprint}",
+                    f"{name_of(engine)} {found}",
+                )
             return
         if started or outcome:
             raise session.diverged(key, "another effect", f"delegate {name_of(engine)}")
         known = session.replay.decision(f"{key}#0")
-        if known is None or known.verdict != "deny":  # a denial that the engine caught is all there is of its effect
+        if (
+            known is None or known.verdict != "deny"
+        ):  # a denial that the engine caught is all there is of its effect
             self._scope.check_gap(key)
-        arguments: dict[str, Json] = {"engine": name_of(engine), "task": conversation.task}
-        clearance = dataclasses.replace(self._clearance, guards=self._guards_with(engine))
+        arguments: dict[str, Json] = {
+            "engine": name_of(engine),
+            "task": conversation.task,
+        }
+        clearance = dataclasses.replace(
+            self._clearance, guards=self._guards_with(engine)
+        )
         await self._permitted("delegate", arguments, "write", key, clearance)
-        session.record(key, ChildStarted(name_of(engine), engine.recorded_options()[0], found))
+        session.record(
+            key, ChildStarted(name_of(engine), engine.recorded_options()[0], found)
+        )
 
-    def _end_child(self, engine: Strategy, outcome: Outcome, child: "Run", key: str) -> None:
+    def _end_child(
+        self, engine: Strategy, outcome: Outcome, child: "Run", key: str
+    ) -> None:
         if self._session.replay.outcome(key) is not None:
             self._session.replay.agree(key)
             return
         error = None if outcome.error is None else ErrorRecord.of(outcome.error)
-        ended = ChildFinished(name_of(engine), outcome.status, outcome.stop_reason, outcome.answer, error, child.turns)
+        ended = ChildFinished(
+            name_of(engine),
+            outcome.status,
+            outcome.stop_reason,
+            outcome.answer,
+            error,
+            child.turns,
+        )
         self._session.record(key, ended)
 
     @property
@@ -334,9 +427,15 @@ class Run(Attended):
 
     def new_id(self) -> str:
         """A UUID; the same again when the run is resumed."""
-        return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self._session.seed}|{self._scope.side_key('id')}"))
+        return str(
+            uuid.uuid5(
+                uuid.NAMESPACE_OID, f"{self._session.seed}|{self._scope.side_key('id')}"
+            )
+        )
 
-    async def effect(self, name: str, function: Callable[[], Awaitable[T]], *, into: type[T]) -> T:
+    async def effect(
+        self, name: str, function: Callable[[], Awaitable[T]], *, into: type[T]
+    ) -> T:
         """Make something of the engine's own an effect: gated like a read, recorded, and not done again on resume."""
         with self._scope.enter("effect"):
             key = self._scope.next_key()
@@ -357,7 +456,9 @@ class Run(Attended):
             arguments = cast("dict[str, Json]", self._parts.redactor.value(arguments))
             known = self._session.replay.decision(f"{key}#0")
             if known is not None and known.arguments_hash != arguments_hash(arguments):
-                raise self._session.diverged(key, f"{known.tool} with other arguments", name)
+                raise self._session.diverged(
+                    key, f"{known.tool} with other arguments", name
+                )
             if recorded_effect(self._scope, key, name, TypeAdapter(type(None))) is None:
                 await self._permitted_own(name, arguments, "write", key)
                 self._session.record(key, EffectFinished(name))
@@ -365,8 +466,12 @@ class Run(Attended):
     def _checked(self, answer: object) -> str:
         """An answer as a text, valid and without secrets."""
         if not isinstance(answer, str):
-            raise EngineError(f"{self._engine_name}.solve returned {type(answer).__name__}, not a text")
-        return self._parts.redactor.text(answer.encode("utf-8", "replace").decode())  # half a pair is no text
+            raise EngineError(
+                f"{self._engine_name}.solve returned {type(answer).__name__}, not a text"
+            )
+        return self._parts.redactor.text(
+            answer.encode("utf-8", "replace").decode()
+        )  # half a pair is no text
 
     def _ours(self, raised: Exception) -> LoopwrightError:
         """An error of ours, as it is, or around what an engine raised. Divergence and fencing are raised again."""
@@ -377,12 +482,16 @@ class Run(Attended):
             return redact_error(redactor, raised)
         told = traceback_of(redactor, raised)
         logger().warning("engine_failed", engine=self._engine_name, traceback=told)
-        error = EngineError(f"{self._engine_name} raised {type(raised).__name__}: {text_of(raised)}")
+        error = EngineError(
+            f"{self._engine_name} raised {type(raised).__name__}: {text_of(raised)}"
+        )
         error.__cause__ = raised
         return redact_error(redactor, error)
 
 
-async def _in_branch(work: Callable[[Run], Awaitable[T]], branch: Run, slots: asyncio.Semaphore) -> T:
+async def _in_branch(
+    work: Callable[[Run], Awaitable[T]], branch: Run, slots: asyncio.Semaphore
+) -> T:
     async with slots:
         return await work(branch)
 
@@ -404,7 +513,12 @@ async def drive(engine: Strategy, run: Run, *, alone: bool = False) -> Outcome:
         error = run._ours(raised)
     error = run._scope.signal or error or conduct.ending
     answer = _so_far(answer, error, run)
-    if answer is None and alone and conduct.ending is None and run._may_ask_once_more(error):
+    if (
+        answer is None
+        and alone
+        and conduct.ending is None
+        and run._may_ask_once_more(error)
+    ):
         try:
             answer = run._checked(await run._last_words(run.latest))
         except Exception as raised:  # noqa: BLE001 - no best answer, then; the ending stays
@@ -415,7 +529,11 @@ async def drive(engine: Strategy, run: Run, *, alone: bool = False) -> Outcome:
                 error.__cause__ = failure
     if isinstance(error, (Fenced, ReplayDivergence)):
         raise error
-    return Outcome("completed", "answered", answer) if error is None else outcome_of(error, answer)
+    return (
+        Outcome("completed", "answered", answer)
+        if error is None
+        else outcome_of(error, answer)
+    )
 
 
 def _so_far(answer: str | None, error: LoopwrightError | None, run: Run) -> str | None:

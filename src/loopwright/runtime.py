@@ -96,7 +96,9 @@ class Runtime(Parts):
         )  # fmt: skip
         clock = clock or SystemClock()
         journal = journal or MemoryJournal(clock=clock)
-        registry = ToolRegistry(tools, choose=None if profile is None else profile.choose)
+        registry = ToolRegistry(
+            tools, choose=None if profile is None else profile.choose
+        )
         super().__init__(
             provider=provider,
             tools=registry,
@@ -111,7 +113,9 @@ class Runtime(Parts):
             clock=clock,
             on_unknown=on_unknown,
             lease=lease,
-            redactor=(redactor or Redactor()).knowing(*_secrets_of(provider, *named.values()), registry.secrets),
+            redactor=(redactor or Redactor()).knowing(
+                *_secrets_of(provider, *named.values()), registry.secrets
+            ),
             threads=WorkerThreads(),
             prices=Prices(prices),
             retry_budgets={},
@@ -128,20 +132,34 @@ class Runtime(Parts):
         return engine_class(name)(self, **options)
 
     async def resume(
-        self, run_id: str, *, take_over: bool = False, output: type[Model] | None = None, deps: object = None
+        self,
+        run_id: str,
+        *,
+        take_over: bool = False,
+        output: type[Model] | None = None,
+        deps: object = None,
     ) -> Result[Model | None]:
         """Go on with a run whose engine is rebuilt from the journal.
 
         Raises `ConfigError` naming an option that is code or a live object: then build the engine and use its `resume`.
         """
         engine = await self._rebuilt(run_id)
-        return await engine.resume(run_id, take_over=take_over, output=output, deps=deps)
+        return await engine.resume(
+            run_id, take_over=take_over, output=output, deps=deps
+        )
 
     def resume_sync(
-        self, run_id: str, *, take_over: bool = False, output: type[Model] | None = None, deps: object = None
+        self,
+        run_id: str,
+        *,
+        take_over: bool = False,
+        output: type[Model] | None = None,
+        deps: object = None,
     ) -> Result[Model | None]:
         """`resume` for synchronous callers."""
-        return LOOP_THREAD.run(self.resume(run_id, take_over=take_over, output=output, deps=deps))
+        return LOOP_THREAD.run(
+            self.resume(run_id, take_over=take_over, output=output, deps=deps)
+        )
 
     async def resolve(self, run_id: str, key: str, resolution: Resolution) -> None:
         """Say what came of a call that a waiting run asks about: `Done(result)`, `NotDone()` or `Unknown()`.
@@ -163,10 +181,15 @@ class Runtime(Parts):
                 f"which no journal holds: build the {started.engine} engine again and call its resume()"
             )
         try:
-            return self.engine(started.engine, **{n: self._option(v) for n, v in started.options.items()})
+            return self.engine(
+                started.engine,
+                **{n: self._option(v) for n, v in started.options.items()},
+            )
         except ConfigError as error:
             own = f"an engine that is not installed goes on with YourEngine(runtime).resume({run_id!r})"
-            raise ConfigError(f"run {run_id!r} cannot be rebuilt: {error}; {own}") from None
+            raise ConfigError(
+                f"run {run_id!r} cannot be rebuilt: {error}; {own}"
+            ) from None
 
     def _option(self, value: Any) -> Any:
         """A recorded option; a nested engine is built again."""
@@ -175,14 +198,20 @@ class Runtime(Parts):
         nested = cast("dict[str, Any]", value)
         if nested.keys() != {"engine", "options"}:
             return nested
-        return self.engine(nested["engine"], **{n: self._option(v) for n, v in nested["options"].items()})
+        return self.engine(
+            nested["engine"],
+            **{n: self._option(v) for n, v in nested["options"].items()},
+        )
 
     async def __aenter__(self) -> Self:
         """Use a runtime as a context to close what it made."""
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Let idle threads go and close a provider that was made by its name; what was passed in stays open."""
         self.threads.close()
@@ -191,15 +220,23 @@ class Runtime(Parts):
             await close()
 
 
-def _check_settings(limits: object, approver: object, on_unknown: object, lease: object) -> None:
-    if lease is not None and not (isinstance(lease, (int, float)) and 0 < lease < math.inf):
+def _check_settings(
+    limits: object, approver: object, on_unknown: object, lease: object
+) -> None:
+    if lease is not None and not (
+        isinstance(lease, (int, float)) and 0 < lease < math.inf
+    ):
         raise ConfigError(f"lease: must be seconds above 0, or None, got {lease!r}")
     if on_unknown not in ("tell", "ask", "stop"):
-        raise ConfigError(f'on_unknown: must be "tell", "ask" or "stop", got {on_unknown!r}')
+        raise ConfigError(
+            f'on_unknown: must be "tell", "ask" or "stop", got {on_unknown!r}'
+        )
     if limits is not None and not isinstance(limits, Limits):
         raise ConfigError(f"limits: must be Limits(...), got {limits!r}")
     if not (approver is None or isinstance(approver, Suspend) or callable(approver)):
-        raise ConfigError(f"approver: must be None, Suspend() or an async function, got {approver!r}")
+        raise ConfigError(
+            f"approver: must be None, Suspend() or an async function, got {approver!r}"
+        )
 
 
 def _watching(observers: Iterable[Observer]) -> tuple[Observer, ...]:
@@ -238,15 +275,25 @@ def _must_have(field: str, part: object, method: str) -> None:
     if part is None and field != "provider":
         return
     if isinstance(part, type) or not callable(getattr(part, method, None)):
-        hint = f", like SQLiteJournal({part!r})" if field == "journal" and isinstance(part, str) else ""
-        raise ConfigError(f"{field}: needs an object with a method `{method}`{hint}, got {_kind(part)}")
+        hint = (
+            f", like SQLiteJournal({part!r})"
+            if field == "journal" and isinstance(part, str)
+            else ""
+        )
+        raise ConfigError(
+            f"{field}: needs an object with a method `{method}`{hint}, got {_kind(part)}"
+        )
 
 
 def _listed(field: str, parts: Any, kind: type) -> Any:
     if not isinstance(parts, kind):
-        raise ConfigError(f"{field}: must be {'a mapping' if kind is Mapping else 'a list'}, got {parts!r}")
+        raise ConfigError(
+            f"{field}: must be {'a mapping' if kind is Mapping else 'a list'}, got {parts!r}"
+        )
     return parts
 
 
 def _kind(part: object) -> str:
-    return f"the class {part.__name__}" if isinstance(part, type) else type(part).__name__
+    return (
+        f"the class {part.__name__}" if isinstance(part, type) else type(part).__name__
+    )

@@ -12,7 +12,14 @@ from ._kernel.control.run_control import open_questions
 from ._kernel.session.session import LEFT
 from .engine import LoopEngine
 from .errors import ConfigError, Fenced, JournalError, RunBusy, text_of
-from .events.effects import BreakerChanged, CommandReceived, DoubtResolved, DriftNoticed, Entry, RunResumed
+from .events.effects import (
+    BreakerChanged,
+    CommandReceived,
+    DoubtResolved,
+    DriftNoticed,
+    Entry,
+    RunResumed,
+)
 from .events.lifecycle import beginning
 from .journals.base import RunInfo, orphaned
 from .result import Result
@@ -51,17 +58,38 @@ class Worker:
         poll: float = 1.0,
     ) -> None:
         if runtime.lease is None:
-            raise ConfigError("runtime: a worker needs Runtime(lease=...), for example 30 seconds")
+            raise ConfigError(
+                "runtime: a worker needs Runtime(lease=...), for example 30 seconds"
+            )
         if at_once < 1 or not poll > 0:
-            raise ConfigError(f"at_once must be at least 1 and poll greater than 0, got {at_once} and {poll}")
-        self._runtime, self._deps, self._at_once, self._poll = runtime, deps, at_once, poll
-        self._engines: Mapping[str, LoopEngine] = {engine.name: engine for engine in engines}
-        self._outputs: Mapping[str, type[BaseModel]] = {output.__name__: output for output in outputs}
+            raise ConfigError(
+                f"at_once must be at least 1 and poll greater than 0, got {at_once} and {poll}"
+            )
+        self._runtime, self._deps, self._at_once, self._poll = (
+            runtime,
+            deps,
+            at_once,
+            poll,
+        )
+        self._engines: Mapping[str, LoopEngine] = {
+            engine.name: engine for engine in engines
+        }
+        self._outputs: Mapping[str, type[BaseModel]] = {
+            output.__name__: output for output in outputs
+        }
         self._tasks: dict[str, asyncio.Task[Result | None]] = {}
-        self._left: dict[str, int] = {}  # runs that this worker cannot take further, with their last entry
-        self._later: dict[str, float] = {}  # runs that the journal could not give, with when to try again
-        self._answered: dict[str, int] = {}  # waiting runs, with the last command that was tried
-        self._closing: dict[str, tuple[int, float]] = {}  # waiting runs, with their last entry and until when they wait
+        self._left: dict[
+            str, int
+        ] = {}  # runs that this worker cannot take further, with their last entry
+        self._later: dict[
+            str, float
+        ] = {}  # runs that the journal could not give, with when to try again
+        self._answered: dict[
+            str, int
+        ] = {}  # waiting runs, with the last command that was tried
+        self._closing: dict[
+            str, tuple[int, float]
+        ] = {}  # waiting runs, with their last entry and until when they wait
 
     async def serve(self) -> None:
         """Take up runs until cancelled; those at work are then released to other workers."""
@@ -77,16 +105,26 @@ class Worker:
         results: list[Result] = []
         try:
             while await self._take_up():
-                done, _ = await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
-                results += [result for task in done if (result := task.result()) is not None]
-                self._tasks = {run_id: task for run_id, task in self._tasks.items() if task not in done}
+                done, _ = await asyncio.wait(
+                    self._tasks.values(), return_when=asyncio.FIRST_COMPLETED
+                )
+                results += [
+                    result for task in done if (result := task.result()) is not None
+                ]
+                self._tasks = {
+                    run_id: task
+                    for run_id, task in self._tasks.items()
+                    if task not in done
+                }
         finally:
             await self._release()
         return results
 
     async def _take_up(self) -> int:
         """Start as many runs as there are places for; how many are at work."""
-        self._tasks = {run_id: task for run_id, task in self._tasks.items() if not task.done()}
+        self._tasks = {
+            run_id: task for run_id, task in self._tasks.items() if not task.done()
+        }
         free = self._at_once - len(self._tasks)
         if free > 0:
             try:
@@ -101,20 +139,32 @@ class Worker:
     async def _found(self) -> list[RunInfo]:
         """The runs to take up, the oldest first."""
         now = self._runtime.clock.wall()
-        infos = await asyncio.to_thread(lambda: self._runtime.journal.runs(unfinished=True))
+        infos = await asyncio.to_thread(
+            lambda: self._runtime.journal.runs(unfinished=True)
+        )
         self._forget({info.run_id for info in infos})
-        mine = [info for info in reversed(infos) if info.run_id not in self._tasks and self._may(info)]
+        mine = [
+            info
+            for info in reversed(infos)
+            if info.run_id not in self._tasks and self._may(info)
+        ]
         return [
             info
             for info in mine
             if info.status == "released"
             or orphaned(info, now)
-            or (info.status == "waiting" and (await self._told(info) or await self._over(info, now)))
+            or (
+                info.status == "waiting"
+                and (await self._told(info) or await self._over(info, now))
+            )
         ]
 
     def _may(self, info: RunInfo) -> bool:
         later = self._later.get(info.run_id, 0.0)
-        return self._left.get(info.run_id) != info.head_seq and self._runtime.clock.monotonic() >= later
+        return (
+            self._left.get(info.run_id) != info.head_seq
+            and self._runtime.clock.monotonic() >= later
+        )
 
     def _forget(self, unfinished: set[str]) -> None:
         for known in (self._left, self._later, self._answered, self._closing):
@@ -125,7 +175,9 @@ class Worker:
         """Whether somebody said something to a waiting run since it was looked at last."""
         after = self._answered.get(info.run_id, 0)
         try:
-            commands = await asyncio.to_thread(self._runtime.journal.inbox, info.run_id, after)
+            commands = await asyncio.to_thread(
+                self._runtime.journal.inbox, info.run_id, after
+            )
         except Exception as error:  # noqa: BLE001 - one inbox that cannot be read holds up no other run
             logger().warning("inbox_not_read", run_id=info.run_id, error=text_of(error))
             self._again(info, LATER)
@@ -138,12 +190,19 @@ class Worker:
         head, until = self._closing.get(info.run_id, (-1, 0.0))
         if head != info.head_seq:
             try:
-                asked = open_questions(await asyncio.to_thread(self._runtime.journal.read, info.run_id))
+                asked = open_questions(
+                    await asyncio.to_thread(self._runtime.journal.read, info.run_id)
+                )
             except Exception as error:  # noqa: BLE001 - as above
-                logger().warning("run_not_read", run_id=info.run_id, error=text_of(error))
+                logger().warning(
+                    "run_not_read", run_id=info.run_id, error=text_of(error)
+                )
                 self._again(info, LATER)
                 return False
-            until = min((question.expires for question in asked if question.expires), default=math.inf)
+            until = min(
+                (question.expires for question in asked if question.expires),
+                default=math.inf,
+            )
             self._closing[info.run_id] = info.head_seq, until
         return until <= now
 
@@ -161,17 +220,26 @@ class Worker:
             await self._hear(info)
             entries = await asyncio.to_thread(journal.read, info.run_id)
             if _pickups(entries) >= MAX_PICKUPS:
-                raise ConfigError(f"it was taken up {MAX_PICKUPS} times and got no further: see to it, then resume it")
+                raise ConfigError(
+                    f"it was taken up {MAX_PICKUPS} times and got no further: see to it, then resume it"
+                )
             return await self._resume(info, entries)
         except (RunBusy, Fenced):  # another worker was quicker
             self._again(info, self._poll)
             return None
         except JournalError as error:
-            logger().warning("run_not_taken_up", run_id=info.run_id, engine=info.engine, error=text_of(error))
+            logger().warning(
+                "run_not_taken_up",
+                run_id=info.run_id,
+                engine=info.engine,
+                error=text_of(error),
+            )
             self._again(info, LATER)
             return None
         except Exception as error:  # noqa: BLE001 - foreign code: an engine that cannot be made holds up no other run
-            logger().error("run_left", run_id=info.run_id, engine=info.engine, error=text_of(error))
+            logger().error(
+                "run_left", run_id=info.run_id, engine=info.engine, error=text_of(error)
+            )
             self._left[info.run_id] = await self._head(info)
             return None
 
@@ -183,10 +251,15 @@ class Worker:
     async def _head(self, info: RunInfo) -> int:
         """The last entry that a run has now, as far as the journal can be read."""
         try:
-            infos = await asyncio.to_thread(lambda: self._runtime.journal.runs(unfinished=True))
+            infos = await asyncio.to_thread(
+                lambda: self._runtime.journal.runs(unfinished=True)
+            )
         except JournalError:
             return info.head_seq
-        return next((known.head_seq for known in infos if known.run_id == info.run_id), info.head_seq)
+        return next(
+            (known.head_seq for known in infos if known.run_id == info.run_id),
+            info.head_seq,
+        )
 
     async def _resume(self, info: RunInfo, entries: list[Entry]) -> Result:
         started = beginning(info.run_id, entries)
@@ -208,7 +281,9 @@ def _pickups(entries: list[Entry]) -> int:
     for entry in reversed(entries):
         if isinstance(entry.event, RunResumed):
             count += 1
-        elif not isinstance(entry.event, (BreakerChanged, CommandReceived, DriftNoticed)) and not _is_look_up(entry):
+        elif not isinstance(
+            entry.event, (BreakerChanged, CommandReceived, DriftNoticed)
+        ) and not _is_look_up(entry):
             break
     return count
 

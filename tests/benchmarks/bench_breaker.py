@@ -45,10 +45,18 @@ def listen(*change: str) -> None:
     """What a run would record."""
 
 
-CLOSED, OPEN, BREAKERS = CircuitBreaker("tool/x"), CircuitBreaker("tool/y", open_seconds=300), CircuitBreakers()
+CLOSED, OPEN, BREAKERS = (
+    CircuitBreaker("tool/x"),
+    CircuitBreaker("tool/y", open_seconds=300),
+    CircuitBreakers(),
+)
 for _ in range(5):
     OPEN.failure(OPEN.acquire())
 
 if __name__ == "__main__":
-    for name, work in (("closed", closed), ("closed, by name", by_name), ("rejected", rejected)):
+    for name, work in (
+        ("closed", closed),
+        ("closed, by name", by_name),
+        ("rejected", rejected),
+    ):
         print(f"{name}: {cost(work):.0f} ns")

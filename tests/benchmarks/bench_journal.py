@@ -7,7 +7,14 @@ import time
 from pathlib import Path
 
 from loopwright.events import Entry
-from loopwright.journals import Claim, Journal, MemoryJournal, RunHeader, SQLiteJournal, chain_hash
+from loopwright.journals import (
+    Claim,
+    Journal,
+    MemoryJournal,
+    RunHeader,
+    SQLiteJournal,
+    chain_hash,
+)
 from loopwright.journals.sqlite.file import Synchronous
 
 MODES: tuple[Synchronous, ...] = ("FULL", "NORMAL")
@@ -19,9 +26,29 @@ def follow(claim: Claim, count: int) -> list[Entry]:
     entries: list[Entry] = []
     for _ in range(count):
         seq = claim.head_seq + 1
-        bare = Entry(claim.run_id, seq, f"0#{seq}", "model_replied", 1.5e9 + seq, 1, claim.fence, BODY, "")
+        bare = Entry(
+            claim.run_id,
+            seq,
+            f"0#{seq}",
+            "model_replied",
+            1.5e9 + seq,
+            1,
+            claim.fence,
+            BODY,
+            "",
+        )
         claim.head_seq, claim.head_hash = seq, chain_hash(claim.head_hash, bare)
-        fields = (bare.run_id, seq, bare.key, bare.kind, bare.at, bare.v, bare.fence, BODY, claim.head_hash)
+        fields = (
+            bare.run_id,
+            seq,
+            bare.key,
+            bare.kind,
+            bare.at,
+            bare.v,
+            bare.fence,
+            BODY,
+            claim.head_hash,
+        )
         entries.append(Entry(*fields))
     return entries
 
@@ -61,5 +88,7 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as made:
+    with tempfile.TemporaryDirectory(
+        dir=sys.argv[1] if len(sys.argv) > 1 else None
+    ) as made:
         main(Path(made))

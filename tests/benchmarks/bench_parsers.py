@@ -11,8 +11,20 @@ from loopwright.providers.dialects import JsonDialect, ReActDialect, XmlDialect
 SIZE = 256 * 1024
 TEXT = {"type": "string"}
 TOOLS = (
-    ToolSpec("search", "", {"type": "object", "properties": {"query": TEXT}, "required": ["query"]}),
-    ToolSpec("write", "", {"type": "object", "properties": {"path": TEXT, "text": TEXT}, "required": ["path", "text"]}),
+    ToolSpec(
+        "search",
+        "",
+        {"type": "object", "properties": {"query": TEXT}, "required": ["query"]},
+    ),
+    ToolSpec(
+        "write",
+        "",
+        {
+            "type": "object",
+            "properties": {"path": TEXT, "text": TEXT},
+            "required": ["path", "text"],
+        },
+    ),
 )
 
 # name → the beginning of a text and what is repeated behind it up to 256 kB
@@ -71,14 +83,23 @@ SHAPES = {
     "less than": ("", "< "),
     "calls": ("", '<tool_call>{"name":"search","arguments":{}}</tool_call>'),
     "calls in one block": ("<tool_call>", '{"name":"search","arguments":{}}'),
-    "calls in wide letters": ("<tool_call>", '{"name":"search","arguments":{"query":"\U0001f600"}}'),
+    "calls in wide letters": (
+        "<tool_call>",
+        '{"name":"search","arguments":{"query":"\U0001f600"}}',
+    ),
     "calls without tags": ("", '{"name":"search","arguments":{}}\n'),
     "fences in a block": ("<tool_call>", '```{"name":"search","arguments":{}}```'),
     "lists in a block": ("<tool_call>", "["),
     "empty lists in a block": ("<tool_call>", "[]"),
     "parameters": ("<tool_call><function=write>", "<parameter=a>"),
-    "parameters in one call": ("<tool_call><function=write>", "<parameter=a>1</parameter>"),
-    "parameters with ends": ("<tool_call><function=write>", "<parameter=a></parameter>"),
+    "parameters in one call": (
+        "<tool_call><function=write>",
+        "<parameter=a>1</parameter>",
+    ),
+    "parameters with ends": (
+        "<tool_call><function=write>",
+        "<parameter=a></parameter>",
+    ),
     "gaps": ("<tool_call", "\n \n"),
 }
 READERS: dict[str, Callable[[str], object]] = {

@@ -61,24 +61,36 @@ def microseconds(task: Callable[[str], object], text: str, repeats: int) -> floa
 def streamed(redactor: Redactor, text: str, size: int) -> str:
     """A text that comes in pieces of so many characters."""
     stream = redactor.stream()
-    return "".join([stream.feed(text[at : at + size]) for at in range(0, len(text), size)]) + stream.end()
+    return (
+        "".join([stream.feed(text[at : at + size]) for at in range(0, len(text), size)])
+        + stream.end()
+    )
 
 
 def ordinary() -> None:
     """Print what ordinary text costs, as a whole, as a JSON value and in pieces."""
     plain = Redactor()
-    print(f"a sentence, {len(SHORT)} characters: {microseconds(plain.text, SHORT, 2000):.1f} us")
+    print(
+        f"a sentence, {len(SHORT)} characters: {microseconds(plain.text, SHORT, 2000):.1f} us"
+    )
     for name, redactor in (("shapes", plain), ("shapes and 10 values", Redactor(KEYS))):
         for kind, text in (("prose", PROSE), ("code", CODE), ("leaky", LEAKY)):
             small = microseconds(redactor.text, repeated(text, 1_000), 500)
             large = microseconds(redactor.text, repeated(text, 100_000), 2) / 1e3
             print(f"{name}, {kind}: {small:.1f} us for 1 kB, {large:.2f} ms for 100 kB")
-    call: Json = {"path": "src/loopwright/run.py", "query": "what is it", "limit": 10, "options": {"case": True}}
+    call: Json = {
+        "path": "src/loopwright/run.py",
+        "query": "what is it",
+        "limit": 10,
+        "options": {"case": True},
+    }
     cost = microseconds(lambda _: plain.value(call), "", 500)
     print(f"arguments of a call, {len(json.dumps(call))} B: {cost:.1f} us")
     text = repeated(PROSE, 4_000)
     for size in (4, 40):
-        cost = microseconds(functools.partial(streamed, plain, size=size), text, 3) / (len(text) / size)
+        cost = microseconds(functools.partial(streamed, plain, size=size), text, 3) / (
+            len(text) / size
+        )
         print(f"stream, pieces of {size} characters: {cost:.1f} us a piece")
 
 
@@ -88,10 +100,14 @@ def main() -> None:
     for kind, text in (("plain", SHORT), ("code", CODE), ("leaky", LEAKY)):
         begun = time.process_time()
         plain.text(text)
-        print(f"first {kind} text, with the patterns that it hints at: {(time.process_time() - begun) * 1e3:.1f} ms")
+        print(
+            f"first {kind} text, with the patterns that it hints at: {(time.process_time() - begun) * 1e3:.1f} ms"
+        )
     ordinary()
     for name, text in HOSTILE.items():
-        print(f"hostile, {name}: {microseconds(plain.text, repeated(text, 100_000), 1) / 1e3:.2f} ms for 100 kB")
+        print(
+            f"hostile, {name}: {microseconds(plain.text, repeated(text, 100_000), 1) / 1e3:.2f} ms for 100 kB"
+        )
 
 
 if __name__ == "__main__":

@@ -47,8 +47,15 @@ async def measure(rounds: int, turns: int) -> None:
                 await session(kind)
             cost.append((time.process_time() - before) / SESSIONS / (rounds + 1) * 1e6)
     for kind, cost in costs.items():
-        ratio = statistics.median([mine / plain for mine, plain in zip(cost[2:], costs["plain"][2:], strict=True)])
-        print(f"{kind:8}  {statistics.median(cost[2:]):6.0f} us a call, {ratio:.3f} of the plain run")
+        ratio = statistics.median(
+            [
+                mine / plain
+                for mine, plain in zip(cost[2:], costs["plain"][2:], strict=True)
+            ]
+        )
+        print(
+            f"{kind:8}  {statistics.median(cost[2:]):6.0f} us a call, {ratio:.3f} of the plain run"
+        )
 
 
 def main() -> None:
@@ -58,7 +65,9 @@ def main() -> None:
     options.add_argument("--turns", type=int, default=22)
     given = options.parse_args()
     server = subprocess.Popen(
-        [sys.executable, str(BENCH / "server.py"), "--port", str(PORT)], stdout=subprocess.PIPE, text=True
+        [sys.executable, str(BENCH / "server.py"), "--port", str(PORT)],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert server.stdout is not None

@@ -14,14 +14,21 @@ PACKAGES = ["loopwright"]
 _folder = tempfile.TemporaryDirectory(prefix="loopwright-bench-")
 _engines: dict = {}
 UNLIMITED = Limits(
-    max_iterations=None, max_llm_calls=None, max_tool_calls=None, max_tokens=None, timeout=None, context_tokens=None
+    max_iterations=None,
+    max_llm_calls=None,
+    max_tool_calls=None,
+    max_tokens=None,
+    timeout=None,
+    context_tokens=None,
 )
 
 
 def build(n_tools, base_url="http://127.0.0.1:1/v1"):
     journal = SQLiteJournal(f"{_folder.name}/runs-{len(_engines)}.db")
     provider = OpenAIProvider("fake-model", base_url=base_url, api_key="x")
-    return ReActEngine(Runtime(provider, tools=make_tools(n_tools), journal=journal, limits=UNLIMITED))
+    return ReActEngine(
+        Runtime(provider, tools=make_tools(n_tools), journal=journal, limits=UNLIMITED)
+    )
 
 
 async def run_session(base_url, rounds):

@@ -15,7 +15,9 @@ async def run_session(base_url, rounds):
     engine = _engines.get(base_url)
     if engine is None:
         engine = _engines[base_url] = build(10, base_url)
-    async with engine.start(Conversation.of(QUESTION, system=SYSTEM), deltas=True) as run:
+    async with engine.start(
+        Conversation.of(QUESTION, system=SYSTEM), deltas=True
+    ) as run:
         async for _ in run:
             pass
         result = await run.result()

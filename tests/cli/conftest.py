@@ -35,10 +35,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     metadata = installed / "scripted_cli-1.0.dist-info"
     metadata.mkdir(parents=True)
     work.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: scripted-cli\nVersion: 1.0\n")
+    (metadata / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: scripted-cli\nVersion: 1.0\n"
+    )
     (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
     (installed / "scripted_cli.py").write_text((HERE / "scripted_cli.py").read_text())
-    for variable in ("LOOPWRIGHT_JOURNAL", "LOOPWRIGHT_PROVIDER", "LOOPWRIGHT_PLUGINS", "OPENAI_API_KEY"):
+    for variable in (
+        "LOOPWRIGHT_JOURNAL",
+        "LOOPWRIGHT_PROVIDER",
+        "LOOPWRIGHT_PLUGINS",
+        "OPENAI_API_KEY",
+    ):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("PYTHONPATH", str(installed))
     monkeypatch.setenv("SCRIPTED_LOG", str(tmp_path / "log"))
@@ -71,7 +78,12 @@ def start() -> Iterator[Start]:
     with contextlib.ExitStack() as begun:
 
         def start(*arguments: str, **options: Any) -> Forked:
-            pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+            pipes = {
+                "stdin": subprocess.DEVNULL,
+                "stdout": subprocess.PIPE,
+                "stderr": subprocess.PIPE,
+                **options,
+            }
             return begun.enter_context(fork("-m", "loopwright", *arguments, **pipes))
 
         yield start
@@ -83,7 +95,12 @@ def start_python() -> Iterator[Start]:
     with contextlib.ExitStack() as begun:
 
         def start(*arguments: str, **options: Any) -> "subprocess.Popen[str]":
-            pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+            pipes = {
+                "stdin": subprocess.DEVNULL,
+                "stdout": subprocess.PIPE,
+                "stderr": subprocess.PIPE,
+                **options,
+            }
             command = [sys.executable, "-m", "loopwright", *arguments]
             process = begun.enter_context(subprocess.Popen(command, text=True, **pipes))
             begun.callback(process.kill)
@@ -95,7 +112,11 @@ def start_python() -> Iterator[Start]:
 @pytest.fixture
 def log(tmp_path: Path) -> Callable[[], list[str]]:
     """What models and tools really did so far, in all processes."""
-    return lambda: (tmp_path / "log").read_text().splitlines() if (tmp_path / "log").exists() else []
+    return lambda: (
+        (tmp_path / "log").read_text().splitlines()
+        if (tmp_path / "log").exists()
+        else []
+    )
 
 
 @pytest.fixture

@@ -27,7 +27,9 @@ from loopwright import (
 from loopwright.testing import ScriptedProvider, call
 from loopwright.testing.scripted import Line
 
-HOSTILE = "\x1b[31mred\x1b[0m \x1b]0;title\x07 [bold]not bold[/bold] \x9b2J \u202eabc end\r"
+HOSTILE = (
+    "\x1b[31mred\x1b[0m \x1b]0;title\x07 [bold]not bold[/bold] \x9b2J \u202eabc end\r"
+)
 
 
 @tool(effect="read")
@@ -168,27 +170,47 @@ def follow(name: str, request: Request) -> Line:  # noqa: C901 - a table of scri
                 "Let me see.", (call("capital", country="France"),), thought="Let me see.", model="capital"
             )  # fmt: skip
         case "wipe":
-            return f"I was told: {told(request)}" if number else call("wipe", path="/tmp/x")
+            return (
+                f"I was told: {told(request)}"
+                if number
+                else call("wipe", path="/tmp/x")
+            )
         case "slow":
             return "done" if number else call("slow", seconds=600)
         case "hostile":
             if number:
                 return HOSTILE
             thinking = (Reasoning(HOSTILE),)
-            return Completion(HOSTILE, (call("loud", word=HOSTILE),), thought=HOSTILE, reasoning=thinking, model="m")
+            return Completion(
+                HOSTILE,
+                (call("loud", word=HOSTILE),),
+                thought=HOSTILE,
+                reasoning=thinking,
+                model="m",
+            )
         case "starts" | "prints_bytes" | "dots":
-            arguments = {"starts": {"program": "é"}, "prints_bytes": {"word": "é"}}.get(name, {})
+            arguments = {"starts": {"program": "é"}, "prints_bytes": {"word": "é"}}.get(
+                name, {}
+            )
             return f"It {told(request)}." if number else call(name, **arguments)
         case "reading":
             return '{"celsius": 1001}'
         case "slow_wipe":
-            return (call("slow", seconds=600), call("wipe", path="/tmp/x"), f"I was told: {told(request)}")[number]
+            return (
+                call("slow", seconds=600),
+                call("wipe", path="/tmp/x"),
+                f"I was told: {told(request)}",
+            )[number]
         case "pay":
             return f"I was told: {told(request)}" if number else call("pay", cents=500)
         case "door":
             return f"I was told: {told(request)}" if number else call("door", number=7)
         case "ask":
-            return f"I was told: {told(request)}" if number else call("ask_user", question="Which\x1b[31m one?")
+            return (
+                f"I was told: {told(request)}"
+                if number
+                else call("ask_user", question="Which\x1b[31m one?")
+            )
         case "letter":
             return "I tried." if number else call("letter", to="Ada")
         case "book":
@@ -207,9 +229,16 @@ def follow(name: str, request: Request) -> Line:  # noqa: C901 - a table of scri
             return '{"name": "Paris"}'
         case "what":
             sent = request.conversation.messages
-            return " | ".join(f"{m.role} {m.content} {[a.media_type for a in m.attachments]}" for m in sent)
+            return " | ".join(
+                f"{m.role} {m.content} {[a.media_type for a in m.attachments]}"
+                for m in sent
+            )
         case "text":
-            return "Final Answer: 4" if number else 'Thought: hm\nAction: capital\nAction Input: {"country": "France"}'
+            return (
+                "Final Answer: 4"
+                if number
+                else 'Thought: hm\nAction: capital\nAction Input: {"country": "France"}'
+            )
         case _:
             return name
 
@@ -219,7 +248,9 @@ class Scripted(ScriptedProvider):
 
     def __init__(self, name: str) -> None:
         abilities = Capabilities(native_tools=name != "text", json_schema=False)
-        super().__init__(lambda request: follow(name, request), model=name, capabilities=abilities)
+        super().__init__(
+            lambda request: follow(name, request), model=name, capabilities=abilities
+        )
 
 
 class Endless(ScriptedProvider):

@@ -12,7 +12,18 @@ from typing import Any
 
 import pytest
 
-from loopwright import Action, Allow, Ask, Decision, PolicyState, ReActEngine, Runtime, Suspend, ask_user, tool
+from loopwright import (
+    Action,
+    Allow,
+    Ask,
+    Decision,
+    PolicyState,
+    ReActEngine,
+    Runtime,
+    Suspend,
+    ask_user,
+    tool,
+)
 from loopwright.events import RunPaused
 from loopwright.gates import RESPOND
 from loopwright.journals import SQLiteJournal
@@ -45,7 +56,9 @@ def said(invoke: Invoke, *words: str) -> tuple[int, str, str]:
 
 
 def inbox(run_id: str = "r1", path: str = "loopwright.db") -> list[tuple[str, Any]]:
-    return [(command.kind, command.body) for command in SQLiteJournal(path).inbox(run_id)]
+    return [
+        (command.kind, command.body) for command in SQLiteJournal(path).inbox(run_id)
+    ]
 
 
 @tool(effect="destructive")
@@ -61,7 +74,11 @@ class Guarded:
     version = "guarded-1"
 
     async def evaluate(self, action: Action, state: PolicyState) -> Decision:
-        return Ask(f"May it?{HOSTILE}") if action.tool in (RESPOND, "wipe", "reset") else Allow()
+        return (
+            Ask(f"May it?{HOSTILE}")
+            if action.tool in (RESPOND, "wipe", "reset")
+            else Allow()
+        )
 
 
 async def five_runs(path: Path) -> None:
@@ -70,11 +87,21 @@ async def five_runs(path: Path) -> None:
 
     def engine(*script: Any, **parts: Any) -> ReActEngine:
         tools = [wipe, reset, door, ask_user]
-        return ReActEngine(Runtime(ScriptedProvider(script), tools=tools, journal=journal, approver=Suspend(), **parts))
+        return ReActEngine(
+            Runtime(
+                ScriptedProvider(script),
+                tools=tools,
+                journal=journal,
+                approver=Suspend(),
+                **parts,
+            )
+        )
 
     both = [call("wipe", path=f"b{HOSTILE}\x7f"), call("reset")]
     await engine(both, gate=Guarded()).run("Go.", run_id="r1")
-    await engine(call("ask_user", question=f"Which\none?{HOSTILE}")).run("Go.", run_id="r2")
+    await engine(call("ask_user", question=f"Which\none?{HOSTILE}")).run(
+        "Go.", run_id="r2"
+    )
     await engine(call("door", number=7)).run("Go.", run_id="r3")
     await engine("It is\n42.", gate=Guarded()).run("Go.", run_id="r4")
     await engine("hello").run("Go.", run_id="r5")
@@ -93,10 +120,14 @@ def test_every_kind_of_question_is_listed_with_its_exact_arguments_and_what_to_t
 
     hostile = r"\x1b[31mred\x1b[0m \x1b]0;title\x07 [bold]not bold[/bold] \x9b2J \u202eabc end"
     exact = r"\u001b[31mred\u001b[0m \u001b]0;title\u0007 [bold]not bold[/bold] \u009b2J \u202eabc end\r\u007f"
-    varying = re.compile(r"^(  until) \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}$|^(r3  0#0  door failed)[^\x00-\x1f]*$")
+    varying = re.compile(
+        r"^(  until) \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}$|^(r3  0#0  door failed)[^\x00-\x1f]*$"
+    )
     where = "--journal 'my runs.db'"
     assert (status, told) == (0, "")
-    assert [varying.sub(r"\1\2", MARK.sub("@…", line)) for line in listed.splitlines()] == [
+    assert [
+        varying.sub(r"\1\2", MARK.sub("@…", line)) for line in listed.splitlines()
+    ] == [
         rf"r4  respond:  May it?{hostile}\x0d",
         '  run:respond({"answer":"It is\\n42.","status":"completed","stop_reason":"answered"})',
         "  until",
@@ -120,10 +151,14 @@ def test_every_kind_of_question_is_listed_with_its_exact_arguments_and_what_to_t
     ]
 
 
-def test_a_question_whose_time_is_over_says_so_and_how_to_answer_it_no_more(invoke: Invoke, folder: Path) -> None:
+def test_a_question_whose_time_is_over_says_so_and_how_to_answer_it_no_more(
+    invoke: Invoke, folder: Path
+) -> None:
     model = ScriptedProvider([call("wipe", path="a")])
     journal = SQLiteJournal(folder / "loopwright.db")
-    parts = Runtime(model, tools=[wipe], journal=journal, approver=Suspend(), clock=FakeClock())
+    parts = Runtime(
+        model, tools=[wipe], journal=journal, approver=Suspend(), clock=FakeClock()
+    )
 
     async def ask() -> None:
         await ReActEngine(parts).run("Go.", run_id="r1")
@@ -135,12 +170,16 @@ def test_a_question_whose_time_is_over_says_so_and_how_to_answer_it_no_more(invo
 
     assert (status, told) == (0, "")
     assert listed.splitlines()[2].startswith("  until 2023-11-1")
-    assert listed.splitlines()[3:] == ["  its time is over: the run goes on without the call when it is resumed"]
+    assert listed.splitlines()[3:] == [
+        "  its time is over: the run goes on without the call when it is resumed"
+    ]
     status, _, told = said(invoke, "approve", "r1", "0#0")
     assert (status, "until its time was over" in told, inbox()) == (2, True, [])
 
 
-def test_questions_are_told_as_json_with_their_exact_texts(invoke: Invoke, folder: Path) -> None:
+def test_questions_are_told_as_json_with_their_exact_texts(
+    invoke: Invoke, folder: Path
+) -> None:
     asyncio.run(five_runs(folder / "loopwright.db"))
 
     status, listed, _ = said(invoke, "approvals", "--json")
@@ -148,7 +187,10 @@ def test_questions_are_told_as_json_with_their_exact_texts(invoke: Invoke, folde
     told = [json.loads(line) for line in listed.splitlines()]
     assert status == 0
     assert listed.isascii()
-    assert [(each["run_id"], each["question"]["key"], each["question"]["about"]) for each in told] == [
+    assert [
+        (each["run_id"], each["question"]["key"], each["question"]["about"])
+        for each in told
+    ] == [
         ("r4", "respond:", "approval"),
         ("r3", "0#0", "failure"),
         ("r2", "0#0", "question"),
@@ -166,21 +208,36 @@ def test_questions_are_told_as_json_with_their_exact_texts(invoke: Invoke, folde
 
 
 @pytest.mark.parametrize("journal", ["none.db", "memory"])
-def test_where_nobody_asks_anything_that_is_said(invoke: Invoke, folder: Path, journal: str) -> None:
-    assert said(invoke, "approvals", "--journal", journal) == (0, "", "no run asks anything\n")
+def test_where_nobody_asks_anything_that_is_said(
+    invoke: Invoke, folder: Path, journal: str
+) -> None:
+    assert said(invoke, "approvals", "--journal", journal) == (
+        0,
+        "",
+        "no run asks anything\n",
+    )
     assert list(folder.iterdir()) == []
 
 
-def test_a_damaged_run_does_not_hide_the_questions_of_the_others(invoke: Invoke, folder: Path) -> None:
+def test_a_damaged_run_does_not_hide_the_questions_of_the_others(
+    invoke: Invoke, folder: Path
+) -> None:
     asyncio.run(five_runs(folder / "loopwright.db"))
     with sqlite3.connect(folder / "loopwright.db") as database:
-        database.execute("UPDATE events SET body = x'00' WHERE run_id = 'r2' AND seq = 3")
+        database.execute(
+            "UPDATE events SET body = x'00' WHERE run_id = 'r2' AND seq = 3"
+        )
     database.close()
 
     status, listed, told = said(invoke, "approvals", "--json")
 
     assert status == 1
-    assert [json.loads(line)["run_id"] for line in listed.splitlines()] == ["r4", "r3", "r1", "r1"]
+    assert [json.loads(line)["run_id"] for line in listed.splitlines()] == [
+        "r4",
+        "r3",
+        "r1",
+        "r1",
+    ]
     assert re.fullmatch(r"error: .*\n", told)
 
 
@@ -222,7 +279,10 @@ def test_an_answer_is_bound_to_the_question_that_stands(invoke: Invoke) -> None:
 
     assert said(invoke, "answer", "r1", "blue") == NOTED
     assert said(invoke, "answer", "r1", "red", "--question", "0#0") == NOTED
-    assert inbox() == [("answer", {"key": "0#0", "question": asked, "text": text}) for text in ("blue", "red")]
+    assert inbox() == [
+        ("answer", {"key": "0#0", "question": asked, "text": text})
+        for text in ("blue", "red")
+    ]
 
 
 @pytest.mark.usefixtures("waiting")
@@ -232,12 +292,22 @@ def test_secrets_are_taken_out_of_what_is_said(invoke: Invoke) -> None:
     assert said(invoke, "override", "r1", "pay", json.dumps({"cents": KEY})) == (
         2, "", "error: override: the arguments hold a secret, which no inbox keeps: put it into deps\n",
     )  # fmt: skip
-    assert said(invoke, "approve", "r1", "0#0", "--arguments", json.dumps({"path": KEY}))[0] == 2
+    assert (
+        said(invoke, "approve", "r1", "0#0", "--arguments", json.dumps({"path": KEY}))[
+            0
+        ]
+        == 2
+    )
 
-    assert [body.get("text", body.get("reason")) for _, body in inbox()] == ["Use [redacted].", "It has [redacted]."]
+    assert [body.get("text", body.get("reason")) for _, body in inbox()] == [
+        "Use [redacted].",
+        "It has [redacted].",
+    ]
 
 
-def test_a_journal_is_named_by_the_option_or_the_environment(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_is_named_by_the_option_or_the_environment(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for path in ("a.db", "b.db"):
         invoke("run", "Go.", *WIPE, "--run-id", "r1", "--wait", "-q", "--journal", path)
     monkeypatch.setenv("LOOPWRIGHT_JOURNAL", "sqlite:b.db")
@@ -247,14 +317,19 @@ def test_a_journal_is_named_by_the_option_or_the_environment(invoke: Invoke, mon
 
     assert inbox(path="a.db") == [("steer", {"text": "to a"})]
     assert inbox(path="b.db") == [("steer", {"text": "to b"})]
-    assert invoke("approvals").stdout.splitlines()[-1] == "  or not: loopwright deny r1 '0#0@cb1533f3' --reason TEXT"
+    assert (
+        invoke("approvals").stdout.splitlines()[-1]
+        == "  or not: loopwright deny r1 '0#0@cb1533f3' --reason TEXT"
+    )
 
 
 # --- what cannot be said ---
 
 
 @pytest.mark.usefixtures("waiting")
-def test_what_cannot_be_said_is_2_on_one_line_and_nothing_comes_into_the_inbox(invoke: Invoke, folder: Path) -> None:
+def test_what_cannot_be_said_is_2_on_one_line_and_nothing_comes_into_the_inbox(
+    invoke: Invoke, folder: Path
+) -> None:
     invoke("run", "Go.", "--provider", "scripted:hello", "--run-id", "r2", "-q")
     nobody = f"no run 'r9' in journal '{folder / 'loopwright.db'}'"
     ended = "run 'r2' has ended: it hears nothing any more"
@@ -266,8 +341,16 @@ def test_what_cannot_be_said_is_2_on_one_line_and_nothing_comes_into_the_inbox(i
         ("pause", "r2"): ended,
         ("override", "r2", "pay", "{}"): ended,
         ("declassify", "r2", "public", "--reason", "x"): ended,
-        ("approve", "r1", "9#0"): "question: run 'r1' does not ask '9#0'; it asks '0#0'",
-        ("deny", "r1", "\x1b[31m"): r"question: run 'r1' does not ask '\x1b[31m'; it asks '0#0'",
+        (
+            "approve",
+            "r1",
+            "9#0",
+        ): "question: run 'r1' does not ask '9#0'; it asks '0#0'",
+        (
+            "deny",
+            "r1",
+            "\x1b[31m",
+        ): r"question: run 'r1' does not ask '\x1b[31m'; it asks '0#0'",
         ("answer", "r1", "blue"): "question: run 'r1' asks nothing of the kind",
         ("steer", "r1", ""): "steer: needs a text, got ''",
         ("follow-up", "r1", " \n"): r"follow_up: needs a text, got ' \n'",
@@ -275,16 +358,44 @@ def test_what_cannot_be_said_is_2_on_one_line_and_nothing_comes_into_the_inbox(i
         ("approve", "r1", "0#0", "--arguments", "x"): (
             "--arguments: it cannot be read: Expecting value: line 1 column 1 (char 0)"
         ),
-        ("approve", "r1", "0#0", "--arguments", "[1]"): "--arguments: must be a JSON object, got [1]",
-        ("approve", "r1", "0#0", "--for", "-1"): "seconds: must be a number above 0, and at most 1e+11, got -1.0",
-        ("approve", "r1", "0#0", "--for", "nan"): "seconds: must be a number above 0, and at most 1e+11, got nan",
+        (
+            "approve",
+            "r1",
+            "0#0",
+            "--arguments",
+            "[1]",
+        ): "--arguments: must be a JSON object, got [1]",
+        (
+            "approve",
+            "r1",
+            "0#0",
+            "--for",
+            "-1",
+        ): "seconds: must be a number above 0, and at most 1e+11, got -1.0",
+        (
+            "approve",
+            "r1",
+            "0#0",
+            "--for",
+            "nan",
+        ): "seconds: must be a number above 0, and at most 1e+11, got nan",
         ("override", "r1", "pay", "{"): (
             "JSON: it cannot be read: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
         ),
-        ("override", "r1", "pay", '"\x1b[31m"'): "JSON: it cannot be read: Invalid control character at: "
+        (
+            "override",
+            "r1",
+            "pay",
+            '"\x1b[31m"',
+        ): "JSON: it cannot be read: Invalid control character at: "
         "line 1 column 2 (char 1)",
         ("override", "r1", "pay", "7"): "JSON: must be a JSON object, got 7",
-        ("override", "r1", "pay", '{"cents": NaN}'): "override: arguments must be a JSON object, got {'cents': nan}",
+        (
+            "override",
+            "r1",
+            "pay",
+            '{"cents": NaN}',
+        ): "override: arguments must be a JSON object, got {'cents': nan}",
     }
 
     assert {each: said(invoke, *each) for each in complaints} == {
@@ -296,12 +407,22 @@ def test_what_cannot_be_said_is_2_on_one_line_and_nothing_comes_into_the_inbox(i
 
 
 @pytest.mark.usefixtures("waiting")
-def test_a_label_that_is_none_and_words_that_are_missing_are_wrong_usage(invoke: Invoke) -> None:
+def test_a_label_that_is_none_and_words_that_are_missing_are_wrong_usage(
+    invoke: Invoke,
+) -> None:
     unknown = invoke("declassify", "r1", "top", "--reason", "x")
     assert (unknown.exit_code, unknown.stdout) == (2, "")
-    assert "LABEL: must be one of public, normal, sensitive, secret, got 'top'" in unknown.stderr
+    assert (
+        "LABEL: must be one of public, normal, sensitive, secret, got 'top'"
+        in unknown.stderr
+    )
 
-    for words in (("declassify", "r1", "public"), ("steer", "r1"), ("approve", "r1"), ("override", "r1", "pay")):
+    for words in (
+        ("declassify", "r1", "public"),
+        ("steer", "r1"),
+        ("approve", "r1"),
+        ("override", "r1", "pay"),
+    ):
         assert invoke(*words).exit_code == 2
     assert inbox() == []
 
@@ -313,7 +434,11 @@ def test_a_label_that_is_none_and_words_that_are_missing_are_wrong_usage(invoke:
     ("words", "answer", "done"),
     [
         (("approve", "r1", "0#0"), "wiped", ["wipe /tmp/x"]),
-        (("approve", "r1", "0#0", "--arguments", '{"path": "/b"}'), "wiped", ["wipe /b"]),
+        (
+            ("approve", "r1", "0#0", "--arguments", '{"path": "/b"}'),
+            "wiped",
+            ["wipe /b"],
+        ),
         (("deny", "r1", "0#0", "--reason", "not on a Friday"), "not on a Friday", []),
     ],
 )
@@ -331,16 +456,22 @@ def test_a_decision_counts_where_the_run_is_resumed_and_nobody_is_there_to_ask(
 
 
 @pytest.mark.usefixtures("waiting")
-def test_somebody_who_is_asked_to_decide_now_has_the_last_word(invoke: Invoke, log: Log) -> None:
+def test_somebody_who_is_asked_to_decide_now_has_the_last_word(
+    invoke: Invoke, log: Log
+) -> None:
     invoke("deny", "r1", "0#0")
 
     assert invoke("resume", "r1", *WIPE, "-q", "--yes").stdout == "I was told: wiped\n"
 
 
-def test_the_calls_that_come_after_a_decision_from_outside_wait_too(invoke: Invoke, log: Log, folder: Path) -> None:
+def test_the_calls_that_come_after_a_decision_from_outside_wait_too(
+    invoke: Invoke, log: Log, folder: Path
+) -> None:
     async def two_calls() -> None:
         journal = SQLiteJournal(folder / "loopwright.db")
-        parts = Runtime(ScriptedProvider(script), tools=[wipe], journal=journal, approver=Suspend())
+        parts = Runtime(
+            ScriptedProvider(script), tools=[wipe], journal=journal, approver=Suspend()
+        )
         await ReActEngine(parts).run("Go.", run_id="r1")
         await journal.close()
 
@@ -364,7 +495,10 @@ def test_the_calls_that_come_after_a_decision_from_outside_wait_too(invoke: Invo
     typed = shlex.split(resumed.stderr.splitlines()[3].partition("allow it: ")[2])
     assert said(invoke, *typed[1:]) == NOTED
     assert invoke("resume", "r1", *WIPE, "-q").stdout == "I was told: wiped\n"
-    assert sorted(line for line in log() if line.startswith("wipe ")) == ["wipe /a", "wipe /b"]  # at the same time
+    assert sorted(line for line in log() if line.startswith("wipe ")) == [
+        "wipe /a",
+        "wipe /b",
+    ]  # at the same time
 
 
 @pytest.mark.usefixtures("waiting")
@@ -389,7 +523,10 @@ def test_a_question_to_the_user_is_answered(invoke: Invoke) -> None:
     typed = shlex.split(asked.stderr.splitlines()[1].partition("answer it: ")[2])
     assert said(invoke, *typed[1:-1], "the \x1b[31mred one") == NOTED
 
-    assert invoke("resume", "r1", *ASK, "-q").stdout == "I was told: the \\x1b[31mred one\n"
+    assert (
+        invoke("resume", "r1", *ASK, "-q").stdout
+        == "I was told: the \\x1b[31mred one\n"
+    )
 
 
 @pytest.mark.usefixtures("waiting")
@@ -402,12 +539,19 @@ def test_a_run_that_waits_can_be_ended(invoke: Invoke, log: Log) -> None:
     assert log().count("model wipe") == 1
 
 
-def test_a_timeline_tells_what_people_said_and_what_came_of_it(invoke: Invoke, folder: Path) -> None:
+def test_a_timeline_tells_what_people_said_and_what_came_of_it(
+    invoke: Invoke, folder: Path
+) -> None:
     async def a_busy_run() -> None:
         journal = SQLiteJournal(folder / "loopwright.db")
 
         def engine(*script: Any) -> ReActEngine:
-            parts = Runtime(ScriptedProvider(script), tools=[wipe, pay], journal=journal, approver=Suspend())
+            parts = Runtime(
+                ScriptedProvider(script),
+                tools=[wipe, pay],
+                journal=journal,
+                approver=Suspend(),
+            )
             return ReActEngine(parts)
 
         await engine(call("wipe", path="/a")).run("Go.", run_id="r1")
@@ -421,7 +565,11 @@ def test_a_timeline_tells_what_people_said_and_what_came_of_it(invoke: Invoke, f
         journal.send("r1", "follow_up", {"text": 3})
         await hand.pause()
         resumed = asyncio.ensure_future(engine("First.", "Second.").resume("r1"))
-        await eventually(lambda: any(isinstance(entry.event, RunPaused) for entry in journal.read("r1")))
+        await eventually(
+            lambda: any(
+                isinstance(entry.event, RunPaused) for entry in journal.read("r1")
+            )
+        )
         await hand.resume()
         await resumed
         await journal.close()
@@ -465,7 +613,9 @@ def test_a_timeline_tells_what_people_said_and_what_came_of_it(invoke: Invoke, f
 # --- a worker ---
 
 
-def test_a_worker_goes_on_as_soon_as_somebody_has_decided(start: Start, invoke: Invoke, log: Log, folder: Path) -> None:
+def test_a_worker_goes_on_as_soon_as_somebody_has_decided(
+    start: Start, invoke: Invoke, log: Log, folder: Path
+) -> None:
     """One worker, and a run for each word; the last one hears nothing that it waits for."""
     words = {
         "r1": ("approve", "r1", "0#0"),
@@ -479,7 +629,13 @@ def test_a_worker_goes_on_as_soon_as_somebody_has_decided(start: Start, invoke: 
     journal = SQLiteJournal(folder / "loopwright.db")
 
     assert [said(invoke, *each) for each in words.values()] == [NOTED] * len(words)
-    until(lambda: {info.status for info in journal.runs() if info.run_id != "last"} <= {"completed", "aborted"}, worker)
+    until(
+        lambda: (
+            {info.status for info in journal.runs() if info.run_id != "last"}
+            <= {"completed", "aborted"}
+        ),
+        worker,
+    )
     worker.send_signal(signal.SIGTERM)
     _, told = worker.communicate()
 
@@ -489,10 +645,14 @@ def test_a_worker_goes_on_as_soon_as_somebody_has_decided(start: Start, invoke: 
         "r3  aborted: aborted", "r3  taken up",
     ]  # fmt: skip
     assert [line for line in log() if line.startswith("wipe ")] == ["wipe /tmp/x"]
-    assert [info.status for info in journal.runs() if info.run_id == "last"] == ["waiting"]
+    assert [info.status for info in journal.runs() if info.run_id == "last"] == [
+        "waiting"
+    ]
 
 
-def test_a_worker_asks_for_the_next_call_too_and_takes_an_answer(start: Start, invoke: Invoke, folder: Path) -> None:
+def test_a_worker_asks_for_the_next_call_too_and_takes_an_answer(
+    start: Start, invoke: Invoke, folder: Path
+) -> None:
     invoke("run", "Go.", *ASK, "--run-id", "r1", "-q")
     worker = start("worker", "--poll", "0.05", *ASK)
     journal = SQLiteJournal(folder / "loopwright.db")
@@ -501,5 +661,8 @@ def test_a_worker_asks_for_the_next_call_too_and_takes_an_answer(start: Start, i
     until(lambda: journal.runs()[0].status == "completed", worker)
     worker.send_signal(signal.SIGTERM)
 
-    assert worker.communicate()[1].splitlines()[1:] == ["r1  taken up", "r1  completed: answered"]
+    assert worker.communicate()[1].splitlines()[1:] == [
+        "r1  taken up",
+        "r1  completed: answered",
+    ]
     assert "I was told: blue" in invoke("show", "r1").stdout

@@ -16,7 +16,14 @@ from loopwright.testing import ScriptedProvider, call
 from .scripted_cli import both, capital
 from .using import Invoke
 
-CAPITAL = ("run", "What is the capital of France?", "--provider", "scripted:capital", "--tools", "scripted_cli:capital")
+CAPITAL = (
+    "run",
+    "What is the capital of France?",
+    "--provider",
+    "scripted:capital",
+    "--tools",
+    "scripted_cli:capital",
+)
 AGAIN = ("--provider", "scripted:capital", "--tools", "scripted_cli:capital", "-q")
 
 
@@ -30,7 +37,10 @@ def three_runs(invoke: Invoke) -> None:
 
 
 def entries(invoke: Invoke, run_id: str) -> list[str]:
-    return [json.loads(line)["kind"] for line in invoke("show", run_id, "--json").stdout.splitlines()]
+    return [
+        json.loads(line)["kind"]
+        for line in invoke("show", run_id, "--json").stdout.splitlines()
+    ]
 
 
 @pytest.mark.usefixtures("three_runs")
@@ -42,7 +52,9 @@ def test_runs_are_listed_newest_first(invoke: Invoke) -> None:
     assert [(row[0], row[1], row[2], row[5]) for row in rows] == [
         ("r3", "react", "waiting", "5"), ("r2", "react", "failed", "4"), ("r1", "react", "completed", "9"),
     ]  # fmt: skip
-    assert {datetime.fromisoformat(f"{row[3]} {row[4]}").year > 2000 for row in rows} == {True}
+    assert {
+        datetime.fromisoformat(f"{row[3]} {row[4]}").year > 2000 for row in rows
+    } == {True}
 
 
 @pytest.mark.usefixtures("three_runs")
@@ -59,11 +71,17 @@ def test_runs_can_be_chosen_by_status_and_told_as_json(invoke: Invoke) -> None:
     }  # fmt: skip
 
 
-def test_a_journal_that_is_not_there_has_no_runs_and_is_not_made(invoke: Invoke, folder: Path) -> None:
+def test_a_journal_that_is_not_there_has_no_runs_and_is_not_made(
+    invoke: Invoke, folder: Path
+) -> None:
     done = invoke("runs")
     waiting = invoke("runs", "--status", "waiting", "--journal", "my.db")
 
-    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "no runs in loopwright.db\n")
+    assert (done.exit_code, done.stdout, done.stderr) == (
+        0,
+        "",
+        "no runs in loopwright.db\n",
+    )
     assert waiting.stderr == "no waiting runs in my.db\n"
     assert list(folder.iterdir()) == []
 
@@ -99,11 +117,20 @@ def test_a_run_is_shown_as_a_timeline_with_numbers_to_fork_at(invoke: Invoke) ->
 
 @pytest.mark.usefixtures("three_runs")
 def test_every_entry_is_told_as_json(invoke: Invoke, folder: Path) -> None:
-    lines = [json.loads(line) for line in invoke("show", "r1", "--json").stdout.splitlines()]
+    lines = [
+        json.loads(line) for line in invoke("show", "r1", "--json").stdout.splitlines()
+    ]
 
     kept = SQLiteJournal(folder / "loopwright.db").read("r1")
     assert lines == [
-        {"seq": e.seq, "key": e.key, "kind": e.kind, "at": e.at, "event": json.loads(e.body)} for e in kept
+        {
+            "seq": e.seq,
+            "key": e.key,
+            "kind": e.kind,
+            "at": e.at,
+            "event": json.loads(e.body),
+        }
+        for e in kept
     ]
 
 
@@ -111,7 +138,9 @@ def test_long_texts_are_cut_unless_all_is_asked_for(invoke: Invoke) -> None:
     question = "A long line. " * 40 + "\nThe end."
     invoke("run", question, "--provider", "scripted:hello", "--run-id", "r1", "-q")
 
-    short = [line for line in invoke("show", "r1").stdout.splitlines() if "task" in line]
+    short = [
+        line for line in invoke("show", "r1").stdout.splitlines() if "task" in line
+    ]
     whole = invoke("show", "r1", "--full").stdout
     assert [(len(line), line[-1]) for line in short] == [(240, "…")]
     assert "A long line. \n" + " " * 21 + "The end.\n" in whole
@@ -121,16 +150,29 @@ async def in_journal(folder: Path) -> None:
     """r-plan has a child and a fact, r-vote branches, r-bad a call that cannot be."""
     journal = SQLiteJournal(folder / "loopwright.db")
     plan = '1. capital("France")\n2. Say something about $1\njoin()'
-    runtime = Runtime(ScriptedProvider([plan, "It is big.", "Paris is big."]), tools=both, journal=journal)
+    runtime = Runtime(
+        ScriptedProvider([plan, "It is big.", "Paris is big."]),
+        tools=both,
+        journal=journal,
+    )
     await PlanExecuteEngine(runtime).run("Capital?", run_id="r-plan")
     runtime = Runtime(ScriptedProvider(lambda _: "The answer is 4."), journal=journal)
     await ChainOfThoughtEngine(runtime, samples=2).run("2 + 2?", run_id="r-vote")
-    bad = ScriptedProvider([[call("capitol", country="France"), call("capital", land="France")], "I cannot say."])
-    await ReActEngine(Runtime(bad, tools=[capital], journal=journal)).run("Capital?", run_id="r-bad")
+    bad = ScriptedProvider(
+        [
+            [call("capitol", country="France"), call("capital", land="France")],
+            "I cannot say.",
+        ]
+    )
+    await ReActEngine(Runtime(bad, tools=[capital], journal=journal)).run(
+        "Capital?", run_id="r-bad"
+    )
     await journal.close()
 
 
-def test_children_branches_facts_and_refusals_are_shown_in_their_places(invoke: Invoke, folder: Path) -> None:
+def test_children_branches_facts_and_refusals_are_shown_in_their_places(
+    invoke: Invoke, folder: Path
+) -> None:
     asyncio.run(in_journal(folder))
     plan = invoke("show", "r-plan").stdout.splitlines()
     vote = invoke("show", "r-vote").stdout.splitlines()
@@ -145,7 +187,9 @@ def test_children_branches_facts_and_refusals_are_shown_in_their_places(invoke: 
         "2.0.0.0        reply    It is big.",
         "2.0.0        child    react ended, completed: answered: It is big.",
     ]
-    assert next(line for line in plan if " fact " in line).startswith(' 4  0        fact     Plan {"steps":[{"id":1,')
+    assert next(line for line in plan if " fact " in line).startswith(
+        ' 4  0        fact     Plan {"steps":[{"id":1,'
+    )
     assert [line[3:] for line in vote if " fact " in line or " reply " in line] == [
         "0.0.0        reply    The answer is 4.",
         "0.1.0        reply    The answer is 4.",
@@ -157,7 +201,12 @@ def test_children_branches_facts_and_refusals_are_shown_in_their_places(invoke: 
 
 def test_a_run_that_is_not_there_is_2(invoke: Invoke, folder: Path) -> None:
     missing = f"error: no run 'r9' in journal '{folder / 'loopwright.db'}'\n"
-    for command in (("show", "r9"), ("verify", "r9"), ("fork", "r9", "--at", "1"), ("resume", "r9", *AGAIN)):
+    for command in (
+        ("show", "r9"),
+        ("verify", "r9"),
+        ("fork", "r9", "--at", "1"),
+        ("resume", "r9", *AGAIN),
+    ):
         done = invoke(*command)
         assert (done.exit_code, done.stderr) == (2, missing), command
 
@@ -165,7 +214,9 @@ def test_a_run_that_is_not_there_is_2(invoke: Invoke, folder: Path) -> None:
 # --- going on ---
 
 
-def test_a_fork_goes_on_from_the_entry_that_was_named(invoke: Invoke, log: Callable[[], list[str]]) -> None:
+def test_a_fork_goes_on_from_the_entry_that_was_named(
+    invoke: Invoke, log: Callable[[], list[str]]
+) -> None:
     invoke(*CAPITAL, "--run-id", "r1")
     before = len(log())
 
@@ -185,7 +236,10 @@ def test_a_fork_at_an_entry_that_is_not_there_is_2(invoke: Invoke, at: str) -> N
     done = invoke("fork", "r1", "--at", at)
 
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == f"error: at: run 'r1' can be forked after its entries 1 to 8, got {at}\n"
+    assert (
+        done.stderr
+        == f"error: at: run 'r1' can be forked after its entries 1 to 8, got {at}\n"
+    )
 
 
 @pytest.mark.parametrize("new_id", ["-x", "not an id \x1b[31m", "$(reboot)"])
@@ -198,16 +252,22 @@ def test_a_fork_s_id_is_a_plain_one(invoke: Invoke, new_id: str) -> None:
     assert done.stderr.startswith(f"error: run_id {new_id!r}: use letters")
 
 
-def test_the_command_that_goes_on_with_a_fork_is_quoted_and_cleaned(invoke: Invoke) -> None:
+def test_the_command_that_goes_on_with_a_fork_is_quoted_and_cleaned(
+    invoke: Invoke,
+) -> None:
     journal = ("--journal", "my \x1b[31mruns; ls.db")
     invoke(*CAPITAL, "--run-id", "r1", *journal)
 
     forked = invoke("fork", "r1", "--at", "6", "--new-id", "f1", *journal)
 
-    assert forked.stderr == ("go on with it: loopwright resume f1 --journal 'my \\x1b[31mruns; ls.db' --provider ...\n")
+    assert forked.stderr == (
+        "go on with it: loopwright resume f1 --journal 'my \\x1b[31mruns; ls.db' --provider ...\n"
+    )
 
 
-def test_resuming_tells_calls_with_the_arguments_that_were_recorded_before(invoke: Invoke) -> None:
+def test_resuming_tells_calls_with_the_arguments_that_were_recorded_before(
+    invoke: Invoke,
+) -> None:
     wipe = ("--provider", "scripted:wipe", "--tools", "scripted_cli:wipe")
     invoke("run", "Go.", *wipe, "--run-id", "r1", "--wait")
 
@@ -221,7 +281,9 @@ def test_resuming_tells_calls_with_the_arguments_that_were_recorded_before(invok
     ]
 
 
-def test_a_finished_run_gives_its_recorded_result(invoke: Invoke, log: Callable[[], list[str]]) -> None:
+def test_a_finished_run_gives_its_recorded_result(
+    invoke: Invoke, log: Callable[[], list[str]]
+) -> None:
     first = invoke(*CAPITAL, "--run-id", "r1", "--json")
     before = log()
 
@@ -233,9 +295,13 @@ def test_a_finished_run_gives_its_recorded_result(invoke: Invoke, log: Callable[
 
 
 @pytest.mark.parametrize("given", [(), ("--output", "scripted_cli:City")])
-def test_a_finished_run_s_output_is_printed_as_it_is_recorded(invoke: Invoke, given: tuple[str, ...]) -> None:
+def test_a_finished_run_s_output_is_printed_as_it_is_recorded(
+    invoke: Invoke, given: tuple[str, ...]
+) -> None:
     city = ("--provider", "scripted:city", "-q")
-    first = invoke("run", "Which?", *city, "--output", "scripted_cli:City", "--run-id", "r1")
+    first = invoke(
+        "run", "Which?", *city, "--output", "scripted_cli:City", "--run-id", "r1"
+    )
 
     again = invoke("resume", "r1", *city, *given)
     told = invoke("resume", "r1", *city, *given, "--json")
@@ -245,7 +311,17 @@ def test_a_finished_run_s_output_is_printed_as_it_is_recorded(invoke: Invoke, gi
 
 
 def test_limits_and_options_are_those_of_the_run_unless_given(invoke: Invoke) -> None:
-    invoke("run", "Go.", *AGAIN, "--run-id", "r1", "--max-llm-calls", "7", "-o", "max_iterations=3")
+    invoke(
+        "run",
+        "Go.",
+        *AGAIN,
+        "--run-id",
+        "r1",
+        "--max-llm-calls",
+        "7",
+        "-o",
+        "max_iterations=3",
+    )
     invoke("fork", "r1", "--at", "6", "--new-id", "kept")
     invoke("fork", "r1", "--at", "6", "--new-id", "given")
 
@@ -265,7 +341,9 @@ def test_an_option_that_is_code_must_be_given_again(invoke: Invoke) -> None:
     given = invoke("resume", "f1", *AGAIN, *code)
 
     assert without.exit_code == 2
-    assert without.stderr.endswith("give it again, --option evaluator=@package.module:object\n")
+    assert without.stderr.endswith(
+        "give it again, --option evaluator=@package.module:object\n"
+    )
     assert (given.exit_code, given.stdout) == (0, "It is Paris.\n")
 
 
@@ -292,9 +370,13 @@ def test_whole_runs_verify(invoke: Invoke) -> None:
 
 
 @pytest.mark.usefixtures("three_runs")
-def test_a_changed_entry_is_1_and_named_and_the_other_runs_are_still_checked(invoke: Invoke, folder: Path) -> None:
+def test_a_changed_entry_is_1_and_named_and_the_other_runs_are_still_checked(
+    invoke: Invoke, folder: Path
+) -> None:
     with sqlite3.connect(folder / "loopwright.db") as database:
-        database.execute("UPDATE events SET at = at + 1 WHERE run_id = 'r2' AND seq = 2")
+        database.execute(
+            "UPDATE events SET at = at + 1 WHERE run_id = 'r2' AND seq = 2"
+        )
     database.close()
 
     every = invoke("verify", "--all")
@@ -303,8 +385,13 @@ def test_a_changed_entry_is_1_and_named_and_the_other_runs_are_still_checked(inv
     assert [line.partition(":")[2][:11] for line in every.stdout.splitlines()] == [
         " 5 entries,", " damaged at", " 9 entries,",
     ]  # fmt: skip
-    assert invoke("verify", "r2").stdout == "r2: damaged at entry 2: entry 2 was changed\n"
-    assert (invoke("verify", "r2").exit_code, invoke("verify", "r1").exit_code) == (1, 0)
+    assert (
+        invoke("verify", "r2").stdout == "r2: damaged at entry 2: entry 2 was changed\n"
+    )
+    assert (invoke("verify", "r2").exit_code, invoke("verify", "r1").exit_code) == (
+        1,
+        0,
+    )
 
 
 @pytest.mark.usefixtures("three_runs")
@@ -316,7 +403,9 @@ def test_a_head_that_is_not_the_end_is_1(invoke: Invoke) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("r1", "--all"), ("--all", "--head", "00")])
-def test_verify_wants_one_run_or_all(invoke: Invoke, arguments: tuple[str, ...]) -> None:
+def test_verify_wants_one_run_or_all(
+    invoke: Invoke, arguments: tuple[str, ...]
+) -> None:
     done = invoke("verify", *arguments)
 
     assert done.exit_code == 2

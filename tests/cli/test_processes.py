@@ -20,8 +20,22 @@ from .using import AtTerminal, Invoke, Process, Start
 
 CAPITAL = ("--provider", "scripted:capital", "--tools", "scripted_cli:capital")
 SLOW = ("--provider", "scripted:slow", "--tools", "scripted_cli:slow")
-CHATTY = ("--provider", "scripted:chatty", "--tools", "scripted_cli:capital", "--max-iterations", "1000000")
-NO_LIMITS = ("--max-llm-calls", "1000000", "--max-tool-calls", "1000000", "--max-tokens", "100000000")
+CHATTY = (
+    "--provider",
+    "scripted:chatty",
+    "--tools",
+    "scripted_cli:capital",
+    "--max-iterations",
+    "1000000",
+)
+NO_LIMITS = (
+    "--max-llm-calls",
+    "1000000",
+    "--max-tool-calls",
+    "1000000",
+    "--max-tokens",
+    "100000000",
+)
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -34,13 +48,17 @@ def until(happened: Callable[[], bool], process: Process) -> None:
 
 def status(start: Start, run_id: str, journal: str = "loopwright.db") -> str:
     listed, _ = start("runs", "--json", "--journal", journal).communicate()
-    return {told["run_id"]: told["status"] for told in map(json.loads, listed.splitlines())}[run_id]
+    return {
+        told["run_id"]: told["status"] for told in map(json.loads, listed.splitlines())
+    }[run_id]
 
 
 # --- pipes ---
 
 
-def test_in_a_pipe_there_are_plain_lines_and_the_answer_apart(start_python: Start) -> None:
+def test_in_a_pipe_there_are_plain_lines_and_the_answer_apart(
+    start_python: Start,
+) -> None:
     process = start_python("run", "Capital?", *CAPITAL)
     answer, progress = process.communicate()
 
@@ -49,22 +67,36 @@ def test_in_a_pipe_there_are_plain_lines_and_the_answer_apart(start_python: Star
     assert not set(progress) & {"\x1b", "\r"}
 
 
-def test_what_started_programs_print_does_not_get_between_the_answer(start_python: Start) -> None:
+def test_what_started_programs_print_does_not_get_between_the_answer(
+    start_python: Start,
+) -> None:
     buffered = {**os.environ, "PYTHONUNBUFFERED": ""}
-    go = ("run", "Go.", "--provider", "scripted:starts", "--tools", "scripted_cli:starts", "--json")
+    go = (
+        "run",
+        "Go.",
+        "--provider",
+        "scripted:starts",
+        "--tools",
+        "scripted_cli:starts",
+        "--json",
+    )
     process = start_python(*go, env=buffered)
     answer, progress = process.communicate()
 
     assert json.loads(answer)["answer"] == "It started."
-    assert {"FROM é", "HANDED TO é", "FROM THE STREAM ITSELF"} <= set(progress.splitlines())
-
-
-def test_a_line_that_does_not_end_is_printed_in_pieces(start: Start, folder: Path) -> None:
-    dots = (
-        'def dots() -> str:\n    """Dots."""\n    for _ in range(200_000):\n        print(".", end="")\n    return ""\n'
+    assert {"FROM é", "HANDED TO é", "FROM THE STREAM ITSELF"} <= set(
+        progress.splitlines()
     )
+
+
+def test_a_line_that_does_not_end_is_printed_in_pieces(
+    start: Start, folder: Path
+) -> None:
+    dots = 'def dots() -> str:\n    """Dots."""\n    for _ in range(200_000):\n        print(".", end="")\n    return ""\n'
     (folder / "dotted.py").write_text(dots)
-    process = start("run", "Go.", "--provider", "scripted:dots", "--tools", "dotted:dots", "-q")
+    process = start(
+        "run", "Go.", "--provider", "scripted:dots", "--tools", "dotted:dots", "-q"
+    )
     answer, printed = process.communicate()
 
     assert (answer, printed.count(".")) == ("It .\n", 200_000)
@@ -80,15 +112,37 @@ CLOSED = "standard output is closed: write >/dev/null if nobody shall read it"
         ("Capital?", ">&-", (2, "", f"error: {CLOSED}\n")),
         ("Capital?", "2>&-", (0, "It is Paris.\n", "")),
         ("Capital?", "<&-", (0, "It is Paris.\n", "")),
-        ("-", "<&-", (2, "", "error: question: it is empty; say what there is to find out or do\n")),
+        (
+            "-",
+            "<&-",
+            (
+                2,
+                "",
+                "error: question: it is empty; say what there is to find out or do\n",
+            ),
+        ),
         ("Capital?", ">&- 2>&- <&-", (2, "", "")),
     ],
 )
 def test_a_stream_that_is_closed_is_minded(
     folder: Path, question: str, closing: str, ended: tuple[int, str, str]
 ) -> None:
-    command = shlex.join([sys.executable, "-m", "loopwright", "run", question, *CAPITAL, "-q", "--run-id", "r1"])
-    done = subprocess.run(f"{command} {closing}", shell=True, capture_output=True, text=True, timeout=60)
+    command = shlex.join(
+        [
+            sys.executable,
+            "-m",
+            "loopwright",
+            "run",
+            question,
+            *CAPITAL,
+            "-q",
+            "--run-id",
+            "r1",
+        ]
+    )
+    done = subprocess.run(
+        f"{command} {closing}", shell=True, capture_output=True, text=True, timeout=60
+    )
 
     assert (done.returncode, done.stdout, done.stderr) == ended
     assert (folder / "loopwright.db").exists() == (ended[0] == 0)
@@ -97,7 +151,13 @@ def test_a_stream_that_is_closed_is_minded(
 @pytest.mark.parametrize("env", [{"PYTHONIOENCODING": "utf-8"}, {"LC_ALL": "C"}])
 def test_a_question_that_is_no_text_is_2(folder: Path, env: dict[str, str]) -> None:
     command = [sys.executable, "-m", "loopwright", "run", "-", *CAPITAL]
-    done = subprocess.run(command, input=b"a\xff", capture_output=True, env={**os.environ, **env}, timeout=60)
+    done = subprocess.run(
+        command,
+        input=b"a\xff",
+        capture_output=True,
+        env={**os.environ, **env},
+        timeout=60,
+    )
 
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
     assert done.stderr.startswith(b"error: question: it is no text in UTF-8: ")
@@ -105,9 +165,20 @@ def test_a_question_that_is_no_text_is_2(folder: Path, env: dict[str, str]) -> N
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_any_text_can_be_written_in_any_encoding(start_python: Start, encoding: str) -> None:
+def test_any_text_can_be_written_in_any_encoding(
+    start_python: Start, encoding: str
+) -> None:
     env = {**os.environ, "PYTHONIOENCODING": encoding}
-    process = start_python("run", "Où est 東京?", "--provider", "scripted:é", "--run-id", "r1", "-q", env=env)
+    process = start_python(
+        "run",
+        "Où est 東京?",
+        "--provider",
+        "scripted:é",
+        "--run-id",
+        "r1",
+        "-q",
+        env=env,
+    )
     answer, errors = process.communicate()
 
     assert (process.returncode, errors) == (0, "")
@@ -115,7 +186,9 @@ def test_any_text_can_be_written_in_any_encoding(start_python: Start, encoding: 
     assert start_python("show", "r1", env=env).communicate()[1] == ""
 
 
-@pytest.mark.parametrize("command", [("plugins",), ("engines", "react"), ("runs",), ("show", "r1", "--json")])
+@pytest.mark.parametrize(
+    "command", [("plugins",), ("engines", "react"), ("runs",), ("show", "r1", "--json")]
+)
 def test_a_broken_pipe_ends_quietly(start: Start, command: tuple[str, ...]) -> None:
     start("run", "Capital?", *CAPITAL, "--run-id", "r1").communicate()
     reading, writing = os.pipe()
@@ -128,7 +201,9 @@ def test_a_broken_pipe_ends_quietly(start: Start, command: tuple[str, ...]) -> N
     assert (process.returncode, errors) == (141, "")
 
 
-def test_a_run_whose_progress_nobody_reads_any_more_is_suspended_quietly(start: Start) -> None:
+def test_a_run_whose_progress_nobody_reads_any_more_is_suspended_quietly(
+    start: Start,
+) -> None:
     process = start("run", "Go.", *CHATTY, *NO_LIMITS, "--run-id", "r1")
     assert process.stderr is not None
     process.stderr.readline()
@@ -140,7 +215,9 @@ def test_a_run_whose_progress_nobody_reads_any_more_is_suspended_quietly(start: 
     assert status(start, "r1") == "suspended"
 
 
-def test_a_resumed_run_whose_progress_nobody_reads_any_more_is_suspended_too(start: Start) -> None:
+def test_a_resumed_run_whose_progress_nobody_reads_any_more_is_suspended_too(
+    start: Start,
+) -> None:
     process = start("run", "Go.", *CHATTY, *NO_LIMITS, "--run-id", "r1")
     until(lambda: os.path.exists("loopwright.db"), process)
     assert process.stderr is not None
@@ -171,7 +248,9 @@ def test_an_answer_that_cannot_be_written_is_1(start: Start) -> None:
 # --- interrupts and crashes ---
 
 
-def test_ctrl_c_suspends_the_run_and_says_how_to_go_on(start: Start, log: Callable[[], list[str]]) -> None:
+def test_ctrl_c_suspends_the_run_and_says_how_to_go_on(
+    start: Start, log: Callable[[], list[str]]
+) -> None:
     process = start("run", "Go.", *SLOW, "--run-id", "r1", "--journal", "my runs.db")
     until(lambda: "slow" in log(), process)
     process.send_signal(signal.SIGINT)
@@ -181,7 +260,14 @@ def test_ctrl_c_suspends_the_run_and_says_how_to_go_on(start: Start, log: Callab
     assert (process.returncode, answer) == (130, "")
     assert progress.splitlines()[-1] == f"interrupted; go on with it: {command}"
     assert status(start, "r1", "my runs.db") == "suspended"
-    again = start("resume", "r1", "--journal", "my runs.db", *SLOW, env={**os.environ, "SCRIPTED_SECONDS": "0"})
+    again = start(
+        "resume",
+        "r1",
+        "--journal",
+        "my runs.db",
+        *SLOW,
+        env={**os.environ, "SCRIPTED_SECONDS": "0"},
+    )
     assert again.communicate()[0] == "done\n"
     assert log() == ["model slow", "slow", "slow", "model slow"]
 
@@ -197,26 +283,42 @@ def test_a_run_that_cannot_be_resumed_says_only_that_it_was_interrupted(
     assert process.returncode == 130
 
 
-def test_a_killed_run_is_resumed_and_a_live_one_is_not(start: Start, log: Callable[[], list[str]]) -> None:
+def test_a_killed_run_is_resumed_and_a_live_one_is_not(
+    start: Start, log: Callable[[], list[str]]
+) -> None:
     process = start("run", "Go.", *SLOW, "--run-id", "r1")
     until(lambda: "slow" in log(), process)
     busy = start("resume", "r1", *SLOW, "-q")
     refused = busy.communicate()[1]
     process.kill()
     process.communicate()
-    again = start("resume", "r1", *SLOW, "-q", env={**os.environ, "SCRIPTED_SECONDS": "0"})
+    again = start(
+        "resume", "r1", *SLOW, "-q", env={**os.environ, "SCRIPTED_SECONDS": "0"}
+    )
 
     assert busy.returncode == 1
     who = f"process {process.pid} on {socket.gethostname()}"
-    assert refused == f"error: run 'r1' is being worked on by {who}: wait for it, or fence it off with --take-over\n"
+    assert (
+        refused
+        == f"error: run 'r1' is being worked on by {who}: wait for it, or fence it off with --take-over\n"
+    )
     assert again.communicate()[0] == "done\n"
     assert log().count("model slow") == 2
 
 
-def test_a_live_run_can_be_taken_over(start: Start, log: Callable[[], list[str]]) -> None:
+def test_a_live_run_can_be_taken_over(
+    start: Start, log: Callable[[], list[str]]
+) -> None:
     process = start("run", "Go.", *SLOW, "--run-id", "r1", "-q")
     until(lambda: "slow" in log(), process)
-    taker = start("resume", "r1", *SLOW, "-q", "--take-over", env={**os.environ, "SCRIPTED_SECONDS": "0"})
+    taker = start(
+        "resume",
+        "r1",
+        *SLOW,
+        "-q",
+        "--take-over",
+        env={**os.environ, "SCRIPTED_SECONDS": "0"},
+    )
 
     assert taker.communicate()[0] == "done\n"
 
@@ -224,7 +326,9 @@ def test_a_live_run_can_be_taken_over(start: Start, log: Callable[[], list[str]]
 # --- terminals ---
 
 
-def test_on_a_terminal_the_timeline_grows_and_the_answer_comes_last(at_terminal: AtTerminal) -> None:
+def test_on_a_terminal_the_timeline_grows_and_the_answer_comes_last(
+    at_terminal: AtTerminal,
+) -> None:
     ended, screen = at_terminal("run", "Capital?", *CAPITAL)
 
     assert ended == 0
@@ -232,12 +336,16 @@ def test_on_a_terminal_the_timeline_grows_and_the_answer_comes_last(at_terminal:
     assert COLOURS.sub("", screen).endswith("It is Paris.\n")
 
 
-def test_words_are_shown_as_they_come_and_ctrl_c_suspends(at_terminal: AtTerminal, start: Start) -> None:
+def test_words_are_shown_as_they_come_and_ctrl_c_suspends(
+    at_terminal: AtTerminal, start: Start
+) -> None:
     endless = ("run", "Go.", "--provider", "scripted:endless", "--run-id", "r1")
     ended, screen = at_terminal(*endless, typed=[("word word word", "\x03")])
 
     assert ended == 130
-    assert screen.endswith("interrupted; go on with it: loopwright resume r1 --provider scripted:endless\n")
+    assert screen.endswith(
+        "interrupted; go on with it: loopwright resume r1 --provider scripted:endless\n"
+    )
     assert "\x1b[?25h" in screen  # the cursor is there again
     assert status(start, "r1") == "suspended"
 
@@ -254,16 +362,23 @@ def test_words_are_shown_as_they_come_and_ctrl_c_suspends(at_terminal: AtTermina
         ("\x04", "I was told: a person refused it"),
     ],
 )
-def test_the_person_at_the_terminal_is_asked(at_terminal: AtTerminal, typed: str, answer: str) -> None:
+def test_the_person_at_the_terminal_is_asked(
+    at_terminal: AtTerminal, typed: str, answer: str
+) -> None:
     wipe = ("run", "Go.", "--provider", "scripted:wipe", "--tools", "scripted_cli:wipe")
     ended, screen = at_terminal(*wipe, typed=[("refuses it: ", typed)])
 
     assert ended == 0
-    assert 'wipe is destructive: run it?\n  wipe({"path":"/tmp/x"})  [destructive]\n' in screen
+    assert (
+        'wipe is destructive: run it?\n  wipe({"path":"/tmp/x"})  [destructive]\n'
+        in screen
+    )
     assert screen.endswith(f"{answer}\n")
 
 
-def test_what_was_typed_before_the_question_is_no_answer(at_terminal: AtTerminal) -> None:
+def test_what_was_typed_before_the_question_is_no_answer(
+    at_terminal: AtTerminal,
+) -> None:
     wipe = ("run", "Go.", "--provider", "scripted:wipe", "--tools", "scripted_cli:wipe")
     ended, screen = at_terminal(*wipe, typed=[("", "y\n"), ("refuses it: ", "no\n")])
 
@@ -271,9 +386,13 @@ def test_what_was_typed_before_the_question_is_no_answer(at_terminal: AtTerminal
     assert screen.endswith("I was told: a person refused it\n")
 
 
-def test_a_run_can_be_interrupted_while_the_person_is_asked(at_terminal: AtTerminal, start: Start) -> None:
+def test_a_run_can_be_interrupted_while_the_person_is_asked(
+    at_terminal: AtTerminal, start: Start
+) -> None:
     wipe = ("--provider", "scripted:wipe", "--tools", "scripted_cli:wipe")
-    ended, _ = at_terminal("run", "Go.", *wipe, "--run-id", "r1", typed=[("refuses it: ", "\x03")])
+    ended, _ = at_terminal(
+        "run", "Go.", *wipe, "--run-id", "r1", typed=[("refuses it: ", "\x03")]
+    )
 
     assert ended == 130
     assert status(start, "r1") == "suspended"
@@ -282,8 +401,19 @@ def test_a_run_can_be_interrupted_while_the_person_is_asked(at_terminal: AtTermi
 
 
 @pytest.mark.parametrize("columns", [20, 60])
-def test_nothing_of_a_model_or_tool_steers_the_terminal_at_any_width(at_terminal: AtTerminal, columns: int) -> None:
-    hostile = ("run", "Go.", "--provider", "scripted:hostile", "--tools", "scripted_cli:loud", "--run-id", "h")
+def test_nothing_of_a_model_or_tool_steers_the_terminal_at_any_width(
+    at_terminal: AtTerminal, columns: int
+) -> None:
+    hostile = (
+        "run",
+        "Go.",
+        "--provider",
+        "scripted:hostile",
+        "--tools",
+        "scripted_cli:loud",
+        "--run-id",
+        "h",
+    )
     ended, screen = at_terminal(*hostile, columns=columns)
     _, shown = at_terminal("show", "h", "--full", columns=columns)
 
@@ -294,7 +424,9 @@ def test_nothing_of_a_model_or_tool_steers_the_terminal_at_any_width(at_terminal
 
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_without_colours_there_are_none(at_terminal: AtTerminal, env: dict[str, str]) -> None:
+def test_without_colours_there_are_none(
+    at_terminal: AtTerminal, env: dict[str, str]
+) -> None:
     ended, screen = at_terminal("run", "Capital?", *CAPITAL, env=env)
 
     assert ended == 0
@@ -302,7 +434,9 @@ def test_without_colours_there_are_none(at_terminal: AtTerminal, env: dict[str, 
     assert ("\x1b" in screen) == (env.get("TERM") != "dumb")
 
 
-def test_runs_and_plugins_are_drawn_as_tables(at_terminal: AtTerminal, start: Start) -> None:
+def test_runs_and_plugins_are_drawn_as_tables(
+    at_terminal: AtTerminal, start: Start
+) -> None:
     start("run", "Capital?", *CAPITAL, "--run-id", "r1").communicate()
 
     _, runs = at_terminal("runs", columns=40)
@@ -321,21 +455,49 @@ def test_help_teaches_and_loads_no_provider_journal_or_http(folder: Path) -> Non
         "except SystemExit as end: print('status', end.code)\n"
         "print(*sys.modules)"
     )
-    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60).stdout
+    said = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
 
     loaded = set(said.splitlines()[-1].split())
     assert "status 0" in said
     assert "loopwright resume RUN --provider" in said
     assert (
-        loaded & {"httpx", "sqlite3", "structlog", "tenacity", "jsonschema", "loopwright.providers.openai.provider"}
+        loaded
+        & {
+            "httpx",
+            "sqlite3",
+            "structlog",
+            "tenacity",
+            "jsonschema",
+            "loopwright.providers.openai.provider",
+        }
         == set()
     )
 
 
 @pytest.mark.parametrize(
-    "command", ["engines", "run", "resume", "worker", "resolve", "fork", "runs", "show", "verify", "plugins"]
+    "command",
+    [
+        "engines",
+        "run",
+        "resume",
+        "worker",
+        "resolve",
+        "fork",
+        "runs",
+        "show",
+        "verify",
+        "plugins",
+    ],
 )
-def test_each_command_s_help_has_an_example_and_the_exit_statuses(invoke: Invoke, command: str) -> None:
+def test_each_command_s_help_has_an_example_and_the_exit_statuses(
+    invoke: Invoke, command: str
+) -> None:
     helped = invoke(command, "--help")
 
     assert helped.exit_code == 0
@@ -350,7 +512,9 @@ def test_the_version_is_told(start_python: Start) -> None:
 @pytest.mark.parametrize("missing", ["typer", "rich"])
 def test_without_the_extra_it_says_what_to_install(missing: str) -> None:
     script = f"import sys; sys.modules[{missing!r}] = None; from loopwright.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
@@ -362,6 +526,8 @@ def test_the_command_is_installed(folder: Path) -> None:
     command = Path(sys.executable).with_name("loopwright")
     if not command.exists():
         pytest.skip("the package is not installed here, only importable")
-    done = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [command, "--version"], capture_output=True, text=True, timeout=60
+    )
 
     assert (done.returncode, done.stdout) == (0, f"loopwright {__version__}\n")

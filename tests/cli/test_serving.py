@@ -56,10 +56,15 @@ def long() -> dict[str, str]:
 
 
 def statuses(folder: Path) -> dict[str, str]:
-    return {info.run_id: info.status for info in SQLiteJournal(folder / "loopwright.db").runs()}
+    return {
+        info.run_id: info.status
+        for info in SQLiteJournal(folder / "loopwright.db").runs()
+    }
 
 
-def killed(start: Start, log: Log, *arguments: str, run_id: str = "r1", begun: str) -> None:
+def killed(
+    start: Start, log: Log, *arguments: str, run_id: str = "r1", begun: str
+) -> None:
     """A run whose process was killed while its tool was at work."""
     before = log().count(begun)
     process = start("run", "Go.", *arguments, "--run-id", run_id, "-q", env=long())
@@ -71,7 +76,9 @@ def killed(start: Start, log: Log, *arguments: str, run_id: str = "r1", begun: s
 # --- worker ---
 
 
-def test_a_run_whose_process_was_killed_is_taken_up_and_told(start: Start, invoke: Invoke, log: Log) -> None:
+def test_a_run_whose_process_was_killed_is_taken_up_and_told(
+    start: Start, invoke: Invoke, log: Log
+) -> None:
     killed(start, log, *SLOW, begun="slow")
     assert "running (its process is gone)" in invoke("runs").stdout
 
@@ -105,7 +112,9 @@ def test_a_signal_ends_a_worker_and_releases_its_runs(
     killed(start, log, *SLOW, begun="slow")
     worker = start("worker", "--poll", "0.05", *SLOW, env=long())
     until(lambda: log().count("slow") == 2, worker)
-    assert re.search(r"^r1 +react +running \(leased for \d+ s\)", invoke("runs").stdout, re.M)
+    assert re.search(
+        r"^r1 +react +running \(leased for \d+ s\)", invoke("runs").stdout, re.M
+    )
 
     worker.send_signal(number)
     _, told = worker.communicate()
@@ -118,7 +127,10 @@ def test_a_signal_ends_a_worker_and_releases_its_runs(
     ]
     assert statuses(folder) == {"r1": "released"}
     assert "released (to a worker)" in invoke("runs", "--status", "released").stdout
-    assert start("worker", "--once", *SLOW, "-q", env=quick()).communicate()[0] == "r1\tcompleted\n"
+    assert (
+        start("worker", "--once", *SLOW, "-q", env=quick()).communicate()[0]
+        == "r1\tcompleted\n"
+    )
 
 
 def test_two_workers_share_the_runs_of_one_file_and_take_over_from_a_third_that_is_killed(
@@ -132,19 +144,35 @@ def test_two_workers_share_the_runs_of_one_file_and_take_over_from_a_third_that_
     third.kill()
     third.communicate()
 
-    workers = [start("worker", "--poll", "0.05", *SLOW, env={**quick(), "SCRIPTED_SECONDS": "0.3"}) for _ in "ab"]
+    workers = [
+        start(
+            "worker",
+            "--poll",
+            "0.05",
+            *SLOW,
+            env={**quick(), "SCRIPTED_SECONDS": "0.3"},
+        )
+        for _ in "ab"
+    ]
     until(lambda: set(statuses(folder).values()) == {"completed"}, *workers)
     for worker in workers:
         worker.send_signal(signal.SIGTERM)
     told = [worker.communicate()[1] for worker in workers]
 
-    taken = [line.split()[0] for lines in told for line in lines.splitlines() if line.endswith("taken up")]
+    taken = [
+        line.split()[0]
+        for lines in told
+        for line in lines.splitlines()
+        if line.endswith("taken up")
+    ]
     assert sorted(taken) == names  # each once
     journal = SQLiteJournal(folder / "loopwright.db")
     assert [journal.verify(name).ok for name in names] == [True] * 3
 
 
-def test_a_run_that_ctrl_c_suspended_is_left_to_the_person(start: Start, log: Log, folder: Path) -> None:
+def test_a_run_that_ctrl_c_suspended_is_left_to_the_person(
+    start: Start, log: Log, folder: Path
+) -> None:
     process = start("run", "Go.", *SLOW, "--run-id", "r1", "-q", env=long())
     until(lambda: "slow" in log(), process)
     process.send_signal(signal.SIGINT)
@@ -154,16 +182,29 @@ def test_a_run_that_ctrl_c_suspended_is_left_to_the_person(start: Start, log: Lo
     assert statuses(folder) == {"r1": "suspended"}
 
 
-def test_a_run_keeps_the_limits_and_options_that_it_was_started_with(start: Start, log: Log) -> None:
+def test_a_run_keeps_the_limits_and_options_that_it_was_started_with(
+    start: Start, log: Log
+) -> None:
     chatty = ("--provider", "scripted:slow", "--tools", "scripted_cli:slow")
-    killed(start, log, *chatty, "--max-llm-calls", "1", "-o", "max_iterations=3", begun="slow")
+    killed(
+        start,
+        log,
+        *chatty,
+        "--max-llm-calls",
+        "1",
+        "-o",
+        "max_iterations=3",
+        begun="slow",
+    )
     killed(start, log, *chatty, run_id="r2", begun="slow")
 
     printed, _ = start("worker", "--once", *chatty, env=quick()).communicate()
 
     assert sorted(printed.splitlines()) == ["r1\tlimit", "r2\tcompleted"]
     listed, _ = start("show", "r1", "--json").communicate()
-    assert "drift_noticed" not in [json.loads(line)["kind"] for line in listed.splitlines()]
+    assert "drift_noticed" not in [
+        json.loads(line)["kind"] for line in listed.splitlines()
+    ]
 
 
 def test_an_option_that_is_code_is_given_to_the_worker_and_a_run_without_it_is_left(
@@ -180,28 +221,48 @@ def test_an_option_that_is_code_is_given_to_the_worker_and_a_run_without_it_is_l
     assert start(*again, env=quick()).communicate()[0].startswith("r1\t")
 
 
-def test_a_call_that_needs_a_yes_waits_for_a_person(start: Start, log: Log, folder: Path) -> None:
-    wipe = ("--provider", "scripted:slow_wipe", "--tools", "scripted_cli:slow", "--tools", "scripted_cli:wipe")
+def test_a_call_that_needs_a_yes_waits_for_a_person(
+    start: Start, log: Log, folder: Path
+) -> None:
+    wipe = (
+        "--provider",
+        "scripted:slow_wipe",
+        "--tools",
+        "scripted_cli:slow",
+        "--tools",
+        "scripted_cli:wipe",
+    )
     killed(start, log, *wipe, begun="slow")
 
-    assert start("worker", "--once", *wipe, "-q", env=quick()).communicate()[0] == "r1\twaiting\n"
+    assert (
+        start("worker", "--once", *wipe, "-q", env=quick()).communicate()[0]
+        == "r1\twaiting\n"
+    )
     assert start("worker", "--once", *wipe, "-q", env=quick()).communicate()[0] == ""
     assert statuses(folder) == {"r1": "waiting"}
     assert "wipe /tmp/x" not in log()
-    assert start("resume", "r1", *wipe, "-q", "--yes").communicate()[0] == "I was told: wiped\n"
+    assert (
+        start("resume", "r1", *wipe, "-q", "--yes").communicate()[0]
+        == "I was told: wiped\n"
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (("--journal", "memory"), "--journal: a worker needs a journal that outlives the processes"),
+        (
+            ("--journal", "memory"),
+            "--journal: a worker needs a journal that outlives the processes",
+        ),
         (("--lease", "0"), "lease: must be seconds above 0"),
         (("--at-once", "0"), "at_once must be at least 1"),
         (("--poll", "0"), "at_once must be at least 1 and poll greater than 0"),
         (("--provider", "nobody:x"), "provider"),
     ],
 )
-def test_a_worker_that_cannot_be_is_2(invoke: Invoke, options: tuple[str, ...], complaint: str) -> None:
+def test_a_worker_that_cannot_be_is_2(
+    invoke: Invoke, options: tuple[str, ...], complaint: str
+) -> None:
     done = invoke("worker", "--once", *SLOW, *options)
 
     assert (done.exit_code, done.stdout) == (2, "")
@@ -209,7 +270,9 @@ def test_a_worker_that_cannot_be_is_2(invoke: Invoke, options: tuple[str, ...], 
     assert complaint in done.stderr
 
 
-def test_a_journal_that_is_not_there_has_nothing_to_take_up_and_is_not_made(invoke: Invoke, folder: Path) -> None:
+def test_a_journal_that_is_not_there_has_nothing_to_take_up_and_is_not_made(
+    invoke: Invoke, folder: Path
+) -> None:
     done = invoke("worker", "--once", *SLOW, "-q")
 
     assert (done.exit_code, done.output, list(folder.iterdir())) == (0, "", [])
@@ -221,13 +284,33 @@ def test_a_journal_that_is_not_there_has_nothing_to_take_up_and_is_not_made(invo
         ("elsewhere|1||x", 60.0, r"running \(leased for (60|59) s\)", False),
         ("elsewhere|1||x", 0.01, r"running \(its lease is over\)", True),
         ("elsewhere|1||x", None, r"running  ", False),
-        (f"{socket.gethostname()}|{NO_PROCESS}||x", None, r"running \(its process is gone\)", True),
+        (
+            f"{socket.gethostname()}|{NO_PROCESS}||x",
+            None,
+            r"running \(its process is gone\)",
+            True,
+        ),
     ],
 )
 def test_runs_says_in_words_whether_somebody_is_at_work(
-    invoke: Invoke, folder: Path, owner: str, lease: float | None, told: str, orphaned: bool
+    invoke: Invoke,
+    folder: Path,
+    owner: str,
+    lease: float | None,
+    told: str,
+    orphaned: bool,
 ) -> None:
-    invoke("run", "Go.", "--provider", "scripted:wipe", "--tools", "scripted_cli:wipe", "--run-id", "r1", "--wait")
+    invoke(
+        "run",
+        "Go.",
+        "--provider",
+        "scripted:wipe",
+        "--tools",
+        "scripted_cli:wipe",
+        "--run-id",
+        "r1",
+        "--wait",
+    )
 
     async def claim() -> None:
         journal = SQLiteJournal(folder / "loopwright.db")
@@ -240,11 +323,18 @@ def test_runs_says_in_words_whether_somebody_is_at_work(
     time.sleep(0.02)
 
     assert re.search(rf"^r1 +react +{told}", invoke("runs").stdout, re.M)
-    (as_json,) = map(json.loads, invoke("runs", "--status", "running", "--json").stdout.splitlines())
-    assert (as_json["orphaned"], as_json["lease_until"] is None) == (orphaned, lease is None)
+    (as_json,) = map(
+        json.loads, invoke("runs", "--status", "running", "--json").stdout.splitlines()
+    )
+    assert (as_json["orphaned"], as_json["lease_until"] is None) == (
+        orphaned,
+        lease is None,
+    )
 
 
-def test_a_second_signal_ends_a_worker_at_once(start: Start, log: Log, folder: Path) -> None:
+def test_a_second_signal_ends_a_worker_at_once(
+    start: Start, log: Log, folder: Path
+) -> None:
     """A tool in a thread that cannot be stopped does not keep the process."""
     (folder / "stubborn.py").write_text(STUBBORN)
     stubborn = ("--provider", "scripted:slow", "--tools", "stubborn:slow")
@@ -266,7 +356,9 @@ def test_a_second_signal_ends_a_worker_at_once(start: Start, log: Log, folder: P
 def in_doubt(start: Start, log: Log, *options: str) -> str:
     """A run that waits for a word about its payment; gives what its resumption said on standard error."""
     killed(start, log, *PAY, *options, begun="pay")
-    resumed = start("resume", "r1", *PAY, "--on-unknown", "ask", "-q", *options, env=quick())
+    resumed = start(
+        "resume", "r1", *PAY, "--on-unknown", "ask", "-q", *options, env=quick()
+    )
     _, told = resumed.communicate()
     assert resumed.returncode == 5
     return told
@@ -277,7 +369,10 @@ def in_doubt(start: Start, log: Log, *options: str) -> str:
     [
         (("--done", "paid at noon"), "I was told: paid at noon"),
         (("--not-done",), "I was told: paid 500"),
-        (("--unknown",), "I was told: This call was interrupted and it is not known whether it took effect."),
+        (
+            ("--unknown",),
+            "I was told: This call was interrupted and it is not known whether it took effect.",
+        ),
     ],
 )
 def test_a_person_says_what_came_of_a_call_and_the_run_goes_on(
@@ -295,50 +390,81 @@ def test_a_person_says_what_came_of_a_call_and_the_run_goes_on(
     typed = shlex.split(told[1].partition("say it: ")[2].partition(" --done")[0])
     said = start(*typed[1:], *words)
 
-    assert said.communicate() == ("", "noted; it counts when the run is resumed, by you or by a worker\n")
+    assert said.communicate() == (
+        "",
+        "noted; it counts when the run is resumed, by you or by a worker\n",
+    )
     go_on = shlex.split(told[2].partition("go on with it: ")[2])
     printed, _ = start(*go_on[1:], "-q", env=quick()).communicate()
     assert printed.startswith(answer)
     assert log().count("pay") == 1 + (words == ("--not-done",))
 
 
-def test_a_worker_asks_and_takes_the_run_up_when_it_is_told(start: Start, log: Log, folder: Path) -> None:
+def test_a_worker_asks_and_takes_the_run_up_when_it_is_told(
+    start: Start, log: Log, folder: Path
+) -> None:
     killed(start, log, *PAY, "--journal", "my runs.db", begun="pay")
     worker = start(
-        "worker", "--journal", "my runs.db", "--on-unknown", "ask", "--poll", "0.05", *PAY, "--json", env=quick()
+        "worker",
+        "--journal",
+        "my runs.db",
+        "--on-unknown",
+        "ask",
+        "--poll",
+        "0.05",
+        *PAY,
+        "--json",
+        env=quick(),
     )
     journal = SQLiteJournal(folder / "my runs.db")
     until(lambda: journal.runs()[0].status == "waiting", worker)
 
-    said = start("resolve", "r1", "0#0", "--done", "paid, says the bank", "--journal", "my runs.db")
+    said = start(
+        "resolve",
+        "r1",
+        "0#0",
+        "--done",
+        "paid, says the bank",
+        "--journal",
+        "my runs.db",
+    )
     assert said.wait() == 0
     until(lambda: journal.runs()[0].status == "completed", worker)
     worker.send_signal(signal.SIGTERM)
     _, told = worker.communicate()
 
-    assert "  say it: loopwright resolve r1 '0#0' --journal 'my runs.db' --done TEXT, or --not-done, or --unknown" in (
-        told.splitlines()
+    assert (
+        "  say it: loopwright resolve r1 '0#0' --journal 'my runs.db' --done TEXT, or --not-done, or --unknown"
+        in (told.splitlines())
     )
     assert told.splitlines()[-1] == "r1  completed: answered"
     assert log().count("pay") == 1
 
 
-def test_show_ends_with_what_a_run_asks_and_a_failure_is_asked_about_too(invoke: Invoke) -> None:
+def test_show_ends_with_what_a_run_asks_and_a_failure_is_asked_about_too(
+    invoke: Invoke,
+) -> None:
     done = invoke("run", "Go.", *DOOR, "--run-id", "r1")
 
     assert done.exit_code == 5
     shown = invoke("show", "r1").stdout
-    asked = "  say it: loopwright resolve r1 '0#0' --done TEXT, or --not-done, or --unknown"
+    asked = (
+        "  say it: loopwright resolve r1 '0#0' --done TEXT, or --not-done, or --unknown"
+    )
     assert shown.splitlines()[-1] == asked
     assert asked in done.stderr.splitlines()
-    assert [line.split()[2:4] for line in shown.splitlines() if " recovery " in line] == [["recovery", "door:"]] * 2
+    assert [
+        line.split()[2:4] for line in shown.splitlines() if " recovery " in line
+    ] == [["recovery", "door:"]] * 2
     assert "; retry\n" in shown
     assert "; escalate\n" in shown
     assert not set(shown + done.stderr) & {"\x1b", "\x07", "\x9b", "\u202e"}
 
     invoke("resolve", "r1", "0#0", "--done", "I opened it \x1b[31m")
     again = invoke("resume", "r1", *DOOR)
-    assert again.stdout == "I was told: I opened it \n"  # no model reads what a terminal would obey
+    assert (
+        again.stdout == "I was told: I opened it \n"
+    )  # no model reads what a terminal would obey
     assert "doubt    door: somebody said: done: I opened it \\x1b[31m" in again.stderr
     assert "say it" not in invoke("show", "r1").stdout
 
@@ -356,16 +482,27 @@ def test_the_line_to_type_is_quoted_and_cleaned(invoke: Invoke) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("r1", "0#0"), "say what came of the call: one of --done TEXT, --not-done and --unknown"),
+        (
+            ("r1", "0#0"),
+            "say what came of the call: one of --done TEXT, --not-done and --unknown",
+        ),
         (("r1", "0#0", "--done", "x", "--unknown"), "say what came of the call"),
         (("r1", "0#0", "--not-done", "--unknown"), "say what came of the call"),
         (("r9", "0#0", "--unknown"), "no run 'r9'"),
-        (("r1", "7#0", "--unknown"), "does not ask what came of '7#0'; it asks about '0#0'"),
-        (("r2", "0#0", "--unknown"), "does not ask what came of '0#0'; it asks about no call"),
+        (
+            ("r1", "7#0", "--unknown"),
+            "does not ask what came of '7#0'; it asks about '0#0'",
+        ),
+        (
+            ("r2", "0#0", "--unknown"),
+            "does not ask what came of '0#0'; it asks about no call",
+        ),
         (("r1", "\x1b[31m", "--unknown"), "does not ask what came of '\\x1b[31m'"),
     ],
 )
-def test_a_word_that_nobody_asked_for_is_2(invoke: Invoke, arguments: tuple[str, ...], complaint: str) -> None:
+def test_a_word_that_nobody_asked_for_is_2(
+    invoke: Invoke, arguments: tuple[str, ...], complaint: str
+) -> None:
     invoke("run", "Go.", *DOOR, "--run-id", "r1", "-q")
     invoke("run", "Go.", "--provider", "scripted:hello", "--run-id", "r2", "-q")
 
@@ -380,17 +517,32 @@ def test_a_word_that_nobody_asked_for_is_2(invoke: Invoke, arguments: tuple[str,
 
 
 def test_a_saga_is_undone_and_its_timeline_says_so(invoke: Invoke, log: Log) -> None:
-    go = ("run", "Go.", "--provider", "scripted:book", "--tools", "scripted_cli:book", "--run-id", "r1")
+    go = (
+        "run",
+        "Go.",
+        "--provider",
+        "scripted:book",
+        "--tools",
+        "scripted_cli:book",
+        "--run-id",
+        "r1",
+    )
     done = invoke(*go, "--saga")
 
     assert done.exit_code == 1
-    entries = SQLiteJournal("loopwright.db").read("r1")  # the two calls ran at the same time: this is how they ended
-    last, first = reversed([entry.key for entry in entries if isinstance(entry.event, ToolFinished)])
+    entries = SQLiteJournal("loopwright.db").read(
+        "r1"
+    )  # the two calls ran at the same time: this is how they ended
+    last, first = reversed(
+        [entry.key for entry in entries if isinstance(entry.event, ToolFinished)]
+    )
     what = {"0#0": "hotel", "0#1": "car"}
     really = [line for line in log() if "book" in line and "model" not in line]
     assert sorted(really[:2]) == ["book car", "book hotel"]
     assert really[2:] == [f"unbook {what[last]}", f"unbook {what[first]}"]
-    shown = [line.split(maxsplit=1)[1] for line in invoke("show", "r1").stdout.splitlines()]
+    shown = [
+        line.split(maxsplit=1)[1] for line in invoke("show", "r1").stdout.splitlines()
+    ]
     begun = next(number for number, line in enumerate(shown) if line.startswith("undo"))
     assert shown[begun : begun + 5] == [
         "undo     failed: provider_error; 2 calls to undo",
@@ -402,10 +554,23 @@ def test_a_saga_is_undone_and_its_timeline_says_so(invoke: Invoke, log: Log) -> 
 
 
 def test_a_call_that_was_set_aside_is_told(invoke: Invoke) -> None:
-    done = invoke("run", "Go.", "--provider", "scripted:letter", "--tools", "scripted_cli:letter", "--run-id", "r1")
+    done = invoke(
+        "run",
+        "Go.",
+        "--provider",
+        "scripted:letter",
+        "--tools",
+        "scripted_cli:letter",
+        "--run-id",
+        "r1",
+    )
 
     assert done.exit_code == 0
-    assert [line[9:] for line in done.stderr.splitlines() if "recovery" in line or "set aside" in line] == [
+    assert [
+        line[9:]
+        for line in done.stderr.splitlines()
+        if "recovery" in line or "set aside" in line
+    ] == [
         "recovery letter: error: OSError: no stamps; dead letter",
         'set aside letter(to="Ada") [default]: OSError: no stamps',
         "result   error: OSError: no stamps [The call was set aside for a person to see to later; "

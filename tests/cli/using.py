@@ -19,5 +19,9 @@ Start = Callable[..., Process]
 
 class AtTerminal(Protocol):
     def __call__(
-        self, *arguments: str, typed: Sequence[tuple[str, str]] = ..., columns: int = ..., env: Mapping[str, str] = ...
+        self,
+        *arguments: str,
+        typed: Sequence[tuple[str, str]] = ...,
+        columns: int = ...,
+        env: Mapping[str, str] = ...,
     ) -> tuple[int, str]: ...

@@ -51,29 +51,49 @@ def nothing_ran() -> None:
     RAN.clear()
 
 
-def runtime(*script: Any, journal: Any, clock: FakeClock | None = None, **options: Any) -> Runtime:
+def runtime(
+    *script: Any, journal: Any, clock: FakeClock | None = None, **options: Any
+) -> Runtime:
     given: dict[str, Any] = {"approver": Suspend(), "tools": [erase, shred], **options}
     return Runtime(ScriptedProvider(script), journal=journal, clock=clock, **given)
 
 
-async def waiting(journal: Any, *calls: Any, clock: FakeClock | None = None, **options: Any) -> Result:
+async def waiting(
+    journal: Any, *calls: Any, clock: FakeClock | None = None, **options: Any
+) -> Result:
     turn = list(calls) or [call("erase", what="disk")]
-    return await ReActEngine(runtime(turn, journal=journal, clock=clock, **options)).run("Go.", run_id="r")
+    return await ReActEngine(
+        runtime(turn, journal=journal, clock=clock, **options)
+    ).run("Go.", run_id="r")
 
 
-async def resumed(journal: Any, *script: Any, clock: FakeClock | None = None, **options: Any) -> Result:
-    return await ReActEngine(runtime(*script, journal=journal, clock=clock, **options)).resume("r")
+async def resumed(
+    journal: Any, *script: Any, clock: FakeClock | None = None, **options: Any
+) -> Result:
+    return await ReActEngine(
+        runtime(*script, journal=journal, clock=clock, **options)
+    ).resume("r")
 
 
 def told(result: Result) -> list[str]:
-    return [message.content for message in result.conversation.messages if message.role == "tool"]
+    return [
+        message.content
+        for message in result.conversation.messages
+        if message.role == "tool"
+    ]
 
 
-async def test_an_approved_call_runs_when_the_run_is_resumed_and_the_journal_says_who_allowed_it() -> None:
+async def test_an_approved_call_runs_when_the_run_is_resumed_and_the_journal_says_who_allowed_it() -> (
+    None
+):
     journal = MemoryJournal()
     asked = await waiting(journal)
     [question] = asked.pending
-    assert (question.key, question.about, question.policy_version) == ("0#0", "approval", "default-1")
+    assert (question.key, question.about, question.policy_version) == (
+        "0#0",
+        "approval",
+        "default-1",
+    )
 
     await runtime(journal=journal).control("r").approve(question.key, by="Ada")
     result = await resumed(journal, "done")
@@ -81,7 +101,9 @@ async def test_an_approved_call_runs_when_the_run_is_resumed_and_the_journal_say
     assert (result.answer, told(result), RAN) == ("done", ["erased disk"], ["disk"])
     decided = [e.event for e in journal.read("r") if isinstance(e.event, GateDecided)]
     assert [(d.verdict, d.command) for d in decided] == [("ask", 0), ("allow", 1)]
-    [received] = [e.event for e in journal.read("r") if isinstance(e.event, CommandReceived)]
+    [received] = [
+        e.event for e in journal.read("r") if isinstance(e.event, CommandReceived)
+    ]
     assert received.body["by"] == "Ada"
 
 
@@ -125,19 +147,30 @@ async def test_of_two_words_on_one_call_the_last_counts() -> None:
 async def test_arguments_of_a_person_are_validated_gated_again_and_run() -> None:
     journal = MemoryJournal()
     await waiting(journal)
-    await runtime(journal=journal).control("r").approve("0#0", arguments={"what": "old disk"})
+    await (
+        runtime(journal=journal)
+        .control("r")
+        .approve("0#0", arguments={"what": "old disk"})
+    )
 
     result = await resumed(journal, "done")
 
     assert (told(result), RAN) == (["erased old disk"], ["old disk"])
     decided = [e.event for e in journal.read("r") if isinstance(e.event, GateDecided)]
-    assert [(d.verdict, d.arguments) for d in decided] == [("ask", None), ("modify", {"what": "old disk"})]
+    assert [(d.verdict, d.arguments) for d in decided] == [
+        ("ask", None),
+        ("modify", {"what": "old disk"}),
+    ]
 
 
 async def test_arguments_of_a_person_that_do_not_fit_the_schema_do_not_run() -> None:
     journal = MemoryJournal()
     await waiting(journal)
-    await runtime(journal=journal).control("r").approve("0#0", arguments={"which": "disk"})
+    await (
+        runtime(journal=journal)
+        .control("r")
+        .approve("0#0", arguments={"which": "disk"})
+    )
 
     result = await resumed(journal, "then not")
 
@@ -159,7 +192,11 @@ class OnlyOld:
 async def test_arguments_of_a_person_do_not_pass_a_gate_that_denies_them() -> None:
     journal = MemoryJournal()
     await waiting(journal, gate=OnlyOld())
-    await runtime(journal=journal).control("r").approve("0#0", arguments={"what": "new disk"})
+    await (
+        runtime(journal=journal)
+        .control("r")
+        .approve("0#0", arguments={"what": "new disk"})
+    )
 
     result = await resumed(journal, "then not", gate=OnlyOld())
 
@@ -195,14 +232,18 @@ class Reloaded:
         return Ask("run it?") if self.version == "asks" else Deny("not any more")
 
 
-async def test_a_policy_that_is_reloaded_while_a_person_decides_is_asked_again() -> None:
+async def test_a_policy_that_is_reloaded_while_a_person_decides_is_asked_again() -> (
+    None
+):
     gate = Reloaded()
 
     async def person(action: Action, question: str) -> Allow:
         gate.version = "denies"
         return Allow()
 
-    result = await waiting(MemoryJournal(), call("erase", what="disk"), gate=gate, approver=person)
+    result = await waiting(
+        MemoryJournal(), call("erase", what="disk"), gate=gate, approver=person
+    )
 
     assert (told(result), RAN) == (["not any more"], [])
 
@@ -214,7 +255,11 @@ async def test_an_approval_counts_for_its_call_alone() -> None:
 
     result = await resumed(journal)
 
-    assert (result.status, [q.key for q in result.pending], RAN) == ("waiting", ["0#0"], [])
+    assert (result.status, [q.key for q in result.pending], RAN) == (
+        "waiting",
+        ["0#0"],
+        [],
+    )
     await runtime(journal=journal).control("r").deny("0#0")
     again = await resumed(journal, "done")
     assert (told(again), RAN) == (["a person refused it", "erased b"], ["b"])
@@ -227,7 +272,11 @@ async def test_the_same_call_later_is_asked_about_again() -> None:
 
     result = await resumed(journal, call("erase", what="disk"))
 
-    assert (result.status, [q.key for q in result.pending], RAN) == ("waiting", ["1#0"], ["disk"])
+    assert (result.status, [q.key for q in result.pending], RAN) == (
+        "waiting",
+        ["1#0"],
+        ["disk"],
+    )
 
 
 async def test_an_approval_expires_and_the_question_is_asked_again() -> None:
@@ -252,7 +301,11 @@ async def test_a_question_that_nobody_answered_in_time_is_a_denial() -> None:
     first = await waiting(journal, clock=clock)
     clock.advance(DAY - 1)
     again = await resumed(journal, clock=clock)
-    assert again.pending[0].expires == first.pending[0].expires == pytest.approx(clock.wall() + 1)
+    assert (
+        again.pending[0].expires
+        == first.pending[0].expires
+        == pytest.approx(clock.wall() + 1)
+    )
     clock.advance(2)
 
     result = await resumed(journal, "then not", clock=clock)
@@ -268,13 +321,21 @@ async def test_a_question_whose_time_is_over_cannot_be_approved_any_more() -> No
 
     with pytest.raises(ConfigError, match="until its time was over"):
         await runtime(journal=journal, clock=clock).control("r").approve("0#0")
-    await runtime(journal=journal, clock=clock).control("r").deny("0#0", "too late for that")
+    await (
+        runtime(journal=journal, clock=clock)
+        .control("r")
+        .deny("0#0", "too late for that")
+    )
 
-    assert told(await resumed(journal, "then not", clock=clock)) == ["too late for that"]
+    assert told(await resumed(journal, "then not", clock=clock)) == [
+        "too late for that"
+    ]
 
 
 @pytest.mark.parametrize("seconds", [None, 600.0])
-async def test_leave_that_comes_after_the_time_of_a_question_is_none(seconds: float | None) -> None:
+async def test_leave_that_comes_after_the_time_of_a_question_is_none(
+    seconds: float | None,
+) -> None:
     """From a process whose clock is slow; when it was sent, the inbox says."""
     clock = FakeClock()
     journal = MemoryJournal(clock=clock)
@@ -289,18 +350,29 @@ async def test_leave_that_comes_after_the_time_of_a_question_is_none(seconds: fl
 
 
 @pytest.mark.parametrize("seconds", [None, 7_200.0])
-async def test_leave_that_came_in_time_counts_although_the_time_of_the_question_is_over(seconds: float | None) -> None:
+async def test_leave_that_came_in_time_counts_although_the_time_of_the_question_is_over(
+    seconds: float | None,
+) -> None:
     clock = FakeClock()
     journal = MemoryJournal(clock=clock)
     await waiting(journal, clock=clock)
     clock.advance(DAY - 1)
-    await runtime(journal=journal, clock=clock).control("r").approve("0#0", seconds=seconds)
+    await (
+        runtime(journal=journal, clock=clock)
+        .control("r")
+        .approve("0#0", seconds=seconds)
+    )
     clock.advance(HOUR - 1)
 
-    assert ((await resumed(journal, "done", clock=clock)).answer, RAN) == ("done", ["disk"])
+    assert ((await resumed(journal, "done", clock=clock)).answer, RAN) == (
+        "done",
+        ["disk"],
+    )
 
 
-async def test_an_approval_that_runs_out_between_decision_and_call_is_not_used() -> None:
+async def test_an_approval_that_runs_out_between_decision_and_call_is_not_used() -> (
+    None
+):
     """The crash comes after the decision was recorded and before the call began."""
 
     clock = FakeClock()
@@ -309,7 +381,11 @@ async def test_an_approval_that_runs_out_between_decision_and_call_is_not_used()
     await runtime(journal=journal, clock=clock).control("r").approve("0#0")
     await resumed(journal, "done", clock=clock)
     entries = journal.read("r")
-    allowed = next(e.seq for e in entries if isinstance(e.event, GateDecided) and e.event.verdict == "allow")
+    allowed = next(
+        e.seq
+        for e in entries
+        if isinstance(e.event, GateDecided) and e.event.verdict == "allow"
+    )
     RAN.clear()
     clock.advance(HOUR + 1)
 
@@ -324,14 +400,18 @@ async def test_leave_for_a_tool_is_for_this_run_this_tool_and_so_long() -> None:
     await waiting(journal, clock=clock)
     await runtime(journal=journal, clock=clock).control("r").approve("0#0", seconds=600)
 
-    first = await resumed(journal, call("erase", what="more"), call("shred", what="paper"), clock=clock)
+    first = await resumed(
+        journal, call("erase", what="more"), call("shred", what="paper"), clock=clock
+    )
     assert (RAN, [q.tool for q in first.pending]) == (["disk", "more"], ["shred"])
 
     await runtime(journal=journal).control("r").deny(first.pending[0].key)
     clock.advance(601)
     later = await resumed(journal, call("erase", what="again"), clock=clock)
     assert (RAN, later.status) == (["disk", "more"], "waiting")
-    other = await ReActEngine(runtime([call("erase", what="x")], journal=journal, clock=clock)).run("Go.", run_id="s")
+    other = await ReActEngine(
+        runtime([call("erase", what="x")], journal=journal, clock=clock)
+    ).run("Go.", run_id="s")
     assert other.status == "waiting"
 
 
@@ -427,17 +507,29 @@ async def test_an_answer_is_shown_to_the_gates_that_want_it() -> None:
 
 
 async def test_an_answer_that_a_gate_denies_is_withheld() -> None:
-    result = await ReActEngine(runtime("42", journal=None, gate=Answers(Deny("too much")))).run("Go.")
+    result = await ReActEngine(
+        runtime("42", journal=None, gate=Answers(Deny("too much")))
+    ).run("Go.")
 
-    assert (result.status, result.stop_reason, result.answer) == ("failed", "denied", None)
+    assert (result.status, result.stop_reason, result.answer) == (
+        "failed",
+        "denied",
+        None,
+    )
     assert "42" not in str(result.error)
     assert str(result.error) == "the answer was withheld: too much"
 
 
 async def test_an_answer_waits_for_a_person() -> None:
     journal = MemoryJournal()
-    first = await ReActEngine(runtime("42", journal=journal, gate=Answers(Ask("send it?")))).run("Go.", run_id="r")
-    assert (first.status, first.answer, [q.text for q in first.pending]) == ("waiting", None, ["send it?"])
+    first = await ReActEngine(
+        runtime("42", journal=journal, gate=Answers(Ask("send it?")))
+    ).run("Go.", run_id="r")
+    assert (first.status, first.answer, [q.text for q in first.pending]) == (
+        "waiting",
+        None,
+        ["send it?"],
+    )
     assert isinstance(journal.read("r")[-1].event, RunSuspended)
 
     await runtime(journal=journal).control("r").approve(first.pending[0].key)

@@ -42,7 +42,9 @@ class Saying:
 
     version = "saying-1"
 
-    def __init__(self, says: Callable[[Action], Decision], *, answers: bool = False) -> None:
+    def __init__(
+        self, says: Callable[[Action], Decision], *, answers: bool = False
+    ) -> None:
         self._says, self.answers = says, answers
         self.seen: list[Action] = []
 
@@ -62,7 +64,11 @@ class Handing(LoopEngine):
 
 
 def decisions(journal: MemoryJournal, run_id: str = "r") -> list[GateDecided]:
-    return [entry.event for entry in journal.read(run_id) if isinstance(entry.event, GateDecided)]
+    return [
+        entry.event
+        for entry in journal.read(run_id)
+        if isinstance(entry.event, GateDecided)
+    ]
 
 
 # --- answers ---
@@ -73,16 +79,22 @@ async def test_an_answer_is_decided_about_once_wherever_the_process_dies() -> No
     await whole.run("Go.", run_id="r")
     entries = whole.runtime.journal.read("r")
     [decided] = decisions(whole.runtime.journal)  # type: ignore[arg-type]
-    assert decided.arguments_hash == arguments_hash({"answer": "42", "status": "completed", "stop_reason": "answered"})
+    assert decided.arguments_hash == arguments_hash(
+        {"answer": "42", "status": "completed", "stop_reason": "answered"}
+    )
     gate = Saying(lambda action: Deny("not any more"), answers=True)
 
-    result = await react(crashed(entries, upto(entries, "gate_decided")), gate=gate).resume("r")
+    result = await react(
+        crashed(entries, upto(entries, "gate_decided")), gate=gate
+    ).resume("r")
 
     assert (result.answer, gate.seen) == ("42", [])
 
 
 async def test_only_gates_that_want_to_see_answers_are_asked_about_them() -> None:
-    knows_tools_alone = Saying(lambda action: Deny("no") if action.tool == RESPOND else Allow())
+    knows_tools_alone = Saying(
+        lambda action: Deny("no") if action.tool == RESPOND else Allow()
+    )
     reads_answers = Saying(lambda action: Allow(), answers=True)
     child = react(None, "42", gate=knows_tools_alone)
     parts = Runtime(ScriptedProvider([]), gate=reads_answers)
@@ -99,7 +111,9 @@ async def test_a_question_without_an_end_stands_for_ever() -> None:
     clock = FakeClock()
     journal = MemoryJournal(clock=clock)
     options: dict[str, Any] = {"clock": clock, "approver": Suspend(expires=None)}
-    first = await react(journal, call("erase", what="disk"), **options).run("Go.", run_id="r")
+    first = await react(journal, call("erase", what="disk"), **options).run(
+        "Go.", run_id="r"
+    )
     clock.advance(1_000 * DAY)
     again = await react(journal, **options).resume("r")
     await react(journal, **options).runtime.control("r").approve("0#0")
@@ -117,7 +131,10 @@ async def test_leave_is_over_the_moment_it_ends() -> None:
     await react(journal, clock=clock).runtime.control("r").approve("0#0")
     clock.advance(HOUR)
 
-    assert ((await react(journal, clock=clock).resume("r")).status, RAN) == ("waiting", [])
+    assert ((await react(journal, clock=clock).resume("r")).status, RAN) == (
+        "waiting",
+        [],
+    )
 
 
 async def test_a_question_is_over_the_moment_its_time_ends() -> None:
@@ -128,39 +145,64 @@ async def test_a_question_is_over_the_moment_its_time_ends() -> None:
     with pytest.raises(ConfigError, match="its time was over"):
         await react(journal, clock=clock).runtime.control("r").approve("0#0")
 
-    assert told(await react(journal, "not then", clock=clock).resume("r")) == ["nobody approved it in time"]
+    assert told(await react(journal, "not then", clock=clock).resume("r")) == [
+        "nobody approved it in time"
+    ]
 
 
-async def test_a_question_whose_run_died_before_it_could_say_so_shows_the_call_that_the_model_wrote() -> None:
+async def test_a_question_whose_run_died_before_it_could_say_so_shows_the_call_that_the_model_wrote() -> (
+    None
+):
     journal = MemoryJournal()
-    result = await react(journal, [call("erase", what="a"), call("erase", what="b")]).run("Go.", run_id="r")
+    result = await react(
+        journal, [call("erase", what="a"), call("erase", what="b")]
+    ).run("Go.", run_id="r")
     entries = journal.read("r")
     died = crashed(entries, upto(entries, "run_suspended") - 1)
 
     assert await react(died).runtime.control("r").questions() == result.pending
-    assert [question.arguments for question in result.pending] == [{"what": "a"}, {"what": "b"}]
+    assert [question.arguments for question in result.pending] == [
+        {"what": "a"},
+        {"what": "b"},
+    ]
 
 
-async def test_a_call_that_a_gate_makes_another_one_of_is_asked_about_for_a_time_of_its_own() -> None:
+async def test_a_call_that_a_gate_makes_another_one_of_is_asked_about_for_a_time_of_its_own() -> (
+    None
+):
     clock = FakeClock()
     journal = MemoryJournal(clock=clock)
 
     def engine(what: str) -> ReActEngine:
         def says(action: Action) -> Decision:
-            return Ask("really?") if action.arguments == {"what": what} else Modify({"what": what}, "that, rather")
+            return (
+                Ask("really?")
+                if action.arguments == {"what": what}
+                else Modify({"what": what}, "that, rather")
+            )
 
         return react(journal, clock=clock, gate=Saying(says))
 
-    first = react(journal, call("erase", what="disk"), clock=clock, gate=engine("disk").runtime.gate)
+    first = react(
+        journal,
+        call("erase", what="disk"),
+        clock=clock,
+        gate=engine("disk").runtime.gate,
+    )
     await first.run("Go.", run_id="r")
     clock.advance(DAY + 1)
 
     [question] = (await engine("floppy").resume("r")).pending
 
-    assert (question.arguments, question.expires) == ({"what": "floppy"}, pytest.approx(clock.wall() + DAY))
+    assert (question.arguments, question.expires) == (
+        {"what": "floppy"},
+        pytest.approx(clock.wall() + DAY),
+    )
 
 
-@pytest.mark.parametrize("times", [{"holds": 0.5}, {"expires": 0.5}, {"holds": 1e11}, {"expires": 1e11}])
+@pytest.mark.parametrize(
+    "times", [{"holds": 0.5}, {"expires": 0.5}, {"holds": 1e11}, {"expires": 1e11}]
+)
 def test_times_of_leave_may_be_short_and_long(times: dict[str, float]) -> None:
     assert vars(Suspend(**times)).items() >= times.items()
 
@@ -184,7 +226,9 @@ async def test_the_journal_names_the_word_that_a_decision_rests_on() -> None:
     ]
 
 
-async def test_an_approval_is_not_for_the_call_once_its_tool_does_something_else() -> None:
+async def test_an_approval_is_not_for_the_call_once_its_tool_does_something_else() -> (
+    None
+):
     """The run died after the decision and before the call; meanwhile the tool was rewritten."""
 
     @tool(name="erase", effect="write")
@@ -194,7 +238,9 @@ async def test_an_approval_is_not_for_the_call_once_its_tool_does_something_else
         return ""
 
     def react_with(given: Tool, journal: Any, *script: Any) -> ReActEngine:
-        return react(journal, *script, tools=[given], gate=Saying(lambda action: Ask("really?")))
+        return react(
+            journal, *script, tools=[given], gate=Saying(lambda action: Ask("really?"))
+        )
 
     journal = MemoryJournal()
     await react_with(erase, journal, call("erase", what="disk")).run("Go.", run_id="r")
@@ -202,7 +248,11 @@ async def test_an_approval_is_not_for_the_call_once_its_tool_does_something_else
     await react_with(erase, journal, "done").resume("r")
     RAN.clear()
     entries = journal.read("r")
-    allowed = next(e.seq for e in entries if isinstance(e.event, GateDecided) and e.event.verdict == "allow")
+    allowed = next(
+        e.seq
+        for e in entries
+        if isinstance(e.event, GateDecided) and e.event.verdict == "allow"
+    )
     died = crashed(entries, allowed)
     for word in journal.inbox("r"):
         died.send("r", word.kind, word.body)
@@ -215,13 +265,20 @@ async def test_an_approval_is_not_for_the_call_once_its_tool_does_something_else
 # --- changes ---
 
 
-async def test_arguments_that_no_journal_can_hold_are_none_that_a_person_gives() -> None:
+async def test_arguments_that_no_journal_can_hold_are_none_that_a_person_gives() -> (
+    None
+):
     async def person(action: Action, question: str) -> Decision:
         return Modify({"what": object()}, "a thing")  # type: ignore[dict-item]
 
-    result = await react(None, call("erase", what="disk"), "not then", approver=person).run("Go.")
+    result = await react(
+        None, call("erase", what="disk"), "not then", approver=person
+    ).run("Go.")
 
-    assert (told(result), RAN) == (["the policy wants arguments that are not plain JSON"], [])
+    assert (told(result), RAN) == (
+        ["the policy wants arguments that are not plain JSON"],
+        [],
+    )
 
 
 async def test_what_one_gate_does_to_defaults_no_other_sees() -> None:
@@ -238,16 +295,24 @@ async def test_what_one_gate_does_to_defaults_no_other_sees() -> None:
 
     seen = Saying(lambda action: Allow())
     child = react(None, call("look"), "done", tools=[look], gate=Saying(meddles))
-    result = await Handing(Runtime(ScriptedProvider([]), gate=seen), child=child).run("Go.")
+    result = await Handing(Runtime(ScriptedProvider([]), gate=seen), child=child).run(
+        "Go."
+    )
     last = Saying(lambda action: Allow())
     upside_down = react(None, call("look"), "done", tools=[look], gate=last)
-    await Handing(Runtime(ScriptedProvider([]), gate=Saying(meddles)), child=upside_down).run("Go.")
+    await Handing(
+        Runtime(ScriptedProvider([]), gate=Saying(meddles)), child=upside_down
+    ).run("Go.")
 
     assert result.answer == "done"
-    assert [a.defaults for gate in (seen, last) for a in gate.seen if a.tool == "look"] == [{"at": {"places": [1]}}] * 2
+    assert [
+        a.defaults for gate in (seen, last) for a in gate.seen if a.tool == "look"
+    ] == [{"at": {"places": [1]}}] * 2
 
 
-async def test_what_a_gate_that_only_computes_does_to_defaults_stays_in_its_call() -> None:
+async def test_what_a_gate_that_only_computes_does_to_defaults_stays_in_its_call() -> (
+    None
+):
     @tool(effect="read")
     async def look(at: dict[str, list[int]] = {"places": [1]}) -> str:  # noqa: B006 - a default with depth
         """Look."""
@@ -265,12 +330,16 @@ async def test_what_a_gate_that_only_computes_does_to_defaults_stays_in_its_call
             return Allow()
 
     gate = Meddling()
-    result = await react(None, call("look"), call("look"), "done", tools=[look], gate=gate).run("Look.")
+    result = await react(
+        None, call("look"), call("look"), "done", tools=[look], gate=gate
+    ).run("Look.")
 
     assert (told(result), gate.seen) == (["{'places': [1]}"] * 2, [[1], [1]])
 
 
-async def test_what_an_engine_asks_for_by_the_name_of_a_tool_has_no_defaults_of_that_tool() -> None:
+async def test_what_an_engine_asks_for_by_the_name_of_a_tool_has_no_defaults_of_that_tool() -> (
+    None
+):
     @tool(name="plan", effect="read")
     async def look(depth: int = 3) -> str:
         """Look."""
@@ -279,10 +348,15 @@ async def test_what_an_engine_asks_for_by_the_name_of_a_tool_has_no_defaults_of_
     gate = Saying(lambda action: Allow())
     await Planning(Runtime(ScriptedProvider([]), tools=[look], gate=gate)).run("Go.")
 
-    assert [(action.tool, action.defaults) for action in gate.seen] == [("plan", {}), ("dig", {})]
+    assert [(action.tool, action.defaults) for action in gate.seen] == [
+        ("plan", {}),
+        ("dig", {}),
+    ]
 
 
-async def test_a_gate_has_the_time_that_it_says_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_gate_has_the_time_that_it_says_it_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Slow(Saying):
         timeout = 30.0
 
@@ -293,11 +367,14 @@ async def test_a_gate_has_the_time_that_it_says_it_needs(monkeypatch: pytest.Mon
     monkeypatch.setattr(clearance, "GATE_TIMEOUT", 0.05)
     gate = Slow(lambda action: Allow())
 
-    assert told(await react(None, call("erase", what="disk"), "done", gate=gate).run("Go.")) == ["erased disk"]
+    assert told(
+        await react(None, call("erase", what="disk"), "done", gate=gate).run("Go.")
+    ) == ["erased disk"]
 
 
 @pytest.mark.parametrize(
-    ("changes", "ran", "says"), [(1, ["disk"], "erased disk"), (9, [], "the policy keeps changing")]
+    ("changes", "ran", "says"),
+    [(1, ["disk"], "erased disk"), (9, [], "the policy keeps changing")],
 )
 async def test_a_call_is_decided_about_under_the_policy_of_now_though_it_changed_while_a_person_thought(
     changes: int, ran: list[str], says: str
@@ -323,10 +400,16 @@ async def test_a_call_is_decided_about_under_the_policy_of_now_though_it_changed
 async def test_a_fork_asks_again_about_a_call_that_a_person_changed() -> None:
     journal = MemoryJournal()
     await react(journal, call("erase", what="disk")).run("Go.", run_id="r")
-    await react(journal).runtime.control("r").approve("0#0", arguments={"what": "floppy"})
+    await (
+        react(journal).runtime.control("r").approve("0#0", arguments={"what": "floppy"})
+    )
     await react(journal, "done").resume("r")
     entries = journal.read("r")
-    changed = next(e.seq for e in entries if isinstance(e.event, GateDecided) and e.event.verdict == "modify")
+    changed = next(
+        e.seq
+        for e in entries
+        if isinstance(e.event, GateDecided) and e.event.verdict == "modify"
+    )
     RAN.clear()
 
     fork = await react(journal).fork("r", at=changed)
@@ -335,7 +418,9 @@ async def test_a_fork_asks_again_about_a_call_that_a_person_changed() -> None:
     assert (result.status, RAN) == ("waiting", [])
 
 
-async def test_a_fork_hears_its_own_first_word_although_the_other_run_was_told_one() -> None:
+async def test_a_fork_hears_its_own_first_word_although_the_other_run_was_told_one() -> (
+    None
+):
     @tool(effect="read")
     async def look() -> str:
         """Look."""
@@ -348,15 +433,25 @@ async def test_a_fork_hears_its_own_first_word_although_the_other_run_was_told_o
     await control.steer("be quick")
     await control.deny("0#0")
     first = ScriptedProvider([call("look"), "done"])
-    await ReActEngine(Runtime(first, journal=journal, approver=Suspend(), **options)).resume("r")
-    fork = await react(journal).fork("r", at=upto(journal.read("r"), "tool_finished", 2))
+    await ReActEngine(
+        Runtime(first, journal=journal, approver=Suspend(), **options)
+    ).resume("r")
+    fork = await react(journal).fork(
+        "r", at=upto(journal.read("r"), "tool_finished", 2)
+    )
     await react(journal).runtime.control(fork).steer("be slow")
 
     model = ScriptedProvider(["done"])
-    await ReActEngine(Runtime(model, journal=journal, approver=Suspend(), **options)).resume(fork)
+    await ReActEngine(
+        Runtime(model, journal=journal, approver=Suspend(), **options)
+    ).resume(fork)
 
     def heard(request: Request) -> list[str]:
-        return [m.content.splitlines()[-1] for m in request.conversation.messages if m.origin == "operator"]
+        return [
+            m.content.splitlines()[-1]
+            for m in request.conversation.messages
+            if m.origin == "operator"
+        ]
 
     assert [heard(request) for request in first.requests] == [["be quick"]] * 2
     assert [heard(request) for request in model.requests] == [["be quick", "be slow"]]
@@ -378,24 +473,40 @@ class Planning(LoopEngine):
         return await run.effect("dig", dig, into=str)
 
 
-async def test_what_an_engine_had_begun_by_itself_is_not_asked_about_again_in_a_fork() -> None:
+async def test_what_an_engine_had_begun_by_itself_is_not_asked_about_again_in_a_fork() -> (
+    None
+):
     journal = MemoryJournal()
     willing = Saying(lambda action: Allow())
-    await Planning(Runtime(ScriptedProvider([]), journal=journal, gate=willing)).run("Go.", run_id="r")
+    await Planning(Runtime(ScriptedProvider([]), journal=journal, gate=willing)).run(
+        "Go.", run_id="r"
+    )
     entries = journal.read("r")
-    fork = await Planning(Runtime(ScriptedProvider([]), journal=journal)).fork("r", at=upto(entries, "effect_started"))
+    fork = await Planning(Runtime(ScriptedProvider([]), journal=journal)).fork(
+        "r", at=upto(entries, "effect_started")
+    )
     gate = Saying(lambda action: Deny("not here"))
 
-    result = await Planning(Runtime(ScriptedProvider([]), journal=journal, gate=gate)).resume(fork)
+    result = await Planning(
+        Runtime(ScriptedProvider([]), journal=journal, gate=gate)
+    ).resume(fork)
 
     assert (result.answer, RAN, gate.seen) == ("a hole", ["dug", "dug"], [])
 
 
-async def test_another_plan_than_the_one_that_was_permitted_is_noticed_in_a_fork_too() -> None:
+async def test_another_plan_than_the_one_that_was_permitted_is_noticed_in_a_fork_too() -> (
+    None
+):
     journal = MemoryJournal()
-    await Planning(Runtime(ScriptedProvider([]), journal=journal)).run("Go.", run_id="r")
+    await Planning(Runtime(ScriptedProvider([]), journal=journal)).run(
+        "Go.", run_id="r"
+    )
     entries = journal.read("r")
-    fork = await Planning(Runtime(ScriptedProvider([]), journal=journal)).fork("r", at=upto(entries, "effect_finished"))
+    fork = await Planning(Runtime(ScriptedProvider([]), journal=journal)).fork(
+        "r", at=upto(entries, "effect_finished")
+    )
 
     with pytest.raises(ReplayDivergence, match="plan with other arguments"):
-        await Planning(Runtime(ScriptedProvider([]), journal=journal), plan="fly").resume(fork)
+        await Planning(
+            Runtime(ScriptedProvider([]), journal=journal), plan="fly"
+        ).resume(fork)

@@ -40,7 +40,11 @@ async def erase(what: str) -> str:
 
 
 def react(journal: Any, *script: Any, **options: Any) -> ReActEngine:
-    given: dict[str, Any] = {"approver": Suspend(), "tools": [erase, ask_user], **options}
+    given: dict[str, Any] = {
+        "approver": Suspend(),
+        "tools": [erase, ask_user],
+        **options,
+    }
     return ReActEngine(Runtime(ScriptedProvider(script), journal=journal, **given))
 
 
@@ -51,12 +55,16 @@ class SlowToEnd(MemoryJournal):
     """Takes its time with the last entry of a run."""
 
     async def barrier(self, claim: Claim) -> None:
-        if any(isinstance(entry.event, RunFinished) for entry in self.read(claim.run_id)):
+        if any(
+            isinstance(entry.event, RunFinished) for entry in self.read(claim.run_id)
+        ):
             await asyncio.sleep(0.6)
         await super().barrier(claim)
 
 
-async def test_what_is_said_while_the_last_entry_is_written_does_not_follow_it() -> None:
+async def test_what_is_said_while_the_last_entry_is_written_does_not_follow_it() -> (
+    None
+):
     journal = SlowToEnd()
     engine = react(journal, "first answer", "second answer")
     control = engine.runtime.control("r")
@@ -84,14 +92,23 @@ class Judging:
         return self._decision if action.tool == RESPOND else Allow()
 
 
-@pytest.mark.parametrize("arguments", [{}, {"answer": None}, {"answer": ["a"]}, {"text": "other"}])
-async def test_an_answer_that_a_gate_puts_no_text_in_place_of_is_withheld(arguments: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [{}, {"answer": None}, {"answer": ["a"]}, {"text": "other"}]
+)
+async def test_an_answer_that_a_gate_puts_no_text_in_place_of_is_withheld(
+    arguments: dict[str, Any],
+) -> None:
     gate = Judging(Modify(arguments, "hidden"))
 
-    result = await react(MemoryJournal(), "the code is 1234", gate=gate).run("Go.", run_id="r")
+    result = await react(MemoryJournal(), "the code is 1234", gate=gate).run(
+        "Go.", run_id="r"
+    )
 
     assert (result.status, result.answer) == ("failed", None)
-    assert str(result.error) == "the answer was withheld: the policy put something in its place that is no text"
+    assert (
+        str(result.error)
+        == "the answer was withheld: the policy put something in its place that is no text"
+    )
 
 
 class Offering(LoopEngine):
@@ -106,9 +123,13 @@ class Offering(LoopEngine):
         return "never"
 
 
-@pytest.mark.parametrize(("gate", "answer"), [(Judging(Deny("no codes")), None), (None, "the code is 1234")])
+@pytest.mark.parametrize(
+    ("gate", "answer"), [(Judging(Deny("no codes")), None), (None, "the code is 1234")]
+)
 @pytest.mark.parametrize("outside", [False, True])
-async def test_an_abort_lets_no_answer_past_a_gate(gate: Any, answer: str | None, outside: bool) -> None:
+async def test_an_abort_lets_no_answer_past_a_gate(
+    gate: Any, answer: str | None, outside: bool
+) -> None:
     journal = MemoryJournal()
     engine = Offering(Runtime(ScriptedProvider(["some"]), gate=gate, journal=journal))
     async with engine.start("Go.", run_id="r") as run:
@@ -151,13 +172,19 @@ async def in_doubt() -> MemoryJournal:
         return "posted"
 
     journal = MemoryJournal()
-    await react(journal, call("post", what="x"), "done", tools=[posted]).run("Go.", run_id="r")
+    await react(journal, call("post", what="x"), "done", tools=[posted]).run(
+        "Go.", run_id="r"
+    )
     entries = journal.read("r")
     return crashed(entries, upto(entries, "tool_started"))
 
 
-@pytest.mark.parametrize("waits", ["for leave", "for its user", "for its user, by a tool", "in doubt"])
-async def test_a_run_that_waits_ends_where_it_is_resumed_once_somebody_said_stop(waits: str) -> None:
+@pytest.mark.parametrize(
+    "waits", ["for leave", "for its user", "for its user, by a tool", "in doubt"]
+)
+async def test_a_run_that_waits_ends_where_it_is_resumed_once_somebody_said_stop(
+    waits: str,
+) -> None:
     journal: Any = MemoryJournal()
     engine: LoopEngine = react(journal)
     match waits:
@@ -167,7 +194,9 @@ async def test_a_run_that_waits_ends_where_it_is_resumed_once_somebody_said_stop
             engine = AskingUser(Runtime(ScriptedProvider([]), journal=journal))
             await engine.run("Go.", run_id="r")
         case "for its user, by a tool":
-            await react(journal, call("ask_user", question="Which one?")).run("Go.", run_id="r")
+            await react(journal, call("ask_user", question="Which one?")).run(
+                "Go.", run_id="r"
+            )
         case _:
             journal = await in_doubt()
             engine = react(journal, tools=[post], on_unknown="ask")
@@ -177,7 +206,11 @@ async def test_a_run_that_waits_ends_where_it_is_resumed_once_somebody_said_stop
 
     result = await engine.resume("r")
 
-    assert (result.status, result.stop_reason, result.answer) == ("aborted", "aborted", None)
+    assert (result.status, result.stop_reason, result.answer) == (
+        "aborted",
+        "aborted",
+        None,
+    )
     calls = [c.id for m in result.conversation.messages for c in m.calls]
     told = [m.call_id for m in result.conversation.messages if m.role == "tool"]
     assert calls == told  # each call has one observation
@@ -189,7 +222,12 @@ PAUSED = 10_000.0  # seconds, far more than the run has
 
 
 async def heard(journal: MemoryJournal, count: int) -> None:
-    await eventually(lambda: sum(entry.kind == "command_received" for entry in journal.read("r")) >= count)
+    await eventually(
+        lambda: (
+            sum(entry.kind == "command_received" for entry in journal.read("r"))
+            >= count
+        )
+    )
 
 
 async def test_a_pause_counts_nowhere_though_its_process_dies_in_it() -> None:
@@ -204,14 +242,23 @@ async def test_a_pause_counts_nowhere_though_its_process_dies_in_it() -> None:
         return "held"
 
     journal = MemoryJournal(clock=clock)
-    engine = react(journal, call("hold"), "done", tools=[hold], clock=clock, limits=Limits(timeout=60))
+    engine = react(
+        journal,
+        call("hold"),
+        "done",
+        tools=[hold],
+        clock=clock,
+        limits=Limits(timeout=60),
+    )
     control = engine.runtime.control("r")
     run = asyncio.ensure_future(engine.run("Go.", run_id="r"))
     await reached.wait()
     await control.pause()
     await heard(journal, 1)
     go.set()
-    await eventually(lambda: any(entry.kind == "run_paused" for entry in journal.read("r")))
+    await eventually(
+        lambda: any(entry.kind == "run_paused" for entry in journal.read("r"))
+    )
     for number, say in enumerate((control.steer, control.add_context), 2):
         clock.advance(PAUSED)
         await say("mind the gap")
@@ -227,7 +274,14 @@ async def test_a_pause_counts_nowhere_though_its_process_dies_in_it() -> None:
         go.set()
         died = MemoryJournal(clock=clock)
         crashed(entries, keep, died)
-        again = react(died, call("hold"), "done", tools=[hold], clock=clock, limits=Limits(timeout=60))
+        again = react(
+            died,
+            call("hold"),
+            "done",
+            tools=[hold],
+            clock=clock,
+            limits=Limits(timeout=60),
+        )
         resumed = asyncio.ensure_future(again.resume("r"))
         await asyncio.wait({resumed}, timeout=0.1)
         if not resumed.done():  # it is still paused
@@ -249,7 +303,9 @@ async def test_the_time_in_which_the_user_thinks_counts_nowhere(by_tool: bool) -
         ScriptedProvider([call("ask_user", question="Which one?"), "done"] if by_tool else []),
         tools=[ask_user], user=user, journal=journal, clock=clock,
     )  # fmt: skip
-    result = await (ReActEngine(runtime) if by_tool else AskingUser(runtime)).run("Go.", run_id="r")
+    result = await (ReActEngine(runtime) if by_tool else AskingUser(runtime)).run(
+        "Go.", run_id="r"
+    )
 
     assert result.status == "completed"
     entries = journal.read("r")
@@ -275,7 +331,11 @@ async def test_the_time_in_which_a_person_thinks_counts_nowhere_if_the_host_stop
     def model(request: Any) -> Any:
         if len(request.conversation) > 3:
             return "done"
-        return call("ask_user", question="Which one?") if who == "user" else call("erase", what="it")
+        return (
+            call("ask_user", question="Which one?")
+            if who == "user"
+            else call("erase", what="it")
+        )
 
     journal = MemoryJournal(clock=clock)
     shared: dict[str, Any] = {
@@ -284,7 +344,9 @@ async def test_the_time_in_which_a_person_thinks_counts_nowhere_if_the_host_stop
         "limits": Limits(timeout=60),
         "tools": [erase, ask_user],
     }
-    first = Runtime(ScriptedProvider(model), **shared, **{who: thinks}, lease=100 * PAUSED)
+    first = Runtime(
+        ScriptedProvider(model), **shared, **{who: thinks}, lease=100 * PAUSED
+    )
     if reason == "cancelled":
         host = asyncio.ensure_future(ReActEngine(first).run("Go.", run_id="r"))
     else:
@@ -296,7 +358,9 @@ async def test_the_time_in_which_a_person_thinks_counts_nowhere_if_the_host_stop
     host.cancel()
     await asyncio.gather(host, return_exceptions=True)
     left = journal.read("r")
-    result = await Runtime(ScriptedProvider(model), **shared, **{who: knows}).resume("r")
+    result = await Runtime(ScriptedProvider(model), **shared, **{who: knows}).resume(
+        "r"
+    )
 
     assert (left[-1].kind, left[-1].event.reason) == ("run_suspended", reason)
     assert Replay(left).active_seconds < 1
@@ -304,4 +368,6 @@ async def test_the_time_in_which_a_person_thinks_counts_nowhere_if_the_host_stop
 
 
 def test_a_suspension_of_an_older_version_tells_no_time_of_thinking() -> None:
-    assert decode_event("run_suspended", b'{"reason":"cancelled","pending":[]}') == RunSuspended("cancelled")
+    assert decode_event(
+        "run_suspended", b'{"reason":"cancelled","pending":[]}'
+    ) == RunSuspended("cancelled")

@@ -50,15 +50,26 @@ def model(request: Request) -> str:
     colour = "green" if any("sea" in text for text in said) else "blue"
     if "Reply with the corrected JSON" in said[-1]:
         return f'{{"name": "{colour}"}}'
-    return "no JSON" if any("Give that answer as JSON" in text for text in said[-2:]) else f"it is {colour}"
+    return (
+        "no JSON"
+        if any("Give that answer as JSON" in text for text in said[-2:])
+        else f"it is {colour}"
+    )
 
 
 def runtime(journal: MemoryJournal | None = None, **options: Any) -> Runtime:
-    return Runtime(ScriptedProvider(model), journal=journal or MemoryJournal(), approver=Suspend(), **options)
+    return Runtime(
+        ScriptedProvider(model),
+        journal=journal or MemoryJournal(),
+        approver=Suspend(),
+        **options,
+    )
 
 
 @pytest.mark.parametrize("output", [None, Colour])
-async def test_a_follow_up_to_a_run_that_waits_for_leave_for_its_answer_is_heard(output: Any) -> None:
+async def test_a_follow_up_to_a_run_that_waits_for_leave_for_its_answer_is_heard(
+    output: Any,
+) -> None:
     parts = runtime(gate=AsksAboutAnswers())
     waiting = await ReActEngine(parts).run("Which colour?", run_id="r", output=output)
     control = parts.control("r")
@@ -73,21 +84,33 @@ async def test_a_follow_up_to_a_run_that_waits_for_leave_for_its_answer_is_heard
     entries = parts.journal.read("r")
     for keep in range(upto(entries, "followed_up"), len(entries)):
         again = runtime(crashed(entries, keep), gate=AsksAboutAnswers())
-        assert (await again.resume("r", output=output)).status in ("completed", "waiting"), entries[keep - 1].kind
+        assert (await again.resume("r", output=output)).status in (
+            "completed",
+            "waiting",
+        ), entries[keep - 1].kind
 
 
-async def test_a_follow_up_to_a_run_that_died_while_it_put_its_answer_into_form_is_heard_after_that() -> None:
+async def test_a_follow_up_to_a_run_that_died_while_it_put_its_answer_into_form_is_heard_after_that() -> (
+    None
+):
     whole = runtime()
     await ReActEngine(whole).run("Which colour?", run_id="r", output=Colour)
     entries = whole.journal.read("r")
     ends = range(upto(entries, "model_replied"), len(entries))
-    assert [entry.key for entry in entries if entry.kind == "model_requested"] == ["0", "1", "2"]
+    assert [entry.key for entry in entries if entry.kind == "model_requested"] == [
+        "0",
+        "1",
+        "2",
+    ]
     for keep in ends:
         parts = runtime(crashed(entries, keep))
         await parts.control("r").follow_up("And of the sea?")
         result = await parts.resume("r", output=Colour)
 
-        assert (result.answer, result.output) == ("it is green", Colour(name="green")), entries[keep - 1].kind
+        assert (result.answer, result.output) == (
+            "it is green",
+            Colour(name="green"),
+        ), entries[keep - 1].kind
         after = parts.journal.read("r")
         again = runtime(crashed(after, len(after) - 1))
         assert (await again.resume("r", output=Colour)).output == result.output
@@ -99,15 +122,21 @@ class Held(ScriptedProvider):
     reached, go = asyncio.Event(), asyncio.Event()
 
     async def complete(self, request: Request) -> Completion:
-        if "Give that answer as JSON" in "".join(message.content for message in request.conversation.messages[-2:]):
+        if "Give that answer as JSON" in "".join(
+            message.content for message in request.conversation.messages[-2:]
+        ):
             self.reached.set()
             await self.go.wait()
         return await super().complete(request)
 
 
-async def test_a_follow_up_that_comes_while_the_answer_is_put_into_form_is_heard_after_that() -> None:
+async def test_a_follow_up_that_comes_while_the_answer_is_put_into_form_is_heard_after_that() -> (
+    None
+):
     parts = Runtime(held := Held(model))
-    async with ReActEngine(parts).start("Which colour?", run_id="r", output=Colour) as run:
+    async with ReActEngine(parts).start(
+        "Which colour?", run_id="r", output=Colour
+    ) as run:
         await held.reached.wait()
         await run.follow_up("And of the sea?")
         held.go.set()
@@ -152,5 +181,7 @@ async def test_a_follow_up_to_an_answer_that_was_let_out_comes_too_late() -> Non
 
 async def test_another_answer_than_the_one_that_was_let_out_is_divergence() -> None:
     engine, _ = await let_out("it is red")
-    with pytest.raises(ReplayDivergence, match="at respond: the journal has a decision about"):
+    with pytest.raises(
+        ReplayDivergence, match="at respond: the journal has a decision about"
+    ):
         await engine.resume("r")

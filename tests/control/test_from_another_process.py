@@ -33,7 +33,9 @@ async def journal(tmp_path: Path) -> AsyncIterator[SQLiteJournal]:
     await opened.close()
 
 
-async def test_a_run_at_work_is_steered_paused_and_stopped_from_a_shell(journal: SQLiteJournal, tmp_path: Path) -> None:
+async def test_a_run_at_work_is_steered_paused_and_stopped_from_a_shell(
+    journal: SQLiteJournal, tmp_path: Path
+) -> None:
     path, go = tmp_path / "runs.db", asyncio.Event()
     heard: list[str] = []
 
@@ -48,7 +50,9 @@ async def test_a_run_at_work_is_steered_paused_and_stopped_from_a_shell(journal:
         return call("wait")
 
     def events(kind: type) -> list[Any]:
-        return [entry.event for entry in journal.read("r") if isinstance(entry.event, kind)]
+        return [
+            entry.event for entry in journal.read("r") if isinstance(entry.event, kind)
+        ]
 
     runtime = Runtime(ScriptedProvider(listens), tools=[wait], journal=journal)
     async with ReActEngine(runtime).start("Go.", run_id="r") as run:
@@ -74,7 +78,12 @@ async def test_a_run_at_work_is_steered_paused_and_stopped_from_a_shell(journal:
         result = await asyncio.wait_for(run.result(), 30)
 
     assert (result.status, len(heard)) == ("aborted", 2)
-    assert [e.command for e in events(CommandReceived)] == ["steer", "pause", "resume", "stop"]
+    assert [e.command for e in events(CommandReceived)] == [
+        "steer",
+        "pause",
+        "resume",
+        "stop",
+    ]
     assert await typed("steer", "r", "more", journal=path) == (
         2, "error: run 'r' has ended: it hears nothing any more\n",
     )  # fmt: skip
@@ -91,13 +100,18 @@ async def test_a_call_is_listed_with_its_exact_arguments_and_approved_from_a_she
         return f"erased {what}"
 
     def runtime(*script: object) -> Runtime:
-        return Runtime(ScriptedProvider(script), tools=[erase], journal=journal, approver=Suspend())
+        return Runtime(
+            ScriptedProvider(script), tools=[erase], journal=journal, approver=Suspend()
+        )
 
     await ReActEngine(runtime(call("erase", what="disk"))).run("Go.", run_id="r")
 
     status, listed = await typed("approvals", journal=path)
     assert status == 0
-    assert listed.splitlines()[:2] == ["r  0#0  erase is destructive: run it?", '  erase({"what":"disk"})']
+    assert listed.splitlines()[:2] == [
+        "r  0#0  erase is destructive: run it?",
+        '  erase({"what":"disk"})',
+    ]
     assert f"loopwright approve r '0#0@66660a3d' --journal {path}" in listed
     status, lines = await typed("approvals", "--json", journal=path)
     assert json.loads(lines)["question"]["arguments"] == {"what": "disk"}
@@ -116,7 +130,9 @@ async def test_a_call_is_listed_with_its_exact_arguments_and_approved_from_a_she
     assert await typed("approvals", journal=path) == (0, "no run asks anything\n")
 
 
-async def test_a_word_that_a_run_cannot_hear_since_its_inbox_was_lost_is_an_error(tmp_path: Path) -> None:
+async def test_a_word_that_a_run_cannot_hear_since_its_inbox_was_lost_is_an_error(
+    tmp_path: Path,
+) -> None:
     @tool(effect="destructive")
     async def erase(what: str) -> str:
         """Erase."""
@@ -124,7 +140,9 @@ async def test_a_word_that_a_run_cannot_hear_since_its_inbox_was_lost_is_an_erro
 
     def runtime(*script: object) -> Runtime:
         journal = SQLiteJournal(tmp_path / "runs.db")
-        return Runtime(ScriptedProvider(script), tools=[erase], journal=journal, approver=Suspend())
+        return Runtime(
+            ScriptedProvider(script), tools=[erase], journal=journal, approver=Suspend()
+        )
 
     await ReActEngine(runtime(call("erase", what="a"))).run("Go.", run_id="r")
     await runtime().control("r").approve("0#0")
@@ -133,7 +151,10 @@ async def test_a_word_that_a_run_cannot_hear_since_its_inbox_was_lost_is_an_erro
         tmp_path.joinpath(lost).unlink(missing_ok=True)
 
     control = runtime().control("r")
-    with pytest.raises(JournalError, match="has heard 1 commands and takes this one, number 1, for an earlier one"):
+    with pytest.raises(
+        JournalError,
+        match="has heard 1 commands and takes this one, number 1, for an earlier one",
+    ):
         await control.stop()
     await control.stop()
     assert (await ReActEngine(runtime()).resume("r")).status == "aborted"

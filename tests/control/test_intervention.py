@@ -48,7 +48,9 @@ def texts(request: Request) -> list[str]:
     return [message.content for message in request.conversation.messages]
 
 
-async def test_guidance_reaches_the_next_model_call_and_stays_in_the_conversation(hand: Hand) -> None:
+async def test_guidance_reaches_the_next_model_call_and_stays_in_the_conversation(
+    hand: Hand,
+) -> None:
     seen: list[list[str]] = []
 
     def second(request: Request) -> ToolCall:
@@ -59,7 +61,9 @@ async def test_guidance_reaches_the_next_model_call_and_stays_in_the_conversatio
         seen.append(texts(request))
         return "done"
 
-    runtime = Runtime(ScriptedProvider([call("hold", what="a"), second, third]), tools=hand.tools())
+    runtime = Runtime(
+        ScriptedProvider([call("hold", what="a"), second, third]), tools=hand.tools()
+    )
     async with ReActEngine(runtime).start("Go.") as run:
         await hand.reached.wait()
         await run.steer("Mind the budget.")
@@ -71,16 +75,33 @@ async def test_guidance_reaches_the_next_model_call_and_stays_in_the_conversatio
     assert seen[0] == ["Go.", "", "held a", STEERED, context]
     assert seen[1] == ["Go.", "", "held a", STEERED, context, "", "paid 1"]
     assert result.answer == "done"
-    told = [message for message in result.conversation.messages if message.origin == "operator"]
+    told = [
+        message
+        for message in result.conversation.messages
+        if message.origin == "operator"
+    ]
     assert [message.content for message in told] == [STEERED, context]
     journal = runtime.journal
-    assert [e.command for e in events(journal, run.run_id, CommandReceived)] == ["steer", "add_context"]
-    assert [e.commands for e in events(journal, run.run_id, ModelRequested)] == [(), (1, 2), ()]
+    assert [e.command for e in events(journal, run.run_id, CommandReceived)] == [
+        "steer",
+        "add_context",
+    ]
+    assert [e.commands for e in events(journal, run.run_id, ModelRequested)] == [
+        (),
+        (1, 2),
+        (),
+    ]
 
 
-async def test_a_paused_run_stands_still_with_its_clock_until_it_is_resumed(hand: Hand) -> None:
+async def test_a_paused_run_stands_still_with_its_clock_until_it_is_resumed(
+    hand: Hand,
+) -> None:
     clock = FakeClock()
-    runtime = Runtime(ScriptedProvider([call("hold", what="a"), "done"]), tools=hand.tools(), clock=clock)
+    runtime = Runtime(
+        ScriptedProvider([call("hold", what="a"), "done"]),
+        tools=hand.tools(),
+        clock=clock,
+    )
     async with ReActEngine(runtime).start("Go.") as run:
         await hand.reached.wait()
         await run.pause()
@@ -99,7 +120,9 @@ async def test_a_paused_run_stands_still_with_its_clock_until_it_is_resumed(hand
 
 async def test_a_paused_run_is_still_paused_where_it_is_resumed(hand: Hand) -> None:
     journal = MemoryJournal()
-    runtime = Runtime(ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal)
+    runtime = Runtime(
+        ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal
+    )
     run = ReActEngine(runtime).start("Go.", run_id="r")
     task = asyncio.ensure_future(run.result())
     await hand.reached.wait()
@@ -119,7 +142,9 @@ async def test_a_paused_run_is_still_paused_where_it_is_resumed(hand: Hand) -> N
     assert (result.answer, hand.ran) == ("done", ["a", "a"])
 
 
-async def test_stop_ends_the_run_after_its_step_and_keeps_what_it_has(hand: Hand) -> None:
+async def test_stop_ends_the_run_after_its_step_and_keeps_what_it_has(
+    hand: Hand,
+) -> None:
     runtime = Runtime(ScriptedProvider([call("hold", what="a")]), tools=hand.tools())
     async with ReActEngine(runtime).start("Go.") as run:
         await hand.reached.wait()
@@ -127,8 +152,17 @@ async def test_stop_ends_the_run_after_its_step_and_keeps_what_it_has(hand: Hand
         hand.go.set()
         result = await run.result()
 
-    assert (result.status, result.stop_reason, result.answer, hand.ran) == ("aborted", "aborted", None, ["a"])
-    assert [message.content for message in result.conversation.messages] == ["Go.", "", "held a"]
+    assert (result.status, result.stop_reason, result.answer, hand.ran) == (
+        "aborted",
+        "aborted",
+        None,
+        ["a"],
+    )
+    assert [message.content for message in result.conversation.messages] == [
+        "Go.",
+        "",
+        "held a",
+    ]
 
 
 async def test_abort_from_outside_cancels_what_is_in_flight(hand: Hand) -> None:
@@ -141,14 +175,21 @@ async def test_abort_from_outside_cancels_what_is_in_flight(hand: Hand) -> None:
     assert (result.status, hand.ran) == ("aborted", ["a"])
 
 
-async def test_an_override_is_made_before_the_next_model_call_and_told(hand: Hand) -> None:
+async def test_an_override_is_made_before_the_next_model_call_and_told(
+    hand: Hand,
+) -> None:
     seen: list[tuple[str, bool]] = []
 
     def last(request: Request) -> str:
-        seen.extend((without_boundaries(m.content), m.trusted) for m in request.conversation.messages[-3:])
+        seen.extend(
+            (without_boundaries(m.content), m.trusted)
+            for m in request.conversation.messages[-3:]
+        )
         return "done"
 
-    runtime = Runtime(ScriptedProvider([call("hold", what="a"), last]), tools=hand.tools())
+    runtime = Runtime(
+        ScriptedProvider([call("hold", what="a"), last]), tools=hand.tools()
+    )
     async with ReActEngine(runtime).start("Go.") as run:
         await hand.reached.wait()
         await run.override("pay", {"amount": 7})
@@ -167,12 +208,16 @@ async def test_an_override_is_made_before_the_next_model_call_and_told(hand: Han
     assert (result.answer, hand.ran) == ("done", ["a", "pay 7"])
     [proposed] = events(runtime.journal, run.run_id, CallsProposed)
     assert proposed.command == 1
-    decided = [(e.tool, e.verdict) for e in events(runtime.journal, run.run_id, GateDecided)]
+    decided = [
+        (e.tool, e.verdict) for e in events(runtime.journal, run.run_id, GateDecided)
+    ]
     assert decided == [("hold", "allow"), ("pay", "allow")]
 
 
 async def test_an_override_passes_schema_and_gate_like_any_call(hand: Hand) -> None:
-    runtime = Runtime(ScriptedProvider([call("hold", what="a"), "done"]), tools=hand.tools())
+    runtime = Runtime(
+        ScriptedProvider([call("hold", what="a"), "done"]), tools=hand.tools()
+    )
     async with ReActEngine(runtime).start("Go.") as run:
         await hand.reached.wait()
         await run.override("pay", {"amount": "all"})
@@ -180,13 +225,18 @@ async def test_an_override_passes_schema_and_gate_like_any_call(hand: Hand) -> N
         hand.go.set()
         await run.result()
 
-    decided = [(e.tool, e.verdict) for e in events(runtime.journal, run.run_id, GateDecided)]
+    decided = [
+        (e.tool, e.verdict) for e in events(runtime.journal, run.run_id, GateDecided)
+    ]
     assert decided == [("hold", "allow"), ("pay", "invalid"), ("nothing", "invalid")]
     assert hand.ran == ["a"]
 
 
 async def test_a_follow_up_is_said_once_the_engine_has_answered(hand: Hand) -> None:
-    runtime = Runtime(ScriptedProvider([call("hold", what="a"), "first", "second"]), tools=hand.tools())
+    runtime = Runtime(
+        ScriptedProvider([call("hold", what="a"), "first", "second"]),
+        tools=hand.tools(),
+    )
     async with ReActEngine(runtime).start("Go.") as run:
         await hand.reached.wait()
         await run.follow_up("And then?")
@@ -196,7 +246,9 @@ async def test_a_follow_up_is_said_once_the_engine_has_answered(hand: Hand) -> N
     assert [m.content for m in result.conversation.messages] == [
         "Go.", "", "held a", "first", "And then?", "second",
     ]  # fmt: skip
-    assert events(runtime.journal, run.run_id, FollowedUp) == [FollowedUp(1, "And then?")]
+    assert events(runtime.journal, run.run_id, FollowedUp) == [
+        FollowedUp(1, "And then?")
+    ]
 
 
 class Asks(LoopEngine):
@@ -210,12 +262,16 @@ class Asks(LoopEngine):
         return f"{colour}, {size}"
 
 
-async def test_an_engine_asks_its_user_and_waits_for_the_answer_wherever_it_comes_from(tmp_path: Path) -> None:
+async def test_an_engine_asks_its_user_and_waits_for_the_answer_wherever_it_comes_from(
+    tmp_path: Path,
+) -> None:
     journal = SQLiteJournal(tmp_path / "runs.db")
     engine = Asks(Runtime(ScriptedProvider([]), journal=journal))
     first = await engine.run("Go.", run_id="r")
     assert (first.status, first.stop_reason) == ("waiting", "question")
-    assert [(q.key, q.text, q.about) for q in first.pending] == [("0", "Which colour?", "question")]
+    assert [(q.key, q.text, q.about) for q in first.pending] == [
+        ("0", "Which colour?", "question")
+    ]
 
     other = Runtime(ScriptedProvider([]), journal=SQLiteJournal(tmp_path / "runs.db"))
     await other.control("r").answer("red")
@@ -241,15 +297,26 @@ async def test_a_callback_answers_at_once() -> None:
 
 async def test_a_model_asks_the_user_by_a_tool() -> None:
     journal = MemoryJournal()
-    runtime = Runtime(ScriptedProvider([call("ask_user", question="How many?")]), tools=[ask_user], journal=journal)
+    runtime = Runtime(
+        ScriptedProvider([call("ask_user", question="How many?")]),
+        tools=[ask_user],
+        journal=journal,
+    )
     waiting = await ReActEngine(runtime).run("Go.", run_id="r")
-    assert [(q.key, q.text, q.tool) for q in waiting.pending] == [("0#0", "How many?", "ask_user")]
+    assert [(q.key, q.text, q.tool) for q in waiting.pending] == [
+        ("0#0", "How many?", "ask_user")
+    ]
 
     await runtime.control("r").answer("Three.")
     again = Runtime(ScriptedProvider(["3"]), tools=[ask_user], journal=journal)
     result = await ReActEngine(again).resume("r")
 
-    assert [m.content for m in result.conversation.messages] == ["Go.", "", "Three.", "3"]
+    assert [m.content for m in result.conversation.messages] == [
+        "Go.",
+        "",
+        "Three.",
+        "3",
+    ]
 
 
 async def test_every_branch_is_told_once(hand: Hand) -> None:
@@ -286,7 +353,9 @@ async def test_every_branch_is_told_once(hand: Hand) -> None:
 
 
 @pytest.mark.parametrize("word", ["steer", "override", "follow_up"])
-async def test_what_was_delivered_is_delivered_again_on_replay_and_counts_once(hand: Hand, word: str) -> None:
+async def test_what_was_delivered_is_delivered_again_on_replay_and_counts_once(
+    hand: Hand, word: str
+) -> None:
     """The journal is cut after every entry; each time the run is resumed, with the inbox as it is."""
     script = [call("hold", what="a"), "first", "second"]
 
@@ -312,9 +381,15 @@ async def test_what_was_delivered_is_delivered_again_on_replay_and_counts_once(h
         for command in commands:
             journal.send("r", command.kind, command.body)
         done = sum(e.kind == "model_replied" for e in entries[:cut])
-        result: Result = await ReActEngine(runtime_of(journal, script[done:])).resume("r")
-        heard = [m.content for m in result.conversation.messages if m.origin == "operator"]
-        first = next((n for n, e in enumerate(entries) if e.kind == "model_requested"), 0)
+        result: Result = await ReActEngine(runtime_of(journal, script[done:])).resume(
+            "r"
+        )
+        heard = [
+            m.content for m in result.conversation.messages if m.origin == "operator"
+        ]
+        first = next(
+            (n for n, e in enumerate(entries) if e.kind == "model_requested"), 0
+        )
         assert result.status == "completed"
         assert len(heard) == 1
         if cut > first + 1:
@@ -335,7 +410,9 @@ async def test_a_run_that_has_ended_hears_nothing_any_more() -> None:
 
 async def test_secrets_in_words_are_taken_out(hand: Hand) -> None:
     key = "sk-proj-" + "a1B2" * 12
-    runtime = Runtime(ScriptedProvider([call("hold", what="a"), "done"]), tools=hand.tools())
+    runtime = Runtime(
+        ScriptedProvider([call("hold", what="a"), "done"]), tools=hand.tools()
+    )
     async with ReActEngine(runtime).start("Go.") as run:
         await hand.reached.wait()
         await run.steer(f"Use {key}.")
@@ -344,11 +421,17 @@ async def test_secrets_in_words_are_taken_out(hand: Hand) -> None:
         hand.go.set()
         await run.result()
 
-    assert key.encode() not in b"".join(entry.body for entry in runtime.journal.read(run.run_id))
-    assert not any(key in str(command.body) for command in runtime.journal.inbox(run.run_id))
+    assert key.encode() not in b"".join(
+        entry.body for entry in runtime.journal.read(run.run_id)
+    )
+    assert not any(
+        key in str(command.body) for command in runtime.journal.inbox(run.run_id)
+    )
 
 
-async def test_a_waiting_run_that_is_aborted_from_outside_ends_when_it_is_resumed() -> None:
+async def test_a_waiting_run_that_is_aborted_from_outside_ends_when_it_is_resumed() -> (
+    None
+):
     journal = MemoryJournal()
     engine = Asks(Runtime(ScriptedProvider([]), journal=journal, approver=Suspend()))
     await engine.run("Go.", run_id="r")

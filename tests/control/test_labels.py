@@ -91,7 +91,9 @@ async def test_gates_see_label_and_origin_of_all_that_the_run_has_read() -> None
         ("send", "sensitive", True, frozenset({"untrusted", "sensitive"})),
         ("add", "sensitive", True, frozenset({"untrusted", "sensitive"})),
     ]
-    assert [m.content for m in result.conversation.messages if m.role == "tool"][3] == "private data stays here"
+    assert [m.content for m in result.conversation.messages if m.role == "tool"][
+        3
+    ] == "private data stays here"
 
 
 async def test_the_label_is_that_of_the_journal_wherever_the_run_goes_on() -> None:
@@ -104,21 +106,32 @@ async def test_the_label_is_that_of_the_journal_wherever_the_run_goes_on() -> No
     again = runtime(*script[1:], gate=Watching(), journal=crashed(entries, read))
     result = await ReActEngine(again).resume("r")
 
-    assert [m.content for m in result.conversation.messages if m.role == "tool"][1] == "private data stays here"
+    assert [m.content for m in result.conversation.messages if m.role == "tool"][
+        1
+    ] == "private data stays here"
 
 
 async def test_only_a_person_declassifies_and_the_journal_has_it() -> None:
     journal = MemoryJournal()
-    first = runtime(call("people"), RuntimeError("the process dies"), gate=Watching(), journal=journal)
+    first = runtime(
+        call("people"),
+        RuntimeError("the process dies"),
+        gate=Watching(),
+        journal=journal,
+    )
     await ReActEngine(first).run("Go.", run_id="r")
     entries = [e for e in journal.read("r") if e.kind != "run_finished"]
-    cut = crashed(entries, next(e.seq for e in entries if isinstance(e.event, ToolFinished)))
+    cut = crashed(
+        entries, next(e.seq for e in entries if isinstance(e.event, ToolFinished))
+    )
     again = runtime(call("send", text="x"), "done", gate=Watching(), journal=cut)
     await again.control("r").declassify("normal", "these people are long dead")
 
     result = await ReActEngine(again).resume("r")
 
-    assert [m.content for m in result.conversation.messages if m.role == "tool"][1] == "sent"
+    assert [m.content for m in result.conversation.messages if m.role == "tool"][
+        1
+    ] == "sent"
     assert [e.event for e in cut.read("r") if isinstance(e.event, Declassified)] == [
         Declassified("normal", "these people are long dead", 1)
     ]
@@ -132,7 +145,11 @@ async def test_declassifying_never_raises_a_label() -> None:
     async def wait() -> str:
         """Wait."""
         await first.control("r").declassify("secret", "by mistake")
-        await eventually(lambda: any(isinstance(entry.event, Declassified) for entry in journal.read("r")))
+        await eventually(
+            lambda: any(
+                isinstance(entry.event, Declassified) for entry in journal.read("r")
+            )
+        )
         return "waited"
 
     first = Runtime(ScriptedProvider([call("wait"), call("add", a=1, b=1), "done"]), tools=[*TOOLS, wait], gate=gate,
@@ -161,7 +178,9 @@ async def test_a_classifier_labels_the_task_and_what_tools_say() -> None:
     result = await ReActEngine(given).run("quietly")
     assert [label for _, label, _, _ in gate.seen] == ["public", "public", "secret"]
 
-    loud = await ReActEngine(Runtime(ScriptedProvider(["done"]), classifier=Shouting())).run("LOUD")
+    loud = await ReActEngine(
+        Runtime(ScriptedProvider(["done"]), classifier=Shouting())
+    ).run("LOUD")
     assert loud.answer == "done"
     started = given.journal.read(result.run_id)[0].event
     assert isinstance(started, RunStarted)
@@ -188,7 +207,9 @@ async def test_the_text_of_an_effect_is_made_for_a_classifier_alone(
         return ["A", "B"]
 
     monkeypatch.setattr(own_effects, "as_text", counting)
-    result = await Reading(Runtime(ScriptedProvider([]), classifier=classifier)).run("go")
+    result = await Reading(Runtime(ScriptedProvider([]), classifier=classifier)).run(
+        "go"
+    )
     assert (result.answer, texts) == ("AB", [["A", "B"]] * made)
 
 
@@ -201,7 +222,9 @@ def test_the_highest_of_labels() -> None:
 
 
 async def test_every_message_says_whether_a_stranger_had_a_hand_in_it() -> None:
-    result = await ReActEngine(runtime(call("people"), "done")).run("Go.", system="Be brief.")
+    result = await ReActEngine(runtime(call("people"), "done")).run(
+        "Go.", system="Be brief."
+    )
 
     assert [(m.role, m.trusted) for m in result.conversation.messages] == [
         ("system", True), ("user", True), ("assistant", False), ("tool", False), ("assistant", False),

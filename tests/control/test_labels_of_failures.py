@@ -29,7 +29,15 @@ from loopwright.gates import InstantGate
 from loopwright.labels import Label
 from loopwright.security import MARK, Redactor
 from loopwright.testing import call
-from loopwright.tools import CachedResult, DeadLetter, Done, Escalate, Fallback, LlmRecovery, Recovery
+from loopwright.tools import (
+    CachedResult,
+    DeadLetter,
+    Done,
+    Escalate,
+    Fallback,
+    LlmRecovery,
+    Recovery,
+)
 from private import PRIVATE, process, sent, stays_after_any_crash, turns
 from redrive import crashed, upto
 from waiting import eventually
@@ -97,7 +105,10 @@ RECOVERIES: dict[str, tuple[list[Recovery], str]] = {
     "a dead letter": ([DeadLetter()], ""),
     "a fall-back that fails too": ([Fallback("copy")], ""),
     "a fall-back that is private": ([Fallback("shelf")], ""),
-    "fall-backs, then a dead letter": ([Fallback("copy"), Fallback("absent_row"), DeadLetter()], ""),
+    "fall-backs, then a dead letter": (
+        [Fallback("copy"), Fallback("absent_row"), DeadLetter()],
+        "",
+    ),
     "a mended call": ([LlmRecovery()], MENDED),
     "a call that cannot be mended": ([LlmRecovery()], NOT_MENDED),
     "no cached result, then a dead letter": ([CachedResult(), DeadLetter()], ""),
@@ -105,11 +116,15 @@ RECOVERIES: dict[str, tuple[list[Recovery], str]] = {
 
 
 @pytest.mark.parametrize("story", RECOVERIES)
-async def test_a_failure_that_told_something_private_is_not_forgotten_by_its_recovery(story: str) -> None:
+async def test_a_failure_that_told_something_private_is_not_forgotten_by_its_recovery(
+    story: str,
+) -> None:
     recovery, mended = RECOVERIES[story]
 
     def make(journal: Any) -> LoopEngine:
-        model = turns(call("ask_vault", row=1), call("send", text="x"), "done", mended=mended)
+        model = turns(
+            call("ask_vault", row=1), call("send", text="x"), "done", mended=mended
+        )
         tools = [failing(recovery), mirror, copy, shelf, absent_row]
         return ReActEngine(process(model, tools, journal=journal))
 
@@ -128,10 +143,14 @@ async def test_a_failure_that_no_model_read_raises_no_label() -> None:
     assert Replay(parts.journal.read("r")).label == "normal"
 
 
-async def test_a_mended_call_is_gated_with_the_label_and_the_origin_of_the_failure_that_the_model_read() -> None:
+async def test_a_mended_call_is_gated_with_the_label_and_the_origin_of_the_failure_that_the_model_read() -> (
+    None
+):
     def make(journal: Any) -> LoopEngine:
         model = turns(call("ask_vault", row=1), "done", mended=MENDED)
-        return ReActEngine(process(model, [failing([LlmRecovery()])], journal=journal, gate=Noting()))
+        return ReActEngine(
+            process(model, [failing([LlmRecovery()])], journal=journal, gate=Noting())
+        )
 
     journal = MemoryJournal()
     live = make(journal)
@@ -139,14 +158,23 @@ async def test_a_mended_call_is_gated_with_the_label_and_the_origin_of_the_failu
     assert noted(live) == [("public", False), ("sensitive", True)]
 
     entries = journal.read("r")
-    for cut in range(upto(entries, "recovery_triggered"), upto(entries, "gate_decided", 2)):
+    for cut in range(
+        upto(entries, "recovery_triggered"), upto(entries, "gate_decided", 2)
+    ):
         again = make(crashed(entries, cut))
         await again.resume("r")
         assert noted(again) == [("sensitive", True)]
 
 
-async def test_a_failure_told_with_that_of_a_fall_back_has_label_and_origin_of_both() -> None:
-    @tool(name="shut", effect="read", trusted=True, recovery=[Fallback("shelf_error"), DeadLetter()])
+async def test_a_failure_told_with_that_of_a_fall_back_has_label_and_origin_of_both() -> (
+    None
+):
+    @tool(
+        name="shut",
+        effect="read",
+        trusted=True,
+        recovery=[Fallback("shelf_error"), DeadLetter()],
+    )
     async def shut(row: int) -> str:
         """Fail."""
         raise ToolError("it is shut")
@@ -157,7 +185,11 @@ async def test_a_failure_told_with_that_of_a_fall_back_has_label_and_origin_of_b
         raise ToolError(f"no row beside {PRIVATE}")
 
     def make(journal: Any) -> LoopEngine:
-        return ReActEngine(process(turns(call("shut", row=1), "done"), [shut, shelf_error], journal=journal))
+        return ReActEngine(
+            process(
+                turns(call("shut", row=1), "done"), [shut, shelf_error], journal=journal
+            )
+        )
 
     journal = MemoryJournal()
     await make(journal).run("Go.", run_id="r")
@@ -165,12 +197,22 @@ async def test_a_failure_told_with_that_of_a_fall_back_has_label_and_origin_of_b
     for cut in range(upto(entries, "tool_started"), len(entries)):
         again = crashed(entries, cut)
         await make(again).resume("r")
-        last = [e.event for e in again.read("r") if isinstance(e.event, ToolFinished) and e.key == "0#0"]
-        assert [(event.status, event.label, event.untrusted) for event in last] == [("error", "sensitive", True)]
+        last = [
+            e.event
+            for e in again.read("r")
+            if isinstance(e.event, ToolFinished) and e.key == "0#0"
+        ]
+        assert [(event.status, event.label, event.untrusted) for event in last] == [
+            ("error", "sensitive", True)
+        ]
 
 
-@pytest.mark.parametrize("recovery", [[DeadLetter()], [Fallback("mirror")], [Fallback("copy")]])
-async def test_what_a_secret_tool_says_is_secret_whatever_was_done_about_its_failure(recovery: list[Recovery]) -> None:
+@pytest.mark.parametrize(
+    "recovery", [[DeadLetter()], [Fallback("mirror")], [Fallback("copy")]]
+)
+async def test_what_a_secret_tool_says_is_secret_whatever_was_done_about_its_failure(
+    recovery: list[Recovery],
+) -> None:
     def make(journal: Any) -> LoopEngine:
         model = turns(call("ask_vault", row=1), call("send", text="x"), "done")
         tools = [failing(recovery, label="secret"), mirror, copy]
@@ -183,10 +225,19 @@ async def test_what_a_secret_tool_says_is_secret_whatever_was_done_about_its_fai
     await stays_after_any_crash(make, journal)
 
 
-async def test_a_recovery_of_an_older_version_has_at_least_the_label_and_the_origin_of_its_tool() -> None:
+async def test_a_recovery_of_an_older_version_has_at_least_the_label_and_the_origin_of_its_tool() -> (
+    None
+):
     def make(journal: Any) -> LoopEngine:
         model = turns(call("ask_vault", row=1), call("send", text="x"), "done")
-        return ReActEngine(process(model, [failing([DeadLetter()], label="secret")], journal=journal, classifier=None))
+        return ReActEngine(
+            process(
+                model,
+                [failing([DeadLetter()], label="secret")],
+                journal=journal,
+                classifier=None,
+            )
+        )
 
     whole = MemoryJournal()
     await make(whole).run("Go.", run_id="r")
@@ -198,8 +249,14 @@ async def test_a_recovery_of_an_older_version_has_at_least_the_label_and_the_ori
     replayed = crashed(entries, len(entries))
     await make(replayed).resume("r")
 
-    finished = [entry.event for entry in replayed.read("r") if isinstance(entry.event, ToolFinished)]
-    assert [(event.tool, event.label, event.untrusted) for event in finished[:1]] == [("ask_vault", "secret", True)]
+    finished = [
+        entry.event
+        for entry in replayed.read("r")
+        if isinstance(entry.event, ToolFinished)
+    ]
+    assert [(event.tool, event.label, event.untrusted) for event in finished[:1]] == [
+        ("ask_vault", "secret", True)
+    ]
     assert sent(replayed.read("r")) == ["denied"]
 
 
@@ -216,18 +273,30 @@ class Hanging(LoopEngine):
 
 async def test_that_an_aborted_engine_was_interrupted_is_no_text_from_outside() -> None:
     BEGUN.clear()
-    inner = Hanging(process(turns("never"), [])).as_tool(name="inner", description="An engine.")
+    inner = Hanging(process(turns("never"), [])).as_tool(
+        name="inner", description="An engine."
+    )
     outer = ReActEngine(process(turns(call("inner", task="Go.")), [inner]))
     async with outer.start("Go.", run_id="r") as run:
         await eventually(lambda: BEGUN)
         await run.abort()
         await run.result()
 
-    [finished] = [e.event for e in outer.runtime.journal.read("r") if isinstance(e.event, ToolFinished)]
-    assert (finished.tool, finished.status, finished.untrusted) == ("inner", "cancelled", False)
+    [finished] = [
+        e.event
+        for e in outer.runtime.journal.read("r")
+        if isinstance(e.event, ToolFinished)
+    ]
+    assert (finished.tool, finished.status, finished.untrusted) == (
+        "inner",
+        "cancelled",
+        False,
+    )
 
 
-def transfer(lookup: Any = None, recovery: list[Recovery] | None = None, **how: Any) -> Tool:
+def transfer(
+    lookup: Any = None, recovery: list[Recovery] | None = None, **how: Any
+) -> Tool:
     @tool(effect="write", lookup=lookup, recovery=recovery or [], **how)
     async def transfer(to: str) -> str:
         """Transfer."""
@@ -257,18 +326,26 @@ async def test_what_a_tool_looks_up_is_as_sensitive_as_what_it_says() -> None:
     journal = await begun(make)
     await make(journal).resume("r")
 
-    [resolved] = [entry.event for entry in journal.read("r") if isinstance(entry.event, DoubtResolved)]
+    [resolved] = [
+        entry.event
+        for entry in journal.read("r")
+        if isinstance(entry.event, DoubtResolved)
+    ]
     assert (resolved.by, resolved.label) == ("lookup", "sensitive")
     await stays_after_any_crash(make, journal, upto(journal.read("r"), "tool_started"))
 
 
 @pytest.mark.parametrize("words", [f"booked, with {PRIVATE}", "booked"])
-async def test_what_a_person_says_of_a_call_is_as_sensitive_as_the_words_and_the_tool(words: str) -> None:
+async def test_what_a_person_says_of_a_call_is_as_sensitive_as_the_words_and_the_tool(
+    words: str,
+) -> None:
     label: Label = "normal" if PRIVATE in words else "sensitive"
 
     def make(journal: Any) -> LoopEngine:
         model = turns(call("transfer", to="a"), call("send", text="x"), "done")
-        return ReActEngine(process(model, [transfer(label=label)], journal=journal, on_unknown="ask"))
+        return ReActEngine(
+            process(model, [transfer(label=label)], journal=journal, on_unknown="ask")
+        )
 
     journal = await begun(make)
     [question] = (await make(journal).resume("r")).pending
@@ -278,17 +355,25 @@ async def test_what_a_person_says_of_a_call_is_as_sensitive_as_the_words_and_the
     await stays_after_any_crash(make, journal, upto(journal.read("r"), "run_suspended"))
 
 
-async def test_a_person_who_says_what_came_of_an_escalated_call_says_how_sensitive_it_is() -> None:
+async def test_a_person_who_says_what_came_of_an_escalated_call_says_how_sensitive_it_is() -> (
+    None
+):
     def make(journal: Any) -> LoopEngine:
         model = turns(call("transfer", to="a"), call("send", text="x"), "done")
-        return ReActEngine(process(model, [transfer(recovery=[Escalate()])], journal=journal))
+        return ReActEngine(
+            process(model, [transfer(recovery=[Escalate()])], journal=journal)
+        )
 
     journal = MemoryJournal()
     [question] = (await make(journal).run("Go.", run_id="r")).pending
     await make(journal).runtime.control("r").resolve(question.key, Done(PRIVATE))
     await make(journal).resume("r")
 
-    [resolved] = [entry.event for entry in journal.read("r") if isinstance(entry.event, DoubtResolved)]
+    [resolved] = [
+        entry.event
+        for entry in journal.read("r")
+        if isinstance(entry.event, DoubtResolved)
+    ]
     assert (resolved.by, resolved.label) == ("person", "sensitive")
     await stays_after_any_crash(make, journal, upto(journal.read("r"), "run_suspended"))
 
@@ -313,13 +398,17 @@ async def origin(make: Callable[[Any], LoopEngine], journal: Any) -> list[bool]:
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-async def test_what_is_looked_up_is_from_outside_unless_its_tool_is_trusted(trusted: bool) -> None:
+async def test_what_is_looked_up_is_from_outside_unless_its_tool_is_trusted(
+    trusted: bool,
+) -> None:
     async def look_up(ctx: ToolContext[Any]) -> Done:
         return Done("booked")
 
     def make(journal: Any) -> LoopEngine:
         model = turns(call("transfer", to="a"), call("send", text="x"), "done")
-        return ReActEngine(process(model, [transfer(look_up, trusted=trusted)], journal=journal))
+        return ReActEngine(
+            process(model, [transfer(look_up, trusted=trusted)], journal=journal)
+        )
 
     journal = await begun(make)
     await make(journal).resume("r")
@@ -327,25 +416,44 @@ async def test_what_is_looked_up_is_from_outside_unless_its_tool_is_trusted(trus
     assert set(await origin(make, journal)) == {not trusted}
 
 
-async def test_the_word_of_a_person_on_a_call_is_no_text_from_outside_and_read_as_it_is_seen() -> None:
+async def test_the_word_of_a_person_on_a_call_is_no_text_from_outside_and_read_as_it_is_seen() -> (
+    None
+):
     redactor = Redactor(["tulip-4711"])
 
     def make(journal: Any) -> LoopEngine:
         model = turns(call("transfer", to="a"), call("send", text="x"), "done")
-        return ReActEngine(process(model, [transfer()], journal=journal, on_unknown="ask", redactor=redactor))
+        return ReActEngine(
+            process(
+                model,
+                [transfer()],
+                journal=journal,
+                on_unknown="ask",
+                redactor=redactor,
+            )
+        )
 
     journal = await begun(make)
     [question] = (await make(journal).resume("r")).pending
-    await make(journal).runtime.control("r").resolve(question.key, Done("boo\u200bked\x1b[31m by tul\u200bip-4711"))
+    await (
+        make(journal)
+        .runtime.control("r")
+        .resolve(question.key, Done("boo\u200bked\x1b[31m by tul\u200bip-4711"))
+    )
     engine = make(journal)
     gate: Any = engine.runtime.gate
     result = await engine.resume("r")
 
     assert gate.untrusted == [False]
-    assert next(m.content for m in result.conversation.messages if m.role == "tool") == f"booked by {MARK}"
+    assert (
+        next(m.content for m in result.conversation.messages if m.role == "tool")
+        == f"booked by {MARK}"
+    )
 
 
-async def test_the_failure_in_a_dead_letter_is_from_outside_also_of_a_call_that_may_have_taken_effect() -> None:
+async def test_the_failure_in_a_dead_letter_is_from_outside_also_of_a_call_that_may_have_taken_effect() -> (
+    None
+):
     @tool(effect="write", recovery=[DeadLetter()])
     async def book(to: str) -> str:
         """Book."""
@@ -358,8 +466,14 @@ async def test_the_failure_in_a_dead_letter_is_from_outside_also_of_a_call_that_
     journal = MemoryJournal()
     await make(journal).run("Go.", run_id="r")
 
-    finished = [entry.event for entry in journal.read("r") if isinstance(entry.event, ToolFinished)]
-    assert [(event.status, event.untrusted) for event in finished[:1]] == [("unknown", True)]
+    finished = [
+        entry.event
+        for entry in journal.read("r")
+        if isinstance(entry.event, ToolFinished)
+    ]
+    assert [(event.status, event.untrusted) for event in finished[:1]] == [
+        ("unknown", True)
+    ]
     entries = journal.read("r")
     after = crashed(entries, upto(entries, "call_dead_lettered"))
     engine = make(after)
@@ -368,8 +482,12 @@ async def test_the_failure_in_a_dead_letter_is_from_outside_also_of_a_call_that_
     assert gate.untrusted == [True]
 
 
-@pytest.mark.parametrize(("main", "other"), [(True, False), (False, True), (True, True)])
-async def test_a_fall_back_s_words_are_from_outside_unless_the_fall_back_is_trusted(main: bool, other: bool) -> None:
+@pytest.mark.parametrize(
+    ("main", "other"), [(True, False), (False, True), (True, True)]
+)
+async def test_a_fall_back_s_words_are_from_outside_unless_the_fall_back_is_trusted(
+    main: bool, other: bool
+) -> None:
     @tool(effect="read", trusted=other)
     async def second(row: int) -> str:
         """Ask the second."""
@@ -377,10 +495,20 @@ async def test_a_fall_back_s_words_are_from_outside_unless_the_fall_back_is_trus
 
     def make(journal: Any) -> LoopEngine:
         model = turns(call("ask_vault", row=1), call("send", text="x"), "done")
-        return ReActEngine(process(model, [failing([Fallback("second")], trusted=main), second], journal=journal))
+        return ReActEngine(
+            process(
+                model,
+                [failing([Fallback("second")], trusted=main), second],
+                journal=journal,
+            )
+        )
 
     journal = MemoryJournal()
     await make(journal).run("Go.", run_id="r")
 
-    last = [e.event for e in journal.read("r") if isinstance(e.event, ToolFinished) and e.key == "0#0"]
+    last = [
+        e.event
+        for e in journal.read("r")
+        if isinstance(e.event, ToolFinished) and e.key == "0#0"
+    ]
     assert [event.untrusted for event in last] == [not other]

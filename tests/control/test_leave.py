@@ -55,7 +55,11 @@ def react(journal: Any, *script: Any, **options: Any) -> ReActEngine:
 
 
 async def approved(
-    journal: Any, key: str = "0#0", run_id: str = "r", clock: FakeClock | None = None, **options: Any
+    journal: Any,
+    key: str = "0#0",
+    run_id: str = "r",
+    clock: FakeClock | None = None,
+    **options: Any,
 ) -> None:
     await react(journal, clock=clock).runtime.control(run_id).approve(key, **options)
 
@@ -77,7 +81,11 @@ class Rooted(InstantGate):
 
     def decide(self, action: Action, state: PolicyState) -> Decision:
         what = str(action.arguments.get("what", "safe/"))
-        return Allow() if what.startswith("safe/") else Modify({"what": f"safe/{what}"}, "rooted")
+        return (
+            Allow()
+            if what.startswith("safe/")
+            else Modify({"what": f"safe/{what}"}, "rooted")
+        )
 
 
 class Repeats(InstantGate):
@@ -103,7 +111,9 @@ class Handing(LoopEngine):
 
 
 @pytest.mark.parametrize("inline", [False, True])
-async def test_a_fork_asks_again_for_what_the_other_run_was_allowed_to_do_and_had_not_begun(inline: bool) -> None:
+async def test_a_fork_asks_again_for_what_the_other_run_was_allowed_to_do_and_had_not_begun(
+    inline: bool,
+) -> None:
     asked: list[str] = []
 
     async def person(action: Action, question: str) -> bool:
@@ -113,7 +123,9 @@ async def test_a_fork_asks_again_for_what_the_other_run_was_allowed_to_do_and_ha
     journal = MemoryJournal()
     options: dict[str, Any] = {"approver": person} if inline else {}
     if inline:
-        await react(journal, call("erase", what="disk"), "done", **options).run("Go.", run_id="r")
+        await react(journal, call("erase", what="disk"), "done", **options).run(
+            "Go.", run_id="r"
+        )
     else:
         await react(journal, call("erase", what="disk")).run("Go.", run_id="r")
         await approved(journal)
@@ -126,32 +138,44 @@ async def test_a_fork_asks_again_for_what_the_other_run_was_allowed_to_do_and_ha
 
     result = await engine.resume(forked)
 
-    assert (result.status, len(asked)) == (("completed", 2) if inline else ("waiting", 0))
+    assert (result.status, len(asked)) == (
+        ("completed", 2) if inline else ("waiting", 0)
+    )
     assert len(RAN) == (2 if inline else 1)
 
 
-async def test_what_the_other_run_had_begun_is_not_asked_about_again_in_a_fork() -> None:
+async def test_what_the_other_run_had_begun_is_not_asked_about_again_in_a_fork() -> (
+    None
+):
     journal = MemoryJournal()
     await react(journal, call("erase", what="disk")).run("Go.", run_id="r")
     await approved(journal)
     await react(journal, "done").resume("r")
     engine = react(journal, "done")
 
-    result = await engine.resume(await engine.fork("r", at=upto(journal.read("r"), "tool_finished")))
+    result = await engine.resume(
+        await engine.fork("r", at=upto(journal.read("r"), "tool_finished"))
+    )
 
     assert (result.status, RAN) == ("completed", ["disk"])
 
 
-async def test_a_policy_that_comes_back_does_not_bring_back_the_leave_that_was_given_under_it() -> None:
+async def test_a_policy_that_comes_back_does_not_bring_back_the_leave_that_was_given_under_it() -> (
+    None
+):
     journal = MemoryJournal()
-    await react(journal, call("erase", what="disk"), gate=Asks("v1")).run("Go.", run_id="r")
+    await react(journal, call("erase", what="disk"), gate=Asks("v1")).run(
+        "Go.", run_id="r"
+    )
     await approved(journal)
     for version in ("v2", "v1", "v1"):
         result = await react(journal, "done", gate=Asks(version)).resume("r")
         assert (result.status, RAN) == ("waiting", [])
 
     await approved(journal)
-    assert (await react(journal, "done", gate=Asks("v1")).resume("r")).status == "completed"
+    assert (
+        await react(journal, "done", gate=Asks("v1")).resume("r")
+    ).status == "completed"
 
 
 async def test_a_question_that_is_asked_on_is_no_new_one() -> None:
@@ -177,9 +201,19 @@ async def test_of_two_guards_the_leave_that_ends_first_counts() -> None:
     journal = MemoryJournal(clock=clock)
 
     def handing(*script: Any) -> Handing:
-        child = react(journal, *script, gate=Asks("child"), approver=Suspend(holds=10), clock=clock)
+        child = react(
+            journal,
+            *script,
+            gate=Asks("child"),
+            approver=Suspend(holds=10),
+            clock=clock,
+        )
         parts = Runtime(
-            ScriptedProvider([]), gate=Asks("parent"), approver=Suspend(holds=HOUR), journal=journal, clock=clock
+            ScriptedProvider([]),
+            gate=Asks("parent"),
+            approver=Suspend(holds=HOUR),
+            journal=journal,
+            clock=clock,
         )
         return Handing(parts, child=child)
 
@@ -192,12 +226,22 @@ async def test_of_two_guards_the_leave_that_ends_first_counts() -> None:
     await react(journal).runtime.control("r").resume()
     result = await going_on
 
-    decided = [e.event for e in journal.read("r") if isinstance(e.event, GateDecided) and e.event.verdict == "allow"]
-    assert [event.until - journal.inbox("r")[0].at for event in decided if event.tool == "erase"] == [10]
+    decided = [
+        e.event
+        for e in journal.read("r")
+        if isinstance(e.event, GateDecided) and e.event.verdict == "allow"
+    ]
+    assert [
+        event.until - journal.inbox("r")[0].at
+        for event in decided
+        if event.tool == "erase"
+    ] == [10]
     assert (result.status, RAN) == ("completed", [])
 
 
-async def test_leave_that_ran_out_makes_no_call_that_its_tool_says_was_not_made() -> None:
+async def test_leave_that_ran_out_makes_no_call_that_its_tool_says_was_not_made() -> (
+    None
+):
     clock = FakeClock()
 
     async def look(ctx: object) -> NotDone:
@@ -221,7 +265,9 @@ async def test_leave_that_ran_out_makes_no_call_that_its_tool_says_was_not_made(
 
     result = await react(died, "then not", **options).resume("r")
 
-    [observation] = [m.content for m in result.conversation.messages if m.role == "tool"]
+    [observation] = [
+        m.content for m in result.conversation.messages if m.role == "tool"
+    ]
     assert (result.answer, RAN) == ("then not", [])
     assert observation.endswith("the approval of wipe has expired")
 
@@ -234,7 +280,11 @@ async def test_a_denial_takes_back_what_was_allowed_for_a_while() -> None:
 
     result = await react(journal, call("erase", what="b")).resume("r")
 
-    assert (result.status, [question.key for question in result.pending], RAN) == ("waiting", ["1#0"], [])
+    assert (result.status, [question.key for question in result.pending], RAN) == (
+        "waiting",
+        ["1#0"],
+        [],
+    )
 
 
 @pytest.mark.parametrize("seconds", [10**400, 0, -1, float("nan"), float("inf")])
@@ -250,7 +300,9 @@ async def test_seconds_that_are_none_are_refused(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("inline", [False, True])
-async def test_a_person_is_asked_about_the_call_as_a_gate_has_changed_it(inline: bool) -> None:
+async def test_a_person_is_asked_about_the_call_as_a_gate_has_changed_it(
+    inline: bool,
+) -> None:
     shown: list[dict[str, Any]] = []
 
     async def person(action: Action, question: str) -> bool:
@@ -261,10 +313,19 @@ async def test_a_person_is_asked_about_the_call_as_a_gate_has_changed_it(inline:
 
     def handing(*script: Any) -> Handing:
         child = react(journal, *script, gate=Rooted())
-        parts = Runtime(ScriptedProvider([]), gate=Asks(), approver=person if inline else Suspend(), journal=journal)
+        parts = Runtime(
+            ScriptedProvider([]),
+            gate=Asks(),
+            approver=person if inline else Suspend(),
+            journal=journal,
+        )
         return Handing(parts, child=child)
 
-    engine = handing(call("erase", what="disk"), "done") if inline else handing(call("erase", what="disk"))
+    engine = (
+        handing(call("erase", what="disk"), "done")
+        if inline
+        else handing(call("erase", what="disk"))
+    )
     result: Result = await engine.run("Go.", run_id="r")
     if not inline:
         [question] = result.pending
@@ -277,13 +338,22 @@ async def test_a_person_is_asked_about_the_call_as_a_gate_has_changed_it(inline:
 
 
 @pytest.mark.parametrize("together", [False, True])
-async def test_a_change_that_is_none_does_not_take_the_place_of_a_question(together: bool) -> None:
+async def test_a_change_that_is_none_does_not_take_the_place_of_a_question(
+    together: bool,
+) -> None:
     journal = MemoryJournal()
     if together:
-        engine: LoopEngine = react(journal, call("erase", what="disk"), gate=AllOf(Repeats(), Asks()))
+        engine: LoopEngine = react(
+            journal, call("erase", what="disk"), gate=AllOf(Repeats(), Asks())
+        )
     else:
         child = react(journal, call("erase", what="disk"), gate=Repeats())
-        engine = Handing(Runtime(ScriptedProvider([]), gate=Asks(), approver=Suspend(), journal=journal), child=child)
+        engine = Handing(
+            Runtime(
+                ScriptedProvider([]), gate=Asks(), approver=Suspend(), journal=journal
+            ),
+            child=child,
+        )
 
     result = await engine.run("Go.", run_id="r")
 
@@ -310,7 +380,9 @@ REST = Rule(name="rest", then="allow")
 
 
 @pytest.mark.parametrize("gate", [NothingQuick(), RuleGate([QUICK, REST])])
-async def test_gates_see_what_a_tool_fills_in_for_arguments_that_were_left_out(gate: InstantGate) -> None:
+async def test_gates_see_what_a_tool_fills_in_for_arguments_that_were_left_out(
+    gate: InstantGate,
+) -> None:
     script = [call("erase", what="a"), call("erase", what="b", kind="slow"), "done"]
     result = await react(MemoryJournal(), *script, gate=gate).run("Go.", run_id="r")
 
@@ -330,7 +402,9 @@ def with_effect(effect: Any) -> Tool:
 
 async def test_what_was_allowed_as_a_read_is_asked_about_once_it_destroys() -> None:
     journal = MemoryJournal()
-    await react(journal, call("look", what="x"), "done", tools=[with_effect("read")]).run("Go.", run_id="r")
+    await react(
+        journal, call("look", what="x"), "done", tools=[with_effect("read")]
+    ).run("Go.", run_id="r")
     RAN.clear()
     died = crashed(journal.read("r"), upto(journal.read("r"), "gate_decided"))
 
@@ -356,9 +430,13 @@ async def test_a_gate_that_changes_what_it_is_shown_changes_nothing_else() -> No
         return str(tags)
 
     script = [call("look", what="a"), call("look", what="b"), "done"]
-    await react(MemoryJournal(), *script, tools=[look], gate=AllOf(Careless(), Careless())).run("Go.")
+    await react(
+        MemoryJournal(), *script, tools=[look], gate=AllOf(Careless(), Careless())
+    ).run("Go.")
 
-    assert [tags for _, tags in seen] == [["safe", "x"]] * 4  # each saw one of its own, and put one more into it
+    assert [tags for _, tags in seen] == [
+        ["safe", "x"]
+    ] * 4  # each saw one of its own, and put one more into it
     assert look.defaults == {"tags": ["safe"]}
 
 
@@ -398,14 +476,20 @@ async def test_a_question_shows_what_is_asked_about_wherever_its_run_is() -> Non
         return "held"
 
     journal = MemoryJournal()
-    runtime = Runtime(ScriptedProvider([]), tools=[erase, hold], journal=journal, approver=Suspend())
+    runtime = Runtime(
+        ScriptedProvider([]), tools=[erase, hold], journal=journal, approver=Suspend()
+    )
     async with Branching(runtime).start("Go.", run_id="r") as run:
-        await eventually(lambda: any(entry.kind == "gate_decided" for entry in entries_of(journal)))
+        await eventually(
+            lambda: any(entry.kind == "gate_decided" for entry in entries_of(journal))
+        )
         [question] = await runtime.control("r").questions()
         assert (question.tool, question.arguments) == ("erase", {"what": "disk"})
         go.set()
         result = await run.result()
-    died = crashed(journal.read("r"), upto(journal.read("r"), "run_suspended") - 1)  # before it was told
+    died = crashed(
+        journal.read("r"), upto(journal.read("r"), "run_suspended") - 1
+    )  # before it was told
     parts = Runtime(ScriptedProvider([]), journal=died)
     assert await parts.control("r").questions() == result.pending
 
@@ -422,14 +506,21 @@ class Planning(LoopEngine):
 
 async def test_what_is_no_call_is_shown_too() -> None:
     journal = MemoryJournal()
-    engine = Planning(Runtime(ScriptedProvider([]), gate=Asks(), approver=Suspend(), journal=journal))
+    engine = Planning(
+        Runtime(ScriptedProvider([]), gate=Asks(), approver=Suspend(), journal=journal)
+    )
     await engine.run("Go.", run_id="r")
     entries = journal.read("r")
     died = crashed(entries, upto(entries, "gate_decided"))
 
-    [question] = await Runtime(ScriptedProvider([]), journal=died).control("r").questions()
+    [question] = (
+        await Runtime(ScriptedProvider([]), journal=died).control("r").questions()
+    )
 
-    assert (question.tool, question.arguments) == ("approve_plan", {"plan": "erase everything"})
+    assert (question.tool, question.arguments) == (
+        "approve_plan",
+        {"plan": "erase everything"},
+    )
 
 
 async def test_leave_without_the_question_that_it_answers_is_none() -> None:
@@ -439,7 +530,11 @@ async def test_leave_without_the_question_that_it_answers_is_none() -> None:
     [given] = journal.inbox("r")
     other = MemoryJournal()
     crashed(journal.read("r"), len(journal.read("r")), other)
-    other.send("r", "approve", {name: value for name, value in given.body.items() if name != "question"})
+    other.send(
+        "r",
+        "approve",
+        {name: value for name, value in given.body.items() if name != "question"},
+    )
     other.send("r", "approve", {**given.body, "question": 1})
 
     result = await react(other, "done").resume("r")

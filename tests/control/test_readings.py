@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from loopwright import LoopEngine, MemoryJournal, ReActEngine, Request, Run, Suspend, Tool, ToolCall, ToolError, tool
+from loopwright import (
+    LoopEngine,
+    MemoryJournal,
+    ReActEngine,
+    Request,
+    Run,
+    Suspend,
+    Tool,
+    ToolCall,
+    ToolError,
+    tool,
+)
 from loopwright._kernel.durability.replay import Replay
 from loopwright.engine import RunHandle
 from loopwright.events import Declassified, EffectFinished, ToolFinished
@@ -64,11 +75,17 @@ async def told(make: Callable[[Any], LoopEngine], hand: Hand, saying: Saying) ->
     return journal
 
 
-async def test_a_private_result_that_is_given_again_is_private_again_after_it_was_declassified() -> None:
+async def test_a_private_result_that_is_given_again_is_private_again_after_it_was_declassified() -> (
+    None
+):
     hand = Hand()
 
     def make(journal: Any) -> LoopEngine:
-        known = 0 if journal.runs() == [] else sum(e.kind == "tool_finished" for e in journal.read("r"))
+        known = (
+            0
+            if journal.runs() == []
+            else sum(e.kind == "tool_finished" for e in journal.read("r"))
+        )
         lives: list[int] = [known]
 
         @tool(effect="read", recovery=[CachedResult()])
@@ -79,10 +96,20 @@ async def test_a_private_result_that_is_given_again_is_private_again_after_it_wa
                 raise OSError("down")
             return PRIVATE
 
-        lines = [call("account", row=1), call("hold"), call("account", row=1), call("send", text="x"), "done"]
-        return ReActEngine(process(turns(*lines), [account, hand.tool()], journal=journal))
+        lines = [
+            call("account", row=1),
+            call("hold"),
+            call("account", row=1),
+            call("send", text="x"),
+            "done",
+        ]
+        return ReActEngine(
+            process(turns(*lines), [account, hand.tool()], journal=journal)
+        )
 
-    journal = await told(make, hand, lambda run: run.declassify("normal", "it is known by now"))
+    journal = await told(
+        make, hand, lambda run: run.declassify("normal", "it is known by now")
+    )
 
     finished = [e.event for e in journal.read("r") if isinstance(e.event, ToolFinished)]
     assert [(e.tool, e.label, e.untrusted) for e in finished] == [
@@ -97,19 +124,27 @@ async def test_what_was_declassified_stays_so_until_something_else_is_read() -> 
 
     def make(journal: Any) -> LoopEngine:
         lines = [call("shelf", row=1), call("hold"), call("send", text="x"), "done"]
-        return ReActEngine(process(turns(*lines), [shelf, hand.tool()], journal=journal))
+        return ReActEngine(
+            process(turns(*lines), [shelf, hand.tool()], journal=journal)
+        )
 
-    journal = await told(make, hand, lambda run: run.declassify("normal", "it is known by now"))
+    journal = await told(
+        make, hand, lambda run: run.declassify("normal", "it is known by now")
+    )
 
     entries = journal.read("r")
     assert sent(entries) == ["ok"]
-    for cut in range(upto(entries, "declassified"), upto(entries, "tool_finished", 2) + 1):
+    for cut in range(
+        upto(entries, "declassified"), upto(entries, "tool_finished", 2) + 1
+    ):
         again = crashed(entries, cut)
         for command in journal.inbox("r"):
             again.send("r", command.kind, command.body)
         await make(again).resume("r")
         assert sent(again.read("r")) == ["ok"]
-        assert len([e for e in again.read("r") if isinstance(e.event, Declassified)]) == 1
+        assert (
+            len([e for e in again.read("r") if isinstance(e.event, Declassified)]) == 1
+        )
 
 
 # --- the words of people ---
@@ -133,7 +168,9 @@ async def test_what_people_tell_a_run_is_as_sensitive_as_their_words(kind: str) 
 
     def make(journal: Any) -> LoopEngine:
         lines = [call("hold"), call("send", text="x"), "done"]
-        return ReActEngine(process(turns(*lines), [hand.tool(), mirror_text], journal=journal))
+        return ReActEngine(
+            process(turns(*lines), [hand.tool(), mirror_text], journal=journal)
+        )
 
     journal = await told(make, hand, WORDS[kind])
 
@@ -146,7 +183,9 @@ async def test_a_fork_that_was_told_something_private_has_its_label(kind: str) -
 
     def make(journal: Any) -> LoopEngine:
         lines = [call("hold"), call("send", text="x"), "done"]
-        return ReActEngine(process(turns(*lines), [hand.tool(), mirror_text], journal=journal))
+        return ReActEngine(
+            process(turns(*lines), [hand.tool(), mirror_text], journal=journal)
+        )
 
     journal = await told(make, hand, WORDS[kind])
     entries = journal.read("r")
@@ -157,7 +196,9 @@ async def test_a_fork_that_was_told_something_private_has_its_label(kind: str) -
         assert sent(journal.read(fork)) == ["denied"], f"forked after {cut}"
 
 
-async def test_words_that_were_sent_before_a_run_was_declassified_count_when_the_model_reads_them() -> None:
+async def test_words_that_were_sent_before_a_run_was_declassified_count_when_the_model_reads_them() -> (
+    None
+):
     hand = Hand()
 
     async def saying(run: RunHandle[Any, Any]) -> None:
@@ -181,7 +222,9 @@ async def test_what_a_person_says_after_the_answer_counts_from_then_on() -> None
         if not any(message.role == "tool" for message in messages):
             return call("hold")
         asked = any(message.origin == "operator" for message in messages)
-        return call("send", text="x") if asked and messages[-1].role == "user" else "done"
+        return (
+            call("send", text="x") if asked and messages[-1].role == "user" else "done"
+        )
 
     def make(journal: Any) -> LoopEngine:
         return ReActEngine(process(model, [hand.tool()], journal=journal))
@@ -226,7 +269,9 @@ class Asking(LoopEngine):
 
 
 @pytest.mark.parametrize("way", ["ask_user", "effect", "failure"])
-async def test_what_an_engine_asks_or_does_itself_is_as_sensitive_as_what_comes_of_it(way: str) -> None:
+async def test_what_an_engine_asks_or_does_itself_is_as_sensitive_as_what_comes_of_it(
+    way: str,
+) -> None:
     async def user(question: str) -> str:
         return PRIVATE
 
@@ -236,17 +281,25 @@ async def test_what_an_engine_asks_or_does_itself_is_as_sensitive_as_what_comes_
     journal = MemoryJournal()
     await make(journal).run("Go.", run_id="r")
 
-    [finished] = [entry.event for entry in journal.read("r") if isinstance(entry.event, EffectFinished)]
+    [finished] = [
+        entry.event
+        for entry in journal.read("r")
+        if isinstance(entry.event, EffectFinished)
+    ]
     assert finished.label == "sensitive"
     await stays_after_any_crash(make, journal)
 
 
-async def test_what_an_engine_does_is_labelled_as_it_came_before_secrets_are_taken_out() -> None:
+async def test_what_an_engine_does_is_labelled_as_it_came_before_secrets_are_taken_out() -> (
+    None
+):
     parts = process(turns("done"), [], redactor=Redactor([PRIVATE]))
     await Asking(parts, way="effect").run("Go.", run_id="r")
 
     entries = parts.journal.read("r")
-    [finished] = [entry.event for entry in entries if isinstance(entry.event, EffectFinished)]
+    [finished] = [
+        entry.event for entry in entries if isinstance(entry.event, EffectFinished)
+    ]
     assert (finished.label, PRIVATE in str(finished.value)) == ("sensitive", False)
 
 

@@ -72,7 +72,9 @@ class Branching(LoopEngine):
         return " ".join(await run.gather(erases, works))
 
 
-async def test_a_person_is_shown_the_call_that_they_approve_though_it_was_another_before() -> None:
+async def test_a_person_is_shown_the_call_that_they_approve_though_it_was_another_before() -> (
+    None
+):
     go = asyncio.Event()
 
     @tool(effect="read")
@@ -85,18 +87,35 @@ async def test_a_person_is_shown_the_call_that_they_approve_though_it_was_anothe
     journal = MemoryJournal(clock=clock)
 
     def engine(version: str) -> Branching:
-        options: dict[str, Any] = {"tools": [erase, hold], "journal": journal, "clock": clock, "approver": Suspend()}
-        return Branching(Runtime(ScriptedProvider([]), gate=Changing(version), **options))
+        options: dict[str, Any] = {
+            "tools": [erase, hold],
+            "journal": journal,
+            "clock": clock,
+            "approver": Suspend(),
+        }
+        return Branching(
+            Runtime(ScriptedProvider([]), gate=Changing(version), **options)
+        )
 
     first = await engine("v1").run("Go.", run_id="r")
     control = engine("v1").runtime.control("r")
     await control.answer("the blue one")
-    [shown_first] = [question for question in first.pending if question.about == "approval"]
-    clock.advance(DAY + 1)  # nobody can answer that one any more; the new question is another one
+    [shown_first] = [
+        question for question in first.pending if question.about == "approval"
+    ]
+    clock.advance(
+        DAY + 1
+    )  # nobody can answer that one any more; the new question is another one
     again = asyncio.ensure_future(engine("v2").resume("r"))
-    await eventually(lambda: "v2" in {e.event.policy_version for e in decisions(journal)})
+    await eventually(
+        lambda: "v2" in {e.event.policy_version for e in decisions(journal)}
+    )
 
-    [shown] = [question for question in await control.questions() if question.about == "approval"]
+    [shown] = [
+        question
+        for question in await control.questions()
+        if question.about == "approval"
+    ]
     assert (shown.text, shown.arguments) == ("v2: erase all?", {"what": "all"})
     with pytest.raises(ConfigError, match="asks about another call at "):
         await control.approve(shown_first.id)
@@ -109,12 +128,18 @@ async def test_a_person_is_shown_the_call_that_they_approve_though_it_was_anothe
 
 
 def decisions(journal: MemoryJournal) -> list[Any]:
-    return [entry for entry in journal.read("r") if isinstance(entry.event, GateDecided)]
+    return [
+        entry for entry in journal.read("r") if isinstance(entry.event, GateDecided)
+    ]
 
 
-async def test_a_question_of_a_run_that_died_before_it_could_say_so_is_the_one_that_it_wrote_last() -> None:
+async def test_a_question_of_a_run_that_died_before_it_could_say_so_is_the_one_that_it_wrote_last() -> (
+    None
+):
     journal = MemoryJournal()
-    await react(journal, call("erase", what="disk"), gate=Changing("v1")).run("Go.", run_id="r")
+    await react(journal, call("erase", what="disk"), gate=Changing("v1")).run(
+        "Go.", run_id="r"
+    )
     await react(journal, gate=Changing("v2")).resume("r")
     entries = journal.read("r")
     died = crashed(entries, decisions(journal)[-1].seq)
@@ -158,7 +183,9 @@ class AsksInstead(InstantGate):
         return Ask("this instead?") if "~" in state.key else Allow()
 
 
-def booking(recovery: Any, events: dict[str, asyncio.Event], ran: list[Any]) -> Callable[[MemoryJournal], Books]:
+def booking(
+    recovery: Any, events: dict[str, asyncio.Event], ran: list[Any]
+) -> Callable[[MemoryJournal], Books]:
     """How to make an engine whose bookings fail, which says when it has asked and holds until it is told."""
 
     @tool(recovery=recovery)
@@ -186,7 +213,12 @@ def booking(recovery: Any, events: dict[str, asyncio.Event], ran: list[Any]) -> 
             events["asked"].set()
 
     def engine(journal: MemoryJournal) -> Books:
-        options: dict[str, Any] = {"gate": AsksInstead(), "approver": Suspend(), "journal": journal, "observers": [see]}
+        options: dict[str, Any] = {
+            "gate": AsksInstead(),
+            "approver": Suspend(),
+            "journal": journal,
+            "observers": [see],
+        }
         model = ScriptedProvider(lambda _: '{"arguments": {"seat": "12A"}}')
         return Books(Runtime(model, tools=[book, reserve, hold], **options))
 
@@ -196,7 +228,10 @@ def booking(recovery: Any, events: dict[str, asyncio.Event], ran: list[Any]) -> 
 @pytest.mark.parametrize("dies", [False, True])
 @pytest.mark.parametrize(
     ("recovery", "instead", "arguments"),
-    [(LlmRecovery(), "book", {"seat": "12A"}), (Fallback("reserve"), "reserve", {"seat": "twelve A"})],
+    [
+        (LlmRecovery(), "book", {"seat": "12A"}),
+        (Fallback("reserve"), "reserve", {"seat": "twelve A"}),
+    ],
 )
 async def test_what_would_be_done_in_place_of_a_failed_call_is_shown_and_then_done(
     recovery: Any, instead: str, arguments: Any, dies: bool
@@ -205,7 +240,12 @@ async def test_what_would_be_done_in_place_of_a_failed_call_is_shown_and_then_do
     engine = booking(recovery, events, ran)
     journal = MemoryJournal()
     work = asyncio.ensure_future(engine(journal).run("Go.", run_id="r"))
-    await eventually(lambda: journal.runs() and any(known.event.verdict == "ask" for known in decisions(journal)))
+    await eventually(
+        lambda: (
+            journal.runs()
+            and any(known.event.verdict == "ask" for known in decisions(journal))
+        )
+    )
     if dies:
         work.cancel()
         await asyncio.wait({work})
@@ -224,14 +264,18 @@ async def test_what_would_be_done_in_place_of_a_failed_call_is_shown_and_then_do
     assert ran == [(instead, arguments)]
 
 
-async def test_what_a_run_has_gone_past_is_not_asked_any_more_and_keeps_no_worker_busy() -> None:
+async def test_what_a_run_has_gone_past_is_not_asked_any_more_and_keeps_no_worker_busy() -> (
+    None
+):
     clock = FakeClock()
     journal = MemoryJournal(clock=clock)
     options: dict[str, Any] = {"gate": AsksAboutAnswers(), "clock": clock, "lease": 30}
     await react(journal, "42", **options).run("Go.", run_id="r")
     control = react(journal, **options).runtime.control("r")
     await control.follow_up("Ask me which year I mean.")
-    await react(journal, call("ask_user", question="Which year?"), **options).resume("r")
+    await react(journal, call("ask_user", question="Which year?"), **options).resume(
+        "r"
+    )
 
     assert [question.text for question in await control.questions()] == ["Which year?"]
     with pytest.raises(ConfigError, match="does not ask 'respond:'"):
@@ -251,17 +295,29 @@ async def test_leave_that_is_given_too_late_is_refused_and_is_none_for_later_cal
     journal = MemoryJournal(clock=clock)
     await react(journal, call("erase", what="a"), clock=clock).run("Go.", run_id="r")
     clock.advance(DAY + 1)
-    slow = react(journal, clock=FakeClock()).runtime.control("r")  # of a process whose clock is behind
+    slow = react(journal, clock=FakeClock()).runtime.control(
+        "r"
+    )  # of a process whose clock is behind
     await slow.approve("0#0", seconds=seconds)
 
     result = await react(journal, call("erase", what="b"), clock=clock).resume("r")
 
-    assert (result.status, [question.key for question in result.pending], RAN) == ("waiting", ["1#0"], [])
-    [heard] = [entry.event for entry in journal.read("r") if isinstance(entry.event, CommandReceived)]
+    assert (result.status, [question.key for question in result.pending], RAN) == (
+        "waiting",
+        ["1#0"],
+        [],
+    )
+    [heard] = [
+        entry.event
+        for entry in journal.read("r")
+        if isinstance(entry.event, CommandReceived)
+    ]
     assert heard.refused == "the time of its question was over"
 
 
-async def test_a_question_that_is_asked_in_this_life_cannot_be_approved_late_in_it_either() -> None:
+async def test_a_question_that_is_asked_in_this_life_cannot_be_approved_late_in_it_either() -> (
+    None
+):
     go = asyncio.Event()
 
     @tool(effect="read")
@@ -287,21 +343,36 @@ async def test_a_question_that_is_asked_in_this_life_cannot_be_approved_late_in_
 
     clock = FakeClock()
     journal = MemoryJournal(clock=clock)
-    options: dict[str, Any] = {"tools": [erase, hold], "journal": journal, "clock": clock}
+    options: dict[str, Any] = {
+        "tools": [erase, hold],
+        "journal": journal,
+        "clock": clock,
+    }
     engine = Two(Runtime(ScriptedProvider([]), approver=Suspend(), **options))
-    slow = Runtime(ScriptedProvider([]), tools=[erase, hold], journal=journal, clock=FakeClock()).control("r")
+    slow = Runtime(
+        ScriptedProvider([]), tools=[erase, hold], journal=journal, clock=FakeClock()
+    ).control("r")
     async with engine.start("Go.", run_id="r") as run:
         await eventually(lambda: bool(journal.runs() and decisions(journal)))
         clock.advance(DAY + 1)
         await slow.approve("0.0.0#0", seconds=10 * DAY)
-        await eventually(lambda: any(isinstance(entry.event, CommandReceived) for entry in journal.read("r")))
+        await eventually(
+            lambda: any(
+                isinstance(entry.event, CommandReceived) for entry in journal.read("r")
+            )
+        )
         go.set()
         result = await run.result()
 
-    assert ([question.key for question in result.pending], RAN) == (["0.0.0#0", "0.1.1#0"], [])
+    assert ([question.key for question in result.pending], RAN) == (
+        ["0.0.0#0", "0.1.1#0"],
+        [],
+    )
 
 
-@pytest.mark.parametrize("times", [{"holds": 1e12}, {"expires": 1e12}, {"expires": float("inf")}])
+@pytest.mark.parametrize(
+    "times", [{"holds": 1e12}, {"expires": 1e12}, {"expires": float("inf")}]
+)
 def test_leave_is_for_a_time_that_a_calendar_has(times: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=r"at most 1e\+11"):
         Suspend(**times)
@@ -316,13 +387,19 @@ async def test_a_fork_of_a_question_whose_time_is_over_asks_it_anew() -> None:
 
     result = await react(journal, clock=clock).resume(fork)
 
-    assert [question.expires for question in result.pending] == [pytest.approx(clock.wall() + DAY)]
-    await react(journal, clock=clock).runtime.control(fork).approve(result.pending[0].id)
+    assert [question.expires for question in result.pending] == [
+        pytest.approx(clock.wall() + DAY)
+    ]
+    await (
+        react(journal, clock=clock).runtime.control(fork).approve(result.pending[0].id)
+    )
     assert (await react(journal, "done", clock=clock).resume(fork)).answer == "done"
 
 
 @pytest.mark.parametrize("expires", [DAY, None])
-async def test_a_fork_of_a_question_that_can_be_answered_can_be_answered_at_once(expires: float | None) -> None:
+async def test_a_fork_of_a_question_that_can_be_answered_can_be_answered_at_once(
+    expires: float | None,
+) -> None:
     clock = FakeClock()
     journal = MemoryJournal(clock=clock)
     options: dict[str, Any] = {"clock": clock, "approver": Suspend(expires=expires)}
@@ -334,7 +411,10 @@ async def test_a_fork_of_a_question_that_can_be_answered_can_be_answered_at_once
     [question] = await control.questions()
     await control.approve(question.id)
 
-    assert ((await react(journal, "done", **options).resume(fork)).answer, RAN) == ("done", ["a"])
+    assert ((await react(journal, "done", **options).resume(fork)).answer, RAN) == (
+        "done",
+        ["a"],
+    )
 
 
 # --- taken back ---
@@ -342,25 +422,35 @@ async def test_a_fork_of_a_question_that_can_be_answered_can_be_answered_at_once
 
 async def two_calls(journal: Any, **options: Any) -> None:
     """A run that waits for leave to erase a and b."""
-    await react(journal, [call("erase", what="a"), call("erase", what="b")], **options).run("Go.", run_id="r")
+    await react(
+        journal, [call("erase", what="a"), call("erase", what="b")], **options
+    ).run("Go.", run_id="r")
 
 
 @pytest.mark.parametrize("arguments", [None, {"what": "c"}])
-async def test_a_call_that_was_approved_can_be_denied_until_it_begins(arguments: Any) -> None:
+async def test_a_call_that_was_approved_can_be_denied_until_it_begins(
+    arguments: Any,
+) -> None:
     journal = MemoryJournal()
     await two_calls(journal)
     control = react(journal).runtime.control("r")
     await control.approve("0#0", arguments=arguments)
-    await react(journal).resume("r")  # the decision is written, and its neighbour still waits
+    await react(journal).resume(
+        "r"
+    )  # the decision is written, and its neighbour still waits
     await control.deny("0#0", "on second thoughts")
     await control.approve("0#1")
 
     result = await react(journal, "done").resume("r")
 
     assert (told(result), RAN) == (["on second thoughts", "erased b"], ["b"])
-    [no] = [entry.event for entry in decisions(journal) if entry.event.verdict == "deny"]
+    [no] = [
+        entry.event for entry in decisions(journal) if entry.event.verdict == "deny"
+    ]
     assert no.command == 2
-    again = await react(crashed(journal.read("r"), journal.read("r")[-1].seq - 1), "done").resume("r")
+    again = await react(
+        crashed(journal.read("r"), journal.read("r")[-1].seq - 1), "done"
+    ).resume("r")
     assert told(again) == told(result)
 
 
@@ -372,15 +462,23 @@ async def test_what_has_begun_cannot_be_denied_any_more() -> None:
     died = await decided_and_died(journal, after="tool_started")
     with pytest.raises(ConfigError, match="does not ask"):
         await react(died).runtime.control("r").deny("0#0")
-    given = {name: value for name, value in journal.inbox("r")[0].body.items() if name != "by"}
+    given = {
+        name: value
+        for name, value in journal.inbox("r")[0].body.items()
+        if name != "by"
+    }
     died.send("r", "deny", {**given, "reason": "too late"})
 
     result = await react(died, "then so").resume("r")
 
-    assert [text.partition(",")[0].partition(" and")[0] for text in told(result)] == ["This call was interrupted"]
+    assert [text.partition(",")[0].partition(" and")[0] for text in told(result)] == [
+        "This call was interrupted"
+    ]
 
 
-async def decided_and_died(journal: MemoryJournal, *, after: str = "gate_decided") -> MemoryJournal:
+async def decided_and_died(
+    journal: MemoryJournal, *, after: str = "gate_decided"
+) -> MemoryJournal:
     """Its run, resumed and killed right after the last entry of a kind, with all that it was told."""
     await react(journal, "done").resume("r")
     RAN.clear()
@@ -404,7 +502,9 @@ async def test_what_was_let_through_with_other_arguments_or_for_a_while_can_be_d
     assert (told(await react(died, "then not").resume("r")), RAN) == (["no"], [])
 
 
-async def test_a_call_that_leave_for_a_while_let_through_can_be_denied_though_nobody_was_asked_about_it() -> None:
+async def test_a_call_that_leave_for_a_while_let_through_can_be_denied_though_nobody_was_asked_about_it() -> (
+    None
+):
     journal = MemoryJournal()
     await react(journal, call("erase", what="a")).run("Go.", run_id="r")
     await react(journal).runtime.control("r").approve("0#0", seconds=600)
@@ -416,10 +516,15 @@ async def test_a_call_that_leave_for_a_while_let_through_can_be_denied_though_no
         died.send("r", word.kind, word.body)
     await react(died).runtime.control("r").deny("1#0", "not that")
 
-    assert (told(await react(died, "then not").resume("r"))[-1], RAN) == ("not that", [])
+    assert (told(await react(died, "then not").resume("r"))[-1], RAN) == (
+        "not that",
+        [],
+    )
 
 
-async def test_leave_that_was_used_for_a_decision_is_asked_for_anew_after_a_denial_that_cannot_be_read() -> None:
+async def test_leave_that_was_used_for_a_decision_is_asked_for_anew_after_a_denial_that_cannot_be_read() -> (
+    None
+):
     journal = MemoryJournal()
     await react(journal, call("erase", what="a")).run("Go.", run_id="r")
     await react(journal).runtime.control("r").approve("0#0")
@@ -431,7 +536,9 @@ async def test_leave_that_was_used_for_a_decision_is_asked_for_anew_after_a_deni
     assert ([question.key for question in result.pending], RAN) == (["0#0"], [])
 
 
-async def test_a_denied_call_has_no_intent_so_that_no_crash_makes_it_a_call_that_has_begun() -> None:
+async def test_a_denied_call_has_no_intent_so_that_no_crash_makes_it_a_call_that_has_begun() -> (
+    None
+):
     begun, go = asyncio.Event(), asyncio.Event()
 
     @tool(name="erase", effect="idempotent", max_concurrency=1)
@@ -463,9 +570,14 @@ async def test_a_denied_call_has_no_intent_so_that_no_crash_makes_it_a_call_that
     await resuming
     RAN.clear()
 
-    assert [e.kind for e in journal.read("r") if e.key == denied][-2:] == ["gate_decided", "tool_finished"]
+    assert [e.kind for e in journal.read("r") if e.key == denied][-2:] == [
+        "gate_decided",
+        "tool_finished",
+    ]
     entries = journal.read("r")
-    for at in range(next(e.seq for e in entries if e.kind == "tool_started"), len(entries)):
+    for at in range(
+        next(e.seq for e in entries if e.kind == "tool_started"), len(entries)
+    ):
         died = crashed(entries, at)
         for word in journal.inbox("r"):
             died.send("r", word.kind, word.body)
@@ -473,7 +585,9 @@ async def test_a_denied_call_has_no_intent_so_that_no_crash_makes_it_a_call_that
         assert {"0#0": "a", "0#1": "b"}[denied] not in RAN, at
 
 
-async def test_leave_for_a_while_that_was_taken_back_makes_no_call_that_has_not_begun() -> None:
+async def test_leave_for_a_while_that_was_taken_back_makes_no_call_that_has_not_begun() -> (
+    None
+):
     journal = MemoryJournal()
     await two_calls(journal)
     control = react(journal).runtime.control("r")
@@ -482,9 +596,21 @@ async def test_leave_for_a_while_that_was_taken_back_makes_no_call_that_has_not_
     died = crashed(entries, entries[-1].seq)
     for word in journal.inbox("r"):
         died.send("r", word.kind, word.body)
-    [asked] = [entry for entry in entries if entry.key == "0#1" and entry.event.verdict == "ask"][:1]
-    body = dict(journal.inbox("r")[0].body) | {"key": "0#1", "question": asked.seq, "reason": "stop that"}
-    died.send("r", "deny", {key: value for key, value in body.items() if key not in ("seconds", "by")})
+    [asked] = [
+        entry
+        for entry in entries
+        if entry.key == "0#1" and entry.event.verdict == "ask"
+    ][:1]
+    body = dict(journal.inbox("r")[0].body) | {
+        "key": "0#1",
+        "question": asked.seq,
+        "reason": "stop that",
+    }
+    died.send(
+        "r",
+        "deny",
+        {key: value for key, value in body.items() if key not in ("seconds", "by")},
+    )
 
     result = await react(died, "then not").resume("r")
 
@@ -499,7 +625,9 @@ async def allowed_and_died(journal: MemoryJournal) -> list[Any]:
     return [entry for entry in journal.read("r") if entry.seq <= last]
 
 
-async def test_leave_that_is_taken_back_while_the_call_waits_for_its_turn_is_not_used() -> None:
+async def test_leave_that_is_taken_back_while_the_call_waits_for_its_turn_is_not_used() -> (
+    None
+):
     begun, go = asyncio.Event(), asyncio.Event()
 
     @tool(name="erase", effect="destructive", max_concurrency=1)
@@ -530,5 +658,12 @@ async def test_leave_that_is_taken_back_while_the_call_waits_for_its_turn_is_not
 
 
 def heard(journal: MemoryJournal) -> list[Command]:
-    found = [entry.event for entry in journal.read("r") if isinstance(entry.event, CommandReceived)]
-    return [Command(event.number, "r", event.sent, event.command, event.body) for event in found]
+    found = [
+        entry.event
+        for entry in journal.read("r")
+        if isinstance(entry.event, CommandReceived)
+    ]
+    return [
+        Command(event.number, "r", event.sent, event.command, event.body)
+        for event in found
+    ]

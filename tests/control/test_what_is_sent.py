@@ -24,14 +24,26 @@ from loopwright import (
 )
 from loopwright._kernel.control.commands import Told, read_command
 from loopwright._kernel.control.run_control import RunControl
-from loopwright.events import CommandReceived, FollowedUp, GateDecided, ModelRequested, encode_event
+from loopwright.events import (
+    CommandReceived,
+    FollowedUp,
+    GateDecided,
+    ModelRequested,
+    encode_event,
+)
 from loopwright.journals import Command, SQLiteJournal, chain_hash, command_body
 from loopwright.security import Redactor
 from loopwright.testing import ScriptedProvider, call, crashed
 from waiting import eventually
 
 SECRET = "correct-horse-battery-staple-77"
-ON_A_CALL = {"key": "0#0", "question": 3, "tool": "pay", "arguments_hash": "x", "policy_version": "y"}
+ON_A_CALL = {
+    "key": "0#0",
+    "question": 3,
+    "tool": "pay",
+    "arguments_hash": "x",
+    "policy_version": "y",
+}
 MALFORMED = [
     ("override", {}),
     ("override", {"tool": "pay"}),
@@ -73,29 +85,51 @@ async def told(hand: Hand, runtime: Runtime, say: Callable[[], Any]) -> Any:
         say()
         sent = len(runtime.journal.inbox("r"))
         assert sent > said
-        await eventually(lambda: len(events(runtime.journal, "r", CommandReceived)) == sent)
+        await eventually(
+            lambda: len(events(runtime.journal, "r", CommandReceived)) == sent
+        )
         hand.go.set()
         return await run.result()
 
 
 @pytest.mark.parametrize(("kind", "body"), MALFORMED)
-async def test_what_does_not_fit_is_recorded_and_refused(hand: Hand, kind: str, body: dict[str, Any]) -> None:
-    runtime = Runtime(ScriptedProvider([call("hold", what="a"), "first"]), tools=hand.tools())
+async def test_what_does_not_fit_is_recorded_and_refused(
+    hand: Hand, kind: str, body: dict[str, Any]
+) -> None:
+    runtime = Runtime(
+        ScriptedProvider([call("hold", what="a"), "first"]), tools=hand.tools()
+    )
     with structlog.testing.capture_logs() as logs:
-        result = await told(hand, runtime, lambda: runtime.journal.send("r", kind, body))
+        result = await told(
+            hand, runtime, lambda: runtime.journal.send("r", kind, body)
+        )
 
     [received] = events(runtime.journal, "r", CommandReceived)
     assert (received.command, received.body) == (kind, body)
     assert received.refused
-    assert [line["problem"] for line in logs if line["event"] == "command_refused"] == [received.refused]
-    assert (result.status, result.answer, result.llm_calls, hand.ran) == ("completed", "first", 2, ["a"])
-    assert [e.commands for e in events(runtime.journal, "r", ModelRequested)] == [(), ()]
+    assert [line["problem"] for line in logs if line["event"] == "command_refused"] == [
+        received.refused
+    ]
+    assert (result.status, result.answer, result.llm_calls, hand.ran) == (
+        "completed",
+        "first",
+        2,
+        ["a"],
+    )
+    assert [e.commands for e in events(runtime.journal, "r", ModelRequested)] == [
+        (),
+        (),
+    ]
     assert not events(runtime.journal, "r", FollowedUp)
 
 
-async def test_what_was_refused_is_refused_again_when_the_run_is_resumed(hand: Hand) -> None:
+async def test_what_was_refused_is_refused_again_when_the_run_is_resumed(
+    hand: Hand,
+) -> None:
     hand.go.set()
-    runtime = Runtime(ScriptedProvider([call("hold", what="a"), "first"]), tools=hand.tools())
+    runtime = Runtime(
+        ScriptedProvider([call("hold", what="a"), "first"]), tools=hand.tools()
+    )
     journal = runtime.journal
     await ReActEngine(runtime).run("Go.", run_id="r")
     whole = journal.read("r")
@@ -107,25 +141,35 @@ async def test_what_was_refused_is_refused_again_when_the_run_is_resumed(hand: H
         done = sum(entry.kind == "model_replied" for entry in whole[:cut])
         script = [call("hold", what="a"), "first"][done:]
         for _ in range(2):  # the second time from what the first has recorded
-            result = await ReActEngine(Runtime(ScriptedProvider(script), tools=hand.tools(), journal=journal)).resume(
-                "r"
-            )
+            result = await ReActEngine(
+                Runtime(ScriptedProvider(script), tools=hand.tools(), journal=journal)
+            ).resume("r")
             assert (result.status, result.answer) == ("completed", "first")
             recorded = events(journal, "r", CommandReceived)
-            assert [e.number for e in recorded if e.refused] == list(range(1, len(MALFORMED) + 1))
+            assert [e.number for e in recorded if e.refused] == list(
+                range(1, len(MALFORMED) + 1)
+            )
             journal = crashed(journal.read("r"), len(journal.read("r")) - 1)
 
 
-async def test_what_an_older_version_recorded_and_could_not_use_is_refused(hand: Hand) -> None:
+async def test_what_an_older_version_recorded_and_could_not_use_is_refused(
+    hand: Hand,
+) -> None:
     hand.go.set()
-    runtime = Runtime(ScriptedProvider([call("hold", what="a"), "first"]), tools=hand.tools())
+    runtime = Runtime(
+        ScriptedProvider([call("hold", what="a"), "first"]), tools=hand.tools()
+    )
     await ReActEngine(runtime).run("Go.", run_id="r")
     first = runtime.journal.read("r")[0]
     head, written = first.hash, [first]
     for number, (kind, body) in enumerate(MALFORMED, 1):
-        recorded = encode_event(CommandReceived(number, kind, body, 1.0)).replace(b',"refused":""', b"")
+        recorded = encode_event(CommandReceived(number, kind, body, 1.0)).replace(
+            b',"refused":""', b""
+        )
         assert b"refused" not in recorded
-        entry = dataclasses.replace(first, seq=number + 1, kind="command_received", body=recorded, hash="")
+        entry = dataclasses.replace(
+            first, seq=number + 1, kind="command_received", body=recorded, hash=""
+        )
         head = chain_hash(head, entry)
         written.append(dataclasses.replace(entry, hash=head))
     journal = crashed(written, len(written))
@@ -148,7 +192,9 @@ def test_a_command_from_no_time_is_refused(at: float) -> None:
     assert (command.at, problem) == (0.0, "the time at which it was sent is none")
 
 
-@pytest.mark.parametrize("body", [None, [1], {"text": "\ud800"}, {"text": object()}, {1: 2}], ids=repr)
+@pytest.mark.parametrize(
+    "body", [None, [1], {"text": "\ud800"}, {"text": object()}, {1: 2}], ids=repr
+)
 def test_what_cannot_be_written_down_is_refused(body: Any) -> None:
     command, problem = read_command(sent("steer", body), Redactor())
 
@@ -171,7 +217,11 @@ def test_a_number_that_is_none_in_json_is_refused_and_not_kept(number: float) ->
 def test_a_kind_that_is_no_text_is_refused(kind: Any) -> None:
     command, problem = read_command(sent(kind, {"text": "x"}), Redactor())
 
-    assert (command.kind, command.body, problem) == (type(kind).__name__, {}, "its kind is no text")
+    assert (command.kind, command.body, problem) == (
+        type(kind).__name__,
+        {},
+        "its kind is no text",
+    )
 
 
 def test_a_command_that_was_refused_is_one_that_has_come() -> None:
@@ -183,7 +233,9 @@ def test_a_command_that_was_refused_is_one_that_has_come() -> None:
     assert [command.number for command in told.commands] == [1]
 
 
-def one_that_deletes(journal: MemoryJournal, ran: list[str]) -> Callable[..., ReActEngine]:
+def one_that_deletes(
+    journal: MemoryJournal, ran: list[str]
+) -> Callable[..., ReActEngine]:
     """Makes engines whose tool notes what it deleted, and asks for leave first."""
 
     @tool(effect="destructive")
@@ -194,7 +246,9 @@ def one_that_deletes(journal: MemoryJournal, ran: list[str]) -> Callable[..., Re
 
     def engine(*script: Any) -> ReActEngine:
         provider = ScriptedProvider(list(script))
-        return ReActEngine(Runtime(provider, tools=[delete], journal=journal, approver=Suspend()))
+        return ReActEngine(
+            Runtime(provider, tools=[delete], journal=journal, approver=Suspend())
+        )
 
     return engine
 
@@ -205,8 +259,12 @@ async def test_an_approval_that_does_not_fit_is_no_leave() -> None:
     await engine(call("delete", path="x")).run("Go.", run_id="r")
     await engine().runtime.control("r").approve("0#0", seconds=60)
     [good] = journal.inbox("r")
-    for number, name in enumerate(("tool", "policy_version", "arguments_hash", "key", "seconds"), 1):
-        run_id = await engine().fork("r", at=len(journal.read("r")), new_id=f"f{number}")
+    for number, name in enumerate(
+        ("tool", "policy_version", "arguments_hash", "key", "seconds"), 1
+    ):
+        run_id = await engine().fork(
+            "r", at=len(journal.read("r")), new_id=f"f{number}"
+        )
         journal.send(run_id, "approve", {**good.body, name: None})
         assert (await engine().resume(run_id)).status == "waiting"
 
@@ -218,17 +276,27 @@ async def test_an_approval_that_does_not_fit_is_no_leave() -> None:
 # --- secrets ---
 
 
-async def test_what_another_process_says_is_redacted_where_it_is_heard(hand: Hand) -> None:
+async def test_what_another_process_says_is_redacted_where_it_is_heard(
+    hand: Hand,
+) -> None:
     seen: list[str] = []
 
     def second(request: Request) -> str:
-        seen.extend(message.content for message in request.conversation if message.origin == "operator")
+        seen.extend(
+            message.content
+            for message in request.conversation
+            if message.origin == "operator"
+        )
         return "first"
 
     script = [call("hold", what="a"), second, "second"]
-    runtime = Runtime(ScriptedProvider(script), tools=hand.tools(), redactor=Redactor([SECRET]))
+    runtime = Runtime(
+        ScriptedProvider(script), tools=hand.tools(), redactor=Redactor([SECRET])
+    )
     journal = runtime.journal
-    control = RunControl(journal, Redactor(), "r")  # of a process that does not know what is secret
+    control = RunControl(
+        journal, Redactor(), "r"
+    )  # of a process that does not know what is secret
     async with ReActEngine(runtime).start("Go.", run_id="r") as run:
         await hand.reached.wait()
         await control.steer(f"Use {SECRET}.")
@@ -238,13 +306,20 @@ async def test_what_another_process_says_is_redacted_where_it_is_heard(hand: Han
         result = await run.result()
 
     assert seen == ["Guidance from the operator of this run:\nUse [redacted]."]
-    assert [m.content for m in result.conversation if m.origin == "operator"] == [*seen, "And [redacted]?"]
-    assert not [entry.kind for entry in journal.read("r") if SECRET.encode() in entry.body]
+    assert [m.content for m in result.conversation if m.origin == "operator"] == [
+        *seen,
+        "And [redacted]?",
+    ]
+    assert not [
+        entry.kind for entry in journal.read("r") if SECRET.encode() in entry.body
+    ]
 
 
 async def test_an_override_with_a_secret_is_refused(hand: Hand) -> None:
     script = [call("hold", what="a"), "first"]
-    runtime = Runtime(ScriptedProvider(script), tools=hand.tools(), redactor=Redactor([SECRET]))
+    runtime = Runtime(
+        ScriptedProvider(script), tools=hand.tools(), redactor=Redactor([SECRET])
+    )
     body = {"tool": "hold", "arguments": {"what": SECRET}}
     await told(hand, runtime, lambda: runtime.journal.send("r", "override", body))
 
@@ -258,13 +333,26 @@ async def test_an_override_with_a_secret_is_refused(hand: Hand) -> None:
 async def test_what_was_recorded_counts_when_the_run_is_resumed(hand: Hand) -> None:
     """Also where the process that resumes it knows of no secret."""
     hand.go.set()
-    runtime = Runtime(ScriptedProvider([call("hold", what="a"), "first"]), tools=hand.tools())
+    runtime = Runtime(
+        ScriptedProvider([call("hold", what="a"), "first"]), tools=hand.tools()
+    )
     await ReActEngine(runtime).run("Go.", run_id="r")
     first = crashed(runtime.journal.read("r"), 1)
     first.send("r", "steer", {"text": f"Use {SECRET}."})
-    knows = Runtime(ScriptedProvider([]), tools=hand.tools(), redactor=Redactor([SECRET]), journal=first)
-    await ReActEngine(knows).resume("r")  # fails, since the script is empty: what matters is what it heard
-    heard = next(n for n, entry in enumerate(first.read("r"), 1) if entry.kind == "command_received")
+    knows = Runtime(
+        ScriptedProvider([]),
+        tools=hand.tools(),
+        redactor=Redactor([SECRET]),
+        journal=first,
+    )
+    await ReActEngine(knows).resume(
+        "r"
+    )  # fails, since the script is empty: what matters is what it heard
+    heard = next(
+        n
+        for n, entry in enumerate(first.read("r"), 1)
+        if entry.kind == "command_received"
+    )
 
     again = crashed(first.read("r"), heard)
     again.send("r", "steer", {"text": f"Use {SECRET}."})
@@ -274,7 +362,9 @@ async def test_what_was_recorded_counts_when_the_run_is_resumed(hand: Hand) -> N
         seen.extend(message.content for message in request.conversation)
         return "done"
 
-    await ReActEngine(Runtime(ScriptedProvider([reply]), tools=hand.tools(), journal=again)).resume("r")
+    await ReActEngine(
+        Runtime(ScriptedProvider([reply]), tools=hand.tools(), journal=again)
+    ).resume("r")
     assert seen == ["Go.", "Guidance from the operator of this run:\nUse [redacted]."]
 
 
@@ -291,7 +381,9 @@ async def test_what_was_recorded_counts_when_the_run_is_resumed(hand: Hand) -> N
         (lambda hand: hand.deny("0#0", by=["Ada"]), "deny: by"),
     ],
 )
-async def test_what_the_run_would_refuse_its_sender_learns_at_once(say: Callable[[Any], Any], field: str) -> None:
+async def test_what_the_run_would_refuse_its_sender_learns_at_once(
+    say: Callable[[Any], Any], field: str
+) -> None:
     journal, ran = MemoryJournal(), list[str]()
     engine = one_that_deletes(journal, ran)
     await engine(call("delete", path="x")).run("Go.", run_id="r")
@@ -366,10 +458,16 @@ class Flaky(MemoryJournal):
         return super().inbox_mark()
 
 
-@pytest.mark.parametrize("problem", [JournalError("locked"), OSError("disk"), ConfigError("what?")], ids=repr)
-async def test_a_word_is_heard_although_the_inbox_could_not_be_read_at_once(hand: Hand, problem: Exception) -> None:
+@pytest.mark.parametrize(
+    "problem", [JournalError("locked"), OSError("disk"), ConfigError("what?")], ids=repr
+)
+async def test_a_word_is_heard_although_the_inbox_could_not_be_read_at_once(
+    hand: Hand, problem: Exception
+) -> None:
     journal = Flaky()
-    runtime = Runtime(ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal)
+    runtime = Runtime(
+        ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal
+    )
     async with ReActEngine(runtime).start("Go.", run_id="r") as run:
         await hand.reached.wait()
         await asyncio.sleep(0.4)  # the first look is over
@@ -379,7 +477,9 @@ async def test_a_word_is_heard_although_the_inbox_could_not_be_read_at_once(hand
     assert journal.problem is None
 
 
-async def test_one_inbox_that_cannot_be_read_is_said_once_and_keeps_no_other_run_from_hearing(hand: Hand) -> None:
+async def test_one_inbox_that_cannot_be_read_is_said_once_and_keeps_no_other_run_from_hearing(
+    hand: Hand,
+) -> None:
     class Damaged(MemoryJournal):
         reads = 0
 
@@ -390,19 +490,30 @@ async def test_one_inbox_that_cannot_be_read_is_said_once_and_keeps_no_other_run
             return super().inbox(run_id, after)
 
     def reply(request: Request) -> Any:
-        return "done" if any(message.role == "tool" for message in request.conversation) else call("hold", what="a")
+        return (
+            "done"
+            if any(message.role == "tool" for message in request.conversation)
+            else call("hold", what="a")
+        )
 
     journal = Damaged()
-    engine = ReActEngine(Runtime(ScriptedProvider(reply), tools=hand.tools(), journal=journal))
+    engine = ReActEngine(
+        Runtime(ScriptedProvider(reply), tools=hand.tools(), journal=journal)
+    )
     with structlog.testing.capture_logs() as logs:
-        async with engine.start("Go.", run_id="damaged") as damaged, engine.start("Go.", run_id="r") as run:
+        async with (
+            engine.start("Go.", run_id="damaged") as damaged,
+            engine.start("Go.", run_id="r") as run,
+        ):
             await eventually(lambda: len(hand.ran) == 2 and journal.reads >= 3)
             journal.send("r", "abort", {})
             assert (await asyncio.wait_for(run.result(), 5)).status == "aborted"
             hand.go.set()
             assert (await damaged.result()).status == "completed"
 
-    assert [line["run_id"] for line in logs if line["event"] == "inbox_not_read"] == ["damaged"]
+    assert [line["run_id"] for line in logs if line["event"] == "inbox_not_read"] == [
+        "damaged"
+    ]
 
 
 @pytest.mark.parametrize("trouble", [False, True], ids=["", "which cannot be said"])
@@ -422,15 +533,27 @@ async def test_only_those_read_their_inbox_to_whom_something_was_sent(
             return super().inbox_news(after)
 
     def reply(request: Request) -> Any:
-        return "done" if any(message.role == "tool" for message in request.conversation) else call("hold", what="a")
+        return (
+            "done"
+            if any(message.role == "tool" for message in request.conversation)
+            else call("hold", what="a")
+        )
 
     journal, names = Counting(tmp_path / "runs.db"), ["one", "two", "three"]
-    engine = ReActEngine(Runtime(ScriptedProvider(reply), tools=hand.tools(), journal=journal))
-    runs = {name: asyncio.ensure_future(engine.run("Go.", run_id=name)) for name in names}
-    await eventually(lambda: len(hand.ran) == 3 and sorted(journal.read_of) == sorted(names))  # each once, at first
+    engine = ReActEngine(
+        Runtime(ScriptedProvider(reply), tools=hand.tools(), journal=journal)
+    )
+    runs = {
+        name: asyncio.ensure_future(engine.run("Go.", run_id=name)) for name in names
+    }
+    await eventually(
+        lambda: len(hand.ran) == 3 and sorted(journal.read_of) == sorted(names)
+    )  # each once, at first
     for name in ("two", "three"):
         journal.read_of.clear()
-        await asyncio.to_thread(journal.send, name, "steer", {"text": "Mind the budget."})
+        await asyncio.to_thread(
+            journal.send, name, "steer", {"text": "Mind the budget."}
+        )
         await eventually(lambda name=name: events(journal, name, CommandReceived))
         await asyncio.sleep(0.3)  # until the others would have read, too
         assert (set(journal.read_of) == {name}) is not trouble
@@ -440,9 +563,13 @@ async def test_only_those_read_their_inbox_to_whom_something_was_sent(
     await journal.close()
 
 
-async def test_a_word_is_heard_although_it_could_not_be_seen_at_once_that_it_came(hand: Hand) -> None:
+async def test_a_word_is_heard_although_it_could_not_be_seen_at_once_that_it_came(
+    hand: Hand,
+) -> None:
     journal = Flaky()
-    runtime = Runtime(ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal)
+    runtime = Runtime(
+        ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal
+    )
     async with ReActEngine(runtime).start("Go.", run_id="r") as run:
         await hand.reached.wait()
         with structlog.testing.capture_logs() as logs:
@@ -457,37 +584,54 @@ async def test_a_word_that_comes_while_a_run_is_resumed_is_heard(hand: Hand) -> 
     journal = Flaky()
 
     def runtime() -> Runtime:
-        return Runtime(ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal)
+        return Runtime(
+            ScriptedProvider([call("hold", what="a")]),
+            tools=hand.tools(),
+            journal=journal,
+        )
 
     first = asyncio.ensure_future(ReActEngine(runtime()).run("Go.", run_id="r"))
     await hand.reached.wait()
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
 
-    journal.between = lambda: journal.send("r", "abort", {})  # right after the run has read its inbox
+    journal.between = lambda: journal.send(
+        "r", "abort", {}
+    )  # right after the run has read its inbox
     again = Runtime(ScriptedProvider([]), tools=hand.tools(), journal=journal)
     result = await asyncio.wait_for(ReActEngine(again).resume("r"), 5)
     assert result.status == "aborted"
 
 
-async def test_a_fork_is_told_its_own_follow_up_after_those_of_the_run_it_was_copied_from(hand: Hand) -> None:
+async def test_a_fork_is_told_its_own_follow_up_after_those_of_the_run_it_was_copied_from(
+    hand: Hand,
+) -> None:
     journal = MemoryJournal()
 
     def engine(*script: Any) -> ReActEngine:
-        return ReActEngine(Runtime(ScriptedProvider(list(script)), tools=hand.tools(), journal=journal))
+        return ReActEngine(
+            Runtime(ScriptedProvider(list(script)), tools=hand.tools(), journal=journal)
+        )
 
-    async with engine(call("hold", what="a"), "first", "second").start("Go.", run_id="r") as run:
+    async with engine(call("hold", what="a"), "first", "second").start(
+        "Go.", run_id="r"
+    ) as run:
         await hand.reached.wait()
         await run.follow_up("And then?")
         hand.go.set()
         await run.result()
-    said = next(entry.seq for entry in journal.read("r") if isinstance(entry.event, FollowedUp))
+    said = next(
+        entry.seq for entry in journal.read("r") if isinstance(entry.event, FollowedUp)
+    )
     await engine().fork("r", at=said, new_id="f")
 
     await engine().runtime.control("f").follow_up("And now?")
     result = await engine("second", "third").resume("f")
 
-    assert [m.content for m in result.conversation if m.origin == "operator"] == ["And then?", "And now?"]
+    assert [m.content for m in result.conversation if m.origin == "operator"] == [
+        "And then?",
+        "And now?",
+    ]
     assert result.answer == "third"
 
 
@@ -501,46 +645,73 @@ async def test_a_fork_is_told_its_own_follow_up_after_those_of_the_run_it_was_co
     ],
     ids=["kind", "nan", "damaged", "a damaged stop"],
 )
-async def test_a_command_from_a_journal_of_anybodys_hides_none_that_comes_after_it(hand: Hand, bad: Command) -> None:
+async def test_a_command_from_a_journal_of_anybodys_hides_none_that_comes_after_it(
+    hand: Hand, bad: Command
+) -> None:
     journal = Foreign()
-    runtime = Runtime(ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal)
+    runtime = Runtime(
+        ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal
+    )
     async with ReActEngine(runtime).start("Go.", run_id="r") as run:
         await hand.reached.wait()
-        journal.found = [Command(1, "r", 1.0, "steer", {"text": "Mind."}), bad, Command(3, "r", 1.0, "abort", {})]
+        journal.found = [
+            Command(1, "r", 1.0, "steer", {"text": "Mind."}),
+            bad,
+            Command(3, "r", 1.0, "abort", {}),
+        ]
         assert (await asyncio.wait_for(run.result(), 5)).status == "aborted"
 
     told = events(journal, "r", CommandReceived)
-    assert [(event.number, bool(event.refused)) for event in told] == [(1, False), (2, True), (3, False)]
+    assert [(event.number, bool(event.refused)) for event in told] == [
+        (1, False),
+        (2, True),
+        (3, False),
+    ]
     assert not bad.damage or told[1].refused == bad.damage
     assert journal.verify("r").ok
 
 
 @pytest.mark.parametrize("number", ["1", None, True, 1.5, -1, [1]], ids=repr)
-async def test_a_command_without_a_number_is_left_out_and_said_once_by_the_run(hand: Hand, number: Any) -> None:
+async def test_a_command_without_a_number_is_left_out_and_said_once_by_the_run(
+    hand: Hand, number: Any
+) -> None:
     journal = Foreign()
     script = [call("hold", what="a"), "first"]
     runtime = Runtime(ScriptedProvider(script), tools=hand.tools(), journal=journal)
     with structlog.testing.capture_logs() as logs:
         async with ReActEngine(runtime).start("Go.", run_id="r") as run:
             await hand.reached.wait()
-            journal.found = [Command(number, "r", 1.0, "stop", {}), Command(1, "r", 1.0, "steer", {"text": "x"})]
+            journal.found = [
+                Command(number, "r", 1.0, "stop", {}),
+                Command(1, "r", 1.0, "steer", {"text": "x"}),
+            ]
             await eventually(lambda: events(journal, "r", CommandReceived))
             looked = journal.looks
             await eventually(lambda: journal.looks > looked + 1)
             hand.go.set()
             assert (await run.result()).status == "completed"
 
-    assert [event.command for event in events(journal, "r", CommandReceived)] == ["steer"]
-    assert [line["run_id"] for line in logs if line["event"] == "command_without_number"] == ["r"]
+    assert [event.command for event in events(journal, "r", CommandReceived)] == [
+        "steer"
+    ]
+    assert [
+        line["run_id"] for line in logs if line["event"] == "command_without_number"
+    ] == ["r"]
 
 
-async def test_one_damaged_command_in_a_file_hides_none_before_or_after_it(tmp_path: Path, hand: Hand) -> None:
+async def test_one_damaged_command_in_a_file_hides_none_before_or_after_it(
+    tmp_path: Path, hand: Hand
+) -> None:
     journal = SQLiteJournal(tmp_path / "runs.db")
-    runtime = Runtime(ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal)
+    runtime = Runtime(
+        ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal
+    )
     async with ReActEngine(runtime).start("Go.", run_id="r") as run:
         await hand.reached.wait()
         journal.send("r", "steer", {"text": "Mind the budget."})
-        with contextlib.closing(sqlite3.connect(tmp_path / "runs.db.inbox", isolation_level=None)) as connection:
+        with contextlib.closing(
+            sqlite3.connect(tmp_path / "runs.db.inbox", isolation_level=None)
+        ) as connection:
             connection.execute(
                 "INSERT INTO commands (number, run_id, at, kind, body, hash) VALUES (2, 'r', 1.0, 'steer', x'ff', 'x')"
             )
@@ -560,7 +731,9 @@ async def test_one_damaged_command_in_a_file_hides_none_before_or_after_it(tmp_p
     await journal.close()
 
 
-async def test_who_begins_to_listen_asks_for_no_news_of_before(tmp_path: Path, hand: Hand) -> None:
+async def test_who_begins_to_listen_asks_for_no_news_of_before(
+    tmp_path: Path, hand: Hand
+) -> None:
     class Asked(SQLiteJournal):
         asked: ClassVar[list[int]] = []
 
@@ -570,13 +743,17 @@ async def test_who_begins_to_listen_asks_for_no_news_of_before(tmp_path: Path, h
 
     journal = Asked(tmp_path / "runs.db")
     hand.go.set()
-    await ReActEngine(Runtime(ScriptedProvider(["done"]), tools=hand.tools(), journal=journal)).run("Go.", run_id="old")
+    await ReActEngine(
+        Runtime(ScriptedProvider(["done"]), tools=hand.tools(), journal=journal)
+    ).run("Go.", run_id="old")
     for number in range(3):
         journal.send("old", "steer", {"n": number})
 
     hand.go.clear()
     journal.asked.clear()
-    runtime = Runtime(ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal)
+    runtime = Runtime(
+        ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal
+    )
     async with ReActEngine(runtime).start("Go.", run_id="r") as run:
         await hand.reached.wait()
         await eventually(lambda: journal.asked)

@@ -38,7 +38,12 @@ from loopwright.testing import ScriptedProvider, call
 
 PAGE = Path(__file__).parents[2] / "docs" / "calls.md"
 UNLIMITED = Limits(
-    max_iterations=None, max_llm_calls=None, max_tool_calls=None, max_tokens=None, timeout=None, context_tokens=None
+    max_iterations=None,
+    max_llm_calls=None,
+    max_tool_calls=None,
+    max_tokens=None,
+    timeout=None,
+    context_tokens=None,
 )
 RANDOM_MODELS = 80  # for each row
 
@@ -67,7 +72,9 @@ def read_rows() -> dict[tuple[str, str], Row]:
     rows: dict[tuple[str, str], Row] = {}
     for engine, when, fewest, most, defaults in tables()[0]:
         least, greatest = re.findall(r"\d+", defaults)
-        rows[engine.strip("`"), when] = Row(fewest.strip("`"), most.strip("`"), (int(least), int(greatest)))
+        rows[engine.strip("`"), when] = Row(
+            fewest.strip("`"), most.strip("`"), (int(least), int(greatest))
+        )
     return rows
 
 
@@ -84,7 +91,13 @@ OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Pow: operator.pow,
 }
-FUNCTIONS: dict[str, Callable[..., Any]] = {"min": min, "max": max, "ceil": math.ceil, "sum": sum, "range": range}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "min": min,
+    "max": max,
+    "ceil": math.ceil,
+    "sum": sum,
+    "range": range,
+}
 
 
 def value_of(formula: str, names: Mapping[str, Any]) -> Any:
@@ -102,10 +115,17 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
             return OPERATORS[type(op)](_value(left, names), _value(right, names))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
             return FUNCTIONS[name](*(_value(argument, names) for argument in arguments))
-        case ast.GeneratorExp(elt=elt, generators=[ast.comprehension(target=ast.Name(id=name), iter=it, ifs=[])]):
-            return [_value(elt, {**names, name: number}) for number in _value(it, names)]
+        case ast.GeneratorExp(
+            elt=elt,
+            generators=[ast.comprehension(target=ast.Name(id=name), iter=it, ifs=[])],
+        ):
+            return [
+                _value(elt, {**names, name: number}) for number in _value(it, names)
+            ]
         case _:
-            raise ValueError(f"the formulas of {PAGE.name} have no {ast.unparse(node)!r}")
+            raise ValueError(
+                f"the formulas of {PAGE.name} have no {ast.unparse(node)!r}"
+            )
 
 
 # --- how a model makes an engine ask as little and as much as it can ---
@@ -136,16 +156,28 @@ class Way:
 
     def names(self, point: Mapping[str, Any]) -> dict[str, Any]:
         """The value of every name that a formula may have."""
-        fields = {field.name: field.default for field in dataclasses.fields(self.engine)}
-        numbers = {name: getattr(default, "default", default) for name, default in fields.items()}
+        fields = {
+            field.name: field.default for field in dataclasses.fields(self.engine)
+        }
+        numbers = {
+            name: getattr(default, "default", default)
+            for name, default in fields.items()
+        }
         names = {"attempt": 1, "listed": 1, **numbers, **self.options, **point}
-        names["replies"] = names.get("n_proposals" if names.get("generate") == "propose" else "n_branches")
+        names["replies"] = names.get(
+            "n_proposals" if names.get("generate") == "propose" else "n_branches"
+        )
         return names
 
-    async def run(self, script: Any, point: Mapping[str, Any]) -> tuple[Result, ScriptedProvider]:
+    async def run(
+        self, script: Any, point: Mapping[str, Any]
+    ) -> tuple[Result, ScriptedProvider]:
         """A run of the engine, branches one by one, without limits."""
         fields = {field.name for field in dataclasses.fields(self.engine)}
-        options = {**self.options, **{name: value for name, value in point.items() if name in fields}}
+        options = {
+            **self.options,
+            **{name: value for name, value in point.items() if name in fields},
+        }
         options |= {"max_concurrency": 1} if "max_concurrency" in fields else {}
         provider = ScriptedProvider(script)
         runtime = Runtime(provider, tools=self.tools, limits=UNLIMITED)
@@ -194,7 +226,11 @@ def react_most(o: Any) -> Script:
 
 
 def self_ask_alone(o: Any) -> Script:
-    return [line for i in range(o.max_follow_ups) for line in (f"Follow up: what is {i}?", f"it is {i}")] + ["x"]
+    return [
+        line
+        for i in range(o.max_follow_ups)
+        for line in (f"Follow up: what is {i}?", f"it is {i}")
+    ] + ["x"]
 
 
 def self_ask_search(o: Any) -> Script:
@@ -215,8 +251,20 @@ def extracted_most(o: Any) -> Script:
     return [*([*reasoning, "hm", "hm"] * (o.samples - 1)), *reasoning, "hm", "7"]
 
 
-SAMPLES: dict[str, tuple[Any, ...]] = {"samples": (1, 2, 5, 6), "wave": (1, 2, 5), "max_continuations": (0, 1)}
-THINKING = ("The answer is 7.", "FINAL ANSWER: 8", "7", "hm", "", cut("more"), cut("FINAL ANSWER: 9"))
+SAMPLES: dict[str, tuple[Any, ...]] = {
+    "samples": (1, 2, 5, 6),
+    "wave": (1, 2, 5),
+    "max_continuations": (0, 1),
+}
+THINKING = (
+    "The answer is 7.",
+    "FINAL ANSWER: 8",
+    "7",
+    "hm",
+    "",
+    cut("more"),
+    cut("FINAL ANSWER: 9"),
+)
 
 
 # Reflexion
@@ -260,7 +308,10 @@ def reflexion(strategies: tuple[str, ...], *, judged: bool) -> list[Way]:
 def critic_most(o: Any) -> Script:
     rounds: Script = []
     for number in range(o.max_critique_rounds):
-        looks = [f"Claim: c\nTool: search\nTool Input: {number} {check}" for check in range(o.max_checks)]
+        looks = [
+            f"Claim: c\nTool: search\nTool Input: {number} {check}"
+            for check in range(o.max_checks)
+        ]
         rounds += ["Well.", *looks, f"Revised answer: answer {number}"]
     return ["draft", *rounds]
 
@@ -268,12 +319,22 @@ def critic_most(o: Any) -> Script:
 def rounds_of_two(answer: str) -> Callable[[Any], Script]:
     return lambda o: (
         ["draft"]
-        + [line for i in range(o.max_critique_rounds) for line in ("Well.", f"Revised answer: {answer.format(i)}")]
+        + [
+            line
+            for i in range(o.max_critique_rounds)
+            for line in ("Well.", f"Revised answer: {answer.format(i)}")
+        ]
     )
 
 
 LOOKING_UP = "Claim: c\nTool: search\nTool Input: q#"
-CRITICISING = ("Well.", "Revised answer: other #", "Verdict: VERIFIED", "Verdict: UNVERIFIED", "none")
+CRITICISING = (
+    "Well.",
+    "Revised answer: other #",
+    "Verdict: VERIFIED",
+    "Verdict: UNVERIFIED",
+    "none",
+)
 
 
 # Plan-and-Execute
@@ -283,25 +344,33 @@ def plan(steps: Sequence[Mapping[str, Any]]) -> str:
     return json.dumps({"steps": [{**step, "depends_on": []} for step in steps]})
 
 
-def planned(o: Any, step: Callable[[int], Mapping[str, Any]], work: Callable[[int], Script]) -> Script:
+def planned(
+    o: Any, step: Callable[[int], Mapping[str, Any]], work: Callable[[int], Script]
+) -> Script:
     """All plans take as many attempts as they may, and all their steps fail."""
     script: Script = []
     for round in range(o.max_replans + 1):
         numbers = range(round * o.max_steps + 1, (round + 1) * o.max_steps + 1)
-        script += ["no plan"] * (o.max_plan_attempts - 1) + [plan([{"id": i, **step(i)} for i in numbers])]
+        script += ["no plan"] * (o.max_plan_attempts - 1) + [
+            plan([{"id": i, **step(i)} for i in numbers])
+        ]
         script += [line for i in numbers for line in work(i)]
         script += ["Decision: REPLAN"] * (round < o.max_replans)
     return [*script, "answer"]
 
 
 def tool_steps(o: Any) -> Script:
-    return planned(o, lambda i: {"tool": "broken", "arguments": {"what": i}}, lambda i: [])
+    return planned(
+        o, lambda i: {"tool": "broken", "arguments": {"what": i}}, lambda i: []
+    )
 
 
 def sub_goals(o: Any) -> Script:
     turns = range(o.max_step_iterations)
     return planned(
-        o, lambda i: {"goal": f"find {i}"}, lambda i: [*(call("look", what=turn) for turn in turns), "nothing yet"]
+        o,
+        lambda i: {"goal": f"find {i}"},
+        lambda i: [*(call("look", what=turn) for turn in turns), "nothing yet"],
     )
 
 
@@ -312,7 +381,10 @@ def proposals(o: Any, numbers: Iterator[int], states: int) -> Script:
     """Replies with `listed` thoughts each, all of them distinct."""
     if o.generate == "sample":
         return [f"thought {next(numbers)}" for _ in range(o.replies * states)]
-    return ["\n".join(f"THOUGHT: thought {next(numbers)}" for _ in range(o.listed)) for _ in range(o.replies * states)]
+    return [
+        "\n".join(f"THOUGHT: thought {next(numbers)}" for _ in range(o.listed))
+        for _ in range(o.replies * states)
+    ]
 
 
 def levels(o: Any, judging: Callable[[int], Script]) -> Script:
@@ -331,11 +403,18 @@ def valued(o: Any) -> Script:
 
 
 def voted(o: Any) -> Script:
-    return levels(o, lambda candidates: ["The best choice is 1"] * (o.n_evaluations if candidates > 1 else 0))
+    return levels(
+        o,
+        lambda candidates: (
+            ["The best choice is 1"] * (o.n_evaluations if candidates > 1 else 0)
+        ),
+    )
 
 
 def one_answer(o: Any) -> Script:
-    return ["THOUGHT: it is\nANSWER: x" if o.generate == "propose" else "ANSWER: x"] * o.replies
+    return [
+        "THOUGHT: it is\nANSWER: x" if o.generate == "propose" else "ANSWER: x"
+    ] * o.replies
 
 
 def unusable(o: Any) -> Script:
@@ -351,17 +430,31 @@ class Deep:
     def __init__(self, o: Any) -> None:
         self.o, self.numbers, self.visits = o, count(), 0
         self.script: Script = []
-        self.children, inner, visited = (value_of(name, vars(o)) for name in ("children", "inner", "visited"))
+        self.children, inner, visited = (
+            value_of(name, vars(o)) for name in ("children", "inner", "visited")
+        )
         leaves = visited - min(inner, visited)
         parents = range(self.children ** (o.max_depth - 1))
-        self.shares = [min(self.children, max(0, leaves - place * self.children)) for place in parents]
+        self.shares = [
+            min(self.children, max(0, leaves - place * self.children))
+            for place in parents
+        ]
         self.grow(1)
 
     def grow(self, depth: int) -> None:
         """Ask for thoughts, and go down from each; below the inner states the last parents have the leaves."""
-        o, born = self.o, self.children if depth < self.o.max_depth else self.shares.pop()
-        texts = [f"thought {next(self.numbers)}" if i < born else "" for i in range(o.replies * o.listed)]
-        listed = ("\n".join(f"THOUGHT: {text}" for text in texts[i :: o.replies]) for i in range(o.replies))
+        o, born = (
+            self.o,
+            self.children if depth < self.o.max_depth else self.shares.pop(),
+        )
+        texts = [
+            f"thought {next(self.numbers)}" if i < born else ""
+            for i in range(o.replies * o.listed)
+        ]
+        listed = (
+            "\n".join(f"THOUGHT: {text}" for text in texts[i :: o.replies])
+            for i in range(o.replies)
+        )
         self.script += listed if o.generate == "propose" else texts
         for _ in range(born):
             if self.visits < o.max_visits:
@@ -378,23 +471,44 @@ def deep(o: Any) -> Script:
 THINKING_ON = ("a #", "b", "c #\nANSWER: x\n\nScore: 3", "", "d #\nScore: 8", "The best choice is 2",
                "THOUGHT: e #\nTHOUGHT: f #\nScore: 5", "THOUGHT: g #\nTHOUGHT: h #\nANSWER: y")  # fmt: skip
 SAMPLED: dict[str, tuple[Any, ...]] = {"generate": ("sample",), "n_branches": (1, 3)}
-PROPOSED: dict[str, tuple[Any, ...]] = {"generate": ("propose",), "n_proposals": (1, 2), "listed": (1, 2)}
-BEAM: dict[str, tuple[Any, ...]] = {"beam_width": (1, 2, 4), "max_depth": (1, 3), "n_evaluations": (1, 2)}
+PROPOSED: dict[str, tuple[Any, ...]] = {
+    "generate": ("propose",),
+    "n_proposals": (1, 2),
+    "listed": (1, 2),
+}
+BEAM: dict[str, tuple[Any, ...]] = {
+    "beam_width": (1, 2, 4),
+    "max_depth": (1, 3),
+    "n_evaluations": (1, 2),
+}
 DEEP: dict[str, tuple[Any, ...]] = {
     "max_visits": (1, 3, 6, 50), "max_children": (1, 2), "max_depth": (1, 3), "n_evaluations": (1, 2)
 }  # fmt: skip
 
 
-def tree(ranges: dict[str, tuple[Any, ...]], fewest: Any, most: Any, **options: Any) -> list[Way]:
+def tree(
+    ranges: dict[str, tuple[Any, ...]], fewest: Any, most: Any, **options: Any
+) -> list[Way]:
     """Both ways of generating thoughts."""
     return [
-        Way(TreeOfThoughtsEngine, generating | ranges, fewest, most, THINKING_ON, options)
+        Way(
+            TreeOfThoughtsEngine,
+            generating | ranges,
+            fewest,
+            most,
+            THINKING_ON,
+            options,
+        )
         for generating in (SAMPLED, PROPOSED)
     ]
 
 
 REFLECTING, OTHERS = ("reflection", "both"), ("none", "last_attempt")
-ATTEMPTS: dict[str, tuple[Any, ...]] = {"max_replans": (0, 2), "max_plan_attempts": (1, 3), "max_steps": (1, 3)}
+ATTEMPTS: dict[str, tuple[Any, ...]] = {
+    "max_replans": (0, 2),
+    "max_plan_attempts": (1, 3),
+    "max_steps": (1, 3),
+}
 WAYS: dict[tuple[str, str], list[Way]] = {
     ("react", "always"): [
         Way(ReActEngine, {"max_iterations": (1, 2, 7)}, lambda o: ["done"], react_most,
@@ -454,7 +568,11 @@ ENDS = [(key, way) for key, ways in WAYS.items() for way in ways]
 
 def named(given: Any) -> str:
     """A row's name for a test; of a way only what its rows do not tell."""
-    return "-".join(given) if isinstance(given, tuple) else str(given.grid.get("generate", ("",))[0])
+    return (
+        "-".join(given)
+        if isinstance(given, tuple)
+        else str(given.grid.get("generate", ("",))[0])
+    )
 
 
 # --- the counts ---
@@ -468,19 +586,29 @@ def test_the_page_has_the_rows_that_are_tried_and_no_other() -> None:
 
 
 @pytest.mark.parametrize(("key", "way"), ENDS, ids=named)
-async def test_both_ends_of_a_row_are_reached_by_runs_that_complete(key: tuple[str, str], way: Way) -> None:
+async def test_both_ends_of_a_row_are_reached_by_runs_that_complete(
+    key: tuple[str, str], way: Way
+) -> None:
     for point in way.points():
         names = way.names(point)
-        for end, formula in ((way.fewest, ROWS[key].fewest), (way.most, ROWS[key].most)):
+        for end, formula in (
+            (way.fewest, ROWS[key].fewest),
+            (way.most, ROWS[key].most),
+        ):
             result, provider = await way.run(end(SimpleNamespace(**names)), point)
 
             seen = (result.status, result.llm_calls, provider.left)
-            assert seen == ("completed", value_of(formula, names), 0), f"{formula} with {point}: {result.error}"
+            assert seen == ("completed", value_of(formula, names), 0), (
+                f"{formula} with {point}: {result.error}"
+            )
 
 
 def erratic(way: Way, model: Random) -> Callable[[Any], Any]:
     """A model that says a few of the lines over and over, in any order."""
-    lines, numbers = model.sample(way.lines, model.randint(1, min(4, len(way.lines)))), count()
+    lines, numbers = (
+        model.sample(way.lines, model.randint(1, min(4, len(way.lines)))),
+        count(),
+    )
 
     def say(request: Any) -> Any:
         line = model.choice(lines)
@@ -490,7 +618,9 @@ def erratic(way: Way, model: Random) -> Callable[[Any], Any]:
 
 
 @pytest.mark.parametrize(("key", "way"), ENDS, ids=named)
-async def test_a_random_model_cannot_leave_the_range(key: tuple[str, str], way: Way) -> None:
+async def test_a_random_model_cannot_leave_the_range(
+    key: tuple[str, str], way: Way
+) -> None:
     points = list(way.points())
     for seed in range(RANDOM_MODELS):
         model = Random(seed)
@@ -499,22 +629,33 @@ async def test_a_random_model_cannot_leave_the_range(key: tuple[str, str], way: 
         names |= {"listed": 2} if names.get("generate") == "propose" else {}
         result, _ = await way.run(erratic(way, model), point)
 
-        least, greatest = value_of(ROWS[key].fewest, names), value_of(ROWS[key].most, names)
-        ended = result.status != "completed"  # then it may have done less, or have asked for a best answer
+        least, greatest = (
+            value_of(ROWS[key].fewest, names),
+            value_of(ROWS[key].most, names),
+        )
+        ended = (
+            result.status != "completed"
+        )  # then it may have done less, or have asked for a best answer
         assert result.llm_calls <= greatest + ended, f"{point}, seed {seed}"
         assert result.llm_calls >= least or ended, f"{point}, seed {seed}"
 
 
 @pytest.mark.parametrize("key", ROWS, ids=named)
-def test_the_figures_with_the_defaults_are_those_of_the_formulas(key: tuple[str, str]) -> None:
+def test_the_figures_with_the_defaults_are_those_of_the_formulas(
+    key: tuple[str, str],
+) -> None:
     names = WAYS[key][0].names({})
     if key[0] == "react":
         names["max_iterations"] = Limits().max_iterations  # what `None` means
 
-    assert (value_of(ROWS[key].fewest, names), value_of(ROWS[key].most, names)) == ROWS[key].defaults
+    assert (value_of(ROWS[key].fewest, names), value_of(ROWS[key].most, names)) == ROWS[
+        key
+    ].defaults
 
 
-async def test_an_answer_as_a_model_class_is_always_extracted_and_repaired_beside_the_count() -> None:
+async def test_an_answer_as_a_model_class_is_always_extracted_and_repaired_beside_the_count() -> (
+    None
+):
     class Found(BaseModel):
         value: int
 
@@ -522,27 +663,46 @@ async def test_an_answer_as_a_model_class_is_always_extracted_and_repaired_besid
         [ENDING, '{"value": 7}'],
         [cut("more"), ENDING, "no JSON", "no JSON", '{"value": 7}'],
     ]
-    results = [await ChainOfThoughtEngine(Runtime(ScriptedProvider(said)), answer=Found).run("Q?") for said in scripts]
+    results = [
+        await ChainOfThoughtEngine(Runtime(ScriptedProvider(said)), answer=Found).run(
+            "Q?"
+        )
+        for said in scripts
+    ]
 
-    fewest = value_of(ROWS["chain-of-thought", '`extract="always"`'].fewest, {"samples": 1, "wave": 5})
+    fewest = value_of(
+        ROWS["chain-of-thought", '`extract="always"`'].fewest, {"samples": 1, "wave": 5}
+    )
     assert [result.answer for result in results] == ['{"value":7}'] * 2
-    assert [result.llm_calls for result in results] == [fewest, 1 + fewest + 2]  # a continuation, and two repairs
+    assert [result.llm_calls for result in results] == [
+        fewest,
+        1 + fewest + 2,
+    ]  # a continuation, and two repairs
 
 
 @pytest.mark.parametrize("episodes", [1, 3])
-async def test_self_tests_that_are_never_written_are_asked_for_as_often_as_a_judge(episodes: int) -> None:
+async def test_self_tests_that_are_never_written_are_asked_for_as_often_as_a_judge(
+    episodes: int,
+) -> None:
     script = ["pass", "no tests", "Better look."] * episodes
     runtime = Runtime(ScriptedProvider(script[:-1]), tools=[run_python])
-    result = await ReflexionEngine(runtime, max_episodes=episodes, evaluator=SelfTests()).run("Q?")
+    result = await ReflexionEngine(
+        runtime, max_episodes=episodes, evaluator=SelfTests()
+    ).run("Q?")
 
     formula = ROWS["reflexion", "a model judges; it reflects"].most
-    assert result.llm_calls == value_of(formula, {"max_episodes": episodes, "attempt": 1})
+    assert result.llm_calls == value_of(
+        formula, {"max_episodes": episodes, "attempt": 1}
+    )
 
 
 # --- what reads the page ---
 
 
-@pytest.mark.parametrize("formula", ["n.real", "__import__('os')", "1 if n else 2", "'a' * n", "lambda: n", "1.5 * n"])
+@pytest.mark.parametrize(
+    "formula",
+    ["n.real", "__import__('os')", "1 if n else 2", "'a' * n", "lambda: n", "1.5 * n"],
+)
 def test_a_formula_is_arithmetic_and_nothing_else(formula: str) -> None:
     with pytest.raises((ValueError, KeyError)):
         value_of(formula, {"n": 2})

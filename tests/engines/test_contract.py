@@ -42,12 +42,16 @@ from loopwright.testing import EngineContract, ScriptedProvider, call
 from loopwright.testing.contracts.fixtures import Bench, Factory
 from loopwright.testing.contracts.models import DOWN, ERROR, FRAGMENTS, calls_of, polite
 
-STRANGER = Path(__file__).parents[1] / "third_party" / "src" / "acme_loops" / "engines.py"
+STRANGER = (
+    Path(__file__).parents[1] / "third_party" / "src" / "acme_loops" / "engines.py"
+)
 
 
 def stranger() -> type[LoopEngine]:
     """The engine of the third-party package, from its source; the package has the contract in its own tests."""
-    spec = importlib.util.spec_from_file_location("acme_engines_under_contract", STRANGER)
+    spec = importlib.util.spec_from_file_location(
+        "acme_engines_under_contract", STRANGER
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -62,10 +66,18 @@ class Composed(LoopEngine):
 
     async def solve(self, run: Run) -> str:
         async def delegates(inner: Run) -> str:
-            return str((await inner.delegate(ReActEngine(self.runtime, max_iterations=2), run.conversation)).status)
+            return str(
+                (
+                    await inner.delegate(
+                        ReActEngine(self.runtime, max_iterations=2), run.conversation
+                    )
+                ).status
+            )
 
         async def looks(inner: Run) -> str:
-            return (await inner.call(call("look", what=inner.random.choice("abc")))).status
+            return (
+                await inner.call(call("look", what=inner.random.choice("abc")))
+            ).status
 
         async def asks(inner: Run) -> str:
             inner.note({"at": inner.now().isoformat(), "id": inner.new_id()})
@@ -92,7 +104,9 @@ class OfABuiltIn(EngineContract):
 
 for _name in available_engines():
     _title = f"Test{_name.title().replace('-', '')}"
-    globals()[_title] = type(_title, (OfABuiltIn,), {"name": _name, "__module__": __name__})
+    globals()[_title] = type(
+        _title, (OfABuiltIn,), {"name": _name, "__module__": __name__}
+    )
 
 
 class TestAComposedEngine(EngineContract):
@@ -115,7 +129,10 @@ class Of(EngineContract):
 
 
 FACTORIES: dict[str, Factory] = {
-    **{name: OfABuiltIn.engine.__get__(type(name, (OfABuiltIn,), {"name": name})()) for name in available_engines()},
+    **{
+        name: OfABuiltIn.engine.__get__(type(name, (OfABuiltIn,), {"name": name})())
+        for name in available_engines()
+    },
     "a stranger's": stranger(),
     "a composed one": Composed,
 }
@@ -124,30 +141,49 @@ FACTORIES: dict[str, Factory] = {
 @pytest.fixture(autouse=True, scope="module")
 def _quiet() -> Iterator[None]:
     """Thousands of tools crash here on purpose; nobody wants to read of each."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
+    )
     yield
     structlog.reset_defaults()
 
 
-OTHERWISE: dict[str, Factory] = {  # what the options of the built-in engines change most
+OTHERWISE: dict[
+    str, Factory
+] = {  # what the options of the built-in engines change most
     "self-ask, an engine searches": lambda runtime: SelfAskEngine(
         runtime, search=ReActEngine(runtime, max_iterations=2), max_follow_ups=3
     ),
-    "self-ask, one by one": lambda runtime: SelfAskEngine(runtime, max_concurrency=1, search="put"),
+    "self-ask, one by one": lambda runtime: SelfAskEngine(
+        runtime, max_concurrency=1, search="put"
+    ),
     "chain-of-thought, a vote": lambda runtime: ChainOfThoughtEngine(
-        runtime, samples=5, wave=2, min_agreement=0.9, fallback=ReActEngine(runtime, max_iterations=3)
+        runtime,
+        samples=5,
+        wave=2,
+        min_agreement=0.9,
+        fallback=ReActEngine(runtime, max_iterations=3),
     ),
     "tree-of-thoughts, depth first": lambda runtime: TreeOfThoughtsEngine(
         runtime, search="depth-first", max_visits=6, prune_below=3
     ),
     "tree-of-thoughts, ballots": lambda runtime: TreeOfThoughtsEngine(
-        runtime, evaluate="vote", n_evaluations=3, select="sample", generate="propose", n_proposals=2
+        runtime,
+        evaluate="vote",
+        n_evaluations=3,
+        select="sample",
+        generate="propose",
+        n_proposals=2,
     ),
     "reflexion, all that was": lambda runtime: ReflexionEngine(
         runtime, strategy="both", actor=ReActEngine(runtime, max_iterations=2)
     ),
     "plan-execute, approved": lambda runtime: PlanExecuteEngine(
-        runtime, approve_plan=True, max_replans=2, max_step_iterations=2, max_concurrency=1
+        runtime,
+        approve_plan=True,
+        max_replans=2,
+        max_step_iterations=2,
+        max_concurrency=1,
     ),
     "critic, of another's draft": lambda runtime: CriticEngine(
         runtime, drafter=ReActEngine(runtime, max_iterations=2), max_critique_rounds=3
@@ -155,9 +191,14 @@ OTHERWISE: dict[str, Factory] = {  # what the options of the built-in engines ch
 }
 
 
-@pytest.mark.parametrize("check", ["survives any model", "can be suspended", "resumes anywhere", "is the same again"])
+@pytest.mark.parametrize(
+    "check",
+    ["survives any model", "can be suspended", "resumes anywhere", "is the same again"],
+)
 @pytest.mark.parametrize("engine", OTHERWISE)
-def test_the_built_in_engines_keep_the_contract_with_other_options(engine: str, check: str) -> None:
+def test_the_built_in_engines_keep_the_contract_with_other_options(
+    engine: str, check: str
+) -> None:
     Of(OTHERWISE[engine]).check(check)
 
 
@@ -166,21 +207,38 @@ def test_the_built_in_engines_keep_the_contract_with_other_options(engine: str, 
 USAGE = st.sampled_from([Usage(10, 5), Usage(), Usage(100_000, 1)])
 TEXT = st.one_of(
     st.builds(
-        lambda parts, gap: gap.join(parts), st.lists(st.sampled_from(FRAGMENTS), max_size=8), st.sampled_from("\n ")
+        lambda parts, gap: gap.join(parts),
+        st.lists(st.sampled_from(FRAGMENTS), max_size=8),
+        st.sampled_from("\n "),
     ),
     st.text(max_size=40),
 )
-ERRORS = st.sampled_from([DOWN, ProviderError(f"later {ERROR}", retryable=True), RuntimeError(f"a bug {ERROR}")])
+ERRORS = st.sampled_from(
+    [
+        DOWN,
+        ProviderError(f"later {ERROR}", retryable=True),
+        RuntimeError(f"a bug {ERROR}"),
+    ]
+)
 CALLS = st.builds(lambda seed: calls_of(random.Random(seed)), st.integers(0, 500))
 LINES = st.one_of(
     TEXT,
     TEXT,
     st.just(polite),
     CALLS,
-    st.builds(lambda text, usage: Completion(text, answer=text, usage=usage), TEXT, USAGE),
+    st.builds(
+        lambda text, usage: Completion(text, answer=text, usage=usage), TEXT, USAGE
+    ),
     st.builds(lambda text: Completion(text, answer=text, finish_reason="length"), TEXT),
     st.builds(lambda text: Completion(text, problem="it cannot be read"), TEXT),
-    st.builds(lambda text, calls, usage: Completion(text, tuple(calls), thought=text, usage=usage), TEXT, CALLS, USAGE),
+    st.builds(
+        lambda text, calls, usage: Completion(
+            text, tuple(calls), thought=text, usage=usage
+        ),
+        TEXT,
+        CALLS,
+        USAGE,
+    ),
     ERRORS,
 )
 LIMITS = st.one_of(
@@ -264,7 +322,9 @@ async def gives_what_came(self: LoopEngine, run: Run) -> str:
 
 
 async def passes_the_door(self: LoopEngine, run: Run) -> str:
-    return (await self.runtime.provider.complete(Request(run.conversation))).text or "blue"
+    return (
+        await self.runtime.provider.complete(Request(run.conversation))
+    ).text or "blue"
 
 
 async def runs_tools_itself(self: LoopEngine, run: Run) -> str:
@@ -323,7 +383,9 @@ NAUGHTY = [
 ]
 
 
-@pytest.mark.parametrize(("body", "check"), NAUGHTY, ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(
+    ("body", "check"), NAUGHTY, ids=lambda value: getattr(value, "__name__", value)
+)
 def test_the_contract_notices_an_engine_that_breaks_it(body: Any, check: str) -> None:
     with pytest.raises(AssertionError):
         Of(lambda runtime: Naughty(runtime, body=body)).check(check)
@@ -339,7 +401,12 @@ def test_an_engine_inside_another_needs_a_provider_that_can_call_its_tools() -> 
         return what
 
     outer = Runtime(ScriptedProvider([]))
-    inner = ReActEngine(Runtime(ScriptedProvider([], capabilities=Capabilities(native_tools=False)), tools=[look]))
+    inner = ReActEngine(
+        Runtime(
+            ScriptedProvider([], capabilities=Capabilities(native_tools=False)),
+            tools=[look],
+        )
+    )
     told = r"provider 'scripted' has no native tool calls: wrap it, Runtime\(TextTools\(provider\), ...\)"
 
     for nested in (

@@ -5,7 +5,16 @@ from typing import Any
 
 import pytest
 
-from loopwright import Capabilities, Completion, Limits, ReActEngine, Result, Runtime, Tool, tool
+from loopwright import (
+    Capabilities,
+    Completion,
+    Limits,
+    ReActEngine,
+    Result,
+    Runtime,
+    Tool,
+    tool,
+)
 from loopwright.messages import Usage
 from loopwright.prompts import PromptSet
 from loopwright.providers import TextTools
@@ -13,7 +22,9 @@ from loopwright.providers.dialects import ReActDialect
 from loopwright.testing import ScriptedProvider
 from recordings import MISSING, fixture, rows
 
-pytestmark = pytest.mark.skipif(not fixture("fever_episodes.jsonl").exists(), reason=MISSING)
+pytestmark = pytest.mark.skipif(
+    not fixture("fever_episodes.jsonl").exists(), reason=MISSING
+)
 
 EPISODES = {row["id"]: row for row in rows("fever_episodes.jsonl")}
 STEPS = {row["id"]: row for row in rows("fever_steps.jsonl")}
@@ -67,33 +78,49 @@ def replies(step: dict[str, Any]) -> list[Completion]:
 async def replay(episode: dict[str, Any], **options: Any) -> Replay:
     steps = [STEPS[name] for name in episode["step_ids"]]
     model = ScriptedProvider(
-        [reply for step in steps for reply in replies(step)], capabilities=Capabilities(native_tools=False)
+        [reply for step in steps for reply in replies(step)],
+        capabilities=Capabilities(native_tools=False),
     )
     runtime = Runtime(
         TextTools(model, ReActDialect("numbered", PROMPTS)),
         tools=lookups([step["observation"] for step in steps], **options),
         limits=Limits(best_effort=False),
     )
-    result = await ReActEngine(runtime, max_iterations=7).run(episode["claim"], run_id="r")
+    result = await ReActEngine(runtime, max_iterations=7).run(
+        episode["claim"], run_id="r"
+    )
     calls = [m.calls for m in result.conversation.messages]
     return Replay(
         result,
         [(c.name, str(*c.arguments.values())) for some in calls for c in some],
-        [[(m.role, m.content) for m in request.conversation.messages] for request in model.requests],
+        [
+            [(m.role, m.content) for m in request.conversation.messages]
+            for request in model.requests
+        ],
         [list(request.sampling.stop) for request in model.requests],
     )
 
 
 def recorded(episode: dict[str, Any]) -> list[tuple[str, str]]:
     steps = [STEPS[name] for name in episode["step_ids"]]
-    return [(s["expected_action"], s["expected_action_input"]) for s in steps if s["expected_action"] is not None]
+    return [
+        (s["expected_action"], s["expected_action_input"])
+        for s in steps
+        if s["expected_action"] is not None
+    ]
 
 
 def test_how_many_episodes_there_are_of_each_kind() -> None:
-    halted = {name for name, episode in EPISODES.items() if episode["forced_empty_finish"]}
+    halted = {
+        name for name, episode in EPISODES.items() if episode["forced_empty_finish"]
+    }
     malformed = {step["id"] for step in STEPS.values() if step["malformed"]}
 
-    assert (len(EPISODES), len(EPISODES.keys() - OTHERWISE), len(OTHERWISE)) == (107, 104, 3)
+    assert (len(EPISODES), len(EPISODES.keys() - OTHERWISE), len(OTHERWISE)) == (
+        107,
+        104,
+        3,
+    )
     assert halted == set(OTHERWISE)
     assert malformed == {"react-fever-3991-2"}
 
@@ -104,8 +131,14 @@ async def test_an_episode_has_the_same_actions_and_the_same_answer(name: str) ->
     replayed = await replay(episode)
 
     assert replayed.actions == recorded(episode)
-    assert (replayed.result.status, replayed.result.answer) == ("completed", episode["answer"])
-    assert (replayed.result.tool_calls, replayed.result.iterations) == (len(replayed.actions), episode["n_steps"])
+    assert (replayed.result.status, replayed.result.answer) == (
+        "completed",
+        episode["answer"],
+    )
+    assert (replayed.result.tool_calls, replayed.result.iterations) == (
+        len(replayed.actions),
+        episode["n_steps"],
+    )
 
 
 async def test_the_model_is_asked_in_the_words_of_the_paper() -> None:
@@ -115,9 +148,19 @@ async def test_the_model_is_asked_in_the_words_of_the_paper() -> None:
 
     assert replayed.asked[2][1:] == [
         ("user", "The Mirny (sloop-of-war) traveled the globe."),
-        ("assistant", f"{first['prompt_suffix']} {first['completion']}".replace("Search", "search")),
+        (
+            "assistant",
+            f"{first['prompt_suffix']} {first['completion']}".replace(
+                "Search", "search"
+            ),
+        ),
         ("user", f"Observation 1: {first['observation']}"),
-        ("assistant", f"{second['prompt_suffix']} {second['completion']}".replace("Search", "search")),
+        (
+            "assistant",
+            f"{second['prompt_suffix']} {second['completion']}".replace(
+                "Search", "search"
+            ),
+        ),
         ("user", f"Observation 2: {second['observation']}"),
     ]
     assert replayed.stops == [first["stop"], second["stop"], third["stop"]]
@@ -135,7 +178,9 @@ async def test_each_step_has_the_recorded_stop_sequence(name: str) -> None:
     assert replayed.stops == [step["stop"] for step in steps for _ in replies(step)]
 
 
-async def test_a_reply_without_its_action_goes_back_and_the_action_is_asked_for() -> None:
+async def test_a_reply_without_its_action_goes_back_and_the_action_is_asked_for() -> (
+    None
+):
     replayed = await replay(EPISODES["react-fever-3991"])
     reply, complaint = replayed.asked[2][-2:]
 
@@ -146,32 +191,64 @@ async def test_a_reply_without_its_action_goes_back_and_the_action_is_asked_for(
         "Write `Action: tool[input]` with one of these tools: search, lookup; or, if you know the answer, write "
         "`Action: Finish[the answer]`.",
     )
-    assert (replayed.result.answer, replayed.result.llm_calls, replayed.result.iterations) == ("REFUTES", 3, 2)
+    assert (
+        replayed.result.answer,
+        replayed.result.llm_calls,
+        replayed.result.iterations,
+    ) == ("REFUTES", 3, 2)
 
 
-async def test_a_line_break_before_the_call_is_read_so_one_more_action_is_taken() -> None:
+async def test_a_line_break_before_the_call_is_read_so_one_more_action_is_taken() -> (
+    None
+):
     replayed = await replay(EPISODES["react-fever-565"])
     actions = recorded(EPISODES["react-fever-565"])
 
-    assert replayed.actions == [*actions[:3], ("lookup", "West Virginia, New York"), *actions[3:]]
-    assert (replayed.result.status, replayed.result.stop_reason) == ("limit", "max_iterations")
+    assert replayed.actions == [
+        *actions[:3],
+        ("lookup", "West Virginia, New York"),
+        *actions[3:],
+    ]
+    assert (replayed.result.status, replayed.result.stop_reason) == (
+        "limit",
+        "max_iterations",
+    )
     assert (replayed.result.answer, replayed.result.iterations) == (None, 7)
 
 
-@pytest.mark.parametrize(("name", "stuck_after"), [("react-fever-5376", 4), ("react-fever-5074", 6)])
-async def test_an_episode_that_does_the_same_again_and_again_ends_as_stuck(name: str, stuck_after: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "stuck_after"), [("react-fever-5376", 4), ("react-fever-5074", 6)]
+)
+async def test_an_episode_that_does_the_same_again_and_again_ends_as_stuck(
+    name: str, stuck_after: int
+) -> None:
     replayed = await replay(EPISODES[name])
     actions = recorded(EPISODES[name])
 
     assert replayed.actions == [*actions, *actions[-1:] * 7][:stuck_after]
-    assert (replayed.result.status, replayed.result.stop_reason) == ("stuck", "repeated_action")
-    assert (replayed.result.answer, replayed.result.tool_calls) == (None, stuck_after - 1)  # the last one was blocked
+    assert (replayed.result.status, replayed.result.stop_reason) == (
+        "stuck",
+        "repeated_action",
+    )
+    assert (replayed.result.answer, replayed.result.tool_calls) == (
+        None,
+        stuck_after - 1,
+    )  # the last one was blocked
 
 
-async def test_without_the_monitor_an_episode_is_halted_after_seven_steps_without_an_answer() -> None:
+async def test_without_the_monitor_an_episode_is_halted_after_seven_steps_without_an_answer() -> (
+    None
+):
     episode = EPISODES["react-fever-5376"]
     replayed = await replay(episode, repeatable=True)
 
     assert replayed.actions == recorded(episode)
-    assert (replayed.result.status, replayed.result.stop_reason) == ("limit", "max_iterations")
-    assert (replayed.result.answer, replayed.result.iterations, replayed.result.llm_calls) == (None, 7, 7)
+    assert (replayed.result.status, replayed.result.stop_reason) == (
+        "limit",
+        "max_iterations",
+    )
+    assert (
+        replayed.result.answer,
+        replayed.result.iterations,
+        replayed.result.llm_calls,
+    ) == (None, 7, 7)

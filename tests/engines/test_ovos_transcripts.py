@@ -32,7 +32,10 @@ from recordings import MISSING, fixture
 
 RECORDING = fixture("ovos_transcripts.json")
 CASES: dict[str, dict[str, Any]] = (
-    {case["id"]: case for case in json.loads(RECORDING.read_text(encoding="utf-8"))["cases"]}
+    {
+        case["id"]: case
+        for case in json.loads(RECORDING.read_text(encoding="utf-8"))["cases"]
+    }
     if RECORDING.exists()
     else {}
 )
@@ -46,7 +49,9 @@ ENGINES: dict[str, type[LoopEngine]] = {
     "tot": TreeOfThoughtsEngine,
 }
 BRANCHING = ("plan_execute", "self_ask", "cot", "tot")
-OPTIONS = {"max_reflections": "max_episodes"}  # their names for options, where ours differ
+OPTIONS = {
+    "max_reflections": "max_episodes"
+}  # their names for options, where ours differ
 
 pytestmark = pytest.mark.skipif(not CASES, reason=MISSING)
 
@@ -84,18 +89,29 @@ class Replay:
         script = list(self.script or self.case["script"])
         levels = Levels(script) if self.case["engine"] == "tot" else None
         provider = ScriptedProvider(levels or script)
-        given = [self.tool(*item) for item in self.case["tools"].items()] if tools is None else tools
-        options = {OPTIONS.get(name, name): value for name, value in self.case["config"].items()}
-        options |= {"max_concurrency": 1} if self.case["engine"] in BRANCHING else {}
-        result = await ENGINES[self.case["engine"]](Runtime(TextTools(provider, "react"), tools=given), **options).run(
-            self.case["user"]
+        given = (
+            [self.tool(*item) for item in self.case["tools"].items()]
+            if tools is None
+            else tools
         )
+        options = {
+            OPTIONS.get(name, name): value
+            for name, value in self.case["config"].items()
+        }
+        options |= {"max_concurrency": 1} if self.case["engine"] in BRANCHING else {}
+        result = await ENGINES[self.case["engine"]](
+            Runtime(TextTools(provider, "react"), tools=given), **options
+        ).run(self.case["user"])
         self.requests = provider.requests
-        assert list(levels.left() if levels else range(provider.left)) == [], "the engine did not ask for every reply"
+        assert list(levels.left() if levels else range(provider.left)) == [], (
+            "the engine did not ask for every reply"
+        )
         return result
 
     def seen(self, result: Result) -> Seen:
-        return Seen(result.answer, result.llm_calls, tuple(self.ran), result.stop_reason)
+        return Seen(
+            result.answer, result.llm_calls, tuple(self.ran), result.stop_reason
+        )
 
     def told(self, index: int) -> str:
         """The last message of a request."""
@@ -129,7 +145,9 @@ class Levels:
         self._thoughts, self._scores = list(script[0::2]), list(script[1::2])
 
     def __call__(self, request: Request) -> str:
-        judging = THOUGHT_PROMPTS["score"].text in request.conversation.messages[-1].content
+        judging = (
+            THOUGHT_PROMPTS["score"].text in request.conversation.messages[-1].content
+        )
         return (self._scores if judging else self._thoughts).pop(0)
 
     def left(self) -> Iterator[str]:
@@ -139,7 +157,11 @@ class Levels:
 
 def named(kind: str, *, helpers: bool = False) -> list[str]:
     """The cases of a kind; one stand-in where there is no recording, so that the reason for skipping is shown."""
-    found = [name for name, case in CASES.items() if case["kind"] == kind and ("helper" in case) == helpers]
+    found = [
+        name
+        for name, case in CASES.items()
+        if case["kind"] == kind and ("helper" in case) == helpers
+    ]
     return found or ["no recording"]
 
 
@@ -184,7 +206,9 @@ EXCEPTIONS = {
 
 
 @pytest.mark.parametrize("name", named("conformance"))
-async def test_what_was_done_well_is_done_with_the_same_calls_and_the_same_answer(name: str) -> None:
+async def test_what_was_done_well_is_done_with_the_same_calls_and_the_same_answer(
+    name: str,
+) -> None:
     instead = EXCEPTIONS.get(name)
     replay = Replay(CASES[name], instead.script if instead else ())
     result = await replay.run()
@@ -200,7 +224,9 @@ def test_a_score_that_was_read_well_is_read_the_same(name: str) -> None:
 def test_every_exception_differs_from_what_was_recorded() -> None:
     replies = {name: tuple(CASES[name]["script"]) for name in EXCEPTIONS}
 
-    assert [name for name, instead in EXCEPTIONS.items() if instead.script == replies[name]] == []
+    assert [
+        name for name, instead in EXCEPTIONS.items() if instead.script == replies[name]
+    ] == []
     assert [name for name in EXCEPTIONS if CASES[name]["kind"] != "conformance"] == []
 
 
@@ -282,7 +308,9 @@ DEFECTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [name for name in named("defect") if name != "tot-zero-branches"])
+@pytest.mark.parametrize(
+    "name", [name for name in named("defect") if name != "tot-zero-branches"]
+)
 async def test_what_was_done_badly_is_done_better(name: str) -> None:
     replay = Replay(CASES[name], DEFECTS[name].script)
     result = await replay.run()
@@ -290,27 +318,42 @@ async def test_what_was_done_badly_is_done_better(name: str) -> None:
     assert replay.seen(result) == DEFECTS[name].seen
 
 
-def test_what_is_better_shows_in_the_calls_or_in_the_answer_of_all_but_one_case() -> None:
-    same = [name for name, instead in DEFECTS.items() if instead.seen == recorded(CASES[name])]
+def test_what_is_better_shows_in_the_calls_or_in_the_answer_of_all_but_one_case() -> (
+    None
+):
+    same = [
+        name
+        for name, instead in DEFECTS.items()
+        if instead.seen == recorded(CASES[name])
+    ]
 
-    assert same == ["pe-step-final-answer-marker"]  # its step's result is another: see below
+    assert same == [
+        "pe-step-final-answer-marker"
+    ]  # its step's result is another: see below
 
 
 def test_no_branches_are_refused_before_the_run() -> None:
     options = CASES["tot-zero-branches"]["config"]
 
-    with pytest.raises(ConfigError, match="n_branches: Input should be greater than or equal to 1"):
+    with pytest.raises(
+        ConfigError, match="n_branches: Input should be greater than or equal to 1"
+    ):
         TreeOfThoughtsEngine(Runtime(ScriptedProvider([])), **options)
 
 
 @pytest.mark.parametrize("name", named("defect", helpers=True))
 def test_a_score_that_was_misread_is_read(name: str) -> None:
-    better = {"tot-score-0": 9.0, "tot-score-2": 0.0}  # the number that is the score; below the scale is its lowest
+    better = {
+        "tot-score-0": 9.0,
+        "tot-score-2": 0.0,
+    }  # the number that is the score; below the scale is its lowest
 
     assert read_score(CASES[name]["input"]) == better[name]
 
 
-async def test_a_text_is_no_input_for_a_tool_of_two_parameters_and_the_model_is_told_so() -> None:
+async def test_a_text_is_no_input_for_a_tool_of_two_parameters_and_the_model_is_told_so() -> (
+    None
+):
     @tool(effect="read")
     async def search(query: str, language: str) -> str:
         """Search."""
@@ -330,15 +373,24 @@ async def test_an_empty_answer_goes_back_with_the_reason() -> None:
     replay = Replay(CASES["react-empty-final"])
     await replay.run()
 
-    assert replay.told(1) == "The final answer is empty. Write `Final Answer:` and the answer."
+    assert (
+        replay.told(1)
+        == "The final answer is empty. Write `Final Answer:` and the answer."
+    )
 
 
-async def test_a_repeated_call_is_hinted_at_and_blocked_before_the_run_is_stuck() -> None:
+async def test_a_repeated_call_is_hinted_at_and_blocked_before_the_run_is_stuck() -> (
+    None
+):
     name = "react-repeat-identical-calls"
     replay = Replay(CASES[name], DEFECTS[name].script)
     result = await replay.run()
 
-    told = [m.content for m in result.conversation.messages if m.origin in ("tool", "runtime")]
+    told = [
+        m.content
+        for m in result.conversation.messages
+        if m.origin in ("tool", "runtime")
+    ]
     assert result.status == "stuck"
     assert told == [
         *["same"] * 3,
@@ -358,18 +410,27 @@ async def test_an_exhausted_step_hands_on_what_it_found_and_no_protocol_text() -
         "content": "It ended as limit (max_iterations): the engine used up its iterations",
         "partial": "r so far",
     }
-    assert "Observation: r" in "\n".join(message.content for message in replay.requests[2].conversation.messages)
+    assert "Observation: r" in "\n".join(
+        message.content for message in replay.requests[2].conversation.messages
+    )
     assert ("r so far" in replay.told(4), "Action:" in replay.told(4)) == (True, False)
 
 
 async def test_the_result_of_a_step_has_no_marker_in_it() -> None:
     result = await Replay(CASES["pe-step-final-answer-marker"]).run()
 
-    assert result.fact("StepFinished") == {"id": 1, "status": "ok", "content": "foo", "partial": ""}
+    assert result.fact("StepFinished") == {
+        "id": 1,
+        "status": "ok",
+        "content": "foo",
+        "partial": "",
+    }
 
 
 async def test_a_sub_item_is_a_part_of_its_step_and_a_year_is_none() -> None:
-    result = await Replay(CASES["pe-substep-flattened"], DEFECTS["pe-substep-flattened"].script).run()
+    result = await Replay(
+        CASES["pe-substep-flattened"], DEFECTS["pe-substep-flattened"].script
+    ).run()
 
     assert [step["id"] for step in result.fact("Plan")["steps"]] == [1]
 
@@ -378,7 +439,11 @@ async def test_the_search_answers_and_not_the_model_that_made_an_answer_up() -> 
     replay = Replay(CASES["sa-hallucinated-chain"])
     result = await replay.run()
 
-    assert result.fact("SubAnswer") == {"question": "A?", "answer": "real", "source": "tool:search"}
+    assert result.fact("SubAnswer") == {
+        "question": "A?",
+        "answer": "real",
+        "source": "tool:search",
+    }
     assert replay.told(1) == "Intermediate answer: real"
 
 
@@ -387,12 +452,19 @@ async def test_the_error_of_a_tool_is_no_evidence() -> None:
     result = await replay.run()
 
     critique = result.fact("Critique")
-    assert (critique["verified"], [check["status"] for check in critique["checks"]]) == (False, ["error"])
-    assert replay.told(2).startswith("Evidence: none, since the look-up ended as error.")
+    assert (
+        critique["verified"],
+        [check["status"] for check in critique["checks"]],
+    ) == (False, ["error"])
+    assert replay.told(2).startswith(
+        "Evidence: none, since the look-up ended as error."
+    )
 
 
 async def test_a_sentence_about_the_marker_finishes_nothing() -> None:
-    result = await Replay(CASES["tot-marker-in-prose"], DEFECTS["tot-marker-in-prose"].script).run()
+    result = await Replay(
+        CASES["tot-marker-in-prose"], DEFECTS["tot-marker-in-prose"].script
+    ).run()
 
     assert result.fact("Found") is None
 
@@ -401,6 +473,9 @@ async def test_a_sentence_about_the_marker_finishes_nothing() -> None:
 
 
 def test_every_recorded_case_has_a_test() -> None:
-    assert Counter(case["kind"] for case in CASES.values()) == {"conformance": 28, "defect": 25}
+    assert Counter(case["kind"] for case in CASES.values()) == {
+        "conformance": 28,
+        "defect": 25,
+    }
     assert {*DEFECTS, "tot-zero-branches"} == set(named("defect"))
     assert set(EXCEPTIONS) <= set(named("conformance"))

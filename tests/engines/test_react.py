@@ -75,16 +75,25 @@ class Colour(BaseModel):
 
 
 def runtime(script: Any, **options: Any) -> Runtime:
-    return Runtime(ScriptedProvider(script), tools=options.pop("tools", [look, put]), **options)
+    return Runtime(
+        ScriptedProvider(script), tools=options.pop("tools", [look, put]), **options
+    )
 
 
 def asked(of: Runtime) -> list[list[tuple[str, str]]]:
     requests = of.provider.requests  # type: ignore[attr-defined]
-    return [[(m.role, m.content) for m in request.conversation.messages] for request in requests]
+    return [
+        [(m.role, m.content) for m in request.conversation.messages]
+        for request in requests
+    ]
 
 
 def facts(of: Runtime) -> list[Any]:
-    return [(e.event.name, e.event.value) for e in of.journal.read("r") if isinstance(e.event, FactNoted)]
+    return [
+        (e.event.name, e.event.value)
+        for e in of.journal.read("r")
+        if isinstance(e.event, FactNoted)
+    ]
 
 
 def thought(text: str) -> Completion:
@@ -97,7 +106,9 @@ BACKED_OFF = ("BackedOff", {"reason": "max_iterations", "to": "other"})
 # --- a turn ---
 
 
-async def test_several_calls_of_a_turn_run_at_once_and_their_results_come_in_call_order() -> None:
+async def test_several_calls_of_a_turn_run_at_once_and_their_results_come_in_call_order() -> (
+    None
+):
     met = asyncio.Barrier(3)
 
     @tool(effect="read")
@@ -113,8 +124,17 @@ async def test_several_calls_of_a_turn_run_at_once_and_their_results_come_in_cal
     result = await ReActEngine(with_parts).run("Meet.")
 
     assert RAN == ["c", "b", "a"]
-    assert [m.content for m in result.conversation.messages if m.role == "tool"] == ["met a", "met b", "met c"]
-    assert (result.answer, result.iterations, result.llm_calls, result.tool_calls) == ("all met", 2, 2, 3)
+    assert [m.content for m in result.conversation.messages if m.role == "tool"] == [
+        "met a",
+        "met b",
+        "met c",
+    ]
+    assert (result.answer, result.iterations, result.llm_calls, result.tool_calls) == (
+        "all met",
+        2,
+        2,
+        3,
+    )
 
 
 async def test_a_thought_alone_is_a_turn_and_the_model_is_told_to_go_on() -> None:
@@ -123,24 +143,42 @@ async def test_a_thought_alone_is_a_turn_and_the_model_is_told_to_go_on() -> Non
 
     opening = [("system", "Be brief."), ("user", "What colour?")]
     second = [*opening, ("assistant", "I should look."), ("user", "OK. Go on.")]
-    assert asked(with_parts) == [opening, second, [*second, ("assistant", ""), ("tool", "sky is blue")]]
+    assert asked(with_parts) == [
+        opening,
+        second,
+        [*second, ("assistant", ""), ("tool", "sky is blue")],
+    ]
     assert result.conversation.messages[3].origin == "runtime"
     assert (result.answer, result.iterations) == ("blue", 3)
 
 
 async def test_thoughts_alone_use_up_turns_as_all_others_do() -> None:
     with_parts = runtime([thought("Hm."), thought("Hm."), "I do not know."])
-    result = await ReActEngine(with_parts, max_iterations=2, prompts={"thought_alone": "And?"}).run("What colour?")  # type: ignore[arg-type]
+    result = await ReActEngine(
+        with_parts, max_iterations=2, prompts={"thought_alone": "And?"}
+    ).run("What colour?")  # type: ignore[arg-type]
 
-    assert (result.status, result.answer, result.llm_calls) == ("limit", "I do not know.", 3)
-    assert [content for role, content in asked(with_parts)[2] if role == "user"][:3] == ["What colour?", "And?", "And?"]
+    assert (result.status, result.answer, result.llm_calls) == (
+        "limit",
+        "I do not know.",
+        3,
+    )
+    assert [content for role, content in asked(with_parts)[2] if role == "user"][
+        :3
+    ] == ["What colour?", "And?", "And?"]
 
 
-async def test_a_failing_and_an_unknown_tool_are_observations_and_the_loop_goes_on() -> None:
-    with_parts = runtime([[call("look", what="nothing"), call("lock", what="sky")], LOOK, "blue"])
+async def test_a_failing_and_an_unknown_tool_are_observations_and_the_loop_goes_on() -> (
+    None
+):
+    with_parts = runtime(
+        [[call("look", what="nothing"), call("lock", what="sky")], LOOK, "blue"]
+    )
     result = await ReActEngine(with_parts).run("What colour?")
 
-    failed, unknown, found = (m.content for m in result.conversation.messages if m.role == "tool")
+    failed, unknown, found = (
+        m.content for m in result.conversation.messages if m.role == "tool"
+    )
     assert failed == "there is nothing to see"
     assert "look" in unknown
     assert (found, result.answer) == ("sky is blue", "blue")
@@ -159,7 +197,9 @@ async def test_a_denied_call_is_an_observation_and_the_loop_goes_on() -> None:
     assert (done, RAN, result.answer) == ("sea is there", ["put sea"], "unknown")
 
 
-async def test_the_callers_system_message_and_history_are_kept_and_the_task_comes_last() -> None:
+async def test_the_callers_system_message_and_history_are_kept_and_the_task_comes_last() -> (
+    None
+):
     history = Conversation(
         [
             Message("system", "Be brief."),
@@ -171,8 +211,16 @@ async def test_the_callers_system_message_and_history_are_kept_and_the_task_come
     with_parts = runtime([LOOK, "So."])
     result = await ReActEngine(with_parts).run(history)
 
-    opening = [("system", "Be brief."), ("user", "Hello."), ("assistant", "Hi."), ("user", "Why?")]
-    assert asked(with_parts) == [opening, [*opening, ("assistant", ""), ("tool", "sky is blue")]]
+    opening = [
+        ("system", "Be brief."),
+        ("user", "Hello."),
+        ("assistant", "Hi."),
+        ("user", "Why?"),
+    ]
+    assert asked(with_parts) == [
+        opening,
+        [*opening, ("assistant", ""), ("tool", "sky is blue")],
+    ]
     assert result.answer == "So."
 
 
@@ -180,22 +228,41 @@ async def test_the_callers_system_message_and_history_are_kept_and_the_task_come
 
 
 @pytest.mark.parametrize("options", [{"max_iterations": 2}, {}])
-async def test_a_halted_run_is_an_outcome_without_an_answer_where_no_best_effort_is_wanted(options: Any) -> None:
+async def test_a_halted_run_is_an_outcome_without_an_answer_where_no_best_effort_is_wanted(
+    options: Any,
+) -> None:
     limits = Limits(best_effort=False, max_iterations=None if options else 2)
     with_parts = runtime([LOOK, LOOK], limits=limits)
     result = await ReActEngine(with_parts, **options).run("What colour?")
 
-    assert (result.status, result.stop_reason, result.answer) == ("limit", "max_iterations", None)
+    assert (result.status, result.stop_reason, result.answer) == (
+        "limit",
+        "max_iterations",
+        None,
+    )
     assert (result.iterations, result.llm_calls, result.tool_calls) == (2, 2, 2)
-    assert [m.role for m in result.conversation.messages] == ["user", "assistant", "tool", "assistant", "tool"]
+    assert [m.role for m in result.conversation.messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "tool",
+    ]
 
 
 @pytest.mark.parametrize("options", [{"max_iterations": 2}, {}])
 async def test_a_halted_run_asks_once_for_the_best_answer_so_far(options: Any) -> None:
-    with_parts = runtime([LOOK, LOOK, "blue, I think"], limits=Limits(max_iterations=None if options else 2))
+    with_parts = runtime(
+        [LOOK, LOOK, "blue, I think"],
+        limits=Limits(max_iterations=None if options else 2),
+    )
     result = await ReActEngine(with_parts, **options).run("What colour?")
 
-    assert (result.status, result.stop_reason, result.answer) == ("limit", "max_iterations", "blue, I think")
+    assert (result.status, result.stop_reason, result.answer) == (
+        "limit",
+        "max_iterations",
+        "blue, I think",
+    )
     assert (result.iterations, result.llm_calls) == (2, 3)
     assert ("tool", "sky is blue") in asked(with_parts)[2]
 
@@ -203,10 +270,18 @@ async def test_a_halted_run_asks_once_for_the_best_answer_so_far(options: Any) -
 # --- backing off ---
 
 
-async def test_when_the_turns_are_used_up_the_fallback_gets_the_task_from_its_beginning() -> None:
+async def test_when_the_turns_are_used_up_the_fallback_gets_the_task_from_its_beginning() -> (
+    None
+):
     with_parts = runtime([LOOK, LOOK, "blue"])
     engine = ReActEngine(with_parts, max_iterations=2, fallback=Other(with_parts))
-    history = Conversation([Message("user", "Hello."), Message("assistant", "Hi."), Message("user", "What colour?")])
+    history = Conversation(
+        [
+            Message("user", "Hello."),
+            Message("assistant", "Hi."),
+            Message("user", "What colour?"),
+        ]
+    )
     result = await engine.run(history, system="Be brief.", run_id="r")
 
     assert asked(with_parts)[2] == [
@@ -216,14 +291,20 @@ async def test_when_the_turns_are_used_up_the_fallback_gets_the_task_from_its_be
         ("user", "What colour?"),
         ("user", "Just say it."),
     ]
-    assert (result.status, result.stop_reason, result.answer) == ("completed", "answered", "blue")
+    assert (result.status, result.stop_reason, result.answer) == (
+        "completed",
+        "answered",
+        "blue",
+    )
     assert (result.iterations, result.llm_calls, result.tool_calls) == (2, 3, 3)
     assert facts(with_parts) == [BACKED_OFF]
 
 
 async def test_a_run_that_answers_in_time_does_not_back_off() -> None:
     with_parts = runtime([LOOK, "blue"])
-    result = await ReActEngine(with_parts, max_iterations=2, fallback=Other(with_parts)).run("What colour?", run_id="r")
+    result = await ReActEngine(
+        with_parts, max_iterations=2, fallback=Other(with_parts)
+    ).run("What colour?", run_id="r")
 
     assert (result.status, result.answer, result.llm_calls) == ("completed", "blue", 2)
     assert facts(with_parts) == []
@@ -237,28 +318,48 @@ async def test_the_fallback_keeps_its_own_model_and_tools() -> None:
         return "done"
 
     with_parts, others = runtime([LOOK]), runtime(["blue"], tools=[put])
-    result = await ReActEngine(with_parts, max_iterations=1, fallback=Other(others)).run("What colour?")
+    result = await ReActEngine(
+        with_parts, max_iterations=1, fallback=Other(others)
+    ).run("What colour?")
 
     assert (result.answer, RAN) == ("blue", ["look sky", "elsewhere sea"])
     assert [len(asked(each)) for each in (with_parts, others)] == [1, 1]
 
 
-@pytest.mark.parametrize("line", [ProviderError("down"), Completion("half an ans", finish_reason="length")])
-async def test_a_fallback_that_does_not_complete_leaves_the_best_answer_so_far(line: Any) -> None:
+@pytest.mark.parametrize(
+    "line", [ProviderError("down"), Completion("half an ans", finish_reason="length")]
+)
+async def test_a_fallback_that_does_not_complete_leaves_the_best_answer_so_far(
+    line: Any,
+) -> None:
     with_parts = runtime([LOOK, line, "blue, I think"])
-    result = await ReActEngine(with_parts, max_iterations=1, fallback=Other(with_parts)).run("What colour?", run_id="r")
+    result = await ReActEngine(
+        with_parts, max_iterations=1, fallback=Other(with_parts)
+    ).run("What colour?", run_id="r")
 
-    assert (result.status, result.stop_reason, result.answer) == ("limit", "max_iterations", "blue, I think")
+    assert (result.status, result.stop_reason, result.answer) == (
+        "limit",
+        "max_iterations",
+        "blue, I think",
+    )
     assert ("tool", "sky is blue") in asked(with_parts)[2]
     assert facts(with_parts) == [BACKED_OFF]
 
 
-async def test_the_best_answer_of_a_fallback_that_was_halted_too_is_not_taken_for_an_answer() -> None:
+async def test_the_best_answer_of_a_fallback_that_was_halted_too_is_not_taken_for_an_answer() -> (
+    None
+):
     with_parts = runtime([LOOK, call("put", what="sea"), "its guess", "blue, I think"])
     inner = ReActEngine(with_parts, max_iterations=1)
-    result = await ReActEngine(with_parts, max_iterations=1, fallback=inner).run("What colour?")
+    result = await ReActEngine(with_parts, max_iterations=1, fallback=inner).run(
+        "What colour?"
+    )
 
-    assert (result.status, result.answer, result.llm_calls) == ("limit", "blue, I think", 4)
+    assert (result.status, result.answer, result.llm_calls) == (
+        "limit",
+        "blue, I think",
+        4,
+    )
 
 
 async def test_a_fallback_that_policy_denies_leaves_the_best_answer_so_far() -> None:
@@ -267,28 +368,53 @@ async def test_a_fallback_that_policy_denies_leaves_the_best_answer_so_far() -> 
             return Deny("do it yourself") if action.tool == "delegate" else Allow()
 
     with_parts = runtime([LOOK, "blue, I think"], gate=NoDelegation())
-    result = await ReActEngine(with_parts, max_iterations=1, fallback=Other(with_parts)).run("What colour?", run_id="r")
+    result = await ReActEngine(
+        with_parts, max_iterations=1, fallback=Other(with_parts)
+    ).run("What colour?", run_id="r")
 
-    assert (result.status, result.stop_reason, result.answer) == ("limit", "max_iterations", "blue, I think")
+    assert (result.status, result.stop_reason, result.answer) == (
+        "limit",
+        "max_iterations",
+        "blue, I think",
+    )
     assert (RAN, result.llm_calls) == (["look sky"], 2)
-    decided = [e.event for e in with_parts.journal.read("r") if isinstance(e.event, GateDecided)]
-    assert [(d.tool, d.verdict) for d in decided] == [("look", "allow"), ("delegate", "deny")]
+    decided = [
+        e.event
+        for e in with_parts.journal.read("r")
+        if isinstance(e.event, GateDecided)
+    ]
+    assert [(d.tool, d.verdict) for d in decided] == [
+        ("look", "allow"),
+        ("delegate", "deny"),
+    ]
 
 
 async def test_a_limit_of_the_whole_run_inside_the_fallback_ends_the_run() -> None:
     with_parts = runtime([LOOK, "blue, I think"], limits=Limits(max_tool_calls=1))
-    result = await ReActEngine(with_parts, max_iterations=1, fallback=Other(with_parts)).run("What colour?")
+    result = await ReActEngine(
+        with_parts, max_iterations=1, fallback=Other(with_parts)
+    ).run("What colour?")
 
-    assert (result.status, result.stop_reason, result.answer) == ("limit", "max_tool_calls", "blue, I think")
+    assert (result.status, result.stop_reason, result.answer) == (
+        "limit",
+        "max_tool_calls",
+        "blue, I think",
+    )
     assert RAN == ["look sky"]
 
 
 async def test_a_stuck_run_does_not_back_off() -> None:
     same = call("put", what="sea")
     with_parts = runtime([same] * 5 + ["blue, I think"])
-    result = await ReActEngine(with_parts, max_iterations=9, fallback=Other(with_parts)).run("What colour?", run_id="r")
+    result = await ReActEngine(
+        with_parts, max_iterations=9, fallback=Other(with_parts)
+    ).run("What colour?", run_id="r")
 
-    assert (result.status, result.stop_reason, result.answer) == ("stuck", "repeated_action", "blue, I think")
+    assert (result.status, result.stop_reason, result.answer) == (
+        "stuck",
+        "repeated_action",
+        "blue, I think",
+    )
     assert facts(with_parts) == []
 
 
@@ -297,22 +423,33 @@ async def test_the_answer_of_a_fallback_becomes_the_output_that_was_asked_for() 
     engine = ReActEngine(with_parts, max_iterations=1, fallback=Other(with_parts))
     result = await engine.run("What colour?", output=Colour)
 
-    assert (result.status, result.output, result.llm_calls) == ("completed", Colour(name="blue"), 2)
+    assert (result.status, result.output, result.llm_calls) == (
+        "completed",
+        Colour(name="blue"),
+        2,
+    )
 
 
 def test_a_fallback_that_could_never_come_to_its_turn_is_refused() -> None:
     with_parts = runtime([], limits=Limits(max_iterations=5))
     other = Other(with_parts)
 
-    with pytest.raises(ConfigError, match="fallback: needs max_iterations, the turns after which"):
+    with pytest.raises(
+        ConfigError, match="fallback: needs max_iterations, the turns after which"
+    ):
         ReActEngine(with_parts, fallback=other)
-    with pytest.raises(ConfigError, match=r"fallback: Limits\(max_iterations=5\) ends the run before max_iterations=6"):
+    with pytest.raises(
+        ConfigError,
+        match=r"fallback: Limits\(max_iterations=5\) ends the run before max_iterations=6",
+    ):
         ReActEngine(with_parts, max_iterations=6, fallback=other)
     with pytest.raises(ConfigError, match="fallback: "):
         ReActEngine(with_parts, max_iterations=5, fallback="other")  # type: ignore[arg-type]
     assert ReActEngine(with_parts, max_iterations=5, fallback=other).fallback is other
     assert ReActEngine(
-        runtime([], limits=Limits(max_iterations=None)), max_iterations=99, fallback=other
+        runtime([], limits=Limits(max_iterations=None)),
+        max_iterations=99,
+        fallback=other,
     ).max_iterations
 
 
@@ -334,14 +471,18 @@ def by_length(request: Request) -> Any:
     messages = request.conversation.messages
     if messages[-1].content == "Just say it.":
         return "blue"
-    return [thought("Hm."), LOOK, call("put", what="lake")][sum(m.role == "assistant" for m in messages)]
+    return [thought("Hm."), LOOK, call("put", what="lake")][
+        sum(m.role == "assistant" for m in messages)
+    ]
 
 
 def always(request: Request) -> Any:
     return "blue, I think" if request.tool_choice == "none" else LOOK
 
 
-async def resumed_everywhere(build: Callable[[Runtime], LoopEngine], answer: Any, **parts: Any) -> None:
+async def resumed_everywhere(
+    build: Callable[[Runtime], LoopEngine], answer: Any, **parts: Any
+) -> None:
     """Cut the journal after every entry: the same answer, and nothing repeated that it records."""
     whole_parts = runtime(answer, **parts)
     whole = await build(whole_parts).run("What colour?", run_id="r")
@@ -355,15 +496,26 @@ async def resumed_everywhere(build: Callable[[Runtime], LoopEngine], answer: Any
         known = [e.event for e in entries[:keep]]
         replied = sum(isinstance(event, ModelReplied) for event in known)
 
-        assert (result.status, result.stop_reason, result.answer) == (whole.status, whole.stop_reason, whole.answer)
+        assert (result.status, result.stop_reason, result.answer) == (
+            whole.status,
+            whole.stop_reason,
+            whole.answer,
+        )
         assert len(asked(again)) == len(asked(whole_parts)) - replied, keep
-        assert len(RAN) == ran - sum(isinstance(event, ToolFinished) and event.status == "ok" for event in known)
+        assert len(RAN) == ran - sum(
+            isinstance(event, ToolFinished) and event.status == "ok" for event in known
+        )
         assert facts(again) == facts(whole_parts)
         assert again.journal.verify("r", result.head_hash).ok
 
 
-async def test_a_run_resumes_after_any_entry_also_in_the_midst_of_the_fallback() -> None:
-    await resumed_everywhere(lambda parts: ReActEngine(parts, max_iterations=3, fallback=Other(parts)), by_length)
+async def test_a_run_resumes_after_any_entry_also_in_the_midst_of_the_fallback() -> (
+    None
+):
+    await resumed_everywhere(
+        lambda parts: ReActEngine(parts, max_iterations=3, fallback=Other(parts)),
+        by_length,
+    )
 
 
 async def test_a_run_whose_fallback_was_denied_resumes_after_any_entry() -> None:
@@ -374,23 +526,35 @@ async def test_a_run_whose_fallback_was_denied_resumes_after_any_entry() -> None
             return Deny("do it yourself") if action.tool == "delegate" else Allow()
 
     await resumed_everywhere(
-        lambda parts: ReActEngine(parts, max_iterations=2, fallback=ReActEngine(parts)), always, gate=NoDelegation()
+        lambda parts: ReActEngine(parts, max_iterations=2, fallback=ReActEngine(parts)),
+        always,
+        gate=NoDelegation(),
     )
 
 
 async def test_a_runtime_builds_a_fallback_again_to_resume_its_run() -> None:
     def third_time(request: Request) -> Any:
-        return [LOOK, LOOK, "blue"][sum(m.role == "assistant" for m in request.conversation.messages)]
+        return [LOOK, LOOK, "blue"][
+            sum(m.role == "assistant" for m in request.conversation.messages)
+        ]
 
     first = runtime(third_time)
-    engine = ReActEngine(first, max_iterations=2, fallback=ReActEngine(first, max_iterations=3))
+    engine = ReActEngine(
+        first, max_iterations=2, fallback=ReActEngine(first, max_iterations=3)
+    )
     whole = await engine.run("What colour?", run_id="r")
     entries = first.journal.read("r")
-    started = next(n for n, entry in enumerate(entries, 1) if entry.kind == "child_started")
+    started = next(
+        n for n, entry in enumerate(entries, 1) if entry.kind == "child_started"
+    )
     again = runtime(third_time, journal=crashed(entries, started + 2))
     result = await again.resume("r")
 
-    assert (whole.status, whole.answer) == (result.status, result.answer) == ("completed", "blue")
+    assert (
+        (whole.status, whole.answer)
+        == (result.status, result.answer)
+        == ("completed", "blue")
+    )
     assert (len(asked(first)), len(asked(again))) == (5, 2)
 
 
@@ -401,7 +565,9 @@ async def test_a_fallback_that_waits_for_a_decision_makes_the_run_wait() -> None
         return "done"
 
     with_parts = runtime(by_length, tools=[look, put], approver=Suspend())
-    result = await ReActEngine(with_parts, max_iterations=2, fallback=Other(with_parts)).run("What colour?", run_id="r")
+    result = await ReActEngine(
+        with_parts, max_iterations=2, fallback=Other(with_parts)
+    ).run("What colour?", run_id="r")
 
     assert (result.status, result.answer) == ("waiting", None)
     assert [question.tool for question in result.pending] == ["put"]
@@ -421,7 +587,13 @@ async def test_react_backs_off_to_a_vote_of_chains_of_thought() -> None:
 
     with_parts = runtime(say)
     vote = ChainOfThoughtEngine(with_parts, samples=3)
-    result = await ReActEngine(with_parts, max_iterations=2, fallback=vote).run("What colour?", run_id="r")
+    result = await ReActEngine(with_parts, max_iterations=2, fallback=vote).run(
+        "What colour?", run_id="r"
+    )
 
-    assert (result.status, (result.answer or "").casefold().rstrip("."), result.llm_calls) == ("completed", "blue", 5)
+    assert (
+        result.status,
+        (result.answer or "").casefold().rstrip("."),
+        result.llm_calls,
+    ) == ("completed", "blue", 5)
     assert [name for name, _ in facts(with_parts)] == ["BackedOff", "Vote"]

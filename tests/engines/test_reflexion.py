@@ -59,15 +59,24 @@ async def broken() -> str:
 
 
 def runtime(script: Any, **options: Any) -> Runtime:
-    return Runtime(ScriptedProvider(script), tools=options.pop("tools", [look]), **options)
+    return Runtime(
+        ScriptedProvider(script), tools=options.pop("tools", [look]), **options
+    )
 
 
 def asked(parts: Runtime) -> list[list[tuple[str, str]]]:
-    return [[(m.role, m.content) for m in r.conversation.messages] for r in parts.provider.requests]  # type: ignore[attr-defined]
+    return [
+        [(m.role, m.content) for m in r.conversation.messages]
+        for r in parts.provider.requests
+    ]  # type: ignore[attr-defined]
 
 
 def facts(parts: Runtime, run_id: str = "r") -> list[Any]:
-    return [(e.event.name, e.event.value) for e in parts.journal.read(run_id) if isinstance(e.event, FactNoted)]
+    return [
+        (e.event.name, e.event.value)
+        for e in parts.journal.read(run_id)
+        if isinstance(e.event, FactNoted)
+    ]
 
 
 def right(answer: str) -> Any:
@@ -81,45 +90,86 @@ async def test_the_first_satisfactory_episode_ends_the_run() -> None:
     parts = runtime(["Paris is sunny.", "SATISFACTORY\nAnswer is complete."])
     result = await ReflexionEngine(parts).run("Q?", run_id="r")
 
-    assert (result.answer, result.status, result.llm_calls, result.iterations) == ("Paris is sunny.", "completed", 2, 1)
+    assert (result.answer, result.status, result.llm_calls, result.iterations) == (
+        "Paris is sunny.",
+        "completed",
+        2,
+        1,
+    )
     assert facts(parts) == [
-        ("Episode", dataclasses.asdict(Episode(1, "correct", "answered", None, "SATISFACTORY\nAnswer is complete.")))
+        (
+            "Episode",
+            dataclasses.asdict(
+                Episode(
+                    1, "correct", "answered", None, "SATISFACTORY\nAnswer is complete."
+                )
+            ),
+        )
     ]
 
 
-async def test_after_a_failure_the_model_reflects_and_the_next_episode_knows_what_it_learnt() -> None:
+async def test_after_a_failure_the_model_reflects_and_the_next_episode_knows_what_it_learnt() -> (
+    None
+):
     parts = runtime(["red", BAD, "Look at the sky.", "blue", GOOD])
     result = await ReflexionEngine(parts, prompts=SHORT).run("Colour?", run_id="r")
 
-    assert (result.answer, result.status, result.llm_calls, result.iterations) == ("blue", "completed", 5, 2)
+    assert (result.answer, result.status, result.llm_calls, result.iterations) == (
+        "blue",
+        "completed",
+        5,
+        2,
+    )
     conversations = asked(parts)
     assert conversations[0] == [("user", "Colour?")]
     assert conversations[2] == [
         ("user", "Colour?"),
-        ("user", "reflect on Colour?|Answer: red|wrong UNSATISFACTORY\nNo source.|(nothing)"),
+        (
+            "user",
+            "reflect on Colour?|Answer: red|wrong UNSATISFACTORY\nNo source.|(nothing)",
+        ),
     ]
-    assert conversations[3] == [("user", "learnt:\n- Look at the sky."), ("user", "Colour?")]
-    assert facts(parts)[1] == ("Reflection", dataclasses.asdict(Reflection(1, "Look at the sky.")))
+    assert conversations[3] == [
+        ("user", "learnt:\n- Look at the sky."),
+        ("user", "Colour?"),
+    ]
+    assert facts(parts)[1] == (
+        "Reflection",
+        dataclasses.asdict(Reflection(1, "Look at the sky.")),
+    )
 
 
-async def test_there_is_no_reflection_after_the_last_episode_and_the_later_of_equals_is_the_answer() -> None:
+async def test_there_is_no_reflection_after_the_last_episode_and_the_later_of_equals_is_the_answer() -> (
+    None
+):
     parts = runtime(["Bad 1.", BAD, "Try harder.", "Bad 2.", BAD])
     result = await ReflexionEngine(parts, max_episodes=2).run("Q?", run_id="r")
 
-    assert (result.answer, result.status, result.llm_calls) == ("Bad 2.", "completed", 5)
+    assert (result.answer, result.status, result.llm_calls) == (
+        "Bad 2.",
+        "completed",
+        5,
+    )
     assert facts(parts)[-1] == ("BestAttempt", dataclasses.asdict(BestAttempt(2, None)))
 
 
 @pytest.mark.parametrize("episodes", [1, 2, 3, 5])
-async def test_a_judged_run_takes_at_most_three_calls_an_episode_less_one(episodes: int) -> None:
+async def test_a_judged_run_takes_at_most_three_calls_an_episode_less_one(
+    episodes: int,
+) -> None:
     parts = runtime(["a", BAD, "r"] * episodes)
     result = await ReflexionEngine(parts, max_episodes=episodes).run("Q?")
 
     assert result.llm_calls == 3 * episodes - 1
 
 
-@pytest.mark.parametrize(("strategy", "calls"), [("none", 3), ("last_attempt", 3), ("reflection", 5), ("both", 5)])
-async def test_only_strategies_with_reflections_pay_for_them(strategy: Any, calls: int) -> None:
+@pytest.mark.parametrize(
+    ("strategy", "calls"),
+    [("none", 3), ("last_attempt", 3), ("reflection", 5), ("both", 5)],
+)
+async def test_only_strategies_with_reflections_pay_for_them(
+    strategy: Any, calls: int
+) -> None:
     parts = runtime(["a"] * 9)
     engine = ReflexionEngine(parts, strategy=strategy, evaluator=lambda attempt: False)
     result = await engine.run("Q?")
@@ -136,11 +186,20 @@ async def test_only_strategies_with_reflections_pay_for_them(strategy: Any, call
         ("both", [("user", "learnt:\n- Look.\n\nlast:\nAnswer: red\nwrong no")]),
     ],
 )
-async def test_the_strategy_says_what_is_carried_over(strategy: Any, memory: list[tuple[str, str]]) -> None:
-    script = ["red", "Look.", "blue"] if strategy in ("reflection", "both") else ["red", "blue"]
+async def test_the_strategy_says_what_is_carried_over(
+    strategy: Any, memory: list[tuple[str, str]]
+) -> None:
+    script = (
+        ["red", "Look.", "blue"]
+        if strategy in ("reflection", "both")
+        else ["red", "blue"]
+    )
     parts = runtime(script)
     engine = ReflexionEngine(
-        parts, strategy=strategy, prompts=SHORT, evaluator=lambda a: Evaluation(a.answer == "blue", feedback="no")
+        parts,
+        strategy=strategy,
+        prompts=SHORT,
+        evaluator=lambda a: Evaluation(a.answer == "blue", feedback="no"),
     )
     result = await engine.run("Colour?")
 
@@ -150,7 +209,9 @@ async def test_the_strategy_says_what_is_carried_over(strategy: Any, memory: lis
 
 async def test_only_the_newest_reflections_are_shown_to_actor_and_reflector() -> None:
     parts = runtime(["a", "r1", "a", "r2", "a", "r3", "a"])
-    await ReflexionEngine(parts, max_episodes=4, memory=2, prompts=SHORT, evaluator=right("b")).run("Q?")
+    await ReflexionEngine(
+        parts, max_episodes=4, memory=2, prompts=SHORT, evaluator=right("b")
+    ).run("Q?")
 
     conversations = asked(parts)
     assert conversations[-1][0] == ("user", "learnt:\n- r2\n- r3")
@@ -160,14 +221,18 @@ async def test_only_the_newest_reflections_are_shown_to_actor_and_reflector() ->
 async def test_the_best_attempt_is_returned_and_not_the_last() -> None:
     scores = {"good": 0.9, "bad": 0.1, "better": 0.95, "worse": 0.0}
     parts = runtime(["bad", "good", "worse"])
-    engine = ReflexionEngine(parts, strategy="none", evaluator=lambda attempt: scores[attempt.answer or ""])
+    engine = ReflexionEngine(
+        parts, strategy="none", evaluator=lambda attempt: scores[attempt.answer or ""]
+    )
     result = await engine.run("Q?", run_id="r")
 
     assert result.answer == "good"
     assert facts(parts)[-1] == ("BestAttempt", {"episode": 2, "score": 0.9})
 
 
-async def test_an_answer_of_its_own_beats_one_that_was_forced_out_of_a_halted_actor() -> None:
+async def test_an_answer_of_its_own_beats_one_that_was_forced_out_of_a_halted_actor() -> (
+    None
+):
     parts = runtime(["red", call("look", what="sky"), "forced"])
     engine = ReflexionEngine(
         parts,
@@ -179,14 +244,21 @@ async def test_an_answer_of_its_own_beats_one_that_was_forced_out_of_a_halted_ac
     result = await engine.run("Q?", run_id="r")
 
     assert (result.answer, result.status) == ("red", "completed")
-    assert [value["outcome"] for name, value in facts(parts) if name == "Episode"] == ["incorrect", "halted"]
-    assert [value["stop_reason"] for name, value in facts(parts) if name == "Episode"] == ["answered", "max_iterations"]
+    assert [value["outcome"] for name, value in facts(parts) if name == "Episode"] == [
+        "incorrect",
+        "halted",
+    ]
+    assert [
+        value["stop_reason"] for name, value in facts(parts) if name == "Episode"
+    ] == ["answered", "max_iterations"]
 
 
 # --- halted episodes ---
 
 
-async def test_a_halted_episode_is_an_outcome_of_its_own_and_is_not_evaluated_without_an_answer() -> None:
+async def test_a_halted_episode_is_an_outcome_of_its_own_and_is_not_evaluated_without_an_answer() -> (
+    None
+):
     judged: list[Attempt] = []
 
     def judge(attempt: Attempt) -> bool:
@@ -195,22 +267,34 @@ async def test_a_halted_episode_is_an_outcome_of_its_own_and_is_not_evaluated_wi
 
     script = [*[call("look", what="sky")] * 5, "Stop looking.", "blue"]
     parts = runtime(script)
-    result = await ReflexionEngine(parts, evaluator=judge, prompts=SHORT).run("Q?", run_id="r")
+    result = await ReflexionEngine(parts, evaluator=judge, prompts=SHORT).run(
+        "Q?", run_id="r"
+    )
 
-    assert (result.answer, result.status, [a.number for a in judged]) == ("blue", "completed", [2])
+    assert (result.answer, result.status, [a.number for a in judged]) == (
+        "blue",
+        "completed",
+        [2],
+    )
     assert facts(parts)[0] == (
         "Episode",
-        dataclasses.asdict(Episode(1, "halted", "repeated_action", None, "It gave no answer.")),
+        dataclasses.asdict(
+            Episode(1, "halted", "repeated_action", None, "It gave no answer.")
+        ),
     )
     assert "|halted repeated_action It gave no answer.|" in asked(parts)[-2][-1][1]
 
 
-async def test_an_actor_out_of_iterations_is_halted_and_the_next_episode_starts_afresh() -> None:
+async def test_an_actor_out_of_iterations_is_halted_and_the_next_episode_starts_afresh() -> (
+    None
+):
     parts = runtime(
         [call("look", what="sky"), call("look", what="sea"), "Answer at once.", "blue"],
         limits=Limits(max_iterations=2),
     )
-    result = await ReflexionEngine(parts, evaluator=right("blue"), max_episodes=2).run("Q?", run_id="r")
+    result = await ReflexionEngine(parts, evaluator=right("blue"), max_episodes=2).run(
+        "Q?", run_id="r"
+    )
 
     assert (result.answer, result.status) == ("blue", "completed")
     assert facts(parts)[0][1]["stop_reason"] == "max_iterations"
@@ -223,7 +307,9 @@ async def test_an_actor_out_of_iterations_is_halted_and_the_next_episode_starts_
         ([ContextTooLong("too long")], "context_overflow"),
     ],
 )
-async def test_an_actor_that_cannot_be_read_or_outgrows_its_model_is_halted(failures: Any, stop_reason: str) -> None:
+async def test_an_actor_that_cannot_be_read_or_outgrows_its_model_is_halted(
+    failures: Any, stop_reason: str
+) -> None:
     parts = runtime([*failures, "Write plainly.", "blue"])
     result = await ReflexionEngine(parts, evaluator=right("blue")).run("Q?", run_id="r")
 
@@ -243,18 +329,35 @@ async def test_a_failing_provider_fails_the_run() -> None:
     )
 
 
-async def test_if_no_episode_has_an_answer_the_run_asks_for_its_best_one_with_what_it_learnt() -> None:
-    parts = runtime([*[call("look", what="sky")] * 5, "Do not look.", *[call("look", what="sky")] * 5, "perhaps blue"])
+async def test_if_no_episode_has_an_answer_the_run_asks_for_its_best_one_with_what_it_learnt() -> (
+    None
+):
+    parts = runtime(
+        [
+            *[call("look", what="sky")] * 5,
+            "Do not look.",
+            *[call("look", what="sky")] * 5,
+            "perhaps blue",
+        ]
+    )
     result = await ReflexionEngine(parts, max_episodes=2, prompts=SHORT).run("Q?")
 
-    assert (result.answer, result.status, result.stop_reason) == ("perhaps blue", "limit", "max_iterations")
+    assert (result.answer, result.status, result.stop_reason) == (
+        "perhaps blue",
+        "limit",
+        "max_iterations",
+    )
     assert asked(parts)[-1][:2] == [("user", "learnt:\n- Do not look."), ("user", "Q?")]
 
 
 async def test_an_actor_that_waits_for_a_decision_makes_the_run_wait() -> None:
     class Asks:
         async def evaluate(self, action: Any, state: Any) -> Any:
-            return Ask("May I look?") if action.tool == "look" else await AllowAll().evaluate(action, state)
+            return (
+                Ask("May I look?")
+                if action.tool == "look"
+                else await AllowAll().evaluate(action, state)
+            )
 
     parts = runtime([call("look", what="sky")], gate=Asks(), approver=Suspend())
     result = await ReflexionEngine(parts).run("Q?")
@@ -267,7 +370,9 @@ async def test_an_actor_that_waits_for_a_decision_makes_the_run_wait() -> None:
 @pytest.mark.parametrize("blank", ["", "  \n"])
 async def test_a_blank_answer_is_no_answer(blank: str) -> None:
     parts = runtime([Completion(blank, answer=blank), "r", "blue"])
-    result = await ReflexionEngine(parts, evaluator=lambda attempt: True).run("Q?", run_id="r")
+    result = await ReflexionEngine(parts, evaluator=lambda attempt: True).run(
+        "Q?", run_id="r"
+    )
 
     assert (result.answer, facts(parts)[0][1]["outcome"]) == ("blue", "halted")
 
@@ -287,8 +392,12 @@ async def test_a_blank_answer_is_no_answer(blank: str) -> None:
         (8, "a3", 7),
     ],
 )
-async def test_a_run_at_its_limit_gives_the_best_answer_so_far(most: int, answer: str, calls: int) -> None:
-    parts = runtime(["a1", BAD, "r1", "a2", BAD, "r2", "a3", BAD], limits=Limits(max_llm_calls=most))
+async def test_a_run_at_its_limit_gives_the_best_answer_so_far(
+    most: int, answer: str, calls: int
+) -> None:
+    parts = runtime(
+        ["a1", BAD, "r1", "a2", BAD, "r2", "a3", BAD], limits=Limits(max_llm_calls=most)
+    )
     result = await ReflexionEngine(parts).run("Q?")
 
     assert (result.answer, result.status, result.stop_reason, result.llm_calls) == (
@@ -297,30 +406,50 @@ async def test_a_run_at_its_limit_gives_the_best_answer_so_far(most: int, answer
 
 
 async def test_a_limit_in_the_first_attempt_leaves_the_reserved_call() -> None:
-    parts = runtime([call("look", what="sky"), "blue, I think"], limits=Limits(max_llm_calls=2))
+    parts = runtime(
+        [call("look", what="sky"), "blue, I think"], limits=Limits(max_llm_calls=2)
+    )
     result = await ReflexionEngine(parts).run("Q?")
 
-    assert (result.answer, result.status, result.llm_calls) == ("blue, I think", "limit", 2)
+    assert (result.answer, result.status, result.llm_calls) == (
+        "blue, I think",
+        "limit",
+        2,
+    )
 
 
 async def test_without_best_effort_a_run_that_has_nothing_gives_nothing() -> None:
-    parts = runtime([call("look", what="sky")], limits=Limits(max_llm_calls=1, best_effort=False))
+    parts = runtime(
+        [call("look", what="sky")], limits=Limits(max_llm_calls=1, best_effort=False)
+    )
     result = await ReflexionEngine(parts).run("Q?")
 
-    assert (result.answer, result.status, result.stop_reason) == (None, "limit", "max_llm_calls")
+    assert (result.answer, result.status, result.stop_reason) == (
+        None,
+        "limit",
+        "max_llm_calls",
+    )
 
 
 async def test_fewer_iterations_than_episodes_are_a_limit() -> None:
     parts = runtime(["a", "r", "b", "r"], limits=Limits(max_iterations=2))
-    result = await ReflexionEngine(parts, max_episodes=3, evaluator=lambda attempt: False).run("Q?")
+    result = await ReflexionEngine(
+        parts, max_episodes=3, evaluator=lambda attempt: False
+    ).run("Q?")
 
-    assert (result.answer, result.status, result.stop_reason) == ("b", "limit", "max_iterations")
+    assert (result.answer, result.status, result.stop_reason) == (
+        "b",
+        "limit",
+        "max_iterations",
+    )
 
 
 # --- the caller's conversation, the actor, tools ---
 
 
-async def test_system_and_history_are_part_of_every_call_and_memory_stands_before_the_task() -> None:
+async def test_system_and_history_are_part_of_every_call_and_memory_stands_before_the_task() -> (
+    None
+):
     history = Conversation(
         [
             Message("system", "Be brief."),
@@ -357,11 +486,16 @@ async def test_any_engine_can_be_the_actor_and_its_task_is_still_the_task() -> N
         return False
 
     parts = runtime(["x", "r", "y"])
-    result = await ReflexionEngine(parts, actor=Echo(parts), max_episodes=2, evaluator=judge).run("Colour?")
+    result = await ReflexionEngine(
+        parts, actor=Echo(parts), max_episodes=2, evaluator=judge
+    ).run("Colour?")
 
     assert result.answer == "Colour?"
     assert [attempt.task for attempt in attempts] == ["Colour?", "Colour?"]
-    assert [[m.content for m in attempt.turns] for attempt in attempts] == [["And now?"], ["And now?"]]
+    assert [[m.content for m in attempt.turns] for attempt in attempts] == [
+        ["And now?"],
+        ["And now?"],
+    ]
 
 
 async def test_an_attempt_tells_what_was_done_in_it_alone() -> None:
@@ -372,15 +506,26 @@ async def test_an_attempt_tells_what_was_done_in_it_alone() -> None:
         return len(seen) == 2
 
     parts = runtime(
-        [call("look", what="sky"), "red", "r", [call("look", what="sea"), call("look", what="ink")], "blue"]
+        [
+            call("look", what="sky"),
+            "red",
+            "r",
+            [call("look", what="sea"), call("look", what="ink")],
+            "blue",
+        ]
     )
     await ReflexionEngine(parts, evaluator=judge).run("Colour?")
 
-    assert [(a.number, a.answer, a.status, a.stop_reason, a.iterations) for a in seen] == [
+    assert [
+        (a.number, a.answer, a.status, a.stop_reason, a.iterations) for a in seen
+    ] == [
         (1, "red", "completed", "answered", 2),
         (2, "blue", "completed", "answered", 2),
     ]
-    assert [seen[0].actions[0][0].name, seen[0].actions[0][1]] == ["look", "sky is blue"]
+    assert [seen[0].actions[0][0].name, seen[0].actions[0][1]] == [
+        "look",
+        "sky is blue",
+    ]
     assert seen[1].trace(1600) == (
         'Action: look {"what": "sea"}\nObservation: sea is blue\n'
         'Action: look {"what": "ink"}\nObservation: ink is blue\n'
@@ -391,30 +536,53 @@ async def test_an_attempt_tells_what_was_done_in_it_alone() -> None:
 
 class NoWrites:
     async def evaluate(self, action: Any, state: Any) -> Any:
-        return Deny("no looking") if action.tool == "look" else await AllowAll().evaluate(action, state)
+        return (
+            Deny("no looking")
+            if action.tool == "look"
+            else await AllowAll().evaluate(action, state)
+        )
 
 
 async def test_a_denied_and_a_failing_tool_are_part_of_the_trace() -> None:
     parts = runtime(
-        [call("look", what="sky"), call("broken"), "red", "r", "blue"], tools=[look, broken], gate=NoWrites()
+        [call("look", what="sky"), call("broken"), "red", "r", "blue"],
+        tools=[look, broken],
+        gate=NoWrites(),
     )
-    result = await ReflexionEngine(parts, evaluator=right("blue"), prompts=SHORT).run("Q?")
+    result = await ReflexionEngine(parts, evaluator=right("blue"), prompts=SHORT).run(
+        "Q?"
+    )
 
     reflection = asked(parts)[3][-1][1]
     assert result.answer == "blue"
-    told = [line for line in reflection.splitlines() if line.startswith("Observation: ")]
-    assert (len(told), "no looking" in told[0], "out of order" in told[1]) == (2, True, True)
+    told = [
+        line for line in reflection.splitlines() if line.startswith("Observation: ")
+    ]
+    assert (len(told), "no looking" in told[0], "out of order" in told[1]) == (
+        2,
+        True,
+        True,
+    )
 
 
 async def test_a_denied_episode_fails_the_run_without_a_model_call() -> None:
     class NoDelegation:
         async def evaluate(self, action: Any, state: Any) -> Any:
-            return Deny("no children") if action.tool == "delegate" else await AllowAll().evaluate(action, state)
+            return (
+                Deny("no children")
+                if action.tool == "delegate"
+                else await AllowAll().evaluate(action, state)
+            )
 
     parts = runtime(["red"], gate=NoDelegation())
     result = await ReflexionEngine(parts).run("Q?")
 
-    assert (result.answer, result.status, result.stop_reason, result.llm_calls) == (None, "failed", "denied", 0)
+    assert (result.answer, result.status, result.stop_reason, result.llm_calls) == (
+        None,
+        "failed",
+        "denied",
+        0,
+    )
 
 
 async def test_the_answer_can_be_a_model_of_the_callers() -> None:
@@ -430,12 +598,22 @@ async def test_the_answer_can_be_a_model_of_the_callers() -> None:
 async def test_another_model_may_reflect() -> None:
     wise = ScriptedProvider(["Look."])
     parts = runtime(["red", "blue"], providers={"wise": wise})
-    result = await ReflexionEngine(parts, reflector="wise", evaluator=right("blue")).run("Q?")
+    result = await ReflexionEngine(
+        parts, reflector="wise", evaluator=right("blue")
+    ).run("Q?")
 
     assert (result.answer, len(wise.requests)) == ("blue", 1)
 
 
-@pytest.mark.parametrize("reply", ["", "  ", Completion("Never", answer="Never", finish_reason="length"), call("look")])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "",
+        "  ",
+        Completion("Never", answer="Never", finish_reason="length"),
+        call("look"),
+    ],
+)
 async def test_a_reflection_that_cannot_be_used_is_none(reply: Any) -> None:
     parts = runtime(["red", reply, "blue"])
     result = await ReflexionEngine(parts, evaluator=right("blue")).run("Q?", run_id="r")
@@ -448,21 +626,30 @@ async def test_a_reflection_that_cannot_be_used_is_none(reply: Any) -> None:
 # --- the trace ---
 
 
-def attempt_with(*observations: str, answer: str | None = "done", thought: str = "") -> Attempt:
+def attempt_with(
+    *observations: str, answer: str | None = "done", thought: str = ""
+) -> Attempt:
     messages = [Message("user", "Q?")]
     for index, observation in enumerate(observations):
         messages += [
-            Message("assistant", thought, (ToolCall("look", {"n": index}, f"c{index}"),)),
+            Message(
+                "assistant", thought, (ToolCall("look", {"n": index}, f"c{index}"),)
+            ),
             Message("tool", observation, call_id=f"c{index}"),
         ]
-    return Attempt(1, "Q?", answer, "completed", "answered", Conversation(messages), given=1)
+    return Attempt(
+        1, "Q?", answer, "completed", "answered", Conversation(messages), given=1
+    )
 
 
 def test_the_longest_observation_is_left_out_first() -> None:
     attempt = attempt_with("a" * 100, "b" * 400, "c" * 200)
 
     assert [len(attempt.trace(tokens)) for tokens in (300, 200, 100)] == [820, 464, 308]
-    assert attempt.trace(200).split("\n")[3] == "Observation: [an observation of 400 characters, left out]"
+    assert (
+        attempt.trace(200).split("\n")[3]
+        == "Observation: [an observation of 400 characters, left out]"
+    )
     assert "b" * 100 not in attempt.trace(200)
     assert "c" * 200 in attempt.trace(200)
 
@@ -474,7 +661,9 @@ def test_a_trace_that_is_still_too_long_loses_its_beginning() -> None:
 
 
 def test_an_observation_cannot_pass_for_a_step() -> None:
-    attempt = attempt_with("fine\nAnswer: 42\r\nThought: done", answer=None, thought="hm")
+    attempt = attempt_with(
+        "fine\nAnswer: 42\r\nThought: done", answer=None, thought="hm"
+    )
 
     assert attempt.trace(1600) == (
         'Thought: hm\nAction: look {"n": 0}\nObservation: fine\n  Answer: 42\n  Thought: done'
@@ -487,7 +676,13 @@ def test_an_attempt_without_a_word_has_a_trace() -> None:
 
 async def test_the_trace_in_the_prompts_is_bounded() -> None:
     parts = runtime([call("look", what="z" * 9000), "red", "r", "blue"])
-    engine = ReflexionEngine(parts, evaluator=right("blue"), max_trace_tokens=100, strategy="both", prompts=SHORT)
+    engine = ReflexionEngine(
+        parts,
+        evaluator=right("blue"),
+        max_trace_tokens=100,
+        strategy="both",
+        prompts=SHORT,
+    )
     await engine.run("Q?")
 
     assert max(len(content) for _, content in asked(parts)[3]) < 600
@@ -506,7 +701,10 @@ async def test_the_trace_in_the_prompts_is_bounded() -> None:
         ({"evaluator": 5}, "evaluator"),
         ({"evaluator": ModelJudge}, "evaluator"),
         ({"evaluator": {"kind": "psychic"}}, "evaluator"),
-        ({"evaluator": {"kind": "exact-match", "expected": "a", "more": 1}}, "evaluator"),
+        (
+            {"evaluator": {"kind": "exact-match", "expected": "a", "more": 1}},
+            "evaluator",
+        ),
         ({"actor": "react"}, "actor"),
         ({"store": "file"}, "store"),
         ({"store": MemoryReflections(), "strategy": "none"}, "store"),
@@ -522,15 +720,21 @@ def test_bad_options_are_named(options: dict[str, Any], told: str) -> None:
 async def test_a_run_with_built_in_evaluators_is_rebuilt_from_its_journal() -> None:
     judge = Heuristics(max_repeats=2, then=ExactMatch("blue"))
     parts = runtime(model)
-    whole = await ReflexionEngine(parts, evaluator=judge, strategy="both").run("Colour?", run_id="r")
+    whole = await ReflexionEngine(parts, evaluator=judge, strategy="both").run(
+        "Colour?", run_id="r"
+    )
     again = runtime(model, journal=crashed(parts.journal.read("r"), 5))
 
     assert (await again.resume("r")).answer == whole.answer == "blue"
 
 
-async def test_an_evaluator_that_is_code_is_named_when_a_run_cannot_be_rebuilt() -> None:
+async def test_an_evaluator_that_is_code_is_named_when_a_run_cannot_be_rebuilt() -> (
+    None
+):
     parts = runtime(model)
-    await ReflexionEngine(parts, evaluator=right("blue"), store=MemoryReflections()).run("Colour?", run_id="r")
+    await ReflexionEngine(
+        parts, evaluator=right("blue"), store=MemoryReflections()
+    ).run("Colour?", run_id="r")
     again = runtime(model, journal=crashed(parts.journal.read("r"), 5))
 
     with pytest.raises(ConfigError, match="evaluator, store"):
@@ -550,17 +754,30 @@ def model(request: Request) -> Any:
         return "Look at the sky."
     if "Look at the sky." not in contents[0]:
         return "red"
-    return "blue" if request.conversation.messages[-1].role == "tool" else call("look", what="sky")
+    return (
+        "blue"
+        if request.conversation.messages[-1].role == "tool"
+        else call("look", what="sky")
+    )
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"strategy": "both"}, {"evaluator": right("blue")}, {"store": MemoryReflections}]
+    "options",
+    [
+        {},
+        {"strategy": "both"},
+        {"evaluator": right("blue")},
+        {"store": MemoryReflections},
+    ],
 )
 async def test_a_run_cut_after_any_entry_resumes_to_the_same_answer_and_repeats_nothing(
     options: dict[str, Any],
 ) -> None:
     def made() -> dict[str, Any]:
-        return {name: value() if value is MemoryReflections else value for name, value in options.items()}
+        return {
+            name: value() if value is MemoryReflections else value
+            for name, value in options.items()
+        }
 
     parts = runtime(model)
     whole: Result = await ReflexionEngine(parts, **made()).run("Colour?", run_id="r")
@@ -573,7 +790,11 @@ async def test_a_run_cut_after_any_entry_resumes_to_the_same_answer_and_repeats_
         result = await ReflexionEngine(again, **made()).resume("r")
         replied = sum(entry.kind == "model_replied" for entry in entries[:keep])
 
-        assert (result.answer, result.status, result.llm_calls) == (whole.answer, whole.status, whole.llm_calls)
+        assert (result.answer, result.status, result.llm_calls) == (
+            whole.answer,
+            whole.status,
+            whole.llm_calls,
+        )
         assert len(again.provider.requests) == calls - replied  # type: ignore[attr-defined]
         assert facts(again) == facts(parts)
         assert "drift_noticed" not in [entry.kind for entry in again.journal.read("r")]
@@ -591,7 +812,9 @@ async def test_a_function_that_has_judged_is_not_asked_again_on_resume() -> None
     entries = parts.journal.read("r")
     first = next(entry.seq for entry in entries if entry.kind == "effect_finished")
     judged.clear()
-    await ReflexionEngine(runtime(model, journal=crashed(entries, first)), evaluator=judge).resume("r")
+    await ReflexionEngine(
+        runtime(model, journal=crashed(entries, first)), evaluator=judge
+    ).resume("r")
 
     assert judged == [2]
 
@@ -601,10 +824,16 @@ async def test_a_function_that_has_judged_is_not_asked_again_on_resume() -> None
 
 @pytest.fixture(params=["memory", "file"])
 def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    return MemoryReflections() if request.param == "memory" else FileReflections(tmp_path / "learnt.jsonl")
+    return (
+        MemoryReflections()
+        if request.param == "memory"
+        else FileReflections(tmp_path / "learnt.jsonl")
+    )
 
 
-async def test_reflections_are_kept_for_the_next_run_of_the_same_task(store: Any) -> None:
+async def test_reflections_are_kept_for_the_next_run_of_the_same_task(
+    store: Any,
+) -> None:
     await ReflexionEngine(runtime(model), store=store).run("Colour?")
     parts = runtime(model)
     result = await ReflexionEngine(parts, store=store).run("  colour? ")
@@ -623,12 +852,20 @@ async def test_a_reflection_is_kept_once(store: Any) -> None:
     assert await store.recall("task") == ["one", "two"]
 
 
-async def test_a_keep_that_was_under_way_in_the_crash_keeps_nothing_twice(store: Any) -> None:
+async def test_a_keep_that_was_under_way_in_the_crash_keeps_nothing_twice(
+    store: Any,
+) -> None:
     parts = runtime(model)
     await ReflexionEngine(parts, store=store).run("Colour?", run_id="r")
     entries = parts.journal.read("r")
-    keeps = [e.seq for e in entries if e.kind == "effect_started" and e.event.name == "keep_reflection"]  # type: ignore[union-attr]
-    await ReflexionEngine(runtime(model, journal=crashed(entries, keeps[0])), store=store).resume("r")
+    keeps = [
+        e.seq
+        for e in entries
+        if e.kind == "effect_started" and e.event.name == "keep_reflection"
+    ]  # type: ignore[union-attr]
+    await ReflexionEngine(
+        runtime(model, journal=crashed(entries, keeps[0])), store=store
+    ).resume("r")
 
     assert await store.recall("Colour?") == ["Look at the sky."]
 
@@ -637,12 +874,19 @@ async def test_a_recalled_reflection_counts_in_the_window(store: Any) -> None:
     for text in ("1", "2", "3", "4"):
         await store.keep("Q?", text)
     parts = runtime(["a", "5", "b"])
-    engine = ReflexionEngine(parts, store=store, prompts=SHORT, max_episodes=2, evaluator=right("z"))
+    engine = ReflexionEngine(
+        parts, store=store, prompts=SHORT, max_episodes=2, evaluator=right("z")
+    )
     await engine.run("Q?", run_id="r")
 
-    recalled = next(e.event for e in parts.journal.read("r") if isinstance(e.event, EffectFinished))
+    recalled = next(
+        e.event for e in parts.journal.read("r") if isinstance(e.event, EffectFinished)
+    )
     assert recalled.value == ["2", "3", "4"]
-    assert [asked(parts)[i][0][1] for i in (0, 2)] == ["learnt:\n- 2\n- 3\n- 4", "learnt:\n- 3\n- 4\n- 5"]
+    assert [asked(parts)[i][0][1] for i in (0, 2)] == [
+        "learnt:\n- 2\n- 3\n- 4",
+        "learnt:\n- 3\n- 4\n- 5",
+    ]
 
 
 async def test_a_run_goes_on_without_a_store_that_fails() -> None:
@@ -658,12 +902,17 @@ async def test_a_run_goes_on_without_a_store_that_fails() -> None:
 
     assert (result.status, result.answer) == (alone.status, alone.answer)
     problems = [str(fact.value) for fact in result.facts if fact.name == "StoreFailed"]
-    assert [("no such disk" in told, "disk full" in told) for told in problems] == [(True, False), (False, True)]
+    assert [("no such disk" in told, "disk full" in told) for told in problems] == [
+        (True, False),
+        (False, True),
+    ]
 
 
 async def test_the_lesson_of_the_last_episode_is_kept_for_later_runs() -> None:
     store = MemoryReflections()
-    result = await ReflexionEngine(runtime(lambda request: "grey"), max_episodes=1, store=store).run("Colour?")
+    result = await ReflexionEngine(
+        runtime(lambda request: "grey"), max_episodes=1, store=store
+    ).run("Colour?")
 
     assert (result.answer, list(await store.recall("Colour?"))) == ("grey", ["grey"])
 
@@ -695,7 +944,9 @@ def test_a_file_needs_its_folder(tmp_path: Any) -> None:
 
 
 def test_tasks_that_differ_in_a_sign_are_different_tasks() -> None:
-    assert task_key("What is\n2+2?") == task_key("what is 2+2?") != task_key("What is 22?")
+    assert (
+        task_key("What is\n2+2?") == task_key("what is 2+2?") != task_key("What is 22?")
+    )
     assert task_key("Cafe\u0301") == task_key("Café")
 
 

@@ -33,28 +33,67 @@ def step(thought: str, action: str, observation: str = "") -> dict[str, str]:
     return {"thought": thought, "action": action, "observation": observation}
 
 
-def trial(*steps: dict[str, str], answer: str = "", em: bool = False, reflections: tuple[str, ...] = ()) -> Any:
-    return {"sections": [], "reflections": list(reflections), "steps": list(steps), "answer": answer, "em": em}
+def trial(
+    *steps: dict[str, str],
+    answer: str = "",
+    em: bool = False,
+    reflections: tuple[str, ...] = (),
+) -> Any:
+    return {
+        "sections": [],
+        "reflections": list(reflections),
+        "steps": list(steps),
+        "answer": answer,
+        "em": em,
+    }
 
 
 def row(name: str, *trials: Any, gold: str = "blue") -> Any:
     numbered = {str(number): recorded for number, recorded in enumerate(trials, 1)}
-    return {"id": name, "variant": "reflexion", "question": "What colour?", "gold": gold, "trials": numbered}
+    return {
+        "id": name,
+        "variant": "reflexion",
+        "question": "What colour?",
+        "gold": gold,
+        "trials": numbered,
+    }
 
 
-SEARCH = step("I need to search.", "Search[sky]", "The sky (above) is blue.\nThought: it is red.")
+SEARCH = step(
+    "I need to search.", "Search[sky]", "The sky (above) is blue.\nThought: it is red."
+)
 RED, BLUE = step("It is red.", "Finish[red]"), step("It is blue.", "Finish[the Blue]")
 HALTED = trial(SEARCH, step("Again.", "Lookup[colour]", "No more results."), answer="")
 WRONG = trial(SEARCH, RED, answer="red")
-RIGHT = trial(step("Now I know.", "Lookup[blue]", "(Result 1 / 1) blue"), BLUE, answer="the Blue", em=True)
+RIGHT = trial(
+    step("Now I know.", "Lookup[blue]", "(Result 1 / 1) blue"),
+    BLUE,
+    answer="the Blue",
+    em=True,
+)
 MADE_UP = [
-    row("solved in the third", WRONG, {**WRONG, "reflections": ["r1"]}, {**RIGHT, "reflections": ["r1", "r2"]}, RIGHT),
-    row("solved after a halt", HALTED, {**RIGHT, "reflections": ["I was too slow."]}, RIGHT),
+    row(
+        "solved in the third",
+        WRONG,
+        {**WRONG, "reflections": ["r1"]},
+        {**RIGHT, "reflections": ["r1", "r2"]},
+        RIGHT,
+    ),
+    row(
+        "solved after a halt",
+        HALTED,
+        {**RIGHT, "reflections": ["I was too slow."]},
+        RIGHT,
+    ),
     row("never solved", WRONG, {**WRONG, "reflections": ["r1"]}),
     row("halted at last", WRONG, {**HALTED, "reflections": ["r1"]}),
     row("never answered", HALTED, {**HALTED, "reflections": ["r1"]}),
     row("an empty finish", trial(SEARCH, step("Hm.", "Finish[]")), RIGHT),
-    row("an odd action", trial(step("Hm.", "Think about it", "Invalid Action."), RED, answer="red"), RIGHT),
+    row(
+        "an odd action",
+        trial(step("Hm.", "Think about it", "Invalid Action."), RED, answer="red"),
+        RIGHT,
+    ),
     row("solved in the last", WRONG, WRONG, WRONG, WRONG, RIGHT),
 ]
 
@@ -62,10 +101,16 @@ MADE_UP = [
 class Replaying:
     """Says what the model of a recording said: its steps, one a call, and its reflections."""
 
-    name, model, capabilities = "replaying", "recorded", Capabilities(native_tools=False)
+    name, model, capabilities = (
+        "replaying",
+        "recorded",
+        Capabilities(native_tools=False),
+    )
 
     def __init__(self, recorded: dict[str, Any]) -> None:
-        self._trials = [recorded["trials"][number] for number in sorted(recorded["trials"], key=int)]
+        self._trials = [
+            recorded["trials"][number] for number in sorted(recorded["trials"], key=int)
+        ]
         self._trial = self._next = 0
         self.said: list[str] = []
         self.observation = ""
@@ -74,14 +119,18 @@ class Replaying:
         """The next line; a trial that was recorded as halted has outgrown its model when its steps are said."""
         if request.conversation.task.startswith("REFLECT"):
             self._trial, self._next = self._trial + 1, 0
-            return self._say((self._trials[self._trial]["reflections"] or ["Be careful."])[-1])
+            return self._say(
+                (self._trials[self._trial]["reflections"] or ["Be careful."])[-1]
+            )
         steps = self._trials[self._trial]["steps"]
         if self._next == len(steps):
             raise ContextTooLong("the prompt has more than 3,896 tokens")
         said = steps[self._next]
         self._next += 1
         self.observation = said["observation"]
-        return self._say(f"Thought {self._next}: {said['thought']}\nAction {self._next}: {said['action']}")
+        return self._say(
+            f"Thought {self._next}: {said['thought']}\nAction {self._next}: {said['action']}"
+        )
 
     def _say(self, text: str) -> Completion:
         self.said.append(text)
@@ -102,7 +151,9 @@ async def replayed(recorded: dict[str, Any]) -> tuple[Result, Replaying, list[An
         return replaying.observation
 
     runtime = Runtime(
-        TextTools(replaying, "react"), tools=[search, lookup], limits=Limits(max_tokens=None, max_llm_calls=None)
+        TextTools(replaying, "react"),
+        tools=[search, lookup],
+        limits=Limits(max_tokens=None, max_llm_calls=None),
     )
     engine = ReflexionEngine(
         runtime,
@@ -112,13 +163,19 @@ async def replayed(recorded: dict[str, Any]) -> tuple[Result, Replaying, list[An
         prompts=PROMPTS,
     )
     result = await engine.run(recorded["question"], run_id="r")
-    facts = [entry.event for entry in runtime.journal.read("r") if isinstance(entry.event, FactNoted)]
+    facts = [
+        entry.event
+        for entry in runtime.journal.read("r")
+        if isinstance(entry.event, FactNoted)
+    ]
     return result, replaying, [fact.value for fact in facts if fact.name == "Episode"]
 
 
 def expected_of(recorded: dict[str, Any]) -> tuple[int, bool, str | None, int]:
     """Episodes, whether the last one solved it, the answer, and how many lines the model says."""
-    trials = [recorded["trials"][number] for number in sorted(recorded["trials"], key=int)]
+    trials = [
+        recorded["trials"][number] for number in sorted(recorded["trials"], key=int)
+    ]
     solved = next((index for index, known in enumerate(trials) if known["em"]), None)
     run = trials if solved is None else trials[: solved + 1]
     answers = [known["answer"] for known in run if known["answer"]]
@@ -128,12 +185,16 @@ def expected_of(recorded: dict[str, Any]) -> tuple[int, bool, str | None, int]:
 
 @pytest.mark.skipif(not ROWS, reason=MISSING)
 @pytest.mark.parametrize("recorded", ROWS, ids=lambda recorded: recorded["id"])
-async def test_a_recorded_question_is_solved_in_the_same_trial(recorded: dict[str, Any]) -> None:
+async def test_a_recorded_question_is_solved_in_the_same_trial(
+    recorded: dict[str, Any],
+) -> None:
     await check(recorded)
 
 
 @pytest.mark.parametrize("recorded", MADE_UP, ids=lambda recorded: recorded["id"])
-async def test_a_made_up_recording_is_solved_in_the_same_trial(recorded: dict[str, Any]) -> None:
+async def test_a_made_up_recording_is_solved_in_the_same_trial(
+    recorded: dict[str, Any],
+) -> None:
     await check(recorded)
 
 
@@ -141,7 +202,9 @@ async def check(recorded: dict[str, Any]) -> None:
     result, replaying, episodes = await replayed(recorded)
 
     number, solved, answer, lines = expected_of(recorded)
-    assert [episode["outcome"] == "correct" for episode in episodes] == [False] * (number - 1) + [solved]
+    assert [episode["outcome"] == "correct" for episode in episodes] == [False] * (
+        number - 1
+    ) + [solved]
     assert result.answer == answer
     assert result.status == ("limit" if answer is None else "completed")
     assert len(replaying.said) == lines
@@ -158,7 +221,15 @@ async def test_an_episode_that_was_halted_is_told_from_a_wrong_one() -> None:
 
 @pytest.mark.skipif(not ROWS, reason=MISSING)
 def test_exact_match_agrees_with_the_recorded_one() -> None:
-    pairs = [(known["answer"], row["gold"], known["em"]) for row in ROWS for known in row["trials"].values()]
+    pairs = [
+        (known["answer"], row["gold"], known["em"])
+        for row in ROWS
+        for known in row["trials"].values()
+    ]
 
-    assert [pair for pair in pairs if (normalized(pair[0]) == normalized(pair[1])) != pair[2]] == []
+    assert [
+        pair
+        for pair in pairs
+        if (normalized(pair[0]) == normalized(pair[1])) != pair[2]
+    ] == []
     assert len(pairs) == 5 * len(ROWS)

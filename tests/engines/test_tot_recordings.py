@@ -13,7 +13,13 @@ from loopwright.events import FactNoted
 from loopwright.testing import ScriptedProvider
 from recordings import MISSING, fixture, rows
 
-UNLIMITED = Limits(max_iterations=None, max_llm_calls=None, max_tokens=None, timeout=None, context_tokens=None)
+UNLIMITED = Limits(
+    max_iterations=None,
+    max_llm_calls=None,
+    max_tokens=None,
+    timeout=None,
+    context_tokens=None,
+)
 
 
 def needs(name: str) -> Any:
@@ -22,7 +28,11 @@ def needs(name: str) -> Any:
 
 def facts(runtime: Runtime, name: str) -> list[Any]:
     entries = runtime.journal.read("r")
-    return [e.event.value for e in entries if isinstance(e.event, FactNoted) and e.event.name == name]
+    return [
+        e.event.value
+        for e in entries
+        if isinstance(e.event, FactNoted) and e.event.name == name
+    ]
 
 
 def asked(request: Request) -> str:
@@ -44,7 +54,11 @@ class Game24:
         return "\n".join(state)
 
     def left(self, state: tuple[str, ...]) -> str:
-        return state[-1].partition("left: ")[2].partition(")")[0] if len(state) > 1 else state[0]
+        return (
+            state[-1].partition("left: ")[2].partition(")")[0]
+            if len(state) > 1
+            else state[0]
+        )
 
     def propose(self, state: tuple[str, ...]) -> str:
         if self.left(state) == "24":
@@ -78,7 +92,10 @@ def game24_model(row: dict[str, Any]) -> Callable[[Request], str]:
             state = (row["input"], *parent["y"].splitlines())
             said[game.propose(state)] = parent["propose_completion"]
             for candidate in parent["candidates"]:
-                labels.setdefault(game.judge((*state, candidate["text"].strip())), candidate["replay_labels"])
+                labels.setdefault(
+                    game.judge((*state, candidate["text"].strip())),
+                    candidate["replay_labels"],
+                )
     samples: Counter[str] = Counter()
 
     def model(request: Request) -> str:
@@ -94,7 +111,9 @@ def game24_model(row: dict[str, Any]) -> Callable[[Request], str]:
 
 
 @needs("game24_tot_replay.jsonl")
-@pytest.mark.parametrize("row", rows("game24_tot_replay.jsonl"), ids=lambda row: str(row["idx"]))
+@pytest.mark.parametrize(
+    "row", rows("game24_tot_replay.jsonl"), ids=lambda row: str(row["idx"])
+)
 @pytest.mark.parametrize("at_once", [8, 1])
 async def test_a_recorded_game_of_24_selects_the_same_states_in_the_same_order(
     row: dict[str, Any], at_once: int
@@ -106,17 +125,33 @@ async def test_a_recorded_game_of_24_selects_the_same_states_in_the_same_order(
     )  # fmt: skip
     result = await engine.run(row["input"], run_id="r")
     levels = facts(runtime, "Level")
-    selected = [[level["candidates"][place]["path"] for place in level["selected"]] for level in levels]
-
-    assert selected == [[text.splitlines() for text in step["selected"]] for step in row["steps"]]
-    texts = [
-        parent["y"] + c["text"] for step in row["steps"] for parent in step["parents"] for c in parent["candidates"]
+    selected = [
+        [level["candidates"][place]["path"] for place in level["selected"]]
+        for level in levels
     ]
-    answers = [text.splitlines()[-1].removeprefix("Answer: ") for text in texts if "Answer: " in text]
+
+    assert selected == [
+        [text.splitlines() for text in step["selected"]] for step in row["steps"]
+    ]
+    texts = [
+        parent["y"] + c["text"]
+        for step in row["steps"]
+        for parent in step["parents"]
+        for c in parent["candidates"]
+    ]
+    answers = [
+        text.splitlines()[-1].removeprefix("Answer: ")
+        for text in texts
+        if "Answer: " in text
+    ]
     best = row["final"][0].splitlines()[-1].removeprefix("Answer: ")
     if answers:
         [found] = facts(runtime, "Found")
-        assert (found["first"], found["best"], result.answer) == (answers[0], best, best)
+        assert (found["first"], found["best"], result.answer) == (
+            answers[0],
+            best,
+            best,
+        )
     else:
         assert (facts(runtime, "Found"), result.answer) == ([], "no way")
     assert result.status == "completed"
@@ -146,7 +181,11 @@ class Crossword:
 
     def cells(self, place: str) -> range:
         number = int(place[1]) - 1
-        return range(number * 5, number * 5 + 5) if place[0] == "h" else range(number, 25, 5)
+        return (
+            range(number * 5, number * 5 + 5)
+            if place[0] == "h"
+            else range(number, 25, 5)
+        )
 
     def line(self, board: Board, place: str) -> str:
         return f"{place}. {self.clues[place]}: {''.join(board.letters[cell] for cell in self.cells(place))}"
@@ -154,7 +193,11 @@ class Crossword:
     def render(self, board: Board) -> str:
         drawn = "\n".join(board.letters[i : i + 5] for i in range(0, 25, 5))
         lists = [
-            "".join(self.line(board, place) + "\n" for place in PLACES if (place in board.filled) == filled)
+            "".join(
+                self.line(board, place) + "\n"
+                for place in PLACES
+                if (place in board.filled) == filled
+            )
             for filled in (False, True)
         ]
         return f"Current Board:\n{drawn}\n\nUnfilled:\n{lists[0]}\nFilled:\n{lists[1]}\nChanged:\n"
@@ -163,12 +206,16 @@ class Crossword:
         return f"Words with confidence.\n{self.render(board)}"
 
     def read(self, board: Board, reply: str) -> list[tuple[str, float]]:
-        return [(f"{place}. {word}", CONFIDENCE[sure]) for place, word, sure in MOVE.findall(reply)]
+        return [
+            (f"{place}. {word}", CONFIDENCE[sure])
+            for place, word, sure in MOVE.findall(reply)
+        ]
 
     def refuse(self, board: Board, thought: str) -> str | None:
         place, word = thought.split(". ")
         fits = all(
-            board.letters[cell] in ("_", letter) for cell, letter in zip(self.cells(place), word.upper(), strict=True)
+            board.letters[cell] in ("_", letter)
+            for cell, letter in zip(self.cells(place), word.upper(), strict=True)
         )
         return None if fits else "it overwrites a letter"
 
@@ -199,7 +246,9 @@ def weights_by_sum() -> dict[float, tuple[str, ...]]:
     return sums
 
 
-def crossword_model(row: dict[str, Any], crossword: Crossword) -> Callable[[Request], str]:
+def crossword_model(
+    row: dict[str, Any], crossword: Crossword
+) -> Callable[[Request], str]:
     """Eight replies for each board whose confidences add up to the recorded scores, and labels as they were counted."""
     sums = weights_by_sum()
     labels: dict[str, str] = {}
@@ -207,9 +256,17 @@ def crossword_model(row: dict[str, Any], crossword: Crossword) -> Callable[[Requ
         board = Board()
         for thought in visit["actions"]:
             board = crossword.apply(board, thought)
-        counted = [label for label, count in visit["count"].items() for _ in range(count)]
+        counted = [
+            label for label, count in visit["count"].items() for _ in range(count)
+        ]
         prompts = crossword.judge(board)
-        labels.update(zip(prompts, counted + ["unreadable"] * (len(prompts) - len(counted)), strict=True))
+        labels.update(
+            zip(
+                prompts,
+                counted + ["unreadable"] * (len(prompts) - len(counted)),
+                strict=True,
+            )
+        )
     samples: Counter[str] = Counter()
 
     def model(request: Request) -> str:
@@ -221,18 +278,34 @@ def crossword_model(row: dict[str, Any], crossword: Crossword) -> Callable[[Requ
             return "ANSWER: as far as I came"
         number = samples[prompt] % 8
         samples[prompt] += 1
-        words = {thought: sums[score] for thought, score in row["candidates"][board].items()}
-        return "\n".join(f"{thought} ({said[number]})" for thought, said in words.items() if number < len(said))
+        words = {
+            thought: sums[score] for thought, score in row["candidates"][board].items()
+        }
+        return "\n".join(
+            f"{thought} ({said[number]})"
+            for thought, said in words.items()
+            if number < len(said)
+        )
 
     return model
 
 
 @needs("crosswords_dfs_replay.jsonl")
-@pytest.mark.parametrize("row", rows("crosswords_dfs_replay.jsonl"), ids=lambda row: str(row["game"]))
-async def test_a_recorded_crossword_visits_the_same_boards_in_the_same_order(row: dict[str, Any]) -> None:
-    clues = dict(re.findall(r"^([hv]\d)\. (.*): _{5}$", next(iter(row["candidates"])), re.MULTILINE))
+@pytest.mark.parametrize(
+    "row", rows("crosswords_dfs_replay.jsonl"), ids=lambda row: str(row["game"])
+)
+async def test_a_recorded_crossword_visits_the_same_boards_in_the_same_order(
+    row: dict[str, Any],
+) -> None:
+    clues = dict(
+        re.findall(
+            r"^([hv]\d)\. (.*): _{5}$", next(iter(row["candidates"])), re.MULTILINE
+        )
+    )
     crossword = Crossword(clues)
-    runtime = Runtime(ScriptedProvider(crossword_model(row, crossword)), limits=UNLIMITED)
+    runtime = Runtime(
+        ScriptedProvider(crossword_model(row, crossword)), limits=UNLIMITED
+    )
     engine = TreeOfThoughtsEngine(
         runtime, problem=crossword, search="depth-first", generate="propose", n_proposals=8, labels=VETO, prune_below=0,
         max_depth=9, max_visits=100, max_children=3,
@@ -240,14 +313,29 @@ async def test_a_recorded_crossword_visits_the_same_boards_in_the_same_order(row
     result = await engine.run("Solve the crossword.", run_id="r")
     visits = facts(runtime, "Visit")
 
-    assert [visit["thought"]["path"] for visit in visits] == [visit["actions"] for visit in row["visits"]]
+    assert [visit["thought"]["path"] for visit in visits] == [
+        visit["actions"] for visit in row["visits"]
+    ]
     counted = [Counter(visit["thought"]["labels"]) for visit in visits]
-    assert counted == [Counter({k: v for k, v in visit["count"].items() if v}) for visit in row["visits"]]
-    assert [visit["pruned"] for visit in visits] == [visit["count"]["impossible"] > 0 for visit in row["visits"]]
-    assert (result.status, result.answer, result.iterations) == ("completed", "as far as I came", 100)
+    assert counted == [
+        Counter({k: v for k, v in visit["count"].items() if v})
+        for visit in row["visits"]
+    ]
+    assert [visit["pruned"] for visit in visits] == [
+        visit["count"]["impossible"] > 0 for visit in row["visits"]
+    ]
+    assert (result.status, result.answer, result.iterations) == (
+        "completed",
+        "as far as I came",
+        100,
+    )
     prompts = Counter(asked(request) for request in runtime.provider.requests)  # type: ignore[attr-defined]
-    assert {times for prompt, times in prompts.items() if prompt.startswith("Words")} == {8}
-    assert {times for prompt, times in prompts.items() if not prompt.startswith("Words")} == {1}
+    assert {
+        times for prompt, times in prompts.items() if prompt.startswith("Words")
+    } == {8}
+    assert {
+        times for prompt, times in prompts.items() if not prompt.startswith("Words")
+    } == {1}
 
 
 # --- votes: a plan, then a passage, five of each, five ballots ---
@@ -266,16 +354,26 @@ def vote_model(row: dict[str, Any]) -> Callable[[Request], str]:
             return "done"
         if prompt.startswith("Vote."):
             votes = row["steps"][int("Passage:" in prompt)]["votes"]
-            ballots = [place for place, count in enumerate(votes, 1) for _ in range(count)]
-            return f"Analysis…\nThe best choice is {ballots[number]}" if number < len(ballots) else "I cannot decide."
+            ballots = [
+                place for place, count in enumerate(votes, 1) for _ in range(count)
+            ]
+            return (
+                f"Analysis…\nThe best choice is {ballots[number]}"
+                if number < len(ballots)
+                else "I cannot decide."
+            )
         level = int(plan.strip() in prompt)
-        return str(row["steps"][level]["candidates"][number]).removeprefix(plan if level else "")
+        return str(row["steps"][level]["candidates"][number]).removeprefix(
+            plan if level else ""
+        )
 
     return model
 
 
 @needs("vote_replay.jsonl")
-@pytest.mark.parametrize("row", rows("vote_replay.jsonl"), ids=lambda row: str(row["id"]))
+@pytest.mark.parametrize(
+    "row", rows("vote_replay.jsonl"), ids=lambda row: str(row["id"])
+)
 async def test_a_recorded_vote_selects_the_same_texts(row: dict[str, Any]) -> None:
     runtime = Runtime(ScriptedProvider(vote_model(row)), limits=UNLIMITED)
     engine = TreeOfThoughtsEngine(
@@ -291,6 +389,10 @@ async def test_a_recorded_vote_selects_the_same_texts(row: dict[str, Any]) -> No
     for level, step in zip(levels, row["steps"], strict=True):
         candidates = [candidate["path"] for candidate in level["candidates"]]
         assert texts(candidates) == [text.strip() for text in step["candidates"]]
-        assert [candidate["value"] for candidate in level["candidates"]] == step["votes"]
-        assert texts([candidates[place] for place in level["selected"]]) == [text.strip() for text in step["selected"]]
+        assert [candidate["value"] for candidate in level["candidates"]] == step[
+            "votes"
+        ]
+        assert texts([candidates[place] for place in level["selected"]]) == [
+            text.strip() for text in step["selected"]
+        ]
     assert (len(levels), result.answer) == (2, "done")

@@ -52,7 +52,9 @@ class Plain:
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
         self.state, self.era = "closed", 0
-        self.told: list[str] = []  # what came of the calls of this era: "good", "slow" or "bad"
+        self.told: list[
+            str
+        ] = []  # what came of the calls of this era: "good", "slow" or "bad"
         self.wait, self.until, self.cool_until = 10.0, 0.0, 0.0
         self.forced = ""
         self.trying: list[Call] = []
@@ -67,7 +69,11 @@ class Plain:
 
     def ask(self, now: float) -> Call | None:
         """A call, or none."""
-        if self.forced or now < self.cool_until or (self.state == "open" and now < self.until):
+        if (
+            self.forced
+            or now < self.cool_until
+            or (self.state == "open" and now < self.until)
+        ):
             return None
         if self.state == "open":
             self.go("half-open")
@@ -107,7 +113,9 @@ class Plain:
             return True
         if len(last) < self.options["least"]:
             return False
-        return (rate is not None and last.count("bad") >= rate * len(last)) or last.count("slow") >= 0.5 * len(last)
+        return (
+            rate is not None and last.count("bad") >= rate * len(last)
+        ) or last.count("slow") >= 0.5 * len(last)
 
     def shut(self, now: float) -> None:
         self.until = now + self.wait
@@ -131,7 +139,12 @@ class Machine(RuleBasedStateMachine):
     def begin(self, options: dict[str, Any]) -> None:
         self.plain = Plain(options)
         self.breaker = CircuitBreaker(
-            "x", open_seconds=10, max_open_seconds=40, probe_seconds=20, clock=self.clock, **options
+            "x",
+            open_seconds=10,
+            max_open_seconds=40,
+            probe_seconds=20,
+            clock=self.clock,
+            **options,
         )
 
     def listen(self, name: str, before: str, after: str, reason: str) -> None:
@@ -184,7 +197,10 @@ class Machine(RuleBasedStateMachine):
         report(given, self.listen if listens else None)
         self.tell(listens)
 
-    @rule(verdicts=st.lists(VERDICTS, min_size=1, max_size=8), seconds=st.sampled_from([0, 0, 11]))
+    @rule(
+        verdicts=st.lists(VERDICTS, min_size=1, max_size=8),
+        seconds=st.sampled_from([0, 0, 11]),
+    )
     def call_one_after_another(self, verdicts: list[str], seconds: int) -> None:
         for verdict in verdicts:
             before = len(self.out)
@@ -197,7 +213,9 @@ class Machine(RuleBasedStateMachine):
     def cool_down(self, seconds: int) -> None:
         self.breaker.cool_down(seconds)
         if seconds > 0:
-            self.plain.cool_until = max(self.plain.cool_until, self.clock.monotonic() + min(seconds, 40))
+            self.plain.cool_until = max(
+                self.plain.cool_until, self.clock.monotonic() + min(seconds, 40)
+            )
 
     @rule(reason=st.sampled_from(["", "", "", "", "a", "b"]))
     def force_open(self, reason: str) -> None:
@@ -220,7 +238,11 @@ class Machine(RuleBasedStateMachine):
         assert self.breaker.state == self.plain.state
         assert self.heard == self.expected
         now = self.clock.monotonic()
-        trying = [c for _, c in self.out if c.probe and c in self.plain.trying and now < c.until]
+        trying = [
+            c
+            for _, c in self.out
+            if c.probe and c in self.plain.trying and now < c.until
+        ]
         assert len(trying) <= self.plain.options["probes"]
 
 
@@ -229,10 +251,15 @@ def test_the_breaker_does_what_a_simple_model_of_it_does() -> None:
     Machine.steps = Machine.changes = 0
     run_state_machine_as_test(
         Machine,
-        settings=settings(max_examples=sized(60, 2500), stateful_step_count=STEPS, deadline=None),
+        settings=settings(
+            max_examples=sized(60, 2500), stateful_step_count=STEPS, deadline=None
+        ),
     )
 
-    figure("breaker beside a model", f"{Machine.steps} steps, {Machine.changes} changes of state told, 0 differences")
+    figure(
+        "breaker beside a model",
+        f"{Machine.steps} steps, {Machine.changes} changes of state told, 0 differences",
+    )
     assert Machine.steps >= sized(1_000, 100_000)
 
 
@@ -241,7 +268,9 @@ class Crowd:
 
     def __init__(self, probes: int) -> None:
         self.probes = probes
-        self.breakers = CircuitBreakers(threshold=3, open_seconds=0.0005, max_open_seconds=0.001, probes=probes)
+        self.breakers = CircuitBreakers(
+            threshold=3, open_seconds=0.0005, max_open_seconds=0.001, probes=probes
+        )
         self.seen: Counter[str] = Counter()
         self.trying: Counter[int] = Counter()  # probes in flight, by generation
         self.most = 0
@@ -263,13 +292,17 @@ class Crowd:
     def leave(self, given: BreakerPass, verdict: str) -> None:
         with self._lock:
             self.seen[verdict] += 1
-            if given.probe:  # its place is still held: it may be given on only after what follows
+            if (
+                given.probe
+            ):  # its place is still held: it may be given on only after what follows
                 self.trying[given.generation] -= 1
         breaker = self.breakers.get("x")
         if verdict == "none":
             breaker.cancel(given)
         else:
-            (breaker.success if verdict == "good" else breaker.failure)(given, self.listen)
+            (breaker.success if verdict == "good" else breaker.failure)(
+                given, self.listen
+            )
 
     async def call_often(self, calls: int, chance: random.Random) -> None:
         for _ in range(calls):
@@ -286,15 +319,24 @@ class Crowd:
 
     def work(self, thread: int, tasks: int, calls: int) -> None:
         async def all_of_them() -> None:
-            await asyncio.gather(*(self.call_often(calls, random.Random(thread * 1000 + n)) for n in range(tasks)))
+            await asyncio.gather(
+                *(
+                    self.call_often(calls, random.Random(thread * 1000 + n))
+                    for n in range(tasks)
+                )
+            )
 
         asyncio.run(all_of_them())
 
 
 @pytest.mark.parametrize("probes", [1, 3])
-def test_eight_threads_with_a_thousand_tasks_never_make_more_probes_than_allowed(probes: int) -> None:
+def test_eight_threads_with_a_thousand_tasks_never_make_more_probes_than_allowed(
+    probes: int,
+) -> None:
     crowd, calls = Crowd(probes), sized(20, 200)
-    threads = [threading.Thread(target=crowd.work, args=(n, 125, calls)) for n in range(8)]
+    threads = [
+        threading.Thread(target=crowd.work, args=(n, 125, calls)) for n in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -311,8 +353,14 @@ def test_eight_threads_with_a_thousand_tasks_never_make_more_probes_than_allowed
     assert crowd.most == probes
     assert seen["let through"] + seen["rejected"] == 1000 * calls
     assert seen["good"] + seen["bad"] + seen["none"] == seen["let through"]
-    entered, left = Counter(after for _, after in crowd.heard), Counter(before for before, _ in crowd.heard)
-    assert {state: entered[state] - left[state] for state in ("closed", "open", "half-open")} == dict.fromkeys(
-        ("closed", "open", "half-open"), 0
+    entered, left = (
+        Counter(after for _, after in crowd.heard),
+        Counter(before for before, _ in crowd.heard),
     )
-    assert last.generation - 1 - len(crowd.heard) in (0, 1)  # each change was told once; that reset may be none
+    assert {
+        state: entered[state] - left[state] for state in ("closed", "open", "half-open")
+    } == dict.fromkeys(("closed", "open", "half-open"), 0)
+    assert last.generation - 1 - len(crowd.heard) in (
+        0,
+        1,
+    )  # each change was told once; that reset may be none

@@ -89,14 +89,22 @@ class Trial:
     program: Program
     journal: Journal = dataclasses.field(default_factory=WaitingJournal)
     ran: Counter[str] = dataclasses.field(default_factory=Counter[str])
-    failures: list[ProviderError] = dataclasses.field(default_factory=lambda: [ProviderError("busy", retryable=True)])
+    failures: list[ProviderError] = dataclasses.field(
+        default_factory=lambda: [ProviderError("busy", retryable=True)]
+    )
 
-    def on(self, plan: dict[int, Callable[["Host"], object]], work: Callable[["Host"], Coroutine[Any, Any, T]]) -> T:
+    def on(
+        self,
+        plan: dict[int, Callable[["Host"], object]],
+        work: Callable[["Host"], Coroutine[Any, Any, T]],
+    ) -> T:
         """What a host does on a loop of its own, interrupted as planned; nothing may be left of it."""
         loop = SteppingLoop()
         try:
             host = Host(self, loop)
-            loop.plan = {turn: functools.partial(act, host) for turn, act in plan.items()}
+            loop.plan = {
+                turn: functools.partial(act, host) for turn, act in plan.items()
+            }
             return loop.run_until_complete(host.work(work))
         finally:
             loop.run_until_complete(loop.shutdown_default_executor())
@@ -117,21 +125,35 @@ class Host:
     def __init__(self, trial: Trial, loop: SteppingLoop) -> None:
         self.loop, self.program = loop, trial.program
         self.runtimes: list[Runtime] = []
-        self._others = workers()  # idle ones of runtimes that other tests have left open
+        self._others = (
+            workers()
+        )  # idle ones of runtimes that other tests have left open
         self._trial, self._main = trial, asyncio.current_task(loop)
-        runtime = self.runtime(self.program, *self.program.tools, failures=trial.failures)
+        runtime = self.runtime(
+            self.program, *self.program.tools, failures=trial.failures
+        )
         self.engine: LoopEngine = self.program.engine(runtime)
-        if self.program is PROGRAMS["react-as-tool"]:  # its tools, and those of the engine among them, count too
+        if (
+            self.program is PROGRAMS["react-as-tool"]
+        ):  # its tools, and those of the engine among them, count too
             self.engine = self._asks_an_engine()
         self.task: asyncio.Task[Any] | None = None
         self.handle: RunHandle[Any, Any] | None = None
         self.aborting: asyncio.Task[Any] | None = None
 
-    def runtime(self, program: Program, *tools: Tool, failures: list[ProviderError] | None = None) -> Runtime:
+    def runtime(
+        self,
+        program: Program,
+        *tools: Tool,
+        failures: list[ProviderError] | None = None,
+    ) -> Runtime:
         """Where a program runs, on parts that wait."""
         made = Runtime(
             WaitingProvider(program.model, failures or []),
-            tools=[counted(tool, self._trial.ran) if tool.engine is None else tool for tool in tools],
+            tools=[
+                counted(tool, self._trial.ran) if tool.engine is None else tool
+                for tool in tools
+            ],
             journal=self._trial.journal,
             gate=WaitingGate(program.gate),
             approver=waiting_approver(program.approver),
@@ -143,8 +165,12 @@ class Host:
 
     def _asks_an_engine(self) -> LoopEngine:
         reasons = ChainOfThoughtEngine(self.runtime(PROGRAMS["chain-of-thought"]))
-        inner = ReActEngine(self.runtime(PROGRAMS["react"], look, send, put)).as_tool(name="ask", description="Ask.")
-        return ReActEngine(self.runtime(self.program, look, inner), max_iterations=2, fallback=reasons)
+        inner = ReActEngine(self.runtime(PROGRAMS["react"], look, send, put)).as_tool(
+            name="ask", description="Ask."
+        )
+        return ReActEngine(
+            self.runtime(self.program, look, inner), max_iterations=2, fallback=reasons
+        )
 
     async def work(self, work: Callable[["Host"], Coroutine[Any, Any, T]]) -> T:
         """Do it in a task that can be cancelled; afterwards no task and no thread may be left."""
@@ -170,7 +196,10 @@ class Host:
         until = time.monotonic() + 5
         while self._own_workers() and time.monotonic() < until:  # noqa: ASYNC110 - threads set no asyncio.Event
             await asyncio.sleep(0.001)
-        assert (self._own_workers(), [pool.abandoned for pool in pools]) == ([], [0] * len(pools))
+        assert (self._own_workers(), [pool.abandoned for pool in pools]) == (
+            [],
+            [0] * len(pools),
+        )
 
     def _own_workers(self) -> list[threading.Thread]:
         return [thread for thread in workers() if thread not in self._others]
@@ -196,7 +225,9 @@ class Host:
 
 
 def workers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "loopwright-tool"]
+    return [
+        thread for thread in threading.enumerate() if thread.name == "loopwright-tool"
+    ]
 
 
 # --- what hosts do ---
@@ -234,7 +265,9 @@ class Way:
 
     def at(self, point: int) -> dict[int, Callable[[Host], object]]:
         """The plan of a loop."""
-        return {point: self.first} | ({} if self.then is None else {point + 1 + point % 7: self.then})
+        return {point: self.first} | (
+            {} if self.then is None else {point + 1 + point % 7: self.then}
+        )
 
 
 WAYS = {
@@ -279,7 +312,14 @@ def closing(entries: list[Entry]) -> list[str]:
 
 
 def used(entries: list[Entry]) -> Usage:
-    return sum((e.event.completion.usage for e in entries if isinstance(e.event, ModelReplied)), Usage())
+    return sum(
+        (
+            e.event.completion.usage
+            for e in entries
+            if isinstance(e.event, ModelReplied)
+        ),
+        Usage(),
+    )
 
 
 def check_result(trial: Trial, result: Result) -> None:
@@ -296,18 +336,28 @@ def check_result(trial: Trial, result: Result) -> None:
 
 def said(result: Result) -> set[tuple[str, str]]:
     """What the history says of each call."""
-    return {(m.call_id, m.content) for m in result.conversation.messages if m.role == "tool"}
+    return {
+        (m.call_id, m.content) for m in result.conversation.messages if m.role == "tool"
+    }
 
 
 def came_of_calls(entries: list[Entry]) -> set[tuple[str, str]]:
     """What the journal says of each call."""
-    return {(e.event.call_id, e.event.content) for e in entries if isinstance(e.event, ToolFinished)}
+    return {
+        (e.event.call_id, e.event.content)
+        for e in entries
+        if isinstance(e.event, ToolFinished)
+    }
 
 
 def effects(entries: list[Entry]) -> set[str]:
     """The calls that may not be made again: those with an outcome, and writes that have begun."""
     finished = {e.key for e in entries if isinstance(e.event, ToolFinished)}
-    return finished | {e.key for e in entries if isinstance(e.event, ToolStarted) and e.event.effect == "write"}
+    return finished | {
+        e.key
+        for e in entries
+        if isinstance(e.event, ToolStarted) and e.event.effect == "write"
+    }
 
 
 def check_resumed(trial: Trial) -> None:
@@ -320,8 +370,14 @@ def check_resumed(trial: Trial) -> None:
         assert (result.status, result.stop_reason) in ENDS | FAILED
     else:
         assert (result.status, result.answer) == ("completed", trial.program.answer)
-    assert {key: trial.ran[key] for key in effects(before)} == {key: ran[key] for key in effects(before)}
-    writes = {e.key for e in trial.entries if isinstance(e.event, ToolStarted) and e.event.effect == "write"}
+    assert {key: trial.ran[key] for key in effects(before)} == {
+        key: ran[key] for key in effects(before)
+    }
+    writes = {
+        e.key
+        for e in trial.entries
+        if isinstance(e.event, ToolStarted) and e.event.effect == "write"
+    }
     assert {key: n for key, n in trial.ran.items() if key in writes and n > 1} == {}
 
 
@@ -334,7 +390,9 @@ def stopped(trial: Trial, stop: Way, point: int) -> str:
         assert len(ended) == bool(trial.entries), f"at point {point}: {ended}"
         return ended[0] if ended else "never was"
     came = (result.status, result.stop_reason)
-    assert came in ENDS or (came in FAILED and stop.first is Host.skip), f"at point {point}: {result}"
+    assert came in ENDS or (came in FAILED and stop.first is Host.skip), (
+        f"at point {point}: {result}"
+    )
     assert closing(trial.entries) == ["run_finished"]
     check_result(trial, result)
     return result.status
@@ -345,14 +403,21 @@ def stops() -> Iterator[Counter[str]]:
     """How the runs ended that were stopped at a point."""
     ended: Counter[str] = Counter()
     yield ended
-    told = ", ".join(f"{count} {how.replace('_', ' ')}" for how, count in ended.most_common())
-    figure("runs stopped at a point", f"{ended.total()} in {len(PROGRAMS)} programs and {len(WAYS)} ways: {told}")
+    told = ", ".join(
+        f"{count} {how.replace('_', ' ')}" for how, count in ended.most_common()
+    )
+    figure(
+        "runs stopped at a point",
+        f"{ended.total()} in {len(PROGRAMS)} programs and {len(WAYS)} ways: {told}",
+    )
 
 
 @pytest.mark.timeout(3_000)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_run_that_is_stopped_at_any_point_ends_once_and_whole(name: str, way: str, stops: Counter[str]) -> None:
+def test_a_run_that_is_stopped_at_any_point_ends_once_and_whole(
+    name: str, way: str, stops: Counter[str]
+) -> None:
     program, stop = PROGRAMS[name], WAYS[way]
     _, turns = undisturbed(program, stop)
     came_to: Counter[str] = Counter()
@@ -364,9 +429,13 @@ def test_a_run_that_is_stopped_at_any_point_ends_once_and_whole(name: str, way: 
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("way", ["aborted", "out of time", "cancelled", "cancelled with all tasks, twice"])
+@pytest.mark.parametrize(
+    "way", ["aborted", "out of time", "cancelled", "cancelled with all tasks, twice"]
+)
 @pytest.mark.parametrize("name", ["react", "plan-execute"])
-def test_it_is_the_same_with_a_journal_on_disk(name: str, way: str, tmp_path: Path) -> None:
+def test_it_is_the_same_with_a_journal_on_disk(
+    name: str, way: str, tmp_path: Path
+) -> None:
     program, stop = PROGRAMS[name], WAYS[way]
     _, turns = undisturbed(program, stop)
     for point in range(1, turns + 1, max(turns // sized(5, 60), 1)):
@@ -374,11 +443,16 @@ def test_it_is_the_same_with_a_journal_on_disk(name: str, way: str, tmp_path: Pa
         trial = Trial(program, journal)
         ended_as = stopped(trial, stop, point)
         check_resumed(trial)
-        assert ended_as != "run_suspended" or closing(trial.entries) == ["run_suspended", "run_finished"]
+        assert ended_as != "run_suspended" or closing(trial.entries) == [
+            "run_suspended",
+            "run_finished",
+        ]
         asyncio.run(journal.close())
 
 
-@pytest.mark.parametrize("way", ["aborted", "aborted while it is watched", "out of time, then aborted"])
+@pytest.mark.parametrize(
+    "way", ["aborted", "aborted while it is watched", "out of time, then aborted"]
+)
 def test_what_calls_came_to_is_in_the_history_of_an_aborted_run(way: str) -> None:
     program, stop = PROGRAMS["react"], WAYS[way]
     _, turns = undisturbed(program, stop)
@@ -399,7 +473,9 @@ def test_a_run_that_is_cancelled_again_and_again_comes_to_its_answer(name: str) 
             before, ran = effects(trial.entries), trial.ran.copy()
             with contextlib.suppress(asyncio.CancelledError):
                 trial.on({point: Host.cancel}, resume if trial.entries else run)
-            assert {key: trial.ran[key] for key in before} == {key: ran[key] for key in before}
+            assert {key: trial.ran[key] for key in before} == {
+                key: ran[key] for key in before
+            }
         check_resumed(trial)
         rounds.append(closing(trial.entries).count("run_suspended"))
     assert max(rounds) >= 2
@@ -472,15 +548,23 @@ def hung_gate(stubborn: Stubborn) -> Runtime:
             await stubborn.wait()
             return Allow()
 
-    return Runtime(ScriptedProvider([call("look", what="sky"), "done"]), tools=[look], gate=Gate())
+    return Runtime(
+        ScriptedProvider([call("look", what="sky"), "done"]), tools=[look], gate=Gate()
+    )
 
 
 def failing_model(stubborn: Stubborn) -> Runtime:
-    return Runtime(ScriptedProvider(lambda request: ProviderError("busy", retryable=True)))
+    return Runtime(
+        ScriptedProvider(lambda request: ProviderError("busy", retryable=True))
+    )
 
 
 def patient_model(stubborn: Stubborn) -> Runtime:
-    return Runtime(ScriptedProvider([ProviderError("busy", retryable=True, retry_after=30.0), "done"]))
+    return Runtime(
+        ScriptedProvider(
+            [ProviderError("busy", retryable=True, retry_after=30.0), "done"]
+        )
+    )
 
 
 def slow_journal(stubborn: Stubborn) -> Runtime:
@@ -530,7 +614,9 @@ DEADLINES: dict[str, Callable[[Stubborn], Runtime]] = {
 
 @pytest.mark.parametrize("watched", [False, True], ids=["plain", "watched"])
 @pytest.mark.parametrize("what", DEADLINES)
-async def test_a_run_s_time_is_kept_whatever_is_in_flight(what: str, watched: bool) -> None:
+async def test_a_run_s_time_is_kept_whatever_is_in_flight(
+    what: str, watched: bool
+) -> None:
     late: list[float] = []
     while len(late) < TRIES and min(late, default=1.0) > LATEST:
         stubborn = Stubborn()
@@ -538,7 +624,10 @@ async def test_a_run_s_time_is_kept_whatever_is_in_flight(what: str, watched: bo
         vars(runtime)["limits"] = Limits(timeout=LIMIT)
         before = time.monotonic()
         engine = ReActEngine(runtime)
-        plain, told = engine.start("Go.", run_id=RUN), engine.start("Go.", run_id=RUN, deltas=True)
+        plain, told = (
+            engine.start("Go.", run_id=RUN),
+            engine.start("Go.", run_id=RUN, deltas=True),
+        )
         async with told if watched else plain as handle:
             result = await handle.result()
         late.append(time.monotonic() - before - LIMIT)
@@ -549,7 +638,10 @@ async def test_a_run_s_time_is_kept_whatever_is_in_flight(what: str, watched: bo
         stubborn.released.set()
         await no_task_is_left()
     assert min(late) <= allowed()
-    figure(f"deadline during {what}{' watched' if watched else ''}", f"{min(late) * 1000:.0f} ms late")
+    figure(
+        f"deadline during {what}{' watched' if watched else ''}",
+        f"{min(late) * 1000:.0f} ms late",
+    )
 
 
 async def no_task_is_left() -> None:
@@ -594,7 +686,9 @@ async def test_a_person_who_does_not_answer_holds_nobody_up(stop: str) -> None:
         """Wipe."""
         raise AssertionError("nobody allowed it")
 
-    runtime = Runtime(ScriptedProvider([call("wipe"), "done"]), tools=[wipe], approver=silent)
+    runtime = Runtime(
+        ScriptedProvider([call("wipe"), "done"]), tools=[wipe], approver=silent
+    )
     handle = ReActEngine(runtime).start("Go.", run_id=RUN)
     work = asyncio.ensure_future(handle.result())
     await asked.wait()
@@ -607,6 +701,8 @@ async def test_a_person_who_does_not_answer_holds_nobody_up(stop: str) -> None:
         with pytest.raises(asyncio.CancelledError):
             await work
     assert time.monotonic() - before < 5 * LATEST
-    assert closing(runtime.journal.read(RUN)) == ["run_finished" if stop == "abort" else "run_suspended"]
+    assert closing(runtime.journal.read(RUN)) == [
+        "run_finished" if stop == "abort" else "run_suspended"
+    ]
     stubborn.released.set()
     await no_task_is_left()

@@ -26,7 +26,9 @@ from loopwright.errors import JournalError, UnknownRun
 from loopwright.events import Entry, ToolFinished, ToolStarted
 from loopwright.journals import SQLiteJournal
 
-linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits and mounts as Linux has them")
+linux = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="limits and mounts as Linux has them"
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,10 @@ class Told:
     @property
     def durable(self) -> int:
         """How many entries it was told to be durable."""
-        return max((int(line.split()[1]) for line in self.lines if line.startswith("durable")), default=0)
+        return max(
+            (int(line.split()[1]) for line in self.lines if line.startswith("durable")),
+            default=0,
+        )
 
     @property
     def barriers(self) -> int:
@@ -48,19 +53,43 @@ class Told:
 
     def check_it_failed_safely(self) -> None:
         """A typed error, and nothing done after the barrier that failed."""
-        ended = (self.result["status"], self.result["stop_reason"], self.result["error"])
+        ended = (
+            self.result["status"],
+            self.result["stop_reason"],
+            self.result["error"],
+        )
         assert ended == ("failed", "journal_error", "JournalError")
         behind = self.lines[self.lines.index("refused") :]
         assert [line for line in behind if line.startswith(("tool", "durable"))] == []
 
 
-def process(*arguments: object, before: tuple[str, ...] = ()) -> "Forked | subprocess.Popen[str]":
+def process(
+    *arguments: object, before: tuple[str, ...] = ()
+) -> "Forked | subprocess.Popen[str]":
     """A process that sends the letters."""
     if not before:
-        return fork(failing_disk.__file__, *arguments, options=("-W", "error"), stdin=PIPE, stdout=PIPE)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    command = [*before, sys.executable, "-W", "error", failing_disk.__file__, *map(str, arguments)]
-    return subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True, env=environment)
+        return fork(
+            failing_disk.__file__,
+            *arguments,
+            options=("-W", "error"),
+            stdin=PIPE,
+            stdout=PIPE,
+        )
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+    }
+    command = [
+        *before,
+        sys.executable,
+        "-W",
+        "error",
+        failing_disk.__file__,
+        *map(str, arguments),
+    ]
+    return subprocess.Popen(
+        command, stdin=PIPE, stdout=PIPE, text=True, env=environment
+    )
 
 
 def told(child: "Forked | subprocess.Popen[str]", line: str = "") -> Told:
@@ -115,7 +144,11 @@ def left(journal: SQLiteJournal) -> list[Entry]:
 def in_doubt(entries: list[Entry]) -> set[str]:
     """The letters of which the journal knows that they began, and not that they ended."""
     ended = {entry.key for entry in entries if isinstance(entry.event, ToolFinished)}
-    return {e.key.partition("#")[0] for e in entries if isinstance(e.event, ToolStarted) and e.key not in ended}
+    return {
+        e.key.partition("#")[0]
+        for e in entries
+        if isinstance(e.event, ToolStarted) and e.key not in ended
+    }
 
 
 # A full disk
@@ -130,13 +163,17 @@ async def rooms(path: Path, witness: Path) -> list[int]:
             found.append(os.path.getsize(f"{path}-wal"))
 
     journal = Telling(path, tell)
-    assert (await letters(journal, witness, tell, lambda _: None).run(TASK, run_id=RUN)).answer == ANSWER
+    assert (
+        await letters(journal, witness, tell, lambda _: None).run(TASK, run_id=RUN)
+    ).answer == ANSWER
     await journal.close()
     return found
 
 
 @linux
-async def test_a_disk_that_is_full_at_any_barrier_stops_the_run_there(tmp_path: Path) -> None:
+async def test_a_disk_that_is_full_at_any_barrier_stops_the_run_there(
+    tmp_path: Path,
+) -> None:
     room = await rooms(tmp_path / "well.db", tmp_path / "well")
     stopped: list[int] = []
     for size in [0, 5000, *(size + 50 for size in room[:-1])]:
@@ -147,7 +184,10 @@ async def test_a_disk_that_is_full_at_any_barrier_stops_the_run_there(tmp_path: 
         await goes_on(path, witness, found)
 
     assert stopped == [0, 0, *range(1, len(room))]
-    figure("runs stopped by a full disk", f"{len(stopped)}, at each of {len(room)} barriers; each went on afterwards")
+    figure(
+        "runs stopped by a full disk",
+        f"{len(stopped)}, at each of {len(room)} barriers; each went on afterwards",
+    )
 
 
 def mounted(folder: Path, options: str) -> tuple[str, ...]:
@@ -162,7 +202,10 @@ def disk(tmp_path: Path) -> Path:
     """A folder on which a disk of its own can be mounted."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    if shutil.which("unshare") is None or subprocess.run([*mounted(folder, "size=8k"), "true"]).returncode:
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*mounted(folder, "size=8k"), "true"]).returncode
+    ):
         pytest.skip("no disk can be mounted: that takes the rights of root")
     shutil.rmtree(f"{folder}.kept")
     return folder
@@ -170,9 +213,15 @@ def disk(tmp_path: Path) -> Path:
 
 @linux
 @pytest.mark.parametrize("size", [8, 64, 120, 160, 200, 240, 280, 320][:: sized(2, 1)])
-async def test_a_real_disk_without_room_stops_the_run(disk: Path, tmp_path: Path, size: int) -> None:
+async def test_a_real_disk_without_room_stops_the_run(
+    disk: Path, tmp_path: Path, size: int
+) -> None:
     witness = tmp_path / "witness"
-    found = told(process(disk / "runs.db", witness, "none", before=mounted(disk, f"size={size}k")))
+    found = told(
+        process(
+            disk / "runs.db", witness, "none", before=mounted(disk, f"size={size}k")
+        )
+    )
 
     found.check_it_failed_safely()
     assert "disk" in found.result["text"]
@@ -193,13 +242,19 @@ def public(tmp_path: Path) -> Iterator[Path]:
 
 
 @linux
-@pytest.mark.parametrize(("of_folder", "of_files"), [(0o555, 0o666), (0o777, 0o444), (0o555, 0o444)])
-async def test_a_file_or_folder_that_is_read_only_starts_nothing(public: Path, of_folder: int, of_files: int) -> None:
+@pytest.mark.parametrize(
+    ("of_folder", "of_files"), [(0o555, 0o666), (0o777, 0o444), (0o555, 0o444)]
+)
+async def test_a_file_or_folder_that_is_read_only_starts_nothing(
+    public: Path, of_folder: int, of_files: int
+) -> None:
     path, witness = public / "journal" / "runs.db", public / "witness"
     path.parent.mkdir()
     witness.touch()
     journal = SQLiteJournal(path)
-    await letters(journal, witness, lambda _: None, lambda _: None).run(TASK, run_id="another")
+    await letters(journal, witness, lambda _: None, lambda _: None).run(
+        TASK, run_id="another"
+    )
     await journal.close()
     witness.write_text("")
     witness.chmod(0o666)
@@ -217,8 +272,14 @@ async def test_a_file_or_folder_that_is_read_only_starts_nothing(public: Path, o
 
 
 @linux
-async def test_a_disk_that_is_mounted_read_only_starts_nothing(disk: Path, tmp_path: Path) -> None:
-    found = told(process(disk / "runs.db", tmp_path / "witness", "none", before=mounted(disk, "ro")))
+async def test_a_disk_that_is_mounted_read_only_starts_nothing(
+    disk: Path, tmp_path: Path
+) -> None:
+    found = told(
+        process(
+            disk / "runs.db", tmp_path / "witness", "none", before=mounted(disk, "ro")
+        )
+    )
 
     found.check_it_failed_safely()
     assert (found.barriers, (tmp_path / "witness").exists()) == (0, False)
@@ -227,7 +288,9 @@ async def test_a_disk_that_is_mounted_read_only_starts_nothing(disk: Path, tmp_p
 
 @linux
 @pytest.mark.parametrize("left_over", [0, 1, 2, 3][:: sized(3, 1)])
-async def test_a_process_that_can_open_no_more_files_starts_nothing(tmp_path: Path, left_over: int) -> None:
+async def test_a_process_that_can_open_no_more_files_starts_nothing(
+    tmp_path: Path, left_over: int
+) -> None:
     path, witness = tmp_path / "runs.db", tmp_path / "witness"
     found = told(process(path, witness, "few-files", left_over))
 
@@ -258,7 +321,9 @@ def lock_held(path: Path) -> Iterator[None]:
 @pytest.mark.parametrize("turn", [0, 3])
 @pytest.mark.parametrize("held", [database_held, lock_held])
 async def test_a_file_that_is_held_for_too_long_stops_the_run(
-    tmp_path: Path, held: Callable[[Path], contextlib.AbstractContextManager[None]], turn: int
+    tmp_path: Path,
+    held: Callable[[Path], contextlib.AbstractContextManager[None]],
+    turn: int,
 ) -> None:
     path, witness = tmp_path / "runs.db", tmp_path / "witness"
     with paused(path, witness, turn) as go_on, held(path):
@@ -296,11 +361,15 @@ def test_a_file_that_is_destroyed_under_a_run_never_gives_a_wrong_one(
         damage(path)
         found = go_on()
 
-    if found.result["status"] != "completed":  # the process may not have had to look at what was destroyed
+    if (
+        found.result["status"] != "completed"
+    ):  # the process may not have had to look at what was destroyed
         found.check_it_failed_safely()
     with contextlib.suppress(JournalError, UnknownRun):
         verified = SQLiteJournal(path).verify(RUN, found.result["head"])
-        assert not verified.ok or len(left(SQLiteJournal(path))) == found.durable  # all of it was in the log yet
+        assert (
+            not verified.ok or len(left(SQLiteJournal(path))) == found.durable
+        )  # all of it was in the log yet
 
 
 def removed(path: Path) -> None:
@@ -323,7 +392,9 @@ def log_removed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [removed, file_removed, replaced, log_removed])
-def test_a_file_that_is_taken_away_under_a_run_stops_it(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+def test_a_file_that_is_taken_away_under_a_run_stops_it(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
     folder, witness = tmp_path / "journal", tmp_path / "witness"
     folder.mkdir()
     with paused(folder / "runs.db", witness, 2) as go_on:

@@ -31,7 +31,12 @@ Stream: TypeAlias = asyncio.StreamWriter
 Attack: TypeAlias = Callable[["Api", Stream], Awaitable[None]]
 LIMIT = 0.5  # seconds that a run has
 KEY = "sk-very-secret-1234567890"
-OVER = (asyncio.CancelledError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError)
+OVER = (
+    asyncio.CancelledError,
+    asyncio.IncompleteReadError,
+    asyncio.LimitOverrunError,
+    OSError,
+)
 MEGABYTE = b"x" * 1_000_000
 
 
@@ -63,42 +68,74 @@ class Api:
 
     def _chat(self, text: str, calls: tuple[tuple[str, str], ...], end: str) -> bytes:
         made = [
-            {"index": i, "id": f"c{i}", "type": "function", "function": {"name": name, "arguments": arguments}}
+            {
+                "index": i,
+                "id": f"c{i}",
+                "type": "function",
+                "function": {"name": name, "arguments": arguments},
+            }
             for i, (name, arguments) in enumerate(calls)
         ]
-        message: dict[str, Any] = {"role": "assistant", "content": text} | ({"tool_calls": made} if made else {})
+        message: dict[str, Any] = {"role": "assistant", "content": text} | (
+            {"tool_calls": made} if made else {}
+        )
         finish = end or ("tool_calls" if calls else "stop")
         if not self.watched:
             return encoded({"choices": [{"message": message, "finish_reason": finish}]})
         piece = {"choices": [{"index": 0, "delta": message}]}
-        return events(piece, {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}) + b"data: [DONE]\n\n"
+        return (
+            events(
+                piece, {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}
+            )
+            + b"data: [DONE]\n\n"
+        )
 
-    def _messages(self, text: str, calls: tuple[tuple[str, str], ...], end: str) -> bytes:
-        stop = {"length": "max_tokens"}.get(end, end) or ("tool_use" if calls else "end_turn")
-        head: dict[str, Any] = {"id": "m", "type": "message", "role": "assistant", "model": "m", "usage": {}}
+    def _messages(
+        self, text: str, calls: tuple[tuple[str, str], ...], end: str
+    ) -> bytes:
+        stop = {"length": "max_tokens"}.get(end, end) or (
+            "tool_use" if calls else "end_turn"
+        )
+        head: dict[str, Any] = {
+            "id": "m",
+            "type": "message",
+            "role": "assistant",
+            "model": "m",
+            "usage": {},
+        }
         if not self.watched:
-            content: list[bytes] = [encoded({"type": "text", "text": text})] if text else []
+            content: list[bytes] = (
+                [encoded({"type": "text", "text": text})] if text else []
+            )
             content += [
-                b'{"type":"tool_use","id":"c%d","name":"%s","input":%s}' % (i, name.encode(), arguments.encode())
+                b'{"type":"tool_use","id":"c%d","name":"%s","input":%s}'
+                % (i, name.encode(), arguments.encode())
                 for i, (name, arguments) in enumerate(calls)
             ]
             rest = encoded({**head, "stop_reason": stop})
             return b'{"content":[%s],' % b",".join(content) + rest[1:]
-        told: list[Any] = [{"type": "message_start", "message": {**head, "content": []}}]
+        told: list[Any] = [
+            {"type": "message_start", "message": {**head, "content": []}}
+        ]
         blocks: list[tuple[Any, Any]] = [
             ({"type": "tool_use", "id": f"c{i}", "name": name, "input": {}},
              {"type": "input_json_delta", "partial_json": arguments})
             for i, (name, arguments) in enumerate(calls)
         ]  # fmt: skip
         if text:
-            blocks.insert(0, ({"type": "text", "text": ""}, {"type": "text_delta", "text": text}))
+            blocks.insert(
+                0, ({"type": "text", "text": ""}, {"type": "text_delta", "text": text})
+            )
         for index, (block, delta) in enumerate(blocks):
             told += [
                 {"type": "content_block_start", "index": index, "content_block": block},
                 {"type": "content_block_delta", "index": index, "delta": delta},
                 {"type": "content_block_stop", "index": index},
             ]
-        told += [{"type": "message_delta", "delta": {"stop_reason": stop}, "usage": {}}, {"type": "message_stop"}]
+        told += [
+            {"type": "message_delta", "delta": {"stop_reason": stop}, "usage": {}},
+            {"type": "message_stop"},
+        ]
         return events(*told)
 
 
@@ -107,10 +144,15 @@ def encoded(value: object) -> bytes:
 
 
 def events(*told: Any) -> bytes:
-    return b"".join(b"event: %s\ndata: %s\n\n" % (e.get("type", "message").encode(), encoded(e)) for e in told)
+    return b"".join(
+        b"event: %s\ndata: %s\n\n" % (e.get("type", "message").encode(), encoded(e))
+        for e in told
+    )
 
 
-APIS = [Api(name, watched) for name in ("openai", "anthropic") for watched in (False, True)]
+APIS = [
+    Api(name, watched) for name in ("openai", "anthropic") for watched in (False, True)
+]
 
 
 class Server:
@@ -125,13 +167,24 @@ class Server:
     async def serve(self, reader: asyncio.StreamReader, writer: Stream) -> None:
         """One connection."""
         with contextlib.suppress(
-            asyncio.CancelledError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError
+            asyncio.CancelledError,
+            asyncio.IncompleteReadError,
+            asyncio.LimitOverrunError,
+            OSError,
         ):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
-                await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]))
+                await reader.readexactly(
+                    int(
+                        head.lower()
+                        .partition(b"content-length: ")[2]
+                        .partition(b"\r\n")[0]
+                    )
+                )
                 self.requests += 1
-                attack = answer(self._api.says("fine")) if self.behaves else self._attack
+                attack = (
+                    answer(self._api.says("fine")) if self.behaves else self._attack
+                )
                 await attack(self._api, writer)
                 await writer.drain()
                 if writer.is_closing():
@@ -159,7 +212,9 @@ async def serving(api: Api, attack: Attack) -> AsyncGenerator[Server]:
 
 
 def head(api: Api, *headers: str, status: int = 200) -> bytes:
-    return "\r\n".join([f"HTTP/1.1 {status} Told", f"content-type: {api.type}", *headers, "", ""]).encode()
+    return "\r\n".join(
+        [f"HTTP/1.1 {status} Told", f"content-type: {api.type}", *headers, "", ""]
+    ).encode()
 
 
 def answer(body: bytes, *headers: str, status: int = 200, type: str = "") -> Attack:
@@ -193,7 +248,9 @@ def raw(*parts: bytes, hang: float = 0.0, reset: bool = False) -> Attack:
         await asyncio.sleep(hang)
         if reset:
             linger = struct.pack("ii", 1, 0)
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            writer.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, linger
+            )
         writer.close()
 
     return send
@@ -214,7 +271,9 @@ def broken(after: float, *, reset: bool = False) -> Attack:
     async def send(api: Api, writer: Stream) -> None:
         body = api.says("blue " * 1_000)
         part = body[: int(len(body) * after)]
-        await raw(head(api, f"content-length: {len(body)}"), part, hang=0.02, reset=reset)(api, writer)
+        await raw(
+            head(api, f"content-length: {len(body)}"), part, hang=0.02, reset=reset
+        )(api, writer)
 
     return send
 
@@ -282,7 +341,9 @@ async def floods_its_head(api: Api, writer: Stream) -> None:
 def bomb(encoding: str) -> Attack:
     """A small body that unpacks to 200 MB."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31 if encoding == "gzip" else 15)
-    packed = b"".join([*(packer.compress(MEGABYTE) for _ in range(200)), packer.flush()])
+    packed = b"".join(
+        [*(packer.compress(MEGABYTE) for _ in range(200)), packer.flush()]
+    )
     return answer(packed, f"content-encoding: {encoding}")
 
 
@@ -292,7 +353,9 @@ def nested(depth: int) -> bytes:
 
 def doubled(body: bytes) -> bytes:
     """Each event twice."""
-    return b"".join(event + b"\n\n" + event + b"\n\n" for event in body.split(b"\n\n") if event)
+    return b"".join(
+        event + b"\n\n" + event + b"\n\n" for event in body.split(b"\n\n") if event
+    )
 
 
 IDLE = b'data: {"type": "ping", "choices": []}\n\n'
@@ -408,27 +471,46 @@ def check(runtime: Runtime, result: Result) -> None:
 
 # In the short size each attack meets one API plain and the other one streamed, in turn.
 PAIRS = [
-    (name, api) for n, name in enumerate(ATTACKS) for a, api in enumerate(APIS) if LONG or a in ((0, 3), (1, 2))[n % 2]
+    (name, api)
+    for n, name in enumerate(ATTACKS)
+    for a, api in enumerate(APIS)
+    if LONG or a in ((0, 3), (1, 2))[n % 2]
 ]
 
 
-@pytest.mark.parametrize(("name", "api"), PAIRS, ids=[f"{name}-{api}" for name, api in PAIRS])
-async def test_whatever_a_server_sends_a_run_has_a_typed_ending_in_time(name: str, api: Api) -> None:
+@pytest.mark.parametrize(
+    ("name", "api"), PAIRS, ids=[f"{name}-{api}" for name, api in PAIRS]
+)
+async def test_whatever_a_server_sends_a_run_has_a_typed_ending_in_time(
+    name: str, api: Api
+) -> None:
     late: list[float] = []
     RAN.clear()
     while len(late) < TRIES and min(late, default=1.0) > LATEST:
         async with serving(api, ATTACKS[name]) as server:
             provider = api.provider(server.url)
-            runtime = Runtime(provider, tools=[look], clock=Hasty(), limits=Limits(timeout=LIMIT, max_iterations=3))
+            runtime = Runtime(
+                provider,
+                tools=[look],
+                clock=Hasty(),
+                limits=Limits(timeout=LIMIT, max_iterations=3),
+            )
             before = time.monotonic()
             result = await run(runtime, api)
             late.append(time.monotonic() - before - LIMIT)
             check(runtime, result)
             assert result.status in ("completed", "failed", "limit", "stuck")
-            assert result.status != "failed" or result.stop_reason in ("provider_error", "unreadable")
-            assert server.requests <= 4 * (1 + 3)  # each of three turns and the last word is tried three times at most
+            assert result.status != "failed" or result.stop_reason in (
+                "provider_error",
+                "unreadable",
+            )
+            assert server.requests <= 4 * (
+                1 + 3
+            )  # each of three turns and the last word is tried three times at most
             server.behaves = True
-            again = await run(Runtime(provider, tools=[look]), api)  # this provider, but not the breaker of before
+            again = await run(
+                Runtime(provider, tools=[look]), api
+            )  # this provider, but not the breaker of before
             assert (again.status, again.answer) == ("completed", "fine")
             await provider.aclose()
     assert min(late) <= allowed()
@@ -438,53 +520,83 @@ async def test_whatever_a_server_sends_a_run_has_a_typed_ending_in_time(name: st
 
 
 @pytest.mark.parametrize("api", APIS, ids=str)
-@pytest.mark.parametrize("name", ["a body without end", "events without end", "a head without end", "a gzip bomb"])
+@pytest.mark.parametrize(
+    "name",
+    ["a body without end", "events without end", "a head without end", "a gzip bomb"],
+)
 async def test_a_flood_is_not_kept(name: str, api: Api) -> None:
     async with serving(api, ATTACKS[name]) as server:
         provider = api.provider(server.url)
         tracemalloc.start()
         try:
-            result = await run(Runtime(provider, clock=Hasty(), limits=Limits(timeout=5.0, best_effort=False)), api)
+            result = await run(
+                Runtime(
+                    provider,
+                    clock=Hasty(),
+                    limits=Limits(timeout=5.0, best_effort=False),
+                ),
+                api,
+            )
             stays, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
         await provider.aclose()
     assert result.status in ("failed", "limit")
-    assert peak < 250_000_000  # what is read before it is too much, and one piece unpacked
+    assert (
+        peak < 250_000_000
+    )  # what is read before it is too much, and one piece unpacked
     assert stays < 5_000_000
-    figure(f"memory at {name} ({api})", f"peak {peak // 1_000_000} MB, {stays // 1_000_000} MB stay")
+    figure(
+        f"memory at {name} ({api})",
+        f"peak {peak // 1_000_000} MB, {stays // 1_000_000} MB stay",
+    )
 
 
 @pytest.mark.parametrize(
     "attack",
-    [said(text="blue " * 500_000), said(*[("look", f'{{"what": "{"sky" * 80_000}"}}')] * 10)],
+    [
+        said(text="blue " * 500_000),
+        said(*[("look", f'{{"what": "{"sky" * 80_000}"}}')] * 10),
+    ],
     ids=["words", "arguments"],
 )
 @pytest.mark.parametrize("api", APIS, ids=str)
-async def test_a_reply_that_says_too_much_is_neither_kept_nor_obeyed(api: Api, attack: Attack) -> None:
+async def test_a_reply_that_says_too_much_is_neither_kept_nor_obeyed(
+    api: Api, attack: Attack
+) -> None:
     RAN.clear()
     async with serving(api, attack) as server:
         provider = api.provider(server.url)
-        runtime = Runtime(provider, tools=[look], clock=Hasty(), limits=Limits(best_effort=False))
+        runtime = Runtime(
+            provider, tools=[look], clock=Hasty(), limits=Limits(best_effort=False)
+        )
         result = await run(runtime, api)
         check(runtime, result)
         await provider.aclose()
 
     assert (result.stop_reason, server.requests, RAN) == ("provider_error", 1, [])
     assert "the reply has more than 2,000,000 characters" in str(result.error)
-    assert sum(len(str(entry)) for entry in runtime.journal.read(result.run_id)) < 20_000
+    assert (
+        sum(len(str(entry)) for entry in runtime.journal.read(result.run_id)) < 20_000
+    )
 
 
 @pytest.mark.parametrize("api", APIS, ids=str)
 async def test_a_thousand_calls_in_one_reply_are_each_settled(api: Api) -> None:
     RAN.clear()
-    async with serving(api, said(*[("look", f'{{"what": "{n}"}}') for n in range(1_000)])) as server:
+    async with serving(
+        api, said(*[("look", f'{{"what": "{n}"}}') for n in range(1_000)])
+    ) as server:
         provider = api.provider(server.url)
-        limits = Limits(max_iterations=1, max_tool_calls=None, best_effort=False, max_tokens=None)
+        limits = Limits(
+            max_iterations=1, max_tool_calls=None, best_effort=False, max_tokens=None
+        )
         result = await run(Runtime(provider, tools=[look], limits=limits), api)
         await provider.aclose()
 
-    told = [message.content for message in result.conversation if message.role == "tool"]
+    told = [
+        message.content for message in result.conversation if message.role == "tool"
+    ]
     assert told == [f"{n} is blue" for n in range(1_000)]
     assert sorted(RAN, key=int) == [str(n) for n in range(1_000)]
 
@@ -492,7 +604,9 @@ async def test_a_thousand_calls_in_one_reply_are_each_settled(api: Api) -> None:
 @pytest.mark.parametrize("api", APIS, ids=str)
 async def test_a_limit_on_tool_calls_holds_for_a_thousand_of_them(api: Api) -> None:
     RAN.clear()
-    async with serving(api, said(*[("look", f'{{"what": "{n}"}}') for n in range(1_000)])) as server:
+    async with serving(
+        api, said(*[("look", f'{{"what": "{n}"}}') for n in range(1_000)])
+    ) as server:
         provider = api.provider(server.url)
         runtime = Runtime(provider, tools=[look], limits=Limits(max_tool_calls=7))
         result = await run(runtime, api)
@@ -512,14 +626,22 @@ async def test_calls_with_the_same_id_are_told_apart(api: Api) -> None:
     RAN.clear()
     async with serving(api, twins) as server:
         provider = api.provider(server.url)
-        runtime = Runtime(provider, tools=[look], limits=Limits(max_iterations=1, best_effort=False))
+        runtime = Runtime(
+            provider, tools=[look], limits=Limits(max_iterations=1, best_effort=False)
+        )
         result = await run(runtime, api)
         check(runtime, result)
         await provider.aclose()
 
-    finished = [e.event for e in runtime.journal.read(result.run_id) if isinstance(e.event, ToolFinished)]
+    finished = [
+        e.event
+        for e in runtime.journal.read(result.run_id)
+        if isinstance(e.event, ToolFinished)
+    ]
     assert len({event.call_id for event in finished}) == len(finished)
-    if RAN:  # streamed pieces with one id are one call, whose arguments are then no JSON
+    if (
+        RAN
+    ):  # streamed pieces with one id are one call, whose arguments are then no JSON
         assert sorted(RAN) == ["sea", "sky"]
 
 
@@ -538,11 +660,18 @@ REPLAYS = {
     "arguments twice": (0, 1, 2, 2, 3, 4, 5),
 }
 # Without ids a call that comes twice is two: gateways that leave them out may number all blocks alike, too.
-REPLAYED = [(name, has_ids) for name in REPLAYS for has_ids in (True, False) if has_ids or name != "a call twice"]
+REPLAYED = [
+    (name, has_ids)
+    for name in REPLAYS
+    for has_ids in (True, False)
+    if has_ids or name != "a call twice"
+]
 
 
 @pytest.mark.parametrize(("name", "has_ids"), REPLAYED)
-async def test_a_call_whose_events_come_again_or_not_at_all_is_never_made(name: str, has_ids: bool) -> None:
+async def test_a_call_whose_events_come_again_or_not_at_all_is_never_made(
+    name: str, has_ids: bool
+) -> None:
     """Arguments have defaults here, so that half a call would be one too."""
 
     @tool(effect="write")
@@ -552,15 +681,24 @@ async def test_a_call_whose_events_come_again_or_not_at_all_is_never_made(name: 
         return "cleared"
 
     async def replays(api: Api, writer: Stream) -> None:
-        body = api.says("", ("clear", '{"folder": "/tmp/x"}')).replace(b'"c0"', b'"c0"' if has_ids else b'""')
+        body = api.says("", ("clear", '{"folder": "/tmp/x"}')).replace(
+            b'"c0"', b'"c0"' if has_ids else b'""'
+        )
         told = body.split(b"\n\n")
-        await answer(b"".join([told[place] + b"\n\n" for place in REPLAYS[name]]))(api, writer)
+        await answer(b"".join([told[place] + b"\n\n" for place in REPLAYS[name]]))(
+            api, writer
+        )
 
     RAN.clear()
     api = Api("anthropic", watched=True)
     async with serving(api, replays) as server:
         provider = api.provider(server.url)
-        runtime = Runtime(provider, tools=[clear], clock=Hasty(), limits=Limits(max_iterations=2, best_effort=False))
+        runtime = Runtime(
+            provider,
+            tools=[clear],
+            clock=Hasty(),
+            limits=Limits(max_iterations=2, best_effort=False),
+        )
         result = await run(runtime, api)
         check(runtime, result)
         await provider.aclose()

@@ -66,10 +66,14 @@ def hostile(function: Callable[..., Any], timeout: float = 30.0) -> Tool:
 
 async def run(it: Tool, journal: SQLiteJournal) -> Result:
     """A run that calls the tool and then a harmless one, which shows that the loop lives."""
-    script: list[Any] = [[call("it"), call("look", what="sea")], call("look", what="sky"), "done"]
-    return await ReActEngine(Runtime(ScriptedProvider(script), tools=[it, look], journal=journal)).run(
-        "Go.", run_id=RUN
-    )
+    script: list[Any] = [
+        [call("it"), call("look", what="sea")],
+        call("look", what="sky"),
+        "done",
+    ]
+    return await ReActEngine(
+        Runtime(ScriptedProvider(script), tools=[it, look], journal=journal)
+    ).run("Go.", run_id=RUN)
 
 
 def check(result: Result, journal: SQLiteJournal) -> tuple[str, str]:
@@ -82,7 +86,9 @@ def check(result: Result, journal: SQLiteJournal) -> tuple[str, str]:
         message.content.encode()
     for entry in entries:
         json.loads(entry.body.decode(), parse_constant=refused)
-    ended = {e.event.tool: e.event for e in entries if isinstance(e.event, ToolFinished)}
+    ended = {
+        e.event.tool: e.event for e in entries if isinstance(e.event, ToolFinished)
+    }
     assert (ended["look"].status, ended["look"].content) == ("ok", "sky is blue")
     return ended["it"].status, ended["it"].content
 
@@ -100,11 +106,19 @@ async def resumed(entries: list[Entry]) -> Result:
         raise AssertionError("it was called again")
 
     def model(request: Any) -> Any:
-        said = sum(message.role == "assistant" for message in request.conversation.messages)
-        return [[call("it"), call("look", what="sea")], call("look", what="sky"), "done"][said]
+        said = sum(
+            message.role == "assistant" for message in request.conversation.messages
+        )
+        return [
+            [call("it"), call("look", what="sea")],
+            call("look", what="sky"),
+            "done",
+        ][said]
 
     cut = upto(entries, "model_requested", 2)
-    runtime = Runtime(ScriptedProvider(model), tools=[never, look], journal=crashed(entries, cut))
+    runtime = Runtime(
+        ScriptedProvider(model), tools=[never, look], journal=crashed(entries, cut)
+    )
     return await ReActEngine(runtime).resume(RUN)
 
 
@@ -175,7 +189,9 @@ OVERDUE: list[Callable[..., Any]] = [
 
 
 @pytest.mark.parametrize("function", OVERDUE, ids=lambda function: function.__name__)
-async def test_what_does_not_end_is_left_behind_in_time(function: Callable[..., Any], tmp_path: Path) -> None:
+async def test_what_does_not_end_is_left_behind_in_time(
+    function: Callable[..., Any], tmp_path: Path
+) -> None:
     late: list[float] = []
     while len(late) < TRIES and min(late, default=1.0) > LATEST:
         LEFT.clear()
@@ -184,7 +200,9 @@ async def test_what_does_not_end_is_left_behind_in_time(function: Callable[..., 
         status, text = check(result, journal)
         late.append(seconds_of_the_call(journal.read(RUN)) - TIMEOUT)
         assert (status, "gave no result within 0.2 s" in text) == ("timed_out", True)
-        assert (await resumed(journal.read(RUN))).conversation.messages == result.conversation.messages
+        assert (
+            await resumed(journal.read(RUN))
+        ).conversation.messages == result.conversation.messages
         await journal.close()
         LEFT.set()
         await nothing_is_left()
@@ -194,7 +212,11 @@ async def test_what_does_not_end_is_left_behind_in_time(function: Callable[..., 
 
 def seconds_of_the_call(entries: list[Entry]) -> float:
     """Until control was back, as the journal tells."""
-    (seconds,) = [e.event.seconds for e in entries if isinstance(e.event, ToolFinished) and e.event.tool == "it"]
+    (seconds,) = [
+        e.event.seconds
+        for e in entries
+        if isinstance(e.event, ToolFinished) and e.event.tool == "it"
+    ]
     return seconds
 
 
@@ -206,7 +228,9 @@ async def nothing_is_left() -> None:
         assert left == set()
 
 
-async def test_an_async_tool_that_blocks_the_loop_is_heard_when_it_is_done(tmp_path: Path) -> None:
+async def test_an_async_tool_that_blocks_the_loop_is_heard_when_it_is_done(
+    tmp_path: Path,
+) -> None:
     """Nothing can interrupt it: code that blocks belongs into a sync tool, which has a thread."""
 
     async def blocks() -> str:
@@ -216,7 +240,10 @@ async def test_an_async_tool_that_blocks_the_loop_is_heard_when_it_is_done(tmp_p
     journal = SQLiteJournal(tmp_path / "runs.db")
     result = await run(hostile(blocks, TIMEOUT), journal)
 
-    assert check(result, journal) in {("ok", "at last"), ("timed_out", "it gave no result within 0.2 s")}
+    assert check(result, journal) in {
+        ("ok", "at last"),
+        ("timed_out", "it gave no result within 0.2 s"),
+    }
     await journal.close()
 
 
@@ -284,7 +311,9 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
 
 @pytest.mark.parametrize("colour", ["async", "sync"])
 @pytest.mark.parametrize("kind", ERRORS)
-async def test_whatever_is_raised_is_an_error_to_the_model(kind: str, colour: str, tmp_path: Path) -> None:
+async def test_whatever_is_raised_is_an_error_to_the_model(
+    kind: str, colour: str, tmp_path: Path
+) -> None:
     def at_once() -> NoReturn:
         raise ERRORS[kind]()
 
@@ -299,7 +328,9 @@ async def test_whatever_is_raised_is_an_error_to_the_model(kind: str, colour: st
     assert status == "error"
     assert len(text) < 51_000
     assert sum(len(str(line)) for line in logs) < 100_000, "the log is flooded"
-    assert (await resumed(journal.read(RUN))).conversation.messages == result.conversation.messages
+    assert (
+        await resumed(journal.read(RUN))
+    ).conversation.messages == result.conversation.messages
     await journal.close()
 
 
@@ -312,7 +343,10 @@ async def test_an_interrupt_of_a_thread_is_the_tool_s_own(tmp_path: Path) -> Non
     journal = SQLiteJournal(tmp_path / "runs.db")
     result = await run(hostile(interrupts), journal)
 
-    assert check(result, journal) == ("error", "RuntimeError: it raised KeyboardInterrupt")
+    assert check(result, journal) == (
+        "error",
+        "RuntimeError: it raised KeyboardInterrupt",
+    )
     await journal.close()
 
 
@@ -475,7 +509,9 @@ VALUES: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("colour", ["async", "sync"])
 @pytest.mark.parametrize("kind", VALUES)
-async def test_whatever_is_returned_becomes_a_text(kind: str, colour: str, tmp_path: Path) -> None:
+async def test_whatever_is_returned_becomes_a_text(
+    kind: str, colour: str, tmp_path: Path
+) -> None:
     def at_once() -> Any:
         return VALUES[kind]()
 
@@ -489,7 +525,9 @@ async def test_whatever_is_returned_becomes_a_text(kind: str, colour: str, tmp_p
     assert status in ("ok", "error")
     assert type(text) is str
     assert len(text) < 51_000
-    assert (await resumed(journal.read(RUN))).conversation.messages == result.conversation.messages
+    assert (
+        await resumed(journal.read(RUN))
+    ).conversation.messages == result.conversation.messages
     await journal.close()
 
 
@@ -536,15 +574,23 @@ asyncio.run(main())
 def test_a_flood_is_cut_and_nothing_of_it_stays(kind: str) -> None:
     size = sized(40, 100)
     done = subprocess.run(
-        [sys.executable, "-c", FLOOD, kind, str(size)], capture_output=True, text=True, check=False, timeout=100
+        [sys.executable, "-c", FLOOD, kind, str(size)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
     )
     assert done.returncode == 0, done.stderr
     peak, stays, length, marks = map(int, done.stdout.split()[-4:])
 
     assert length <= 50_000
-    assert marks < 400  # the fence around what is from outside, and the note that it was cut
+    assert (
+        marks < 400
+    )  # the fence around what is from outside, and the note that it was cut
     assert stays <= 2
-    assert peak < 8 * size  # the tool's own copies, and those in JSON where it is no text
+    assert (
+        peak < 8 * size
+    )  # the tool's own copies, and those in JSON where it is no text
     figure(f"{size} MB of {kind}", f"peak {peak} MB above the base, {stays} MB stay")
 
 
@@ -554,7 +600,9 @@ WHO: contextvars.ContextVar[str] = contextvars.ContextVar("WHO", default="nobody
 
 
 @pytest.mark.parametrize("colour", ["async", "sync"])
-async def test_a_tool_s_context_variables_are_its_own(colour: str, tmp_path: Path) -> None:
+async def test_a_tool_s_context_variables_are_its_own(
+    colour: str, tmp_path: Path
+) -> None:
     def at_once() -> str:
         WHO.set("mallory")
         return WHO.get()
@@ -570,11 +618,15 @@ async def test_a_tool_s_context_variables_are_its_own(colour: str, tmp_path: Pat
     await journal.close()
 
 
-async def test_tasks_and_threads_that_a_tool_leaves_do_not_hold_the_run_up(tmp_path: Path) -> None:
+async def test_tasks_and_threads_that_a_tool_leaves_do_not_hold_the_run_up(
+    tmp_path: Path,
+) -> None:
     left: list[Any] = []
 
     async def spawns() -> str:
-        left.extend(asyncio.ensure_future(swallows_every_cancellation()) for _ in range(20))
+        left.extend(
+            asyncio.ensure_future(swallows_every_cancellation()) for _ in range(20)
+        )
         left.append(threading.Thread(target=blocks_its_thread, daemon=True))
         left[-1].start()
         return "spawned"
@@ -601,7 +653,9 @@ async def test_a_tool_may_run_an_engine(colour: str, tmp_path: Path) -> None:
         return (await engine.run("Go in.")).answer
 
     journal = SQLiteJournal(tmp_path / "runs.db")
-    work = tool(name="it", effect="read")(_documented(at_once if colour == "sync" else later))
+    work = tool(name="it", effect="read")(
+        _documented(at_once if colour == "sync" else later)
+    )
     result = await run(work, journal)
 
     assert check(result, journal) == ("ok", "from inside")
@@ -627,7 +681,9 @@ async def test_a_tool_that_cancels_itself_cancels_nothing_else(tmp_path: Path) -
     await journal.close()
 
 
-async def test_many_hostile_calls_at_once_leave_no_thread_uncounted(tmp_path: Path) -> None:
+async def test_many_hostile_calls_at_once_leave_no_thread_uncounted(
+    tmp_path: Path,
+) -> None:
     calls = sized(60, 600)
 
     @tool(timeout=TIMEOUT, effect="read")
@@ -636,14 +692,21 @@ async def test_many_hostile_calls_at_once_leave_no_thread_uncounted(tmp_path: Pa
         LEFT.wait(30)
 
     turn = [call("block", n=n) for n in range(calls)]
-    runtime = Runtime(ScriptedProvider([turn, call("look", what="sky"), "done"]), tools=[block, look])
+    runtime = Runtime(
+        ScriptedProvider([turn, call("look", what="sky"), "done"]), tools=[block, look]
+    )
     runtime = _with_slots(runtime, calls)
     before = time.monotonic()
     result = await ReActEngine(runtime).run("Go.")
     took = time.monotonic() - before
-    at_work = [thread for thread in threading.enumerate() if thread.name == "loopwright-tool"]
+    at_work = [
+        thread for thread in threading.enumerate() if thread.name == "loopwright-tool"
+    ]
 
-    assert (result.status, runtime.threads.abandoned <= len(at_work)) == ("completed", True)
+    assert (result.status, runtime.threads.abandoned <= len(at_work)) == (
+        "completed",
+        True,
+    )
     LEFT.set()
     until = time.monotonic() + 10
     while runtime.threads.abandoned and time.monotonic() < until:  # noqa: ASYNC110 - threads set no asyncio.Event

@@ -39,8 +39,19 @@ def reply(status: int, body: object, *headers: bytes) -> bytes:
 
 def says(text: str) -> bytes:
     """The answer of a model that works."""
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-    return reply(200, {"model": "m", "choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 2}})
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": text},
+        "finish_reason": "stop",
+    }
+    return reply(
+        200,
+        {
+            "model": "m",
+            "choices": [choice],
+            "usage": {"prompt_tokens": 9, "completion_tokens": 2},
+        },
+    )
 
 
 def refuses(status: int, *headers: bytes) -> bytes:
@@ -53,10 +64,18 @@ class Endpoint:
     def __init__(self, answer: Callable[[int], Answer]) -> None:
         self.answer, self.requests, self.url = answer, 0, ""
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
-                await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]))
+                await reader.readexactly(
+                    int(
+                        head.lower()
+                        .partition(b"content-length: ")[2]
+                        .partition(b"\r\n")[0]
+                    )
+                )
                 self.requests += 1
                 told = self.answer(self.requests)
                 if told is None:
@@ -71,11 +90,15 @@ class Endpoint:
 
 
 @contextlib.asynccontextmanager
-async def asking(answer: Callable[[int], Answer]) -> AsyncGenerator[tuple[Endpoint, OpenAIProvider]]:
+async def asking(
+    answer: Callable[[int], Answer],
+) -> AsyncGenerator[tuple[Endpoint, OpenAIProvider]]:
     endpoint = Endpoint(answer)
     async with await asyncio.start_server(endpoint.serve, "127.0.0.1", 0) as listening:
         endpoint.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
-        provider = OpenAIProvider("m", base_url=endpoint.url, api_key="a-key-of-some-length")
+        provider = OpenAIProvider(
+            "m", base_url=endpoint.url, api_key="a-key-of-some-length"
+        )
         try:
             yield endpoint, provider
         finally:
@@ -91,11 +114,21 @@ def never_open(clock: FakeClock) -> CircuitBreakers:
 
 
 @pytest.mark.timeout(600)
-async def test_a_thousand_requests_in_a_total_outage_make_a_fifth_more_calls_at_most() -> None:
+async def test_a_thousand_requests_in_a_total_outage_make_a_fifth_more_calls_at_most() -> (
+    None
+):
     """The endpoint answers 503 and resets connections in turn; the runs share a runtime, and with it the budget."""
     requests, clock = sized(1000, 5000), FakeClock()
-    async with asking(lambda n: refuses(503) if n % 2 else None) as (endpoint, provider):
-        runtime = Runtime(provider, clock=clock, breakers=never_open(clock), limits=Limits(timeout=None))
+    async with asking(lambda n: refuses(503) if n % 2 else None) as (
+        endpoint,
+        provider,
+    ):
+        runtime = Runtime(
+            provider,
+            clock=clock,
+            breakers=never_open(clock),
+            limits=Limits(timeout=None),
+        )
         free = asyncio.Semaphore(25)
 
         async def one() -> Result:
@@ -108,7 +141,9 @@ async def test_a_thousand_requests_in_a_total_outage_make_a_fifth_more_calls_at_
         "outage",
         f"{requests} requests made {endpoint.requests} calls ({endpoint.requests / requests:.3f} each)",
     )
-    assert {(r.status, r.stop_reason) for r in results} == {("failed", "provider_error")}
+    assert {(r.status, r.stop_reason) for r in results} == {
+        ("failed", "provider_error")
+    }
     assert requests < endpoint.requests <= 1.2 * requests
     assert sum(r.llm_calls for r in results) == endpoint.requests
     assert all(0 <= pause <= 8 for pause in clock.slept)
@@ -121,8 +156,13 @@ async def test_with_the_breaker_an_outage_makes_next_to_no_calls() -> None:
         runtime = Runtime(provider, clock=clock)
         results = [await ReActEngine(runtime).run("Go.") for _ in range(requests)]
 
-    figure("outage, with the breaker", f"{requests} requests made {endpoint.requests} calls")
-    assert {(r.status, r.stop_reason) for r in results} == {("failed", "provider_error")}
+    figure(
+        "outage, with the breaker",
+        f"{requests} requests made {endpoint.requests} calls",
+    )
+    assert {(r.status, r.stop_reason) for r in results} == {
+        ("failed", "provider_error")
+    }
     assert endpoint.requests <= 10
 
 
@@ -145,7 +185,10 @@ FORMS: dict[str, tuple[tuple[bytes, ...], tuple[float, float] | None]] = {
     "a date that never was": ((b"retry-after: Wed, 99 Oct 2099 07:28:00 GMT",), JITTER),
     "milliseconds": ((b"retry-after-ms: 250",), (0.25, 0.25)),
     "both": ((b"retry-after: 9", b"retry-after-ms: 1250"), (1.25, 1.25)),
-    "both, the finer one unclear": ((b"retry-after: 9", b"retry-after-ms: soon"), (9, 9)),
+    "both, the finer one unclear": (
+        (b"retry-after: 9", b"retry-after-ms: soon"),
+        (9, 9),
+    ),
     "negative": ((b"retry-after: -5",), JITTER),
     "infinite": ((b"retry-after: inf",), JITTER),
     "no number": ((b"retry-after: nan",), JITTER),
@@ -166,10 +209,14 @@ FORMS: dict[str, tuple[tuple[bytes, ...], tuple[float, float] | None]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("status", [429, 503])
-async def test_however_a_server_says_when_the_pause_is_that_or_a_short_one(form: str, status: int) -> None:
+async def test_however_a_server_says_when_the_pause_is_that_or_a_short_one(
+    form: str, status: int
+) -> None:
     headers, pause = FORMS[form]
     clock = FakeClock()
-    async with asking(lambda n: refuses(status, *headers) if n == 1 else says("done")) as (endpoint, provider):
+    async with asking(
+        lambda n: refuses(status, *headers) if n == 1 else says("done")
+    ) as (endpoint, provider):
         result = await ReActEngine(Runtime(provider, clock=clock)).run("Go.")
 
     if pause is None:
@@ -181,7 +228,9 @@ async def test_however_a_server_says_when_the_pause_is_that_or_a_short_one(form:
 
 async def test_a_date_is_waited_for() -> None:
     clock = FakeClock()
-    async with asking(lambda n: refuses(429, in_seconds(40)) if n == 1 else says("done")) as (endpoint, provider):
+    async with asking(
+        lambda n: refuses(429, in_seconds(40)) if n == 1 else says("done")
+    ) as (endpoint, provider):
         result = await ReActEngine(Runtime(provider, clock=clock)).run("Go.")
 
     assert (result.answer, endpoint.requests) == ("done", 2)
@@ -190,7 +239,11 @@ async def test_a_date_is_waited_for() -> None:
 
 async def test_a_server_that_asks_all_to_slow_down_gets_no_call_until_then() -> None:
     clock = FakeClock()
-    answers = {1: refuses(429, b"retry-after: 120"), 2: says("waited"), 3: says("at once")}
+    answers = {
+        1: refuses(429, b"retry-after: 120"),
+        2: says("waited"),
+        3: says("at once"),
+    }
     async with asking(answers.__getitem__) as (endpoint, provider):
         runtime = Runtime(provider, clock=clock)
         engine = ReActEngine(runtime)
@@ -224,7 +277,9 @@ class Watch(FakeClock):
 class Failing(ScriptedProvider):
     """Takes its time, and fails."""
 
-    def __init__(self, clock: Watch, calls: list[tuple[float, int, float | None]]) -> None:
+    def __init__(
+        self, clock: Watch, calls: list[tuple[float, int, float | None]]
+    ) -> None:
         super().__init__([])
         self.clock, self.calls = clock, calls
 
@@ -241,7 +296,11 @@ CALLS = st.tuples(
 )
 
 
-@given(st.lists(CALLS, max_size=4), st.sampled_from([5.0, 20.0, 60.0, 100.0]), st.sampled_from([0.0, 10.0, 50.0]))
+@given(
+    st.lists(CALLS, max_size=4),
+    st.sampled_from([5.0, 20.0, 60.0, 100.0]),
+    st.sampled_from([0.0, 10.0, 50.0]),
+)
 @settings(max_examples=sized(100, 5000))
 def test_no_pause_ends_after_the_run_s_time(
     calls: list[tuple[float, int, float | None]], timeout: float, cooling: float
@@ -249,7 +308,12 @@ def test_no_pause_ends_after_the_run_s_time(
     clock = Watch()
     breakers = CircuitBreakers(clock=clock)
     breakers.get("scripted/script").cool_down(cooling)
-    runtime = Runtime(Failing(clock, calls), clock=clock, breakers=breakers, limits=Limits(timeout=timeout))
+    runtime = Runtime(
+        Failing(clock, calls),
+        clock=clock,
+        breakers=breakers,
+        limits=Limits(timeout=timeout),
+    )
     deadline = clock.monotonic() + timeout
     result = asyncio.run(ReActEngine(runtime).run("Go."))
 
@@ -260,10 +324,19 @@ def test_no_pause_ends_after_the_run_s_time(
 async def test_a_server_that_asks_for_more_than_is_left_is_not_waited_for() -> None:
     clock = FakeClock()
     limits = Limits(timeout=40)
-    async with asking(lambda n: refuses(503, b"retry-after: 25")) as (endpoint, provider):
-        result = await ReActEngine(Runtime(provider, clock=clock, limits=limits)).run("Go.")
+    async with asking(lambda n: refuses(503, b"retry-after: 25")) as (
+        endpoint,
+        provider,
+    ):
+        result = await ReActEngine(Runtime(provider, clock=clock, limits=limits)).run(
+            "Go."
+        )
 
-    assert (result.stop_reason, endpoint.requests, clock.slept) == ("provider_error", 2, [25])
+    assert (result.stop_reason, endpoint.requests, clock.slept) == (
+        "provider_error",
+        2,
+        [25],
+    )
 
 
 async def test_what_a_tool_took_is_no_longer_there_to_be_waited() -> None:
@@ -280,10 +353,16 @@ async def test_what_a_tool_took_is_no_longer_there_to_be_waited() -> None:
     runtime = Runtime(provider, tools=[look], clock=clock, limits=Limits(timeout=20))
     result = await ReActEngine(runtime).run("Go.")
 
-    assert (result.status, result.stop_reason, clock.slept) == ("failed", "provider_error", [])
+    assert (result.status, result.stop_reason, clock.slept) == (
+        "failed",
+        "provider_error",
+        [],
+    )
 
 
-async def test_by_the_real_clock_too_pauses_and_hanging_tools_end_with_the_run() -> None:
+async def test_by_the_real_clock_too_pauses_and_hanging_tools_end_with_the_run() -> (
+    None
+):
     @tool(effect="read")
     async def hang() -> str:
         """Never answer."""
@@ -303,7 +382,11 @@ async def test_by_the_real_clock_too_pauses_and_hanging_tools_end_with_the_run()
     results = [await ReActEngine(runtime).run("Go.") for runtime in runtimes]
     took = time.monotonic() - begun
 
-    assert [r.stop_reason for r in results] == ["provider_error", "provider_error", "timeout"]
+    assert [r.stop_reason for r in results] == [
+        "provider_error",
+        "provider_error",
+        "timeout",
+    ]
     ended = [[e.event.status for e in r.journal.read(i.run_id) if isinstance(e.event, ToolFinished)]
              for r, i in zip(runtimes, results, strict=True)]  # fmt: skip
     assert ended == [[], ["timed_out"], ["timed_out"]]

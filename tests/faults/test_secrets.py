@@ -47,7 +47,12 @@ def told_by(text: str) -> Conversation:
         [
             Message("system", f"Be kind. {text}"),
             Message("user", text),
-            Message("assistant", text, (ToolCall("words", {"note": text}, "c1"),), reasoning=(Reasoning(text),)),
+            Message(
+                "assistant",
+                text,
+                (ToolCall("words", {"note": text}, "c1"),),
+                reasoning=(Reasoning(text),),
+            ),
             Message("tool", f"found:\n{text}", call_id="c1"),
             Message("user", f"Go on: {text}"),
         ]
@@ -56,7 +61,9 @@ def told_by(text: str) -> Conversation:
 
 async def everything(text: str, left: Left, parts: Runtime) -> None:
     """The run that comes upon the text everywhere, and one whose model streams."""
-    result = await EverythingEngine(parts, prompt=text).run(told_by(text), system=f"Know: {text}")
+    result = await EverythingEngine(parts, prompt=text).run(
+        told_by(text), system=f"Know: {text}"
+    )
     assert (result.status, result.stop_reason) == ("failed", "engine_error")
     left.show(result)
     async with ReActEngine(parts).start(text, deltas=True) as run:
@@ -75,12 +82,18 @@ async def undone_and_doubted(text: str, left: Left, parts: Runtime) -> None:
         left.show(await ReActEngine(failing).run("Pay.", saga=True))
         engine = ReActEngine(Runtime(Payer(text), **given))
         whole = await engine.run("Pay.")
-        intent = next(entry.seq for entry in parts.journal.read(whole.run_id) if entry.kind == "tool_started")
+        intent = next(
+            entry.seq
+            for entry in parts.journal.read(whole.run_id)
+            if entry.kind == "tool_started"
+        )
         run_id = await engine.fork(whole.run_id, at=intent)
         result = await engine.resume(run_id)
         assert result.status == ("waiting" if fails else "completed")
         if fails:
-            await failing.resolve(run_id, result.pending[0].key, Done(f"a person says: {text}"))
+            await failing.resolve(
+                run_id, result.pending[0].key, Done(f"a person says: {text}")
+            )
             result = await engine.resume(run_id)
         assert result.status == "completed"
         left.show(result)
@@ -90,7 +103,11 @@ class Watched:
     """A folder with a journal, and everything that watches it."""
 
     def __init__(self, folder: Path, logs: list[Any]) -> None:
-        self.left, self.logs, self.telemetry = Left(folder), logs, Telemetry(content=True)
+        self.left, self.logs, self.telemetry = (
+            Left(folder),
+            logs,
+            Telemetry(content=True),
+        )
         folder.mkdir(parents=True, exist_ok=True)
         self.journal = SQLiteJournal(folder / "runs.db")
 
@@ -119,16 +136,24 @@ def logs() -> Iterator[list[Any]]:
         yield logs
 
 
-async def come_upon(text: str, watched: Watched, *, whole: bool = True, **options: Any) -> None:
+async def come_upon(
+    text: str, watched: Watched, *, whole: bool = True, **options: Any
+) -> None:
     """All runs that come upon a text, recorded into a cassette; the last ones only if the `whole` is wanted."""
-    recording = RecordingProvider(model := Model(text), watched.left.folder / "cassette.json")
+    recording = RecordingProvider(
+        model := Model(text), watched.left.folder / "cassette.json"
+    )
     await everything(text, watched.left, watched.runtime(recording, text, **options))
     watched.left.say("requests", model.requests)
     if whole:
-        await undone_and_doubted(text, watched.left, watched.runtime(Model(text), text, **options))
+        await undone_and_doubted(
+            text, watched.left, watched.runtime(Model(text), text, **options)
+        )
 
 
-async def plant(name: str, folder: Path, logs: list[Any], **options: Any) -> tuple[Watched, list[str]]:
+async def plant(
+    name: str, folder: Path, logs: list[Any], **options: Any
+) -> tuple[Watched, list[str]]:
     """All runs that come upon one shape; where its secret is found."""
     watched = Watched(folder, logs)
     await come_upon(PLANTED[name][0], watched, **options)
@@ -136,23 +161,37 @@ async def plant(name: str, folder: Path, logs: list[Any], **options: Any) -> tup
 
 
 @pytest.mark.timeout(300)
-async def test_no_planted_secret_is_found_in_what_runs_leave_behind(tmp_path: Path, logs: list[Any]) -> None:
+async def test_no_planted_secret_is_found_in_what_runs_leave_behind(
+    tmp_path: Path, logs: list[Any]
+) -> None:
     found: dict[str, list[str]] = {}
     size = 0
     for wave in (SHAPES[at : at + 8] for at in range(0, len(SHAPES), 8)):
         logs.clear()
         planted = await asyncio.gather(
             *(
-                plant(name, tmp_path / quote(name, safe=""), logs, whole=LONG or not place % 4)
+                plant(
+                    name,
+                    tmp_path / quote(name, safe=""),
+                    logs,
+                    whole=LONG or not place % 4,
+                )
                 for place, name in enumerate(wave)
             )
         )
-        found |= {name: where for name, (_, where) in zip(wave, planted, strict=True) if where}
+        found |= {
+            name: where for name, (_, where) in zip(wave, planted, strict=True) if where
+        }
         size += sum(watched.left.size for watched, _ in planted)
     assert found == {}
-    count = len(SHAPES) * len(PLACES) if LONG else len(SHAPES) * (len(PLACES) - 5) + len(SHAPES[::4]) * 5
+    count = (
+        len(SHAPES) * len(PLACES)
+        if LONG
+        else len(SHAPES) * (len(PLACES) - 5) + len(SHAPES[::4]) * 5
+    )
     figure(
-        "secrets", f"{len(SHAPES)} shapes in {len(PLACES)} places ({count} plantings): 0 found in {size / 1e6:.0f} MB"
+        "secrets",
+        f"{len(SHAPES)} shapes in {len(PLACES)} places ({count} plantings): 0 found in {size / 1e6:.0f} MB",
     )
 
 
@@ -162,11 +201,15 @@ async def test_the_search_finds_each_of_them_where_nothing_is_redacted(
 ) -> None:
     watched, found = await plant(name, tmp_path, logs, redactor=Redactor(shapes=False))
 
-    assert found == sorted({*watched.left.texts, "runs.db", "runs.db-wal", "runs.db.inbox"})
+    assert found == sorted(
+        {*watched.left.texts, "runs.db", "runs.db-wal", "runs.db.inbox"}
+    )
 
 
 @pytest.mark.parametrize("name", ["OpenAI project", "JSON", "Cookie", "PKCS 8"])
-async def test_a_cassette_without_secrets_replays_all_the_same(name: str, tmp_path: Path) -> None:
+async def test_a_cassette_without_secrets_replays_all_the_same(
+    name: str, tmp_path: Path
+) -> None:
     text, place = PLANTED[name][0], tmp_path / "cassette.json"
     watched = Watched(tmp_path, [])
     recorded = RecordingProvider(Model(text), place)
@@ -176,11 +219,17 @@ async def test_a_cassette_without_secrets_replays_all_the_same(name: str, tmp_pa
     await watched.journal.close()
 
     assert replaying.left == 0
-    assert all('+   "content": "crash"' in str(missed) for missed in replaying.misses)  # not recorded: it was no reply
+    assert all(
+        '+   "content": "crash"' in str(missed) for missed in replaying.misses
+    )  # not recorded: it was no reply
     assert Left(tmp_path).where(secret_of(name)) == []
-    direct = await Model(text).complete(Request(Conversation.of(text)))  # without a runtime, which would redact it
+    direct = await Model(text).complete(
+        Request(Conversation.of(text))
+    )  # without a runtime, which would redact it
     recording = RecordingProvider(Model(text), tmp_path / "direct.json")
-    told = ToolSpec("words", text, {"type": "object", "properties": {"note": {"default": text}}})
+    told = ToolSpec(
+        "words", text, {"type": "object", "properties": {"note": {"default": text}}}
+    )
     asked = [
         Request(Conversation.of(text), (told,), "none"),
         Request(Conversation.of(text).assistant(direct.text).user(text)),

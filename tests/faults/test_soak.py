@@ -25,16 +25,30 @@ WARM_UP = STRETCHES // 3
 SLOPE = 1.0  # megabytes an hour
 RUNS_AWAY = sized(12, 6)  # megabytes at rest; the caches are not full after seconds
 OBJECTS_A_RUN = 0.1  # that stay when a run has ended; a leaked run has hundreds
-BYTES_A_RUN = 1.0 if LONG else 1000.0  # of the bounded caches of pydantic and Python, which are not full after seconds
+BYTES_A_RUN = (
+    1.0 if LONG else 1000.0
+)  # of the bounded caches of pydantic and Python, which are not full after seconds
 KINDS = 20  # of what is made once for each kind of call, some for the first time after the warm-up
 TASKS = 20  # of one run at most: branches, tools, and what watches over them
-THREADS = {"MainThread": 1, "loopwright-tool": 32, "asyncio": 36}  # pools, which keep idle ones
+THREADS = {
+    "MainThread": 1,
+    "loopwright-tool": 32,
+    "asyncio": 36,
+}  # pools, which keep idle ones
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     folder = tmp_path_factory.mktemp("soak")
-    command = [sys.executable, "-W", "error", soak.__file__, str(folder), str(SECONDS), str(STRETCHES)]
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        soak.__file__,
+        str(folder),
+        str(SECONDS),
+        str(STRETCHES),
+    ]
     patience = SECONDS + STRETCHES * soak.PATIENCE
     # Python takes memory by the megabyte, and glibc keeps a heap for each thread and free pieces beside it, which all
     # fill slowly to what was needed at most: that is no leak, and would hide one. With one heap for all, and nothing
@@ -44,7 +58,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
         "PYTHONMALLOC": "malloc",
         "GLIBC_TUNABLES": "glibc.malloc.arena_max=1:glibc.malloc.tcache_count=0",
     }
-    done = subprocess.run(command, capture_output=True, text=True, timeout=patience, check=False, env=env)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=patience, check=False, env=env
+    )
     assert (done.returncode, done.stderr, list(folder.iterdir())) == (0, "", [])
     return Report.read(done.stdout)
 
@@ -55,7 +71,9 @@ def at_rest(report: Report) -> list[Rest]:
 
 
 @pytest.mark.timeout(SECONDS + STRETCHES * soak.PATIENCE + 60)
-def test_every_run_under_load_ends_in_a_status_and_a_journal_that_verifies(report: Report) -> None:
+def test_every_run_under_load_ends_in_a_status_and_a_journal_that_verifies(
+    report: Report,
+) -> None:
     runs = sum(report.endings.values())
     endings = Counter(ending.split()[1] for ending in report.endings.elements())
     figure("soak: runs", f"{runs} in {SECONDS} s, {AT_ONCE} at once: {dict(endings)}")
@@ -70,9 +88,15 @@ def test_every_run_under_load_ends_in_a_status_and_a_journal_that_verifies(repor
 def test_nothing_of_a_run_stays_when_it_has_ended(report: Report) -> None:
     first, last = at_rest(report)[0], at_rest(report)[-1]
     runs = last.runs - first.runs
-    objects, held = (last.objects - first.objects) / runs, (last.held - first.held) / runs
+    objects, held = (
+        (last.objects - first.objects) / runs,
+        (last.held - first.held) / runs,
+    )
     more = {name: count - first.ours.get(name, 0) for name, count in last.ours.items()}
-    figure("soak: what stays of a run", f"{objects:.3f} objects, {held:.2f} bytes of memory, after {runs} runs")
+    figure(
+        "soak: what stays of a run",
+        f"{objects:.3f} objects, {held:.2f} bytes of memory, after {runs} runs",
+    )
 
     assert {name: count for name, count in more.items() if count > KINDS} == {}
     assert objects < OBJECTS_A_RUN
@@ -80,15 +104,24 @@ def test_nothing_of_a_run_stays_when_it_has_ended(report: Report) -> None:
 
 
 def test_tasks_threads_and_files_come_back_to_where_they_were(report: Report) -> None:
-    most = {what: max(getattr(s, what) for s in report.samples) for what in ("tasks", "threads", "files")}
-    figure("soak: at most at once", ", ".join(f"{count} {what}" for what, count in most.items()))
+    most = {
+        what: max(getattr(s, what) for s in report.samples)
+        for what in ("tasks", "threads", "files")
+    }
+    figure(
+        "soak: at most at once",
+        ", ".join(f"{count} {what}" for what, count in most.items()),
+    )
     rests = at_rest(report)
 
     assert most["tasks"] < AT_ONCE * TASKS
     assert {rest.tasks for rest in rests} == {1}
     assert len({rest.files for rest in rests}) == 1
     assert [
-        threads for rest in rests for threads in rest.threads.items() if threads[1] > THREADS.get(threads[0], 0)
+        threads
+        for rest in rests
+        for threads in rest.threads.items()
+        if threads[1] > THREADS.get(threads[0], 0)
     ] == []
 
 
@@ -112,7 +145,10 @@ def test_memory_does_not_grow(report: Report) -> None:
     assert last - first < RUNS_AWAY
     if LONG:
         grows = slope(points)
-        figure("soak: slope of memory", f"{grows:+.3f} MB an hour over {points[-1][0] - points[0][0]:.2f} hours")
+        figure(
+            "soak: slope of memory",
+            f"{grows:+.3f} MB an hour over {points[-1][0] - points[0][0]:.2f} hours",
+        )
         assert grows < SLOPE
 
 

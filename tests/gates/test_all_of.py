@@ -25,7 +25,16 @@ from loopwright import (
     tool,
 )
 from loopwright._kernel.phases.gate import policy_version
-from loopwright.gates import RESPOND, AllOf, Condition, Decision, DefaultGate, InstantGate, Rule, RuleGate
+from loopwright.gates import (
+    RESPOND,
+    AllOf,
+    Condition,
+    Decision,
+    DefaultGate,
+    InstantGate,
+    Rule,
+    RuleGate,
+)
 from loopwright.messages import Json, arguments_hash
 from loopwright.testing import GateContract, ScriptedProvider, call
 
@@ -55,7 +64,9 @@ class Slow:
         self.asked += 1
         await asyncio.sleep(0)
         decision = self._deciding(action)
-        return cast(Decision, await decision if asyncio.iscoroutine(decision) else decision)
+        return cast(
+            Decision, await decision if asyncio.iscoroutine(decision) else decision
+        )
 
 
 def says(decision: object) -> Deciding:
@@ -90,7 +101,10 @@ class TestAllOfKeepsTheContract(GateContract):
 
 class TestAllOfQuickGatesKeepsTheContract(GateContract):
     def gate(self) -> PolicyGate:
-        return AllOf(DefaultGate(), RuleGate([Rule(name="a", then="allow", tools=("look", "put"))]))
+        return AllOf(
+            DefaultGate(),
+            RuleGate([Rule(name="a", then="allow", tools=("look", "put"))]),
+        )
 
     def broken(self) -> list[PolicyGate]:
         return [AllOf(AllowAll(), Quick(fails(ValueError())))]
@@ -117,7 +131,9 @@ SAME = Modify(dict(ACTION.arguments), "as it is")
         ([SAME, Allow()], Allow()),
     ],
 )
-async def test_the_strictest_counts(kind: Any, said: Sequence[Decision], decided: Decision) -> None:
+async def test_the_strictest_counts(
+    kind: Any, said: Sequence[Decision], decided: Decision
+) -> None:
     gates = [kind(says(one)) for one in said]
 
     assert await decide(*gates) == decided
@@ -149,7 +165,9 @@ async def test_what_is_no_decision_denies(kind: Any, how: str) -> None:
     assert await decide(AllowAll(), kind(deciding), AllowAll()) == Deny(reason)
 
 
-async def test_a_gate_that_takes_too_long_denies_even_if_it_will_not_be_cancelled() -> None:
+async def test_a_gate_that_takes_too_long_denies_even_if_it_will_not_be_cancelled() -> (
+    None
+):
     done = asyncio.Event()
 
     async def stubborn(_: Action) -> Allow:
@@ -173,8 +191,12 @@ async def test_a_gate_that_takes_too_long_denies_even_if_it_will_not_be_cancelle
     assert took < AllOf(AllowAll(), gate, DenyAll()).timeout
 
 
-async def test_a_gate_that_cancels_itself_denies_and_a_cancelled_question_is_cancelled() -> None:
-    assert await decide(Slow(fails(asyncio.CancelledError()))) == Deny("the policy gate failed (RuntimeError)")
+async def test_a_gate_that_cancels_itself_denies_and_a_cancelled_question_is_cancelled() -> (
+    None
+):
+    assert await decide(Slow(fails(asyncio.CancelledError()))) == Deny(
+        "the policy gate failed (RuntimeError)"
+    )
 
     cancelled = asyncio.Event()
 
@@ -207,15 +229,31 @@ async def test_what_one_gate_does_to_the_arguments_no_other_sees() -> None:
         return Allow()
 
     asked = Action("put", {"n": 1, "deep": [1]})
-    assert await AllOf(Slow(spoils), Slow(looks), Quick(looks)).evaluate(asked, STATE) == Allow()
-    assert (seen, asked) == ([{"n": 1, "deep": [1]}] * 2, Action("put", {"n": 1, "deep": [1]}))
+    assert (
+        await AllOf(Slow(spoils), Slow(looks), Quick(looks)).evaluate(asked, STATE)
+        == Allow()
+    )
+    assert (seen, asked) == (
+        [{"n": 1, "deep": [1]}] * 2,
+        Action("put", {"n": 1, "deep": [1]}),
+    )
 
 
 def test_it_only_computes_if_all_its_gates_do() -> None:
     quick, slow = Quick(says(Allow())), Slow(says(Allow()))
-    gates = [AllOf(quick), AllOf(quick, AllOf(quick, quick)), AllOf(quick, slow), AllOf(quick, AllOf(slow))]
+    gates = [
+        AllOf(quick),
+        AllOf(quick, AllOf(quick, quick)),
+        AllOf(quick, slow),
+        AllOf(quick, AllOf(slow)),
+    ]
 
-    assert [isinstance(gate, InstantGate) for gate in gates] == [True, True, False, False]
+    assert [isinstance(gate, InstantGate) for gate in gates] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     assert cast(InstantGate, gates[1]).decide(ACTION, STATE) == Allow()
 
 
@@ -227,23 +265,35 @@ class Stricter(AllowAll):
         return Deny("never")
 
 
-async def test_a_gate_that_computes_is_awaited_once_it_has_an_evaluate_of_its_own() -> None:
+async def test_a_gate_that_computes_is_awaited_once_it_has_an_evaluate_of_its_own() -> (
+    None
+):
     patched = AllowAll()
     patched.evaluate = Stricter().evaluate  # type: ignore[method-assign]
 
     for strict in (Stricter(), patched):
-        for gate in (AllOf(strict), AllOf(AllowAll(), AllOf(strict)), AllOf(strict, Slow(says(Allow())))):
+        for gate in (
+            AllOf(strict),
+            AllOf(AllowAll(), AllOf(strict)),
+            AllOf(strict, Slow(says(Allow()))),
+        ):
             assert not isinstance(gate, InstantGate)
             assert await gate.evaluate(ACTION, STATE) == Deny("never")
             assert gate.timeout > 1
 
 
 @KINDS
-async def test_about_an_answer_it_asks_those_gates_that_want_to_be_asked(kind: Any) -> None:
+async def test_about_an_answer_it_asks_those_gates_that_want_to_be_asked(
+    kind: Any,
+) -> None:
     tools_only, wants = kind(says(Deny("no tool of mine"))), kind(says(Ask("give it?")))
     wants.answers = True
     answer = Action(RESPOND, {"answer": "42"}, effect="read")
-    gates = AllOf(tools_only), AllOf(tools_only, wants), AllOf(AllOf(tools_only), AllOf(wants, tools_only))
+    gates = (
+        AllOf(tools_only),
+        AllOf(tools_only, wants),
+        AllOf(AllOf(tools_only), AllOf(wants, tools_only)),
+    )
 
     assert [gate.answers for gate in gates] == [False, True, True]
     assert [await gate.evaluate(answer, STATE) for gate in gates] == [
@@ -251,7 +301,9 @@ async def test_about_an_answer_it_asks_those_gates_that_want_to_be_asked(kind: A
         Ask("give it?"),
         Ask("give it?"),
     ]
-    assert [await gate.evaluate(ACTION, STATE) for gate in gates] == [Deny("no tool of mine")] * 3
+    assert [await gate.evaluate(ACTION, STATE) for gate in gates] == [
+        Deny("no tool of mine")
+    ] * 3
 
 
 def test_its_version_joins_those_of_its_gates_as_they_are_now() -> None:
@@ -264,7 +316,11 @@ def test_its_version_joins_those_of_its_gates_as_they_are_now() -> None:
 
 
 def test_its_time_is_that_of_all_its_gates() -> None:
-    gate = AllOf(AllowAll(), Slow(says(Allow()), timeout=2), AllOf(Slow(says(Allow()), timeout=3), AllowAll()))
+    gate = AllOf(
+        AllowAll(),
+        Slow(says(Allow()), timeout=2),
+        AllOf(Slow(says(Allow()), timeout=3), AllowAll()),
+    )
 
     assert 5 < gate.timeout < 6
 
@@ -275,7 +331,10 @@ def test_what_is_no_gate_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^AllOf: 5 is no gate"):
         AllOf(AllowAll(), cast(Any, 5))
     for timeout in (0, -1, float("nan"), float("inf"), True, None, "5"):
-        with pytest.raises(ConfigError, match=r"^AllOf: timeout of .*Slow: a number of seconds is needed"):
+        with pytest.raises(
+            ConfigError,
+            match=r"^AllOf: timeout of .*Slow: a number of seconds is needed",
+        ):
             AllOf(Slow(says(Allow()), cast(Any, timeout)))
 
 
@@ -296,18 +355,29 @@ async def test_a_person_is_asked_about_what_would_really_run() -> None:
         return True
 
     cap = RuleGate(
-        [Rule(name="cap", then="modify", when=(Condition(argument="/n", more_than=5),), set={"/n": 5})],
+        [
+            Rule(
+                name="cap",
+                then="modify",
+                when=(Condition(argument="/n", more_than=5),),
+                set={"/n": 5},
+            )
+        ],
         otherwise="allow",
     )
     journal = MemoryJournal()
     for gate in (AllOf(cap, DefaultGate()), AllOf(DefaultGate(), cap)):
         model = ScriptedProvider([call("wipe", n=1000), "Done."])
-        await ReActEngine(Runtime(model, tools=[wipe], gate=gate, approver=approver, journal=journal)).run("Wipe.")
+        await ReActEngine(
+            Runtime(model, tools=[wipe], gate=gate, approver=approver, journal=journal)
+        ).run("Wipe.")
 
     assert (ran, questions) == ([5, 5], [5, 5])
 
 
-ARGUMENTS = st.fixed_dictionaries({}, optional={"n": st.integers(0, 4), "to": st.sampled_from(["a", "b"])})
+ARGUMENTS = st.fixed_dictionaries(
+    {}, optional={"n": st.integers(0, 4), "to": st.sampled_from(["a", "b"])}
+)
 CONDITIONS = st.one_of(
     st.integers(0, 4).map(lambda n: Condition(argument="/n", at_most=n)),
     st.integers(0, 4).map(lambda n: Condition(argument="/n", more_than=n)),
@@ -315,7 +385,11 @@ CONDITIONS = st.one_of(
 )
 RULES = st.builds(
     lambda then, when, tools, value: Rule(
-        name="r", then=then, when=tuple(when) or None, tools=tools, set={"/n": value} if then == "modify" else None
+        name="r",
+        then=then,
+        when=tuple(when) or None,
+        tools=tools,
+        set={"/n": value} if then == "modify" else None,
     ),
     st.sampled_from(["allow", "deny", "ask", "modify"]),
     st.lists(CONDITIONS, max_size=2),
@@ -324,31 +398,40 @@ RULES = st.builds(
 )
 GATES = st.builds(
     lambda rules, otherwise: RuleGate(
-        [Rule(**{**vars(rule), "name": str(n)}) for n, rule in enumerate(rules)], otherwise=otherwise
+        [Rule(**{**vars(rule), "name": str(n)}) for n, rule in enumerate(rules)],
+        otherwise=otherwise,
     ),
     st.lists(RULES, max_size=3),
     st.sampled_from(["deny", "ask", "allow"]),
 )
 
 
-def comes_to(gate: InstantGate, arguments: dict[str, Json]) -> tuple[str, dict[str, Json]]:
+def comes_to(
+    gate: InstantGate, arguments: dict[str, Json]
+) -> tuple[str, dict[str, Json]]:
     """What the runtime makes of a call: whether it runs, is asked about or does not run, and with which arguments."""
     for _ in range(3):
         decision = gate.decide(Action("put", arguments), STATE)
         if isinstance(decision, Deny):
             return "denied", {}
-        if not isinstance(decision, Modify) or arguments_hash(decision.arguments) == arguments_hash(arguments):
+        if not isinstance(decision, Modify) or arguments_hash(
+            decision.arguments
+        ) == arguments_hash(arguments):
             return ("asked" if isinstance(decision, Ask) else "allowed"), arguments
         arguments = dict(decision.arguments)
     return "denied", {}
 
 
 @given(GATES, GATES, ARGUMENTS)
-def test_one_more_gate_never_loosens(gate: RuleGate, more: RuleGate, arguments: dict[str, Json]) -> None:
+def test_one_more_gate_never_loosens(
+    gate: RuleGate, more: RuleGate, arguments: dict[str, Json]
+) -> None:
     together = cast(InstantGate, AllOf(gate, more))
     outcome, ends = comes_to(together, arguments)
 
-    if outcome != "denied":  # what runs is allowed, or asked about, by each of the two as it runs
+    if (
+        outcome != "denied"
+    ):  # what runs is allowed, or asked about, by each of the two as it runs
         each = [comes_to(one, ends) for one in (gate, more)]
         assert [with_what for _, with_what in each] == [ends, ends]
         assert ("asked" in [said for said, _ in each]) is (outcome == "asked")

@@ -29,12 +29,19 @@ from loopwright.gates import RESPOND, CedarGate
 from loopwright.plugins import build_gate
 from loopwright.testing import GateContract, ScriptedProvider, call
 
-STATE = PolicyState("run-1", "3#0", "react", 2, 3, 4, "sensitive", True, 1_700_000_000.25)
+STATE = PolicyState(
+    "run-1", "3#0", "react", 2, 3, 4, "sensitive", True, 1_700_000_000.25
+)
 PERMIT = "permit(principal, action, resource);"
 
 
 @tool(effect="read")
-def search(query: str, limit: int = 10, tags: list[str] = [], where: Literal["web", "disk"] = "web") -> str:  # noqa: B006
+def search(
+    query: str,
+    limit: int = 10,
+    tags: list[str] = [],  # noqa: B006
+    where: Literal["web", "disk"] = "web",
+) -> str:
     """Search."""
     return f"{query} {limit} {tags} {where}"
 
@@ -56,7 +63,9 @@ def holds(condition: str, action: Action, state: PolicyState = STATE) -> bool:
     """Whether a condition is true of an action."""
     return (
         decided(
-            f'permit(principal, action == Action::"{action.tool}", resource) when {{ {condition} }};', action, state
+            f'permit(principal, action == Action::"{action.tool}", resource) when {{ {condition} }};',
+            action,
+            state,
         )
         == Allow()
     )
@@ -64,7 +73,13 @@ def holds(condition: str, action: Action, state: PolicyState = STATE) -> bool:
 
 # --- what policies see ---
 
-SEARCH = Action("search", {"query": "sky", "tags": ["a", "b"]}, "c1", "read", frozenset({"untrusted"}))
+SEARCH = Action(
+    "search",
+    {"query": "sky", "tags": ["a", "b"]},
+    "c1",
+    "read",
+    frozenset({"untrusted"}),
+)
 
 
 @pytest.mark.parametrize(
@@ -92,11 +107,23 @@ def test_a_condition_about_the_action_and_the_run_holds(condition: str) -> None:
     assert not holds(f"!({condition})", SEARCH)
 
 
-@pytest.mark.parametrize(("label", "number"), [("public", 0), ("normal", 1), ("sensitive", 2), ("secret", 3)])
-def test_labels_are_numbers_in_order_so_that_they_can_be_compared(label: Any, number: int) -> None:
-    assert holds(f"context.label == {number}", SEARCH, PolicyState("r", "0", "react", 1, 1, 0, label))
+@pytest.mark.parametrize(
+    ("label", "number"), [("public", 0), ("normal", 1), ("sensitive", 2), ("secret", 3)]
+)
+def test_labels_are_numbers_in_order_so_that_they_can_be_compared(
+    label: Any, number: int
+) -> None:
+    assert holds(
+        f"context.label == {number}",
+        SEARCH,
+        PolicyState("r", "0", "react", 1, 1, 0, label),
+    )
     by_action = Action("search", {"query": "x"}, labels=frozenset({label}))
-    assert holds(f"context.label >= {number}", by_action, PolicyState("r", "0", "react", 1, 1, 0, "public"))
+    assert holds(
+        f"context.label >= {number}",
+        by_action,
+        PolicyState("r", "0", "react", 1, 1, 0, "public"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,37 +133,65 @@ def test_labels_are_numbers_in_order_so_that_they_can_be_compared(label: Any, nu
         (Action("search", {"query": "x"}), 'action in Action::"call"'),
         (Action("unknown", {"x": 1}), 'action == Action::"call"'),
         (Action("approve_plan", {"plan": []}), 'action == Action::"call"'),
-        (Action("erase:undo", {"path": "/x"}), 'action == Action::"undo", resource == Tool::"erase"'),
-        (Action("delegate", {"engine": "critic", "task": "x"}), 'action == Action::"delegate"'),
-        (Action(RESPOND, {"answer": "x", "status": "completed", "stop_reason": None}), 'action == Action::"respond"'),
+        (
+            Action("erase:undo", {"path": "/x"}),
+            'action == Action::"undo", resource == Tool::"erase"',
+        ),
+        (
+            Action("delegate", {"engine": "critic", "task": "x"}),
+            'action == Action::"delegate"',
+        ),
+        (
+            Action(
+                RESPOND, {"answer": "x", "status": "completed", "stop_reason": None}
+            ),
+            'action == Action::"respond"',
+        ),
     ],
 )
 def test_every_kind_of_action_has_its_name(action: Action, scope: str) -> None:
     rest = "" if "resource" in scope else ", resource"
 
     assert decided(f"permit(principal, {scope}{rest});", action) == Allow()
-    assert isinstance(decided(f"{PERMIT} forbid(principal, {scope}{rest});", action), Deny)
+    assert isinstance(
+        decided(f"{PERMIT} forbid(principal, {scope}{rest});", action), Deny
+    )
 
 
 def test_own_actions_have_typed_arguments_too() -> None:
-    only_critic = (
-        'permit(principal, action == Action::"delegate", resource) when { context.arguments.engine == "critic" };'
+    only_critic = 'permit(principal, action == Action::"delegate", resource) when { context.arguments.engine == "critic" };'
+
+    assert (
+        decided(only_critic, Action("delegate", {"engine": "critic", "task": "x"}))
+        == Allow()
+    )
+    assert isinstance(
+        decided(only_critic, Action("delegate", {"engine": "react", "task": "x"})), Deny
     )
 
-    assert decided(only_critic, Action("delegate", {"engine": "critic", "task": "x"})) == Allow()
-    assert isinstance(decided(only_critic, Action("delegate", {"engine": "react", "task": "x"})), Deny)
 
-
-@pytest.mark.parametrize(("answer", "status"), [("The sky is blue.", "completed"), ("The password is x.", "failed")])
-async def test_an_answer_is_let_out_by_policy_where_the_gate_wants_to_see_it(answer: str, status: str) -> None:
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [("The sky is blue.", "completed"), ("The password is x.", "failed")],
+)
+async def test_an_answer_is_let_out_by_policy_where_the_gate_wants_to_see_it(
+    answer: str, status: str
+) -> None:
     policies = """permit(principal, action == Action::"respond", resource)
     when { context.arguments has answer && !(context.arguments.answer like "*password*") };"""
     gate = CedarGate(policies, answers=True)
 
-    result = await ReActEngine(Runtime(ScriptedProvider([answer]), gate=gate)).run("Tell.")
-    unasked = await ReActEngine(Runtime(ScriptedProvider([answer]), gate=CedarGate(policies))).run("Tell.")
+    result = await ReActEngine(Runtime(ScriptedProvider([answer]), gate=gate)).run(
+        "Tell."
+    )
+    unasked = await ReActEngine(
+        Runtime(ScriptedProvider([answer]), gate=CedarGate(policies))
+    ).run("Tell.")
 
-    assert (result.status, result.answer) == (status, answer if status == "completed" else None)
+    assert (result.status, result.answer) == (
+        status,
+        answer if status == "completed" else None,
+    )
     assert (unasked.status, unasked.answer) == ("completed", answer)
 
 
@@ -225,32 +280,52 @@ def test_a_person_is_asked_where_only_their_word_is_missing(
 
 
 def test_reasons_come_in_the_order_of_the_policies() -> None:
-    many = "".join(f'@reason("{number}") forbid(principal, action, resource);' for number in range(12))
+    many = "".join(
+        f'@reason("{number}") forbid(principal, action, resource);'
+        for number in range(12)
+    )
 
     assert decided(many, SEARCH) == Deny("0; 1; 2; 3; 4; 5; 6; 7; 8; 9; 10; 11")
 
 
 @pytest.mark.parametrize("note", ["asks", "Ask", "aks", "reasons", "REASON"])
 def test_an_annotation_that_is_nearly_one_of_the_gates_is_refused(note: str) -> None:
-    with pytest.raises(ConfigError, match=f"policies: @{note} means nothing here: write @(ask|reason)"):
+    with pytest.raises(
+        ConfigError, match=f"policies: @{note} means nothing here: write @(ask|reason)"
+    ):
         CedarGate(f'@{note}("x") {PERMIT}')
 
-    assert decided(f'@id("x") @description("x") @owner("x") {PERMIT}', SEARCH) == Allow()
+    assert (
+        decided(f'@id("x") @description("x") @owner("x") {PERMIT}', SEARCH) == Allow()
+    )
 
 
 def test_a_question_without_words_asks_about_the_tool() -> None:
-    assert decided("@ask permit(principal, action, resource);", SEARCH) == Ask("Let search run?")
+    assert decided("@ask permit(principal, action, resource);", SEARCH) == Ask(
+        "Let search run?"
+    )
 
 
 async def test_a_run_waits_for_the_person_whom_the_policy_wants_asked() -> None:
     gate = CedarGate(ASKS, tools=TOOLS)
-    runtime = Runtime(ScriptedProvider([call("erase", path="x")]), tools=TOOLS, gate=gate, approver=Suspend())
+    runtime = Runtime(
+        ScriptedProvider([call("erase", path="x")]),
+        tools=TOOLS,
+        gate=gate,
+        approver=Suspend(),
+    )
 
     result = await ReActEngine(runtime).run("Erase x.")
 
-    decisions = [e.event for e in runtime.journal.read(result.run_id) if isinstance(e.event, GateDecided)]
+    decisions = [
+        e.event
+        for e in runtime.journal.read(result.run_id)
+        if isinstance(e.event, GateDecided)
+    ]
     assert [question.text for question in result.pending] == ["Erase it for good?"]
-    assert [(one.verdict, one.policy_version) for one in decisions] == [("ask", gate.version)]
+    assert [(one.verdict, one.policy_version) for one in decisions] == [
+        ("ask", gate.version)
+    ]
 
 
 class TestCedarGate(GateContract):
@@ -265,7 +340,11 @@ class TestCedarGate(GateContract):
 
     def broken(self) -> Iterable[PolicyGate]:
         overflows = "context.llm_calls + 9223372036854775807 > 0"
-        return [CedarGate(f"{PERMIT} forbid(principal, action, resource) when {{ {overflows} }};")]
+        return [
+            CedarGate(
+                f"{PERMIT} forbid(principal, action, resource) when {{ {overflows} }};"
+            )
+        ]
 
 
 # --- how policies are loaded ---
@@ -273,17 +352,24 @@ class TestCedarGate(GateContract):
 
 def test_policies_of_several_files_and_folders_decide_together(tmp_path: Path) -> None:
     (tmp_path / "desk").mkdir()
-    (tmp_path / "shared.cedar").write_text("// for all\npermit(principal, action, resource); // without a line's end")
+    (tmp_path / "shared.cedar").write_text(
+        "// for all\npermit(principal, action, resource); // without a line's end"
+    )
     (tmp_path / "desk" / "b.cedar").write_text(
         '@reason("the desk erases nothing")\nforbid(principal, action == Action::"erase", resource);'
     )
     (tmp_path / "desk" / "a.cedar").write_text("")
     (tmp_path / "notes.txt").write_text("no policy")
     shared = CedarGate.from_files(tmp_path, tools=TOOLS)
-    desk = CedarGate.from_files(tmp_path / "shared.cedar", str(tmp_path / "desk"), tools=TOOLS)
+    desk = CedarGate.from_files(
+        tmp_path / "shared.cedar", str(tmp_path / "desk"), tools=TOOLS
+    )
     action = Action("erase", {"path": "x"})
 
-    assert (shared.decide(action, STATE), desk.decide(action, STATE)) == (Allow(), Deny("the desk erases nothing"))
+    assert (shared.decide(action, STATE), desk.decide(action, STATE)) == (
+        Allow(),
+        Deny("the desk erases nothing"),
+    )
 
 
 def unreadable(path: Path) -> None:
@@ -292,20 +378,42 @@ def unreadable(path: Path) -> None:
 
 
 BAD_FILES = {
-    "no Cedar": (lambda path: path.write_text("permit(principal"), "is no set of Cedar policies: "),
-    "two files that are one policy": (lambda path: path.write_text("permit(principal,"), "is no set of Cedar policies"),
+    "no Cedar": (
+        lambda path: path.write_text("permit(principal"),
+        "is no set of Cedar policies: ",
+    ),
+    "two files that are one policy": (
+        lambda path: path.write_text("permit(principal,"),
+        "is no set of Cedar policies",
+    ),
     "a misspelt attribute": (
-        lambda path: path.write_text("permit(principal, action, resource) when { context.lable == 1 };"),
+        lambda path: path.write_text(
+            "permit(principal, action, resource) when { context.lable == 1 };"
+        ),
         "does not fit the schema of the gate: .*lable",
     ),
     "a template": (
-        lambda path: path.write_text("permit(principal == ?principal, action, resource);"),
+        lambda path: path.write_text(
+            "permit(principal == ?principal, action, resource);"
+        ),
         "holds a template, which decides nothing",
     ),
-    "no text": (lambda path: path.write_bytes(b"\xff\xfe"), "cannot be read, and no policy is skipped: "),
-    "a folder of that name": (lambda path: path.mkdir(), "cannot be read, and no policy is skipped: "),
-    "a link to nothing": (lambda path: path.symlink_to("nowhere"), "cannot be read, and no policy is skipped: "),
-    "a file without permission": (unreadable, "cannot be read, and no policy is skipped: "),
+    "no text": (
+        lambda path: path.write_bytes(b"\xff\xfe"),
+        "cannot be read, and no policy is skipped: ",
+    ),
+    "a folder of that name": (
+        lambda path: path.mkdir(),
+        "cannot be read, and no policy is skipped: ",
+    ),
+    "a link to nothing": (
+        lambda path: path.symlink_to("nowhere"),
+        "cannot be read, and no policy is skipped: ",
+    ),
+    "a file without permission": (
+        unreadable,
+        "cannot be read, and no policy is skipped: ",
+    ),
 }
 
 
@@ -314,7 +422,9 @@ def test_one_bad_file_refuses_the_gate_and_is_named(tmp_path: Path, bad: str) ->
     make, problem = BAD_FILES[bad]
     (tmp_path / "good.cedar").write_text(PERMIT)
     make(tmp_path / "more.cedar")
-    if bad == "a file without permission" and os.access(tmp_path / "more.cedar", os.R_OK):
+    if bad == "a file without permission" and os.access(
+        tmp_path / "more.cedar", os.R_OK
+    ):
         pytest.skip("root may read everything")
 
     with pytest.raises(ConfigError, match=rf"more\.cedar: {problem}"):
@@ -322,7 +432,9 @@ def test_one_bad_file_refuses_the_gate_and_is_named(tmp_path: Path, bad: str) ->
 
 
 @pytest.mark.parametrize("paths", [(), ("folder",), ("folder/nothing.cedar",)])
-def test_no_policies_at_all_are_a_mistake(tmp_path: Path, paths: tuple[str, ...]) -> None:
+def test_no_policies_at_all_are_a_mistake(
+    tmp_path: Path, paths: tuple[str, ...]
+) -> None:
     (tmp_path / "folder").mkdir()
 
     with pytest.raises(ConfigError, match=r"\*\.cedar|cannot be read"):
@@ -334,16 +446,25 @@ def test_no_policies_at_all_are_a_mistake(tmp_path: Path, paths: tuple[str, ...]
     [
         ([print], "tools: .* is no Tool: make one of a function with @tool"),
         ([search, search], "tools: 'search' is there twice"),
-        ([tool(name="call")(search.function)], "tools: 'call' is an action of the gate's own"),
+        (
+            [tool(name="call")(search.function)],
+            "tools: 'call' is an action of the gate's own",
+        ),
     ],
 )
-def test_what_is_no_tool_or_has_a_name_that_is_taken_is_refused(tools: Any, problem: str) -> None:
+def test_what_is_no_tool_or_has_a_name_that_is_taken_is_refused(
+    tools: Any, problem: str
+) -> None:
     with pytest.raises(ConfigError, match=problem):
         CedarGate(PERMIT, tools=tools)
 
 
-def test_a_path_in_place_of_policies_is_refused_with_words_that_say_what_takes_one() -> None:
-    with pytest.raises(ConfigError, match=r"policies: texts are wanted, got .*CedarGate\.from_files"):
+def test_a_path_in_place_of_policies_is_refused_with_words_that_say_what_takes_one() -> (
+    None
+):
+    with pytest.raises(
+        ConfigError, match=r"policies: texts are wanted, got .*CedarGate\.from_files"
+    ):
         CedarGate(Path("policies"))  # type: ignore[arg-type]
 
 
@@ -360,9 +481,13 @@ def test_without_cedarpy_the_error_says_what_to_install() -> None:
         "try: CedarGate('')\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30
+    )
 
-    assert done.stdout.strip() == ("ConfigError CedarGate needs cedarpy 4.12 or later: pip install 'loopwright[cedar]'")
+    assert done.stdout.strip() == (
+        "ConfigError CedarGate needs cedarpy 4.12 or later: pip install 'loopwright[cedar]'"
+    )
 
 
 # --- how they are replaced ---
@@ -375,7 +500,12 @@ def test_the_version_is_that_of_policies_and_schema() -> None:
 
     assert CedarGate(PERMIT).version == same
     assert same.startswith("cedar-")
-    assert len({same, CedarGate(FORBID).version, CedarGate(PERMIT, tools=[search]).version}) == 3
+    assert (
+        len(
+            {same, CedarGate(FORBID).version, CedarGate(PERMIT, tools=[search]).version}
+        )
+        == 3
+    )
 
 
 def test_files_that_changed_are_read_again(tmp_path: Path) -> None:
@@ -401,7 +531,10 @@ def test_a_bad_reload_keeps_the_old_policies_and_says_so(tmp_path: Path) -> None
 
     for bad in ("permit(", "permit(principal, action, resource) when { context.no };"):
         file.write_text(bad)
-        with structlog.testing.capture_logs() as lines, pytest.raises(ConfigError, match=r"a\.cedar: ") as refused:
+        with (
+            structlog.testing.capture_logs() as lines,
+            pytest.raises(ConfigError, match=r"a\.cedar: ") as refused,
+        ):
             gate.reload()
         assert lines == [
             {
@@ -410,7 +543,10 @@ def test_a_bad_reload_keeps_the_old_policies_and_says_so(tmp_path: Path) -> None
             }
         ]  # fmt: skip
     file.unlink()
-    with structlog.testing.capture_logs(), pytest.raises(ConfigError, match="cannot be read"):
+    with (
+        structlog.testing.capture_logs(),
+        pytest.raises(ConfigError, match="cannot be read"),
+    ):
         gate.reload()
 
     assert (gate.version, gate.decide(SEARCH, STATE)) == before
@@ -426,12 +562,18 @@ def test_a_gate_of_texts_is_given_new_ones() -> None:
         gate.reload()
     gate.reload(FORBID)
 
-    assert (gate.version, gate.decide(SEARCH, STATE)) == (CedarGate(FORBID).version, Deny("policy forbids search here"))
+    assert (gate.version, gate.decide(SEARCH, STATE)) == (
+        CedarGate(FORBID).version,
+        Deny("policy forbids search here"),
+    )
 
 
 def test_a_decision_during_a_reload_is_that_of_one_set_or_the_other() -> None:
     """Two sets that contradict each other; a mixture of them would allow what neither does."""
-    sets = [f'{PERMIT} @reason("{name}") forbid(principal, action, resource);' * 3 for name in ("one", "other")]
+    sets = [
+        f'{PERMIT} @reason("{name}") forbid(principal, action, resource);' * 3
+        for name in ("one", "other")
+    ]
     gate, over, seen = CedarGate(sets[0]), threading.Event(), set[object]()
 
     def ask() -> None:

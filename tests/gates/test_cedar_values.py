@@ -32,7 +32,11 @@ from loopwright.tools import Tool
 
 
 def typed(part: Any, **definitions: Any) -> CedarType:
-    return record_of({"type": "object", "properties": {"x": part}, "$defs": definitions}).fields["x"].type
+    return (
+        record_of({"type": "object", "properties": {"x": part}, "$defs": definitions})
+        .fields["x"]
+        .type
+    )
 
 
 POINT = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
@@ -53,11 +57,21 @@ POINT = {"type": "object", "properties": {"x": {"type": "integer"}}, "required":
         ({"type": ["string", "null"]}, Text()),
         ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, Whole()),
         ({"anyOf": [{"type": "integer"}, {"type": "number"}]}, Number()),
-        ({"allOf": [{"$ref": "#/$defs/Point"}]}, Record({"x": Field(Whole(), required=True)})),
+        (
+            {"allOf": [{"$ref": "#/$defs/Point"}]},
+            Record({"x": Field(Whole(), required=True)}),
+        ),
         ({"$ref": "#/$defs/Point"}, Record({"x": Field(Whole(), required=True)})),
         ({"type": "array", "items": {"type": "string"}}, SetOf(Text())),
         ({"type": "array"}, SetOf(JsonText())),
-        ({"type": "array", "prefixItems": [{"type": "string"}], "items": {"type": "string"}}, SetOf(JsonText())),
+        (
+            {
+                "type": "array",
+                "prefixItems": [{"type": "string"}],
+                "items": {"type": "string"},
+            },
+            SetOf(JsonText()),
+        ),
         ({"type": "object"}, JsonText()),
         ({"type": "object", "additionalProperties": {"type": "string"}}, JsonText()),
         ({**POINT, "additionalProperties": True}, JsonText()),
@@ -71,7 +85,9 @@ POINT = {"type": "object", "properties": {"x": {"type": "integer"}}, "required":
         (True, JsonText()),
     ],
 )
-def test_a_json_schema_has_a_type_of_cedars_or_is_the_text_of_its_json(part: Any, expected: CedarType) -> None:
+def test_a_json_schema_has_a_type_of_cedars_or_is_the_text_of_its_json(
+    part: Any, expected: CedarType
+) -> None:
     assert typed(part, Point=POINT) == expected
 
 
@@ -82,13 +98,22 @@ def test_what_may_be_missing_or_null_is_not_always_there() -> None:
         return f"{day} {seats} {aisle}"
 
     assert record_of(book.schema) == Record(
-        {"day": Field(Text(), True), "seats": Field(Whole(), False), "aisle": Field(Flag(), False)}
+        {
+            "day": Field(Text(), True),
+            "seats": Field(Whole(), False),
+            "aisle": Field(Flag(), False),
+        }
     )
 
 
 def test_a_default_is_there_where_nothing_is_given_as_that_is_what_runs() -> None:
     @tool
-    def book(seats: int = 2, pace: float = 0.5, rows: int | None = 7, tags: list[str] = []) -> str:  # noqa: B006
+    def book(
+        seats: int = 2,
+        pace: float = 0.5,
+        rows: int | None = 7,
+        tags: list[str] = [],  # noqa: B006
+    ) -> str:
         """Book."""
         return f"{seats} {pace} {rows} {tags}"
 
@@ -103,7 +128,9 @@ def test_a_default_is_there_where_nothing_is_given_as_that_is_what_runs() -> Non
     assert record.encode({"pace": 1}, "", set()) == {
         "seats": 2, "pace": {"__extn": {"fn": "decimal", "arg": "1.0000"}}, "rows": 7, "tags": [],
     }  # fmt: skip
-    assert "rows" not in cast("dict[str, Any]", record.encode({"rows": None}, "", set()))
+    assert "rows" not in cast(
+        "dict[str, Any]", record.encode({"rows": None}, "", set())
+    )
     with pytest.raises(Unfit, match="seats is missing"):
         record.encode({"seats": None}, "", set())
 
@@ -143,20 +170,32 @@ def test_a_default_that_cedar_cannot_hold_is_refused_when_the_gate_is_made(
     schema = create_model("arguments", x=(annotation, default)).model_json_schema()
     book = Tool("book", "", schema, print)
 
-    with pytest.raises(ConfigError, match=f"tools: Cedar cannot hold a default of 'book', .*: {why}; give it another"):
+    with pytest.raises(
+        ConfigError,
+        match=f"tools: Cedar cannot hold a default of 'book', .*: {why}; give it another",
+    ):
         CedarGate("", tools=[book])
     assert CedarGate("", tools=[dataclasses.replace(book, schema={"type": "object"})])
 
 
 def test_a_schema_that_holds_itself_ends() -> None:
-    tree = {"type": "object", "properties": {"below": {"type": "array", "items": {"$ref": "#/$defs/Tree"}}}}
+    tree = {
+        "type": "object",
+        "properties": {"below": {"type": "array", "items": {"$ref": "#/$defs/Tree"}}},
+    }
 
-    assert typed({"$ref": "#/$defs/Tree"}, Tree=tree) == Record({"below": Field(SetOf(JsonText()), False)})
+    assert typed({"$ref": "#/$defs/Tree"}, Tree=tree) == Record(
+        {"below": Field(SetOf(JsonText()), False)}
+    )
 
 
 def test_a_schema_that_multiplies_or_goes_deep_ends_too() -> None:
     doubling = {
-        f"D{n}": {"type": "object", "properties": {k: {"$ref": f"#/$defs/D{n + 1}"} for k in "ab"}} for n in range(30)
+        f"D{n}": {
+            "type": "object",
+            "properties": {k: {"$ref": f"#/$defs/D{n + 1}"} for k in "ab"},
+        }
+        for n in range(30)
     }
     deep: Any = {"type": "string"}
     for _ in range(400):
@@ -180,12 +219,18 @@ def test_a_schema_that_multiplies_or_goes_deep_ends_too() -> None:
         (Number(), 0.1, {"__extn": {"fn": "decimal", "arg": "0.1000"}}),
         (Number(), 7, {"__extn": {"fn": "decimal", "arg": "7.0000"}}),
         (SetOf(Whole()), [1, None, 2], [1, 2]),
-        (JsonText(), {"b": [1.5, None], "a": 2**70}, '{"a":1180591620717411303424,"b":[1.5,null]}'),
+        (
+            JsonText(),
+            {"b": [1.5, None], "a": 2**70},
+            '{"a":1180591620717411303424,"b":[1.5,null]}',
+        ),
         (JsonText(), "\ud800", '"\\ud800"'),
         (Record({"a": Field(Whole(), False)}), {"a": None}, {}),
     ],
 )
-def test_a_value_of_the_type_is_written_as_cedar_reads_it(kind: CedarType, value: Any, expected: Any) -> None:
+def test_a_value_of_the_type_is_written_as_cedar_reads_it(
+    kind: CedarType, value: Any, expected: Any
+) -> None:
     assert kind.encode(value, "x", set()) == expected
 
 
@@ -212,15 +257,29 @@ for _ in range(5_000):
         (Number(), float("nan"), "x is too large a number"),
         (Flag(), 1, "x is neither true nor false"),
         (SetOf(Text()), "a", "x is no list"),
-        (SetOf(Text()), [{"__entity": {"type": "Agent", "id": "admin"}}], "x is no text"),
+        (
+            SetOf(Text()),
+            [{"__entity": {"type": "Agent", "id": "admin"}}],
+            "x is no text",
+        ),
         (JsonText(), float("nan"), "x is no JSON, or nested too deeply"),
         (JsonText(), DEEP, "x is no JSON, or nested too deeply"),
         (Record({}), [], "x is no object"),
-        (Record({}), {"y\n": 1}, '"x.y\\n" is not among the arguments that the policy knows'),
-        (Record({"a": Field(Record({"b": Field(Text(), True)}), True)}), {"a": {"b": None}}, "x.a.b is missing"),
+        (
+            Record({}),
+            {"y\n": 1},
+            '"x.y\\n" is not among the arguments that the policy knows',
+        ),
+        (
+            Record({"a": Field(Record({"b": Field(Text(), True)}), True)}),
+            {"a": {"b": None}},
+            "x.a.b is missing",
+        ),
     ],
 )
-def test_a_value_without_counterpart_is_refused_in_words(kind: CedarType, value: Any, problem: str) -> None:
+def test_a_value_without_counterpart_is_refused_in_words(
+    kind: CedarType, value: Any, problem: str
+) -> None:
     with pytest.raises(Unfit) as refused:
         kind.encode(value, "x", set())
 
@@ -252,7 +311,9 @@ def test_a_text_of_more_than_one_word_is_named(text: str, more: bool) -> None:
 
 # --- total, and closed ---
 
-NAMES = st.sampled_from(["a", "__entity", "__extn", "__expr", "~__entity", "", "x y", "type"])
+NAMES = st.sampled_from(
+    ["a", "__entity", "__extn", "__expr", "~__entity", "", "x y", "type"]
+)
 SMUGGLED = [
     {"__entity": {"type": "Agent", "id": "admin"}},
     {"__extn": {"fn": "decimal", "arg": "1.0"}},
@@ -268,7 +329,10 @@ JSON: Any = st.recursive(
 TYPES: Any = st.recursive(
     st.sampled_from([Text(), Whole(), Number(), Flag(), JsonText()]),
     lambda below: (
-        st.builds(SetOf, below) | st.dictionaries(NAMES, st.builds(Field, below, st.booleans()), max_size=3).map(Record)
+        st.builds(SetOf, below)
+        | st.dictionaries(
+            NAMES, st.builds(Field, below, st.booleans()), max_size=3
+        ).map(Record)
     ),
     max_leaves=5,
 )
@@ -283,16 +347,24 @@ def fitting(kind: CedarType) -> Any:
         case Whole():
             return st.integers(-(2**63), 2**63 - 1)
         case Number():
-            return st.integers(-(10**9), 10**9).map(lambda n: n / 10_000) | st.integers(-(10**9), 10**9)
+            return st.integers(-(10**9), 10**9).map(lambda n: n / 10_000) | st.integers(
+                -(10**9), 10**9
+            )
         case Flag():
             return st.booleans()
         case SetOf(element):
             return st.lists(fitting(element) | st.none(), max_size=3)
         case Record(fields):
             return st.fixed_dictionaries(
-                {name: fitting(field.type) for name, field in fields.items() if field.required},
+                {
+                    name: fitting(field.type)
+                    for name, field in fields.items()
+                    if field.required
+                },
                 optional={
-                    name: fitting(field.type) | st.none() for name, field in fields.items() if not field.required
+                    name: fitting(field.type) | st.none()
+                    for name, field in fields.items()
+                    if not field.required
                 },
             )
         case _:
@@ -310,14 +382,22 @@ def encoded(kind: CedarType, value: Any) -> Any:
 def accepted(kind: CedarType, value: Any) -> bool:
     """Whether Cedar takes the encoded value for one of the type."""
     context = {"type": "Record", "attributes": {"x": kind.declared}}
-    applies = {"principalTypes": ["Agent"], "resourceTypes": ["Agent"], "context": context}
-    schema = {"": {"entityTypes": {"Agent": {}}, "actions": {"call": {"appliesTo": applies}}}}
+    applies = {
+        "principalTypes": ["Agent"],
+        "resourceTypes": ["Agent"],
+        "context": context,
+    }
+    schema = {
+        "": {"entityTypes": {"Agent": {}}, "actions": {"call": {"appliesTo": applies}}}
+    }
     parsed = Schema.from_json_str(json.dumps(schema))
     request = {
         "principal": 'Agent::"a"', "action": 'Action::"call"', "resource": 'Agent::"a"',
         "context": json.dumps({"x": value}),
     }  # fmt: skip
-    said = is_authorized(request, ANYTHING, Entities.from_json_str("[]", parsed), schema=parsed)
+    said = is_authorized(
+        request, ANYTHING, Entities.from_json_str("[]", parsed), schema=parsed
+    )
     return said.decision == Decision.Allow and not said.diagnostics.errors
 
 
@@ -333,17 +413,27 @@ def instructions(value: Any) -> list[Any]:
 
 
 @given(kind=TYPES, value=JSON)
-def test_any_value_is_encoded_or_refused_and_what_is_encoded_smuggles_nothing(kind: CedarType, value: Any) -> None:
+def test_any_value_is_encoded_or_refused_and_what_is_encoded_smuggles_nothing(
+    kind: CedarType, value: Any
+) -> None:
     written = encoded(kind, value)
 
     found = instructions(written)
-    assert [one for one in found if one.keys() != {"__extn"} or one["__extn"]["fn"] != "decimal"] == []
-    assert not found or "decimal" in json.dumps(kind.declared), "a decimal is only where the type is one"
+    assert [
+        one
+        for one in found
+        if one.keys() != {"__extn"} or one["__extn"]["fn"] != "decimal"
+    ] == []
+    assert not found or "decimal" in json.dumps(kind.declared), (
+        "a decimal is only where the type is one"
+    )
     assert written is None or accepted(kind, written)
 
 
 @given(data=st.data(), kind=TYPES)
-def test_a_value_of_the_type_is_taken_by_cedar(data: st.DataObject, kind: CedarType) -> None:
+def test_a_value_of_the_type_is_taken_by_cedar(
+    data: st.DataObject, kind: CedarType
+) -> None:
     written = encoded(kind, data.draw(fitting(kind)))
 
     assert written is None or accepted(kind, written)
@@ -353,10 +443,14 @@ def test_a_value_of_the_type_is_taken_by_cedar(data: st.DataObject, kind: CedarT
 def test_what_has_no_type_is_a_text_whatever_it_is(value: Any) -> None:
     written = encoded(JsonText(), value)
 
-    assert written is None or (isinstance(written, str) and written.isascii() and accepted(JsonText(), written))
+    assert written is None or (
+        isinstance(written, str) and written.isascii() and accepted(JsonText(), written)
+    )
 
 
 @given(st.text("_~ent", max_size=12), st.text("_~ent", max_size=12))
-def test_no_two_names_are_escaped_to_one_and_none_is_an_instruction(one: str, other: str) -> None:
+def test_no_two_names_are_escaped_to_one_and_none_is_an_instruction(
+    one: str, other: str
+) -> None:
     assert (escaped(one) == escaped(other)) == (one == other)
     assert not escaped(one).startswith("__")

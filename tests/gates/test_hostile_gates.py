@@ -75,7 +75,9 @@ class Hostile:
         return Modify({"what": "cloud"}, "rather that")
 
     async def _modify_on_and_on(self, action: Action) -> Modify:
-        return Modify({"what": str(action.arguments.get("what")) + "!"}, "a little more")
+        return Modify(
+            {"what": str(action.arguments.get("what")) + "!"}, "a little more"
+        )
 
     async def _modify_out_of_schema(self, action: Action) -> Modify:
         return Modify({"which": 1}, "badly")
@@ -138,7 +140,11 @@ class Hostile:
         return Allow()
 
 
-MISDEEDS = sorted(name[1:] for name, value in vars(Hostile).items() if name[0] == "_" and name[1] != "_")
+MISDEEDS = sorted(
+    name[1:]
+    for name, value in vars(Hostile).items()
+    if name[0] == "_" and name[1] != "_"
+)
 
 
 def called(name: str, arguments: Any) -> str:
@@ -180,21 +186,39 @@ class Waiting(ScriptedProvider):
 
 def engine_of(name: str, gate: Hostile, ran: list[str]) -> LoopEngine:
     def runtime(model: Any) -> Runtime:
-        return Runtime(ScriptedProvider(model), tools=list(recording(ran)), gate=gate, approver=gate.approve)
+        return Runtime(
+            ScriptedProvider(model),
+            tools=list(recording(ran)),
+            gate=gate,
+            approver=gate.approve,
+        )
 
-    if name == "chain-of-thought":  # by itself it has no calls to make: it hands over where its samples differ
+    if (
+        name == "chain-of-thought"
+    ):  # by itself it has no calls to make: it hands over where its samples differ
         answers = itertools.count()
         differing = runtime(lambda request: f"So it is. The answer is {next(answers)}.")
-        return ChainOfThoughtEngine(differing, samples=2, min_agreement=1.0, fallback=ReActEngine(runtime(LOOPS)))
+        return ChainOfThoughtEngine(
+            differing,
+            samples=2,
+            min_agreement=1.0,
+            fallback=ReActEngine(runtime(LOOPS)),
+        )
     if name == "react-as-tool":
         inner = ReActEngine(runtime(LOOPS)).as_tool(name="ask", description="Ask.")
         outer = Runtime(
-            ScriptedProvider(PROGRAMS[name].model), tools=[*recording(ran), inner], gate=gate, approver=gate.approve
+            ScriptedProvider(PROGRAMS[name].model),
+            tools=[*recording(ran), inner],
+            gate=gate,
+            approver=gate.approve,
         )
         return ReActEngine(outer)
     if name == "tree-of-thoughts":  # nor has it: a person has one made
         waiting = Runtime(
-            Waiting(PROGRAMS[name].model, gate.told), tools=list(recording(ran)), gate=gate, approver=gate.approve
+            Waiting(PROGRAMS[name].model, gate.told),
+            tools=list(recording(ran)),
+            gate=gate,
+            approver=gate.approve,
         )
         return PROGRAMS[name].engine(waiting)
     if name == "tiny":
@@ -257,7 +281,10 @@ def test_no_tool_starts_that_should_not(name: str) -> None:
 
     gated()
     assert starts, "else nothing was tried"
-    figure(f"hostile gates, {name}", f"{cases} cases, {starts} lawful tool starts, 0 others")
+    figure(
+        f"hostile gates, {name}",
+        f"{cases} cases, {starts} lawful tool starts, 0 others",
+    )
 
 
 @pytest.mark.parametrize("misdeed", MISDEEDS)

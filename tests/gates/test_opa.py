@@ -27,7 +27,9 @@ from loopwright.plugins import build_gate
 from loopwright.testing import GateContract, ScriptedProvider, call
 from rego_server import RegoServer, rego_server
 
-STATE = PolicyState("run-1", "3#0", "react", 2, 3, 4, "sensitive", True, 1_700_000_000.5)
+STATE = PolicyState(
+    "run-1", "3#0", "react", 2, 3, 4, "sensitive", True, 1_700_000_000.5
+)
 
 
 @pytest.fixture
@@ -48,14 +50,21 @@ async def decided(gate: OpaGate, action: Action, state: PolicyState = STATE) -> 
 # --- what is asked ---
 
 
-async def test_the_input_is_the_action_and_where_the_run_stands(server: RegoServer) -> None:
-    action = Action("look", {"what": "sky"}, "call-7", "read", frozenset({"untrusted", "sensitive"}))
+async def test_the_input_is_the_action_and_where_the_run_stands(
+    server: RegoServer,
+) -> None:
+    action = Action(
+        "look", {"what": "sky"}, "call-7", "read", frozenset({"untrusted", "sensitive"})
+    )
 
     assert await decided(OpaGate(server.url), action) == Allow()
 
     path, headers, body = server.asked[0]
     assert path == "/v1/data/loopwright/decision"
-    assert (headers["content-type"], headers["accept-encoding"]) == ("application/json", "identity")
+    assert (headers["content-type"], headers["accept-encoding"]) == (
+        "application/json",
+        "identity",
+    )
     assert body == {
         "input": {
             "action": {
@@ -75,7 +84,11 @@ async def test_the_input_is_the_action_and_where_the_run_stands(server: RegoServ
     [
         ("/", "loopwright/decision", "/v1/data/loopwright/decision"),
         ("/opa/", "/desk/refunds/", "/opa/v1/data/desk/refunds"),
-        ("/v1/data/desk/refunds?instrument", "loopwright/decision", "/v1/data/desk/refunds?instrument"),
+        (
+            "/v1/data/desk/refunds?instrument",
+            "loopwright/decision",
+            "/v1/data/desk/refunds?instrument",
+        ),
     ],
 )
 async def test_the_document_is_named_by_its_path_or_by_the_whole_url(
@@ -87,12 +100,17 @@ async def test_the_document_is_named_by_its_path_or_by_the_whole_url(
 
 
 async def test_token_and_headers_are_sent_and_shown_nowhere(server: RegoServer) -> None:
-    gate = OpaGate(server.url, token=SecretStr("hush-hush"), headers={"x-tenant": "acme"})
+    gate = OpaGate(
+        server.url, token=SecretStr("hush-hush"), headers={"x-tenant": "acme"}
+    )
 
     await decided(gate, Action("look", {}))
 
     _, headers, _ = server.asked[0]
-    assert (headers["authorization"], headers["x-tenant"]) == ("Bearer hush-hush", "acme")
+    assert (headers["authorization"], headers["x-tenant"]) == (
+        "Bearer hush-hush",
+        "acme",
+    )
     assert "hush" not in repr(gate) + gate.version + repr(vars(gate))
 
 
@@ -108,7 +126,9 @@ async def test_the_connection_is_kept_between_decisions(server: RegoServer) -> N
     assert (server.connections, again) == (2, Allow())
 
 
-async def test_a_gate_that_is_closed_leaves_the_connection_to_the_others_of_its_loop(server: RegoServer) -> None:
+async def test_a_gate_that_is_closed_leaves_the_connection_to_the_others_of_its_loop(
+    server: RegoServer,
+) -> None:
     one, other = OpaGate(server.url), OpaGate(server.url, token="another")
     action = Action("look", {}, effect="read")
 
@@ -124,19 +144,36 @@ async def test_a_gate_that_is_closed_leaves_the_connection_to_the_others_of_its_
     ]
 
 
-def test_a_gate_may_be_asked_in_one_event_loop_after_another(server: RegoServer) -> None:
+def test_a_gate_may_be_asked_in_one_event_loop_after_another(
+    server: RegoServer,
+) -> None:
     gate = OpaGate(server.url)
 
-    said = [asyncio.run(gate.evaluate(Action("look", {}, effect="read"), after(0))) for _ in range(2)]
+    said = [
+        asyncio.run(gate.evaluate(Action("look", {}, effect="read"), after(0)))
+        for _ in range(2)
+    ]
 
     assert (said, server.connections) == ([Allow(), Allow()], 2)
 
 
-async def test_a_client_of_your_own_is_used_and_never_closed(server: RegoServer) -> None:
-    async with httpx.AsyncClient(headers={"x-from": "mine"}, follow_redirects=True) as client:
-        said = await decided(OpaGate(server.url, client=client), Action("look", {}, effect="read"), after(0))
+async def test_a_client_of_your_own_is_used_and_never_closed(
+    server: RegoServer,
+) -> None:
+    async with httpx.AsyncClient(
+        headers={"x-from": "mine"}, follow_redirects=True
+    ) as client:
+        said = await decided(
+            OpaGate(server.url, client=client),
+            Action("look", {}, effect="read"),
+            after(0),
+        )
 
-        assert (said, client.is_closed, server.asked[0][1]["x-from"]) == (Allow(), False, "mine")
+        assert (said, client.is_closed, server.asked[0][1]["x-from"]) == (
+            Allow(),
+            False,
+            "mine",
+        )
 
 
 # --- what real Rego decides ---
@@ -146,13 +183,21 @@ async def test_a_client_of_your_own_is_used_and_never_closed(server: RegoServer)
     ("action", "state", "expected"),
     [
         (Action("look", {}, effect="read"), after(0), Allow()),
-        (Action("look", {}, effect="read", labels=frozenset({"untrusted"})), after(0), Allow()),
+        (
+            Action("look", {}, effect="read", labels=frozenset({"untrusted"})),
+            after(0),
+            Allow(),
+        ),
         (
             Action("send", {}, effect="write", labels=frozenset({"untrusted"})),
             after(0),
             Deny("what came from outside may not lead to a change"),
         ),
-        (Action("look", {}, effect="read"), after(5), Deny("five calls are enough for one run")),
+        (
+            Action("look", {}, effect="read"),
+            after(5),
+            Deny("five calls are enough for one run"),
+        ),
         (Action("refund", {"order": "4711", "cents": 900}), after(0), Allow()),
         (
             Action("refund", {"order": "4711", "cents": 90_000}),
@@ -176,20 +221,30 @@ async def test_what_the_policy_wants_changed_is_what_runs(server: RegoServer) ->
 
     gate = OpaGate(server.url)
     runtime = Runtime(
-        ScriptedProvider([call("refund", order="4711", cents=90_000), "Done."]), tools=[refund], gate=gate
+        ScriptedProvider([call("refund", order="4711", cents=90_000), "Done."]),
+        tools=[refund],
+        gate=gate,
     )
     result = await ReActEngine(runtime).run("Refund 900 euros.")
     await gate.aclose()
 
-    verdicts = [e.event for e in runtime.journal.read(result.run_id) if isinstance(e.event, GateDecided)]
+    verdicts = [
+        e.event
+        for e in runtime.journal.read(result.run_id)
+        if isinstance(e.event, GateDecided)
+    ]
     assert result.conversation.messages[-2].content == "10000 cents for 4711"
     assert (verdicts[0].verdict, verdicts[0].policy_version) == ("modify", gate.version)
 
 
-async def test_the_answer_of_a_run_is_asked_about_where_the_gate_wants_to_see_it(server: RegoServer) -> None:
+async def test_the_answer_of_a_run_is_asked_about_where_the_gate_wants_to_see_it(
+    server: RegoServer,
+) -> None:
     for gate in (OpaGate(server.url), OpaGate(server.url, answers=True)):
         async with contextlib.aclosing(gate):
-            result = await ReActEngine(Runtime(ScriptedProvider(["Blue."]), gate=gate)).run("Which colour?")
+            result = await ReActEngine(
+                Runtime(ScriptedProvider(["Blue."]), gate=gate)
+            ).run("Which colour?")
         assert (result.status, result.answer) == ("completed", "Blue.")
 
     (asked,) = [body for _, _, body in server.asked]
@@ -200,7 +255,9 @@ async def test_the_answer_of_a_run_is_asked_about_where_the_gate_wants_to_see_it
     }  # fmt: skip
 
 
-async def test_a_tool_that_is_called_like_the_answer_never_passes_for_it(server: RegoServer) -> None:
+async def test_a_tool_that_is_called_like_the_answer_never_passes_for_it(
+    server: RegoServer,
+) -> None:
     ran: list[str] = []
 
     @tool(effect="read")
@@ -211,10 +268,14 @@ async def test_a_tool_that_is_called_like_the_answer_never_passes_for_it(server:
 
     model = ScriptedProvider([call("respond", answer="Blue."), "Blue."])
     async with contextlib.aclosing(OpaGate(server.url, answers=True)) as gate:
-        result = await ReActEngine(Runtime(model, tools=[respond], gate=gate)).run("Which colour?")
+        result = await ReActEngine(Runtime(model, tools=[respond], gate=gate)).run(
+            "Which colour?"
+        )
 
     assert (ran, result.answer) == ([], "Blue.")
-    assert [body["input"]["action"]["call_id"] for _, _, body in server.asked] == [RESPOND]  # type: ignore[index, call-overload]
+    assert [body["input"]["action"]["call_id"] for _, _, body in server.asked] == [
+        RESPOND
+    ]  # type: ignore[index, call-overload]
 
 
 class TestOpaGate(GateContract):
@@ -229,7 +290,10 @@ class TestOpaGate(GateContract):
         return OpaGate(self.server.url)
 
     def broken(self) -> Iterable[PolicyGate]:
-        return [OpaGate("http://127.0.0.1:1"), OpaGate(self.server.url, path="loopwright/nothing")]
+        return [
+            OpaGate("http://127.0.0.1:1"),
+            OpaGate(self.server.url, path="loopwright/nothing"),
+        ]
 
 
 # --- how it is set up ---
@@ -237,8 +301,13 @@ class TestOpaGate(GateContract):
 
 def test_the_version_names_the_document_and_the_policy_behind_it() -> None:
     assert OpaGate().version == "opa http://localhost:8181/v1/data/loopwright/decision"
-    assert OpaGate("https://opa:8181", path="a/b", version="7").version == "opa https://opa:8181/v1/data/a/b 7"
-    assert OpaGate("https://opa/v1/data/a?key=hush").version == "opa https://opa/v1/data/a"
+    assert (
+        OpaGate("https://opa:8181", path="a/b", version="7").version
+        == "opa https://opa:8181/v1/data/a/b 7"
+    )
+    assert (
+        OpaGate("https://opa/v1/data/a?key=hush").version == "opa https://opa/v1/data/a"
+    )
 
 
 def test_a_remote_gate_has_two_seconds_unless_told_otherwise() -> None:
@@ -254,18 +323,29 @@ def test_a_gate_is_found_by_its_name() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"url": "localhost:8181"}, "url: needs a scheme and a host, like 'http://localhost:8181', got"),
+        (
+            {"url": "localhost:8181"},
+            "url: needs a scheme and a host, like 'http://localhost:8181', got",
+        ),
         ({"url": "ftp://localhost"}, "url: needs a scheme and a host"),
-        ({"url": "http://[::1"}, "url: .*: give something like 'http://localhost:8181'"),
+        (
+            {"url": "http://[::1"},
+            "url: .*: give something like 'http://localhost:8181'",
+        ),
         ({"url": "http://me:hush@opa"}, "url: holds a user name or password"),
         ({"path": "/"}, "path: name the document that decides"),
         ({"timeout": 0.0}, "timeout: must be above 0, got 0.0"),
         ({"timeout": float("nan")}, "timeout: must be above 0, got nan"),
         ({"max_bytes": 0}, "max_bytes: must be above 0, got 0"),
-        ({"token": "two\nlines"}, "headers: 'authorization' holds characters that HTTP does not allow"),
+        (
+            {"token": "two\nlines"},
+            "headers: 'authorization' holds characters that HTTP does not allow",
+        ),
         ({"headers": {"x-ü": "1"}}, "headers: 'x-ü' holds characters"),
     ],
 )
-def test_what_cannot_be_used_is_refused_at_once(options: dict[str, object], problem: str) -> None:
+def test_what_cannot_be_used_is_refused_at_once(
+    options: dict[str, object], problem: str
+) -> None:
     with pytest.raises(ConfigError, match=problem):
         OpaGate(**options)  # type: ignore[arg-type]

@@ -42,7 +42,9 @@ def action(tool: str = "send", **arguments: Json) -> Action:
     return Action(tool, arguments)
 
 
-def decide(rules: Iterable[Rule], asked: Action | None = None, at: PolicyState = STATE) -> Decision:
+def decide(
+    rules: Iterable[Rule], asked: Action | None = None, at: PolicyState = STATE
+) -> Decision:
     return RuleGate(rules).decide(asked or action(), at)
 
 
@@ -50,10 +52,26 @@ class TestRuleGateKeepsTheContract(GateContract):
     def gate(self) -> PolicyGate:
         return RuleGate(
             [
-                Rule(name="no wiping", then="deny", effects=("destructive",), reason="nothing is wiped here"),
+                Rule(
+                    name="no wiping",
+                    then="deny",
+                    effects=("destructive",),
+                    reason="nothing is wiped here",
+                ),
                 Rule(name="short", then="modify", tools=("put",), set={"/what": "sky"}),
-                Rule(name="deep", then="ask", when=(Condition(argument="/deep/0/0", max_length=1),)),
-                Rule(name="look", then="allow", tools=("look", "d*"), at_most=100, every=60, per="tool"),
+                Rule(
+                    name="deep",
+                    then="ask",
+                    when=(Condition(argument="/deep/0/0", max_length=1),),
+                ),
+                Rule(
+                    name="look",
+                    then="allow",
+                    tools=("look", "d*"),
+                    at_most=100,
+                    every=60,
+                    per="tool",
+                ),
             ],
             clock=FakeClock(),
         )
@@ -78,10 +96,14 @@ def test_what_no_rule_speaks_of_is_denied_unless_the_gate_says_otherwise() -> No
     rules = [Rule(name="a", then="allow", tools=("look",))]
 
     assert RuleGate(rules).decide(action(), STATE) == DENIED
-    assert RuleGate(rules, otherwise="ask").decide(action(), STATE) == Ask("No rule speaks of send: run it?")
+    assert RuleGate(rules, otherwise="ask").decide(action(), STATE) == Ask(
+        "No rule speaks of send: run it?"
+    )
     assert RuleGate(rules, otherwise="allow").decide(action(), STATE) == Allow()
     assert RuleGate([]).decide(action(), STATE) == DENIED
-    with pytest.raises(ConfigError, match=r'^otherwise: "deny", "ask" or "allow", got \'let\'$'):
+    with pytest.raises(
+        ConfigError, match=r'^otherwise: "deny", "ask" or "allow", got \'let\'$'
+    ):
         RuleGate([], otherwise=cast(Any, "let"))
 
 
@@ -90,11 +112,15 @@ def test_an_answer_is_given_unless_a_rule_stops_it() -> None:
 
     assert RuleGate([secret]).answers
     assert decide([secret], action(RESPOND)) == Allow()
-    assert decide([secret], action(RESPOND), state(label="secret")) == Deny("refused by the rule 'mum'")
+    assert decide([secret], action(RESPOND), state(label="secret")) == Deny(
+        "refused by the rule 'mum'"
+    )
 
 
 def test_a_gate_that_names_no_answers_is_not_asked_about_them() -> None:
-    gate = RuleGate([Rule(name="a", then="allow", tools=("look", "resp*"), untrusted=True)])
+    gate = RuleGate(
+        [Rule(name="a", then="allow", tools=("look", "resp*"), untrusted=True)]
+    )
 
     assert not gate.answers
     assert gate.decide(action(RESPOND), STATE) == DENIED  # a tool of that name
@@ -102,10 +128,21 @@ def test_a_gate_that_names_no_answers_is_not_asked_about_them() -> None:
 
 @pytest.mark.parametrize("name", ["respond", RESPOND])
 async def test_a_rule_withholds_an_answer_with_a_secret(name: str) -> None:
-    rule = Rule(name="mum", then="deny", tools=(name,), when=(Condition(argument="/answer", glob=("*4711*",)),))
-    for gate in (RuleGate([rule]), RuleGate([rule], otherwise="allow"), AllOf(AllowAll(), RuleGate([rule]))):
+    rule = Rule(
+        name="mum",
+        then="deny",
+        tools=(name,),
+        when=(Condition(argument="/answer", glob=("*4711*",)),),
+    )
+    for gate in (
+        RuleGate([rule]),
+        RuleGate([rule], otherwise="allow"),
+        AllOf(AllowAll(), RuleGate([rule])),
+    ):
         for said, answer in (("It is 4711.", None), ("It is blue.", "It is blue.")):
-            result = await ReActEngine(Runtime(ScriptedProvider([said]), gate=gate)).run("What is it?")
+            result = await ReActEngine(
+                Runtime(ScriptedProvider([said]), gate=gate)
+            ).run("What is it?")
 
             assert result.answer == answer
 
@@ -113,7 +150,9 @@ async def test_a_rule_withholds_an_answer_with_a_secret(name: str) -> None:
 def test_the_name_of_the_answer_means_a_tool_of_that_name_too() -> None:
     rule = Rule(name="mum", then="deny", tools=("look", "respond"))
 
-    assert [decide([rule], action(name)) for name in (RESPOND, "respond")] == [Deny("refused by the rule 'mum'")] * 2
+    assert [decide([rule], action(name)) for name in (RESPOND, "respond")] == [
+        Deny("refused by the rule 'mum'")
+    ] * 2
     assert decide([rule], action("responder")) == DENIED
 
 
@@ -125,7 +164,9 @@ def test_a_refusal_names_the_rule_and_says_why_and_nothing_else() -> None:
         reason="write to colleagues only",
     )
 
-    assert decide([rule], action(to="x@evil.com")) == Deny("refused by the rule 'mail': write to colleagues only")
+    assert decide([rule], action(to="x@evil.com")) == Deny(
+        "refused by the rule 'mail': write to colleagues only"
+    )
 
 
 def test_a_rule_applies_where_all_that_it_names_is_true() -> None:
@@ -162,7 +203,10 @@ def test_a_rule_applies_where_all_that_it_names_is_true() -> None:
 def test_a_label_stands_for_all_that_are_as_high(least: Any) -> None:
     rule = Rule(name="a", then="deny", labels=least)
     denied = [
-        label for label in LABELS if RuleGate([rule], otherwise="allow").decide(action(), state(label=label)) != Allow()
+        label
+        for label in LABELS
+        if RuleGate([rule], otherwise="allow").decide(action(), state(label=label))
+        != Allow()
     ]
 
     assert denied == list(LABELS[LABELS.index(least) :])
@@ -178,37 +222,69 @@ def test_a_condition_that_cannot_be_told_never_loosens(value: Any) -> None:
     asked = action(sum=value)
     then: dict[str, Any] = {"ask": {"question": "?"}, "modify": {"set": {"/sum": 100}}}
     rules = {
-        kind: Rule(name="r", then=cast(Any, kind), when=(UNCLEAR,), **then.get(kind, {}))
+        kind: Rule(
+            name="r", then=cast(Any, kind), when=(UNCLEAR,), **then.get(kind, {})
+        )
         for kind in ("allow", "deny", "ask", "modify")
     }
 
-    decided = {kind: RuleGate([rule], otherwise="allow").decide(asked, STATE) for kind, rule in rules.items()}
-    assert decided.pop("allow") == Allow()  # by `otherwise`: the rule itself does not allow it
+    decided = {
+        kind: RuleGate([rule], otherwise="allow").decide(asked, STATE)
+        for kind, rule in rules.items()
+    }
+    assert (
+        decided.pop("allow") == Allow()
+    )  # by `otherwise`: the rule itself does not allow it
     assert decide([rules["allow"]], asked) == DENIED
     assert decided == {
         "deny": Deny("refused by the rule 'r'"),
         "ask": Ask("?"),
-        "modify": Deny("refused by the rule 'r': it cannot be applied to these arguments"),
+        "modify": Deny(
+            "refused by the rule 'r': it cannot be applied to these arguments"
+        ),
     }
 
 
 def test_one_condition_that_does_not_hold_is_enough_whatever_the_others_tell() -> None:
-    rule = Rule(name="r", then="deny", when=(UNCLEAR, Condition(argument="/kind", equals="payment")))
+    rule = Rule(
+        name="r",
+        then="deny",
+        when=(UNCLEAR, Condition(argument="/kind", equals="payment")),
+    )
 
-    assert RuleGate([rule], otherwise="allow").decide(action(sum="?", kind="note"), STATE) == Allow()
-    assert RuleGate([rule], otherwise="allow").decide(action(sum="?", kind="payment"), STATE) != Allow()
+    assert (
+        RuleGate([rule], otherwise="allow").decide(action(sum="?", kind="note"), STATE)
+        == Allow()
+    )
+    assert (
+        RuleGate([rule], otherwise="allow").decide(
+            action(sum="?", kind="payment"), STATE
+        )
+        != Allow()
+    )
 
 
 # --- modify ---
 
 
 def test_a_changed_call_is_allowed_once_it_is_so() -> None:
-    gate = RuleGate([Rule(name="dry", then="modify", set={"/options/dry": True, "/to": "x"}, reason="dry runs only")])
+    gate = RuleGate(
+        [
+            Rule(
+                name="dry",
+                then="modify",
+                set={"/options/dry": True, "/to": "x"},
+                reason="dry runs only",
+            )
+        ]
+    )
     asked = action(to="y", n=1)
 
     changed = gate.decide(asked, STATE)
 
-    assert changed == Modify({"to": "x", "n": 1, "options": {"dry": True}}, "dry runs only")
+    assert changed == Modify(
+        {"to": "x", "n": 1, "options": {"dry": True}}, "dry runs only"
+    )
     assert gate.decide(Action("send", changed.arguments), STATE) == Allow()  # type: ignore[union-attr]
     assert asked == action(to="y", n=1)
 
@@ -216,7 +292,9 @@ def test_a_changed_call_is_allowed_once_it_is_so() -> None:
 def test_true_is_not_one_for_what_is_set() -> None:
     gate = RuleGate([Rule(name="dry", then="modify", set={"/dry": True})])
 
-    assert gate.decide(action(dry=1), STATE) == Modify({"dry": True}, "changed by the rule 'dry'")
+    assert gate.decide(action(dry=1), STATE) == Modify(
+        {"dry": True}, "changed by the rule 'dry'"
+    )
 
 
 def test_what_is_set_cannot_be_changed_from_outside() -> None:
@@ -225,10 +303,14 @@ def test_what_is_set_cannot_be_changed_from_outside() -> None:
     assert isinstance(first, Modify)
     cast(Any, first.arguments)["deep"]["a"].append(2)
 
-    assert gate.decide(action(), STATE) == Modify({"deep": {"a": [1]}}, "changed by the rule 'dry'")
+    assert gate.decide(action(), STATE) == Modify(
+        {"deep": {"a": [1]}}, "changed by the rule 'dry'"
+    )
 
 
-@pytest.mark.parametrize("arguments", [{"to": "text"}, {"to": []}, {"to": [[]]}, {"to": 5}])
+@pytest.mark.parametrize(
+    "arguments", [{"to": "text"}, {"to": []}, {"to": [[]]}, {"to": 5}]
+)
 def test_what_cannot_be_set_is_refused(arguments: dict[str, Json]) -> None:
     gate = RuleGate([Rule(name="r", then="modify", set={"/to/0/name": "x"})])
 
@@ -245,10 +327,19 @@ async def test_a_changed_call_runs_with_what_was_set() -> None:
         ran.append(cents)
         return "done"
 
-    rule = Rule(name="cap", then="modify", when=(Condition(argument="/cents", more_than=100),), set={"/cents": 100})
+    rule = Rule(
+        name="cap",
+        then="modify",
+        when=(Condition(argument="/cents", more_than=100),),
+        set={"/cents": 100},
+    )
     gate = RuleGate([rule, Rule(name="refunds", then="allow", tools=("refund",))])
     runtime = Runtime(
-        ScriptedProvider([call("refund", cents=5000), call("refund", cents=7), "Done."]), tools=[refund], gate=gate
+        ScriptedProvider(
+            [call("refund", cents=5000), call("refund", cents=7), "Done."]
+        ),
+        tools=[refund],
+        gate=gate,
     )
     await ReActEngine(runtime).run("Refund it.")
 
@@ -258,8 +349,17 @@ async def test_a_changed_call_runs_with_what_was_set() -> None:
 # --- limits ---
 
 
-def limited(clock: FakeClock, at_most: int = 2, per: Any = "all", then: Any = "allow", **fields: Any) -> RuleGate:
-    return RuleGate([Rule(name="few", then=then, at_most=at_most, every=60, per=per, **fields)], clock=clock)
+def limited(
+    clock: FakeClock,
+    at_most: int = 2,
+    per: Any = "all",
+    then: Any = "allow",
+    **fields: Any,
+) -> RuleGate:
+    return RuleGate(
+        [Rule(name="few", then=then, at_most=at_most, every=60, per=per, **fields)],
+        clock=clock,
+    )
 
 
 SPENT = Deny("refused by the rule 'few': too many calls of late")
@@ -273,7 +373,16 @@ def test_a_rule_allows_so_many_calls_in_any_stretch_of_time() -> None:
         decided.append(gate.decide(action(), STATE))
         clock.advance(20)
 
-    assert decided == [Allow(), Allow(), SPENT, Allow(), Allow(), SPENT, Allow(), Allow()]
+    assert decided == [
+        Allow(),
+        Allow(),
+        SPENT,
+        Allow(),
+        Allow(),
+        SPENT,
+        Allow(),
+        Allow(),
+    ]
 
 
 def test_what_is_refused_does_not_count() -> None:
@@ -298,7 +407,11 @@ def test_a_change_counts_once_it_is_made() -> None:
 @pytest.mark.parametrize(("per", "allowed"), [("run", 2), ("tool", 3), ("all", 1)])
 def test_runs_or_tools_are_counted_each_by_itself(per: str, allowed: int) -> None:
     gate = limited(FakeClock(), at_most=1, per=per)
-    decided = [gate.decide(action(name), state(run_id=run)) for run in ("r1", "r2") for name in ("a", "b", "c")]
+    decided = [
+        gate.decide(action(name), state(run_id=run))
+        for run in ("r1", "r2")
+        for name in ("a", "b", "c")
+    ]
 
     assert decided.count(Allow()) == allowed
 
@@ -308,7 +421,9 @@ def test_many_threads_and_loops_together_get_no_more_than_the_limit() -> None:
     start = threading.Barrier(8)
 
     async def ask() -> int:
-        decided = await asyncio.gather(*(gate.evaluate(action(), STATE) for _ in range(250)))
+        decided = await asyncio.gather(
+            *(gate.evaluate(action(), STATE) for _ in range(250))
+        )
         return decided.count(Allow())
 
     def work() -> None:
@@ -335,7 +450,12 @@ class Sleepy(str):
 
 
 def test_nothing_comes_between_counting_and_deciding() -> None:
-    tally, clock, taken, start = Tally(), FakeClock(), list[bool](), threading.Barrier(8)
+    tally, clock, taken, start = (
+        Tally(),
+        FakeClock(),
+        list[bool](),
+        threading.Barrier(8),
+    )
 
     def work() -> None:
         start.wait()
@@ -363,14 +483,25 @@ def test_what_was_counted_long_ago_is_forgotten() -> None:
 
 def test_a_full_memory_allows_nothing_more() -> None:
     clock, tally = FakeClock(), Tally(most=3)
-    assert [tally.take(key, clock, 2, 60) for key in ("a", "a", "b", "c", "b")] == [True, True, True, False, False]
+    assert [tally.take(key, clock, 2, 60) for key in ("a", "a", "b", "c", "b")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
     clock.advance(60)
 
     assert (tally.take("c", clock, 2, 60), len(tally)) == (True, 1)
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40)), max_size=60), st.integers(1, 4))
-def test_no_stretch_of_time_has_more_than_the_limit(calls: list[tuple[str, int]], at_most: int) -> None:
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40)), max_size=60),
+    st.integers(1, 4),
+)
+def test_no_stretch_of_time_has_more_than_the_limit(
+    calls: list[tuple[str, int]], at_most: int
+) -> None:
     clock = FakeClock()
     gate = limited(clock, at_most=at_most, per="run")
     times: dict[str, list[float]] = {}
@@ -391,7 +522,12 @@ def test_the_version_tells_rules_apart_by_what_they_say_and_by_their_order() -> 
     again = Rule(name="a", then="allow")
 
     assert RuleGate([a, b]).version == RuleGate([again, b]).version
-    different = [RuleGate([a, b]), RuleGate([b, a]), RuleGate([a]), RuleGate([a, b], otherwise="ask")]
+    different = [
+        RuleGate([a, b]),
+        RuleGate([b, a]),
+        RuleGate([a]),
+        RuleGate([a, b], otherwise="ask"),
+    ]
     different += [RuleGate([Rule(name="a", then="allow", tools=("x",)), b])]
     assert len({gate.version for gate in different}) == 5
 

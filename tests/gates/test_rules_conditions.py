@@ -17,8 +17,15 @@ from loopwright.messages import Json
 from stopwatch import quickest
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -84,14 +91,20 @@ def test_a_pointer_leads_where_rfc_6901_says(pointer: str, found: list[object]) 
 
 @pytest.mark.parametrize("pointer", ["", "a", "a/b", "#/a", "/~", "/~2", "/a~"])
 def test_what_is_no_pointer_is_refused(pointer: str) -> None:
-    with pytest.raises(ConfigError, match=f"^argument: {re.escape(repr(pointer))} is no JSON pointer"):
+    with pytest.raises(
+        ConfigError, match=f"^argument: {re.escape(repr(pointer))} is no JSON pointer"
+    ):
         Condition(argument=pointer, missing=True)
 
 
 @given(
-    st.dictionaries(st.text(max_size=3), JSON, max_size=4), st.lists(st.text(max_size=3), min_size=1, max_size=3), JSON
+    st.dictionaries(st.text(max_size=3), JSON, max_size=4),
+    st.lists(st.text(max_size=3), min_size=1, max_size=3),
+    JSON,
 )
-def test_what_is_put_somewhere_is_found_there(arguments: dict[str, Any], steps: list[str], value: Any) -> None:
+def test_what_is_put_somewhere_is_found_there(
+    arguments: dict[str, Any], steps: list[str], value: Any
+) -> None:
     if "*" in steps:
         return
     before = repr(arguments)
@@ -129,23 +142,35 @@ VALUES: dict[str, object] = {
         ({"missing": True}, "", "one float true text list object nan big"),
     ],
 )
-def test_a_value_of_another_type_tells_nothing(condition: dict[str, Any], holds: str, does_not: str) -> None:
+def test_a_value_of_another_type_tells_nothing(
+    condition: dict[str, Any], holds: str, does_not: str
+) -> None:
     told = {name: tell(value, **condition) for name, value in VALUES.items()}
 
-    expected = {**dict.fromkeys(VALUES), **dict.fromkeys(holds.split(), True), **dict.fromkeys(does_not.split(), False)}
+    expected = {
+        **dict.fromkeys(VALUES),
+        **dict.fromkeys(holds.split(), True),
+        **dict.fromkeys(does_not.split(), False),
+    }
     assert told == expected
 
 
 def test_a_condition_does_not_hold_of_what_is_missing_unless_it_says_so() -> None:
     for arguments in ({}, {"x": None}):
         assert teller(Condition(argument="/x", equals=1))(arguments) is False
-        assert teller(Condition(argument="/x", equals=1, negate=True))(arguments) is False
+        assert (
+            teller(Condition(argument="/x", equals=1, negate=True))(arguments) is False
+        )
         assert teller(Condition(argument="/x", missing=True))(arguments) is True
         assert teller(Condition(argument="/x", missing=False))(arguments) is False
 
 
 def test_negate_turns_what_is_told_and_no_more() -> None:
-    assert [tell(value, equals=1, negate=True) for value in (1, 2, "1")] == [False, True, None]
+    assert [tell(value, equals=1, negate=True) for value in (1, 2, "1")] == [
+        False,
+        True,
+        None,
+    ]
 
 
 def test_of_several_values_it_is_told_what_they_have_in_common() -> None:
@@ -157,7 +182,9 @@ def test_of_several_values_it_is_told_what_they_have_in_common() -> None:
 
 
 def test_a_condition_that_says_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^/x: say what has to hold of it: missing, equals, one_of"):
+    with pytest.raises(
+        ConfigError, match=r"^/x: say what has to hold of it: missing, equals, one_of"
+    ):
         Condition(argument="/x")
     with pytest.raises(ConfigError, match=r"^missing: goes alone"):
         Condition(argument="/x", missing=False, equals=1)
@@ -175,7 +202,8 @@ def test_of_any_value_something_is_told_and_negate_is_the_opposite(
     value: Json, condition: dict[str, Any], pointer: str
 ) -> None:
     told, opposite = (
-        teller(Condition(argument=pointer, negate=negate, **condition))({"x": value}) for negate in (False, True)
+        teller(Condition(argument=pointer, negate=negate, **condition))({"x": value})
+        for negate in (False, True)
     )
     there = teller(Condition(argument=pointer, missing=False))({"x": value})
 
@@ -194,7 +222,11 @@ def glob_model(pattern: str, text: str) -> bool:
         return not text
     if pattern[0] == "*":
         return any(glob_model(pattern[1:], text[at:]) for at in range(len(text) + 1))
-    return bool(text) and pattern[0] in ("?", text[0]) and glob_model(pattern[1:], text[1:])
+    return (
+        bool(text)
+        and pattern[0] in ("?", text[0])
+        and glob_model(pattern[1:], text[1:])
+    )
 
 
 @given(st.text("ab*?", max_size=8), st.text("ab\n", max_size=8))
@@ -214,7 +246,9 @@ def test_a_glob_fits_what_a_simple_model_says(pattern: str, text: str) -> None:
         ("a", ["a"], ["a\n", "\na", "aa"]),
     ],
 )
-def test_a_glob_is_anchored_and_has_two_signs_only(pattern: str, fits: list[str], fits_not: list[str]) -> None:
+def test_a_glob_is_anchored_and_has_two_signs_only(
+    pattern: str, fits: list[str], fits_not: list[str]
+) -> None:
     told = globs([pattern, "never"])
 
     assert ([told(text) for text in fits], [told(text) for text in fits_not]) == (
@@ -231,14 +265,26 @@ def test_an_expression_fits_the_whole_text(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern", ["(", "a)|(b", "(?=a)", r"(a)\1", "(?x) a # )", "(a{1000}){1000}", "x" * 1001, "\ud800"]
+    "pattern",
+    [
+        "(",
+        "a)|(b",
+        "(?=a)",
+        r"(a)\1",
+        "(?x) a # )",
+        "(a{1000}){1000}",
+        "x" * 1001,
+        "\ud800",
+    ],
 )
 def test_an_expression_that_is_not_linear_or_not_whole_is_refused(pattern: str) -> None:
     with pytest.raises(ConfigError, match=r"^matches: "):
         Condition(argument="/x", matches=pattern)
 
 
-@pytest.mark.parametrize("pattern", ["(a+)+", "(a|a)*", "(a|aa)+", ".*.*.*.*=.*", "(.*a){15}"])
+@pytest.mark.parametrize(
+    "pattern", ["(a+)+", "(a|a)*", "(a|aa)+", ".*.*.*.*=.*", "(.*a){15}"]
+)
 def test_hostile_texts_cannot_make_a_pattern_hang(pattern: str) -> None:
     told, glob = expression(pattern), globs(["*a" * 200 + "x"])
     began = time.perf_counter()
@@ -252,15 +298,22 @@ def test_of_a_very_long_text_nothing_is_told() -> None:
     long = "a" * (MAX_TEXT + 1)
 
     assert [tell(text, glob=("*",)) for text in (long[1:], long)] == [True, None]
-    assert [tell(long, matches=".*"), tell(long, within=(".",)), tell([long], destinations=("a.com",))] == [None] * 3
+    assert [
+        tell(long, matches=".*"),
+        tell(long, within=(".",)),
+        tell([long], destinations=("a.com",)),
+    ] == [None] * 3
     assert [tell("b\ud800", matches=p) for p in ("a", ".*b.*")] == [None, None]
 
 
 @pytest.mark.parametrize("line_break", ["\n", "\r", "\r\n"])
 @pytest.mark.parametrize(
-    ("pattern", "kind"), [(("git *",), "glob"), ("git .*", "matches"), (("git ?rm", "git ??rm"), "glob")]
+    ("pattern", "kind"),
+    [(("git *",), "glob"), ("git .*", "matches"), (("git ?rm", "git ??rm"), "glob")],
 )
-def test_a_line_break_neither_slips_in_nor_hides_anything(line_break: str, pattern: Any, kind: str) -> None:
+def test_a_line_break_neither_slips_in_nor_hides_anything(
+    line_break: str, pattern: Any, kind: str
+) -> None:
     assert tell(f"git {line_break}rm", **{kind: pattern}) is None
     assert tell(f"{line_break}git", **{kind: pattern}) is False
     assert tell("git xrm", **{kind: pattern}) is True
@@ -268,7 +321,15 @@ def test_a_line_break_neither_slips_in_nor_hides_anything(line_break: str, patte
 
 # --- destinations ---
 
-OURS = ("example.com", "*.example.com", "bücher.example", "10.0.0.5", "::1", "bob@partner.org", "*@mail.org")
+OURS = (
+    "example.com",
+    "*.example.com",
+    "bücher.example",
+    "10.0.0.5",
+    "::1",
+    "bob@partner.org",
+    "*@mail.org",
+)
 
 
 @pytest.mark.parametrize(
@@ -464,18 +525,28 @@ def test_a_destination_that_is_not_beyond_doubt_tells_nothing(value: object) -> 
     ],
 )
 def test_an_entry_that_names_no_destination_is_refused(entry: str) -> None:
-    with pytest.raises(ConfigError, match=f"^destinations: {re.escape(repr(entry))} names no destination"):
+    with pytest.raises(
+        ConfigError,
+        match=f"^destinations: {re.escape(repr(entry))} names no destination",
+    ):
         Condition(argument="/x", destinations=(entry,))
 
 
 @pytest.mark.parametrize("argument", ["/to", "/to/*", "/to/*/url"])
 def test_of_very_many_destinations_nothing_is_told(argument: str) -> None:
-    few, many = ["ann@example.com"] * 1_000, ["example.com," * 800 + "example.com"] * 500
+    few, many = (
+        ["ann@example.com"] * 1_000,
+        ["example.com," * 800 + "example.com"] * 500,
+    )
     slow = ["é.é.example.com," * 600] * 5
-    condition = Condition(argument=argument, destinations=("example.com", "*@example.com"))
+    condition = Condition(
+        argument=argument, destinations=("example.com", "*@example.com")
+    )
 
     def told(texts: list[str]) -> object:
-        return teller(condition)({"to": [{"url": text} for text in texts] if "url" in argument else [*texts]})
+        return teller(condition)(
+            {"to": [{"url": text} for text in texts] if "url" in argument else [*texts]}
+        )
 
     assert (told(few), told(many), told(slow)) == (True, None, None)
     assert quickest(lambda: (told(few), told(many), told(slow)), 0.5) < 0.5
@@ -484,7 +555,10 @@ def test_of_very_many_destinations_nothing_is_told(argument: str) -> None:
 @given(st.text("ab.@,;: /\\<>[]*xn-%é\n", max_size=30))
 def test_only_what_ends_as_the_list_says_is_let_through(text: str) -> None:
     if tell(text, destinations=("*.b.com", "*@b.com")):
-        assert all(part.strip(" >").endswith("b.com") or "://" in part for part in re.split("[,;]", text))
+        assert all(
+            part.strip(" >").endswith("b.com") or "://" in part
+            for part in re.split("[,;]", text)
+        )
 
 
 # --- paths ---
@@ -522,14 +596,20 @@ def test_only_what_ends_as_the_list_says_is_let_through(text: str) -> None:
         (["/srv/data"], None),
     ],
 )
-def test_a_path_is_within_a_folder_by_whole_names(path: object, told: bool | None) -> None:
+def test_a_path_is_within_a_folder_by_whole_names(
+    path: object, told: bool | None
+) -> None:
     assert tell(path, within=("/srv/data", "notes")) is told
 
 
 def test_a_relative_path_tells_nothing_where_all_folders_are_absolute() -> None:
     assert tell("srv/data/a", within=("/srv/data",)) is None
     assert tell("/srv/data/a", within=("notes",)) is None
-    assert [tell(path, within=(".",)) for path in ("a", ".", "/a")] == [True, True, None]
+    assert [tell(path, within=(".",)) for path in ("a", ".", "/a")] == [
+        True,
+        True,
+        None,
+    ]
 
 
 @pytest.mark.parametrize("root", ["", "..", "~", "a\\b", "//x", "C:/x"])

@@ -9,7 +9,16 @@ from zoneinfo import ZoneInfo
 import pytest
 import structlog
 
-from loopwright import Action, Allow, Ask, ConfigError, Deny, PolicyState, ReActEngine, Runtime
+from loopwright import (
+    Action,
+    Allow,
+    Ask,
+    ConfigError,
+    Deny,
+    PolicyState,
+    ReActEngine,
+    Runtime,
+)
 from loopwright.gates import Decision, Hours, Rule, RuleGate
 from loopwright.plugins import build_gate
 from loopwright.testing import FakeClock, ScriptedProvider
@@ -105,7 +114,10 @@ def write(path: Path, text: str) -> Path:
 
 
 def decide(gate: RuleGate, tool: str = "look") -> Decision:
-    return gate.decide(Action(tool, {"dry": True, "options": {"n": 1.5}}), PolicyState("r", "0#0", "react", 1, 1, 1))
+    return gate.decide(
+        Action(tool, {"dry": True, "options": {"n": 1.5}}),
+        PolicyState("r", "0#0", "react", 1, 1, 1),
+    )
 
 
 def test_toml_and_yaml_of_the_same_rules_are_the_same_rules(tmp_path: Path) -> None:
@@ -131,9 +143,14 @@ def test_yaml_without_its_package_says_what_to_install(tmp_path: Path) -> None:
         f"RuleGate.from_file({str(write(tmp_path / 'r.toml', TOML))!r})\n"
         f"RuleGate.from_file({str(write(tmp_path / 'r.yaml', YAML))!r})\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+    )
 
-    assert "r.yaml: YAML needs PyYAML: pip install 'loopwright[yaml]'" in done.stderr.splitlines()[-1]
+    assert (
+        "r.yaml: YAML needs PyYAML: pip install 'loopwright[yaml]'"
+        in done.stderr.splitlines()[-1]
+    )
 
 
 def rule(line: str = "", then: str = "allow") -> str:
@@ -211,8 +228,12 @@ BAD_TOML = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "problem"), BAD_TOML.items(), ids=[repr(text)[:60] for text in BAD_TOML])
-def test_a_bad_file_is_told_by_file_rule_and_field(rules: Path, text: str, problem: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "problem"), BAD_TOML.items(), ids=[repr(text)[:60] for text in BAD_TOML]
+)
+def test_a_bad_file_is_told_by_file_rule_and_field(
+    rules: Path, text: str, problem: str
+) -> None:
     with pytest.raises(ConfigError) as told:
         RuleGate.from_file(write(rules, text))
 
@@ -240,8 +261,12 @@ BAD_YAML = {
 }
 
 
-@pytest.mark.parametrize(("text", "problem"), BAD_YAML.items(), ids=[repr(text)[:60] for text in BAD_YAML])
-def test_bad_yaml_is_told_by_file_and_place(tmp_path: Path, text: str, problem: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "problem"), BAD_YAML.items(), ids=[repr(text)[:60] for text in BAD_YAML]
+)
+def test_bad_yaml_is_told_by_file_and_place(
+    tmp_path: Path, text: str, problem: str
+) -> None:
     path = write(tmp_path / "rules.yaml", text)
     with pytest.raises(ConfigError) as told:
         RuleGate.from_file(path)
@@ -253,7 +278,9 @@ def test_a_file_that_is_none_is_told_by_its_name(tmp_path: Path) -> None:
     bad = {
         tmp_path / "missing.toml": "cannot be read: No such file or directory",
         tmp_path: "cannot be read: Is a directory",
-        write(tmp_path / "rules.json", "{}"): "is of no kind that rules are read from: call it .toml, .yaml or .yml",
+        write(
+            tmp_path / "rules.json", "{}"
+        ): "is of no kind that rules are read from: call it .toml, .yaml or .yml",
         write(tmp_path / "long.toml", "#" * 1_000_001): "has more than 1,000,000 bytes",
         tmp_path / "latin.toml": "is not UTF-8 at byte 2",
     }
@@ -286,12 +313,16 @@ async def test_a_rule_in_a_file_withholds_an_answer(rules: Path) -> None:
     mum = 'tools = ["respond"]\nwhen = [{ argument = "/answer", glob = ["*4711*"] }]'
     gate = RuleGate.from_file(write(rules, f'otherwise = "allow"\n{rule(mum, "deny")}'))
     for said, answer in (("It is 4711.", None), ("It is blue.", "It is blue.")):
-        result = await ReActEngine(Runtime(ScriptedProvider([said]), gate=gate)).run("What is it?")
+        result = await ReActEngine(Runtime(ScriptedProvider([said]), gate=gate)).run(
+            "What is it?"
+        )
 
         assert result.answer == answer
 
 
-def test_a_bad_file_leaves_the_rules_as_they_are_and_is_told_to_the_log(rules: Path) -> None:
+def test_a_bad_file_leaves_the_rules_as_they_are_and_is_told_to_the_log(
+    rules: Path,
+) -> None:
     gate = RuleGate.from_file(write(rules, only("ask", 'question = "Go?"')))
     before = gate.version
     with structlog.testing.capture_logs() as log:
@@ -319,7 +350,9 @@ def test_a_reload_does_not_give_calls_back(rules: Path) -> None:
 
 
 def test_a_gate_without_a_file_cannot_be_reloaded() -> None:
-    with pytest.raises(ConfigError, match=r"^reload: this gate was not made from a file"):
+    with pytest.raises(
+        ConfigError, match=r"^reload: this gate was not made from a file"
+    ):
         RuleGate([]).reload()
 
 
@@ -327,7 +360,11 @@ def test_a_gate_without_a_file_cannot_be_reloaded() -> None:
 
 
 def at(text: str, zone: str, fold: int = 0) -> float:
-    return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone), fold=fold).timestamp()
+    return (
+        datetime.fromisoformat(text)
+        .replace(tzinfo=ZoneInfo(zone), fold=fold)
+        .timestamp()
+    )
 
 
 WEEKDAYS = {"days": ("mon", "tue", "wed", "thu", "fri"), "zone": "Europe/Berlin"}
@@ -356,14 +393,20 @@ NIGHT = {"days": ("fri",), "start": "22:00", "end": "06:00", "zone": "Europe/Ber
         ({"days": ("sun",), "start": "22:00", "end": "06:00", "zone": "Europe/Berlin"}, "2026-11-23T01:00", True),
     ],
 )  # fmt: skip
-def test_hours_are_those_of_the_clocks_on_the_wall(hours: dict[str, object], when: str, included: bool) -> None:
+def test_hours_are_those_of_the_clocks_on_the_wall(
+    hours: dict[str, object], when: str, included: bool
+) -> None:
     assert Hours(**hours).include(at(when, "Europe/Berlin")) is included  # type: ignore[arg-type]
 
 
 def test_hours_keep_to_the_clocks_when_these_change() -> None:
     early = Hours(start="01:30", end="03:30", zone="Europe/Berlin")
-    spring = at("2026-03-29T01:59:59", "Europe/Berlin") + 1  # the clocks go from 02:00 to 03:00
-    assert [early.include(spring + minutes * 60) for minutes in (-31, -30, 0, 29, 30)] == [
+    spring = (
+        at("2026-03-29T01:59:59", "Europe/Berlin") + 1
+    )  # the clocks go from 02:00 to 03:00
+    assert [
+        early.include(spring + minutes * 60) for minutes in (-31, -30, 0, 29, 30)
+    ] == [
         False,
         True,
         True,
@@ -371,19 +414,35 @@ def test_hours_keep_to_the_clocks_when_these_change() -> None:
         False,
     ]
 
-    autumn = at("2026-10-25T02:00", "Europe/Berlin")  # from 03:00 back to 02:00: the hour comes twice
+    autumn = at(
+        "2026-10-25T02:00", "Europe/Berlin"
+    )  # from 03:00 back to 02:00: the hour comes twice
     assert [early.include(autumn + minutes * 60) for minutes in (-31, -30, 30, 90, 149, 150)] == [
         False, True, True, True, True, False,
     ]  # fmt: skip
     nine = Hours(start="09:00", end="10:00", zone="America/New_York")
-    assert [nine.include(at(f"2026-{day}T09:30", "America/New_York")) for day in ("03-07", "03-09", "11-02")] == [
-        True
-    ] * 3
+    assert [
+        nine.include(at(f"2026-{day}T09:30", "America/New_York"))
+        for day in ("03-07", "03-09", "11-02")
+    ] == [True] * 3
 
 
 def test_the_hours_of_a_rule_are_measured_at_the_time_of_the_question() -> None:
-    rule = Rule(name="a", then="allow", hours=(Hours(start="09:00", end="10:00"), Hours(start="12:00", end="13:00")))
+    rule = Rule(
+        name="a",
+        then="allow",
+        hours=(Hours(start="09:00", end="10:00"), Hours(start="12:00", end="13:00")),
+    )
     gate = RuleGate([rule])
-    asked = [PolicyState("r", "0#0", "react", 1, 1, 1, at=hour * 3600.0) for hour in (8, 9, 10, 12, 13)]
+    asked = [
+        PolicyState("r", "0#0", "react", 1, 1, 1, at=hour * 3600.0)
+        for hour in (8, 9, 10, 12, 13)
+    ]
 
-    assert [gate.decide(Action("x", {}), one) == Allow() for one in asked] == [False, True, False, True, False]
+    assert [gate.decide(Action("x", {}), one) == Allow() for one in asked] == [
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]

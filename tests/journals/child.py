@@ -43,7 +43,9 @@ async def crowd(path: str, hub: str, run_id: str, count: str) -> None:
         await write(journal, claim, b'{"text":"%s"}' % (b"x" * 300), b"{}")
         print("entries", run_id, claim.head_seq, flush=True)
         for to in (hub, run_id):
-            number = await asyncio.to_thread(journal.send, to, "note", {"of": run_id, "step": step})
+            number = await asyncio.to_thread(
+                journal.send, to, "note", {"of": run_id, "step": step}
+            )
             print("command", to, number, flush=True)
 
 
@@ -54,7 +56,11 @@ async def zombie(path: str, lease: str) -> None:
     await write(journal, claim, b"1")
     print(claim.lease_until, flush=True)
     sys.stdin.readline()
-    for use in (write(journal, claim, b"late"), journal.barrier(claim), journal.renew(claim, 60.0)):
+    for use in (
+        write(journal, claim, b"late"),
+        journal.barrier(claim),
+        journal.renew(claim, 60.0),
+    ):
         try:
             await use
             print("went on", flush=True)
@@ -68,7 +74,9 @@ async def restless(path: str, lease: str) -> None:
     claim = journal.create(dataclasses.replace(header("r1"), lease=float(lease)))
     try:
         while True:
-            await asyncio.gather(write(journal, claim, b"{}"), journal.renew(claim, float(lease)))
+            await asyncio.gather(
+                write(journal, claim, b"{}"), journal.renew(claim, float(lease))
+            )
             print(claim.head_seq, flush=True)
             await asyncio.sleep(0.01)
     except JournalError as error:

@@ -18,7 +18,11 @@ class HypothesisContract(JournalContract):
 
     # One folder for all examples, each in a run of its own; and one class of tests for all journals, on purpose.
     @settings(
-        max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
+        max_examples=40,
+        suppress_health_check=[
+            HealthCheck.function_scoped_fixture,
+            HealthCheck.differing_executors,
+        ],
     )
     @given(
         bodies=st.lists(st.binary(max_size=200), min_size=1, max_size=5),
@@ -28,7 +32,13 @@ class HypothesisContract(JournalContract):
         tail=TEXTS,
     )
     def test_whatever_is_written_comes_back(
-        self, tmp_path: Path, bodies: list[bytes], key: str, kind: str, at: float, tail: str
+        self,
+        tmp_path: Path,
+        bodies: list[bytes],
+        key: str,
+        kind: str,
+        at: float,
+        tail: str,
     ) -> None:
         async def check() -> None:
             journal = self.journal(tmp_path)

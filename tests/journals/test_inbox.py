@@ -37,7 +37,9 @@ async def journal(path: Path) -> AsyncIterator[SQLiteJournal]:
 
 def change(path: Path, statement: str) -> None:
     """Change the inbox behind the journal's back."""
-    with contextlib.closing(sqlite3.connect(f"{path}.inbox", isolation_level=None)) as connection:
+    with contextlib.closing(
+        sqlite3.connect(f"{path}.inbox", isolation_level=None)
+    ) as connection:
         connection.execute(statement)
 
 
@@ -46,7 +48,9 @@ def names(path: Path) -> list[str]:
     return sorted(file.name for file in path.parent.iterdir() if ".inbox" in file.name)
 
 
-async def test_nothing_is_made_before_the_first_command(journal: SQLiteJournal, path: Path) -> None:
+async def test_nothing_is_made_before_the_first_command(
+    journal: SQLiteJournal, path: Path
+) -> None:
     assert journal.inbox("r1") == []
     with pytest.raises(UnknownRun, match=r"nowhere.*runs\.db"):
         journal.send("nowhere", "steer", {})
@@ -54,7 +58,9 @@ async def test_nothing_is_made_before_the_first_command(journal: SQLiteJournal, 
     assert names(path) == []
 
 
-async def test_it_tells_to_which_runs_something_was_sent_since_it_was_asked(journal: SQLiteJournal, path: Path) -> None:
+async def test_it_tells_to_which_runs_something_was_sent_since_it_was_asked(
+    journal: SQLiteJournal, path: Path
+) -> None:
     await write(journal, journal.create(header("r2")), b"{}")
     assert journal.inbox_news(0) == (0, frozenset())
 
@@ -63,7 +69,10 @@ async def test_it_tells_to_which_runs_something_was_sent_since_it_was_asked(jour
     assert journal.inbox_news(0) == (2, {"r1", "r2"})
     assert journal.inbox_news(1) == (2, {"r2"})
     assert journal.inbox_news(2) == (2, frozenset())
-    assert journal.inbox_news(-1) == (2, frozenset())  # how far they go, and nothing else
+    assert journal.inbox_news(-1) == (
+        2,
+        frozenset(),
+    )  # how far they go, and nothing else
 
     for file in names(path):  # another inbox lies there now
         (path.parent / file).unlink()
@@ -71,7 +80,9 @@ async def test_it_tells_to_which_runs_something_was_sent_since_it_was_asked(jour
     assert journal.inbox_news(2) == (1, {"r2"})
 
 
-async def test_the_inbox_is_private_whatever_the_umask(journal: SQLiteJournal, path: Path) -> None:
+async def test_the_inbox_is_private_whatever_the_umask(
+    journal: SQLiteJournal, path: Path
+) -> None:
     before = os.umask(0)
     try:
         journal.send("r1", "steer", {})
@@ -80,16 +91,22 @@ async def test_the_inbox_is_private_whatever_the_umask(journal: SQLiteJournal, p
         os.umask(before)
 
     assert {"runs.db.inbox", "runs.db.inbox.lock"} <= set(names(path))
-    assert {stat.S_IMODE((path.parent / name).stat().st_mode) for name in names(path)} == {0o600}
+    assert {
+        stat.S_IMODE((path.parent / name).stat().st_mode) for name in names(path)
+    } == {0o600}
 
 
 async def test_a_command_has_the_journals_time(journal: SQLiteJournal) -> None:
     journal.send("r1", "steer", {"text": "left"})
 
-    assert journal.inbox("r1") == [Command(1, "r1", 1_700_000_000.0, "steer", {"text": "left"})]
+    assert journal.inbox("r1") == [
+        Command(1, "r1", 1_700_000_000.0, "steer", {"text": "left"})
+    ]
 
 
-async def test_who_sends_does_not_wait_for_a_journal_that_is_held(journal: SQLiteJournal, path: Path) -> None:
+async def test_who_sends_does_not_wait_for_a_journal_that_is_held(
+    journal: SQLiteJournal, path: Path
+) -> None:
     with (
         open(f"{path}.lock", "a") as lock,
         contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection,
@@ -101,19 +118,25 @@ async def test_who_sends_does_not_wait_for_a_journal_that_is_held(journal: SQLit
         assert len(journal.inbox("r1")) == 3
 
 
-async def test_the_journal_does_not_wait_for_an_inbox_that_is_held(journal: SQLiteJournal, path: Path) -> None:
+async def test_the_journal_does_not_wait_for_an_inbox_that_is_held(
+    journal: SQLiteJournal, path: Path
+) -> None:
     journal.send("r1", "steer", {})
     with open(f"{path}.inbox.lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         await write(journal, journal.create(header("r2")), b"{}")
-        with pytest.raises(JournalError, match=r"runs\.db\.inbox\.lock.*another process.*busy_timeout"):
+        with pytest.raises(
+            JournalError, match=r"runs\.db\.inbox\.lock.*another process.*busy_timeout"
+        ):
             journal.send("r1", "steer", {})
 
         assert len(journal.inbox("r1")) == 1
     assert journal.send("r1", "steer", {}) == 2
 
 
-async def test_a_closed_journal_reads_its_inbox_and_sends_nothing(journal: SQLiteJournal) -> None:
+async def test_a_closed_journal_reads_its_inbox_and_sends_nothing(
+    journal: SQLiteJournal,
+) -> None:
     journal.send("r1", "steer", {})
     await journal.close()
 
@@ -122,7 +145,9 @@ async def test_a_closed_journal_reads_its_inbox_and_sends_nothing(journal: SQLit
     assert len(journal.inbox("r1")) == 1
 
 
-async def test_an_inbox_needs_no_writer_thread(path: Path, journal: SQLiteJournal) -> None:
+async def test_an_inbox_needs_no_writer_thread(
+    path: Path, journal: SQLiteJournal
+) -> None:
     threads = threading.active_count()
     sender = SQLiteJournal(path)
     sender.send("r1", "steer", {})
@@ -165,8 +190,14 @@ async def test_a_command_that_was_changed_says_so_in_its_place_and_hides_no_othe
     ("statement", "damaged"),
     [
         ("DELETE FROM commands WHERE number = 1", [(2, True), (3, False)]),
-        ("UPDATE commands SET number = 9 WHERE number = 3", [(1, False), (2, False), (9, True)]),
-        ("UPDATE commands SET hash = 'x' WHERE number = 1", [(1, True), (2, True), (3, False)]),
+        (
+            "UPDATE commands SET number = 9 WHERE number = 3",
+            [(1, False), (2, False), (9, True)],
+        ),
+        (
+            "UPDATE commands SET hash = 'x' WHERE number = 1",
+            [(1, True), (2, True), (3, False)],
+        ),
         ("UPDATE commands SET run_id = 'r2' WHERE number = 2", [(1, False), (3, True)]),
     ],
 )
@@ -177,7 +208,9 @@ async def test_a_command_that_follows_what_is_not_there_is_damaged(
         journal.send("r1", "steer", {})
     change(path, statement)
 
-    assert [(command.number, bool(command.damage)) for command in journal.inbox("r1")] == damaged
+    assert [
+        (command.number, bool(command.damage)) for command in journal.inbox("r1")
+    ] == damaged
 
 
 @pytest.mark.parametrize("number", ["'z'", "1.5", "0", "-3", "x'01'"])
@@ -186,13 +219,20 @@ async def test_a_command_without_a_number_is_left_out_and_said_once(
 ) -> None:
     journal.send("r1", "steer", {})
     columns = "number, run_id, at, kind, body, hash"
-    change(path, f"INSERT INTO commands ({columns}) VALUES ({number}, 'r1', 1.0, 'stop', x'7b7d', '')")
+    change(
+        path,
+        f"INSERT INTO commands ({columns}) VALUES ({number}, 'r1', 1.0, 'stop', x'7b7d', '')",
+    )
     assert journal.send("r1", "pause", {}) == 2
 
     with structlog.testing.capture_logs() as logs:
         for _ in range(2):
-            assert [(command.kind, command.damage) for command in journal.inbox("r1")] == [("steer", ""), ("pause", "")]
-    assert [(line["event"], line["run_id"], line["commands"]) for line in logs] == [("command_without_number", "r1", 1)]
+            assert [
+                (command.kind, command.damage) for command in journal.inbox("r1")
+            ] == [("steer", ""), ("pause", "")]
+    assert [(line["event"], line["run_id"], line["commands"]) for line in logs] == [
+        ("command_without_number", "r1", 1)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -213,17 +253,23 @@ async def test_a_file_that_is_no_inbox_of_this_version_is_a_journal_error(
         journal.inbox("r1")
 
 
-async def test_a_file_of_somebody_else_in_its_place_is_left_alone(journal: SQLiteJournal, path: Path) -> None:
+async def test_a_file_of_somebody_else_in_its_place_is_left_alone(
+    journal: SQLiteJournal, path: Path
+) -> None:
     inbox = Path(f"{path}.inbox")
     inbox.write_text("dear diary" * 500)
 
     for use in (lambda: journal.send("r1", "steer", {}), lambda: journal.inbox("r1")):
-        with pytest.raises(JournalError, match=r"runs\.db\.inbox.*not a SQLite database"):
+        with pytest.raises(
+            JournalError, match=r"runs\.db\.inbox.*not a SQLite database"
+        ):
             use()
     assert inbox.read_text() == "dear diary" * 500
 
 
-async def test_a_folder_in_its_place_is_an_error(journal: SQLiteJournal, path: Path) -> None:
+async def test_a_folder_in_its_place_is_an_error(
+    journal: SQLiteJournal, path: Path
+) -> None:
     Path(f"{path}.inbox").mkdir()
 
     for use in (lambda: journal.send("r1", "steer", {}), lambda: journal.inbox("r1")):

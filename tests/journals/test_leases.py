@@ -13,15 +13,27 @@ from pathlib import Path
 import pytest
 
 from loopwright.errors import Fenced, JournalError, RunBusy
-from loopwright.journals import Journal, MemoryJournal, Owner, RunInfo, SQLiteJournal, ensure_free, orphaned
+from loopwright.journals import (
+    Journal,
+    MemoryJournal,
+    Owner,
+    RunInfo,
+    SQLiteJournal,
+    ensure_free,
+    orphaned,
+)
 from loopwright.testing import FakeClock
 
 from .entries import DEAD, LIVE, ME, follow, header, write
 
 NOW = 1_700_000_000.0
 AWAY = "another-host|1|1|away"
-ELSEWHERE = str(Owner(f"{socket.gethostname()}/1", 2**22 + 1, "1", "elsewhere"))  # in another PID namespace
-EARLIER = str(Owner(socket.gethostname(), 2**22 + 1, "1", "earlier"))  # as earlier versions wrote it
+ELSEWHERE = str(
+    Owner(f"{socket.gethostname()}/1", 2**22 + 1, "1", "elsewhere")
+)  # in another PID namespace
+EARLIER = str(
+    Owner(socket.gethostname(), 2**22 + 1, "1", "earlier")
+)  # as earlier versions wrote it
 INFO = RunInfo("r1", "react", "{}", "1", "running", AWAY, 1, 0, "", NOW)
 
 
@@ -31,17 +43,28 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def journal(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Journal]:
+async def journal(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
+) -> AsyncIterator[Journal]:
     memory = request.param == "memory"
-    journal: Journal = MemoryJournal(clock=clock) if memory else SQLiteJournal(tmp_path / "runs.db", clock=clock)
+    journal: Journal = (
+        MemoryJournal(clock=clock)
+        if memory
+        else SQLiteJournal(tmp_path / "runs.db", clock=clock)
+    )
     yield journal
     await journal.close()
 
 
-async def test_a_lease_is_over_only_when_its_last_moment_has_passed(journal: Journal, clock: FakeClock) -> None:
+async def test_a_lease_is_over_only_when_its_last_moment_has_passed(
+    journal: Journal, clock: FakeClock
+) -> None:
     await write(journal, journal.create(replace(header(owner=LIVE), lease=30.0)), b"{}")
     clock.advance(30.0)
-    with pytest.raises(RunBusy, match=r"until 2023-11-14 22:13:50 UTC, in 0\.0 s, unless it renews its lease"):
+    with pytest.raises(
+        RunBusy,
+        match=r"until 2023-11-14 22:13:50 UTC, in 0\.0 s, unless it renews its lease",
+    ):
         await journal.claim("r1", ME)
     clock.advance(0.001)
 
@@ -49,7 +72,9 @@ async def test_a_lease_is_over_only_when_its_last_moment_has_passed(journal: Jou
     assert [info.lease_until for info in journal.runs()] == [NOW + 35.001]
 
 
-async def test_the_lease_of_a_new_run_begins_with_its_first_entries(journal: Journal, clock: FakeClock) -> None:
+async def test_the_lease_of_a_new_run_begins_with_its_first_entries(
+    journal: Journal, clock: FakeClock
+) -> None:
     claim = journal.create(replace(header(), lease=30.0))
     assert claim.lease_until == NOW + 30.0
     clock.advance(100.0)
@@ -60,7 +85,9 @@ async def test_the_lease_of_a_new_run_begins_with_its_first_entries(journal: Jou
     assert [info.lease_until for info in journal.runs()] == [NOW + 130.0]
 
 
-async def test_a_lease_that_is_over_is_renewed_while_nobody_took_the_run(journal: Journal, clock: FakeClock) -> None:
+async def test_a_lease_that_is_over_is_renewed_while_nobody_took_the_run(
+    journal: Journal, clock: FakeClock
+) -> None:
     claim = journal.create(replace(header(), lease=1.0))
     await write(journal, claim, b"{}")
     clock.advance(60.0)
@@ -90,7 +117,9 @@ async def test_a_lease_that_is_over_is_renewed_while_nobody_took_the_run(journal
         (replace(INFO, owner=DEAD, status="completed"), False),
     ],
 )
-def test_an_orphan_is_a_running_run_that_nobody_can_be_at_work_on(info: RunInfo, is_orphan: bool) -> None:
+def test_an_orphan_is_a_running_run_that_nobody_can_be_at_work_on(
+    info: RunInfo, is_orphan: bool
+) -> None:
     assert orphaned(info, NOW) is is_orphan
 
 
@@ -102,7 +131,9 @@ def test_an_end_beyond_all_dates_can_be_told() -> None:
 async def test_a_run_of_another_container_with_this_host_s_name_is_its_own_until_its_lease_ends(
     journal: Journal, clock: FakeClock
 ) -> None:
-    await write(journal, journal.create(replace(header(owner=ELSEWHERE), lease=30.0)), b"{}")
+    await write(
+        journal, journal.create(replace(header(owner=ELSEWHERE), lease=30.0)), b"{}"
+    )
     with pytest.raises(RunBusy, match=r"in 30\.0 s, unless it renews its lease"):
         await journal.claim("r1", ME)
     clock.advance(30.001)
@@ -112,17 +143,27 @@ async def test_a_run_of_another_container_with_this_host_s_name_is_its_own_until
 
 def test_a_process_of_another_container_is_left_alone_while_it_has_a_lease() -> None:
     alone = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
-    tells = [sys.executable, "-c", "from loopwright.journals.owner import Owner; print(Owner.of_this_process('it'))"]
+    tells = [
+        sys.executable,
+        "-c",
+        "from loopwright.journals.owner import Owner; print(Owner.of_this_process('it'))",
+    ]
     try:
-        inside = subprocess.run([*alone, *tells], check=True, capture_output=True, text=True).stdout.strip()
+        inside = subprocess.run(
+            [*alone, *tells], check=True, capture_output=True, text=True
+        ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no PID namespace can be made here")
     with pytest.raises(RunBusy):
         ensure_free(replace(INFO, owner=inside, lease_until=NOW + 60), False, NOW)
-    ensure_free(replace(INFO, owner=inside), False, NOW)  # it has ended, as far as anybody can tell
+    ensure_free(
+        replace(INFO, owner=inside), False, NOW
+    )  # it has ended, as far as anybody can tell
 
 
-async def test_a_renewal_that_fails_leaves_the_claim_as_it_was(tmp_path: Path, clock: FakeClock) -> None:
+async def test_a_renewal_that_fails_leaves_the_claim_as_it_was(
+    tmp_path: Path, clock: FakeClock
+) -> None:
     path = tmp_path / "runs.db"
     journal = SQLiteJournal(path, busy_timeout=0.1, clock=clock)
     claim = journal.create(replace(header(), lease=30.0))
@@ -139,13 +180,17 @@ async def test_a_renewal_that_fails_leaves_the_claim_as_it_was(tmp_path: Path, c
     await journal.close()
 
 
-async def test_what_waits_for_the_writer_is_refused_with_the_renewal(tmp_path: Path) -> None:
+async def test_what_waits_for_the_writer_is_refused_with_the_renewal(
+    tmp_path: Path,
+) -> None:
     mine, other = (SQLiteJournal(tmp_path / "runs.db") for _ in range(2))
     claim = mine.create(replace(header(), lease=30.0))
     await write(mine, claim, b"1")
     await other.claim("r1", ME, take_over=True)
     mine.append(claim, follow(claim, b"2"))
-    ended = await asyncio.gather(mine.renew(claim, 60.0), mine.barrier(claim), return_exceptions=True)
+    ended = await asyncio.gather(
+        mine.renew(claim, 60.0), mine.barrier(claim), return_exceptions=True
+    )
 
     assert [type(end) for end in ended] == [Fenced, Fenced]
     assert [entry.body for entry in other.read("r1")] == [b"1"]
@@ -153,7 +198,9 @@ async def test_what_waits_for_the_writer_is_refused_with_the_renewal(tmp_path: P
     await other.close()
 
 
-async def test_the_unfinished_are_found_by_an_index_also_in_a_file_that_was_made_without_it(tmp_path: Path) -> None:
+async def test_the_unfinished_are_found_by_an_index_also_in_a_file_that_was_made_without_it(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "runs.db"
     first = SQLiteJournal(path)
     await write(first, first.create(header("ended")), b"{}", status="completed")
@@ -170,6 +217,9 @@ async def test_the_unfinished_are_found_by_an_index_also_in_a_file_that_was_made
         ).fetchall()
 
     assert without == ["running"]
-    assert [info.run_id for info in again.runs(unfinished=True)] == ["waiting", "running"]
+    assert [info.run_id for info in again.runs(unfinished=True)] == [
+        "waiting",
+        "running",
+    ]
     assert "runs_by_status" in plan[0][3]
     await again.close()

@@ -27,7 +27,9 @@ async def test_the_oldest_finished_runs_are_forgotten_first() -> None:
 @pytest.mark.parametrize("status", [None, "running", "suspended", "waiting"])
 async def test_a_run_that_can_go_on_is_never_forgotten(status: str | None) -> None:
     journal = MemoryJournal(keep_runs=2)
-    entries = await write(journal, journal.create(header("live")), b"1", b"2", status=status)
+    entries = await write(
+        journal, journal.create(header("live")), b"1", b"2", status=status
+    )
     for run_id in ("a", "b"):
         await write(journal, journal.create(header(run_id)), b"{}", status="completed")
 
@@ -50,9 +52,15 @@ async def test_what_is_read_is_a_copy() -> None:
 async def test_a_run_that_ends_twice_counts_once_when_runs_are_forgotten() -> None:
     journal = MemoryJournal(keep_runs=2)
     for name in ("a", "b"):
-        journal.append(journal.create(RunHeader(name, "e", "{}", "1", "o", 1.0)), [], status="completed")
+        journal.append(
+            journal.create(RunHeader(name, "e", "{}", "1", "o", 1.0)),
+            [],
+            status="completed",
+        )
     claim = await journal.claim("a", "elsewhere|1||me", take_over=True)
     journal.append(claim, [], status="completed")
-    journal.append(journal.create(RunHeader("c", "e", "{}", "1", "o", 1.0)), [], status="completed")
+    journal.append(
+        journal.create(RunHeader("c", "e", "{}", "1", "o", 1.0)), [], status="completed"
+    )
 
     assert [info.run_id for info in journal.runs()] == ["c", "b"]

@@ -22,7 +22,9 @@ def test_an_owner_is_read_as_it_was_written() -> None:
     assert Owner.parse(str(owner)) == owner
 
 
-@pytest.mark.parametrize("text", ["", "somebody", "host|1|2", "host|one|2|token", "host|1|2|token|more"])
+@pytest.mark.parametrize(
+    "text", ["", "somebody", "host|1|2", "host|one|2|token", "host|1|2|token|more"]
+)
 def test_a_text_that_is_no_owner_is_not_taken_for_one(text: str) -> None:
     with pytest.raises(ValueError):
         Owner.parse(text)
@@ -32,7 +34,12 @@ def test_an_owner_is_in_sight_where_process_numbers_mean_the_same() -> None:
     name = socket.gethostname()
     hosts = [Owner.of_this_process("me").host, name, f"{name}/1", f"not-{name}"]
 
-    assert [Owner(host, NO_PROCESS, "1", "token").in_sight for host in hosts] == [True, True, False, False]
+    assert [Owner(host, NO_PROCESS, "1", "token").in_sight for host in hosts] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_an_owner_on_another_host_may_be_at_work() -> None:
@@ -49,8 +56,12 @@ def test_this_process_is_at_work_on_the_runs_that_it_took_up_and_on_no_other() -
     assert not mine.alive
 
 
-def test_a_process_that_ended_is_not_at_work_nor_is_another_one_with_its_number() -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+def test_a_process_that_ended_is_not_at_work_nor_is_another_one_with_its_number() -> (
+    None
+):
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE
+    ) as process:
         owner = Owner(HOST, process.pid, process_start(process.pid), "token")
         reused = Owner(HOST, process.pid, "1", "token")
         assert (owner.alive, reused.alive) == (True, False)
@@ -67,7 +78,10 @@ def test_a_process_of_another_user_may_be_at_work() -> None:
     assert alive
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell when a process started")
+@pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(),
+    reason="the system does not tell when a process started",
+)
 def test_the_start_of_a_process_is_its_own_and_empty_where_nobody_knows_it() -> None:
     assert process_start(os.getpid()) == process_start(os.getpid()) != ""
     assert process_start(NO_PROCESS) == ""

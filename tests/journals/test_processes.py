@@ -30,7 +30,9 @@ def path(tmp_path: Path) -> Path:
 
 def child(*arguments: object) -> Forked:
     """Another process that does what child.py calls by the first argument; it is gone in the end."""
-    return fork(CHILD, *arguments, options=("-X", "dev", "-W", "error"), stdin=PIPE, stdout=PIPE)
+    return fork(
+        CHILD, *arguments, options=("-X", "dev", "-W", "error"), stdin=PIPE, stdout=PIPE
+    )
 
 
 def line(process: Forked) -> str:
@@ -41,7 +43,9 @@ def line(process: Forked) -> str:
 
 def told(output: str) -> list[tuple[str, str, int]]:
     """What a process said to be durable: entries or a command, of which run, which number."""
-    words = [text.split() for text in output.splitlines(keepends=True) if text.endswith("\n")]
+    words = [
+        text.split() for text in output.splitlines(keepends=True) if text.endswith("\n")
+    ]
     return [(what, run_id, int(number)) for what, run_id, number in words]
 
 
@@ -70,11 +74,16 @@ async def claimed(journal: SQLiteJournal) -> Claim | None:
 # Many at once
 
 
-async def test_a_crowd_of_processes_writes_and_sends_and_nothing_is_lost(path: Path) -> None:
+async def test_a_crowd_of_processes_writes_and_sends_and_nothing_is_lost(
+    path: Path,
+) -> None:
     await begun(path, "hub")
     names = [f"r{number}" for number in range(CROWD)]
     with contextlib.ExitStack() as stack:
-        crowd = [stack.enter_context(child("crowd", path, "hub", name, STEPS)) for name in names]
+        crowd = [
+            stack.enter_context(child("crowd", path, "hub", name, STEPS))
+            for name in names
+        ]
         said = [told(process.communicate(timeout=90)[0]) for process in crowd]
     journal = SQLiteJournal(path)
 
@@ -84,20 +93,37 @@ async def test_a_crowd_of_processes_writes_and_sends_and_nothing_is_lost(path: P
     notes = journal.inbox("hub")
     assert [note.number for note in notes] == list(range(1, CROWD * STEPS + 1))
     for name, telling in zip(names, said, strict=True):
-        mine = [(note.number, note.body["step"]) for note in notes if note.body["of"] == name]
-        numbers = [number for what, run_id, number in telling if (what, run_id) == ("command", "hub")]
+        mine = [
+            (note.number, note.body["step"])
+            for note in notes
+            if note.body["of"] == name
+        ]
+        numbers = [
+            number
+            for what, run_id, number in telling
+            if (what, run_id) == ("command", "hub")
+        ]
         assert mine == list(zip(numbers, range(STEPS), strict=True))
-        assert [note.body for note in journal.inbox(name)] == [{"of": name, "step": step} for step in range(STEPS)]
+        assert [note.body for note in journal.inbox(name)] == [
+            {"of": name, "step": step} for step in range(STEPS)
+        ]
 
 
-async def test_of_a_crowd_that_is_killed_at_any_moment_nothing_acknowledged_is_lost(path: Path) -> None:
+async def test_of_a_crowd_that_is_killed_at_any_moment_nothing_acknowledged_is_lost(
+    path: Path,
+) -> None:
     await begun(path, "hub")
     chance, said = random.Random(5), list[tuple[str, str, int]]()
     with contextlib.ExitStack() as stack:
-        crowd = [stack.enter_context(child("crowd", path, "hub", f"r{n}", 10_000)) for n in range(CROWD)]
+        crowd = [
+            stack.enter_context(child("crowd", path, "hub", f"r{n}", 10_000))
+            for n in range(CROWD)
+        ]
         for process in crowd:
             assert process.stdout is not None
-            output = "".join(process.stdout.readline() for _ in range(chance.randrange(3, 9)))
+            output = "".join(
+                process.stdout.readline() for _ in range(chance.randrange(3, 9))
+            )
             process.kill()
             said += told(output + process.stdout.read())
     journal = SQLiteJournal(path)
@@ -105,7 +131,10 @@ async def test_of_a_crowd_that_is_killed_at_any_moment_nothing_acknowledged_is_l
         (what, run_id, number)
         for what, run_id, number in said
         if (what == "entries" and len(journal.read(run_id)) < number)
-        or (what == "command" and number not in {command.number for command in journal.inbox(run_id)})
+        or (
+            what == "command"
+            and number not in {command.number for command in journal.inbox(run_id)}
+        )
     ]
 
     assert lost == []
@@ -117,7 +146,9 @@ async def test_of_a_crowd_that_is_killed_at_any_moment_nothing_acknowledged_is_l
 # One that was stopped
 
 
-async def test_a_process_that_slept_through_its_lease_writes_nothing_when_it_wakes(path: Path) -> None:
+async def test_a_process_that_slept_through_its_lease_writes_nothing_when_it_wakes(
+    path: Path,
+) -> None:
     with child("zombie", path, LEASE) as sleeper:
         lease_until = float(line(sleeper))
         sleeper.send_signal(signal.SIGSTOP)
@@ -131,11 +162,15 @@ async def test_a_process_that_slept_through_its_lease_writes_nothing_when_it_wak
     assert heard == ["Fenced", "Fenced", "Fenced"]
     assert [entry.body for entry in journal.read("r1")] == [b"1", b"2"]
     assert journal.verify("r1", entries[-1].hash).ok
-    assert [(info.owner, info.fence, info.lease_until) for info in journal.runs()] == [(ME, 2, claim.lease_until)]
+    assert [(info.owner, info.fence, info.lease_until) for info in journal.runs()] == [
+        (ME, 2, claim.lease_until)
+    ]
     await journal.close()
 
 
-async def test_a_process_stopped_in_the_middle_of_its_work_adds_nothing_after_it_was_fenced_off(tmp_path: Path) -> None:
+async def test_a_process_stopped_in_the_middle_of_its_work_adds_nothing_after_it_was_fenced_off(
+    tmp_path: Path,
+) -> None:
     """Wherever it stood. If it holds the file itself nobody can write until it wakes, and is told so."""
     chance, fenced, held = random.Random(8), 0, 0
     for number in range(6):

@@ -36,13 +36,16 @@ def test_there_are_journals_of_releases() -> None:
     assert RELEASED, f"none in {FOLDER}: were they left out of the repository?"
 
 
-def test_every_run_is_listed_and_verifies_with_the_head_that_was_kept(released: Path, copy: Path) -> None:
+def test_every_run_is_listed_and_verifies_with_the_head_that_was_kept(
+    released: Path, copy: Path
+) -> None:
     journal, runs = SQLiteJournal(copy), said(released)
 
     assert {info.run_id for info in journal.runs()} == runs.keys()
-    assert {run_id: journal.verify(run_id, run["head"]).problem for run_id, run in runs.items()} == dict.fromkeys(
-        runs, ""
-    )
+    assert {
+        run_id: journal.verify(run_id, run["head"]).problem
+        for run_id, run in runs.items()
+    } == dict.fromkeys(runs, "")
 
 
 def test_every_entry_is_read(released: Path, copy: Path) -> None:
@@ -54,7 +57,9 @@ def test_every_entry_is_read(released: Path, copy: Path) -> None:
     assert len({entry.kind for entry in entries}) >= 22
 
 
-async def test_every_run_ends_as_it_would_have_ended_then(released: Path, copy: Path) -> None:
+async def test_every_run_ends_as_it_would_have_ended_then(
+    released: Path, copy: Path
+) -> None:
     """A finished run gives what it recorded; the others go on, and repeat nothing."""
     runs = said(released)
     for run_id, run in runs.items():
@@ -70,8 +75,12 @@ async def test_the_journal_of_the_next_release_can_be_made(tmp_path: Path) -> No
     runs = said(path)
     assert all(run["verified"] for run in runs.values())
     assert path.stat().st_size < 400_000
-    assert {file.name for file in await asyncio.to_thread(lambda: list(tmp_path.iterdir()))} == {"next.db", "next.json"}
+    assert {
+        file.name for file in await asyncio.to_thread(lambda: list(tmp_path.iterdir()))
+    } == {"next.db", "next.json"}
     before = said(RELEASED[-1])
-    assert {run_id: (run["status"], run["answer"]) for run_id, run in before.items()}.items() <= {
+    assert {
+        run_id: (run["status"], run["answer"]) for run_id, run in before.items()
+    }.items() <= {
         run_id: (run["status"], run["answer"]) for run_id, run in runs.items()
     }.items()

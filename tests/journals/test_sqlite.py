@@ -58,14 +58,18 @@ class TestSQLiteJournal(DurableJournalContract, HypothesisContract):
         return SQLiteJournal(folder / "runs.db")
 
 
-class TestSQLiteJournalWithoutAFlushEachTime(DurableJournalContract, HypothesisContract):
+class TestSQLiteJournalWithoutAFlushEachTime(
+    DurableJournalContract, HypothesisContract
+):
     def journal(self, folder: Path) -> Journal:
         return SQLiteJournal(folder / "runs.db", synchronous="NORMAL")
 
 
 def child(*arguments: object, **streams: int) -> Forked:
     """Another process that does what child.py calls by the first argument; `-X dev` shows what it leaves open."""
-    return fork(CHILD, *arguments, options=("-X", "dev", "-W", "error"), stdout=PIPE, **streams)
+    return fork(
+        CHILD, *arguments, options=("-X", "dev", "-W", "error"), stdout=PIPE, **streams
+    )
 
 
 def acknowledged(lines: list[str]) -> dict[str, int]:
@@ -96,7 +100,9 @@ def change(path: Path, *statements: str) -> None:
 # Durable means durable
 
 
-async def test_no_acknowledged_entry_is_lost_when_the_process_is_killed_at_any_moment(path: Path) -> None:
+async def test_no_acknowledged_entry_is_lost_when_the_process_is_killed_at_any_moment(
+    path: Path,
+) -> None:
     chance, lost, kept = random.Random(20), [], 0
     for _ in range(10):
         writer = child("several", path, 100_000, "a", "b", "c")
@@ -117,16 +123,23 @@ async def test_no_acknowledged_entry_is_lost_when_the_process_is_killed_at_any_m
     assert kept > 20
 
 
-async def test_two_processes_and_this_one_write_different_runs_into_one_file(path: Path) -> None:
+async def test_two_processes_and_this_one_write_different_runs_into_one_file(
+    path: Path,
+) -> None:
     writers = [child("several", path, 60, name, name + "2") for name in ("a", "b")]
     journal = SQLiteJournal(path)
     claim = journal.create(header("mine"))
     for _ in range(60):
         await write(journal, claim, b"1", b"2")
-    told = [acknowledged(writer.communicate(timeout=60)[0].splitlines(keepends=True)) for writer in writers]
+    told = [
+        acknowledged(writer.communicate(timeout=60)[0].splitlines(keepends=True))
+        for writer in writers
+    ]
 
     assert told == [{"a": 120, "a2": 120}, {"b": 120, "b2": 120}]
-    assert [len(journal.read(run_id)) for run_id in ("mine", "a", "a2", "b", "b2")] == [120] * 5
+    assert [len(journal.read(run_id)) for run_id in ("mine", "a", "a2", "b", "b2")] == [
+        120
+    ] * 5
     assert all(journal.verify(info.run_id).ok for info in journal.runs())
     await journal.close()
 
@@ -187,7 +200,9 @@ async def test_a_journal_that_another_program_holds_is_an_error_after_the_timeou
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         for _ in range(2):
-            with pytest.raises(JournalError, match=r"locked.*longer busy_timeout") as caught:
+            with pytest.raises(
+                JournalError, match=r"locked.*longer busy_timeout"
+            ) as caught:
                 await write(journal, claim, b"2")
             assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
 
@@ -200,14 +215,21 @@ async def test_a_journal_that_another_program_holds_is_an_error_after_the_timeou
 async def test_a_lock_that_another_process_never_gives_back_is_an_error_after_the_timeout(
     journal: SQLiteJournal, path: Path
 ) -> None:
-    with held_lock(path), pytest.raises(JournalError, match=r"runs\.db\.lock.*another process"):
+    with (
+        held_lock(path),
+        pytest.raises(JournalError, match=r"runs\.db\.lock.*another process"),
+    ):
         await write(journal, journal.create(header()), b"1")
 
     await write(journal, journal.create(header()), b"1")
 
 
-async def test_a_read_only_journal_can_be_read_and_says_that_it_cannot_be_written() -> None:
-    folder = Path(tempfile.mkdtemp())  # it can be opened to others, while tmp_path lies in a private folder
+async def test_a_read_only_journal_can_be_read_and_says_that_it_cannot_be_written() -> (
+    None
+):
+    folder = Path(
+        tempfile.mkdtemp()
+    )  # it can be opened to others, while tmp_path lies in a private folder
     try:
         path = folder / "runs.db"
         journal = SQLiteJournal(path)
@@ -227,9 +249,15 @@ async def test_a_read_only_journal_can_be_read_and_says_that_it_cannot_be_writte
     assert "writable" in lines[1]
 
 
-@pytest.mark.parametrize("leave", [0o555, 0o755], ids=["read-only", "writable for its owner"])
-async def test_a_folder_that_this_user_cannot_write_into_does_not_hide_the_journal(leave: int) -> None:
-    folder = Path(tempfile.mkdtemp())  # it can be opened to others, while tmp_path lies in a private folder
+@pytest.mark.parametrize(
+    "leave", [0o555, 0o755], ids=["read-only", "writable for its owner"]
+)
+async def test_a_folder_that_this_user_cannot_write_into_does_not_hide_the_journal(
+    leave: int,
+) -> None:
+    folder = Path(
+        tempfile.mkdtemp()
+    )  # it can be opened to others, while tmp_path lies in a private folder
     try:
         journal = SQLiteJournal(folder / "runs.db")
         entries = await write(journal, journal.create(header()), b"1")
@@ -238,31 +266,49 @@ async def test_a_folder_that_this_user_cannot_write_into_does_not_hide_the_journ
         folder.chmod(leave)
         with another_user():
             assert SQLiteJournal(folder / "runs.db").read("r1") == entries
-        assert sorted(file.name for file in folder.iterdir()) == ["runs.db", "runs.db.lock"]
+        assert sorted(file.name for file in folder.iterdir()) == [
+            "runs.db",
+            "runs.db.lock",
+        ]
     finally:
         folder.chmod(0o755)
         shutil.rmtree(folder)
 
 
-async def test_a_disk_where_sqlite_can_keep_no_log_is_refused_in_words(path: Path) -> None:
+async def test_a_disk_where_sqlite_can_keep_no_log_is_refused_in_words(
+    path: Path,
+) -> None:
     class OnAnotherDisk(JournalFile):
         """A file on a disk where processes can share no memory, as on a network."""
 
         def _connect(self, mode: str) -> sqlite3.Connection:
-            return sqlite3.connect(f"{self.path.as_uri()}?mode={mode}&vfs=unix-none", uri=True, isolation_level=None)
+            return sqlite3.connect(
+                f"{self.path.as_uri()}?mode={mode}&vfs=unix-none",
+                uri=True,
+                isolation_level=None,
+            )
 
     with (
-        pytest.raises(JournalError, match=r"runs\.db.*no write-ahead log possible here: use a local disk"),
+        pytest.raises(
+            JournalError,
+            match=r"runs\.db.*no write-ahead log possible here: use a local disk",
+        ),
         OnAnotherDisk(path, "FULL", 1.0).writing(),
     ):
         pass
 
 
-async def test_a_file_whose_making_broke_off_is_empty_for_who_only_reads(journal: SQLiteJournal, path: Path) -> None:
+async def test_a_file_whose_making_broke_off_is_empty_for_who_only_reads(
+    journal: SQLiteJournal, path: Path
+) -> None:
     """A kill in the middle of the first transaction leaves a file and what is to be undone of it beside it."""
     making = path.with_name("making.db")
-    with contextlib.closing(sqlite3.connect(making, isolation_level=None)) as connection:
-        connection.execute("PRAGMA cache_size = 1")  # so that pages of the transaction go to the file before its end
+    with contextlib.closing(
+        sqlite3.connect(making, isolation_level=None)
+    ) as connection:
+        connection.execute(
+            "PRAGMA cache_size = 1"
+        )  # so that pages of the transaction go to the file before its end
         connection.execute("BEGIN")
         connection.execute("CREATE TABLE runs (body BLOB)")
         for _ in range(50):
@@ -277,7 +323,9 @@ async def test_a_file_whose_making_broke_off_is_empty_for_who_only_reads(journal
     assert [info.run_id for info in journal.runs()] == ["r1"]
 
 
-async def test_a_file_that_is_no_database_is_left_alone(journal: SQLiteJournal, path: Path) -> None:
+async def test_a_file_that_is_no_database_is_left_alone(
+    journal: SQLiteJournal, path: Path
+) -> None:
     path.write_text("dear diary" * 500)
 
     with pytest.raises(JournalError, match=r"runs\.db.*not a SQLite database"):
@@ -287,7 +335,9 @@ async def test_a_file_that_is_no_database_is_left_alone(journal: SQLiteJournal, 
     assert path.read_text() == "dear diary" * 500
 
 
-async def test_a_database_of_another_program_is_left_alone(journal: SQLiteJournal, path: Path) -> None:
+async def test_a_database_of_another_program_is_left_alone(
+    journal: SQLiteJournal, path: Path
+) -> None:
     change(path, "CREATE TABLE contacts (name TEXT)")
     before = path.read_bytes()
 
@@ -333,14 +383,23 @@ def test_a_path_where_no_file_can_be_is_refused_at_once(
 
 
 @pytest.mark.parametrize(
-    "options", [{"synchronous": "OFF"}, {"busy_timeout": 0}, {"busy_timeout": -1}, {"busy_timeout": float("nan")}]
+    "options",
+    [
+        {"synchronous": "OFF"},
+        {"busy_timeout": 0},
+        {"busy_timeout": -1},
+        {"busy_timeout": float("nan")},
+    ],
 )
 def test_a_wrong_option_is_named(path: Path, options: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=next(iter(options))):
         SQLiteJournal(path, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is a folder where nobody can make a file")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"),
+    reason="/proc is a folder where nobody can make a file",
+)
 async def test_a_folder_where_no_file_can_be_made_is_an_error_at_first_use() -> None:
     journal = SQLiteJournal("/proc/loopwright-runs.db")
 
@@ -352,12 +411,16 @@ async def test_a_folder_where_no_file_can_be_made_is_an_error_at_first_use() -> 
 # One run's trouble is its own
 
 
-async def test_a_value_that_cannot_be_stored_fails_its_own_run_only(journal: SQLiteJournal, path: Path) -> None:
+async def test_a_value_that_cannot_be_stored_fails_its_own_run_only(
+    journal: SQLiteJournal, path: Path
+) -> None:
     good, bad = journal.create(header("good")), journal.create(header("bad"))
     await write(journal, good, b"1")
     bad.fence = 2**63  # no column holds it
     with held_lock(path):  # so that both wait for the same transaction
-        waiting = [asyncio.create_task(write(journal, claim, b"2")) for claim in (good, bad)]
+        waiting = [
+            asyncio.create_task(write(journal, claim, b"2")) for claim in (good, bad)
+        ]
         await asyncio.sleep(0.02)
     ends = await asyncio.gather(*waiting, return_exceptions=True)
 
@@ -365,7 +428,9 @@ async def test_a_value_that_cannot_be_stored_fails_its_own_run_only(journal: SQL
     assert [(info.run_id, info.head_seq) for info in journal.runs()] == [("good", 2)]
 
 
-async def test_entries_that_do_not_follow_the_head_are_refused_before_they_are_written(journal: SQLiteJournal) -> None:
+async def test_entries_that_do_not_follow_the_head_are_refused_before_they_are_written(
+    journal: SQLiteJournal,
+) -> None:
     claim = journal.create(header())
     entries = follow(claim, b"1", b"2", b"3")
     journal.append(claim, entries[:1])
@@ -374,7 +439,9 @@ async def test_entries_that_do_not_follow_the_head_are_refused_before_they_are_w
         journal.append(claim, entries[2:])
 
 
-async def test_a_run_whose_head_was_moved_behind_the_worker_stops_it(journal: SQLiteJournal, path: Path) -> None:
+async def test_a_run_whose_head_was_moved_behind_the_worker_stops_it(
+    journal: SQLiteJournal, path: Path
+) -> None:
     claim = journal.create(header())
     await write(journal, claim, b"1")
     change(path, "UPDATE runs SET head_seq = 7")
@@ -383,7 +450,9 @@ async def test_a_run_whose_head_was_moved_behind_the_worker_stops_it(journal: SQ
         await write(journal, claim, b"2")
 
 
-@pytest.mark.parametrize("another", [False, True], ids=["removed", "another in its place"])
+@pytest.mark.parametrize(
+    "another", [False, True], ids=["removed", "another in its place"]
+)
 async def test_nothing_is_written_into_a_file_that_nobody_finds(
     journal: SQLiteJournal, path: Path, another: bool
 ) -> None:
@@ -393,14 +462,18 @@ async def test_nothing_is_written_into_a_file_that_nobody_finds(
     if another:
         path.touch()
 
-    with pytest.raises(JournalError, match=r"runs\.db.*was removed, or another file is in its place"):
+    with pytest.raises(
+        JournalError, match=r"runs\.db.*was removed, or another file is in its place"
+    ):
         await write(journal, claim, b"2")
     path.unlink(missing_ok=True)
     away.rename(path)
     assert [entry.body for entry in journal.read("r1")] == [b"1"]
 
 
-async def test_a_run_that_was_removed_stops_its_worker(journal: SQLiteJournal, path: Path) -> None:
+async def test_a_run_that_was_removed_stops_its_worker(
+    journal: SQLiteJournal, path: Path
+) -> None:
     claim = journal.create(header())
     await write(journal, claim, b"1")
     change(path, "DELETE FROM runs")
@@ -415,7 +488,9 @@ async def test_nothing_is_kept_of_what_follows_a_refused_entry_and_the_first_tro
     claim = journal.create(header())
     kept = await write(journal, claim, b"1")
     with held_lock(path):  # so that both wait for the same transaction
-        journal.append(claim, follow(claim, *[b"{}"] * HAND_OVER, at=2**63))  # no column holds it
+        journal.append(
+            claim, follow(claim, *[b"{}"] * HAND_OVER, at=2**63)
+        )  # no column holds it
         journal.append(claim, follow(claim, b"last"))
         waiting = asyncio.create_task(journal.barrier(claim))
         await asyncio.sleep(0.02)
@@ -426,14 +501,18 @@ async def test_nothing_is_kept_of_what_follows_a_refused_entry_and_the_first_tro
     assert journal.read("r1") == kept
 
 
-async def test_a_run_that_the_journal_does_not_hold_cannot_be_taken_up(journal: SQLiteJournal) -> None:
+async def test_a_run_that_the_journal_does_not_hold_cannot_be_taken_up(
+    journal: SQLiteJournal,
+) -> None:
     await write(journal, journal.create(header()), b"1")
 
     with pytest.raises(UnknownRun, match="no run 'nowhere'"):
         await journal.claim("nowhere", ME)
 
 
-async def test_a_claim_of_another_journal_is_refused(journal: SQLiteJournal, tmp_path: Path) -> None:
+async def test_a_claim_of_another_journal_is_refused(
+    journal: SQLiteJournal, tmp_path: Path
+) -> None:
     foreign = SQLiteJournal(tmp_path / "other.db").create(header())
 
     with pytest.raises(JournalError, match="another journal"):
@@ -442,7 +521,9 @@ async def test_a_claim_of_another_journal_is_refused(journal: SQLiteJournal, tmp
         await journal.barrier(foreign)
 
 
-async def test_a_second_run_of_the_same_name_never_writes_into_the_first(journal: SQLiteJournal) -> None:
+async def test_a_second_run_of_the_same_name_never_writes_into_the_first(
+    journal: SQLiteJournal,
+) -> None:
     first, second = journal.create(header()), journal.create(header())
     await write(journal, first, b"1")
     journal.append(second, follow(second, b"a"))
@@ -454,7 +535,9 @@ async def test_a_second_run_of_the_same_name_never_writes_into_the_first(journal
     assert [entry.body for entry in journal.read("r1")] == [b"1"]
 
 
-async def test_an_owner_that_nobody_can_read_needs_a_take_over(journal: SQLiteJournal) -> None:
+async def test_an_owner_that_nobody_can_read_needs_a_take_over(
+    journal: SQLiteJournal,
+) -> None:
     await write(journal, journal.create(header(owner="somebody")), b"1")
 
     with pytest.raises(JournalError, match=r"'somebody'.*take_over"):
@@ -465,25 +548,36 @@ async def test_an_owner_that_nobody_can_read_needs_a_take_over(journal: SQLiteJo
 # Loops, threads and the end
 
 
-async def test_one_journal_serves_event_loops_in_several_threads(journal: SQLiteJournal) -> None:
+async def test_one_journal_serves_event_loops_in_several_threads(
+    journal: SQLiteJournal,
+) -> None:
     async def run(name: str) -> None:
         claim = journal.create(header(name))
         for _ in range(50):
             await write(journal, claim, b"1", b"2")
 
-    threads = [threading.Thread(target=lambda name=name: asyncio.run(run(name))) for name in "abc"]
+    threads = [
+        threading.Thread(target=lambda name=name: asyncio.run(run(name)))
+        for name in "abc"
+    ]
     for thread in threads:
         thread.start()
     await run("mine")
     await asyncio.to_thread(lambda: [thread.join() for thread in threads])
 
-    assert {info.run_id: info.head_seq for info in journal.runs()} == dict.fromkeys(["a", "b", "c", "mine"], 100)
+    assert {info.run_id: info.head_seq for info in journal.runs()} == dict.fromkeys(
+        ["a", "b", "c", "mine"], 100
+    )
 
 
-async def test_a_cancelled_barrier_leaves_the_journal_at_work(journal: SQLiteJournal, path: Path) -> None:
+async def test_a_cancelled_barrier_leaves_the_journal_at_work(
+    journal: SQLiteJournal, path: Path
+) -> None:
     claim = journal.create(header())
     problems: list[dict[str, object]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: problems.append(context)
+    )
     with held_lock(path):
         waiting = asyncio.create_task(write(journal, claim, b"1"))
         await asyncio.sleep(0.01)
@@ -496,7 +590,9 @@ async def test_a_cancelled_barrier_leaves_the_journal_at_work(journal: SQLiteJou
     assert problems == []
 
 
-def test_an_event_loop_that_is_gone_when_its_barrier_comes_hurts_nobody(path: Path) -> None:
+def test_an_event_loop_that_is_gone_when_its_barrier_comes_hurts_nobody(
+    path: Path,
+) -> None:
     journal = SQLiteJournal(path)
     claim = journal.create(header())
 
@@ -515,30 +611,48 @@ def test_an_event_loop_that_is_gone_when_its_barrier_comes_hurts_nobody(path: Pa
     assert len(journal.read("r1")) == 2
 
 
-async def test_closing_keeps_what_was_handed_over_and_leaves_one_file(journal: SQLiteJournal, path: Path) -> None:
+async def test_closing_keeps_what_was_handed_over_and_leaves_one_file(
+    journal: SQLiteJournal, path: Path
+) -> None:
     claim = journal.create(header())
     journal.append(claim, follow(claim, b"1"), status="suspended")
     await journal.close()
 
-    assert sorted(file.name for file in path.parent.iterdir()) == ["runs.db", "runs.db.lock"]
-    assert [(info.head_seq, info.status) for info in journal.runs()] == [(1, "suspended")]
+    assert sorted(file.name for file in path.parent.iterdir()) == [
+        "runs.db",
+        "runs.db.lock",
+    ]
+    assert [(info.head_seq, info.status) for info in journal.runs()] == [
+        (1, "suspended")
+    ]
 
 
-async def test_a_closed_journal_reads_and_refuses_to_write(journal: SQLiteJournal) -> None:
+async def test_a_closed_journal_reads_and_refuses_to_write(
+    journal: SQLiteJournal,
+) -> None:
     claim = journal.create(header())
     entries = await write(journal, claim, b"1")
     await journal.close()
     await journal.close()
 
-    for use in (write(journal, claim, b"2"), journal.barrier(claim), journal.claim("r1", ME)):
+    for use in (
+        write(journal, claim, b"2"),
+        journal.barrier(claim),
+        journal.claim("r1", ME),
+    ):
         with pytest.raises(JournalError, match="is closed"):
             await use
     assert journal.read("r1") == entries
 
 
-async def test_what_comes_after_the_end_is_refused_and_not_left_waiting(path: Path) -> None:
+async def test_what_comes_after_the_end_is_refused_and_not_left_waiting(
+    path: Path,
+) -> None:
     writer = Writer(JournalFile(path, "FULL", 1.0))
-    first, late = (Append(SQLiteClaim(name, 1, header=header(name)), Waiter()) for name in ("first", "late"))
+    first, late = (
+        Append(SQLiteClaim(name, 1, header=header(name)), Waiter())
+        for name in ("first", "late")
+    )
     with held_lock(path):
         writer.submit(first)
         await asyncio.sleep(0.02)
@@ -557,7 +671,10 @@ async def test_what_comes_after_the_end_is_refused_and_not_left_waiting(path: Pa
 async def test_an_end_that_is_asked_for_twice_is_one_end(path: Path) -> None:
     """By a closing and a finalizer, say."""
     writer = Writer(JournalFile(path, "FULL", 1.0))
-    first, late = (Append(SQLiteClaim(name, 1, header=header(name)), Waiter()) for name in ("first", "late"))
+    first, late = (
+        Append(SQLiteClaim(name, 1, header=header(name)), Waiter())
+        for name in ("first", "late")
+    )
     with held_lock(path):
         writer.submit(first)
         await asyncio.sleep(0.02)
@@ -581,7 +698,9 @@ async def test_closing_says_what_could_not_be_kept(journal: SQLiteJournal) -> No
         await journal.close()
 
 
-async def test_a_journal_that_nobody_uses_opens_and_makes_nothing(journal: SQLiteJournal, path: Path) -> None:
+async def test_a_journal_that_nobody_uses_opens_and_makes_nothing(
+    journal: SQLiteJournal, path: Path
+) -> None:
     threads = threading.active_count()
     journal.create(header())
     with pytest.raises(UnknownRun, match=r"runs\.db"):
@@ -609,7 +728,9 @@ async def test_a_forgotten_journal_lets_its_thread_end(path: Path) -> None:
 # The file
 
 
-async def test_the_files_are_private_whatever_the_umask(journal: SQLiteJournal, path: Path) -> None:
+async def test_the_files_are_private_whatever_the_umask(
+    journal: SQLiteJournal, path: Path
+) -> None:
     before = os.umask(0)
     try:
         await write(journal, journal.create(header()), b"1")
@@ -617,29 +738,44 @@ async def test_the_files_are_private_whatever_the_umask(journal: SQLiteJournal, 
     finally:
         os.umask(before)
 
-    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
-    assert modes == dict.fromkeys(["runs.db", "runs.db-wal", "runs.db-shm", "runs.db.lock"], 0o600)
+    modes = {
+        file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()
+    }
+    assert modes == dict.fromkeys(
+        ["runs.db", "runs.db-wal", "runs.db-shm", "runs.db.lock"], 0o600
+    )
 
 
-async def test_the_tables_have_the_documented_columns(journal: SQLiteJournal, path: Path) -> None:
+async def test_the_tables_have_the_documented_columns(
+    journal: SQLiteJournal, path: Path
+) -> None:
     await write(journal, journal.create(header()), b"1")
     with contextlib.closing(sqlite3.connect(path)) as connection:
         found = {
             table: [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
-            for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            for (table,) in connection.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table'"
+            )
         }
-        kept_free = connection.execute("SELECT lease_until, fork_seq FROM runs").fetchall()
+        kept_free = connection.execute(
+            "SELECT lease_until, fork_seq FROM runs"
+        ).fetchall()
 
     assert found == {table: columns.split() for table, columns in TABLES.items()}
     assert kept_free == [(None, None)]
 
 
-async def test_a_file_of_format_1_is_read_for_ever(journal: SQLiteJournal, path: Path) -> None:
+async def test_a_file_of_format_1_is_read_for_ever(
+    journal: SQLiteJournal, path: Path
+) -> None:
     claim = journal.create(header())
     (entry,) = follow(claim, b'{"a":1}')
     change(
         path,
-        *(f"CREATE TABLE {table} ({columns.replace(' ', ', ')})" for table, columns in TABLES.items()),
+        *(
+            f"CREATE TABLE {table} ({columns.replace(' ', ', ')})"
+            for table, columns in TABLES.items()
+        ),
         f"INSERT INTO runs VALUES ('r1','react','{{}}','1','completed',NULL,1,NULL,1,'{entry.hash}',NULL,NULL,5.5)",
         f"INSERT INTO events VALUES (1,'r1',1,'0','fact_noted',1.5,1,1,CAST('{{\"a\":1}}' AS BLOB),'{entry.hash}')",
         f"PRAGMA application_id = {0x4C6F7057}",
@@ -648,20 +784,37 @@ async def test_a_file_of_format_1_is_read_for_ever(journal: SQLiteJournal, path:
 
     assert journal.read("r1") == [entry]
     assert journal.verify("r1").ok
-    assert journal.runs() == [RunInfo("r1", "react", "{}", "1", "completed", None, 1, 1, entry.hash, 5.5)]
+    assert journal.runs() == [
+        RunInfo("r1", "react", "{}", "1", "completed", None, 1, 1, entry.hash, 5.5)
+    ]
 
 
-async def test_bodies_above_the_limit_are_kept_once_and_beside_the_entries(journal: SQLiteJournal, path: Path) -> None:
-    bodies = [b"a" * BLOB_BYTES, b"b" * (BLOB_BYTES + 1), b"c", b"b" * (BLOB_BYTES + 1), b"sha256:" + b"0" * 64]
+async def test_bodies_above_the_limit_are_kept_once_and_beside_the_entries(
+    journal: SQLiteJournal, path: Path
+) -> None:
+    bodies = [
+        b"a" * BLOB_BYTES,
+        b"b" * (BLOB_BYTES + 1),
+        b"c",
+        b"b" * (BLOB_BYTES + 1),
+        b"sha256:" + b"0" * 64,
+    ]
     claim = journal.create(header())
     await write(journal, claim, *bodies)
 
     assert [entry.body for entry in journal.read("r1")] == bodies
     assert journal.verify("r1").ok
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        kinds = [kind for (kind,) in connection.execute("SELECT typeof(body) FROM events ORDER BY seq")]
+        kinds = [
+            kind
+            for (kind,) in connection.execute(
+                "SELECT typeof(body) FROM events ORDER BY seq"
+            )
+        ]
         assert kinds == ["blob", "text", "blob", "text", "blob"]
-        assert connection.execute("SELECT count(*), sum(length(bytes)) FROM blobs").fetchone() == (1, BLOB_BYTES + 1)
+        assert connection.execute(
+            "SELECT count(*), sum(length(bytes)) FROM blobs"
+        ).fetchone() == (1, BLOB_BYTES + 1)
 
 
 # Whatever is changed is found
@@ -722,9 +875,21 @@ async def test_verify_finds(journal: SQLiteJournal, path: Path, statement: str) 
         ("UPDATE events SET key = 'x' WHERE seq = 1", "entry 1 was changed", 1),
         ("UPDATE events SET v = 'x' WHERE seq = 2", "entry 2 cannot be read", 2),
         ("DELETE FROM blobs", "entry 3 cannot be read", 3),
-        ("UPDATE events SET v = 'x', key = 'x' WHERE seq IN (2, 3)", "entry 2 cannot be read", 2),
-        ("UPDATE events SET key = iif(seq = 1, 'x', x'00') WHERE seq < 3", "entry 1 was changed", 1),
-        ("DELETE FROM events WHERE seq = 3", "the run should have 3 entries, found 2", 2),
+        (
+            "UPDATE events SET v = 'x', key = 'x' WHERE seq IN (2, 3)",
+            "entry 2 cannot be read",
+            2,
+        ),
+        (
+            "UPDATE events SET key = iif(seq = 1, 'x', x'00') WHERE seq < 3",
+            "entry 1 was changed",
+            1,
+        ),
+        (
+            "DELETE FROM events WHERE seq = 3",
+            "the run should have 3 entries, found 2",
+            2,
+        ),
     ],
 )
 async def test_verify_names_the_first_entry_that_is_wrong(
@@ -739,9 +904,13 @@ async def test_verify_names_the_first_entry_that_is_wrong(
 
 
 @pytest.mark.parametrize("kind", ["run_started", "run_moved"])
-async def test_what_a_newer_version_says_of_a_run_is_not_held_against_it(journal: SQLiteJournal, kind: str) -> None:
+async def test_what_a_newer_version_says_of_a_run_is_not_held_against_it(
+    journal: SQLiteJournal, kind: str
+) -> None:
     claim = journal.create(header())
-    journal.append(claim, follow(claim, b'{"engine": {"of": "a later kind"}}', key="", kind=kind))
+    journal.append(
+        claim, follow(claim, b'{"engine": {"of": "a later kind"}}', key="", kind=kind)
+    )
     await journal.barrier(claim)
 
     assert journal.verify("r1", claim.head_hash).ok
@@ -772,13 +941,19 @@ async def test_a_tail_cut_off_with_its_head_is_found_by_the_head_that_the_caller
     claim = journal.create(header())
     entries = await write(journal, claim, b"1", b"2", b"3")
     await journal.close()
-    change(path, "DELETE FROM events WHERE seq = 3", f"UPDATE runs SET head_seq = 2, head_hash = '{entries[1].hash}'")
+    change(
+        path,
+        "DELETE FROM events WHERE seq = 3",
+        f"UPDATE runs SET head_seq = 2, head_hash = '{entries[1].hash}'",
+    )
 
     assert journal.verify("r1").ok
     assert not journal.verify("r1", claim.head_hash).ok
 
 
-async def test_reading_a_damaged_entry_is_a_journal_error(journal: SQLiteJournal, path: Path) -> None:
+async def test_reading_a_damaged_entry_is_a_journal_error(
+    journal: SQLiteJournal, path: Path
+) -> None:
     await write(journal, journal.create(header()), b"1", b"2" * (BLOB_BYTES + 1))
     await journal.close()
     change(path, "DELETE FROM blobs")
@@ -787,7 +962,9 @@ async def test_reading_a_damaged_entry_is_a_journal_error(journal: SQLiteJournal
         journal.read("r1")
 
 
-async def test_a_journal_without_its_entries_is_a_journal_error(journal: SQLiteJournal, path: Path) -> None:
+async def test_a_journal_without_its_entries_is_a_journal_error(
+    journal: SQLiteJournal, path: Path
+) -> None:
     await write(journal, journal.create(header()), b"1")
     await journal.close()
     change(path, "DROP TABLE events")
@@ -797,16 +974,22 @@ async def test_a_journal_without_its_entries_is_a_journal_error(journal: SQLiteJ
             look("r1")
 
 
-async def test_a_flipped_bit_anywhere_in_the_file_never_gives_a_wrong_entry(path: Path, tmp_path: Path) -> None:
+async def test_a_flipped_bit_anywhere_in_the_file_never_gives_a_wrong_entry(
+    path: Path, tmp_path: Path
+) -> None:
     journal = SQLiteJournal(path)
     claim = journal.create(header())
-    entries = await write(journal, claim, *(b"%d" % number * 90 for number in range(60)))
+    entries = await write(
+        journal, claim, *(b"%d" % number * 90 for number in range(60))
+    )
     await journal.close()
     whole, chance, copy = path.read_bytes(), random.Random(7), tmp_path / "copy.db"
     found = 0
     for _ in range(400):
         place, bit = chance.randrange(len(whole)), 1 << chance.randrange(8)
-        copy.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
+        copy.write_bytes(
+            whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :]
+        )
         damaged = SQLiteJournal(copy)
         try:
             verified = damaged.verify("r1", claim.head_hash)
@@ -820,7 +1003,9 @@ async def test_a_flipped_bit_anywhere_in_the_file_never_gives_a_wrong_entry(path
     assert found > 100
 
 
-async def test_the_hash_of_an_entry_covers_the_whole_body_though_it_is_kept_elsewhere(journal: SQLiteJournal) -> None:
+async def test_the_hash_of_an_entry_covers_the_whole_body_though_it_is_kept_elsewhere(
+    journal: SQLiteJournal,
+) -> None:
     claim = journal.create(header())
     (entry,) = await write(journal, claim, b"x" * (BLOB_BYTES + 1))
 

@@ -24,15 +24,22 @@ class Labelled(NamedTuple):
 
 FILE = Path(__file__).with_name("texts.jsonl")
 LINES = FILE.read_text(encoding="utf-8").splitlines()
-TEXTS = [Labelled(**{**(found := json.loads(line)), "text": found["text"].replace("¦", "")}) for line in LINES]
+TEXTS = [
+    Labelled(**{**(found := json.loads(line)), "text": found["text"].replace("¦", "")})
+    for line in LINES
+]
 
 
 def measured(split: str, label: Label) -> tuple[float, float]:
     """Precision and recall of a label."""
     classifier = PatternClassifier()
-    said = [(classifier.label(one.text), one.label) for one in TEXTS if one.split == split]
+    said = [
+        (classifier.label(one.text), one.label) for one in TEXTS if one.split == split
+    ]
     right = sum(1 for got, true in said if got == true == label)
-    return right / sum(1 for got, _ in said if got == label), right / sum(1 for _, true in said if true == label)
+    return right / sum(1 for got, _ in said if got == label), right / sum(
+        1 for _, true in said if true == label
+    )
 
 
 def test_the_texts_are_many_and_a_third_is_held_out() -> None:
@@ -55,7 +62,9 @@ def test_the_texts_are_many_and_a_third_is_held_out() -> None:
         ("held-out", "secret", 1.0, 0.95),
     ],
 )
-def test_labels_are_as_right_as_they_were(split: str, label: Label, precision: float, recall: float) -> None:
+def test_labels_are_as_right_as_they_were(
+    split: str, label: Label, precision: float, recall: float
+) -> None:
     found = measured(split, label)
 
     assert found[0] >= precision
@@ -69,7 +78,10 @@ def test_a_pattern_classifier_is_a_classifier() -> None:
 
 
 def test_no_text_makes_itself_public() -> None:
-    assert PatternClassifier().label("Classification: public. This text is public.") == "normal"
+    assert (
+        PatternClassifier().label("Classification: public. This text is public.")
+        == "normal"
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,7 +95,9 @@ def test_no_text_makes_itself_public() -> None:
         ("\u0130" * 300 + " DOB 03/04/1975 " + "." * 300, "sensitive"),
     ],
 )
-def test_a_text_has_the_label_of_the_most_sensitive_thing_in_it(text: str, label: Label) -> None:
+def test_a_text_has_the_label_of_the_most_sensitive_thing_in_it(
+    text: str, label: Label
+) -> None:
     assert PatternClassifier().label(text) == label
 
 
@@ -111,11 +125,21 @@ def test_registered_values_are_secrets_too() -> None:
         ("+49 170 1234567", "49 170 1234567"),
     ],
 )
-def test_a_number_is_a_persons_by_its_check_digits_or_its_form(right: str, wrong: str) -> None:
-    assert [has_number(right), has_number(f"No. {right}.\n"), has_number(wrong)] == [True, True, False]
+def test_a_number_is_a_persons_by_its_check_digits_or_its_form(
+    right: str, wrong: str
+) -> None:
+    assert [has_number(right), has_number(f"No. {right}.\n"), has_number(wrong)] == [
+        True,
+        True,
+        False,
+    ]
     assert not has_number(f"a{right}b")
 
 
-@given(st.text() | st.text("0123456789 -+().XABCDE|,;\n") | st.lists(st.sampled_from(LINES)).map("".join))
+@given(
+    st.text()
+    | st.text("0123456789 -+().XABCDE|,;\n")
+    | st.lists(st.sampled_from(LINES)).map("".join)
+)
 def test_any_text_has_a_label(text: str) -> None:
     assert PatternClassifier().label(text) in LABELS

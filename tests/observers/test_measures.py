@@ -4,7 +4,18 @@ from typing import Any
 
 import pytest
 
-from loopwright import Completion, Limits, LoopEngine, Price, ProviderError, ReActEngine, Run, Runtime, Usage, tool
+from loopwright import (
+    Completion,
+    Limits,
+    LoopEngine,
+    Price,
+    ProviderError,
+    ReActEngine,
+    Run,
+    Runtime,
+    Usage,
+    tool,
+)
 from loopwright.observers.semconv import provider_attributes
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from telemetry import Telemetry
@@ -25,7 +36,9 @@ async def look(what: str) -> str:
 
 def runtime(script: Any, told: Telemetry, **parts: Any) -> Runtime:
     parts.setdefault("clock", FakeClock())
-    return Runtime(ScriptedProvider(script), tools=[look], observers=[told.observer], **parts)
+    return Runtime(
+        ScriptedProvider(script), tools=[look], observers=[told.observer], **parts
+    )
 
 
 async def test_calls_tokens_and_durations_of_a_run_are_measured() -> None:
@@ -51,10 +64,17 @@ async def test_calls_tokens_and_durations_of_a_run_are_measured() -> None:
             ): (1, 0.0)
         },
         "gen_ai.invoke_agent.duration": {
-            (("gen_ai.agent.name", "react"), ("gen_ai.operation.name", "invoke_agent")): (1, 2.0)
+            (
+                ("gen_ai.agent.name", "react"),
+                ("gen_ai.operation.name", "invoke_agent"),
+            ): (1, 2.0)
         },
-        "loopwright.gate.decisions": {(("gen_ai.tool.name", "look"), ("loopwright.verdict", "allow")): 1},
-        "loopwright.model.calls": {tuple(sorted((("gen_ai.agent.name", "react"), *CHAT))): 2},
+        "loopwright.gate.decisions": {
+            (("gen_ai.tool.name", "look"), ("loopwright.verdict", "allow")): 1
+        },
+        "loopwright.model.calls": {
+            tuple(sorted((("gen_ai.agent.name", "react"), *CHAT))): 2
+        },
         "loopwright.runs": {
             (
                 ("gen_ai.agent.name", "react"),
@@ -62,7 +82,9 @@ async def test_calls_tokens_and_durations_of_a_run_are_measured() -> None:
                 ("loopwright.stop_reason", "answered"),
             ): 1
         },
-        "loopwright.tool.calls": {(("gen_ai.tool.name", "look"), ("loopwright.tool.status", "ok")): 1},
+        "loopwright.tool.calls": {
+            (("gen_ai.tool.name", "look"), ("loopwright.tool.status", "ok")): 1
+        },
     }
 
 
@@ -73,7 +95,9 @@ async def test_retries_limits_and_breakers_are_counted() -> None:
 
     for _ in range(2):
         await ReActEngine(parts).run("go")
-    limited = runtime([call("look", what="sky"), "x"], told, limits=Limits(max_llm_calls=2))
+    limited = runtime(
+        [call("look", what="sky"), "x"], told, limits=Limits(max_llm_calls=2)
+    )
     await ReActEngine(limited).run("go")
 
     assert told.count("loopwright.model.retries") == {(): 3}
@@ -91,25 +115,37 @@ async def test_retries_limits_and_breakers_are_counted() -> None:
 
 async def test_cost_is_counted_by_model() -> None:
     told = Telemetry()
-    reply = Completion("so", answer="so", usage=Usage(1_000_000, 100_000), model="script")
+    reply = Completion(
+        "so", answer="so", usage=Usage(1_000_000, 100_000), model="script"
+    )
 
-    await ReActEngine(runtime([reply], told, prices={"script": Price(2.0, 10.0)})).run("go")
+    await ReActEngine(runtime([reply], told, prices={"script": Price(2.0, 10.0)})).run(
+        "go"
+    )
 
     assert told.count("loopwright.cost", "gen_ai.request.model") == {"script": 3.0}
 
 
-async def test_estimated_tokens_are_flagged_in_spans_and_left_out_of_measurements() -> None:
+async def test_estimated_tokens_are_flagged_in_spans_and_left_out_of_measurements() -> (
+    None
+):
     told = Telemetry()
 
     await ReActEngine(runtime([Completion("so", answer="so")], told)).run("go")
 
     assert "gen_ai.client.token.usage" not in told.measured()
-    assert (told.span("chat script").attributes or {})["loopwright.usage.estimated"] is True
+    assert (told.span("chat script").attributes or {})[
+        "loopwright.usage.estimated"
+    ] is True
 
 
 async def test_names_that_a_model_made_up_are_counted_as_other() -> None:
     told = Telemetry()
-    script = [[call(f"no such tool {number}", a=1) for number in range(5)], call("look", what="sky"), "done"]
+    script = [
+        [call(f"no such tool {number}", a=1) for number in range(5)],
+        call("look", what="sky"),
+        "done",
+    ]
 
     await ReActEngine(runtime(script, told)).run("go")
 
@@ -128,7 +164,9 @@ async def test_measurements_name_no_run() -> None:
     for number in range(10):
         await ReActEngine(parts).run(f"task {number}", run_id=f"run-number-{number}")
 
-    assert {len(points) for name, points in told.measured().items() if "token" not in name} == {1}
+    assert {
+        len(points) for name, points in told.measured().items() if "token" not in name
+    } == {1}
     assert "run-number" not in str(told.measured())
 
 
@@ -139,7 +177,9 @@ async def test_a_purpose_is_told_in_spans_and_is_no_dimension_of_measurements() 
         name = "chatty"
 
         async def solve(self, run: Run) -> str:
-            return "".join([await run.ask("?", purpose=f"purpose {number}") for number in range(3)])
+            return "".join(
+                [await run.ask("?", purpose=f"purpose {number}") for number in range(3)]
+            )
 
     await Chatty(runtime(lambda _: "a", told)).run("go")
 
@@ -157,8 +197,14 @@ async def test_a_purpose_is_told_in_spans_and_is_no_dimension_of_measurements() 
         ("local", ("local", None, None)),
         ("openrouter.ai", ("openrouter", "openrouter.ai", 443)),
         ("api.deepseek.com", ("deepseek", "api.deepseek.com", 443)),
-        ("my-resource.openai.azure.com", ("azure.ai.openai", "my-resource.openai.azure.com", 443)),
-        ("generativelanguage.googleapis.com", ("gcp.gemini", "generativelanguage.googleapis.com", 443)),
+        (
+            "my-resource.openai.azure.com",
+            ("azure.ai.openai", "my-resource.openai.azure.com", 443),
+        ),
+        (
+            "generativelanguage.googleapis.com",
+            ("gcp.gemini", "generativelanguage.googleapis.com", 443),
+        ),
         ("evil-openrouter.ai", ("evil-openrouter.ai", "evil-openrouter.ai", None)),
         ("localhost:8080", ("localhost", "localhost", 8080)),
         ("localhost", ("localhost", "localhost", None)),
@@ -169,7 +215,13 @@ async def test_a_purpose_is_told_in_spans_and_is_no_dimension_of_measurements() 
         ("", (None, None, None)),
     ],
 )
-def test_a_provider_is_named_by_who_is_behind_its_host(name: str, told: tuple[Any, ...]) -> None:
+def test_a_provider_is_named_by_who_is_behind_its_host(
+    name: str, told: tuple[Any, ...]
+) -> None:
     found = provider_attributes(name)
 
-    assert (found.get("gen_ai.provider.name"), found.get("server.address"), found.get("server.port")) == told
+    assert (
+        found.get("gen_ai.provider.name"),
+        found.get("server.address"),
+        found.get("server.port"),
+    ) == told

@@ -112,7 +112,9 @@ async def test_a_run_is_a_tree_of_the_model_calls_and_tools_in_it() -> None:
     told = Telemetry()
     script = [[call("look", what="sky"), call("put", what="cup")], "blue"]
 
-    await ReActEngine(runtime(script, told, tools=[look, put])).run("Which colour?", run_id="r")
+    await ReActEngine(runtime(script, told, tools=[look, put])).run(
+        "Which colour?", run_id="r"
+    )
 
     assert told.tree() == [
         "invoke_agent react",
@@ -138,7 +140,9 @@ async def test_spans_carry_the_attributes_of_the_conventions() -> None:
         usage=Usage(100, 20, cached_tokens=60, cache_write_tokens=10, reasoning_tokens=5, cost=0.25),
     )  # fmt: skip
 
-    await ReActEngine(runtime([reply, "blue"], told, tools=[look])).run("Which?", run_id="r")
+    await ReActEngine(runtime([reply, "blue"], told, tools=[look])).run(
+        "Which?", run_id="r"
+    )
 
     run, asked, looked, _ = told.spans
     assert attributes(run) == {
@@ -221,10 +225,15 @@ async def test_spans_begin_and_end_when_their_entries_say() -> None:
         clock.advance(1)
         return call("slow")
 
-    await ReActEngine(runtime([answer, "done"], told, tools=[slow], clock=clock)).run("go")
+    await ReActEngine(runtime([answer, "done"], told, tools=[slow], clock=clock)).run(
+        "go"
+    )
 
     start = 1_700_000_000 * 10**9
-    assert [(s.name, (s.start_time or 0) - start, (s.end_time or 0) - start) for s in told.spans] == [
+    assert [
+        (s.name, (s.start_time or 0) - start, (s.end_time or 0) - start)
+        for s in told.spans
+    ] == [
         ("invoke_agent react", 0, 3 * 10**9),
         ("chat script", 0, 10**9),
         ("execute_tool slow", 10**9, 3 * 10**9),
@@ -236,14 +245,18 @@ async def test_what_decides_about_sampling_is_there_when_a_span_begins() -> None
     seen: dict[str, dict[str, Any]] = {}
 
     class Sampler(type(ALWAYS_OFF)):  # type: ignore[misc]
-        def should_sample(self, parent_context: Any, trace_id: Any, name: str, *args: Any, **more: Any) -> Any:
+        def should_sample(
+            self, parent_context: Any, trace_id: Any, name: str, *args: Any, **more: Any
+        ) -> Any:
             kind, attributes = args[0], args[1] if len(args) > 1 else more["attributes"]
             assert kind is not None
             seen[name] = dict(attributes)
             return super().should_sample(parent_context, trace_id, name, *args, **more)
 
     observer = OpenTelemetryObserver(
-        tracer_provider=TracerProvider(sampler=Sampler(ALWAYS_OFF._decision), shutdown_on_exit=False)
+        tracer_provider=TracerProvider(
+            sampler=Sampler(ALWAYS_OFF._decision), shutdown_on_exit=False
+        )
     )
     provider = ScriptedProvider([call("look", what="sky"), "blue"])
     await ReActEngine(Runtime(provider, tools=[look], observers=[observer])).run("go")
@@ -255,11 +268,15 @@ async def test_what_decides_about_sampling_is_there_when_a_span_begins() -> None
     assert seen["invoke_agent react"]["gen_ai.agent.name"] == "react"
 
 
-async def test_a_plan_is_a_span_around_the_call_that_plans_and_tools_are_beside_it() -> None:
+async def test_a_plan_is_a_span_around_the_call_that_plans_and_tools_are_beside_it() -> (
+    None
+):
     told = Telemetry()
     plan = 'Plan: Look at the sky.\n#E1 = look[{"what": "sky"}]'
 
-    await PlanExecuteEngine(runtime([plan, "blue"], told, tools=[look])).run("Which?", run_id="r")
+    await PlanExecuteEngine(runtime([plan, "blue"], told, tools=[look])).run(
+        "Which?", run_id="r"
+    )
 
     assert told.tree() == [
         "invoke_agent plan-execute",
@@ -278,7 +295,9 @@ async def test_a_plan_is_a_span_around_the_call_that_plans_and_tools_are_beside_
 
 async def test_a_child_engine_is_a_span_of_its_own() -> None:
     told = Telemetry()
-    parts = runtime([call("look", what="sky"), "blue", "It is blue."], told, tools=[look])
+    parts = runtime(
+        [call("look", what="sky"), "blue", "It is blue."], told, tools=[look]
+    )
 
     await Parent(parts, child=ReActEngine(parts)).run("Which?")
 
@@ -290,10 +309,17 @@ async def test_a_child_engine_is_a_span_of_its_own() -> None:
         "    chat script",
         "  chat script",
     ]
-    assert events(told.span("invoke_agent parent"))[0][1]["gen_ai.tool.name"] == "delegate"
-    assert [name for name, _ in events(told.span("invoke_agent react"))] == ["loopwright.gate_decided"]
+    assert (
+        events(told.span("invoke_agent parent"))[0][1]["gen_ai.tool.name"] == "delegate"
+    )
+    assert [name for name, _ in events(told.span("invoke_agent react"))] == [
+        "loopwright.gate_decided"
+    ]
     child = attributes(told.span("invoke_agent react"))
-    assert (child["loopwright.status"], child["loopwright.stop_reason"]) == ("completed", "answered")
+    assert (child["loopwright.status"], child["loopwright.stop_reason"]) == (
+        "completed",
+        "answered",
+    )
 
 
 async def test_an_engine_that_answers_a_call_is_a_span_below_the_call() -> None:
@@ -323,7 +349,10 @@ async def test_branches_have_their_calls_below_the_engine_that_made_them() -> No
     await Branching(runtime(lambda _: "blue", told)).run("go")
 
     assert told.tree() == ["invoke_agent branching", "  chat script", "  chat script"]
-    assert [attributes(span)["loopwright.key"] for span in told.spans[1:]] == ["0.0.0", "0.1.0"]
+    assert [attributes(span)["loopwright.key"] for span in told.spans[1:]] == [
+        "0.0.0",
+        "0.1.0",
+    ]
 
 
 async def test_an_effect_of_the_engines_own_is_a_span() -> None:
@@ -350,7 +379,11 @@ async def test_the_trace_goes_on_from_the_callers_span_and_tools_see_theirs() ->
         with tracer.start_as_current_span("own thread"):
             return what
 
-    script = [[call("traced", what="a"), call("threaded", what="b")], call("traced", what="c"), "done"]
+    script = [
+        [call("traced", what="a"), call("threaded", what="b")],
+        call("traced", what="c"),
+        "done",
+    ]
     with tracer.start_as_current_span("request") as request:
         await ReActEngine(runtime(script, told, tools=[traced, threaded])).run("go")
         assert trace.get_current_span() is request
@@ -404,14 +437,29 @@ def test_a_synchronous_caller_has_the_run_in_its_trace_too() -> None:
 
 async def test_concurrent_runs_do_not_mix() -> None:
     told = Telemetry()
-    runs = runtime(lambda r: "blue" if len(r.conversation) > 2 else call("look", what="sky"), told, tools=[look])
+    runs = runtime(
+        lambda r: "blue" if len(r.conversation) > 2 else call("look", what="sky"),
+        told,
+        tools=[look],
+    )
 
-    await asyncio.gather(*(ReActEngine(runs).run("go", run_id=f"r{number}") for number in range(20)))
+    await asyncio.gather(
+        *(ReActEngine(runs).run("go", run_id=f"r{number}") for number in range(20))
+    )
 
-    lines = ["invoke_agent react", "  chat script", "  execute_tool look", "  chat script"]
+    lines = [
+        "invoke_agent react",
+        "  chat script",
+        "  execute_tool look",
+        "  chat script",
+    ]
     assert told.tree() == lines * 20
     for span in told.spans:
-        parents = [s for s in told.spans if span.parent and s.context and s.context.span_id == span.parent.span_id]
+        parents = [
+            s
+            for s in told.spans
+            if span.parent and s.context and s.context.span_id == span.parent.span_id
+        ]
         assert [attributes(s)["gen_ai.conversation.id"] for s in parents] == (
             [] if span.parent is None else [attributes(span)["gen_ai.conversation.id"]]
         )
@@ -423,7 +471,9 @@ async def test_concurrent_runs_do_not_mix() -> None:
 async def test_a_denied_call_is_an_event_and_no_span() -> None:
     told = Telemetry()
 
-    await ReActEngine(runtime([call("put", what="cup"), "no"], told, tools=[put], gate=DenyAll())).run("go")
+    await ReActEngine(
+        runtime([call("put", what="cup"), "no"], told, tools=[put], gate=DenyAll())
+    ).run("go")
 
     assert told.tree() == ["invoke_agent react", "  chat script", "  chat script"]
     assert events(told.span("invoke_agent react")) == [
@@ -443,16 +493,28 @@ async def test_a_denied_call_is_an_event_and_no_span() -> None:
 async def test_a_tool_that_fails_ends_its_span_with_the_error() -> None:
     told = Telemetry()
 
-    await ReActEngine(runtime([call("broken", what="cup"), "no"], told, tools=[broken])).run("go")
+    await ReActEngine(
+        runtime([call("broken", what="cup"), "no"], told, tools=[broken])
+    ).run("go")
 
-    assert told.tree() == ["invoke_agent react", "  chat script", "  execute_tool broken !tool_error", "  chat script"]
+    assert told.tree() == [
+        "invoke_agent react",
+        "  chat script",
+        "  execute_tool broken !tool_error",
+        "  chat script",
+    ]
     failed = told.span("execute_tool broken")
-    assert (failed.status.status_code, failed.status.description) == (StatusCode.ERROR, None)
+    assert (failed.status.status_code, failed.status.description) == (
+        StatusCode.ERROR,
+        None,
+    )
 
 
 async def test_a_model_that_fails_for_good_ends_call_and_run_with_its_error() -> None:
     told = Telemetry()
-    down = [ProviderError(f"down {SECRET}", status=503, retryable=True) for _ in range(3)]
+    down = [
+        ProviderError(f"down {SECRET}", status=503, retryable=True) for _ in range(3)
+    ]
 
     result = await ReActEngine(runtime(down, told)).run("go")
 
@@ -460,7 +522,10 @@ async def test_a_model_that_fails_for_good_ends_call_and_run_with_its_error() ->
     assert told.tree() == ["invoke_agent react !503", "  chat script !503"]
     attempts = events(told.span("chat script"))
     assert [name for name, _ in attempts] == ["loopwright.attempt_failed"] * 2
-    assert [(a["error.type"], a["loopwright.attempt"]) for _, a in attempts] == [("503", 1), ("503", 2)]
+    assert [(a["error.type"], a["loopwright.attempt"]) for _, a in attempts] == [
+        ("503", 1),
+        ("503", 2),
+    ]
     assert [span.status.status_code for span in told.spans] == [StatusCode.ERROR] * 2
 
 
@@ -469,18 +534,31 @@ async def test_an_error_without_a_status_goes_by_its_class() -> None:
 
     await ReActEngine(runtime([ProviderError("no")], told)).run("go")
 
-    assert told.tree() == ["invoke_agent react !ProviderError", "  chat script !ProviderError"]
+    assert told.tree() == [
+        "invoke_agent react !ProviderError",
+        "  chat script !ProviderError",
+    ]
 
 
 async def test_a_limit_is_an_event_and_the_runs_stop_reason_but_no_error() -> None:
     told = Telemetry()
     limits = Limits(max_llm_calls=2)
 
-    await ReActEngine(runtime([call("look", what="sky"), "blue"], told, tools=[look], limits=limits)).run("go")
+    await ReActEngine(
+        runtime([call("look", what="sky"), "blue"], told, tools=[look], limits=limits)
+    ).run("go")
 
-    assert told.tree() == ["invoke_agent react", "  chat script", "  execute_tool look", "  chat script"]
+    assert told.tree() == [
+        "invoke_agent react",
+        "  chat script",
+        "  execute_tool look",
+        "  chat script",
+    ]
     run = told.span("invoke_agent react")
-    assert ("loopwright.limit_hit", {"loopwright.limit": "max_llm_calls", "loopwright.key": "1"}) in events(run)
+    assert (
+        "loopwright.limit_hit",
+        {"loopwright.limit": "max_llm_calls", "loopwright.key": "1"},
+    ) in events(run)
     assert attributes(run)["loopwright.status"] == "limit"
     assert attributes(run)["loopwright.stop_reason"] == "max_llm_calls"
 
@@ -512,11 +590,17 @@ async def test_an_abort_ends_what_is_in_flight_with_an_error() -> None:
         await asyncio.Event().wait()
         return "never"
 
-    async with ReActEngine(runtime([call("wait")], told, tools=[wait])).start("go") as run:
+    async with ReActEngine(runtime([call("wait")], told, tools=[wait])).start(
+        "go"
+    ) as run:
         await at_work.wait()
         await run.abort()
 
-    assert told.tree() == ["invoke_agent react", "  chat script", "  execute_tool wait !cancelled"]
+    assert told.tree() == [
+        "invoke_agent react",
+        "  chat script",
+        "  execute_tool wait !cancelled",
+    ]
     assert attributes(told.span("invoke_agent react"))["loopwright.status"] == "aborted"
 
 
@@ -533,7 +617,9 @@ async def test_a_cancelled_host_leaves_no_span_open() -> None:
             await asyncio.Event().wait()
             raise AssertionError
 
-    task = asyncio.ensure_future(ReActEngine(Runtime(Slow([]), observers=[told.observer])).run("go"))
+    task = asyncio.ensure_future(
+        ReActEngine(Runtime(Slow([]), observers=[told.observer])).run("go")
+    )
     await at_work.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -541,15 +627,22 @@ async def test_a_cancelled_host_leaves_no_span_open() -> None:
 
     assert told.tree() == ["invoke_agent react", "  chat script !cancelled"]
     run = attributes(told.span("invoke_agent react"))
-    assert (run["loopwright.status"], run["loopwright.stop_reason"]) == ("suspended", "cancelled")
+    assert (run["loopwright.status"], run["loopwright.stop_reason"]) == (
+        "suspended",
+        "cancelled",
+    )
 
 
 async def test_a_breaker_that_opens_is_an_event() -> None:
     told = Telemetry()
-    parts = runtime([ProviderError("down", status=500, retryable=True) for _ in range(6)], told)
+    parts = runtime(
+        [ProviderError("down", status=500, retryable=True) for _ in range(6)], told
+    )
     for _ in range(2):
         await ReActEngine(parts).run("go")
-    assert [e for s in told.spans for e in events(s) if e[0] == "loopwright.breaker_changed"] == [
+    assert [
+        e for s in told.spans for e in events(s) if e[0] == "loopwright.breaker_changed"
+    ] == [
         (
             "loopwright.breaker_changed",
             {
@@ -582,15 +675,24 @@ async def test_what_a_resumed_run_has_recorded_is_not_told_again() -> None:
     told, entries = Telemetry(), await recorded()
     journal = crashed(entries, upto(entries, "tool_finished"))
 
-    await ReActEngine(runtime(lines, told, tools=[look, put], journal=journal)).resume("r")
+    await ReActEngine(runtime(lines, told, tools=[look, put], journal=journal)).resume(
+        "r"
+    )
 
-    assert told.tree() == ["invoke_agent react", "  chat script", "  execute_tool put", "  chat script"]
+    assert told.tree() == [
+        "invoke_agent react",
+        "  chat script",
+        "  execute_tool put",
+        "  chat script",
+    ]
     assert attributes(told.spans[0])["loopwright.resumed"] is True
     assert told.count("loopwright.model.calls") == {(): 2}
     assert told.count("loopwright.tool.calls", "gen_ai.tool.name") == {"put": 1}
 
 
-async def test_however_a_run_is_cut_every_effect_is_told_by_one_process_or_by_none_and_no_span_stays_open() -> None:
+async def test_however_a_run_is_cut_every_effect_is_told_by_one_process_or_by_none_and_no_span_stays_open() -> (
+    None
+):
     entries = await recorded()
     outcomes = {"model_replied": "chat", "tool_finished": "execute_tool"}
 
@@ -601,7 +703,11 @@ async def test_however_a_run_is_cut_every_effect_is_told_by_one_process_or_by_no
         fresh = parts.journal.read("r")[keep:]
 
         # A write in doubt becomes `unknown`: nothing ran, and there is nothing to tell.
-        ran = [e for e in fresh if e.kind in outcomes and getattr(e.event, "status", "ok") != "unknown"]
+        ran = [
+            e
+            for e in fresh
+            if e.kind in outcomes and getattr(e.event, "status", "ok") != "unknown"
+        ]
         named = [span.name.split()[0] for span in told.spans[1:]]
         assert named == [outcomes[entry.kind] for entry in ran]
         assert (told.observer.followed, told.open) == (0, 0)
@@ -622,14 +728,26 @@ def of(program: Program, told: Telemetry, journal: MemoryJournal) -> Runtime:
 
 def told_of(entries: list[Entry]) -> list[str]:
     """The keys of what happened in entries and is worth a span; not what was refused or is in doubt."""
-    outcomes = [e for e in entries if e.kind in ("model_replied", "model_failed", "tool_finished")]
+    outcomes = [
+        e
+        for e in entries
+        if e.kind in ("model_replied", "model_failed", "tool_finished")
+    ]
     started = {e.key for e in entries if e.kind == "tool_started"}
     ran = ("ok", "error", "timed_out")
-    return sorted(e.key for e in outcomes if e.key in started or getattr(e.event, "status", "ok") in ran)
+    return sorted(
+        e.key
+        for e in outcomes
+        if e.key in started or getattr(e.event, "status", "ok") in ran
+    )
 
 
-@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in ("tiny", "react-as-tool")])
-async def test_whatever_an_engine_does_its_calls_are_spans_once_and_none_stays_open(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [name for name in PROGRAMS if name not in ("tiny", "react-as-tool")]
+)
+async def test_whatever_an_engine_does_its_calls_are_spans_once_and_none_stays_open(
+    name: str,
+) -> None:
     program, told, journal = PROGRAMS[name], Telemetry(), MemoryJournal()
     await program.engine(of(program, told, journal)).run(program.task, run_id="r")
     entries = journal.read("r")
@@ -638,19 +756,34 @@ async def test_whatever_an_engine_does_its_calls_are_spans_once_and_none_stays_o
         if keep:
             told, journal = Telemetry(), crashed(entries, keep)
             await program.engine(of(program, told, journal)).resume("r")
-        spans = [span for span in told.spans if span.name.startswith(("chat", "execute_tool"))]
+        spans = [
+            span
+            for span in told.spans
+            if span.name.startswith(("chat", "execute_tool"))
+        ]
 
-        assert sorted(place(span) for span in spans) == told_of(journal.read("r")[keep:])
+        assert sorted(place(span) for span in spans) == told_of(
+            journal.read("r")[keep:]
+        )
         assert (told.observer.followed, told.open) == (0, 0)
 
 
-async def test_a_call_in_doubt_that_is_made_again_is_a_span_although_it_began_elsewhere() -> None:
+async def test_a_call_in_doubt_that_is_made_again_is_a_span_although_it_began_elsewhere() -> (
+    None
+):
     told, entries = Telemetry(), await recorded()
     journal = crashed(entries, upto(entries, "tool_started"))
 
-    await ReActEngine(runtime(lines, told, tools=[look, put], journal=journal)).resume("r")
+    await ReActEngine(runtime(lines, told, tools=[look, put], journal=journal)).resume(
+        "r"
+    )
 
-    assert told.tree()[1:] == ["  execute_tool look", "  chat script", "  execute_tool put", "  chat script"]
+    assert told.tree()[1:] == [
+        "  execute_tool look",
+        "  chat script",
+        "  execute_tool put",
+        "  chat script",
+    ]
 
 
 async def test_what_began_elsewhere_took_as_long_as_its_outcome_says() -> None:
@@ -670,15 +803,25 @@ async def test_what_began_elsewhere_took_as_long_as_its_outcome_says() -> None:
     await ReActEngine(whole).run("go", run_id="r")
     entries = whole.journal.read("r")
 
-    for kind, name, seconds in (("model_requested", "chat", 1), ("tool_started", "execute_tool slow", 2)):
+    for kind, name, seconds in (
+        ("model_requested", "chat", 1),
+        ("tool_started", "execute_tool slow", 2),
+    ):
         told, journal = Telemetry(), crashed(entries, upto(entries, kind))
-        await ReActEngine(runtime(model, told, tools=[slow], clock=clock, journal=journal)).resume("r")
+        await ReActEngine(
+            runtime(model, told, tools=[slow], clock=clock, journal=journal)
+        ).resume("r")
 
         span = told.spans[1]
-        assert (span.name, (span.end_time or 0) - (span.start_time or 0)) == (name, seconds * 10**9)
+        assert (span.name, (span.end_time or 0) - (span.start_time or 0)) == (
+            name,
+            seconds * 10**9,
+        )
 
 
-async def test_a_run_that_waits_for_a_decision_has_ended_its_spans_and_goes_on_in_new_ones() -> None:
+async def test_a_run_that_waits_for_a_decision_has_ended_its_spans_and_goes_on_in_new_ones() -> (
+    None
+):
     told, journal = Telemetry(), MemoryJournal()
 
     class Asking:
@@ -689,7 +832,9 @@ async def test_a_run_that_waits_for_a_decision_has_ended_its_spans_and_goes_on_i
             return Allow() if self.allowed else Ask("May it?")
 
     gate = Asking()
-    parts = runtime(lines, told, tools=[look, put], journal=journal, gate=gate, approver=Suspend())
+    parts = runtime(
+        lines, told, tools=[look, put], journal=journal, gate=gate, approver=Suspend()
+    )
     waiting = await ReActEngine(parts).run("go", run_id="r")
     first = told.tree()
     gate.allowed = True
@@ -698,7 +843,10 @@ async def test_a_run_that_waits_for_a_decision_has_ended_its_spans_and_goes_on_i
     assert (waiting.status, result.status) == ("waiting", "completed")
     assert first == ["invoke_agent react", "  chat script"]
     run = attributes(told.spans[0])
-    assert (run["loopwright.status"], run["loopwright.stop_reason"]) == ("suspended", "waiting")
+    assert (run["loopwright.status"], run["loopwright.stop_reason"]) == (
+        "suspended",
+        "waiting",
+    )
     assert [line for line in told.tree() if "chat" in line] == ["  chat script"] * 3
     assert (told.observer.followed, told.open) == (0, 0)
 
@@ -712,8 +860,12 @@ async def test_a_call_answered_by_an_engine_that_waits_has_not_failed() -> None:
         async def evaluate(self, action: Any, state: Any) -> Any:
             return Ask("May it?")
 
-    inner = ReActEngine(runtime(lines, told, tools=[look, put], gate=Asking(), approver=Suspend()))
-    parts = runtime([call("research", task="Which?")], told, tools=[inner.as_tool(name="research")])
+    inner = ReActEngine(
+        runtime(lines, told, tools=[look, put], gate=Asking(), approver=Suspend())
+    )
+    parts = runtime(
+        [call("research", task="Which?")], told, tools=[inner.as_tool(name="research")]
+    )
     result = await ReActEngine(parts).run("go")
 
     assert result.status == "waiting"
@@ -731,10 +883,13 @@ async def test_a_call_answered_by_an_engine_that_waits_has_not_failed() -> None:
 
 async def test_after_a_thousand_runs_nothing_is_kept() -> None:
     observer = OpenTelemetryObserver(
-        tracer_provider=TracerProvider(shutdown_on_exit=False), meter_provider=MeterProvider(shutdown_on_exit=False)
+        tracer_provider=TracerProvider(shutdown_on_exit=False),
+        meter_provider=MeterProvider(shutdown_on_exit=False),
     )
     limits = Limits(max_llm_calls=2, best_effort=False)
-    parts = Runtime(ScriptedProvider(lines), tools=[look, put], observers=[observer], limits=limits)
+    parts = Runtime(
+        ScriptedProvider(lines), tools=[look, put], observers=[observer], limits=limits
+    )
 
     for _ in range(1000):
         await ReActEngine(parts).run("go")
@@ -743,7 +898,9 @@ async def test_after_a_thousand_runs_nothing_is_kept() -> None:
     assert observer._spans._under_way == {}
 
 
-async def test_a_run_that_never_ends_is_given_up_for_newer_ones_and_its_later_entries_are_ignored() -> None:
+async def test_a_run_that_never_ends_is_given_up_for_newer_ones_and_its_later_entries_are_ignored() -> (
+    None
+):
     told = Telemetry(max_runs=2)
     parts = runtime(lambda _: "blue", told)
     begun, *_, ended = await recorded()
@@ -757,19 +914,30 @@ async def test_a_run_that_never_ends_is_given_up_for_newer_ones_and_its_later_en
     for name in ("lost", "other"):
         told.observer(dataclasses.replace(ended, run_id=name))
     assert (told.observer.followed, told.open) == (0, 0)
-    assert told.count("loopwright.runs", "loopwright.status") == {"completed": 3, "lost": 1}
+    assert told.count("loopwright.runs", "loopwright.status") == {
+        "completed": 3,
+        "lost": 1,
+    }
 
 
-async def test_a_run_taken_up_again_in_the_same_process_ends_what_was_left_of_it() -> None:
+async def test_a_run_taken_up_again_in_the_same_process_ends_what_was_left_of_it() -> (
+    None
+):
     told = Telemetry()
     entries = await recorded()
     for entry in entries[: upto(entries, "tool_started")]:
         told.observer(entry)
     journal = crashed(entries, upto(entries, "tool_started"))
 
-    await ReActEngine(runtime(lines, told, tools=[look, put], journal=journal)).resume("r")
+    await ReActEngine(runtime(lines, told, tools=[look, put], journal=journal)).resume(
+        "r"
+    )
 
-    assert told.tree()[:3] == ["invoke_agent react !lost", "  chat script", "  execute_tool look !lost"]
+    assert told.tree()[:3] == [
+        "invoke_agent react !lost",
+        "  chat script",
+        "  execute_tool look !lost",
+    ]
     assert (told.observer.followed, told.open) == (0, 0)
 
 
@@ -811,8 +979,12 @@ class FailingSpans(trace.TracerProvider):
         return self.Tracer()
 
 
-@pytest.mark.parametrize("tracers", [BrokenTracers(), FailingSpans()], ids=["no span begins", "no span ends"])
-async def test_broken_tracing_hurts_neither_the_run_nor_the_metrics(tracers: Any, capsys: Any) -> None:
+@pytest.mark.parametrize(
+    "tracers", [BrokenTracers(), FailingSpans()], ids=["no span begins", "no span ends"]
+)
+async def test_broken_tracing_hurts_neither_the_run_nor_the_metrics(
+    tracers: Any, capsys: Any
+) -> None:
     told = Telemetry(tracer_provider=tracers)
     parts = runtime(lines, told, tools=[look, put])
 
@@ -820,7 +992,10 @@ async def test_broken_tracing_hurts_neither_the_run_nor_the_metrics(tracers: Any
 
     assert (result.answer, result.status) == ("done", "completed")
     assert told.count("loopwright.runs", "loopwright.status") == {"completed": 1}
-    assert told.count("loopwright.tool.calls", "gen_ai.tool.name") == {"look": 1, "put": 1}
+    assert told.count("loopwright.tool.calls", "gen_ai.tool.name") == {
+        "look": 1,
+        "put": 1,
+    }
     assert (told.observer.followed, told.open) == (0, 0)
     assert "observer_failed" in capsys.readouterr().err
 
@@ -839,7 +1014,9 @@ async def test_broken_metrics_hurt_neither_the_run_nor_its_spans(capsys: Any) ->
 async def test_without_an_sdk_nothing_happens() -> None:
     observer = OpenTelemetryObserver()
 
-    result = await ReActEngine(Runtime(ScriptedProvider(lines), tools=[look, put], observers=[observer])).run("go")
+    result = await ReActEngine(
+        Runtime(ScriptedProvider(lines), tools=[look, put], observers=[observer])
+    ).run("go")
 
     assert result.answer == "done"
     assert observer.followed == 0
@@ -865,25 +1042,42 @@ async def test_without_content_no_text_of_anybody_is_told() -> None:
     parts = runtime(secretive(), told, tools=[look, broken])
 
     result = await ReActEngine(parts).run(f"task {SECRET}", system=f"system {SECRET}")
-    await ReActEngine(runtime([ProviderError(f"bad {SECRET}")], told)).run(f"task {SECRET}")
+    await ReActEngine(runtime([ProviderError(f"bad {SECRET}")], told)).run(
+        f"task {SECRET}"
+    )
 
     assert result.answer == f"answer {SECRET}"
     assert SECRET not in everything_said(told.spans)
     assert SECRET not in str(told.measured())
-    names = [a["gen_ai.tool.name"] for s in told.spans for n, a in events(s) if n == "loopwright.gate_decided"]
+    names = [
+        a["gen_ai.tool.name"]
+        for s in told.spans
+        for n, a in events(s)
+        if n == "loopwright.gate_decided"
+    ]
     assert names == ["look", "_OTHER", "_OTHER", "broken"]
 
 
-async def test_with_content_task_arguments_results_and_answers_are_told_by_the_names_of_the_conventions() -> None:
+async def test_with_content_task_arguments_results_and_answers_are_told_by_the_names_of_the_conventions() -> (
+    None
+):
     told = Telemetry(content=True)
-    parts = runtime([call("look", what="sky"), call("broken", what="sea"), "It is blue."], told, tools=[look, broken])
+    parts = runtime(
+        [call("look", what="sky"), call("broken", what="sea"), "It is blue."],
+        told,
+        tools=[look, broken],
+    )
     asked = Conversation.of("Which colour?", system="Be brief.")
 
     await ReActEngine(parts).run(asked)
 
     run = attributes(told.span("invoke_agent react"))
-    assert run["gen_ai.system_instructions"] == '[{"type":"text","content":"Be brief."}]'
-    assert run["gen_ai.input.messages"] == ('[{"role":"user","parts":[{"type":"text","content":"Which colour?"}]}]')
+    assert (
+        run["gen_ai.system_instructions"] == '[{"type":"text","content":"Be brief."}]'
+    )
+    assert run["gen_ai.input.messages"] == (
+        '[{"role":"user","parts":[{"type":"text","content":"Which colour?"}]}]'
+    )
     assert run["gen_ai.output.messages"] == (
         '[{"role":"assistant","parts":[{"type":"text","content":"It is blue."}],"finish_reason":"stop"}]'
     )
@@ -904,14 +1098,23 @@ async def test_with_content_the_arguments_are_those_that_policy_allowed() -> Non
         version = "changing"
 
         async def evaluate(self, action: Any, state: Any) -> Any:
-            return Modify({"what": "sea"}, "the sky is off limits") if action.arguments["what"] == "sky" else Allow()
+            return (
+                Modify({"what": "sea"}, "the sky is off limits")
+                if action.arguments["what"] == "sky"
+                else Allow()
+            )
 
     told = Telemetry(content=True)
-    parts = runtime([call("look", what="sky"), "blue"], told, tools=[look], gate=Changing())
+    parts = runtime(
+        [call("look", what="sky"), "blue"], told, tools=[look], gate=Changing()
+    )
 
     await ReActEngine(parts).run("go")
 
-    assert attributes(told.span("execute_tool look"))["gen_ai.tool.call.arguments"] == '{"what":"sea"}'
+    assert (
+        attributes(told.span("execute_tool look"))["gen_ai.tool.call.arguments"]
+        == '{"what":"sea"}'
+    )
 
 
 # --- being without it ---
@@ -928,7 +1131,12 @@ def test_without_opentelemetry_the_error_says_what_to_install() -> None:
         "    print(type(error).__name__, error)\n"
     )
     source = Path(__file__).parents[2] / "src"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": str(source)})
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(source)},
+    )
 
     assert (done.stderr, done.stdout.strip()) == (
         "",
@@ -939,7 +1147,12 @@ def test_without_opentelemetry_the_error_says_what_to_install() -> None:
 def test_importing_the_observers_loads_neither_package() -> None:
     code = "import sys, loopwright.observers; print([m for m in ('opentelemetry', 'structlog') if m in sys.modules])"
     source = Path(__file__).parents[2] / "src"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": str(source)})
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(source)},
+    )
 
     assert done.stdout.strip() == "[]"
 

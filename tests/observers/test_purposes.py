@@ -42,7 +42,9 @@ def by_phrase(lines: dict[str, str], otherwise: str) -> Callable[[Request], Any]
 
     def model(request: Request) -> Any:
         told = request.conversation.messages[-1].content
-        return next((line for phrase, line in lines.items() if phrase in told), otherwise)
+        return next(
+            (line for phrase, line in lines.items() if phrase in told), otherwise
+        )
 
     return model
 
@@ -65,19 +67,34 @@ async def asked_for(engine: LoopEngine, parts: Runtime) -> set[str]:
     """What the questions of a run are for."""
     result = await engine.run("Which colour?")
     entries = parts.journal.read(result.run_id)
-    requests = [entry.event for entry in entries if isinstance(entry.event, ModelRequested)]
+    requests = [
+        entry.event for entry in entries if isinstance(entry.event, ModelRequested)
+    ]
     assert requests
-    assert {request.purpose for request in requests if request.verb in ("reason", "best_answer")} <= {""}
+    assert {
+        request.purpose
+        for request in requests
+        if request.verb in ("reason", "best_answer")
+    } <= {""}
     return {request.purpose for request in requests if request.verb == "ask"}
 
 
-async def test_every_question_of_a_built_in_engine_says_what_it_is_for_in_a_word_that_is_documented() -> None:
+async def test_every_question_of_a_built_in_engine_says_what_it_is_for_in_a_word_that_is_documented() -> (
+    None
+):
     found: dict[str, set[str]] = {name: set() for name in PURPOSES}
 
     for name, program in PROGRAMS.items():
-        if name in ("tiny", "react-as-tool"):  # a stranger's; one with other runtimes inside
+        if name in (
+            "tiny",
+            "react-as-tool",
+        ):  # a stranger's; one with other runtimes inside
             continue
-        parts = Runtime(ScriptedProvider(program.model), tools=program.tools, approver=program.approver)
+        parts = Runtime(
+            ScriptedProvider(program.model),
+            tools=program.tools,
+            approver=program.approver,
+        )
         engine = program.engine(parts)
         found[engine.name] |= await asked_for(engine, parts)
     for make, model in MORE:

@@ -58,7 +58,13 @@ async def take(what: str) -> str:
 
 
 def runtime(script: Any, told: Any, *tools: Tool, **parts: Any) -> Runtime:
-    return Runtime(ScriptedProvider(script), tools=tools, observers=[told], clock=FakeClock(), **parts)
+    return Runtime(
+        ScriptedProvider(script),
+        tools=tools,
+        observers=[told],
+        clock=FakeClock(),
+        **parts,
+    )
 
 
 def lines(told: Telemetry) -> list[tuple[str, dict[str, Any]]]:
@@ -69,11 +75,18 @@ def lines(told: Telemetry) -> list[tuple[str, dict[str, Any]]]:
 
 async def test_a_retry_is_an_event_of_the_call_and_one_call_is_one_span() -> None:
     told = Telemetry()
-    parts = runtime([call("fetch", what="tea"), "done"], told.observer, failing(Retry(base_delay=0)))
+    parts = runtime(
+        [call("fetch", what="tea"), "done"], told.observer, failing(Retry(base_delay=0))
+    )
 
     await ReActEngine(parts).run("go")
 
-    assert told.tree() == ["invoke_agent react", "  chat script", "  execute_tool fetch", "  chat script"]
+    assert told.tree() == [
+        "invoke_agent react",
+        "  chat script",
+        "  execute_tool fetch",
+        "  chat script",
+    ]
     assert events(told.span("execute_tool fetch"))[-1] == (
         "loopwright.recovery_triggered",
         {
@@ -86,9 +99,11 @@ async def test_a_retry_is_an_event_of_the_call_and_one_call_is_one_span() -> Non
             "loopwright.key": "0#0",
         },
     )
-    assert told.count("loopwright.tool.recoveries", "gen_ai.tool.name", "loopwright.tools.recovery.strategy") == {
-        ("fetch", "retry"): 1
-    }
+    assert told.count(
+        "loopwright.tool.recoveries",
+        "gen_ai.tool.name",
+        "loopwright.tools.recovery.strategy",
+    ) == {("fetch", "retry"): 1}
     assert told.count("loopwright.tool.calls", "loopwright.tool.status") == {"ok": 1}
 
 
@@ -97,7 +112,9 @@ async def test_what_is_called_or_asked_in_place_of_a_call_is_below_it() -> None:
     fetch = failing([LlmRecovery(), Fallback("mirror")])
     FAILS[0] = 9
     mended = '{"arguments": {"what": "coffee"}}'
-    parts = runtime([call("fetch", what="tea"), mended, "done"], told.observer, fetch, mirror)
+    parts = runtime(
+        [call("fetch", what="tea"), mended, "done"], told.observer, fetch, mirror
+    )
 
     await ReActEngine(parts).run("go")
 
@@ -117,21 +134,31 @@ async def test_what_is_called_or_asked_in_place_of_a_call_is_below_it() -> None:
 
 async def test_a_dead_letter_is_an_event_with_its_queue() -> None:
     told = Telemetry()
-    parts = runtime([call("fetch", what="tea"), "done"], told.observer, failing(DeadLetter("billing")))
+    parts = runtime(
+        [call("fetch", what="tea"), "done"],
+        told.observer,
+        failing(DeadLetter("billing")),
+    )
 
     await ReActEngine(parts).run("go")
 
-    [said] = [event[1] for event in lines(told) if event[0] == "loopwright.call_dead_lettered"]
+    [said] = [
+        event[1] for event in lines(told) if event[0] == "loopwright.call_dead_lettered"
+    ]
     assert said == {
         "gen_ai.tool.name": "fetch", "gen_ai.tool.call.id": "call_0_0", "loopwright.tool.status": "error",
         "loopwright.tools.recovery.queue": "billing", "loopwright.key": "0#0",
     }  # fmt: skip
-    assert told.count("loopwright.tool.dead_letters", "loopwright.tools.recovery.queue") == {"billing": 1}
+    assert told.count(
+        "loopwright.tool.dead_letters", "loopwright.tools.recovery.queue"
+    ) == {"billing": 1}
 
 
 async def begun(pay: Tool) -> list[Entry]:
     """A run that died while its payment was at work."""
-    parts = Runtime(ScriptedProvider([call("pay"), "done"]), tools=[pay], clock=FakeClock())
+    parts = Runtime(
+        ScriptedProvider([call("pay"), "done"]), tools=[pay], clock=FakeClock()
+    )
     await ReActEngine(parts).run("Pay.", run_id="r")
     return parts.journal.read("r")
 
@@ -154,7 +181,9 @@ async def test_a_call_that_was_looked_up_is_counted_and_is_a_span_only_if_it_was
 
     entries, told = await begun(pay), Telemetry()
     journal = crashed(entries, upto(entries, "tool_started"))
-    await ReActEngine(runtime(["done"], told.observer, pay, journal=journal)).resume("r")
+    await ReActEngine(runtime(["done"], told.observer, pay, journal=journal)).resume(
+        "r"
+    )
 
     assert [said for name, said in lines(told) if name == "loopwright.doubt_resolved"] == [
         {
@@ -163,10 +192,17 @@ async def test_a_call_that_was_looked_up_is_counted_and_is_a_span_only_if_it_was
         }
     ]  # fmt: skip
     assert told.count(
-        "loopwright.tool.doubts", "loopwright.tools.resolution.by", "loopwright.tools.resolution.verdict"
+        "loopwright.tool.doubts",
+        "loopwright.tools.resolution.by",
+        "loopwright.tools.resolution.verdict",
     ) == {("lookup", verdict): 1}
-    assert len([span for span in told.spans if span.name.startswith("execute_tool")]) == spans
-    assert told.count("loopwright.tool.calls", "gen_ai.tool.name", "loopwright.tool.status") == {("pay", status): 1}
+    assert (
+        len([span for span in told.spans if span.name.startswith("execute_tool")])
+        == spans
+    )
+    assert told.count(
+        "loopwright.tool.calls", "gen_ai.tool.name", "loopwright.tool.status"
+    ) == {("pay", status): 1}
     assert (told.observer.followed, told.open) == (0, 0)
 
 
@@ -195,12 +231,17 @@ async def test_undoing_is_told_and_counted() -> None:
             },
         ),
     ]  # fmt: skip
-    assert told.count("loopwright.tool.undos", "gen_ai.tool.name", "loopwright.tool.status") == {("take", "ok"): 1}
+    assert told.count(
+        "loopwright.tool.undos", "gen_ai.tool.name", "loopwright.tool.status"
+    ) == {("take", "ok"): 1}
 
 
 STORIES: dict[str, tuple[list[Any], list[Tool]]] = {
     "retry": ([call("fetch", what="tea"), "done"], [failing(Retry(base_delay=0))]),
-    "fallback": ([call("fetch", what="tea"), "done"], [failing(Fallback("mirror")), mirror]),
+    "fallback": (
+        [call("fetch", what="tea"), "done"],
+        [failing(Fallback("mirror")), mirror],
+    ),
     "dead letter": ([call("fetch", what="tea"), "done"], [failing(DeadLetter())]),
     "saga": ([call("take", what="tea"), FAILURE], [take]),
 }
@@ -213,7 +254,9 @@ COUNTED = {
 
 
 @pytest.mark.parametrize("story", STORIES)
-async def test_nothing_is_told_twice_when_a_run_is_resumed_at_any_entry(story: str) -> None:
+async def test_nothing_is_told_twice_when_a_run_is_resumed_at_any_entry(
+    story: str,
+) -> None:
     script, tools = STORIES[story]
     whole = Runtime(ScriptedProvider(script), tools=tools, clock=FakeClock())
     await ReActEngine(whole).run("go", run_id="r", saga=story == "saga")
@@ -222,13 +265,19 @@ async def test_nothing_is_told_twice_when_a_run_is_resumed_at_any_entry(story: s
     for keep in range(1, len(entries)):
         FAILS[0] = 1
         told = Telemetry()
-        replied = sum(entry.kind in ("model_replied", "model_failed") for entry in entries[:keep])
-        parts = runtime(script[replied:], told.observer, *tools, journal=crashed(entries, keep))
+        replied = sum(
+            entry.kind in ("model_replied", "model_failed") for entry in entries[:keep]
+        )
+        parts = runtime(
+            script[replied:], told.observer, *tools, journal=crashed(entries, keep)
+        )
         await ReActEngine(parts).resume("r")
         fresh = [entry.kind for entry in parts.journal.read("r")[keep:]]
 
         for kind, counter in COUNTED.items():
-            assert sum(told.count(counter).values()) == fresh.count(kind), f"{kind}, cut after {keep}"
+            assert sum(told.count(counter).values()) == fresh.count(kind), (
+                f"{kind}, cut after {keep}"
+            )
         said = [name.removeprefix("loopwright.") for name, _ in lines(told)]
         for kind in (*COUNTED, "undo_begun"):
             assert said.count(kind) == fresh.count(kind), f"{kind}, cut after {keep}"
@@ -236,7 +285,9 @@ async def test_nothing_is_told_twice_when_a_run_is_resumed_at_any_entry(story: s
 
 
 @pytest.mark.parametrize("content", [True, False])
-async def test_words_of_failures_and_results_are_told_with_content_only(content: bool) -> None:
+async def test_words_of_failures_and_results_are_told_with_content_only(
+    content: bool,
+) -> None:
     told, log = Telemetry(content=content), Log(content=content)
 
     @tool(lookup=lambda ctx: Done(SECRET))
@@ -245,10 +296,18 @@ async def test_words_of_failures_and_results_are_told_with_content_only(content:
         return "paid"
 
     entries = await begun(pay)
-    parts = runtime(["done"], told.observer, pay, journal=crashed(entries, upto(entries, "tool_started")))
+    parts = runtime(
+        ["done"],
+        told.observer,
+        pay,
+        journal=crashed(entries, upto(entries, "tool_started")),
+    )
     await ReActEngine(parts).resume("r")
     for script, tools in (
-        ([call("fetch", what=SECRET), "done"], [failing([Retry(base_delay=0), DeadLetter()])]),
+        (
+            [call("fetch", what=SECRET), "done"],
+            [failing([Retry(base_delay=0), DeadLetter()])],
+        ),
         ([call("take", what=SECRET), FAILURE], [take]),
     ):
         FAILS[0] = 9
@@ -256,11 +315,21 @@ async def test_words_of_failures_and_results_are_told_with_content_only(content:
             parts = runtime(script, observer, *tools)
             await ReActEngine(parts).run("go", saga=True)
 
-    said = [(name, value) for name, facts in lines(told) for value in facts.values() if SECRET in str(value)]
+    said = [
+        (name, value)
+        for name, facts in lines(told)
+        for value in facts.values()
+        if SECRET in str(value)
+    ]
     assert {name for name, _ in said} == (
         {
             f"loopwright.{kind}"
-            for kind in ("recovery_triggered", "doubt_resolved", "call_dead_lettered", "undo_finished")
+            for kind in (
+                "recovery_triggered",
+                "doubt_resolved",
+                "call_dead_lettered",
+                "undo_finished",
+            )
         }
         if content
         else set()
@@ -285,23 +354,39 @@ class Bound:
         self._kept, self._bound = kept, bound
 
     def __getattr__(self, level: str) -> Any:
-        return lambda event, **fields: self._kept.append({"level": level, "event": event, **self._bound, **fields})
+        return lambda event, **fields: self._kept.append(
+            {"level": level, "event": event, **self._bound, **fields}
+        )
 
 
 async def test_the_log_has_a_line_for_each_of_them() -> None:
     log = Log()
     script = [call("fetch", what="tea"), "done"]
-    await ReActEngine(runtime(script, log.observer, failing([Fallback("mirror"), DeadLetter()]), mirror)).run("go")
-    await ReActEngine(runtime([call("take", what="tea"), FAILURE], log.observer, take)).run("go", saga=True)
+    await ReActEngine(
+        runtime(
+            script, log.observer, failing([Fallback("mirror"), DeadLetter()]), mirror
+        )
+    ).run("go")
+    await ReActEngine(
+        runtime([call("take", what="tea"), FAILURE], log.observer, take)
+    ).run("go", saga=True)
 
     told = {line["event"]: line for line in log.lines}
     fields = {
-        "recovery_triggered": ("warning", "tool", "call_id", "strategy", "attempt", "status", "delay"),
+        "recovery_triggered": (
+            "warning",
+            "tool",
+            "call_id",
+            "strategy",
+            "attempt",
+            "status",
+            "delay",
+        ),
         "undo_begun": ("warning", "status", "stop_reason", "error", "http_status"),
         "undo_started": ("debug", "tool", "call_id", "idempotency_key"),
         "undo_finished": ("info", "tool", "call_id", "status", "seconds"),
     }
     bound = {"level", "event", "run_id", "seq", "key", "engine"}
-    assert {kind: (told[kind]["level"], told[kind].keys() - bound) for kind in fields} == {
-        kind: (level, set(names)) for kind, (level, *names) in fields.items()
-    }
+    assert {
+        kind: (told[kind]["level"], told[kind].keys() - bound) for kind in fields
+    } == {kind: (level, set(names)) for kind, (level, *names) in fields.items()}

@@ -74,7 +74,12 @@ def structlog_as_it_was() -> Iterator[None]:
 
 def runtime(script: Any, log: Log, **parts: Any) -> Runtime:
     parts.setdefault("clock", FakeClock())
-    return Runtime(ScriptedProvider(script), tools=[look, broken], observers=[log.observer], **parts)
+    return Runtime(
+        ScriptedProvider(script),
+        tools=[look, broken],
+        observers=[log.observer],
+        **parts,
+    )
 
 
 async def test_every_entry_is_one_event_with_run_key_and_engine() -> None:
@@ -103,7 +108,9 @@ async def test_every_entry_is_one_event_with_run_key_and_engine() -> None:
 
 async def test_events_tell_what_happened_in_plain_fields() -> None:
     log = Log()
-    reply = Completion("so", answer="so", usage=Usage(7, 3, cost=0.5), model="script-2025")
+    reply = Completion(
+        "so", answer="so", usage=Usage(7, 3, cost=0.5), model="script-2025"
+    )
 
     await ReActEngine(runtime([reply], log)).run("go", run_id="r")
 
@@ -133,7 +140,11 @@ async def test_what_does_not_go_well_is_a_warning_and_a_failed_run_an_error() ->
 
     await ReActEngine(runtime([call("broken", what="x"), *down], log)).run("go")
 
-    loud = [(line["level"], line["event"]) for line in log.lines if line["level"] in ("warning", "error")]
+    loud = [
+        (line["level"], line["event"])
+        for line in log.lines
+        if line["level"] in ("warning", "error")
+    ]
     assert loud == [
         ("warning", "tool_finished"),
         ("warning", "attempt_failed"),
@@ -142,18 +153,35 @@ async def test_what_does_not_go_well_is_a_warning_and_a_failed_run_an_error() ->
         ("error", "run_finished"),
     ]
     assert log.line("tool_finished")["status"] == "error"
-    assert (log.line("model_failed")["error"], log.line("model_failed")["http_status"]) == ("ProviderError", 503)
+    assert (
+        log.line("model_failed")["error"],
+        log.line("model_failed")["http_status"],
+    ) == ("ProviderError", 503)
 
 
 async def test_denials_and_limits_are_warnings() -> None:
     log = Log()
-    parts = runtime([call("look", what="sky"), "x"], log, gate=DenyAll(), limits=Limits(max_llm_calls=2))
+    parts = runtime(
+        [call("look", what="sky"), "x"],
+        log,
+        gate=DenyAll(),
+        limits=Limits(max_llm_calls=2),
+    )
 
     await ReActEngine(parts).run("go")
 
-    assert (log.line("gate_decided")["level"], log.line("gate_decided")["verdict"]) == ("warning", "deny")
-    assert (log.line("limit_hit")["level"], log.line("limit_hit")["limit"]) == ("warning", "max_llm_calls")
-    assert (log.line("run_finished")["level"], log.line("run_finished")["status"]) == ("warning", "limit")
+    assert (log.line("gate_decided")["level"], log.line("gate_decided")["verdict"]) == (
+        "warning",
+        "deny",
+    )
+    assert (log.line("limit_hit")["level"], log.line("limit_hit")["limit"]) == (
+        "warning",
+        "max_llm_calls",
+    )
+    assert (log.line("run_finished")["level"], log.line("run_finished")["status"]) == (
+        "warning",
+        "limit",
+    )
 
 
 async def test_a_child_engine_is_named_in_its_own_lines() -> None:
@@ -167,7 +195,9 @@ async def test_a_child_engine_is_named_in_its_own_lines() -> None:
             result = await run.delegate(ReActEngine(self.runtime), "Look.")
             return await run.ask(f"Say {result.answer}")
 
-    await Parent(runtime([call("look", what="sky"), "blue", "It is blue."], log)).run("go")
+    await Parent(runtime([call("look", what="sky"), "blue", "It is blue."], log)).run(
+        "go"
+    )
 
     assert [(line["engine"], line["event"]) for line in log.lines] == [
         ("parent", "run_started"),
@@ -206,11 +236,15 @@ async def test_nothing_is_logged_again_when_a_run_is_resumed() -> None:
         await ReActEngine(parts).resume("r")
 
         fresh = parts.journal.read("r")[keep:]
-        assert [(line["seq"], line["event"]) for line in log.lines] == [(entry.seq, entry.kind) for entry in fresh]
+        assert [(line["seq"], line["event"]) for line in log.lines] == [
+            (entry.seq, entry.kind) for entry in fresh
+        ]
         assert log.lines[0]["event"] == "run_resumed"
 
 
-async def test_an_outcome_whose_beginning_another_process_recorded_is_logged_too() -> None:
+async def test_an_outcome_whose_beginning_another_process_recorded_is_logged_too() -> (
+    None
+):
     whole = Log()
     parts = runtime(lines, whole)
     await ReActEngine(parts).run("go", run_id="r")
@@ -255,57 +289,99 @@ class Noting(LoopEngine):
 async def test_without_content_nobodys_words_are_logged() -> None:
     log = Log()
 
-    await ReActEngine(runtime(secretive(), log)).run(f"task {SECRET}", system=f"system {SECRET}")
-    await ReActEngine(runtime([ProviderError(f"bad {SECRET}")], log)).run(f"task {SECRET}")
+    await ReActEngine(runtime(secretive(), log)).run(
+        f"task {SECRET}", system=f"system {SECRET}"
+    )
+    await ReActEngine(runtime([ProviderError(f"bad {SECRET}")], log)).run(
+        f"task {SECRET}"
+    )
     await Noting(runtime([], log)).run(f"task {SECRET}")
 
     assert SECRET not in repr(log.lines)
-    assert [line["tool"] for line in log.lines if line["event"] == "gate_decided"][:2] == ["look", "_OTHER"]
+    assert [line["tool"] for line in log.lines if line["event"] == "gate_decided"][
+        :2
+    ] == ["look", "_OTHER"]
 
 
 async def test_with_content_words_are_logged() -> None:
     log = Log(content=True)
 
-    await ReActEngine(runtime([call("look", what="sky"), "It is blue."], log)).run("Which colour?")
+    await ReActEngine(runtime([call("look", what="sky"), "It is blue."], log)).run(
+        "Which colour?"
+    )
     await ReActEngine(runtime([ProviderError("no model")], log)).run("go")
 
     assert log.lines[0]["messages"][0].content == "Which colour?"
     assert log.line("tool_finished")["content"] == "sky is blue"
-    assert [line["answer"] for line in log.lines if line["event"] == "run_finished"] == ["It is blue.", None]
+    assert [
+        line["answer"] for line in log.lines if line["event"] == "run_finished"
+    ] == ["It is blue.", None]
     assert log.line("model_failed")["error_message"] == "no model"
 
 
-def test_every_kind_of_entry_has_a_level_and_no_field_that_loggers_keep_for_themselves() -> None:
+def test_every_kind_of_entry_has_a_level_and_no_field_that_loggers_keep_for_themselves() -> (
+    None
+):
     from loopwright.observers.structlog import NAMES, PLAIN
 
-    reserved = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "event", "level", "timestamp", "logger"}
-    fields = {kind: {NAMES[kind] if f == "name" else f for f in names} for kind, names in PLAIN.items()}
+    reserved = set(vars(logging.makeLogRecord({}))) | {
+        "message",
+        "asctime",
+        "event",
+        "level",
+        "timestamp",
+        "logger",
+    }
+    fields = {
+        kind: {NAMES[kind] if f == "name" else f for f in names}
+        for kind, names in PLAIN.items()
+    }
 
     assert set(fields) <= set(EVENT_TYPES.values())
-    assert {kind: names & reserved for kind, names in fields.items() if names & reserved} == {}
+    assert {
+        kind: names & reserved for kind, names in fields.items() if names & reserved
+    } == {}
 
 
 async def test_an_application_that_sends_structlog_to_pythons_logging_finds_the_lines_there(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     structlog.configure(
-        processors=[structlog.stdlib.filter_by_level, structlog.stdlib.render_to_log_kwargs],
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.render_to_log_kwargs,
+        ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
     )
     caplog.set_level(logging.DEBUG, logger="loopwright")
-    parts = Runtime(ScriptedProvider([call("look", what="sky"), "x"]), tools=[look], observers=[StructlogObserver()])
+    parts = Runtime(
+        ScriptedProvider([call("look", what="sky"), "x"]),
+        tools=[look],
+        observers=[StructlogObserver()],
+    )
 
     await ReActEngine(parts).run("go", run_id="r")
 
-    messages = [record.getMessage() for record in caplog.records if record.name == "loopwright"]
+    messages = [
+        record.getMessage() for record in caplog.records if record.name == "loopwright"
+    ]
     assert messages == [entry.kind for entry in parts.journal.read("r")]
-    assert {vars(record)["run_id"] for record in caplog.records if record.name == "loopwright"} == {"r"}
+    assert {
+        vars(record)["run_id"]
+        for record in caplog.records
+        if record.name == "loopwright"
+    } == {"r"}
 
 
-async def test_a_level_that_the_application_does_not_want_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_level_that_the_application_does_not_want_is_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     structlog.configure(
-        processors=[structlog.stdlib.filter_by_level, structlog.stdlib.render_to_log_kwargs],
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.render_to_log_kwargs,
+        ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
     )
@@ -314,7 +390,9 @@ async def test_a_level_that_the_application_does_not_want_is_left_out(caplog: py
 
     await ReActEngine(parts).run("go")
 
-    assert [record.getMessage() for record in caplog.records if record.name == "loopwright"] == []
+    assert [
+        record.getMessage() for record in caplog.records if record.name == "loopwright"
+    ] == []
 
 
 async def test_nothing_is_configured_and_lines_go_to_stderr_where_nobody_did(
@@ -327,17 +405,27 @@ async def test_nothing_is_configured_and_lines_go_to_stderr_where_nobody_did(
 
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert [kind for kind in ("run_started", "model_replied", "run_finished") if kind not in printed.err] == []
+    assert [
+        kind
+        for kind in ("run_started", "model_replied", "run_finished")
+        if kind not in printed.err
+    ] == []
     assert not structlog.is_configured()
     assert logging.getLogger().handlers == handlers
 
 
-async def test_a_logger_that_raises_hurts_no_run(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_logger_that_raises_hurts_no_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     def fails(*_: Any) -> Line:
         raise RuntimeError("the disk is full")
 
-    observer = StructlogObserver(structlog.wrap_logger(CapturingLogger(), processors=[fails]))
-    result = await ReActEngine(Runtime(ScriptedProvider(["x"]), observers=[observer])).run("go")
+    observer = StructlogObserver(
+        structlog.wrap_logger(CapturingLogger(), processors=[fails])
+    )
+    result = await ReActEngine(
+        Runtime(ScriptedProvider(["x"]), observers=[observer])
+    ).run("go")
 
     assert result.answer == "x"
     assert "observer_failed" in capsys.readouterr().err
@@ -355,7 +443,10 @@ async def test_nothing_is_kept_of_runs_that_ended() -> None:
 
 @pytest.mark.parametrize("logger", [logging.getLogger("x"), 5, "loopwright"])
 def test_a_logger_of_another_kind_is_refused_with_the_cure(logger: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^logger: needs a structlog logger, got \w+: structlog.get_logger\(\)"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^logger: needs a structlog logger, got \w+: structlog.get_logger\(\)",
+    ):
         StructlogObserver(logger)
 
 

@@ -12,7 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue, SecretStr
 
-from loopwright.errors import ConfigError, ContextTooLong, ProviderError, ProviderTimeout
+from loopwright.errors import (
+    ConfigError,
+    ContextTooLong,
+    ProviderError,
+    ProviderTimeout,
+)
 from loopwright.messages import Completion, Conversation, Reasoning, ToolCall, Usage
 from loopwright.plugins import build_provider
 from loopwright.providers import Capabilities, Provider, Request
@@ -21,15 +26,33 @@ from messages_server import KEY, Answer, exchange, said, serving, text
 
 HELLO = Request(Conversation.of("Hello"))
 HI = Answer.json(said(text("hi")))
-SIGNED: dict[str, JsonValue] = {"type": "thinking", "thinking": "Hm.", "signature": "sig=="}
+SIGNED: dict[str, JsonValue] = {
+    "type": "thinking",
+    "thinking": "Hm.",
+    "signature": "sig==",
+}
 
 
-def use(name: object = "add", given: object = None, **fields: object) -> dict[str, object]:
-    return {"type": "tool_use", "id": "t1", "name": name, "input": {} if given is None else given, **fields}
+def use(
+    name: object = "add", given: object = None, **fields: object
+) -> dict[str, object]:
+    return {
+        "type": "tool_use",
+        "id": "t1",
+        "name": name,
+        "input": {} if given is None else given,
+        **fields,
+    }
 
 
 async def complete(answer: Answer | dict[str, object], **options: Any) -> Completion:
-    return (await exchange(answer if isinstance(answer, Answer) else Answer.json(answer), HELLO, **options))[0]
+    return (
+        await exchange(
+            answer if isinstance(answer, Answer) else Answer.json(answer),
+            HELLO,
+            **options,
+        )
+    )[0]
 
 
 async def failure(answer: Answer | dict[str, object], **options: Any) -> ProviderError:
@@ -42,13 +65,27 @@ async def failure(answer: Answer | dict[str, object], **options: Any) -> Provide
 
 
 async def test_a_text_is_the_answer_whatever_blocks_it_comes_in() -> None:
-    reply = said(text("It is "), {"type": "server_tool_use", "x": [1]}, text("5."), model="claude-2", stop_details=None)
+    reply = said(
+        text("It is "),
+        {"type": "server_tool_use", "x": [1]},
+        text("5."),
+        model="claude-2",
+        stop_details=None,
+    )
 
-    assert await complete(reply) == Completion("It is 5.", answer="It is 5.", model="claude-2")
+    assert await complete(reply) == Completion(
+        "It is 5.", answer="It is 5.", model="claude-2"
+    )
 
 
 async def test_calls_are_calls_and_the_text_beside_them_is_a_thought() -> None:
-    reply = said(SIGNED, text("I add."), use("add", {"b": 1, "a": 2}), use("nop", id="t2"), stop_reason="tool_use")
+    reply = said(
+        SIGNED,
+        text("I add."),
+        use("add", {"b": 1, "a": 2}),
+        use("nop", id="t2"),
+        stop_reason="tool_use",
+    )
 
     completion = await complete(reply)
 
@@ -63,7 +100,12 @@ async def test_calls_are_calls_and_the_text_beside_them_is_a_thought() -> None:
 
 
 async def test_thinking_goes_back_with_fields_that_this_library_does_not_know() -> None:
-    block: dict[str, JsonValue] = {"type": "thinking", "thinking": "Hm.", "signature": "s", "new": {"a": [1, None]}}
+    block: dict[str, JsonValue] = {
+        "type": "thinking",
+        "thinking": "Hm.",
+        "signature": "s",
+        "new": {"a": [1, None]},
+    }
 
     completion = await complete(said(block, text("Yes.")))
 
@@ -72,32 +114,56 @@ async def test_thinking_goes_back_with_fields_that_this_library_does_not_know() 
 
 @pytest.mark.parametrize(
     ("stop_reason", "finish"),
-    [("end_turn", "stop"), ("stop_sequence", "stop"), (None, "stop"), ("something_new", "something_new")],
+    [
+        ("end_turn", "stop"),
+        ("stop_sequence", "stop"),
+        (None, "stop"),
+        ("something_new", "something_new"),
+    ],
 )
 async def test_an_end_of_its_own_is_an_answer(stop_reason: object, finish: str) -> None:
     completion = await complete(said(text("Yes."), stop_reason=stop_reason))
 
-    assert (completion.answer, completion.finish_reason, completion.is_cut) == ("Yes.", finish, False)
+    assert (completion.answer, completion.finish_reason, completion.is_cut) == (
+        "Yes.",
+        finish,
+        False,
+    )
 
 
 async def test_calls_of_a_gateway_that_does_not_say_why_it_stopped_are_calls() -> None:
     completion = await complete(said(use(), stop_reason=None))
 
-    assert (completion.calls, completion.finish_reason) == ((ToolCall("add", {}, "t1"),), "tool_calls")
+    assert (completion.calls, completion.finish_reason) == (
+        (ToolCall("add", {}, "t1"),),
+        "tool_calls",
+    )
 
 
 @pytest.mark.parametrize(
     ("reply", "problem", "finish"),
     [
-        (said(use("pay", {"to": "x"}), stop_reason="max_tokens"), "cut in a call of 'pay'; nothing was run", "length"),
-        (said(text("The answer is 4"), stop_reason="max_tokens"), "cut before its end", "length"),
+        (
+            said(use("pay", {"to": "x"}), stop_reason="max_tokens"),
+            "cut in a call of 'pay'; nothing was run",
+            "length",
+        ),
+        (
+            said(text("The answer is 4"), stop_reason="max_tokens"),
+            "cut before its end",
+            "length",
+        ),
         (said(stop_reason="max_tokens"), "cut before its end", "length"),
         (
             said(text("The"), stop_reason="model_context_window_exceeded"),
             "filled the model's context window and was cut before its end",
             "length",
         ),
-        (said(text("I search"), stop_reason="pause_turn"), "was paused by the server before its end", "length"),
+        (
+            said(text("I search"), stop_reason="pause_turn"),
+            "was paused by the server before its end",
+            "length",
+        ),
         (said(), "empty", "stop"),
         (said(text(" \n")), "empty", "stop"),
         (said(SIGNED), "empty", "stop"),
@@ -108,7 +174,11 @@ async def test_a_cut_or_empty_reply_is_a_problem_never_an_answer(
 ) -> None:
     completion = await complete(reply)
 
-    assert (completion.calls, completion.answer, completion.finish_reason) == ((), None, finish)
+    assert (completion.calls, completion.answer, completion.finish_reason) == (
+        (),
+        None,
+        finish,
+    )
     assert problem in (completion.problem or "")
 
 
@@ -119,22 +189,35 @@ async def test_a_cut_or_empty_reply_is_a_problem_never_an_answer(
         (use(""), "no tool name"),
         (use("add", [2]), "arguments of the call of 'add' are not a JSON object"),
         (use("add", "2"), "arguments of the call of 'add' are not a JSON object"),
-        ({"type": "tool_use", "name": "add"}, "arguments of the call of 'add' are not a JSON object"),
-        (use("add", {"a": [[[]]] * 2 and "x" * 300_000}), "arguments of the call of 'add' are not valid JSON"),
+        (
+            {"type": "tool_use", "name": "add"},
+            "arguments of the call of 'add' are not a JSON object",
+        ),
+        (
+            use("add", {"a": [[[]]] * 2 and "x" * 300_000}),
+            "arguments of the call of 'add' are not valid JSON",
+        ),
     ],
 )
 async def test_a_call_that_cannot_be_read_is_a_problem_and_no_call_of_that_turn_is_made(
     block: object, problem: str
 ) -> None:
-    completion = await complete(said(text("Hm."), use("nop"), block, stop_reason="tool_use"))
+    completion = await complete(
+        said(text("Hm."), use("nop"), block, stop_reason="tool_use")
+    )
 
     assert (completion.calls, completion.answer, completion.text) == ((), None, "Hm.")
     assert problem in (completion.problem or "")
 
 
-@pytest.mark.parametrize("twice", ['{"a": 1, "a": 2}', '{"a": NaN}', '{"a": 1e999}', '{"b": {"a": 1, "a": 1}}'])
+@pytest.mark.parametrize(
+    "twice",
+    ['{"a": 1, "a": 2}', '{"a": NaN}', '{"a": 1e999}', '{"b": {"a": 1, "a": 1}}'],
+)
 async def test_arguments_are_read_strictly(twice: str) -> None:
-    body = json.dumps(said(use("pay", "HERE"), stop_reason="tool_use")).replace('"HERE"', twice)
+    body = json.dumps(said(use("pay", "HERE"), stop_reason="tool_use")).replace(
+        '"HERE"', twice
+    )
 
     completion = await complete(Answer(body.encode()))
 
@@ -192,32 +275,52 @@ async def test_usage_is_the_whole_input_and_unknown_where_the_server_does_not_sa
         b'{"choices": []}',
     ],
 )
-async def test_a_reply_that_is_none_names_url_status_and_its_first_words(body: bytes) -> None:
+async def test_a_reply_that_is_none_names_url_status_and_its_first_words(
+    body: bytes,
+) -> None:
     error = await failure(Answer(body, content_type="text/html"))
 
     shown = body[:200].decode(errors="replace") or "an empty body"
-    assert str(error).endswith(f"/v1/messages answered with status 200 and no Messages reply (text/html): {shown}")
+    assert str(error).endswith(
+        f"/v1/messages answered with status 200 and no Messages reply (text/html): {shown}"
+    )
     assert (error.status, error.retryable) == (200, False)
 
 
 @pytest.mark.parametrize(
     ("kind", "status", "retryable"),
-    [("overloaded_error", 529, True), ("api_error", 500, True), ("invalid_request_error", 400, False)],
+    [
+        ("overloaded_error", 529, True),
+        ("api_error", 500, True),
+        ("invalid_request_error", 400, False),
+    ],
 )
-async def test_an_error_that_a_gateway_hides_in_a_200_is_found_out(kind: str, status: int, retryable: bool) -> None:
-    error = await failure({"type": "error", "error": {"type": kind, "message": "Told."}})
+async def test_an_error_that_a_gateway_hides_in_a_200_is_found_out(
+    kind: str, status: int, retryable: bool
+) -> None:
+    error = await failure(
+        {"type": "error", "error": {"type": kind, "message": "Told."}}
+    )
 
-    assert str(error).endswith(f"the call of claude-sonnet-4-5 failed (status {status}): Told.")
+    assert str(error).endswith(
+        f"the call of claude-sonnet-4-5 failed (status {status}): Told."
+    )
     assert (error.status, error.retryable) == (status, retryable)
 
 
 def refused(kind: str, message: str) -> dict[str, object]:
-    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"}
+    return {
+        "type": "error",
+        "error": {"type": kind, "message": message},
+        "request_id": "req_1",
+    }
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
 async def test_a_busy_or_broken_server_is_worth_another_try(status: int) -> None:
-    error = await failure(Answer.json(refused("rate_limit_error", "wait"), status, "retry-after: 2"))
+    error = await failure(
+        Answer.json(refused("rate_limit_error", "wait"), status, "retry-after: 2")
+    )
 
     assert (error.status, error.retryable, error.retry_after) == (status, True, 2.0)
 
@@ -226,12 +329,19 @@ async def test_a_busy_or_broken_server_is_worth_another_try(status: int) -> None
 async def test_a_bad_request_is_not_worth_another_try(status: int) -> None:
     error = await failure(Answer(b"no", status))
 
-    assert (type(error), error.status, error.retryable, error.retry_after) == (ProviderError, status, False, None)
+    assert (type(error), error.status, error.retryable, error.retry_after) == (
+        ProviderError,
+        status,
+        False,
+        None,
+    )
 
 
 async def test_the_server_may_say_whether_to_retry() -> None:
     no = await failure(Answer(b"", 503, headers=("x-should-retry: false",)))
-    yes = await failure(Answer(b"", 400, headers=("x-should-retry: true", "retry-after-ms: 50")))
+    yes = await failure(
+        Answer(b"", 400, headers=("x-should-retry: true", "retry-after-ms: 50"))
+    )
 
     assert (no.retryable, yes.retryable, yes.retry_after) == (False, True, 0.05)
 
@@ -239,27 +349,50 @@ async def test_the_server_may_say_whether_to_retry() -> None:
 @pytest.mark.parametrize(
     ("status", "kind", "message"),
     [
-        (400, "invalid_request_error", "prompt is too long: 203456 tokens > 200000 maximum"),
-        (400, "invalid_request_error", "input length and `max_tokens` exceed context limit: 190000 + 21333 > 200000"),
+        (
+            400,
+            "invalid_request_error",
+            "prompt is too long: 203456 tokens > 200000 maximum",
+        ),
+        (
+            400,
+            "invalid_request_error",
+            "input length and `max_tokens` exceed context limit: 190000 + 21333 > 200000",
+        ),
         (413, "request_too_large", "Request exceeds the maximum size"),
     ],
 )
-async def test_a_conversation_that_does_not_fit_is_told_apart(status: int, kind: str, message: str) -> None:
+async def test_a_conversation_that_does_not_fit_is_told_apart(
+    status: int, kind: str, message: str
+) -> None:
     error = await failure(Answer.json(refused(kind, message), status))
 
-    assert (type(error), error.status, error.retryable) == (ContextTooLong, status, False)
+    assert (type(error), error.status, error.retryable) == (
+        ContextTooLong,
+        status,
+        False,
+    )
     assert message in str(error)
 
 
-async def test_another_bad_request_that_mentions_tokens_is_not_taken_for_a_long_conversation() -> None:
+async def test_another_bad_request_that_mentions_tokens_is_not_taken_for_a_long_conversation() -> (
+    None
+):
     message = "max_tokens: 99999 > 64000, which is the maximum allowed number of output tokens"
 
-    assert type(await failure(Answer.json(refused("invalid_request_error", message), 400))) is ProviderError
+    assert (
+        type(await failure(Answer.json(refused("invalid_request_error", message), 400)))
+        is ProviderError
+    )
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_a_key_that_is_not_accepted_is_named_by_its_variable_only(status: int) -> None:
-    error = await failure(Answer.json(refused("authentication_error", f"invalid x-api-key {KEY}"), status))
+async def test_a_key_that_is_not_accepted_is_named_by_its_variable_only(
+    status: int,
+) -> None:
+    error = await failure(
+        Answer.json(refused("authentication_error", f"invalid x-api-key {KEY}"), status)
+    )
 
     assert str(error).partition("/v1/messages: ")[2] == (
         f"the API key was not accepted, check ANTHROPIC_API_KEY or api_key (status {status}): invalid x-api-key ***"
@@ -267,21 +400,40 @@ async def test_a_key_that_is_not_accepted_is_named_by_its_variable_only(status: 
 
 
 async def test_a_missing_key_is_told_as_such() -> None:
-    error = await failure(Answer.json(refused("authentication_error", "x-api-key header is required"), 401), api_key="")
+    error = await failure(
+        Answer.json(
+            refused("authentication_error", "x-api-key header is required"), 401
+        ),
+        api_key="",
+    )
 
-    assert "no API key was given, set ANTHROPIC_API_KEY or pass api_key (status 401): x-api-key" in str(error)
+    assert (
+        "no API key was given, set ANTHROPIC_API_KEY or pass api_key (status 401): x-api-key"
+        in str(error)
+    )
 
 
 async def test_an_unknown_model_or_path_names_both() -> None:
-    error = await failure(Answer.json(refused("not_found_error", "model: claude-sonnet-4-5"), 404))
+    error = await failure(
+        Answer.json(refused("not_found_error", "model: claude-sonnet-4-5"), 404)
+    )
 
-    assert "/v1/messages: no model 'claude-sonnet-4-5' here, or no Messages API: check model and base_url" in str(error)
+    assert (
+        "/v1/messages: no model 'claude-sonnet-4-5' here, or no Messages API: check model and base_url"
+        in str(error)
+    )
 
 
 @pytest.mark.parametrize(
-    ("raised", "kind"), [(httpx.ConnectError("refused"), ProviderError), (httpx.ReadTimeout("late"), ProviderTimeout)]
+    ("raised", "kind"),
+    [
+        (httpx.ConnectError("refused"), ProviderError),
+        (httpx.ReadTimeout("late"), ProviderTimeout),
+    ],
 )
-async def test_an_endpoint_that_is_down_or_silent_is_named(raised: Exception, kind: type[ProviderError]) -> None:
+async def test_an_endpoint_that_is_down_or_silent_is_named(
+    raised: Exception, kind: type[ProviderError]
+) -> None:
     error = await unanswered(raised)
 
     assert (type(error), error.retryable) == (kind, True)
@@ -293,7 +445,9 @@ async def unanswered(raised: Exception) -> ProviderError:
         raise raised
 
     client = httpx.AsyncClient(transport=httpx.MockTransport(reply))
-    provider = AnthropicProvider("claude", base_url="http://localhost:9", api_key=KEY, client=client)
+    provider = AnthropicProvider(
+        "claude", base_url="http://localhost:9", api_key=KEY, client=client
+    )
     with pytest.raises(ProviderError) as caught:
         await provider.complete(HELLO)
     return caught.value
@@ -304,7 +458,9 @@ async def unanswered(raised: Exception) -> ProviderError:
 
 async def test_an_error_of_any_kind_holds_the_key_nowhere() -> None:
     echo = f"you sent {KEY}"
-    streamed = Answer.events(f"data: {json.dumps(refused('api_error', echo))}\n\n".encode())
+    streamed = Answer.events(
+        f"data: {json.dumps(refused('api_error', echo))}\n\n".encode()
+    )
     errors = [
         await failure(Answer(echo.encode(), 500)),
         await failure(Answer.json(refused("authentication_error", echo), 401)),
@@ -317,7 +473,9 @@ async def test_an_error_of_any_kind_holds_the_key_nowhere() -> None:
     ]
     for error in errors:
         shown = traceback.TracebackException.from_exception(error, capture_locals=True)
-        ours = [frame.locals for frame in shown.stack if "src/loopwright" in frame.filename]
+        ours = [
+            frame.locals for frame in shown.stack if "src/loopwright" in frame.filename
+        ]
         assert ours
         assert KEY not in f"{error} {error!r} {vars(error)} {ours}"
         assert (error.__cause__, error.__context__) == (None, None)
@@ -334,10 +492,17 @@ async def in_a_stream(answer: Answer) -> ProviderError:
 
 
 @pytest.mark.parametrize("key", [KEY, SecretStr(KEY)])
-def test_a_provider_shows_its_model_and_endpoint_but_not_its_key(key: str | SecretStr) -> None:
-    provider = AnthropicProvider("claude", base_url="http://localhost:9999/v1", api_key=key)
+def test_a_provider_shows_its_model_and_endpoint_but_not_its_key(
+    key: str | SecretStr,
+) -> None:
+    provider = AnthropicProvider(
+        "claude", base_url="http://localhost:9999/v1", api_key=key
+    )
 
-    assert repr(provider) == "AnthropicProvider('claude', base_url='http://localhost:9999/v1')"
+    assert (
+        repr(provider)
+        == "AnthropicProvider('claude', base_url='http://localhost:9999/v1')"
+    )
     assert KEY not in f"{provider} {vars(provider)}"
     for copies in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="cannot be pickled or copied"):
@@ -356,11 +521,15 @@ def test_a_provider_shows_its_model_and_endpoint_but_not_its_key(key: str | Secr
         ({"thinking": "deep"}, "thinking"),
     ],
 )
-def test_a_bad_option_is_named_and_shows_no_key(options: dict[str, Any], field: str) -> None:
+def test_a_bad_option_is_named_and_shows_no_key(
+    options: dict[str, Any], field: str
+) -> None:
     with pytest.raises(ConfigError, match=field) as caught:
         AnthropicProvider(**{"model": "claude", "api_key": KEY, **options})
 
-    shown = traceback.TracebackException.from_exception(caught.value, capture_locals=True)
+    shown = traceback.TracebackException.from_exception(
+        caught.value, capture_locals=True
+    )
     ours = [frame.locals for frame in shown.stack if "src/loopwright" in frame.filename]
     assert ours
     assert KEY not in f"{caught.value} {ours}"
@@ -374,17 +543,26 @@ def test_anthropic_itself_wants_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"^api_key: .*set ANTHROPIC_API_KEY"):
         AnthropicProvider("claude-sonnet-4-5")
     with pytest.raises(ConfigError, match=r"^api_key: "):
-        AnthropicProvider("claude-sonnet-4-5", base_url="https://api.anthropic.com/v1/", api_key=" ")
+        AnthropicProvider(
+            "claude-sonnet-4-5", base_url="https://api.anthropic.com/v1/", api_key=" "
+        )
 
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     provider: Provider = AnthropicProvider("claude-sonnet-4-5")
 
     assert (provider.name, provider.model) == ("anthropic", "claude-sonnet-4-5")
-    assert provider.capabilities == Capabilities(native_tools=True, json_schema=True, stop=True)
-    assert repr(provider) == "AnthropicProvider('claude-sonnet-4-5', base_url='https://api.anthropic.com')"
+    assert provider.capabilities == Capabilities(
+        native_tools=True, json_schema=True, stop=True
+    )
+    assert (
+        repr(provider)
+        == "AnthropicProvider('claude-sonnet-4-5', base_url='https://api.anthropic.com')"
+    )
 
 
-async def test_another_endpoint_wants_no_key_and_is_sent_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_another_endpoint_wants_no_key_and_is_sent_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
 
     _, sent = await exchange(HI, HELLO, api_key=None)
@@ -403,9 +581,13 @@ async def test_another_endpoint_wants_no_key_and_is_sent_none(monkeypatch: pytes
         ("/anthropic/v1?version=2", "/anthropic/v1/messages?version=2"),
     ],
 )
-async def test_the_base_url_may_or_may_not_hold_the_version(path: str, line: str) -> None:
+async def test_the_base_url_may_or_may_not_hold_the_version(
+    path: str, line: str
+) -> None:
     async with serving(HI) as server:
-        provider = AnthropicProvider("claude", base_url=server.url + path, api_key=f" {KEY}\n")
+        provider = AnthropicProvider(
+            "claude", base_url=server.url + path, api_key=f" {KEY}\n"
+        )
         await provider.complete(HELLO)
         await provider.aclose()
 
@@ -442,49 +624,99 @@ def test_the_environment_describes_a_provider(monkeypatch: pytest.MonkeyPatch) -
         ("claude-mythos-preview", MessagesQuirks(sampling=False, json_schema=True)),
     ],
 )
-def test_quirks_are_taken_from_the_name_of_the_model(model: str, quirks: MessagesQuirks) -> None:
+def test_quirks_are_taken_from_the_name_of_the_model(
+    model: str, quirks: MessagesQuirks
+) -> None:
     assert MessagesQuirks.of("https://api.anthropic.com", model) == quirks
-    assert MessagesQuirks.of("http://localhost:8080", model) == MessagesQuirks(sampling=quirks.sampling)
+    assert MessagesQuirks.of("http://localhost:8080", model) == MessagesQuirks(
+        sampling=quirks.sampling
+    )
 
 
 def test_nothing_is_taken_from_the_name_of_a_stranger() -> None:
-    assert MessagesQuirks.of("https://api.z.ai/api/anthropic", "glm-5") == MessagesQuirks()
+    assert (
+        MessagesQuirks.of("https://api.z.ai/api/anthropic", "glm-5") == MessagesQuirks()
+    )
 
 
 # Whatever a server sends
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=9),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=9), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 
 
-def shaped_like(names: dict[str, st.SearchStrategy[JsonValue]]) -> st.SearchStrategy[JsonValue]:
+def shaped_like(
+    names: dict[str, st.SearchStrategy[JsonValue]],
+) -> st.SearchStrategy[JsonValue]:
     """Objects with these fields, any of which may be missing or anything at all."""
-    return st.fixed_dictionaries({}, optional={name: value | JSON for name, value in names.items()})
+    return st.fixed_dictionaries(
+        {}, optional={name: value | JSON for name, value in names.items()}
+    )
 
 
 KINDS = st.sampled_from(["text", "tool_use", "thinking", "redacted_thinking", "new"])
 TEXT = st.none() | st.text(max_size=20)
-BLOCK = shaped_like({"type": KINDS, "text": TEXT, "name": TEXT, "id": TEXT, "input": JSON, "thinking": TEXT})
-REASONS = st.sampled_from(["end_turn", "tool_use", "max_tokens", "pause_turn", "refusal", None, "new"])
-REPLY = shaped_like({"content": st.lists(BLOCK, max_size=3), "stop_reason": REASONS, "usage": JSON, "model": TEXT})
+BLOCK = shaped_like(
+    {
+        "type": KINDS,
+        "text": TEXT,
+        "name": TEXT,
+        "id": TEXT,
+        "input": JSON,
+        "thinking": TEXT,
+    }
+)
+REASONS = st.sampled_from(
+    ["end_turn", "tool_use", "max_tokens", "pause_turn", "refusal", None, "new"]
+)
+REPLY = shaped_like(
+    {
+        "content": st.lists(BLOCK, max_size=3),
+        "stop_reason": REASONS,
+        "usage": JSON,
+        "model": TEXT,
+    }
+)
 
 
 async def through(status: int, body: bytes) -> Completion:
-    client = httpx.AsyncClient(transport=httpx.MockTransport(lambda _: httpx.Response(status, content=body)))
-    return await AnthropicProvider("claude", base_url="http://localhost:9", client=client).complete(HELLO)
+    client = httpx.AsyncClient(
+        transport=httpx.MockTransport(lambda _: httpx.Response(status, content=body))
+    )
+    return await AnthropicProvider(
+        "claude", base_url="http://localhost:9", client=client
+    ).complete(HELLO)
 
 
 @given(reply=REPLY | JSON, status=st.sampled_from([200, 200, 200, 400, 500]))
-async def test_any_json_is_a_completion_or_a_provider_error(reply: JsonValue, status: int) -> None:
+async def test_any_json_is_a_completion_or_a_provider_error(
+    reply: JsonValue, status: int
+) -> None:
     try:
         completion = await through(status, json.dumps(reply).encode())
     except ProviderError:
         return
 
-    assert sum([bool(completion.calls), completion.answer is not None, completion.problem is not None]) == 1
+    assert (
+        sum(
+            [
+                bool(completion.calls),
+                completion.answer is not None,
+                completion.problem is not None,
+            ]
+        )
+        == 1
+    )
 
 
 @given(body=st.binary(max_size=60), status=st.sampled_from([200, 418, 500]))

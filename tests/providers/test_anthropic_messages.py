@@ -16,14 +16,22 @@ from loopwright.providers.anthropic import AnthropicProvider, MessagesQuirks
 from loopwright.providers.anthropic.request import encode_turns
 from messages_server import KEY, Answer, exchange, said, text
 
-ADD = ToolSpec("add", "Add two numbers.", {"type": "object", "properties": {"a": {"type": "integer"}}})
+ADD = ToolSpec(
+    "add",
+    "Add two numbers.",
+    {"type": "object", "properties": {"a": {"type": "integer"}}},
+)
 ADD_WIRE = {
     "name": "add",
     "description": "Add two numbers.",
     "input_schema": {"type": "object", "properties": {"a": {"type": "integer"}}},
 }
 KEPT = {"cache_control": {"type": "ephemeral"}}
-SIGNED: dict[str, JsonValue] = {"type": "thinking", "thinking": "Hm.", "signature": "sig=="}
+SIGNED: dict[str, JsonValue] = {
+    "type": "thinking",
+    "thinking": "Hm.",
+    "signature": "sig==",
+}
 REDACTED: dict[str, JsonValue] = {"type": "redacted_thinking", "data": "abc"}
 THOUGHTS = (Reasoning("Hm.", "thinking", SIGNED), Reasoning("", "thinking", REDACTED))
 HI = Answer.json(said(text("hi")))
@@ -44,8 +52,12 @@ async def turns(*messages: Message, **options: Any) -> Any:
 # What goes over the wire
 
 
-async def test_a_question_is_model_messages_system_and_most_tokens_and_nothing_else() -> None:
-    _, sent = await exchange(HI, Request(Conversation.of("Hello", system="Be brief.")), cache=False)
+async def test_a_question_is_model_messages_system_and_most_tokens_and_nothing_else() -> (
+    None
+):
+    _, sent = await exchange(
+        HI, Request(Conversation.of("Hello", system="Be brief.")), cache=False
+    )
 
     assert sent.line == "POST /v1/messages HTTP/1.1"
     wanted = ("x-api-key", "anthropic-version", "content-type", "accept")
@@ -68,9 +80,18 @@ async def test_a_conversation_with_tools_is_encoded_whole() -> None:
     conversation = Conversation(
         [
             Message("user", "Zwei plus drei? 🙂"),
-            Message("assistant", "", (ToolCall("add", {"a": 2, "text": 'say "hi"'}, "c1"),), reasoning=THOUGHTS),
+            Message(
+                "assistant",
+                "",
+                (ToolCall("add", {"a": 2, "text": 'say "hi"'}, "c1"),),
+                reasoning=THOUGHTS,
+            ),
             Message("tool", "5", call_id="c1", origin="tool"),
-            Message("assistant", "Once more.", (ToolCall("add", {}, "c2"), ToolCall("add", {"a": None}, "c3"))),
+            Message(
+                "assistant",
+                "Once more.",
+                (ToolCall("add", {}, "c2"), ToolCall("add", {"a": None}, "c3")),
+            ),
             Message("tool", "error: a is missing", call_id="c2", origin="tool"),
             Message("tool", "", call_id="c3", origin="tool"),
             Message("user", "Go on."),
@@ -87,22 +108,41 @@ async def test_a_conversation_with_tools_is_encoded_whole() -> None:
                 "content": [
                     SIGNED,
                     REDACTED,
-                    {"type": "tool_use", "id": "c1", "name": "add", "input": {"a": 2, "text": 'say "hi"'}},
-                ],
-            },
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "5"}]},
-            {
-                "role": "assistant",
-                "content": [
-                    text("Once more."),
-                    {"type": "tool_use", "id": "c2", "name": "add", "input": {}},
-                    {"type": "tool_use", "id": "c3", "name": "add", "input": {"a": None}},
+                    {
+                        "type": "tool_use",
+                        "id": "c1",
+                        "name": "add",
+                        "input": {"a": 2, "text": 'say "hi"'},
+                    },
                 ],
             },
             {
                 "role": "user",
                 "content": [
-                    {"type": "tool_result", "tool_use_id": "c2", "content": "error: a is missing"},
+                    {"type": "tool_result", "tool_use_id": "c1", "content": "5"}
+                ],
+            },
+            {
+                "role": "assistant",
+                "content": [
+                    text("Once more."),
+                    {"type": "tool_use", "id": "c2", "name": "add", "input": {}},
+                    {
+                        "type": "tool_use",
+                        "id": "c3",
+                        "name": "add",
+                        "input": {"a": None},
+                    },
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "c2",
+                        "content": "error: a is missing",
+                    },
                     {"type": "tool_result", "tool_use_id": "c3"},
                     text("Go on."),
                 ],
@@ -112,7 +152,9 @@ async def test_a_conversation_with_tools_is_encoded_whole() -> None:
     }
 
 
-async def test_neighbours_of_one_role_are_one_turn_and_system_messages_go_to_the_front() -> None:
+async def test_neighbours_of_one_role_are_one_turn_and_system_messages_go_to_the_front() -> (
+    None
+):
     body = await asked(
         Conversation(
             [
@@ -145,24 +187,36 @@ async def test_what_says_nothing_is_left_out() -> None:
     ) == [("user", [text("a"), text("b")])]
 
 
-async def test_a_conversation_that_the_assistant_begins_or_ends_gets_a_word_of_the_user() -> None:
+async def test_a_conversation_that_the_assistant_begins_or_ends_gets_a_word_of_the_user() -> (
+    None
+):
     begin, go_on = ("user", [text("Begin.")]), ("user", [text("Go on.")])
 
-    assert await turns(Message("assistant", "Hello. ")) == [begin, ("assistant", [text("Hello. ")]), go_on]
+    assert await turns(Message("assistant", "Hello. ")) == [
+        begin,
+        ("assistant", [text("Hello. ")]),
+        go_on,
+    ]
     assert await turns() == [begin]
 
 
 async def test_only_thinking_of_this_form_goes_back() -> None:
     other = (Reasoning("x", "reasoning_content"), Reasoning("y", "thinking"), *THOUGHTS)
 
-    assert await turns(Message("user", "a"), Message("assistant", "b", reasoning=other), Message("user", "c")) == [
+    assert await turns(
+        Message("user", "a"),
+        Message("assistant", "b", reasoning=other),
+        Message("user", "c"),
+    ) == [
         ("user", [text("a")]),
         ("assistant", [SIGNED, REDACTED, text("b")]),
         ("user", [text("c")]),
     ]
 
 
-async def test_call_ids_that_the_api_does_not_take_are_changed_alike_on_both_sides() -> None:
+async def test_call_ids_that_the_api_does_not_take_are_changed_alike_on_both_sides() -> (
+    None
+):
     calls = (
         ToolCall("add", {}, "a.b"),
         ToolCall("add", {}, "a b"),
@@ -171,13 +225,18 @@ async def test_call_ids_that_the_api_does_not_take_are_changed_alike_on_both_sid
     )
     results = [Message("tool", call.id or "none", call_id=call.id) for call in calls]
 
-    _, (_, made), (_, got) = await turns(Message("user", "x"), Message("assistant", "", calls), *results)
+    _, (_, made), (_, got) = await turns(
+        Message("user", "x"), Message("assistant", "", calls), *results
+    )
 
     ids = [block["id"] for block in made]
     assert ids == [block["tool_use_id"] for block in got]
     assert len(set(ids)) == 4
     assert ids[3] == "ok_1"
-    assert all(block_id.removeprefix("call_").isalnum() and block_id.isascii() for block_id in ids[:3])
+    assert all(
+        block_id.removeprefix("call_").isalnum() and block_id.isascii()
+        for block_id in ids[:3]
+    )
 
 
 async def test_ids_that_come_twice_are_told_apart() -> None:
@@ -188,7 +247,9 @@ async def test_ids_that_come_twice_are_told_apart() -> None:
         Message("tool", "2", call_id="c"),
     ]
 
-    _, (_, first), (_, one), (_, second), (_, two_) = await turns(Message("user", "x"), *two, *two)
+    _, (_, first), (_, one), (_, second), (_, two_) = await turns(
+        Message("user", "x"), *two, *two
+    )
 
     ids = [block["id"] for block in first + second]
     assert ids == ["c", "c_2", "c_3", "c_4"]
@@ -206,7 +267,9 @@ async def test_a_call_without_tools_still_describes_them() -> None:
     assert (body["tools"], body["tool_choice"]) == ([ADD_WIRE], {"type": "none"})
 
 
-async def test_calls_of_tools_that_are_gone_are_described_in_short_since_the_api_wants_it() -> None:
+async def test_calls_of_tools_that_are_gone_are_described_in_short_since_the_api_wants_it() -> (
+    None
+):
     past = [
         Message("user", "x"),
         Message("assistant", "", (ToolCall("old", {}, "c"),)),
@@ -219,9 +282,13 @@ async def test_calls_of_tools_that_are_gone_are_described_in_short_since_the_api
     assert body["tool_choice"] == {"type": "none"}
 
 
-async def test_marks_for_the_cache_stand_on_the_last_tool_the_last_system_block_and_the_last_block() -> None:
+async def test_marks_for_the_cache_stand_on_the_last_tool_the_last_system_block_and_the_last_block() -> (
+    None
+):
     conversation = Conversation.of("x", system="Be brief.").add(
-        Message("assistant", "", (ToolCall("add", {}, "c"),)), Message("tool", "1", call_id="c"), Message("user", "y")
+        Message("assistant", "", (ToolCall("add", {}, "c"),)),
+        Message("tool", "1", call_id="c"),
+        Message("user", "y"),
     )
     nop = ToolSpec("nop", "", {})
 
@@ -233,13 +300,24 @@ async def test_marks_for_the_cache_stand_on_the_last_tool_the_last_system_block_
         "system": [{**text("Be brief."), **KEPT}],
         "messages": [
             {"role": "user", "content": [text("x")]},
-            {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "add", "input": {}}]},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "tool_use", "id": "c", "name": "add", "input": {}}
+                ],
+            },
             {
                 "role": "user",
-                "content": [{"type": "tool_result", "tool_use_id": "c", "content": "1"}, {**text("y"), **KEPT}],
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "c", "content": "1"},
+                    {**text("y"), **KEPT},
+                ],
             },
         ],
-        "tools": [ADD_WIRE, {"name": "nop", "input_schema": {"type": "object"}, **KEPT}],
+        "tools": [
+            ADD_WIRE,
+            {"name": "nop", "input_schema": {"type": "object"}, **KEPT},
+        ],
     }
 
 
@@ -262,7 +340,9 @@ async def test_images_and_documents_come_before_the_words() -> None:
         Attachment.image("https://example.org/a.jpg"),
         Attachment.document(b"%PDF-1.7", name="terms.pdf"),
         Attachment.document("https://example.org/b.pdf"),
-        Attachment.document("Grüße".encode(), media_type="text/markdown", name="notes.md"),
+        Attachment.document(
+            "Grüße".encode(), media_type="text/markdown", name="notes.md"
+        ),
     )
 
     assert await turns(Message("user", "What is this?", attachments=sent)) == [
@@ -270,17 +350,38 @@ async def test_images_and_documents_come_before_the_words() -> None:
             "user",
             [
                 text("plan.png:"),
-                {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": png.data}},
-                {"type": "image", "source": {"type": "url", "url": "https://example.org/a.jpg"}},
+                {
+                    "type": "image",
+                    "source": {
+                        "type": "base64",
+                        "media_type": "image/png",
+                        "data": png.data,
+                    },
+                },
+                {
+                    "type": "image",
+                    "source": {"type": "url", "url": "https://example.org/a.jpg"},
+                },
                 {
                     "type": "document",
-                    "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0xLjc="},
+                    "source": {
+                        "type": "base64",
+                        "media_type": "application/pdf",
+                        "data": "JVBERi0xLjc=",
+                    },
                     "title": "terms.pdf",
                 },
-                {"type": "document", "source": {"type": "url", "url": "https://example.org/b.pdf"}},
                 {
                     "type": "document",
-                    "source": {"type": "text", "media_type": "text/plain", "data": "Grüße"},
+                    "source": {"type": "url", "url": "https://example.org/b.pdf"},
+                },
+                {
+                    "type": "document",
+                    "source": {
+                        "type": "text",
+                        "media_type": "text/plain",
+                        "data": "Grüße",
+                    },
                     "title": "notes.md",
                 },
                 text("What is this?"),
@@ -292,8 +393,14 @@ async def test_images_and_documents_come_before_the_words() -> None:
 @pytest.mark.parametrize(
     ("document", "told"),
     [
-        (Attachment.document(b"PK", media_type="application/zip", name="a.zip"), "PDF and text, not application/zip"),
-        (Attachment.document(b"\xff", media_type="text/plain", name="a.txt"), "text in UTF-8 only"),
+        (
+            Attachment.document(b"PK", media_type="application/zip", name="a.zip"),
+            "PDF and text, not application/zip",
+        ),
+        (
+            Attachment.document(b"\xff", media_type="text/plain", name="a.txt"),
+            "text in UTF-8 only",
+        ),
     ],
 )
 async def test_a_document_that_the_api_does_not_take_is_named_before_anything_is_sent(
@@ -302,7 +409,9 @@ async def test_a_document_that_the_api_does_not_take_is_named_before_anything_is
     request = Request(Conversation([Message("user", "x", attachments=(document,))]))
 
     with pytest.raises(ProviderError, match=told) as caught:
-        await AnthropicProvider("claude", base_url="http://localhost:9").complete(request)
+        await AnthropicProvider("claude", base_url="http://localhost:9").complete(
+            request
+        )
 
     assert repr(document.name) in str(caught.value)
 
@@ -312,8 +421,14 @@ async def test_a_document_that_the_api_does_not_take_is_named_before_anything_is
 
 async def test_the_sampling_of_a_request_goes_before_that_of_the_provider() -> None:
     own = Sampling(temperature=0.2, max_tokens=100, stop=("END",), seed=3)
-    asks = Request(Conversation.of("x"), sampling=Sampling(top_p=0.5, seed=7, stop=("STOP", "HALT")))
-    bare = {"model": "claude-sonnet-4-5", "messages": [{"role": "user", "content": [text("x")]}]}
+    asks = Request(
+        Conversation.of("x"),
+        sampling=Sampling(top_p=0.5, seed=7, stop=("STOP", "HALT")),
+    )
+    bare = {
+        "model": "claude-sonnet-4-5",
+        "messages": [{"role": "user", "content": [text("x")]}],
+    }
 
     assert await asked(Request(Conversation.of("x")), sampling=own) == {
         **bare,
@@ -330,13 +445,17 @@ async def test_the_sampling_of_a_request_goes_before_that_of_the_provider() -> N
 
 
 async def test_temperature_goes_before_top_p_since_the_api_takes_one_of_them() -> None:
-    body = await asked(Request(Conversation.of("x"), sampling=Sampling(temperature=0.0, top_p=0.5)))
+    body = await asked(
+        Request(Conversation.of("x"), sampling=Sampling(temperature=0.0, top_p=0.5))
+    )
 
     assert (body["temperature"], "top_p" in body) == (0.0, False)
 
 
 async def test_models_that_take_no_sampling_are_sent_none() -> None:
-    request = Request(Conversation.of("x"), sampling=Sampling(temperature=0.7, stop=("END",)))
+    request = Request(
+        Conversation.of("x"), sampling=Sampling(temperature=0.7, stop=("END",))
+    )
 
     body = await asked(request, model="claude-opus-4-7")
 
@@ -344,17 +463,33 @@ async def test_models_that_take_no_sampling_are_sent_none() -> None:
 
 
 async def test_a_budget_for_thinking_comes_on_top_and_leaves_no_temperature() -> None:
-    hot = Request(Conversation.of("x"), sampling=Sampling(temperature=0.7, top_p=0.5, max_tokens=100))
+    hot = Request(
+        Conversation.of("x"),
+        sampling=Sampling(temperature=0.7, top_p=0.5, max_tokens=100),
+    )
     wide = Request(Conversation.of("x"), sampling=Sampling(temperature=0.7, top_p=0.99))
 
     budget = {"thinking": {"type": "enabled", "budget_tokens": 2000}}
-    bare = {"model": "claude-sonnet-4-5", "messages": [{"role": "user", "content": [text("x")]}], **budget}
+    bare = {
+        "model": "claude-sonnet-4-5",
+        "messages": [{"role": "user", "content": [text("x")]}],
+        **budget,
+    }
     assert await asked(hot, thinking=2000) == {**bare, "max_tokens": 2100}
-    assert await asked(wide, thinking=2000) == {**bare, "max_tokens": 10192, "top_p": 0.99}
+    assert await asked(wide, thinking=2000) == {
+        **bare,
+        "max_tokens": 10192,
+        "top_p": 0.99,
+    }
 
 
-@pytest.mark.parametrize(("thinking", "config"), [("adaptive", {}), ("high", {"output_config": {"effort": "high"}})])
-async def test_thinking_by_a_word_leaves_the_rest_to_the_model(thinking: str, config: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    ("thinking", "config"),
+    [("adaptive", {}), ("high", {"output_config": {"effort": "high"}})],
+)
+async def test_thinking_by_a_word_leaves_the_rest_to_the_model(
+    thinking: str, config: dict[str, object]
+) -> None:
     assert await asked(Conversation.of("x"), thinking=thinking) == {
         "model": "claude-sonnet-4-5",
         "messages": [{"role": "user", "content": [text("x")]}],
@@ -376,7 +511,10 @@ ITS_RESULT = Message("tool", "1", call_id="d")
         ([], True),
         ([THOUGHT, ITS_RESULT], True),
         ([THOUGHT, ITS_RESULT, CALLED, RESULT], True),  # a turn thinks at its beginning
-        ([CALLED, RESULT], False),  # the engine proposed it: the API refuses to think in the middle of a turn
+        (
+            [CALLED, RESULT],
+            False,
+        ),  # the engine proposed it: the API refuses to think in the middle of a turn
         ([CALLED, RESULT, THOUGHT, ITS_RESULT], False),
         ([Message("assistant", "Aside."), THOUGHT, ITS_RESULT], False),
         ([CALLED, RESULT, Message("user", "And now?")], True),
@@ -384,12 +522,16 @@ ITS_RESULT = Message("tool", "1", call_id="d")
         ([CALLED, RESULT, Message("assistant", "One.")], True),
     ],
 )
-async def test_a_turn_that_was_begun_without_thinking_is_ended_without(after: list[Message], thinks: bool) -> None:
+async def test_a_turn_that_was_begun_without_thinking_is_ended_without(
+    after: list[Message], thinks: bool
+) -> None:
     request = Request(Conversation([Message("user", "x"), *after]), (ADD,))
 
     body = await asked(request, thinking=2000)
 
-    assert ("thinking" in body, body["max_tokens"]) == ((True, 10192) if thinks else (False, 8192))
+    assert ("thinking" in body, body["max_tokens"]) == (
+        (True, 10192) if thinks else (False, 8192)
+    )
     assert "thinking" in await asked(request, thinking="adaptive")
 
 
@@ -416,7 +558,9 @@ async def test_a_schema_is_sent_closed_and_its_bounds_are_told() -> None:
     output = OutputSchema("City", City.model_json_schema())
 
     body = await asked(
-        Request(Conversation.of("x"), schema=output), quirks=MessagesQuirks(json_schema=True), thinking="low"
+        Request(Conversation.of("x"), schema=output),
+        quirks=MessagesQuirks(json_schema=True),
+        thinking="low",
     )
 
     assert body["output_config"] == {
@@ -427,7 +571,11 @@ async def test_a_schema_is_sent_closed_and_its_bounds_are_told() -> None:
                 "$defs": {
                     "Street": {
                         "properties": {
-                            "name": {"title": "Name", "type": "string", "description": "As on the sign.; minLength: 1"},
+                            "name": {
+                                "title": "Name",
+                                "type": "string",
+                                "description": "As on the sign.; minLength: 1",
+                            },
                             "number": {
                                 "default": 1,
                                 "title": "Number",
@@ -443,8 +591,15 @@ async def test_a_schema_is_sent_closed_and_its_bounds_are_told() -> None:
                 },
                 "description": "A place.",
                 "properties": {
-                    "streets": {"items": {"$ref": "#/$defs/Street"}, "title": "Streets", "type": "array"},
-                    "twin": {"anyOf": [{"type": "string"}, {"type": "null"}], "title": "Twin"},
+                    "streets": {
+                        "items": {"$ref": "#/$defs/Street"},
+                        "title": "Streets",
+                        "type": "array",
+                    },
+                    "twin": {
+                        "anyOf": [{"type": "string"}, {"type": "null"}],
+                        "title": "Twin",
+                    },
                 },
                 "required": ["streets", "twin"],
                 "title": "City",
@@ -460,10 +615,18 @@ async def test_a_schema_is_sent_closed_and_its_bounds_are_told() -> None:
     "schema",
     [
         Node.model_json_schema(),
-        {"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"$ref": "#/$defs/A"}}},
+        {
+            "type": "object",
+            "properties": {"a": {"$ref": "#/$defs/A"}},
+            "$defs": {"A": {"$ref": "#/$defs/A"}},
+        },
         {"type": "object", "properties": {"a": {"$ref": "#"}}},
         {"type": "object"},
-        {"type": "object", "properties": {}, "additionalProperties": {"type": "string"}},
+        {
+            "type": "object",
+            "properties": {},
+            "additionalProperties": {"type": "string"},
+        },
         {"type": "object", "properties": {}, "additionalProperties": True},
         {"type": "object", "properties": {"a": {}}},
         {"type": "object", "properties": {"a": True}},
@@ -486,11 +649,19 @@ async def test_a_schema_that_the_api_has_no_words_for_is_told_the_model_after_wh
 
 
 async def test_a_choice_between_models_is_sent_as_any_of_them() -> None:
-    choice: dict[str, JsonValue] = {"oneOf": [{"type": "string"}, {"type": "null"}], "discriminator": {"x": "y"}}
-    schema: dict[str, JsonValue] = {"type": "object", "properties": {"a": choice}, "additionalProperties": False}
+    choice: dict[str, JsonValue] = {
+        "oneOf": [{"type": "string"}, {"type": "null"}],
+        "discriminator": {"x": "y"},
+    }
+    schema: dict[str, JsonValue] = {
+        "type": "object",
+        "properties": {"a": choice},
+        "additionalProperties": False,
+    }
 
     body = await asked(
-        Request(Conversation.of("x"), schema=OutputSchema("n", schema)), quirks=MessagesQuirks(json_schema=True)
+        Request(Conversation.of("x"), schema=OutputSchema("n", schema)),
+        quirks=MessagesQuirks(json_schema=True),
     )
 
     assert body["output_config"]["format"]["schema"] == {
@@ -505,7 +676,9 @@ async def test_a_model_that_takes_no_schema_is_not_asked() -> None:
 
     assert provider.capabilities == Capabilities(json_schema=False)
     with pytest.raises(ProviderError, match="takes no JSON schema"):
-        await provider.complete(Request(Conversation.of("x"), schema=OutputSchema("n", {})))
+        await provider.complete(
+            Request(Conversation.of("x"), schema=OutputSchema("n", {}))
+        )
 
 
 async def test_a_request_that_is_no_json_is_a_provider_error() -> None:
@@ -524,7 +697,10 @@ async def test_a_request_that_is_no_json_is_a_provider_error() -> None:
 WORDS = st.sampled_from(["", " ", "\n", "a", "b ", "ß🙂", '{"x":[}'])
 IDS = st.sampled_from(["", "c1", "c2", "a.b", "call/1", "ü"])
 REASONING = st.lists(
-    st.sampled_from([*THOUGHTS, Reasoning("x", "other", {"a": 1}), Reasoning("y", "thinking")]), max_size=2
+    st.sampled_from(
+        [*THOUGHTS, Reasoning("x", "other", {"a": 1}), Reasoning("y", "thinking")]
+    ),
+    max_size=2,
 )
 
 
@@ -532,10 +708,21 @@ REASONING = st.lists(
 def histories(draw: st.DrawFn) -> Conversation:
     """Any messages in any order, every call with its result right after it, results in any order."""
     messages: list[Message] = []
-    for role in draw(st.lists(st.sampled_from(["system", "user", "assistant"]), max_size=9)):
-        calls = tuple([ToolCall("add", {"n": n}, call_id) for n, call_id in enumerate(draw(st.lists(IDS, max_size=3)))])
+    for role in draw(
+        st.lists(st.sampled_from(["system", "user", "assistant"]), max_size=9)
+    ):
+        calls = tuple(
+            [
+                ToolCall("add", {"n": n}, call_id)
+                for n, call_id in enumerate(draw(st.lists(IDS, max_size=3)))
+            ]
+        )
         if role == "assistant":
-            messages.append(Message("assistant", draw(WORDS), calls, reasoning=tuple(draw(REASONING))))
+            messages.append(
+                Message(
+                    "assistant", draw(WORDS), calls, reasoning=tuple(draw(REASONING))
+                )
+            )
             results = [Message("tool", draw(WORDS), call_id=call.id) for call in calls]
             draw(st.randoms(use_true_random=False)).shuffle(results)
             messages += results
@@ -544,23 +731,42 @@ def histories(draw: st.DrawFn) -> Conversation:
     return Conversation(messages)
 
 
-@given(conversation=histories(), cache=st.booleans(), last_words=st.sampled_from(["", "Reply with JSON."]))
+@given(
+    conversation=histories(),
+    cache=st.booleans(),
+    last_words=st.sampled_from(["", "Reply with JSON."]),
+)
 def test_every_history_becomes_turns_that_the_api_takes(
     conversation: Conversation, cache: bool, last_words: str
 ) -> None:
     encoded = encode_turns(conversation.messages, cache=cache, last_words=last_words)
-    system, messages = [json.loads(b"[" + items + b"]") for items in (encoded.system, encoded.messages)]
+    system, messages = [
+        json.loads(b"[" + items + b"]") for items in (encoded.system, encoded.messages)
+    ]
 
     roles = [turn["role"] for turn in messages]
     assert roles == (["user", "assistant"] * len(roles))[: len(roles)]
     assert roles[-1] == "user"
     blocks = [block for turn in messages for block in turn["content"]] + system
     assert all(block["text"].strip() for block in blocks if block["type"] == "text")
-    assert sum("cache_control" in block for block in blocks) == (1 + bool(system) if cache else 0)
+    assert sum("cache_control" in block for block in blocks) == (
+        1 + bool(system) if cache else 0
+    )
     check_calls(messages)
-    words = [m.content for m in conversation if m.role in {"user", "assistant"} and m.content.strip()]
-    told = [block["text"] for turn in messages for block in turn["content"] if block["type"] == "text"]
-    assert [word for word in told if word not in {"Begin.", "Go on.", last_words}] == words
+    words = [
+        m.content
+        for m in conversation
+        if m.role in {"user", "assistant"} and m.content.strip()
+    ]
+    told = [
+        block["text"]
+        for turn in messages
+        for block in turn["content"]
+        if block["type"] == "text"
+    ]
+    assert [
+        word for word in told if word not in {"Begin.", "Go on.", last_words}
+    ] == words
     assert [block["text"] for block in system] == [
         m.content for m in conversation if m.role == "system" and m.content.strip()
     ]
@@ -572,7 +778,11 @@ def check_calls(messages: list[Any]) -> None:
     expected: set[str] = set()
     for turn in messages:
         kinds = [block["type"] for block in turn["content"]]
-        results = [block["tool_use_id"] for block in turn["content"] if block["type"] == "tool_result"]
+        results = [
+            block["tool_use_id"]
+            for block in turn["content"]
+            if block["type"] == "tool_result"
+        ]
         assert kinds[: len(results)] == ["tool_result"] * len(results)
         assert (set(results), len(results)) == (expected, len(expected))
         made = [block["id"] for block in turn["content"] if block["type"] == "tool_use"]

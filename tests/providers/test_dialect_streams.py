@@ -10,15 +10,43 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright import Completion, Delta, MemoryJournal, ReActEngine, Request, Runtime, tool
+from loopwright import (
+    Completion,
+    Delta,
+    MemoryJournal,
+    ReActEngine,
+    Request,
+    Runtime,
+    tool,
+)
 from loopwright.messages import Conversation, ToolCall, ToolSpec, Usage
-from loopwright.providers import Capabilities, OutputSchema, TextTools, ToolChoice, deltas_of
-from loopwright.providers.dialects import Dialect, JsonDialect, Parsed, ReActDialect, Signature, Watched, XmlDialect
+from loopwright.providers import (
+    Capabilities,
+    OutputSchema,
+    TextTools,
+    ToolChoice,
+    deltas_of,
+)
+from loopwright.providers.dialects import (
+    Dialect,
+    JsonDialect,
+    Parsed,
+    ReActDialect,
+    Signature,
+    Watched,
+    XmlDialect,
+)
 from loopwright.testing import FakeClock, ScriptedProvider
 from stopwatch import quickest
 
 SEARCH = ToolSpec(
-    "search", "Finds.", {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+    "search",
+    "Finds.",
+    {
+        "type": "object",
+        "properties": {"query": {"type": "string"}},
+        "required": ["query"],
+    },
 )
 NOW = ToolSpec("now", "Tells the time.", {"type": "object", "properties": {}})
 TOOLS = (SEARCH, NOW)
@@ -51,13 +79,21 @@ class Pieces:
             self.closed = True
 
 
-async def told(dialect: str | Dialect, *pieces: str, request: Request = ASKED) -> list[Delta]:
-    return [delta async for delta in TextTools(Pieces(*pieces), dialect).stream(request)]
+async def told(
+    dialect: str | Dialect, *pieces: str, request: Request = ASKED
+) -> list[Delta]:
+    return [
+        delta async for delta in TextTools(Pieces(*pieces), dialect).stream(request)
+    ]
 
 
 def parts(deltas: Sequence[Delta]) -> list[tuple[str, str]]:
     """What each delta tells, those that tell nothing left out."""
-    return [(delta.text, delta.reasoning) for delta in deltas if delta.text or delta.reasoning]
+    return [
+        (delta.text, delta.reasoning)
+        for delta in deltas
+        if delta.text or delta.reasoning
+    ]
 
 
 def text_of(deltas: Sequence[Delta]) -> str:
@@ -68,7 +104,17 @@ def text_of(deltas: Sequence[Delta]) -> str:
 
 
 async def test_react_tells_the_thought_and_then_the_answer_as_it_is_said() -> None:
-    deltas = await told("react", "Thought: I", " know", " it.\nFinal An", "swer: It", " is", " 42", ".\nYes", ".")
+    deltas = await told(
+        "react",
+        "Thought: I",
+        " know",
+        " it.\nFinal An",
+        "swer: It",
+        " is",
+        " 42",
+        ".\nYes",
+        ".",
+    )
 
     assert parts(deltas) == [
         ("", "I"), ("", " know"), ("", " it."),
@@ -81,12 +127,23 @@ async def test_react_tells_the_thought_and_then_the_answer_as_it_is_said() -> No
 async def test_a_step_result_behind_the_final_answer_is_part_of_it() -> None:
     deltas = await told("react", "Final Answer: a\n", "STEP_RESULT: b\n", "c", " d")
 
-    assert parts(deltas) == [("a", ""), ("\nSTEP_RESULT: b", ""), ("\nc", ""), (" d", "")]
+    assert parts(deltas) == [
+        ("a", ""),
+        ("\nSTEP_RESULT: b", ""),
+        ("\nc", ""),
+        (" d", ""),
+    ]
 
 
-async def test_react_tells_nothing_of_a_call_and_of_what_the_model_makes_up_behind_it() -> None:
+async def test_react_tells_nothing_of_a_call_and_of_what_the_model_makes_up_behind_it() -> (
+    None
+):
     deltas = await told(
-        "react", "I look.\nAction", ": search\nAction Input: ", '{"query": "a"}', "\nObservation: b\nFinal Answer: c"
+        "react",
+        "I look.\nAction",
+        ": search\nAction Input: ",
+        '{"query": "a"}',
+        "\nObservation: b\nFinal Answer: c",
     )
 
     assert parts(deltas) == [("", "I look.")]
@@ -96,22 +153,44 @@ async def test_react_tells_nothing_of_a_call_and_of_what_the_model_makes_up_behi
 
 async def test_json_tells_the_thought_and_the_string_of_the_answer() -> None:
     deltas = await told(
-        "json", '{"thought": "I kn', 'ow.", "action": "final', '_answer", "action_input": " It\\', "u0027s\\n4", '2 "}'
+        "json",
+        '{"thought": "I kn',
+        'ow.", "action": "final',
+        '_answer", "action_input": " It\\',
+        "u0027s\\n4",
+        '2 "}',
     )
 
-    assert parts(deltas) == [("", "I kn"), ("", "ow."), ("It", ""), ("'s\n4", ""), ("2", "")]
+    assert parts(deltas) == [
+        ("", "I kn"),
+        ("", "ow."),
+        ("It", ""),
+        ("'s\n4", ""),
+        ("2", ""),
+    ]
     assert deltas[-1].completion is not None
     assert deltas[-1].completion.answer == "It's\n42"
 
 
 async def test_json_tells_the_thought_before_a_call_and_nothing_of_the_call() -> None:
-    text = '{"thought": "I look.", "action": "search", "action_input": {"query": "Final"}}'
+    text = (
+        '{"thought": "I look.", "action": "search", "action_input": {"query": "Final"}}'
+    )
 
     assert parts(await told("json", *text)) == [("", letter) for letter in "I look."]
 
 
-async def test_xml_tells_the_thought_when_its_call_begins_and_an_answer_when_it_has_ended() -> None:
-    called = await told("xml", "I ", "look.\n<tool", "_call>", '{"name": "now", "arguments": {}}', "</tool_call>")
+async def test_xml_tells_the_thought_when_its_call_begins_and_an_answer_when_it_has_ended() -> (
+    None
+):
+    called = await told(
+        "xml",
+        "I ",
+        "look.\n<tool",
+        "_call>",
+        '{"name": "now", "arguments": {}}',
+        "</tool_call>",
+    )
     answer = await told("xml", *"It is `<tool_call>`.")
 
     assert [parts(called[:1]), parts(called[1:])] == [[("", "I look.")], []]
@@ -124,13 +203,29 @@ async def test_xml_tells_an_answer_as_it_is_said_where_no_tool_may_be_called() -
     ]  # fmt: skip
 
 
-async def test_without_tools_the_reply_is_told_as_it_comes_and_a_marked_answer_without_its_marker() -> None:
-    schema = Request(Conversation.of("q"), TOOLS, "none", schema=OutputSchema("x", {"type": "object"}))
+async def test_without_tools_the_reply_is_told_as_it_comes_and_a_marked_answer_without_its_marker() -> (
+    None
+):
+    schema = Request(
+        Conversation.of("q"),
+        TOOLS,
+        "none",
+        schema=OutputSchema("x", {"type": "object"}),
+    )
 
-    assert parts(await told("xml", " It", " is", request=NO_TOOLS)) == [(" It", ""), (" is", "")]
-    assert parts(await told("react", "Final Answer: 4", "2", request=NO_TOOLS)) == [("4", ""), ("2", "")]
+    assert parts(await told("xml", " It", " is", request=NO_TOOLS)) == [
+        (" It", ""),
+        (" is", ""),
+    ]
+    assert parts(await told("react", "Final Answer: 4", "2", request=NO_TOOLS)) == [
+        ("4", ""),
+        ("2", ""),
+    ]
     assert parts(await told("react", "It", " is", request=NO_TOOLS)) == [("It is", "")]
-    assert parts(await told("json", '{"a"', ": 1}", request=schema)) == [('{"a"', ""), (": 1}", "")]
+    assert parts(await told("json", '{"a"', ": 1}", request=schema)) == [
+        ('{"a"', ""),
+        (": 1}", ""),
+    ]
 
 
 async def test_thinking_in_front_of_a_reply_is_reasoning() -> None:
@@ -165,7 +260,9 @@ async def test_a_provider_that_cannot_stream_tells_the_answer_at_once() -> None:
     tools = TextTools(Mute("Thought: t\nFinal Answer: 42"), "react")
     deltas = [delta async for delta in tools.stream(ASKED)]
 
-    assert deltas == [Delta(text="42", reasoning="t", completion=await tools.complete(ASKED))]
+    assert deltas == [
+        Delta(text="42", reasoning="t", completion=await tools.complete(ASKED))
+    ]
 
 
 async def test_thinking_that_the_wrapped_provider_told_is_told_once() -> None:
@@ -178,16 +275,22 @@ async def test_thinking_that_the_wrapped_provider_told_is_told_once() -> None:
     assert parts(deltas) == [("", "Hm."), ("42", "")]
 
 
-async def test_of_a_provider_that_cannot_stream_the_words_are_told_and_not_its_protocol() -> None:
+async def test_of_a_provider_that_cannot_stream_the_words_are_told_and_not_its_protocol() -> (
+    None
+):
     class Mute(Pieces):
         stream: Any = None
 
-    call = Mute("Thought: I look.\nAction: now", thought="I look.", calls=(ToolCall("now", {}),))
+    call = Mute(
+        "Thought: I look.\nAction: now", thought="I look.", calls=(ToolCall("now", {}),)
+    )
     call.reply = dataclasses.replace(call.reply, answer=None)
     answer = Mute("Thought: I know.\nFinal Answer: 5", thought="I know.")
     answer.reply = dataclasses.replace(answer.reply, answer="5")
 
-    assert [[delta async for delta in deltas_of(model, ASKED)] for model in (call, answer)] == [
+    assert [
+        [delta async for delta in deltas_of(model, ASKED)] for model in (call, answer)
+    ] == [
         [Delta(reasoning="I look.", completion=call.reply)],
         [Delta(text="5", reasoning="I know.", completion=answer.reply)],
     ]
@@ -216,7 +319,10 @@ SCRIPTS: dict[str, list[str]] = {
         'Thought: I add.\nAction: add\nAction Input: {"a": 1, "b": 2}',
         "Thought: I know.\nFinal Answer: It is 3.",
     ],
-    "xml": ['I add.\n<tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>', "It is 3."],
+    "xml": [
+        'I add.\n<tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>',
+        "It is 3.",
+    ],
     "json": [
         '{"thought": "I add.", "action": "add", "action_input": {"a": 1, "b": 2}}',
         '{"action": "final_answer", "action_input": "It is 3."}',
@@ -227,19 +333,35 @@ SCRIPTS: dict[str, list[str]] = {
 def engine(dialect: str) -> ReActEngine:
     script = [Completion(text, usage=Usage(1, 1)) for text in SCRIPTS[dialect]]
     model = ScriptedProvider(script, capabilities=Capabilities(native_tools=False))
-    return ReActEngine(Runtime(TextTools(model, dialect), tools=[add], journal=MemoryJournal(), clock=FakeClock()))
+    return ReActEngine(
+        Runtime(
+            TextTools(model, dialect),
+            tools=[add],
+            journal=MemoryJournal(),
+            clock=FakeClock(),
+        )
+    )
 
 
 @pytest.mark.parametrize("dialect", SCRIPTS)
-async def test_who_watches_a_run_sees_thoughts_and_the_answer_and_the_run_is_the_same(dialect: str) -> None:
+async def test_who_watches_a_run_sees_thoughts_and_the_answer_and_the_run_is_the_same(
+    dialect: str,
+) -> None:
     async with engine(dialect).start("1 + 2?", deltas=True) as run:
         seen = [item async for item in run]
         result = await run.result()
     deltas = [item for item in seen if isinstance(item, Delta)]
 
-    assert result.answer == (await engine(dialect).run("1 + 2?")).answer == text_of(deltas) == "It is 3."
+    assert (
+        result.answer
+        == (await engine(dialect).run("1 + 2?")).answer
+        == text_of(deltas)
+        == "It is 3."
+    )
     assert "".join(delta.reasoning for delta in deltas).startswith("I add.")
-    assert [call.arguments for message in result.conversation for call in message.calls] == [{"a": 1, "b": 2}]
+    assert [
+        call.arguments for message in result.conversation for call in message.calls
+    ] == [{"a": 1, "b": 2}]
 
 
 # ---------------------------------------------------------------------------------------------------- any text
@@ -257,14 +379,25 @@ WORDS = st.sampled_from(
     ]
 )  # fmt: skip
 BEGINNINGS = st.sampled_from(
-    ["", "Final Answer: ", "Thought: x\nFinal Answer:", '{"action": "final_answer", "action_input": "', '{"thought": "']
+    [
+        "",
+        "Final Answer: ",
+        "Thought: x\nFinal Answer:",
+        '{"action": "final_answer", "action_input": "',
+        '{"thought": "',
+    ]
 )
 ANSWERS = st.builds(
-    lambda thought, answer: json.dumps({"thought": thought, "action": "final_answer", "action_input": answer}),
+    lambda thought, answer: json.dumps(
+        {"thought": thought, "action": "final_answer", "action_input": answer}
+    ),
     st.text(),
     st.text(),
 )
-TEXTS = st.tuples(BEGINNINGS, st.lists(WORDS, max_size=20).map("".join)).map("".join) | ANSWERS
+TEXTS = (
+    st.tuples(BEGINNINGS, st.lists(WORDS, max_size=20).map("".join)).map("".join)
+    | ANSWERS
+)
 SPLITS = st.lists(st.integers(0, 200), max_size=12)
 DIALECTS: tuple[Dialect, ...] = (
     ReActDialect(),
@@ -311,11 +444,15 @@ def check(dialect: Dialect, choice: ToolChoice, pieces: Sequence[str]) -> None:
     deltas = drained(tools, request)
     plain = completed(tools, request)
 
-    assert [delta.completion for delta in deltas] == [None] * (len(deltas) - 1) + [plain]
+    assert [delta.completion for delta in deltas] == [None] * (len(deltas) - 1) + [
+        plain
+    ]
     if plain.answer is not None:
         assert text_of(deltas) == plain.answer
     elif dialect.name.startswith("react") or choice == "auto":
-        assert text_of(deltas) == "" or dialect.name == "json"  # an object may turn out to be none at its last letter
+        assert (
+            text_of(deltas) == "" or dialect.name == "json"
+        )  # an object may turn out to be none at its last letter
     assert not any(plain.calls and delta.text for delta in deltas)
 
 
@@ -359,7 +496,9 @@ def test_what_is_told_of_any_text_is_its_answer(
     ],
 )
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
-def test_what_is_told_of_a_text_that_is_hard_to_tell_is_its_answer(dialect: Dialect, text: str) -> None:
+def test_what_is_told_of_a_text_that_is_hard_to_tell_is_its_answer(
+    dialect: Dialect, text: str
+) -> None:
     for choice in ("auto", "none"):
         check(dialect, choice, text)
         check(dialect, choice, text.splitlines(keepends=True))
@@ -375,7 +514,9 @@ def test_what_is_told_of_a_text_that_is_hard_to_tell_is_its_answer(dialect: Dial
         ('{"action": "final_answer", "action_input": "a", "b": 1}', "a"),
     ],
 )
-async def test_an_object_that_cannot_be_read_is_told_up_to_where_that_shows(text: str, begun: str) -> None:
+async def test_an_object_that_cannot_be_read_is_told_up_to_where_that_shows(
+    text: str, begun: str
+) -> None:
     deltas = await told("json", *text)
 
     assert text_of(deltas) == begun
@@ -383,24 +524,50 @@ async def test_an_object_that_cannot_be_read_is_told_up_to_where_that_shows(text
     assert deltas[-1].completion.problem is not None
 
 
-async def test_where_only_an_answer_will_do_nothing_that_may_be_a_call_is_told() -> None:
+async def test_where_only_an_answer_will_do_nothing_that_may_be_a_call_is_told() -> (
+    None
+):
     bare = '{"name": "now", "arguments": {}}'
     for pieces in ([bare], [", ", bare], [*f"; \n\xa0,{bare}"]):
         assert text_of(await told("xml", *pieces, request=ANSWER_NOW)) == ""
-    assert parts(await told("xml", " ,", " ", "; a", " b", request=ANSWER_NOW)) == [(", ; a", ""), (" b", "")]
-    assert text_of(await told("xml", *"I say <b>x</b> <tool_call>{} or so", request=ANSWER_NOW)) == "I say <b>x</b>"
+    assert parts(await told("xml", " ,", " ", "; a", " b", request=ANSWER_NOW)) == [
+        (", ; a", ""),
+        (" b", ""),
+    ]
+    assert (
+        text_of(
+            await told("xml", *"I say <b>x</b> <tool_call>{} or so", request=ANSWER_NOW)
+        )
+        == "I say <b>x</b>"
+    )
 
 
 @pytest.mark.parametrize(
     "before",
-    ['I would write "', "An example:\n\n    ", "I. <think>x\n", '{"answer": "I look. ', " '", "The page says:\n> "],
+    [
+        'I would write "',
+        "An example:\n\n    ",
+        "I. <think>x\n",
+        '{"answer": "I look. ',
+        " '",
+        "The page says:\n> ",
+    ],
 )
-async def test_words_before_a_call_that_is_only_quoted_are_no_thought(before: str) -> None:
-    assert parts(await told("xml", before, '<tool_call>{"name": "now"}</tool_call>', '"}')) == []
+async def test_words_before_a_call_that_is_only_quoted_are_no_thought(
+    before: str,
+) -> None:
+    assert (
+        parts(await told("xml", before, '<tool_call>{"name": "now"}</tool_call>', '"}'))
+        == []
+    )
 
 
-async def test_what_was_told_is_not_taken_back_where_the_end_shows_that_it_was_thinking() -> None:
-    deltas = await told("react", "Final Answer: a\n", "</think>\nFinal Answer: It is another one.")
+async def test_what_was_told_is_not_taken_back_where_the_end_shows_that_it_was_thinking() -> (
+    None
+):
+    deltas = await told(
+        "react", "Final Answer: a\n", "</think>\nFinal Answer: It is another one."
+    )
 
     assert parts(deltas) == [("a", ""), ("\n</think>", "")]
     assert deltas[-1].completion is not None
@@ -409,8 +576,13 @@ async def test_what_was_told_is_not_taken_back_where_the_end_shows_that_it_was_t
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 @given(text=TEXTS, places=SPLITS)
-def test_letter_by_letter_is_told_what_is_told_in_larger_pieces(dialect: Dialect, text: str, places: list[int]) -> None:
-    letters, pieces = (drained(TextTools(Pieces(*way), dialect), ASKED) for way in (text, cut(text, places)))
+def test_letter_by_letter_is_told_what_is_told_in_larger_pieces(
+    dialect: Dialect, text: str, places: list[int]
+) -> None:
+    letters, pieces = (
+        drained(TextTools(Pieces(*way), dialect), ASKED)
+        for way in (text, cut(text, places))
+    )
 
     assert text_of(letters) == text_of(pieces)
 
@@ -447,7 +619,12 @@ def feed(dialect: Dialect, choice: ToolChoice, text: str) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
     ("dialect", "choice"),
-    [(ReActDialect(), "auto"), (JsonDialect(), "auto"), (XmlDialect(), "auto"), (XmlDialect(), "none")],
+    [
+        (ReActDialect(), "auto"),
+        (JsonDialect(), "auto"),
+        (XmlDialect(), "auto"),
+        (XmlDialect(), "none"),
+    ],
     ids=["react", "json", "xml", "xml answer"],
 )
 def test_four_times_the_text_takes_about_four_times_as_long_letter_by_letter(

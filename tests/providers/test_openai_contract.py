@@ -15,28 +15,57 @@ from loopwright.testing import ProviderContract
 def reply_to(asked: dict[str, Any]) -> dict[str, Any]:
     """What a model that looks once and then answers would say."""
     last = asked["messages"][-1]
-    if asked.get("tools") and asked.get("tool_choice") != "none" and last["role"] == "user":
+    if (
+        asked.get("tools")
+        and asked.get("tool_choice") != "none"
+        and last["role"] == "user"
+    ):
         function = {"name": "look", "arguments": '{"what": "the sky"}'}
-        message = {"content": "I look.", "tool_calls": [{"id": "c1", "type": "function", "function": function}]}
+        message = {
+            "content": "I look.",
+            "tool_calls": [{"id": "c1", "type": "function", "function": function}],
+        }
     elif "response_format" in asked:
         message = {"content": '{"name": "blue"}'}
     else:
-        message = {"content": f"It is blue ☃ ({last['content']})", "reasoning_content": "I see."}
+        message = {
+            "content": f"It is blue ☃ ({last['content']})",
+            "reasoning_content": "I see.",
+        }
     finish = "tool_calls" if "tool_calls" in message else "stop"
-    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
-    return {"model": "small-1", "choices": [choice], "usage": {"prompt_tokens": 20, "completion_tokens": 7}}
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", **message},
+        "finish_reason": finish,
+    }
+    return {
+        "model": "small-1",
+        "choices": [choice],
+        "usage": {"prompt_tokens": 20, "completion_tokens": 7},
+    }
 
 
 def streamed(reply: dict[str, Any]) -> Iterator[bytes]:
     """The same in pieces."""
 
     def event(choices: list[object], **top: object) -> bytes:
-        return b"data: " + json.dumps({"model": "small-1", "choices": choices, **top}).encode() + b"\n\n"
+        return (
+            b"data: "
+            + json.dumps({"model": "small-1", "choices": choices, **top}).encode()
+            + b"\n\n"
+        )
 
     choice = reply["choices"][0]
     for name, value in choice["message"].items():
-        halves = (value[:3], value[3:]) if isinstance(value, str) and name != "role" else (value,)
-        yield from (event([{"index": 0, "delta": {name: half}, "finish_reason": None}]) for half in halves)
+        halves = (
+            (value[:3], value[3:])
+            if isinstance(value, str) and name != "role"
+            else (value,)
+        )
+        yield from (
+            event([{"index": 0, "delta": {name: half}, "finish_reason": None}])
+            for half in halves
+        )
     yield event([{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}])
     yield event([], usage=reply["usage"])
     yield b"data: [DONE]\n\n"

@@ -15,7 +15,14 @@ from pydantic import JsonValue
 from loopwright import MemoryJournal, ReActEngine, Runtime, tool
 from loopwright.errors import ContextTooLong, ProviderError, ProviderTimeout
 from loopwright.messages import Completion, Conversation, Reasoning, ToolCall, Usage
-from loopwright.providers import CallDelta, Delta, OpenAIProvider, Quirks, Request, StreamingProvider
+from loopwright.providers import (
+    CallDelta,
+    Delta,
+    OpenAIProvider,
+    Quirks,
+    Request,
+    StreamingProvider,
+)
 from loopwright.testing import FakeClock
 
 STREAMS = Path(__file__).parent / "streams"
@@ -62,7 +69,10 @@ EXPECTED: dict[str, tuple[list[Delta], Completion]] = {
         ],
         Completion(
             "I look both up in Zürich 🙂.",
-            calls=(ToolCall("weather", {"city": "Zürich"}, "call_Aq1"), ToolCall("time", {}, "call_Bq2")),
+            calls=(
+                ToolCall("weather", {"city": "Zürich"}, "call_Aq1"),
+                ToolCall("time", {}, "call_Bq2"),
+            ),
             finish_reason="tool_calls",
             usage=Usage(82, 41, 64, None, 0),
             thought="I look both up in Zürich 🙂.",
@@ -114,7 +124,10 @@ EXPECTED: dict[str, tuple[list[Delta], Completion]] = {
             call(1, arguments=', "b": 4}'),
         ],
         Completion(
-            calls=(ToolCall("add", {"a": 1, "b": 2}, "chatcmpl-tool-11"), ToolCall("mul", {"a": 3, "b": 4})),
+            calls=(
+                ToolCall("add", {"a": 1, "b": 2}, "chatcmpl-tool-11"),
+                ToolCall("mul", {"a": 3, "b": 4}),
+            ),
             finish_reason="tool_calls",
             usage=Usage(50, 28),
             model="Qwen/Qwen3-8B",
@@ -127,7 +140,10 @@ EXPECTED: dict[str, tuple[list[Delta], Completion]] = {
             call(1, "call_bb2", "add", '{"a":3,"b":4}'),
         ],
         Completion(
-            calls=(ToolCall("add", {"a": 1, "b": 2}, "call_aa1"), ToolCall("add", {"a": 3, "b": 4}, "call_bb2")),
+            calls=(
+                ToolCall("add", {"a": 1, "b": 2}, "call_aa1"),
+                ToolCall("add", {"a": 3, "b": 4}, "call_bb2"),
+            ),
             finish_reason="tool_calls",
             usage=Usage(150, 33),
             model="qwen3:8b",
@@ -135,7 +151,10 @@ EXPECTED: dict[str, tuple[list[Delta], Completion]] = {
         ),
     ),
     "lmstudio": (
-        [*thought("\nWater ", "boils <b>", "</b> at"), *text("Wasser kocht", " bei 100 °C.")],
+        [
+            *thought("\nWater ", "boils <b>", "</b> at"),
+            *text("Wasser kocht", " bei 100 °C."),
+        ],
         Completion(
             "Wasser kocht bei 100 °C.",
             answer="Wasser kocht bei 100 °C.",
@@ -177,12 +196,20 @@ class Pieces(httpx.AsyncByteStream):
         self.closed = True
 
 
-def provider(body: httpx.AsyncByteStream | httpx.Response, **options: object) -> OpenAIProvider:
+def provider(
+    body: httpx.AsyncByteStream | httpx.Response, **options: object
+) -> OpenAIProvider:
     """A provider whose endpoint sends this body as a stream of events."""
     if not isinstance(body, httpx.Response):
-        body = httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=body)
+        body = httpx.Response(
+            200, headers={"content-type": "text/event-stream"}, stream=body
+        )
     client = httpx.AsyncClient(transport=httpx.MockTransport(lambda _: body))
-    given = {"base_url": "http://localhost:9999/v1", "api_key": "sk-very-secret-1234567890", **options}
+    given = {
+        "base_url": "http://localhost:9999/v1",
+        "api_key": "sk-very-secret-1234567890",
+        **options,
+    }
     return OpenAIProvider("small", client=client, **given)  # type: ignore[arg-type]
 
 
@@ -202,13 +229,17 @@ async def failure(*pieces: bytes, error: Exception | None = None) -> ProviderErr
     return caught.value
 
 
-def chunk(delta: JsonValue = None, finish_reason: JsonValue = None, **top: JsonValue) -> bytes:
+def chunk(
+    delta: JsonValue = None, finish_reason: JsonValue = None, **top: JsonValue
+) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
     return b"data: " + json.dumps({"choices": [choice], **top}).encode() + b"\n\n"
 
 
 def call_chunk(finish_reason: JsonValue = None, **piece: JsonValue) -> bytes:
-    function = {name: piece.pop(name) for name in ("name", "arguments") if name in piece}
+    function = {
+        name: piece.pop(name) for name in ("name", "arguments") if name in piece
+    }
     return chunk({"tool_calls": [{**piece, "function": function}]}, finish_reason)
 
 
@@ -225,15 +256,21 @@ async def test_a_recorded_stream_gives_its_deltas_and_its_completion(name: str) 
 @pytest.mark.parametrize("name", EXPECTED)
 async def test_the_same_reply_in_one_piece_is_the_same_completion(name: str) -> None:
     body = (STREAMS / f"{name}.json").read_bytes()
-    whole = httpx.Response(200, content=body, headers={"content-type": "application/json"})
+    whole = httpx.Response(
+        200, content=body, headers={"content-type": "application/json"}
+    )
 
     assert await provider(whole).complete(HELLO) == EXPECTED[name][1]
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-async def test_an_endpoint_that_does_not_stream_though_asked_to_gives_one_delta(name: str) -> None:
+async def test_an_endpoint_that_does_not_stream_though_asked_to_gives_one_delta(
+    name: str,
+) -> None:
     body = (STREAMS / f"{name}.json").read_bytes()
-    whole = httpx.Response(200, content=body, headers={"content-type": "application/json; charset=utf-8"})
+    whole = httpx.Response(
+        200, content=body, headers={"content-type": "application/json; charset=utf-8"}
+    )
     reply = EXPECTED[name][1]
 
     told = [delta async for delta in provider(whole).stream(HELLO)]
@@ -244,7 +281,9 @@ async def test_an_endpoint_that_does_not_stream_though_asked_to_gives_one_delta(
 @pytest.mark.parametrize("line_end", [b"\r\n", b"\r"])
 @pytest.mark.parametrize("name", EXPECTED)
 async def test_other_line_ends_change_nothing(name: str, line_end: bytes) -> None:
-    assert await deltas(recorded(name).replace(b"\n", line_end)) == await deltas(recorded(name))
+    assert await deltas(recorded(name).replace(b"\n", line_end)) == await deltas(
+        recorded(name)
+    )
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -253,7 +292,10 @@ async def test_other_line_ends_change_nothing(name: str, line_end: bytes) -> Non
 async def test_cuts_at_any_bytes_change_nothing(name: str, data: st.DataObject) -> None:
     stream = recorded(name)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
-    pieces = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    pieces = [
+        stream[start:end]
+        for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)
+    ]
 
     assert (await deltas(*pieces))[-1].completion == EXPECTED[name][1]
 
@@ -261,7 +303,9 @@ async def test_cuts_at_any_bytes_change_nothing(name: str, data: st.DataObject) 
 @pytest.mark.parametrize("name", EXPECTED)
 @settings(max_examples=25)
 @given(data=st.data())
-async def test_a_stream_that_is_cut_off_anywhere_is_an_error_or_the_whole_reply(name: str, data: st.DataObject) -> None:
+async def test_a_stream_that_is_cut_off_anywhere_is_an_error_or_the_whole_reply(
+    name: str, data: st.DataObject
+) -> None:
     stream = recorded(name)
     end = data.draw(st.integers(0, len(stream) - 1))
     whole = EXPECTED[name][1]
@@ -270,11 +314,20 @@ async def test_a_stream_that_is_cut_off_anywhere_is_an_error_or_the_whole_reply(
     with contextlib.suppress(ProviderError):
         said = await completion(stream[:end])
 
-    assert said is None or (said.text, said.calls, said.reasoning) == (whole.text, whole.calls, whole.reasoning)
-    assert said is not None or b'"finish_reason":"' not in stream[: stream.rfind(b"\n\n", 0, end) + 2]
+    assert said is None or (said.text, said.calls, said.reasoning) == (
+        whole.text,
+        whole.calls,
+        whole.reasoning,
+    )
+    assert (
+        said is not None
+        or b'"finish_reason":"' not in stream[: stream.rfind(b"\n\n", 0, end) + 2]
+    )
 
 
-Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter, JsonValue], Awaitable[None]]
+Answer = Callable[
+    [asyncio.StreamReader, asyncio.StreamWriter, JsonValue], Awaitable[None]
+]
 
 
 class Server:
@@ -285,18 +338,27 @@ class Server:
         self.asked: list[JsonValue] = []
         self.connections = 0
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self.connections += 1
-        with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        with (
+            contextlib.closing(writer),
+            contextlib.suppress(asyncio.IncompleteReadError, ConnectionError),
+        ):
             while head := await reader.readuntil(b"\r\n\r\n"):
-                length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+                length = int(
+                    head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+                )
                 self.asked.append(json.loads(await reader.readexactly(length)))
                 await self.answer(reader, writer, self.asked[-1])
                 await writer.drain()
 
 
 @contextlib.asynccontextmanager
-async def endpoint(answer: Answer, **options: object) -> AsyncIterator[tuple[Server, OpenAIProvider]]:
+async def endpoint(
+    answer: Answer, **options: object
+) -> AsyncIterator[tuple[Server, OpenAIProvider]]:
     server = Server(answer)
     async with await asyncio.start_server(server.serve, "127.0.0.1", 0) as listening:
         url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
@@ -310,8 +372,12 @@ def framed(*pieces: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-async def test_over_a_real_connection_byte_by_byte_it_is_the_same_and_the_connection_is_kept(name: str) -> None:
-    async def dribble(_: asyncio.StreamReader, writer: asyncio.StreamWriter, __: JsonValue) -> None:
+async def test_over_a_real_connection_byte_by_byte_it_is_the_same_and_the_connection_is_kept(
+    name: str,
+) -> None:
+    async def dribble(
+        _: asyncio.StreamReader, writer: asyncio.StreamWriter, __: JsonValue
+    ) -> None:
         writer.write(HEAD)
         for place, byte in enumerate(recorded(name)):
             writer.write(framed(bytes([byte])))
@@ -335,23 +401,37 @@ async def asked_for(base_url: str, **options: object) -> JsonValue:
 
     def answer(request: httpx.Request) -> httpx.Response:
         bodies.append(json.loads(request.content))
-        return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=chunk({}, "stop") + DONE)
+        return httpx.Response(
+            200,
+            headers={"content-type": "text/event-stream"},
+            content=chunk({}, "stop") + DONE,
+        )
 
     client = httpx.AsyncClient(transport=httpx.MockTransport(answer))
-    made = OpenAIProvider("small", base_url=base_url, api_key="sk-1234567", client=client, **options)  # type: ignore[arg-type]
+    made = OpenAIProvider(
+        "small", base_url=base_url, api_key="sk-1234567", client=client, **options
+    )  # type: ignore[arg-type]
     streaming: StreamingProvider = made
-    assert [delta.completion is not None async for delta in streaming.stream(HELLO)] == [True]
+    assert [
+        delta.completion is not None async for delta in streaming.stream(HELLO)
+    ] == [True]
     return bodies[0]
 
 
 async def test_a_stream_is_asked_for_with_usage_where_that_is_known_to_work() -> None:
-    body = {"model": "small", "messages": [{"role": "user", "content": "Hello"}], "stream": True}
+    body = {
+        "model": "small",
+        "messages": [{"role": "user", "content": "Hello"}],
+        "stream": True,
+    }
     usage = {"stream_options": {"include_usage": True}}
 
     assert await asked_for("https://api.openai.com/v1") == {**body, **usage}
     assert await asked_for("http://localhost:11434/v1") == {**body, **usage}
     assert await asked_for("https://models.example/v1") == body
-    assert await asked_for("https://models.example/v1", quirks=Quirks(stream_usage=True)) == {**body, **usage}
+    assert await asked_for(
+        "https://models.example/v1", quirks=Quirks(stream_usage=True)
+    ) == {**body, **usage}
 
 
 # Tool calls in pieces
@@ -372,7 +452,9 @@ async def test_pieces_of_two_calls_may_alternate() -> None:
     ) == (ToolCall("add", {"x": 1}, "a"), ToolCall("mul", {"y": 2}, "b"))
 
 
-async def test_a_new_id_at_a_used_index_is_a_new_call_and_the_index_is_then_its_own() -> None:
+async def test_a_new_id_at_a_used_index_is_a_new_call_and_the_index_is_then_its_own() -> (
+    None
+):
     assert await calls(
         call_chunk(index=0, id="a", name="add", arguments='{"x":1}'),
         call_chunk(index=0, id="b", name="add", arguments='{"x":'),
@@ -388,7 +470,9 @@ async def test_a_known_id_goes_before_a_wrong_index() -> None:
     ) == (ToolCall("add", {"x": 1}, "a"), ToolCall("mul", {"y": 2}, "b"))
 
 
-async def test_without_id_and_index_a_piece_belongs_to_the_last_call_unless_it_names_another_function() -> None:
+async def test_without_id_and_index_a_piece_belongs_to_the_last_call_unless_it_names_another_function() -> (
+    None
+):
     assert await calls(
         call_chunk(name="add", arguments='{"x":'),
         call_chunk(arguments="1"),
@@ -397,7 +481,9 @@ async def test_without_id_and_index_a_piece_belongs_to_the_last_call_unless_it_n
     ) == (ToolCall("add", {"x": 1}), ToolCall("mul", {}))
 
 
-async def test_arguments_alone_with_an_id_made_up_for_them_belong_to_the_call_at_their_index() -> None:
+async def test_arguments_alone_with_an_id_made_up_for_them_belong_to_the_call_at_their_index() -> (
+    None
+):
     assert await calls(
         call_chunk(index=0, id="a", name="add", arguments=""),
         call_chunk(index=0, id="b", arguments='{"x":'),
@@ -405,46 +491,83 @@ async def test_arguments_alone_with_an_id_made_up_for_them_belong_to_the_call_at
     ) == (ToolCall("add", {"x": 1}, "a"),)
 
 
-@pytest.mark.parametrize("names", [["get_", "wea", "ther"], ["get_weather"] * 3, ["get_", "weather", "get_weather"]])
+@pytest.mark.parametrize(
+    "names",
+    [["get_", "wea", "ther"], ["get_weather"] * 3, ["get_", "weather", "get_weather"]],
+)
 async def test_a_name_comes_in_pieces_or_is_said_again_whole(names: list[str]) -> None:
     pieces = [call_chunk(index=0, id="a", name=name) for name in names]
 
-    assert await calls(*pieces, call_chunk(index=0, arguments="{}")) == (ToolCall("get_weather", {}, "a"),)
+    assert await calls(*pieces, call_chunk(index=0, arguments="{}")) == (
+        ToolCall("get_weather", {}, "a"),
+    )
 
 
 @pytest.mark.parametrize("empty", [[], [""], [None]])
 async def test_arguments_may_be_an_object(empty: list[JsonValue]) -> None:
-    first = [call_chunk(index=0, id="a", name="add", arguments=nothing) for nothing in empty]
+    first = [
+        call_chunk(index=0, id="a", name="add", arguments=nothing) for nothing in empty
+    ]
 
-    assert await calls(*first, call_chunk(index=0, id="a", name="add", arguments={"x": [1]})) == (
-        ToolCall("add", {"x": [1]}, "a"),
-    )
+    assert await calls(
+        *first, call_chunk(index=0, id="a", name="add", arguments={"x": [1]})
+    ) == (ToolCall("add", {"x": [1]}, "a"),)
 
 
 @pytest.mark.parametrize(
     ("pieces", "problem"),
     [
-        ([call_chunk(index=0, name="add", arguments='{"x":1')], "arguments of the call of 'add' are not valid JSON"),
-        ([call_chunk(index=0, name="add", arguments="{}")] * 2, "arguments of the call of 'add' are not valid JSON"),
-        ([call_chunk(index=0, name="add", arguments={})] * 2, "arguments of the call of 'add' are not valid JSON"),
-        ([call_chunk(index=0, name="add")], "arguments of the call of 'add' are not a JSON object"),
-        ([call_chunk(index=0, name="add", arguments="[1]")], "arguments of the call of 'add' are not a JSON object"),
-        ([call_chunk(index=0, id="a", arguments="{}")], "A tool call has no function name"),
         (
-            [call_chunk(index=0, name="pay", arguments="HERE").replace(b'"HERE"', b'{"a": 1, "a": 2}')],
+            [call_chunk(index=0, name="add", arguments='{"x":1')],
+            "arguments of the call of 'add' are not valid JSON",
+        ),
+        (
+            [call_chunk(index=0, name="add", arguments="{}")] * 2,
+            "arguments of the call of 'add' are not valid JSON",
+        ),
+        (
+            [call_chunk(index=0, name="add", arguments={})] * 2,
+            "arguments of the call of 'add' are not valid JSON",
+        ),
+        (
+            [call_chunk(index=0, name="add")],
+            "arguments of the call of 'add' are not a JSON object",
+        ),
+        (
+            [call_chunk(index=0, name="add", arguments="[1]")],
+            "arguments of the call of 'add' are not a JSON object",
+        ),
+        (
+            [call_chunk(index=0, id="a", arguments="{}")],
+            "A tool call has no function name",
+        ),
+        (
+            [
+                call_chunk(index=0, name="pay", arguments="HERE").replace(
+                    b'"HERE"', b'{"a": 1, "a": 2}'
+                )
+            ],
             "arguments of the call of 'pay' are not valid JSON",
         ),
     ],
 )
-async def test_what_cannot_be_put_together_is_a_problem_and_no_call(pieces: list[bytes], problem: str) -> None:
+async def test_what_cannot_be_put_together_is_a_problem_and_no_call(
+    pieces: list[bytes], problem: str
+) -> None:
     said = await completion(*pieces, chunk({}, "tool_calls"), DONE)
 
     assert (said.calls, said.answer) == ((), None)
     assert problem in (said.problem or "")
 
 
-async def test_a_call_that_was_cut_by_the_token_limit_is_never_made_even_if_its_arguments_are_whole() -> None:
-    said = await completion(call_chunk(index=0, id="a", name="pay", arguments="{}"), chunk({}, "length"), DONE)
+async def test_a_call_that_was_cut_by_the_token_limit_is_never_made_even_if_its_arguments_are_whole() -> (
+    None
+):
+    said = await completion(
+        call_chunk(index=0, id="a", name="pay", arguments="{}"),
+        chunk({}, "length"),
+        DONE,
+    )
 
     assert (said.calls, said.answer, said.is_cut) == ((), None, True)
     assert "cut in a call of 'pay'; nothing was run" in (said.problem or "")
@@ -456,18 +579,27 @@ PIECE = st.fixed_dictionaries(
         "index": st.sampled_from([0, 1, 2, None]),
         "id": st.sampled_from(["", "a", "b", None]),
         "name": st.sampled_from(["", "add", "mul", None]),
-        "arguments": st.sampled_from(["", "{}", "{", "}", '{"x":', "1}", {"x": 1}, {}, [], 5, None]),
+        "arguments": st.sampled_from(
+            ["", "{}", "{", "}", '{"x":', "1}", {"x": 1}, {}, [], 5, None]
+        ),
     },
 )
 
 
-@given(pieces=st.lists(PIECE, max_size=6), finish=st.sampled_from(["stop", "tool_calls", "length", None]))
+@given(
+    pieces=st.lists(PIECE, max_size=6),
+    finish=st.sampled_from(["stop", "tool_calls", "length", None]),
+)
 async def test_whatever_pieces_come_there_is_one_completion_with_calls_of_known_form(
     pieces: list[dict[str, JsonValue]], finish: str | None
 ) -> None:
-    said = await completion(*(call_chunk(**piece) for piece in pieces), chunk({}, finish), DONE)
+    said = await completion(
+        *(call_chunk(**piece) for piece in pieces), chunk({}, finish), DONE
+    )
 
-    assert sum([bool(said.calls), said.answer is not None, said.problem is not None]) == 1
+    assert (
+        sum([bool(said.calls), said.answer is not None, said.problem is not None]) == 1
+    )
     assert all(made.name and isinstance(made.arguments, dict) for made in said.calls)
 
 
@@ -482,9 +614,17 @@ async def test_a_name_without_end_is_no_name_and_is_not_said_back_whole() -> Non
 
 
 async def test_thinking_in_thousands_of_pieces_is_put_together() -> None:
-    detail: JsonValue = {"reasoning_details": [{"type": "reasoning.text", "text": "x " * 500, "index": 0}]}
+    detail: JsonValue = {
+        "reasoning_details": [
+            {"type": "reasoning.text", "text": "x " * 500, "index": 0}
+        ]
+    }
 
-    said = await completion(chunk(detail) * 5_000, chunk({"content": " "}) * 2_000, chunk({"content": "hi"}, "stop"))
+    said = await completion(
+        chunk(detail) * 5_000,
+        chunk({"content": " "}) * 2_000,
+        chunk({"content": "hi"}, "stop"),
+    )
 
     assert [thought.text for thought in said.reasoning] == ["x " * 2_500_000]
     assert said.answer == " " * 2_000 + "hi"
@@ -505,8 +645,12 @@ async def test_thinking_in_thousands_of_pieces_is_put_together() -> None:
         (["<think>never </thi"], "", "never </thi", ""),
     ],
 )
-async def test_a_think_block_is_told_as_reasoning(pieces: list[str], words: str, thinking: str, whole: str) -> None:
-    told = await deltas(*(chunk({"content": piece}) for piece in pieces), chunk({}, "stop"), DONE)
+async def test_a_think_block_is_told_as_reasoning(
+    pieces: list[str], words: str, thinking: str, whole: str
+) -> None:
+    told = await deltas(
+        *(chunk({"content": piece}) for piece in pieces), chunk({}, "stop"), DONE
+    )
 
     assert "".join(delta.text for delta in told) == words
     assert "".join(delta.reasoning for delta in told) == thinking
@@ -515,12 +659,20 @@ async def test_a_think_block_is_told_as_reasoning(pieces: list[str], words: str,
 
 
 async def test_a_field_of_reasoning_of_another_form_is_passed_over() -> None:
-    odd: dict[str, JsonValue] = {"reasoning": {"a": 1}, "reasoning_content": [], "reasoning_details": ["x"]}
+    odd: dict[str, JsonValue] = {
+        "reasoning": {"a": 1},
+        "reasoning_content": [],
+        "reasoning_details": ["x"],
+    }
 
-    assert await completion(chunk({"content": "hi", **odd}), chunk({}, "stop")) == Completion("hi", answer="hi")
+    assert await completion(
+        chunk({"content": "hi", **odd}), chunk({}, "stop")
+    ) == Completion("hi", answer="hi")
 
 
-async def test_blocks_of_reasoning_are_put_together_whatever_order_their_parts_come_in() -> None:
+async def test_blocks_of_reasoning_are_put_together_whatever_order_their_parts_come_in() -> (
+    None
+):
     def part(**block: JsonValue) -> bytes:
         return chunk({"reasoning_details": [block]})
 
@@ -547,35 +699,58 @@ async def test_blocks_of_reasoning_are_put_together_whatever_order_their_parts_c
 
 
 async def test_reasoning_that_is_told_in_two_fields_is_told_once() -> None:
-    told = await deltas(chunk({"reasoning": "hm", "reasoning_content": "hm"}), chunk({"content": "x"}, "stop"))
+    told = await deltas(
+        chunk({"reasoning": "hm", "reasoning_content": "hm"}),
+        chunk({"content": "x"}, "stop"),
+    )
 
     assert [delta.reasoning for delta in told] == ["hm", "", ""]
-    assert told[-1].completion == Completion("x", answer="x", reasoning=(Reasoning("hm", "reasoning_content"),))
+    assert told[-1].completion == Completion(
+        "x", answer="x", reasoning=(Reasoning("hm", "reasoning_content"),)
+    )
 
 
 # Ends
 
 
 async def test_a_stream_may_end_with_a_finish_reason_or_with_its_mark_alone() -> None:
-    assert await completion(chunk({"content": "hi"}), chunk({}, "stop")) == Completion("hi", answer="hi")
-    assert await completion(chunk({"content": "hi"}), DONE) == Completion("hi", answer="hi")
+    assert await completion(chunk({"content": "hi"}), chunk({}, "stop")) == Completion(
+        "hi", answer="hi"
+    )
+    assert await completion(chunk({"content": "hi"}), DONE) == Completion(
+        "hi", answer="hi"
+    )
 
 
 async def test_what_comes_after_the_mark_is_not_read() -> None:
-    assert (await completion(chunk({"content": "hi"}, "stop"), DONE, b"data: {\n\n", DONE)).answer == "hi"
+    assert (
+        await completion(chunk({"content": "hi"}, "stop"), DONE, b"data: {\n\n", DONE)
+    ).answer == "hi"
 
 
-async def test_a_connection_that_breaks_after_the_end_of_the_reply_takes_nothing_away() -> None:
+async def test_a_connection_that_breaks_after_the_end_of_the_reply_takes_nothing_away() -> (
+    None
+):
     told = await deltas(chunk({"content": "hi"}, "stop"), error=httpx.ReadError("gone"))
 
     assert told[-1].completion == Completion("hi", answer="hi")
 
 
-async def test_other_alternatives_empty_events_and_foreign_objects_are_passed_over() -> None:
+async def test_other_alternatives_empty_events_and_foreign_objects_are_passed_over() -> (
+    None
+):
     other = b'data: {"choices": [{"index": 1, "delta": {"content": "no"}, "finish_reason": "stop"}]}\n\n'
-    foreign = b'data:\n\nevent: ping\ndata: {"type": "ping"}\n\ndata: {"choices": null}\n\n'
+    foreign = (
+        b'data:\n\nevent: ping\ndata: {"type": "ping"}\n\ndata: {"choices": null}\n\n'
+    )
 
-    said = await completion(foreign, chunk({"role": "assistant"}), other, chunk({"content": "yes"}, "stop"), other)
+    said = await completion(
+        foreign,
+        chunk({"role": "assistant"}),
+        other,
+        chunk({"content": "yes"}, "stop"),
+        other,
+    )
 
     assert said.answer == "yes"
 
@@ -585,44 +760,97 @@ async def test_usage_may_be_missing_in_each_chunk_or_nonsense() -> None:
         return {"prompt_tokens": tokens, "completion_tokens": 1}
 
     said = chunk({"content": "hi"}, "stop")
-    last = b"data: " + json.dumps({"choices": [], "usage": counted(3)}).encode() + b"\n\n"
+    last = (
+        b"data: " + json.dumps({"choices": [], "usage": counted(3)}).encode() + b"\n\n"
+    )
     assert (await completion(said, DONE)).usage == Usage()
     assert (await completion(said, last, DONE)).usage == Usage(3, 1)
-    assert (await completion(chunk({}, usage=counted(7)), chunk({"content": "x"}, "stop", usage=counted(9)))).usage == (
-        Usage(9, 1)
-    )
-    assert (await completion(chunk({"content": "x"}, "stop", usage=counted(-1)), DONE)).usage == Usage()
+    assert (
+        await completion(
+            chunk({}, usage=counted(7)),
+            chunk({"content": "x"}, "stop", usage=counted(9)),
+        )
+    ).usage == (Usage(9, 1))
+    assert (
+        await completion(chunk({"content": "x"}, "stop", usage=counted(-1)), DONE)
+    ).usage == Usage()
 
 
 @pytest.mark.parametrize(
     ("pieces", "text"),
     [
-        ([chunk({"refusal": "I can"}), chunk({"refusal": "not."}, "stop")], "small refused: I cannot."),
-        ([chunk({"content": "Half"}), chunk({}, "content_filter")], "small was stopped by a content filter: Half"),
-        ([chunk({"content": "Half"}), chunk({}, "error")], "small broke down in the middle of its reply"),
+        (
+            [chunk({"refusal": "I can"}), chunk({"refusal": "not."}, "stop")],
+            "small refused: I cannot.",
+        ),
+        (
+            [chunk({"content": "Half"}), chunk({}, "content_filter")],
+            "small was stopped by a content filter: Half",
+        ),
+        (
+            [chunk({"content": "Half"}), chunk({}, "error")],
+            "small broke down in the middle of its reply",
+        ),
     ],
 )
-async def test_a_refusal_or_a_breakdown_is_an_error_as_in_a_whole_reply(pieces: list[bytes], text: str) -> None:
+async def test_a_refusal_or_a_breakdown_is_an_error_as_in_a_whole_reply(
+    pieces: list[bytes], text: str
+) -> None:
     assert text in str(await failure(*pieces, DONE))
 
 
 @pytest.mark.parametrize(
     ("event", "text", "kind", "retryable"),
     [
-        ({"error": {"code": 502, "message": "upstream"}}, "(status 502): upstream", ProviderError, True),
-        ({"error": {"code": 400, "message": "no"}, "choices": []}, "(status 400): no", ProviderError, False),
-        ({"error": {"message": "Server error", "type": "server_error"}}, "reply: Server error", ProviderError, True),
+        (
+            {"error": {"code": 502, "message": "upstream"}},
+            "(status 502): upstream",
+            ProviderError,
+            True,
+        ),
+        (
+            {"error": {"code": 400, "message": "no"}, "choices": []},
+            "(status 400): no",
+            ProviderError,
+            False,
+        ),
+        (
+            {"error": {"message": "Server error", "type": "server_error"}},
+            "reply: Server error",
+            ProviderError,
+            True,
+        ),
         ({"error": "overloaded"}, "its reply: overloaded", ProviderError, True),
-        ({"object": "error", "message": "bad", "code": 400}, "(status 400): bad", ProviderError, False),
-        ({"error": {"code": 400, "message": "maximum context length"}}, "context length", ContextTooLong, False),
-        ({"error": {"code": "context_length_exceeded"}}, "context_length", ContextTooLong, False),
+        (
+            {"object": "error", "message": "bad", "code": 400},
+            "(status 400): bad",
+            ProviderError,
+            False,
+        ),
+        (
+            {"error": {"code": 400, "message": "maximum context length"}},
+            "context length",
+            ContextTooLong,
+            False,
+        ),
+        (
+            {"error": {"code": "context_length_exceeded"}},
+            "context_length",
+            ContextTooLong,
+            False,
+        ),
     ],
 )
 @pytest.mark.parametrize("before", [[], [chunk({"content": "It is"})]])
 async def test_an_error_inside_a_stream_is_an_error(
     event: JsonValue, text: str, kind: type, retryable: bool, before: list[bytes]
 ) -> None:
-    error = await failure(*before, b"data: " + json.dumps(event).encode() + b"\n\n", chunk({}, "stop"), DONE)
+    error = await failure(
+        *before,
+        b"data: " + json.dumps(event).encode() + b"\n\n",
+        chunk({}, "stop"),
+        DONE,
+    )
 
     assert (type(error), error.retryable) == (kind, retryable)
     assert text in str(error)
@@ -640,7 +868,10 @@ async def test_a_stream_that_breaks_off_is_worth_another_try() -> None:
         await failure(chunk({"content": "It"})),
         await failure(chunk({"content": "It"})[:-1]),
         await failure(chunk({"content": "It"}), error=httpx.ReadError("reset")),
-        await failure(chunk({"content": "It"}), error=httpx.RemoteProtocolError("incomplete chunked read")),
+        await failure(
+            chunk({"content": "It"}),
+            error=httpx.RemoteProtocolError("incomplete chunked read"),
+        ),
     ]
 
     assert [(error.retryable, error.status) for error in cut] == [(True, None)] * 5
@@ -649,7 +880,9 @@ async def test_a_stream_that_breaks_off_is_worth_another_try() -> None:
 
 async def test_a_stream_without_a_reply_is_an_error() -> None:
     assert "holds no Chat Completions reply" in str(await failure(b": hello\n\n", DONE))
-    assert "holds no Chat Completions reply" in str(await failure(b'data: {"choices": []}\n\n', DONE))
+    assert "holds no Chat Completions reply" in str(
+        await failure(b'data: {"choices": []}\n\n', DONE)
+    )
 
 
 GARBAGE = [
@@ -665,7 +898,9 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
-async def test_an_event_that_is_no_chunk_is_an_error_that_shows_it(garbage: bytes) -> None:
+async def test_an_event_that_is_no_chunk_is_an_error_that_shows_it(
+    garbage: bytes,
+) -> None:
     error = await failure(chunk({"content": "It"}), b"data: " + garbage + b"\n\n", DONE)
 
     assert str(error) == (
@@ -676,20 +911,28 @@ async def test_an_event_that_is_no_chunk_is_an_error_that_shows_it(garbage: byte
 
 
 async def test_invalid_bytes_inside_a_text_are_replaced() -> None:
-    assert (await completion(chunk({"content": "aXb"}, "stop").replace(b"X", b"\xff"))).answer == "a\ufffdb"
+    assert (
+        await completion(chunk({"content": "aXb"}, "stop").replace(b"X", b"\xff"))
+    ).answer == "a\ufffdb"
 
 
 async def test_repeated_events_never_make_a_call_of_two_halves() -> None:
     twice = [call_chunk(index=0, id="a", name="pay", arguments='{"x":1}')] * 2
 
-    said = await completion(*twice, chunk({}, "tool_calls"), chunk({}, "tool_calls"), DONE, DONE)
+    said = await completion(
+        *twice, chunk({}, "tool_calls"), chunk({}, "tool_calls"), DONE, DONE
+    )
 
     assert (said.calls, said.problem is not None) == ((), True)
 
 
-@pytest.mark.parametrize("name", [name for name, (_, whole) in EXPECTED.items() if whole.calls])
+@pytest.mark.parametrize(
+    "name", [name for name, (_, whole) in EXPECTED.items() if whole.calls]
+)
 @pytest.mark.parametrize("end", [DONE, b""])
-async def test_a_reply_whose_events_all_come_again_makes_no_call(name: str, end: bytes) -> None:
+async def test_a_reply_whose_events_all_come_again_makes_no_call(
+    name: str, end: bytes
+) -> None:
     once = recorded(name).partition(DONE)[0]
 
     said = await completion(once, once, end)
@@ -700,25 +943,37 @@ async def test_a_reply_whose_events_all_come_again_makes_no_call(name: str, end:
 
 @pytest.mark.parametrize("kind", ["text/html", "", "application/x-ndjson"])
 async def test_a_body_of_another_type_is_an_error_that_names_it(kind: str) -> None:
-    body = httpx.Response(200, headers={"content-type": kind} if kind else {}, content=recorded("openai"))
+    body = httpx.Response(
+        200, headers={"content-type": kind} if kind else {}, content=recorded("openai")
+    )
 
-    with pytest.raises(ProviderError, match=f"no Chat Completions reply \\({kind or 'no content type'}\\): data: "):
+    with pytest.raises(
+        ProviderError,
+        match=f"no Chat Completions reply \\({kind or 'no content type'}\\): data: ",
+    ):
         [delta async for delta in provider(body).stream(HELLO)]
 
 
 @pytest.mark.parametrize("status", [400, 401, 429, 500])
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
-async def test_a_status_of_an_error_is_told_as_without_a_stream(status: int, kind: str) -> None:
+async def test_a_status_of_an_error_is_told_as_without_a_stream(
+    status: int, kind: str
+) -> None:
     def refused() -> httpx.Response:
         headers = {"retry-after": "3", "content-type": kind}
-        return httpx.Response(status, content=b'{"error": {"message": "no"}}', headers=headers)
+        return httpx.Response(
+            status, content=b'{"error": {"message": "no"}}', headers=headers
+        )
 
     with pytest.raises(ProviderError) as plain:
         await provider(refused()).complete(HELLO)
     with pytest.raises(ProviderError) as streamed:
         [delta async for delta in provider(refused()).stream(HELLO)]
 
-    assert (str(streamed.value), vars(streamed.value)) == (str(plain.value), vars(plain.value))
+    assert (str(streamed.value), vars(streamed.value)) == (
+        str(plain.value),
+        vars(plain.value),
+    )
 
 
 # Hostile servers, over real connections
@@ -734,7 +989,9 @@ async def broken(answer: Answer) -> ProviderError:
 
 
 async def test_a_stream_of_more_than_fifty_megabytes_is_cut_off() -> None:
-    async def endless(_: asyncio.StreamReader, writer: asyncio.StreamWriter, __: JsonValue) -> None:
+    async def endless(
+        _: asyncio.StreamReader, writer: asyncio.StreamWriter, __: JsonValue
+    ) -> None:
         writer.write(HEAD)
         while True:
             writer.write(framed(b": " + b"x" * 999_990 + b"\n\n"))
@@ -744,7 +1001,9 @@ async def test_a_stream_of_more_than_fifty_megabytes_is_cut_off() -> None:
 
 
 async def test_a_line_of_more_than_ten_megabytes_is_cut_off() -> None:
-    async def endless(_: asyncio.StreamReader, writer: asyncio.StreamWriter, __: JsonValue) -> None:
+    async def endless(
+        _: asyncio.StreamReader, writer: asyncio.StreamWriter, __: JsonValue
+    ) -> None:
         writer.write(HEAD + framed(b"data: "))
         while True:
             writer.write(framed(b"x" * 1_000_000))
@@ -754,7 +1013,9 @@ async def test_a_line_of_more_than_ten_megabytes_is_cut_off() -> None:
 
 
 async def test_a_reset_in_the_middle_is_worth_another_try() -> None:
-    async def reset(_: asyncio.StreamReader, writer: asyncio.StreamWriter, __: JsonValue) -> None:
+    async def reset(
+        _: asyncio.StreamReader, writer: asyncio.StreamWriter, __: JsonValue
+    ) -> None:
         writer.write(HEAD + framed(chunk({"content": "It"})))
         await writer.drain()
         writer.transport.abort()
@@ -765,7 +1026,9 @@ async def test_a_reset_in_the_middle_is_worth_another_try() -> None:
 
 
 async def test_a_stream_that_stands_still_is_a_timeout() -> None:
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: JsonValue) -> None:
+    async def silent(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: JsonValue
+    ) -> None:
         writer.write(HEAD + framed(chunk({"content": "It"})))
         await reader.read()
 
@@ -778,8 +1041,12 @@ async def test_a_stream_that_stands_still_is_a_timeout() -> None:
     assert caught.value.retryable
 
 
-async def test_a_server_that_says_it_is_done_but_goes_on_talking_keeps_nobody_waiting() -> None:
-    async def chatty(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: JsonValue) -> None:
+async def test_a_server_that_says_it_is_done_but_goes_on_talking_keeps_nobody_waiting() -> (
+    None
+):
+    async def chatty(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: JsonValue
+    ) -> None:
         writer.write(HEAD + framed(chunk({"content": "hi"}, "stop"), DONE))
         while not reader.at_eof():
             writer.write(framed(b": still here\n\n"))
@@ -793,8 +1060,12 @@ async def test_a_server_that_says_it_is_done_but_goes_on_talking_keeps_nobody_wa
     assert server.connections == 2
 
 
-async def test_leaving_a_stream_early_closes_its_connection_and_the_next_one_gets_its_own_answer() -> None:
-    async def on_and_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: JsonValue) -> None:
+async def test_leaving_a_stream_early_closes_its_connection_and_the_next_one_gets_its_own_answer() -> (
+    None
+):
+    async def on_and_on(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: JsonValue
+    ) -> None:
         writer.write(HEAD)
         for number in range(9):
             writer.write(framed(chunk({"content": f"{len(server.asked)}:{number} "})))
@@ -814,7 +1085,9 @@ async def test_leaving_a_stream_early_closes_its_connection_and_the_next_one_get
 
 
 async def test_cancelling_a_stream_closes_its_connection() -> None:
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: JsonValue) -> None:
+    async def silent(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: JsonValue
+    ) -> None:
         writer.write(HEAD + framed(chunk({"content": "It"})))
         hung_up.set_result(await reader.read())
 
@@ -841,11 +1114,16 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-async def sums(_: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: JsonValue) -> None:
+async def sums(
+    _: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: JsonValue
+) -> None:
     """A model that adds 1 and 2 and tells the result, streamed if it is asked to."""
     assert isinstance(asked, dict)
     assert isinstance(asked["messages"], list)
-    usage: JsonValue = {"prompt_tokens": 20 * len(asked["messages"]), "completion_tokens": 7}
+    usage: JsonValue = {
+        "prompt_tokens": 20 * len(asked["messages"]),
+        "completion_tokens": 7,
+    }
     last = asked["messages"][-1]
     assert isinstance(last, dict)
     message: dict[str, JsonValue] = {
@@ -856,11 +1134,16 @@ async def sums(_: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: Jso
     finish = "stop"
     if last["role"] == "user":
         function: JsonValue = {"name": "add", "arguments": '{"a": 1, "b": 2}'}
-        message = {"content": "I add.", "tool_calls": [{"id": "c1", "type": "function", "function": function}]}
+        message = {
+            "content": "I add.",
+            "tool_calls": [{"id": "c1", "type": "function", "function": function}],
+        }
         finish = "tool_calls"
     if not asked.get("stream"):
         choice = {"index": 0, "message": message, "finish_reason": finish}
-        body = json.dumps({"choices": [choice], "usage": usage, "model": "adder"}).encode()
+        body = json.dumps(
+            {"choices": [choice], "usage": usage, "model": "adder"}
+        ).encode()
         head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
         return
@@ -868,21 +1151,34 @@ async def sums(_: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: Jso
     for name, value in message.items():
         for half in (value[:2], value[2:]) if isinstance(value, str) else (value,):
             writer.write(framed(chunk({name: half}, model="adder")))
-    count = b"data: " + json.dumps({"choices": [], "usage": usage, "model": "adder"}).encode() + b"\n\n"
+    count = (
+        b"data: "
+        + json.dumps({"choices": [], "usage": usage, "model": "adder"}).encode()
+        + b"\n\n"
+    )
     writer.write(framed(chunk({}, finish), count, DONE) + END)
 
 
 async def test_a_watched_run_and_a_plain_one_write_the_same_journal() -> None:
     plain, streamed = MemoryJournal(), MemoryJournal()
     async with endpoint(sums) as (server, asked):
-        made = ReActEngine(Runtime(asked, tools=(add,), journal=plain, clock=FakeClock()))
+        made = ReActEngine(
+            Runtime(asked, tools=(add,), journal=plain, clock=FakeClock())
+        )
         before = await made.run("What is 1 + 2?", run_id="the-run")
-        made = ReActEngine(Runtime(asked, tools=(add,), journal=streamed, clock=FakeClock()))
+        made = ReActEngine(
+            Runtime(asked, tools=(add,), journal=streamed, clock=FakeClock())
+        )
         async with made.start("What is 1 + 2?", run_id="the-run", deltas=True) as run:
             told = [item async for item in run if isinstance(item, Delta)]
             after = await run.result()
 
-    assert [isinstance(body, dict) and "stream" in body for body in server.asked] == [False, False, True, True]
+    assert [isinstance(body, dict) and "stream" in body for body in server.asked] == [
+        False,
+        False,
+        True,
+        True,
+    ]
     assert plain.read("the-run") == streamed.read("the-run")
     assert before == after
     assert (after.answer, after.usage.total_tokens) == ("It is 3.", 20 + 7 + 60 + 7)
@@ -898,8 +1194,12 @@ async def test_words_that_come_with_a_forgiven_failure_are_told() -> None:
     assert told[-1].completion.answer == "Hello."
 
 
-@pytest.mark.parametrize("reason", ["length", "max_tokens", "MAX_TOKENS", "model_length"])
-async def test_a_reply_that_was_cut_is_no_answer_whatever_the_endpoint_calls_it(reason: str) -> None:
+@pytest.mark.parametrize(
+    "reason", ["length", "max_tokens", "MAX_TOKENS", "model_length"]
+)
+async def test_a_reply_that_was_cut_is_no_answer_whatever_the_endpoint_calls_it(
+    reason: str,
+) -> None:
     said = await completion(chunk({"content": "Half an ans"}, reason))
 
     assert (said.answer, said.is_cut) == (None, True)

@@ -13,7 +13,16 @@ from loopwright.messages import Conversation, Message, Reasoning, ToolCall, Tool
 from loopwright.plugins import build_provider
 from loopwright.providers import OpenAIProvider, OutputSchema, Quirks, Request
 from loopwright.providers.openai.endpoints import ollama_url
-from loopwright.providers.openai.quirks import LLAMACPP, LMSTUDIO, LOCAL, OLLAMA, OPENAI, OPENROUTER, STRANGER, VLLM
+from loopwright.providers.openai.quirks import (
+    LLAMACPP,
+    LMSTUDIO,
+    LOCAL,
+    OLLAMA,
+    OPENAI,
+    OPENROUTER,
+    STRANGER,
+    VLLM,
+)
 from loopwright.testing import FakeClock
 
 ALL = {
@@ -34,7 +43,14 @@ MADE_BY_NAME = ("OPENROUTER", "OLLAMA", "VLLM", "LLAMACPP", "LMSTUDIO")
 
 @pytest.fixture(autouse=True)
 def a_bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OLLAMA_HOST", *(f"{name}_{what}" for name in MADE_BY_NAME for what in ("BASE_URL", "API_KEY"))):
+    for name in (
+        "OLLAMA_HOST",
+        *(
+            f"{name}_{what}"
+            for name in MADE_BY_NAME
+            for what in ("BASE_URL", "API_KEY")
+        ),
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -44,10 +60,15 @@ async def sent(request: Request, quirks: Quirks) -> JsonValue:
 
     def answer(asked: httpx.Request) -> httpx.Response:
         bodies.append(json.loads(asked.content))
-        return httpx.Response(200, json={"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]})
+        return httpx.Response(
+            200,
+            json={"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]},
+        )
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
-        await OpenAIProvider("m", base_url="http://h/v1", api_key="", client=client, quirks=quirks).complete(request)
+        await OpenAIProvider(
+            "m", base_url="http://h/v1", api_key="", client=client, quirks=quirks
+        ).complete(request)
     return bodies[0]
 
 
@@ -80,7 +101,9 @@ def looking_at(*attachments: Attachment, text: str = "What is it?") -> Conversat
         ("http://models:port/v1", STRANGER),
     ],
 )
-def test_an_endpoint_is_known_by_its_host_or_by_its_port_on_this_machine(base_url: str, quirks: Quirks) -> None:
+def test_an_endpoint_is_known_by_its_host_or_by_its_port_on_this_machine(
+    base_url: str, quirks: Quirks
+) -> None:
     assert Quirks.of(base_url) is quirks
 
 
@@ -96,7 +119,10 @@ def test_what_is_expected_of_each_endpoint() -> None:
     assert where("parallel_tool_calls", True) == {"llamacpp"}
     assert where("tool_choice_none", False) == {"ollama"}
     assert where("fetches_images", False) == {"ollama", "lmstudio"}
-    assert where("attachments", frozenset({"image", "document"})) == {"openai", "openrouter"}
+    assert where("attachments", frozenset({"image", "document"})) == {
+        "openai",
+        "openrouter",
+    }
     assert where("send_reasoning", "reasoning_details") == {"openrouter"}
     assert where("send_reasoning", None) == ALL.keys() - {"openrouter"}
 
@@ -104,22 +130,40 @@ def test_what_is_expected_of_each_endpoint() -> None:
 # What is sent because of it
 
 
-async def test_several_system_messages_are_joined_at_the_beginning_where_a_template_allows_one() -> None:
-    conversation = Conversation([Message("user", "Hi."), Message("system", "A."), Message("system", "B.")])
-    wire = [{"role": message.role, "content": message.content} for message in conversation]
+async def test_several_system_messages_are_joined_at_the_beginning_where_a_template_allows_one() -> (
+    None
+):
+    conversation = Conversation(
+        [Message("user", "Hi."), Message("system", "A."), Message("system", "B.")]
+    )
+    wire = [
+        {"role": message.role, "content": message.content} for message in conversation
+    ]
 
     assert await messages(conversation, OPENAI) == wire
-    assert await messages(conversation, VLLM) == [{"role": "system", "content": "A.\n\nB."}, wire[0]]
-    assert await messages(Conversation.of("Hi.", system="A."), VLLM) == [{"role": "system", "content": "A."}, wire[0]]
+    assert await messages(conversation, VLLM) == [
+        {"role": "system", "content": "A.\n\nB."},
+        wire[0],
+    ]
+    assert await messages(Conversation.of("Hi.", system="A."), VLLM) == [
+        {"role": "system", "content": "A."},
+        wire[0],
+    ]
 
 
-async def test_an_endpoint_that_does_not_keep_to_tool_choice_none_is_shown_no_tools_then() -> None:
+async def test_an_endpoint_that_does_not_keep_to_tool_choice_none_is_shown_no_tools_then() -> (
+    None
+):
     asked = Request(Conversation.of("x"), (ADD,), tool_choice="none")
     body = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
 
     assert await sent(asked, Quirks(tool_choice_none=False)) == body
     assert "tool_choice" in json.dumps(await sent(asked, STRANGER))
-    assert "add" in json.dumps(await sent(Request(Conversation.of("x"), (ADD,)), Quirks(tool_choice_none=False)))
+    assert "add" in json.dumps(
+        await sent(
+            Request(Conversation.of("x"), (ADD,)), Quirks(tool_choice_none=False)
+        )
+    )
 
 
 async def test_strict_mode_is_not_mentioned_where_it_is_unknown() -> None:
@@ -128,7 +172,10 @@ async def test_strict_mode_is_not_mentioned_where_it_is_unknown() -> None:
     body = await sent(asked, Quirks(json_schema=True, strict_schema=False))
 
     assert isinstance(body, dict)
-    assert body["response_format"] == {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    assert body["response_format"] == {
+        "type": "json_schema",
+        "json_schema": {"name": "n", "schema": schema},
+    }
 
 
 # Reasoning that goes back
@@ -138,7 +185,11 @@ THOUGHTS = (
     Reasoning("plain", "reasoning"),
     Reasoning("a", "reasoning_content"),
     Reasoning("b", "reasoning_content"),
-    Reasoning("c", "reasoning_details", {"type": "reasoning.text", "text": "c", "signature": "s"}),
+    Reasoning(
+        "c",
+        "reasoning_details",
+        {"type": "reasoning.text", "text": "c", "signature": "s"},
+    ),
     Reasoning("", "reasoning_details", {"type": "reasoning.encrypted", "data": "d"}),
     Reasoning("signed", "thinking", {"type": "thinking", "signature": "s"}),
     Reasoning("tagged", "think"),
@@ -161,7 +212,9 @@ THOUGHTS = (
         ),
     ],
 )
-async def test_only_reasoning_of_the_endpoint_s_own_form_goes_back(quirks: Quirks, field: dict[str, JsonValue]) -> None:
+async def test_only_reasoning_of_the_endpoint_s_own_form_goes_back(
+    quirks: Quirks, field: dict[str, JsonValue]
+) -> None:
     said = Message("assistant", "Yes.", reasoning=THOUGHTS)
     called = Message("assistant", "", (ToolCall("add", {}, "c1"),), reasoning=THOUGHTS)
     foreign = Message("assistant", "No.", reasoning=THOUGHTS[-2:])
@@ -170,7 +223,11 @@ async def test_only_reasoning_of_the_endpoint_s_own_form_goes_back(quirks: Quirk
     wire = await messages(Conversation([said, foreign, called, result]), quirks)
 
     assert isinstance(wire, list)
-    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+    call = {
+        "id": "c1",
+        "type": "function",
+        "function": {"name": "add", "arguments": "{}"},
+    }
     assert wire[:3] == [
         {"role": "assistant", "content": "Yes.", **field},
         {"role": "assistant", "content": "No."},
@@ -198,9 +255,18 @@ async def test_images_and_documents_come_before_the_text(tmp_path: Path) -> None
             "role": "user",
             "content": [
                 {"type": "image_url", "image_url": {"url": PIXEL_URL}},
-                {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
-                {"type": "file", "file": {"filename": "report.pdf", "file_data": PDF_URL}},
-                {"type": "file", "file": {"filename": "document.pdf", "file_data": PDF_URL}},
+                {
+                    "type": "image_url",
+                    "image_url": {"url": "https://example.org/a.png"},
+                },
+                {
+                    "type": "file",
+                    "file": {"filename": "report.pdf", "file_data": PDF_URL},
+                },
+                {
+                    "type": "file",
+                    "file": {"filename": "document.pdf", "file_data": PDF_URL},
+                },
                 {"type": "text", "text": "notes.txt:\nzwölf"},
                 {"type": "text", "text": "document:\n{}"},
                 {"type": "text", "text": "What is it?"},
@@ -212,7 +278,12 @@ async def test_images_and_documents_come_before_the_text(tmp_path: Path) -> None
 async def test_an_attachment_needs_no_words_beside_it() -> None:
     wire = await messages(looking_at(Attachment.image(PIXEL), text=""))
 
-    assert wire == [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": PIXEL_URL}}]}]
+    assert wire == [
+        {
+            "role": "user",
+            "content": [{"type": "image_url", "image_url": {"url": PIXEL_URL}}],
+        }
+    ]
 
 
 PDF = Attachment.document(b"%PDF-1.7\n", name="report.pdf")
@@ -221,16 +292,36 @@ PDF = Attachment.document(b"%PDF-1.7\n", name="report.pdf")
 @pytest.mark.parametrize(
     ("attachment", "quirks", "words"),
     [
-        (PDF, STRANGER, "the document report.pdf: this endpoint takes no documents by its quirks"),
+        (
+            PDF,
+            STRANGER,
+            "the document report.pdf: this endpoint takes no documents by its quirks",
+        ),
         (
             Attachment.image(PIXEL),
             Quirks(attachments=frozenset()),
             "the image of type image/png: this endpoint takes no",
         ),
-        (Attachment.document("https://x.org/a.pdf"), OPENAI, "the document https://x.org/a.pdf: .* takes none by URL"),
-        (Attachment.document("https://x.org/a.txt"), OPENAI, "the document https://x.org/a.txt: .* takes none by URL"),
-        (Attachment.image("https://x.org/a.png"), OLLAMA, "the image https://x.org/a.png: .* fetches none by URL"),
-        (Attachment.document(b"\xff\xfe", media_type="text/plain", name="n"), OPENAI, "the document n .* no UTF-8"),
+        (
+            Attachment.document("https://x.org/a.pdf"),
+            OPENAI,
+            "the document https://x.org/a.pdf: .* takes none by URL",
+        ),
+        (
+            Attachment.document("https://x.org/a.txt"),
+            OPENAI,
+            "the document https://x.org/a.txt: .* takes none by URL",
+        ),
+        (
+            Attachment.image("https://x.org/a.png"),
+            OLLAMA,
+            "the image https://x.org/a.png: .* fetches none by URL",
+        ),
+        (
+            Attachment.document(b"\xff\xfe", media_type="text/plain", name="n"),
+            OPENAI,
+            "the document n .* no UTF-8",
+        ),
     ],
 )
 async def test_what_an_endpoint_does_not_take_is_refused_by_name(
@@ -250,11 +341,19 @@ async def test_a_text_is_taken_by_every_endpoint() -> None:
 
 
 async def test_attachments_of_others_than_the_user_are_refused() -> None:
-    with pytest.raises(ProviderError, match="attachments of the user only, not of the assistant"):
-        await messages(Conversation([Message("assistant", "Look.", attachments=(Attachment.image(PIXEL),))]))
+    with pytest.raises(
+        ProviderError, match="attachments of the user only, not of the assistant"
+    ):
+        await messages(
+            Conversation(
+                [Message("assistant", "Look.", attachments=(Attachment.image(PIXEL),))]
+            )
+        )
 
 
-async def test_media_are_written_once_for_all_turns_and_all_providers_of_one_kind() -> None:
+async def test_media_are_written_once_for_all_turns_and_all_providers_of_one_kind() -> (
+    None
+):
     first = looking_at(Attachment.image(PIXEL))
     await messages(first)
     kept = dict(vars(first.messages[0])["_encoded"])
@@ -271,8 +370,14 @@ async def test_media_are_written_once_for_all_turns_and_all_providers_of_one_kin
 @pytest.mark.parametrize(
     ("spec", "shown"),
     [
-        ("ollama:qwen3:8b", "OpenAIProvider('qwen3:8b', base_url='http://127.0.0.1:11434/v1')"),
-        ("vllm:Qwen/Qwen3-8B", "OpenAIProvider('Qwen/Qwen3-8B', base_url='http://localhost:8000/v1')"),
+        (
+            "ollama:qwen3:8b",
+            "OpenAIProvider('qwen3:8b', base_url='http://127.0.0.1:11434/v1')",
+        ),
+        (
+            "vllm:Qwen/Qwen3-8B",
+            "OpenAIProvider('Qwen/Qwen3-8B', base_url='http://localhost:8000/v1')",
+        ),
         ("llamacpp:any", "OpenAIProvider('any', base_url='http://localhost:8080/v1')"),
         ("lmstudio:q", "OpenAIProvider('q', base_url='http://localhost:1234/v1')"),
     ],
@@ -281,34 +386,51 @@ def test_a_local_model_is_named_with_its_endpoint(spec: str, shown: str) -> None
     assert repr(build_provider(spec)) == shown
 
 
-async def test_a_runtime_takes_an_endpoint_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OLLAMA_BASE_URL", "http://127.0.0.1:1/v1")  # nobody listens there
+async def test_a_runtime_takes_an_endpoint_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(
+        "OLLAMA_BASE_URL", "http://127.0.0.1:1/v1"
+    )  # nobody listens there
     async with Runtime("ollama:qwen3", clock=FakeClock()) as runtime:
         result = await ReActEngine(runtime).run("Hello.")
 
     assert (result.status, result.stop_reason) == ("failed", "provider_error")
-    assert "the connection to http://127.0.0.1:1/v1/chat/completions failed" in str(result.error)
+    assert "the connection to http://127.0.0.1:1/v1/chat/completions failed" in str(
+        result.error
+    )
 
 
-@pytest.mark.parametrize("name", ["ollama", "vllm", "llamacpp", "lmstudio", "openrouter"])
+@pytest.mark.parametrize(
+    "name", ["ollama", "vllm", "llamacpp", "lmstudio", "openrouter"]
+)
 def test_an_endpoint_without_a_model_says_how_to_name_one(name: str) -> None:
     for spec in (name, f"{name}:", f"{name}: "):
-        with pytest.raises(ConfigError, match=f'^model: name one: write "{name}:MODEL"'):
+        with pytest.raises(
+            ConfigError, match=f'^model: name one: write "{name}:MODEL"'
+        ):
             build_provider(spec)
 
 
 def test_openrouter_wants_its_own_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-openai")
-    with pytest.raises(ConfigError, match=r"^api_key: OpenRouter wants one: set OPENROUTER_API_KEY"):
+    with pytest.raises(
+        ConfigError, match=r"^api_key: OpenRouter wants one: set OPENROUTER_API_KEY"
+    ):
         build_provider("openrouter:a/b")
 
     monkeypatch.setenv("OPENROUTER_API_KEY", "sk-of-openrouter")
 
-    assert repr(build_provider("openrouter:a/b")) == "OpenAIProvider('a/b', base_url='https://openrouter.ai/api/v1')"
+    assert (
+        repr(build_provider("openrouter:a/b"))
+        == "OpenAIProvider('a/b', base_url='https://openrouter.ai/api/v1')"
+    )
 
 
 @pytest.mark.parametrize("name", MADE_BY_NAME)
-async def test_only_an_endpoint_s_own_key_is_sent_to_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_an_endpoint_s_own_key_is_sent_to_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-openai")
     monkeypatch.setenv(f"{name}_BASE_URL", "http://127.0.0.1:1/v7")
     for key in ("", "sk-of-its-own") if name != "OPENROUTER" else ("sk-of-its-own",):
@@ -319,7 +441,9 @@ async def test_only_an_endpoint_s_own_key_is_sent_to_it(name: str, monkeypatch: 
         assert repr(made) == "OpenAIProvider('m', base_url='http://127.0.0.1:1/v7')"
         assert isinstance(made, OpenAIProvider)
         headers = dict(made._transport._headers(b""))
-        assert headers.get(b"authorization") == (f"Bearer {key}".encode() if key else None)
+        assert headers.get(b"authorization") == (
+            f"Bearer {key}".encode() if key else None
+        )
 
 
 async def test_a_refused_key_is_named_by_the_variable_of_its_endpoint() -> None:
@@ -327,7 +451,12 @@ async def test_a_refused_key_is_named_by_the_variable_of_its_endpoint() -> None:
         return httpx.Response(401, text="no")
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(refuse)) as client:
-        asked = OpenAIProvider("m", base_url="https://openrouter.ai/api/v1", api_key="sk-123456", client=client)
+        asked = OpenAIProvider(
+            "m",
+            base_url="https://openrouter.ai/api/v1",
+            api_key="sk-123456",
+            client=client,
+        )
         with pytest.raises(ProviderError, match="check OPENROUTER_API_KEY or api_key"):
             await asked.complete(Request(Conversation.of("x")))
 

@@ -18,8 +18,13 @@ from loopwright import Conversation, ProviderError, Request
 from loopwright.providers import OpenAIProvider, transport
 from loopwright.providers.http.sockets import AsyncioBackend
 
-ANSWER = json.dumps({"choices": [{"message": {"content": "over TLS"}, "finish_reason": "stop"}]}).encode()
-HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(ANSWER)
+ANSWER = json.dumps(
+    {"choices": [{"message": {"content": "over TLS"}, "finish_reason": "stop"}]}
+).encode()
+HEAD = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+    % len(ANSWER)
+)
 ASKED = Request(Conversation.of("x"))
 
 
@@ -31,8 +36,22 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("no openssl command here to make a certificate with")
     file = tmp_path_factory.mktemp("tls") / "localhost.pem"
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    make = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
-    subprocess.run([*make, "-keyout", str(file), "-out", str(file) + ".crt"], check=True, capture_output=True)
+    make = [
+        openssl,
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        *subject,
+    ]
+    subprocess.run(
+        [*make, "-keyout", str(file), "-out", str(file) + ".crt"],
+        check=True,
+        capture_output=True,
+    )
     file.write_text(file.read_text() + Path(f"{file}.crt").read_text())
     return file
 
@@ -40,7 +59,11 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def trusted(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The certificate, trusted by the connections of this test."""
-    monkeypatch.setattr(transport, "_tls", lambda: ssl.create_default_context(cafile=str(certificate) + ".crt"))
+    monkeypatch.setattr(
+        transport,
+        "_tls",
+        lambda: ssl.create_default_context(cafile=str(certificate) + ".crt"),
+    )
     return certificate
 
 
@@ -54,7 +77,9 @@ async def server(certificate: Path) -> AsyncIterator[tuple[int, list[int]]]:
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
-                await reader.readexactly(int(head.split(b"content-length:")[1].split(b"\r\n")[0]))
+                await reader.readexactly(
+                    int(head.split(b"content-length:")[1].split(b"\r\n")[0])
+                )
                 requests[-1] += 1
                 writer.write(HEAD + ANSWER)
                 await writer.drain()
@@ -64,7 +89,9 @@ async def server(certificate: Path) -> AsyncIterator[tuple[int, list[int]]]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     listening = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
-    asyncio.get_running_loop().set_exception_handler(lambda loop, details: None)  # a refused handshake is expected
+    asyncio.get_running_loop().set_exception_handler(
+        lambda loop, details: None
+    )  # a refused handshake is expected
     try:
         yield listening.sockets[0].getsockname()[1], requests
     finally:
@@ -73,7 +100,9 @@ async def server(certificate: Path) -> AsyncIterator[tuple[int, list[int]]]:
 
 async def test_calls_over_tls_share_one_connection(trusted: Path) -> None:
     async with server(trusted) as (port, requests):
-        provider = OpenAIProvider("m", base_url=f"https://localhost:{port}/v1", api_key="a-long-key")
+        provider = OpenAIProvider(
+            "m", base_url=f"https://localhost:{port}/v1", api_key="a-long-key"
+        )
         answers = [(await provider.complete(ASKED)).answer for _ in range(3)]
         await provider.aclose()
 
@@ -81,9 +110,13 @@ async def test_calls_over_tls_share_one_connection(trusted: Path) -> None:
     assert requests == [3]
 
 
-async def test_a_certificate_of_another_host_is_refused_and_not_tried_again(trusted: Path) -> None:
+async def test_a_certificate_of_another_host_is_refused_and_not_tried_again(
+    trusted: Path,
+) -> None:
     async with server(trusted) as (port, _):
-        provider = OpenAIProvider("m", base_url=f"https://127.0.0.1:{port}/v1", api_key="a-long-key")
+        provider = OpenAIProvider(
+            "m", base_url=f"https://127.0.0.1:{port}/v1", api_key="a-long-key"
+        )
         with pytest.raises(ProviderError, match="certificate verify failed") as raised:
             await provider.complete(ASKED)
         await provider.aclose()
@@ -91,8 +124,12 @@ async def test_a_certificate_of_another_host_is_refused_and_not_tried_again(trus
     assert not raised.value.retryable
 
 
-async def test_a_call_over_tls_that_is_cancelled_does_not_wait_for_the_server_s_goodbye(trusted: Path) -> None:
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def test_a_call_over_tls_that_is_cancelled_does_not_wait_for_the_server_s_goodbye(
+    trusted: Path,
+) -> None:
+    async def silent(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         asked.set()
         await over.wait()
         writer.transport.abort()
@@ -100,13 +137,19 @@ async def test_a_call_over_tls_that_is_cancelled_does_not_wait_for_the_server_s_
     asked, over = asyncio.Event(), asyncio.Event()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(trusted)
-    async with await asyncio.start_server(silent, "127.0.0.1", 0, ssl=context) as listening:
+    async with await asyncio.start_server(
+        silent, "127.0.0.1", 0, ssl=context
+    ) as listening:
         port = listening.sockets[0].getsockname()[1]
-        provider = OpenAIProvider("m", base_url=f"https://localhost:{port}/v1", api_key="x")
+        provider = OpenAIProvider(
+            "m", base_url=f"https://localhost:{port}/v1", api_key="x"
+        )
         call = asyncio.ensure_future(provider.complete(ASKED))
         await asked.wait()
         call.cancel()
-        done, _ = await asyncio.wait([call], timeout=10)  # the goodbye would be waited for three times as long
+        done, _ = await asyncio.wait(
+            [call], timeout=10
+        )  # the goodbye would be waited for three times as long
         over.set()
 
     assert done == {call}
@@ -121,14 +164,18 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 async def connection(serve: Serve) -> AsyncIterator[httpcore.AsyncNetworkStream]:
     """A connection to a server on this machine that does what `serve` says, until it is over."""
 
-    async def until_over(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def until_over(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         await serve(reader, writer)
         await over.wait()
         writer.transport.abort()
 
     over = asyncio.Event()
     async with await asyncio.start_server(until_over, "127.0.0.1", 0) as listening:
-        stream = await AsyncioBackend().connect_tcp("127.0.0.1", listening.sockets[0].getsockname()[1], timeout=5)
+        stream = await AsyncioBackend().connect_tcp(
+            "127.0.0.1", listening.sockets[0].getsockname()[1], timeout=5
+        )
         try:
             yield stream
         finally:
@@ -143,7 +190,9 @@ async def quiet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 async def resetting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """A server that throws the connection away after the first byte."""
     await reader.read(1)
-    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.get_extra_info("socket").setsockopt(
+        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+    )
     writer.transport.abort()
 
 
@@ -153,7 +202,9 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     writer.close()
 
 
-async def test_what_is_written_leaves_with_the_next_read_and_an_end_is_no_bytes() -> None:
+async def test_what_is_written_leaves_with_the_next_read_and_an_end_is_no_bytes() -> (
+    None
+):
     async with connection(echo) as stream:
         for part in (b"o", b"", b"ne"):
             await stream.write(part)
@@ -170,7 +221,9 @@ async def test_a_server_that_says_nothing_is_a_read_timeout() -> None:
 
 async def test_a_server_that_reads_nothing_is_a_write_timeout() -> None:
     async with connection(quiet) as stream:
-        await stream.write(bytes(32 * 2**20))  # more than the system keeps for a connection
+        await stream.write(
+            bytes(32 * 2**20)
+        )  # more than the system keeps for a connection
         with pytest.raises(httpcore.WriteTimeout):
             await stream.read(100, timeout=0.1)
 
@@ -185,7 +238,9 @@ async def test_hanging_up_does_not_wait_for_a_server_that_reads_nothing() -> Non
         assert done == {closing}
 
 
-async def test_a_connection_that_was_reset_is_a_read_error_then_a_write_error_and_can_be_hung_up() -> None:
+async def test_a_connection_that_was_reset_is_a_read_error_then_a_write_error_and_can_be_hung_up() -> (
+    None
+):
     async with connection(resetting) as stream:
         await stream.write(b"x")
         with pytest.raises(httpcore.ReadError):
@@ -196,8 +251,12 @@ async def test_a_connection_that_was_reset_is_a_read_error_then_a_write_error_an
         await stream.aclose()
 
 
-async def test_a_server_that_does_not_greet_back_over_tls_is_a_connect_timeout_that_leaves_nothing_open() -> None:
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def test_a_server_that_does_not_greet_back_over_tls_is_a_connect_timeout_that_leaves_nothing_open() -> (
+    None
+):
+    async def silent(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         hello.set_result(await reader.read())  # to the end: the client hangs up
         writer.close()
 
@@ -206,12 +265,16 @@ async def test_a_server_that_does_not_greet_back_over_tls_is_a_connect_timeout_t
         port = listening.sockets[0].getsockname()[1]
         stream = await AsyncioBackend().connect_tcp("127.0.0.1", port, timeout=5)
         with pytest.raises(httpcore.ConnectTimeout):
-            await stream.start_tls(ssl.create_default_context(), "localhost", timeout=0.05)
+            await stream.start_tls(
+                ssl.create_default_context(), "localhost", timeout=0.05
+            )
 
         assert b"localhost" in await hello
 
 
-async def test_a_connection_that_nobody_takes_in_time_is_a_connect_timeout_and_a_closed_port_an_error() -> None:
+async def test_a_connection_that_nobody_takes_in_time_is_a_connect_timeout_and_a_closed_port_an_error() -> (
+    None
+):
     backend = AsyncioBackend()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
@@ -222,18 +285,26 @@ async def test_a_connection_that_nobody_takes_in_time_is_a_connect_timeout_and_a
         await backend.connect_tcp("127.0.0.1", port, timeout=5)
 
 
-async def test_a_connection_may_leave_from_an_address_of_this_machine_and_says_both_of_its_ends() -> None:
+async def test_a_connection_may_leave_from_an_address_of_this_machine_and_says_both_of_its_ends() -> (
+    None
+):
     async with await asyncio.start_server(echo, "127.0.0.1", 0) as listening:
         server = listening.sockets[0].getsockname()
-        stream = await AsyncioBackend().connect_tcp("127.0.0.1", server[1], timeout=5, local_address="127.0.0.2")
-        told = [stream.get_extra_info(info) for info in ("server_addr", "ssl_object", "nothing of this name")]
+        stream = await AsyncioBackend().connect_tcp(
+            "127.0.0.1", server[1], timeout=5, local_address="127.0.0.2"
+        )
+        told = [
+            stream.get_extra_info(info)
+            for info in ("server_addr", "ssl_object", "nothing of this name")
+        ]
         assert told == [server, None, None]
         assert stream.get_extra_info("client_addr")[0] == "127.0.0.2"
         await stream.aclose()
 
 
 @pytest.mark.parametrize(
-    ("last_words", "hangs_up", "used_again"), [(b"", False, True), (b"x", False, False), (b"", True, False)]
+    ("last_words", "hangs_up", "used_again"),
+    [(b"", False, True), (b"x", False, False), (b"", True, False)],
 )
 async def test_only_a_connection_on_which_nothing_waits_is_used_again(
     last_words: bytes, hangs_up: bool, used_again: bool

@@ -29,22 +29,36 @@ def said(*texts: str) -> list[ServerEvent]:
         (b"data\ndata:\n\n", said("\n")),
         (b"data:\n\n", said("")),
         (b": a comment\n\n:\n\ndata: one\n: another\n\n", said("one")),
-        (b"event: ping\ndata: {}\n\ndata: x\n\n", [ServerEvent("ping", "{}"), *said("x")]),
+        (
+            b"event: ping\ndata: {}\n\ndata: x\n\n",
+            [ServerEvent("ping", "{}"), *said("x")],
+        ),
         (b"event: ping\n\ndata: x\n\n", said("x")),
         (b"event: a\nevent: b\ndata: x\n\n", [ServerEvent("b", "x")]),
         (b"event: a\nevent\ndata: x\n\n", said("x")),
-        (b"id: 7\nretry: 10\nfoo: bar\nData: no\n data: no\ndata: yes\n\n", said("yes")),
+        (
+            b"id: 7\nretry: 10\nfoo: bar\nData: no\n data: no\ndata: yes\n\n",
+            said("yes"),
+        ),
         (b"\n\n\ndata: one\n\n\n\n", said("one")),
         (b"\xef\xbb\xbfdata: one\n\n\xef\xbb\xbfdata: two\n\n", said("one")),
         (b"data: \xef\xbb\xbfone\n\n", said("\ufeffone")),
         (b"data: a\xc3\n\ndata: \xf0\x9f\x98\xff\n\n", said("a\ufffd", "\ufffd\ufffd")),
-        (b"data: a\x0bb\x0cc\x1cd\xc2\x85e\xe2\x80\xa8f\n\n", said("a\x0bb\x0cc\x1cd\x85e\u2028f")),
-        (b"data: one\r\rdata: two\r\n\r\ndata: three\n\r\n", said("one", "two", "three")),
+        (
+            b"data: a\x0bb\x0cc\x1cd\xc2\x85e\xe2\x80\xa8f\n\n",
+            said("a\x0bb\x0cc\x1cd\x85e\u2028f"),
+        ),
+        (
+            b"data: one\r\rdata: two\r\n\r\ndata: three\n\r\n",
+            said("one", "two", "three"),
+        ),
         (b"data: one\n", []),
         (b"data: one\n\ndata: cut", said("one")),
     ],
 )
-def test_a_stream_is_read_the_same_whole_and_byte_by_byte(stream: bytes, expected: list[ServerEvent]) -> None:
+def test_a_stream_is_read_the_same_whole_and_byte_by_byte(
+    stream: bytes, expected: list[ServerEvent]
+) -> None:
     assert events(stream) == expected
     assert events(*(bytes([byte]) for byte in stream)) == expected
     for place in range(len(stream)):
@@ -60,7 +74,22 @@ def test_an_event_is_told_as_soon_as_its_blank_line_is_there() -> None:
 
 
 @given(
-    st.lists(st.sampled_from([b"data", b":", b" ", b"x", b"event", b"\r", b"\n", b"\r\n", b"\xef\xbb\xbf", b"\xe2"])),
+    st.lists(
+        st.sampled_from(
+            [
+                b"data",
+                b":",
+                b" ",
+                b"x",
+                b"event",
+                b"\r",
+                b"\n",
+                b"\r\n",
+                b"\xef\xbb\xbf",
+                b"\xe2",
+            ]
+        )
+    ),
     st.lists(st.integers(1, 7)),
 )
 def test_cuts_change_nothing(pieces: list[bytes], sizes: list[int]) -> None:
@@ -73,12 +102,21 @@ def test_cuts_change_nothing(pieces: list[bytes], sizes: list[int]) -> None:
     assert events(*chunks, stream[place:]) == events(stream)
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n")), min_size=1))
+@given(
+    st.lists(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n")),
+        min_size=1,
+    )
+)
 def test_any_lines_come_back_as_they_were_sent(lines: list[str]) -> None:
-    assert events("".join(f"data: {line}\n" for line in lines).encode() + b"\n") == said("\n".join(lines))
+    assert events(
+        "".join(f"data: {line}\n" for line in lines).encode() + b"\n"
+    ) == said("\n".join(lines))
 
 
-@pytest.mark.parametrize("pieces", [[b"x" * 5_001], [b"x" * 1_000] * 6, [b"x" * 4_990, b"x" * 11 + b"\n"]])
+@pytest.mark.parametrize(
+    "pieces", [[b"x" * 5_001], [b"x" * 1_000] * 6, [b"x" * 4_990, b"x" * 11 + b"\n"]]
+)
 def test_a_line_that_is_too_long_is_refused_however_it_comes(
     pieces: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,10 +136,14 @@ def test_a_line_of_the_greatest_length_is_read(monkeypatch: pytest.MonkeyPatch) 
         events(b"data: ", b"abc\n")
 
 
-def test_an_event_of_many_lines_may_be_no_longer_than_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_of_many_lines_may_be_no_longer_than_a_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sse, "MAX_LINE", 9)
 
-    assert events(b"data:abc\n", b"data\ndata:def\n\n", b"data:ghi\n\n") == said("abc\n\ndef", "ghi")
+    assert events(b"data:abc\n", b"data\ndata:def\n\n", b"data:ghi\n\n") == said(
+        "abc\n\ndef", "ghi"
+    )
     for last in (b"data: c\n", b"data\ndata\n", b"data:cd\n\n"):
         with pytest.raises(ValueError, match="an event of more than"):
             events(b"data:abcd\n", b"data:ab\n", last)

@@ -7,18 +7,49 @@ from collections.abc import Sequence
 import pytest
 
 from loopwright.errors import ConfigError, ProviderError
-from loopwright.messages import Completion, Conversation, Message, Reasoning, ToolCall, ToolSpec, Usage
-from loopwright.providers import Capabilities, OutputSchema, Provider, Request, Sampling, TextTools
-from loopwright.providers.dialects import JsonDialect, Parsed, ReActDialect, Signature, XmlDialect
+from loopwright.messages import (
+    Completion,
+    Conversation,
+    Message,
+    Reasoning,
+    ToolCall,
+    ToolSpec,
+    Usage,
+)
+from loopwright.providers import (
+    Capabilities,
+    OutputSchema,
+    Provider,
+    Request,
+    Sampling,
+    TextTools,
+)
+from loopwright.providers.dialects import (
+    JsonDialect,
+    Parsed,
+    ReActDialect,
+    Signature,
+    XmlDialect,
+)
 from loopwright.providers.openai.response import WireReply
 
 SEARCH = ToolSpec(
-    "search", "Finds.", {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+    "search",
+    "Finds.",
+    {
+        "type": "object",
+        "properties": {"query": {"type": "string"}},
+        "required": ["query"],
+    },
 )
 CALL = ToolCall("search", {"query": "a"}, "1")
 ASKED = Request(Conversation.of("q", system="Be brief."), (SEARCH,))
 AFTER_A_CALL = Conversation(
-    [Message("user", "q"), Message("assistant", "t", (CALL,)), Message("tool", "r", call_id="1")]
+    [
+        Message("user", "q"),
+        Message("assistant", "t", (CALL,)),
+        Message("tool", "r", call_id="1"),
+    ]
 )
 
 
@@ -28,9 +59,13 @@ class Model:
     name, model = "tiny", "tiny-1"
 
     def __init__(self, *replies: str | Completion, json_schema: bool = False) -> None:
-        self.capabilities = Capabilities(native_tools=False, json_schema=json_schema, stop=True)
+        self.capabilities = Capabilities(
+            native_tools=False, json_schema=json_schema, stop=True
+        )
         self.asked: list[Request] = []
-        self._replies = [Completion(text=r, answer=r) if isinstance(r, str) else r for r in replies]
+        self._replies = [
+            Completion(text=r, answer=r) if isinstance(r, str) else r for r in replies
+        ]
 
     async def complete(self, request: Request) -> Completion:
         self.asked.append(request)
@@ -40,7 +75,9 @@ class Model:
 
 
 def turns(request: Request) -> list[tuple[str, str]]:
-    return [(message.role, message.content) for message in request.conversation.messages]
+    return [
+        (message.role, message.content) for message in request.conversation.messages
+    ]
 
 
 async def test_closing_it_closes_the_wrapped_provider_if_that_can_be_closed() -> None:
@@ -56,10 +93,16 @@ async def test_closing_it_closes_the_wrapped_provider_if_that_can_be_closed() ->
     assert closed == ["tiny-1"]
 
 
-async def test_a_call_in_the_text_becomes_a_call_and_the_rest_of_the_reply_is_kept() -> None:
+async def test_a_call_in_the_text_becomes_a_call_and_the_rest_of_the_reply_is_kept() -> (
+    None
+):
     text = "Thought: t\nAction: Search\nAction Input: a\nObservation: b"
     usage = Usage(input_tokens=3, output_tokens=4)
-    model = Model(Completion(text=text, answer=text, usage=usage, model="tiny-1b", flags=("cached",)))
+    model = Model(
+        Completion(
+            text=text, answer=text, usage=usage, model="tiny-1b", flags=("cached",)
+        )
+    )
 
     completion = await TextTools(model).complete(ASKED)
 
@@ -75,11 +118,17 @@ async def test_a_call_in_the_text_becomes_a_call_and_the_rest_of_the_reply_is_ke
 
 
 async def test_an_answer_and_a_problem_come_through() -> None:
-    tools = TextTools(Model("Final Answer: 42", "It is 42.", Completion(problem="empty reply")))
+    tools = TextTools(
+        Model("Final Answer: 42", "It is 42.", Completion(problem="empty reply"))
+    )
 
     assert (await tools.complete(ASKED)).answer == "42"
     unreadable = await tools.complete(ASKED)
-    assert (unreadable.calls, unreadable.answer, unreadable.text) == ((), None, "It is 42.")
+    assert (unreadable.calls, unreadable.answer, unreadable.text) == (
+        (),
+        None,
+        "It is 42.",
+    )
     assert "neither an action nor a final answer" in (unreadable.problem or "")
     assert await tools.complete(ASKED) == Completion(problem="empty reply")
 
@@ -88,7 +137,9 @@ async def test_the_wrapper_is_the_wrapped_provider_with_tool_calls() -> None:
     wrapped: Provider = TextTools(Model(json_schema=True))
 
     assert (wrapped.name, wrapped.model) == ("tiny", "tiny-1")
-    assert wrapped.capabilities == Capabilities(native_tools=True, json_schema=True, stop=True)
+    assert wrapped.capabilities == Capabilities(
+        native_tools=True, json_schema=True, stop=True
+    )
     with pytest.raises(ProviderError, match="no reply left"):
         await wrapped.complete(ASKED)
 
@@ -102,7 +153,10 @@ def test_auto_takes_json_where_the_model_can_be_held_to_a_schema() -> None:
     assert TextTools(Model(), "json").dialect == JsonDialect()
     assert TextTools(Model(), mine).dialect is mine
     assert TextTools(Model(), "xml").dialect == XmlDialect()
-    with pytest.raises(ConfigError, match="there is no 'yaml'; use 'auto', 'json', 'react', 'xml' or your own"):
+    with pytest.raises(
+        ConfigError,
+        match="there is no 'yaml'; use 'auto', 'json', 'react', 'xml' or your own",
+    ):
         TextTools(Model(), "yaml")
 
 
@@ -111,14 +165,18 @@ async def test_a_dialect_of_ones_own_is_used() -> None:
         name = "shout"
 
         def render(self, request: Request) -> Request:
-            return dataclasses.replace(request, tools=(), sampling=Sampling(stop=("!",)))
+            return dataclasses.replace(
+                request, tools=(), sampling=Sampling(stop=("!",))
+            )
 
         def parse(self, text: str, tools: Sequence[Signature]) -> Parsed:
             return Parsed("", (ToolCall(tools[0].name, {"query": text}),), None, None)
 
     model = Model("HEY")
 
-    assert (await TextTools(model, Shout()).complete(ASKED)).calls == (ToolCall("search", {"query": "HEY"}),)
+    assert (await TextTools(model, Shout()).complete(ASKED)).calls == (
+        ToolCall("search", {"query": "HEY"}),
+    )
     assert model.asked[0].sampling.stop == ("!",)
 
 
@@ -132,10 +190,14 @@ async def test_without_tools_the_request_and_the_reply_pass_untouched() -> None:
     assert model.asked == [plain]
 
 
-async def test_without_tools_calls_and_results_are_told_as_text_and_the_reply_is_plain() -> None:
+async def test_without_tools_calls_and_results_are_told_as_text_and_the_reply_is_plain() -> (
+    None
+):
     model = Model("Action: search[a]")
 
-    completion = await TextTools(model).complete(Request(AFTER_A_CALL, sampling=Sampling(stop=("x",))))
+    completion = await TextTools(model).complete(
+        Request(AFTER_A_CALL, sampling=Sampling(stop=("x",)))
+    )
 
     assert completion.answer == "Action: search[a]"
     assert turns(model.asked[0]) == [
@@ -147,22 +209,32 @@ async def test_without_tools_calls_and_results_are_told_as_text_and_the_reply_is
 
 
 @pytest.mark.parametrize("conversation", [Conversation.of("q"), AFTER_A_CALL])
-async def test_an_answer_with_a_schema_of_its_own_keeps_that_schema(conversation: Conversation) -> None:
+async def test_an_answer_with_a_schema_of_its_own_keeps_that_schema(
+    conversation: Conversation,
+) -> None:
     schema = OutputSchema("verdict", {"type": "object"})
     model = Model('{"good": true}', json_schema=True)
 
-    completion = await TextTools(model).complete(Request(conversation, (SEARCH,), "none", schema=schema))
+    completion = await TextTools(model).complete(
+        Request(conversation, (SEARCH,), "none", schema=schema)
+    )
 
     assert completion.answer == '{"good": true}'
     assert (model.asked[0].schema, model.asked[0].tools) == (schema, ())
     assert not any(message.calls for message in model.asked[0].conversation.messages)
 
 
-async def test_where_no_tool_may_be_called_a_call_is_a_problem_and_plain_words_are_the_answer() -> None:
-    tools = TextTools(Model("Action: search[a]", "It is 42.", "Final Answer: 42", "Thought: hm", "  "))
+async def test_where_no_tool_may_be_called_a_call_is_a_problem_and_plain_words_are_the_answer() -> (
+    None
+):
+    tools = TextTools(
+        Model("Action: search[a]", "It is 42.", "Final Answer: 42", "Thought: hm", "  ")
+    )
     request = dataclasses.replace(ASKED, tool_choice="none")
 
-    call, plain, marked, thought, empty = [await tools.complete(request) for _ in range(5)]
+    call, plain, marked, thought, empty = [
+        await tools.complete(request) for _ in range(5)
+    ]
 
     assert (call.calls, call.answer) == ((), None)
     assert "No tool can be used now" in (call.problem or "")
@@ -184,14 +256,24 @@ async def test_where_no_tool_may_be_called_a_call_is_a_problem_and_plain_words_a
     ],
 )
 async def test_a_call_that_was_cut_short_is_a_problem(text: str) -> None:
-    completion = await TextTools(Model(Completion(text=text, finish_reason="length"))).complete(ASKED)
+    completion = await TextTools(
+        Model(Completion(text=text, finish_reason="length"))
+    ).complete(ASKED)
 
-    assert (completion.calls, completion.answer, completion.finish_reason) == ((), None, "length")
-    assert "again" in (completion.problem or "") or "JSON object" in (completion.problem or "")
+    assert (completion.calls, completion.answer, completion.finish_reason) == (
+        (),
+        None,
+        "length",
+    )
+    assert "again" in (completion.problem or "") or "JSON object" in (
+        completion.problem or ""
+    )
 
 
 async def test_an_answer_that_was_cut_short_is_a_problem() -> None:
-    model = Model(Completion(text="Final Answer: Paris is the capital of", finish_reason="length"))
+    model = Model(
+        Completion(text="Final Answer: Paris is the capital of", finish_reason="length")
+    )
     completion = await TextTools(model).complete(ASKED)
 
     assert completion.answer is None
@@ -199,18 +281,27 @@ async def test_an_answer_that_was_cut_short_is_a_problem() -> None:
 
 
 async def test_a_call_that_closed_before_the_reply_was_cut_short_is_a_call() -> None:
-    for text in ("Action: search[a]\nThought: and th", "Action: search\nAction Input: a\nObservation: so"):
-        completion = await TextTools(Model(Completion(text=text, finish_reason="length"))).complete(ASKED)
+    for text in (
+        "Action: search[a]\nThought: and th",
+        "Action: search\nAction Input: a\nObservation: so",
+    ):
+        completion = await TextTools(
+            Model(Completion(text=text, finish_reason="length"))
+        ).complete(ASKED)
 
         assert completion.calls == (ToolCall("search", {"query": "a"}),)
 
 
-async def test_examples_are_told_as_turns_between_the_system_message_and_the_conversation() -> None:
+async def test_examples_are_told_as_turns_between_the_system_message_and_the_conversation() -> (
+    None
+):
     model = Model("Final Answer: 42")
     example = Conversation(
         [
             Message("user", "capital of France?"),
-            Message("assistant", "I look.", (ToolCall("search", {"query": "France"}, "1"),)),
+            Message(
+                "assistant", "I look.", (ToolCall("search", {"query": "France"}, "1"),)
+            ),
             Message("tool", "Paris", call_id="1"),
             Message("assistant", "Paris."),
         ]
@@ -220,17 +311,26 @@ async def test_examples_are_told_as_turns_between_the_system_message_and_the_con
 
     told = [
         ("user", "capital of France?"),
-        ("assistant", 'Thought: I look.\nAction: search\nAction Input: {"query": "France"}'),
+        (
+            "assistant",
+            'Thought: I look.\nAction: search\nAction Input: {"query": "France"}',
+        ),
         ("user", "Observation: Paris"),
         ("assistant", "Final Answer: Paris."),
     ]
     assert turns(model.asked[0])[1:] == [*told, *told, ("user", "q")]
-    assert turns(model.asked[0])[0][1].startswith("Be brief.\n\nYou can use these tools:")
+    assert turns(model.asked[0])[0][1].startswith(
+        "Be brief.\n\nYou can use these tools:"
+    )
 
 
 async def test_examples_do_not_count_as_calls_of_this_conversation() -> None:
-    model = Model('{"action": "search", "action_input": {"query": "a"}}', json_schema=True)
-    tools = TextTools(model, JsonDialect(repeats=False), examples=[AFTER_A_CALL.assistant("done")])
+    model = Model(
+        '{"action": "search", "action_input": {"query": "a"}}', json_schema=True
+    )
+    tools = TextTools(
+        model, JsonDialect(repeats=False), examples=[AFTER_A_CALL.assistant("done")]
+    )
 
     assert (await tools.complete(ASKED)).calls == (ToolCall("search", {"query": "a"}),)
     assert model.asked[0].schema is not None
@@ -242,16 +342,31 @@ async def test_examples_do_not_count_as_calls_of_this_conversation() -> None:
 THINKING = "I could\nAction: search\nAction Input: all\nbut I know it."
 
 
-@pytest.mark.parametrize("thinking", [f"<think>\n{THINKING}\n</think>\n\n", f"{THINKING}\n</think>\n"])
-async def test_what_a_model_thinks_in_front_of_its_reply_is_neither_a_call_nor_an_answer(thinking: str) -> None:
-    tools = TextTools(Model(f"{thinking}Final Answer: 42", f"{thinking}Action: search\nAction Input: a"), "react")
+@pytest.mark.parametrize(
+    "thinking", [f"<think>\n{THINKING}\n</think>\n\n", f"{THINKING}\n</think>\n"]
+)
+async def test_what_a_model_thinks_in_front_of_its_reply_is_neither_a_call_nor_an_answer(
+    thinking: str,
+) -> None:
+    tools = TextTools(
+        Model(
+            f"{thinking}Final Answer: 42", f"{thinking}Action: search\nAction Input: a"
+        ),
+        "react",
+    )
 
-    assert await tools.complete(ASKED) == Completion(text="Final Answer: 42", answer="42")
+    assert await tools.complete(ASKED) == Completion(
+        text="Final Answer: 42", answer="42"
+    )
     assert (await tools.complete(ASKED)).calls == (ToolCall("search", {"query": "a"}),)
 
 
-async def test_thinking_that_never_ends_is_a_reply_that_says_nothing_and_goes_back() -> None:
-    completion = await TextTools(Model("<think>\nFinal Answer: 41"), "react").complete(ASKED)
+async def test_thinking_that_never_ends_is_a_reply_that_says_nothing_and_goes_back() -> (
+    None
+):
+    completion = await TextTools(Model("<think>\nFinal Answer: 41"), "react").complete(
+        ASKED
+    )
 
     assert (completion.text, completion.calls, completion.answer) == ("", (), None)
     assert "neither an action nor a final answer" in (completion.problem or "")
@@ -265,9 +380,16 @@ async def test_thinking_that_never_ends_is_a_reply_that_says_nothing_and_goes_ba
             "Final Answer: 41",
             Completion("It is 42.", answer="It is 42."),
         ),
-        ("Perhaps 41.</think>It is 42.", "Perhaps 41.", Completion("It is 42.", answer="It is 42.")),
         (
-            [{"type": "text", "text": "<think>41"}, {"type": "text", "text": "</think>42"}],
+            "Perhaps 41.</think>It is 42.",
+            "Perhaps 41.",
+            Completion("It is 42.", answer="It is 42."),
+        ),
+        (
+            [
+                {"type": "text", "text": "<think>41"},
+                {"type": "text", "text": "</think>42"},
+            ],
             "41",
             Completion("42", answer="42"),
         ),
@@ -278,21 +400,34 @@ async def test_thinking_that_never_ends_is_a_reply_that_says_nothing_and_goes_ba
         ),
     ],
 )
-def test_a_reply_of_the_wire_is_read_without_its_thinking(content: object, thinking: str, expected: Completion) -> None:
-    body = json.dumps({"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}).encode()
+def test_a_reply_of_the_wire_is_read_without_its_thinking(
+    content: object, thinking: str, expected: Completion
+) -> None:
+    body = json.dumps(
+        {"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}
+    ).encode()
     reply = WireReply.read(body)
 
     assert reply is not None
-    assert reply.completion(body) == dataclasses.replace(expected, reasoning=(Reasoning(thinking, "think"),))
+    assert reply.completion(body) == dataclasses.replace(
+        expected, reasoning=(Reasoning(thinking, "think"),)
+    )
 
 
 # --- replies that an engine reads by itself ---
 
 
-@pytest.mark.parametrize("text", ["So it is 42.", "No.\nFinal Answer: 42", "Action: the height\nRevised answer: 42"])
-async def test_a_reply_that_an_engine_reads_by_itself_stays_as_it_is_although_calls_were_made(text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    ["So it is 42.", "No.\nFinal Answer: 42", "Action: the height\nRevised answer: 42"],
+)
+async def test_a_reply_that_an_engine_reads_by_itself_stays_as_it_is_although_calls_were_made(
+    text: str,
+) -> None:
     model = Model(text)
-    asked = Request(AFTER_A_CALL.user("And now?"), (SEARCH,), tool_choice="none", as_text=True)
+    asked = Request(
+        AFTER_A_CALL.user("And now?"), (SEARCH,), tool_choice="none", as_text=True
+    )
 
     completion = await TextTools(model, "react").complete(asked)
 

@@ -38,7 +38,10 @@ def test_a_tier_that_is_missing_is_served_by_the_next_heavier_one_else_by_the_ne
 
 
 def test_it_is_shown_by_what_was_given() -> None:
-    assert repr(Tiers(light=model("a"), heavy=model("b"))) == "Tiers(light=scripted/a, heavy=scripted/b)"
+    assert (
+        repr(Tiers(light=model("a"), heavy=model("b")))
+        == "Tiers(light=scripted/a, heavy=scripted/b)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -46,7 +49,10 @@ def test_it_is_shown_by_what_was_given() -> None:
     [
         ({}, "Tiers needs one of local, light, medium, heavy"),
         ({"medium": "gpt"}, "medium: must be a provider, such as .*, got 'gpt'"),
-        ({"medium": model("a"), "heavy": ScriptedProvider}, "heavy: must be a provider"),
+        (
+            {"medium": model("a"), "heavy": ScriptedProvider},
+            "heavy: must be a provider",
+        ),
     ],
 )
 def test_what_is_no_provider_is_named(given: dict[str, Any], problem: str) -> None:
@@ -66,7 +72,9 @@ async def test_closing_them_closes_each_provider_once_also_where_one_fails() -> 
     twice = Closing([], model="a")
 
     with pytest.raises(OSError, match="stuck"):
-        await Tiers(local=model("c"), light=twice, medium=Closing([], model="b"), heavy=twice).aclose()
+        await Tiers(
+            local=model("c"), light=twice, medium=Closing([], model="b"), heavy=twice
+        ).aclose()
     assert sorted(closed) == ["a", "b"]
 
 
@@ -76,7 +84,9 @@ def search(query: str) -> str:
     return f"all about {query}"
 
 
-async def test_an_engine_plans_with_a_heavy_model_and_does_the_rest_with_a_medium_one() -> None:
+async def test_an_engine_plans_with_a_heavy_model_and_does_the_rest_with_a_medium_one() -> (
+    None
+):
     asked: list[str] = []
 
     def speaking(name: str, *lines: str) -> Provider:
@@ -94,9 +104,15 @@ async def test_an_engine_plans_with_a_heavy_model_and_does_the_rest_with_a_mediu
         heavy=speaking("heavy", '1. search("sky")\n2. join()'),
     )
     runtime = Runtime(tiers["medium"], tools=[search], providers=tiers)
-    result = await PlanExecuteEngine(runtime, planner="heavy").run("What colour is the sky?")
+    result = await PlanExecuteEngine(runtime, planner="heavy").run(
+        "What colour is the sky?"
+    )
 
-    assert (result.status, result.answer, result.tool_calls) == ("completed", "The colour of the sky is blue.", 1)
+    assert (result.status, result.answer, result.tool_calls) == (
+        "completed",
+        "The colour of the sky is blue.",
+        1,
+    )
     assert asked == ["heavy", "medium"]
 
 
@@ -104,11 +120,16 @@ def test_a_name_that_is_no_tier_is_told_the_names() -> None:
     tiers = Tiers(medium=model("a"))
     runtime = Runtime(tiers["medium"], providers=tiers)
 
-    with pytest.raises(ConfigError, match=r"planner: 'huge' is not among .* local, light, medium, heavy"):
+    with pytest.raises(
+        ConfigError,
+        match=r"planner: 'huge' is not among .* local, light, medium, heavy",
+    ):
         PlanExecuteEngine(runtime, planner="huge")
 
 
 async def test_one_tier_alone_is_a_runtime_like_any_other() -> None:
     tiers = Tiers(local=ScriptedProvider(["yes"]))
 
-    assert (await ReActEngine(Runtime(tiers["heavy"], providers=tiers)).run("q")).answer == "yes"
+    assert (
+        await ReActEngine(Runtime(tiers["heavy"], providers=tiers)).run("q")
+    ).answer == "yes"

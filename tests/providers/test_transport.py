@@ -15,7 +15,13 @@ from pydantic import SecretStr
 
 from loopwright.errors import ConfigError, ProviderError, ProviderTimeout
 from loopwright.providers.http.sse import ServerEvent
-from loopwright.providers.http.transport import HTTPTransport, OpenReply, Reply, retry_after, worth_retrying
+from loopwright.providers.http.transport import (
+    HTTPTransport,
+    OpenReply,
+    Reply,
+    retry_after,
+    worth_retrying,
+)
 
 KEY = "sk-very-secret-1234567890"
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 5\r\n\r\nhello"
@@ -31,11 +37,15 @@ class Server:
         self.connections = 0
         self.url = ""
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self.connections += 1
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
-                length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+                length = int(
+                    head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+                )
                 self.requests.append(head + await reader.readexactly(length))
                 if isinstance(self.answer, bytes):
                     writer.write(self.answer)
@@ -57,7 +67,9 @@ async def serving(answer: bytes | Answer, port: int = 0) -> AsyncIterator[Server
 
 
 @contextlib.asynccontextmanager
-async def connected(answer: bytes | Answer, timeout: float = 5.0) -> AsyncIterator[tuple[Server, HTTPTransport]]:
+async def connected(
+    answer: bytes | Answer, timeout: float = 5.0
+) -> AsyncIterator[tuple[Server, HTTPTransport]]:
     async with serving(answer) as server:
         transport = to(server.url, timeout=timeout)
         yield server, transport
@@ -65,7 +77,10 @@ async def connected(answer: bytes | Answer, timeout: float = 5.0) -> AsyncIterat
 
 
 def to(url: str, **options: object) -> HTTPTransport:
-    headers = {"authorization": SecretStr(f"Bearer {KEY}"), "content-type": "application/json"}
+    headers = {
+        "authorization": SecretStr(f"Bearer {KEY}"),
+        "content-type": "application/json",
+    }
     return HTTPTransport(url, "/chat/completions", headers=headers, **options)  # type: ignore[arg-type]
 
 
@@ -77,7 +92,9 @@ async def test_a_post_sends_the_body_and_brings_back_status_headers_and_body() -
     async with connected(OK) as (server, transport):
         reply = await transport.post(b'{"a":1}')
 
-    assert reply == Reply(200, ((b"content-type", b"text/plain"), (b"content-length", b"5")), b"hello")
+    assert reply == Reply(
+        200, ((b"content-type", b"text/plain"), (b"content-length", b"5")), b"hello"
+    )
     host = server.url.removeprefix("http://").removesuffix("/v1")
     assert server.requests == [
         f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {KEY}\r\n"
@@ -86,10 +103,17 @@ async def test_a_post_sends_the_body_and_brings_back_status_headers_and_body() -
 
 
 async def test_a_status_of_an_error_is_a_reply_like_any_other() -> None:
-    async with connected(b"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n") as (_, transport):
+    async with connected(
+        b"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n"
+    ) as (_, transport):
         reply = await transport.post(b"{}")
 
-    assert (reply.status, reply.header("retry-after"), reply.header("x-none"), reply.body) == (503, "7", "", b"")
+    assert (
+        reply.status,
+        reply.header("retry-after"),
+        reply.header("x-none"),
+        reply.body,
+    ) == (503, "7", "", b"")
 
 
 async def test_calls_one_after_another_share_a_connection() -> None:
@@ -100,10 +124,14 @@ async def test_calls_one_after_another_share_a_connection() -> None:
     assert (len(server.requests), server.connections) == (5, 1)
 
 
-async def test_sixty_calls_at_once_take_sixty_connections_and_the_next_sixty_take_the_same() -> None:
+async def test_sixty_calls_at_once_take_sixty_connections_and_the_next_sixty_take_the_same() -> (
+    None
+):
     waiting = asyncio.Event()
 
-    async def when_all_are_here(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def when_all_are_here(
+        _: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         if len(server.requests) % 60 == 0:
             waiting.set()
         await waiting.wait()
@@ -132,14 +160,20 @@ async def test_a_connection_that_the_server_has_hung_up_is_not_used_again() -> N
     assert (reply.body, server.connections) == (b"hello", 2)
 
 
-async def test_a_connection_that_the_server_closed_is_let_go_when_another_one_comes_back() -> None:
+async def test_a_connection_that_the_server_closed_is_let_go_when_another_one_comes_back() -> (
+    None
+):
     both, first_may_end = asyncio.Barrier(2), asyncio.Event()
 
-    async def first_hangs_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def first_hangs_up(
+        _: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         place = len(server.requests)
         if place <= 2:
             await both.wait()
-        await asyncio.sleep(0.02 * (place - 1))  # so that the first comes back first and lies at the bottom
+        await asyncio.sleep(
+            0.02 * (place - 1)
+        )  # so that the first comes back first and lies at the bottom
         writer.write(OK)
         if place == 1:
             await first_may_end.wait()
@@ -157,7 +191,8 @@ async def test_a_connection_that_the_server_closed_is_let_go_when_another_one_co
 
 
 @pytest.mark.parametrize(
-    ("encoding", "encoded"), [("gzip", gzip.compress(b"hello")), ("deflate", zlib.compress(b"hello"))]
+    ("encoding", "encoded"),
+    [("gzip", gzip.compress(b"hello")), ("deflate", zlib.compress(b"hello"))],
 )
 async def test_a_compressed_body_is_decoded(encoding: str, encoded: bytes) -> None:
     head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(encoded)}\r\n\r\n"
@@ -175,7 +210,9 @@ async def test_a_server_that_does_not_answer_is_a_timeout() -> None:
             await transport.post(b"{}")
 
         assert caught.value.retryable
-        assert f"{server.url}/chat/completions gave no answer in time" in str(caught.value)
+        assert f"{server.url}/chat/completions gave no answer in time" in str(
+            caught.value
+        )
         assert isinstance(caught.value, TimeoutError)
 
 
@@ -189,7 +226,9 @@ async def test_a_server_that_stops_in_the_middle_is_a_timeout() -> None:
             await transport.post(b"{}")
 
 
-@pytest.mark.parametrize("start", [b"", OK[:10], OK[:-2], b"SSH-2.0-OpenSSH_9.9\r\n\r\n"])
+@pytest.mark.parametrize(
+    "start", [b"", OK[:10], OK[:-2], b"SSH-2.0-OpenSSH_9.9\r\n\r\n"]
+)
 async def test_a_connection_that_breaks_is_worth_another_try(start: bytes) -> None:
     async def reset(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(start)
@@ -209,7 +248,8 @@ async def test_a_server_that_is_down_is_named_and_worth_another_try() -> None:
         url = server.url
 
     with pytest.raises(
-        ProviderError, match=r"the connection to http://127\.0\.0\.1:\d+/v1/chat/completions failed"
+        ProviderError,
+        match=r"the connection to http://127\.0\.0\.1:\d+/v1/chat/completions failed",
     ) as caught:
         await to(url).post(b"{}")
 
@@ -223,15 +263,22 @@ async def test_a_host_that_cannot_be_looked_up_is_a_failed_connection() -> None:
     assert caught.value.retryable
 
 
-async def test_tls_with_a_server_that_speaks_plain_http_is_a_failed_connection() -> None:
+async def test_tls_with_a_server_that_speaks_plain_http_is_a_failed_connection() -> (
+    None
+):
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
 
     async with await asyncio.start_server(plain, "127.0.0.1", 0) as listening:
-        with pytest.raises(ProviderError, match=r"the connection to https://.* failed: ConnectError: .*SSL") as caught:
-            await to(f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1").post(b"{}")
+        with pytest.raises(
+            ProviderError,
+            match=r"the connection to https://.* failed: ConnectError: .*SSL",
+        ) as caught:
+            await to(
+                f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
+            ).post(b"{}")
 
     assert caught.value.retryable
 
@@ -240,10 +287,16 @@ async def test_a_redirect_is_not_followed_and_says_where_it_leads() -> None:
     redirect = b"HTTP/1.1 302 Found\r\nLocation: https://elsewhere/v1\r\nContent-Length: 0\r\n\r\n"
 
     async with connected(redirect) as (server, transport):
-        with pytest.raises(ProviderError, match=r"redirects to https://elsewhere/v1 \(status 302\)") as caught:
+        with pytest.raises(
+            ProviderError, match=r"redirects to https://elsewhere/v1 \(status 302\)"
+        ) as caught:
             await transport.post(b"{}")
 
-        assert (caught.value.retryable, caught.value.status, len(server.requests)) == (False, 302, 1)
+        assert (caught.value.retryable, caught.value.status, len(server.requests)) == (
+            False,
+            302,
+            1,
+        )
 
 
 async def test_a_body_without_end_is_cut_off_at_ten_megabytes() -> None:
@@ -260,7 +313,9 @@ async def test_a_body_without_end_is_cut_off_at_ten_megabytes() -> None:
     assert not caught.value.retryable
 
 
-async def test_a_small_body_that_unpacks_to_more_than_ten_megabytes_is_cut_off() -> None:
+async def test_a_small_body_that_unpacks_to_more_than_ten_megabytes_is_cut_off() -> (
+    None
+):
     packed = gzip.compress(bytes(12_000_000), compresslevel=1)
     head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(packed)}\r\n\r\n".encode()
 
@@ -270,7 +325,9 @@ async def test_a_small_body_that_unpacks_to_more_than_ten_megabytes_is_cut_off()
 
 
 async def test_after_a_cancelled_call_the_next_one_gets_its_own_answer() -> None:
-    async def late_at_first(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def late_at_first(
+        _: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         if len(server.requests) == 1:
             asked.set()
             await asyncio.sleep(0.05)
@@ -291,7 +348,9 @@ async def test_after_a_cancelled_call_the_next_one_gets_its_own_answer() -> None
     assert (reply.body, server.connections) == (b"hello", 2)
 
 
-async def test_a_closed_transport_opens_a_new_connection_when_it_is_used_again() -> None:
+async def test_a_closed_transport_opens_a_new_connection_when_it_is_used_again() -> (
+    None
+):
     async with connected(OK) as (server, transport):
         await transport.post(b"{}")
         await transport.aclose()
@@ -301,14 +360,22 @@ async def test_a_closed_transport_opens_a_new_connection_when_it_is_used_again()
     assert server.connections == 2
 
 
-async def test_a_call_in_flight_while_the_transport_closes_leaves_nothing_open() -> None:
-    async def after_a_while(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def test_a_call_in_flight_while_the_transport_closes_leaves_nothing_open() -> (
+    None
+):
+    async def after_a_while(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         asked.set()
         await go_on.wait()
         writer.write(OK)
         ended.set_result(await reader.read())
 
-    asked, go_on, ended = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop().create_future()
+    asked, go_on, ended = (
+        asyncio.Event(),
+        asyncio.Event(),
+        asyncio.get_running_loop().create_future(),
+    )
     async with connected(after_a_while) as (_, transport):
         call = asyncio.create_task(transport.post(b"{}"))
         await asked.wait()
@@ -319,7 +386,9 @@ async def test_a_call_in_flight_while_the_transport_closes_leaves_nothing_open()
         assert await ended == b""  # the server sees that the connection is closed
 
 
-def test_two_event_loops_one_after_the_other_share_no_connection_and_leave_none_open() -> None:
+def test_two_event_loops_one_after_the_other_share_no_connection_and_leave_none_open() -> (
+    None
+):
     async def run(port: int) -> int:
         async with serving(OK, port) as server:
             for _ in range(2):
@@ -365,19 +434,29 @@ async def test_an_injected_client_is_used_as_it_is_and_stays_open() -> None:
         await transport.aclose()
 
         assert (answer.status, answer.body, client.is_closed) == (200, b"hello", False)
-    assert (seen[0].method, str(seen[0].url), seen[0].content) == ("POST", "http://models/v1/chat/completions", b"{}")
+    assert (seen[0].method, str(seen[0].url), seen[0].content) == (
+        "POST",
+        "http://models/v1/chat/completions",
+        b"{}",
+    )
     assert seen[0].headers["authorization"] == f"Bearer {KEY}"
 
 
-@pytest.mark.parametrize(("own", "used"), [(httpx.Timeout(5.0), 600.0), (httpx.Timeout(7.0), 7.0)])
-async def test_a_client_with_the_default_timeout_gets_one_that_suits_models(own: httpx.Timeout, used: float) -> None:
+@pytest.mark.parametrize(
+    ("own", "used"), [(httpx.Timeout(5.0), 600.0), (httpx.Timeout(7.0), 7.0)]
+)
+async def test_a_client_with_the_default_timeout_gets_one_that_suits_models(
+    own: httpx.Timeout, used: float
+) -> None:
     seen: list[dict[str, float]] = []
 
     def reply(request: httpx.Request) -> httpx.Response:
         seen.append(request.extensions["timeout"])
         return httpx.Response(200)
 
-    async with httpx.AsyncClient(transport=httpx.MockTransport(reply), timeout=own) as client:
+    async with httpx.AsyncClient(
+        transport=httpx.MockTransport(reply), timeout=own
+    ) as client:
         await to("http://models/v1", client=client).post(b"{}")
 
     assert seen[0]["read"] == used
@@ -391,7 +470,9 @@ async def test_a_client_with_the_default_timeout_gets_one_that_suits_models(own:
         (httpx.DecodingError("bad gzip"), ProviderError),
     ],
 )
-async def test_the_errors_of_an_injected_client_become_ours(raised: Exception, expected: type[ProviderError]) -> None:
+async def test_the_errors_of_an_injected_client_become_ours(
+    raised: Exception, expected: type[ProviderError]
+) -> None:
     def fail(_: httpx.Request) -> httpx.Response:
         raise raised
 
@@ -403,7 +484,9 @@ async def test_the_errors_of_an_injected_client_become_ours(raised: Exception, e
 
 
 async def test_a_body_of_an_injected_client_has_the_same_limit() -> None:
-    async with through(lambda _: httpx.Response(200, content=bytes(10_000_001))) as client:
+    async with through(
+        lambda _: httpx.Response(200, content=bytes(10_000_001))
+    ) as client:
         with pytest.raises(ProviderError, match="sent more than 10 MB"):
             await to("http://models/v1", client=client).post(b"{}")
 
@@ -412,7 +495,10 @@ EVENTS = b"".join(
     [
         b"HTTP/1.1 200 OK\r\nContent-Type: Text/Event-Stream; charset=utf-8\r\n",
         b"Transfer-Encoding: chunked\r\nX-One: 1\r\n\r\n",
-        *(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in (b"data: one\n\nda", b"ta: two\n\nevent: end\nd")),
+        *(
+            b"%x\r\n%s\r\n" % (len(piece), piece)
+            for piece in (b"data: one\n\nda", b"ta: two\n\nevent: end\nd")
+        ),
         b"c\r\nata: last\r\n\n\r\n0\r\n\r\n",
     ]
 )
@@ -425,14 +511,24 @@ async def events_of(reply: OpenReply) -> AsyncGenerator[ServerEvent]:
             yield event
 
 
-THREE = [ServerEvent("message", "one"), ServerEvent("message", "two"), ServerEvent("end", "last")]
+THREE = [
+    ServerEvent("message", "one"),
+    ServerEvent("message", "two"),
+    ServerEvent("end", "last"),
+]
 
 
-async def test_an_open_answer_tells_its_head_and_then_its_events_and_keeps_the_connection() -> None:
+async def test_an_open_answer_tells_its_head_and_then_its_events_and_keeps_the_connection() -> (
+    None
+):
     async with connected(EVENTS) as (server, transport):
         for _ in range(2):
             async with await transport.open(b"{}") as reply:
-                assert (reply.status, reply.is_events, reply.header("x-one")) == (200, True, "1")
+                assert (reply.status, reply.is_events, reply.header("x-one")) == (
+                    200,
+                    True,
+                    "1",
+                )
                 assert [event async for event in events_of(reply)] == THREE
 
     assert (len(server.requests), server.connections) == (2, 1)
@@ -452,7 +548,9 @@ async def test_an_open_answer_can_be_read_whole() -> None:
 async def test_compressed_events_are_decoded_as_they_come(encoding: str) -> None:
     async def in_halves(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         packer = zlib.compressobj(wbits=31 if encoding == "gzip" else 15)
-        writer.write(f"HTTP/1.1 200 OK\r\ncontent-encoding: {encoding}\r\ntransfer-encoding: chunked\r\n\r\n".encode())
+        writer.write(
+            f"HTTP/1.1 200 OK\r\ncontent-encoding: {encoding}\r\ntransfer-encoding: chunked\r\n\r\n".encode()
+        )
         for text in (b"data: one\n\n", b"data: two\n\n"):
             packed = packer.compress(text) + packer.flush(zlib.Z_SYNC_FLUSH)
             writer.write(b"%x\r\n%s\r\n" % (len(packed), packed))
@@ -461,7 +559,10 @@ async def test_compressed_events_are_decoded_as_they_come(encoding: str) -> None
         writer.write(b"0\r\n\r\n")
 
     seen: asyncio.Queue[str] = asyncio.Queue()
-    async with connected(in_halves) as (_, transport), await transport.open(b"{}") as reply:
+    async with (
+        connected(in_halves) as (_, transport),
+        await transport.open(b"{}") as reply,
+    ):
         async for event in events_of(reply):
             seen.put_nowait(event.data)
             last = event
@@ -469,9 +570,14 @@ async def test_compressed_events_are_decoded_as_they_come(encoding: str) -> None
     assert last == THREE[1]
 
 
-async def test_an_answer_that_is_left_early_is_closed_and_one_that_was_read_to_its_last_event_is_kept() -> None:
+async def test_an_answer_that_is_left_early_is_closed_and_one_that_was_read_to_its_last_event_is_kept() -> (
+    None
+):
     async with connected(EVENTS) as (server, transport):
-        async with await transport.open(b"{}") as reply, contextlib.aclosing(events_of(reply)) as events:
+        async with (
+            await transport.open(b"{}") as reply,
+            contextlib.aclosing(events_of(reply)) as events,
+        ):
             assert await anext(events) == THREE[0]
         assert server.connections == 1
         async with await transport.open(b"{}") as reply:
@@ -499,7 +605,9 @@ async def test_an_open_redirect_is_refused_and_does_not_lead_anywhere() -> None:
     redirect = b"HTTP/1.1 302 Found\r\nLocation: https://elsewhere/v1\r\nContent-Length: 0\r\n\r\n"
 
     async with connected(redirect) as (_, transport):
-        with pytest.raises(ProviderError, match=r"redirects to https://elsewhere/v1 \(status 302\)"):
+        with pytest.raises(
+            ProviderError, match=r"redirects to https://elsewhere/v1 \(status 302\)"
+        ):
             async with await transport.open(b"{}"):
                 raise AssertionError("nobody gets here")
 
@@ -527,7 +635,11 @@ async def test_an_open_answer_of_an_injected_client_is_the_same_and_is_closed() 
         transport = to(server.url, client=theirs)
         for _ in range(2):
             async with await transport.open(b"{}") as reply:
-                assert (reply.status, reply.is_events, reply.header("x-one")) == (200, True, "1")
+                assert (reply.status, reply.is_events, reply.header("x-one")) == (
+                    200,
+                    True,
+                    "1",
+                )
                 assert [event async for event in events_of(reply)] == THREE
         assert server.connections == 1
         async with await transport.open(b"{}"):
@@ -541,7 +653,9 @@ async def broken_streams() -> AsyncIterator[ProviderError]:
     """One error of each kind that ends a stream in its middle, with a key that is echoed wherever that can be."""
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n"
 
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def silent(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         writer.write(head)
         await reader.read()
 
@@ -559,7 +673,9 @@ async def broken_streams() -> AsyncIterator[ProviderError]:
                 transport = to(server.url, timeout=0.05, client=client)
                 try:
                     async with await transport.open(b"{}") as reply:
-                        assert [event.data async for event in events_of(reply)] == ["never whole"]
+                        assert [event.data async for event in events_of(reply)] == [
+                            "never whole"
+                        ]
                 except ProviderError as error:
                     yield error
                 await transport.aclose()
@@ -567,7 +683,9 @@ async def broken_streams() -> AsyncIterator[ProviderError]:
                     await client.aclose()
 
 
-async def test_a_stream_that_breaks_is_worth_another_try_and_its_error_holds_the_key_nowhere() -> None:
+async def test_a_stream_that_breaks_is_worth_another_try_and_its_error_holds_the_key_nowhere() -> (
+    None
+):
     errors = [error async for error in broken_streams()]
 
     assert [(type(error), error.retryable) for error in errors] == [
@@ -576,7 +694,9 @@ async def test_a_stream_that_breaks_is_worth_another_try_and_its_error_holds_the
     ]
     for error in errors:
         shown = traceback.TracebackException.from_exception(error, capture_locals=True)
-        ours = [frame.locals for frame in shown.stack if "src/loopwright" in frame.filename]
+        ours = [
+            frame.locals for frame in shown.stack if "src/loopwright" in frame.filename
+        ]
         assert ours
         assert KEY not in f"{ours} {error} {error!r} {vars(error)}"
         assert (error.__cause__, error.__context__) == (None, None)
@@ -585,7 +705,11 @@ async def test_a_stream_that_breaks_is_worth_another_try_and_its_error_holds_the
 async def failures() -> AsyncIterator[ProviderError]:
     """One error of each kind, made by servers that echo the key wherever they can."""
     echo = f"HTTP/1.1 307 No\r\nLocation: https://x/?k={KEY}\r\nContent-Length: 0\r\n\r\n".encode()
-    for answer in (echo, f"{KEY}\r\n\r\n".encode(), b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"):
+    for answer in (
+        echo,
+        f"{KEY}\r\n\r\n".encode(),
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx",
+    ):
         async with serving(answer) as server:
             transport = to(server.url, timeout=0.05)
             try:
@@ -595,7 +719,9 @@ async def failures() -> AsyncIterator[ProviderError]:
             await transport.aclose()
 
     def fail(request: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError(f"could not send {dict(request.headers)}", request=request)
+        raise httpx.ConnectError(
+            f"could not send {dict(request.headers)}", request=request
+        )
 
     async with through(fail) as client:
         try:
@@ -604,7 +730,9 @@ async def failures() -> AsyncIterator[ProviderError]:
             yield error
 
 
-async def test_the_key_is_in_no_error_and_in_no_traceback_even_with_all_local_variables() -> None:
+async def test_the_key_is_in_no_error_and_in_no_traceback_even_with_all_local_variables() -> (
+    None
+):
     errors = [error async for error in failures()]
 
     assert len(errors) == 4
@@ -612,7 +740,10 @@ async def test_the_key_is_in_no_error_and_in_no_traceback_even_with_all_local_va
         shown = traceback.TracebackException.from_exception(error, capture_locals=True)
         ours = [frame for frame in shown.stack if "src/loopwright" in frame.filename]
         assert ours
-        assert KEY not in f"{[frame.locals for frame in ours]} {error} {error!r} {vars(error)}"
+        assert (
+            KEY
+            not in f"{[frame.locals for frame in ours]} {error} {error!r} {vars(error)}"
+        )
         assert (error.__cause__, error.__context__) == (None, None)
 
 
@@ -629,19 +760,34 @@ def test_an_excerpt_hides_the_key_before_it_cuts() -> None:
     transport = to("http://models/v1")
 
     assert transport.excerpt("x" * 195 + KEY) == "x" * 195 + "***"
-    assert transport.excerpt(f"a\n\n  {KEY} {KEY}\xff".encode("latin-1")) == "a *** ***\ufffd"
+    assert (
+        transport.excerpt(f"a\n\n  {KEY} {KEY}\xff".encode("latin-1"))
+        == "a *** ***\ufffd"
+    )
 
 
 def test_a_placeholder_for_a_key_does_not_garble_texts() -> None:
-    transport = HTTPTransport("http://models/v1", "/x", headers={"authorization": SecretStr("Bearer none")})
+    transport = HTTPTransport(
+        "http://models/v1", "/x", headers={"authorization": SecretStr("Bearer none")}
+    )
 
     assert transport.excerpt("none of these models") == "none of these models"
 
 
 @pytest.mark.parametrize(
-    "url", ["", "models/v1", "ftp://models/v1", "http://", "http://me:pass@models/v1", "http://models:port/v1"]
+    "url",
+    [
+        "",
+        "models/v1",
+        "ftp://models/v1",
+        "http://",
+        "http://me:pass@models/v1",
+        "http://models:port/v1",
+    ],
 )
-def test_a_url_that_cannot_be_used_is_a_configuration_error_that_names_the_field(url: str) -> None:
+def test_a_url_that_cannot_be_used_is_a_configuration_error_that_names_the_field(
+    url: str,
+) -> None:
     with pytest.raises(ConfigError, match=r"^base_url: "):
         to(url)
 
@@ -656,7 +802,9 @@ def test_a_query_is_sent_but_not_shown() -> None:
 @pytest.mark.parametrize("key", ["sk-\n123456", "sk-ключ-123", "sk-\x00123456"])
 def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(key: str) -> None:
     with pytest.raises(ConfigError, match="header authorization") as caught:
-        HTTPTransport("http://models/v1", "/x", headers={"authorization": SecretStr(key)})
+        HTTPTransport(
+            "http://models/v1", "/x", headers={"authorization": SecretStr(key)}
+        )
 
     assert key not in str(caught.value)
 
@@ -670,44 +818,91 @@ def date_tests() -> Iterator[tuple[str, float | None]]:
     yield "soon, GMT", None
 
 
-UNCLEAR = ["", ".", "-1", "+1", "inf", "nan", "1e3", "0x10", "1_000", "9" * 400, "120, 60"]
+UNCLEAR = [
+    "",
+    ".",
+    "-1",
+    "+1",
+    "inf",
+    "nan",
+    "1e3",
+    "0x10",
+    "1_000",
+    "9" * 400,
+    "120, 60",
+]
 
 
 @pytest.mark.parametrize(
     ("value", "seconds"),
-    [("0", 0.0), ("7", 7.0), (" 1.5 ", 1.5), *((value, None) for value in UNCLEAR), *date_tests()],
+    [
+        ("0", 0.0),
+        ("7", 7.0),
+        (" 1.5 ", 1.5),
+        *((value, None) for value in UNCLEAR),
+        *date_tests(),
+    ],
 )
-def test_retry_after_is_read_only_if_it_is_clear(value: str, seconds: float | None) -> None:
+def test_retry_after_is_read_only_if_it_is_clear(
+    value: str, seconds: float | None
+) -> None:
     reply = Reply(429, ((b"Retry-After", value.encode()),), b"")
 
     assert retry_after(reply, now=lambda: 1445412480.0) == seconds
 
 
 def test_the_digits_of_other_scripts_are_no_seconds() -> None:
-    for digits in (b"\xb2", "\u0663".encode()):  # a superscript two in Latin-1, an Arabic three
-        assert retry_after(Reply(429, ((b"retry-after", digits), (b"retry-after-ms", digits)), b"")) is None
+    for digits in (
+        b"\xb2",
+        "\u0663".encode(),
+    ):  # a superscript two in Latin-1, an Arabic three
+        assert (
+            retry_after(
+                Reply(429, ((b"retry-after", digits), (b"retry-after-ms", digits)), b"")
+            )
+            is None
+        )
 
 
 def test_retry_after_prefers_milliseconds_and_refuses_two_answers() -> None:
-    assert retry_after(Reply(429, ((b"retry-after", b"9"), (b"retry-after-ms", b"250")), b"")) == 0.25
-    assert retry_after(Reply(429, ((b"retry-after", b"9"), (b"retry-after-ms", b"-1")), b"")) == 9.0
-    assert retry_after(Reply(429, ((b"retry-after", b"9"), (b"Retry-After", b"1")), b"")) is None
+    assert (
+        retry_after(
+            Reply(429, ((b"retry-after", b"9"), (b"retry-after-ms", b"250")), b"")
+        )
+        == 0.25
+    )
+    assert (
+        retry_after(
+            Reply(429, ((b"retry-after", b"9"), (b"retry-after-ms", b"-1")), b"")
+        )
+        == 9.0
+    )
+    assert (
+        retry_after(Reply(429, ((b"retry-after", b"9"), (b"Retry-After", b"1")), b""))
+        is None
+    )
     assert retry_after(Reply(429, (), b"")) is None
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
-def test_the_server_is_busy_or_broken_is_worth_retrying_unless_it_says_no(status: int) -> None:
+def test_the_server_is_busy_or_broken_is_worth_retrying_unless_it_says_no(
+    status: int,
+) -> None:
     assert worth_retrying(Reply(status, (), b""))
     assert not worth_retrying(Reply(status, ((b"X-Should-Retry", b"false"),), b""))
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
-def test_the_callers_own_mistake_is_not_worth_retrying_unless_the_server_says_so(status: int) -> None:
+def test_the_callers_own_mistake_is_not_worth_retrying_unless_the_server_says_so(
+    status: int,
+) -> None:
     assert not worth_retrying(Reply(status, (), b""))
     assert worth_retrying(Reply(status, ((b"x-should-retry", b"true"),), b""))
 
 
-async def test_an_answer_that_nobody_asked_for_is_never_given_to_the_next_request() -> None:
+async def test_an_answer_that_nobody_asked_for_is_never_given_to_the_next_request() -> (
+    None
+):
     """Not even where the event loop has read it already: the connection is dropped."""
     spoken = asyncio.Event()
 
@@ -733,5 +928,7 @@ async def test_a_closed_client_is_named() -> None:
     client = httpx.AsyncClient()
     await client.aclose()
 
-    with pytest.raises(ProviderError, match=r"^client: the one that was given for http://models/v1"):
+    with pytest.raises(
+        ProviderError, match=r"^client: the one that was given for http://models/v1"
+    ):
         await to("http://models/v1", client=client).post(b"{}")

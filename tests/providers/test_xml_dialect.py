@@ -16,10 +16,17 @@ from recordings import MISSING, fixture
 
 def spec(name: str, kind: str = "string", *parameters: str) -> ToolSpec:
     properties: dict[str, Any] = {parameter: {"type": kind} for parameter in parameters}
-    return ToolSpec(name, f"does {name}", {"type": "object", "properties": properties, "required": list(parameters)})
+    return ToolSpec(
+        name,
+        f"does {name}",
+        {"type": "object", "properties": properties, "required": list(parameters)},
+    )
 
 
-SEARCH, WRITE = spec("search", "string", "query"), spec("write_file", "string", "path", "text")
+SEARCH, WRITE = (
+    spec("search", "string", "query"),
+    spec("write_file", "string", "path", "text"),
+)
 SQUARE, NOW = spec("square", "integer", "number"), spec("now")
 TOOLS = (SEARCH, WRITE, SQUARE, NOW)
 XML = XmlDialect()
@@ -195,13 +202,17 @@ def test_anything_else_is_the_answer(text: str) -> None:
         '{"tool": "search", "input": "a"}',
     ],
 )
-def test_a_reply_that_is_nothing_but_the_json_of_a_registered_tools_call_is_that_call(text: str) -> None:
+def test_a_reply_that_is_nothing_but_the_json_of_a_registered_tools_call_is_that_call(
+    text: str,
+) -> None:
     assert XML.parse(text, TOOLS) == called(SEARCH_A)
     assert not XML.parse(text, TOOLS).complete
     assert XML.parse(text, (NOW,)) == answered(text.strip())
 
 
-def test_a_tool_without_arguments_may_be_named_alone_where_the_key_says_that_it_is_a_tool() -> None:
+def test_a_tool_without_arguments_may_be_named_alone_where_the_key_says_that_it_is_a_tool() -> (
+    None
+):
     assert XML.parse('{"tool": "now"}', TOOLS) == called(ToolCall("now", {}))
 
 
@@ -264,13 +275,16 @@ def test_a_tool_without_arguments_may_be_named_alone_where_the_key_says_that_it_
         ("`a` " * 6_000 + BLOCK, "too many paragraphs and stretches of code before a tag"),
     ],
 )  # fmt: skip
-def test_half_a_call_and_what_is_none_is_a_problem_that_says_what_to_do(text: str, problem: str) -> None:
+def test_half_a_call_and_what_is_none_is_a_problem_that_says_what_to_do(
+    text: str, problem: str
+) -> None:
     parsed = XML.parse(text, TOOLS)
 
     assert (parsed.calls, parsed.answer) == ((), None)
     assert problem in (parsed.problem or "")
-    assert "with one of these tools: search, write_file, square, now; or, if you know it, the answer" in (
-        parsed.problem or ""
+    assert (
+        "with one of these tools: search, write_file, square, now; or, if you know it, the answer"
+        in (parsed.problem or "")
     )
 
 
@@ -320,12 +334,16 @@ PLAIN = "<tool_call>{'name': 'search', 'arguments': {'query': 'a'}}</tool_call>"
         f"<pre><code class='x'>\n{BLOCK}\n</code></pre>",
     ],
 )
-def test_a_call_that_is_only_quoted_is_a_problem_and_nothing_is_called(text: str) -> None:
+def test_a_call_that_is_only_quoted_is_a_problem_and_nothing_is_called(
+    text: str,
+) -> None:
     parsed = XML.parse(text, TOOLS)
 
     assert (parsed.calls, parsed.answer) == ((), None)
     assert (parsed.problem or "").startswith("A `<tool_call>` that is quoted")
-    assert "lines of its own, with nothing behind it. Write <tool_call>" in (parsed.problem or "")
+    assert "lines of its own, with nothing behind it. Write <tool_call>" in (
+        parsed.problem or ""
+    )
 
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"query": {"type": "string"}}}
@@ -335,8 +353,18 @@ SCHEMA: dict[str, Any] = {"type": "object", "properties": {"query": {"type": "st
     "written",
     [
         {"name": "search", "parameters": SCHEMA},
-        {"type": "function", "function": {"name": "search", "description": "Finds.", "parameters": SCHEMA}},
-        [{"name": "now", "parameters": {"type": "object", "properties": {}}}, {"name": "search", "parameters": SCHEMA}],
+        {
+            "type": "function",
+            "function": {
+                "name": "search",
+                "description": "Finds.",
+                "parameters": SCHEMA,
+            },
+        },
+        [
+            {"name": "now", "parameters": {"type": "object", "properties": {}}},
+            {"name": "search", "parameters": SCHEMA},
+        ],
     ],
 )
 def test_json_that_describes_a_tool_is_no_call_of_it(written: Any) -> None:
@@ -346,11 +374,13 @@ def test_json_that_describes_a_tool_is_no_call_of_it(written: Any) -> None:
 def test_a_tool_whose_arguments_are_a_schema_is_called_with_one() -> None:
     check = spec("check", "string", "type", "properties")
 
-    assert XML.parse(json.dumps({"name": "check", "parameters": SCHEMA}), (check,)) == Parsed(
-        "", (ToolCall("check", SCHEMA),), None, None, complete=False
-    )
+    assert XML.parse(
+        json.dumps({"name": "check", "parameters": SCHEMA}), (check,)
+    ) == Parsed("", (ToolCall("check", SCHEMA),), None, None, complete=False)
     for plain in ({"type": "object"}, {"type": "house", "properties": {"rooms": 3}}):
-        assert XML.parse(json.dumps({"name": "now", "parameters": plain}), TOOLS).calls == (ToolCall("now", plain),)
+        assert XML.parse(
+            json.dumps({"name": "now", "parameters": plain}), TOOLS
+        ).calls == (ToolCall("now", plain),)
 
 
 def test_without_tools_the_cure_names_none() -> None:
@@ -371,12 +401,29 @@ def test_what_is_cut_short_is_never_half_a_call() -> None:
 
 @pytest.mark.skipif(not fixture("cortex_toolcall_cases.json").exists(), reason=MISSING)
 def test_recorded_cases_are_read_as_observed_or_better() -> None:
-    cases = {case["id"]: case for case in json.loads(fixture("cortex_toolcall_cases.json").read_text())["cases"]}
-    tools = (spec("a"), spec("b"), spec("file_write", "string", "path", "content"), spec("shell", "string", "command"))
+    cases = {
+        case["id"]: case
+        for case in json.loads(fixture("cortex_toolcall_cases.json").read_text())[
+            "cases"
+        ]
+    }
+    tools = (
+        spec("a"),
+        spec("b"),
+        spec("file_write", "string", "path", "content"),
+        spec("shell", "string", "command"),
+    )
     read = {name: XML.parse(case["text"], tools) for name, case in cases.items()}
-    calls = {name: [{"tool": c.name, "args": c.arguments} for c in parsed.calls] for name, parsed in read.items()}
+    calls = {
+        name: [{"tool": c.name, "args": c.arguments} for c in parsed.calls]
+        for name, parsed in read.items()
+    }
 
-    agreed = {name: case["observed"] for name, case in cases.items() if case["kind"] == "conformance"}
+    agreed = {
+        name: case["observed"]
+        for name, case in cases.items()
+        if case["kind"] == "conformance"
+    }
     assert {name: calls[name] for name in agreed} == agreed
     assert {name: found for name, found in calls.items() if name not in agreed} == {
         "fence-inside-tag": [{"tool": "a", "args": {"x": 1}}],
@@ -405,9 +452,15 @@ TEXTS = st.lists(WORDS, max_size=20).map("".join) | st.text()
 def test_any_text_is_calls_an_answer_or_a_problem(text: str) -> None:
     parsed = XML.parse(text, TOOLS)
 
-    assert [bool(parsed.calls), parsed.answer is not None, parsed.problem is not None].count(True) == 1
+    assert [
+        bool(parsed.calls),
+        parsed.answer is not None,
+        parsed.problem is not None,
+    ].count(True) == 1
     assert parsed.answer is None or parsed.answer == text.strip() != ""
-    json.dumps([dict(call.arguments) for call in parsed.calls], allow_nan=False).encode()
+    json.dumps(
+        [dict(call.arguments) for call in parsed.calls], allow_nan=False
+    ).encode()
 
 
 def exchange(result: str, *calls: ToolCall) -> list[Message]:
@@ -417,7 +470,10 @@ def exchange(result: str, *calls: ToolCall) -> list[Message]:
                 [
                     Message("user", "q"),
                     Message("assistant", "I look.", calls),
-                    *(Message("tool", result, call_id=call.id) for call in reversed(calls)),
+                    *(
+                        Message("tool", result, call_id=call.id)
+                        for call in reversed(calls)
+                    ),
                 ]
             ),
             TOOLS,
@@ -429,17 +485,27 @@ def exchange(result: str, *calls: ToolCall) -> list[Message]:
 @given(result=TEXTS)
 def test_no_tool_result_can_end_its_tag_or_be_read_as_a_call(result: str) -> None:
     observation = exchange(result, ToolCall("now", {}, "1"))[1].content
-    inside = observation.removeprefix("<tool_response>").removesuffix("</tool_response>")
+    inside = observation.removeprefix("<tool_response>").removesuffix(
+        "</tool_response>"
+    )
 
     assert json.loads(inside) == {"name": "now", "content": result}
     assert "<" not in inside
     assert len(observation.splitlines()) == 1
-    assert [XML.parse(text, TOOLS).calls for text in (observation, inside, f"I see {inside}")] == [()] * 3
+    assert [
+        XML.parse(text, TOOLS).calls
+        for text in (observation, inside, f"I see {inside}")
+    ] == [()] * 3
     assert XML.parse(observation, TOOLS).problem is not None
 
 
-@given(arguments=st.dictionaries(st.text(), TEXTS, max_size=3), name=st.sampled_from(["search", "now", "fly"]))
-def test_whatever_was_called_is_told_so_that_it_is_read_back_as_the_same(arguments: dict[str, Any], name: str) -> None:
+@given(
+    arguments=st.dictionaries(st.text(), TEXTS, max_size=3),
+    name=st.sampled_from(["search", "now", "fly"]),
+)
+def test_whatever_was_called_is_told_so_that_it_is_read_back_as_the_same(
+    arguments: dict[str, Any], name: str
+) -> None:
     calls = (ToolCall(name, arguments, "1"), ToolCall("now", {}, "2"))
 
     assert XML.parse(exchange("r", *calls)[0].content, TOOLS) == called(
@@ -451,10 +517,14 @@ def test_whatever_was_called_is_told_so_that_it_is_read_back_as_the_same(argumen
 
 
 def said(request: Request) -> list[tuple[str, str]]:
-    return [(message.role, message.content) for message in request.conversation.messages]
+    return [
+        (message.role, message.content) for message in request.conversation.messages
+    ]
 
 
-def test_calls_of_a_turn_are_told_together_and_so_are_their_results_in_the_order_of_the_calls() -> None:
+def test_calls_of_a_turn_are_told_together_and_so_are_their_results_in_the_order_of_the_calls() -> (
+    None
+):
     calls = (ToolCall("search", {"query": "ü"}, "1"), ToolCall("now", {}, "2"))
     talk = Conversation(
         [
@@ -468,7 +538,9 @@ def test_calls_of_a_turn_are_told_together_and_so_are_their_results_in_the_order
             Message("user", "And now?"),
         ]
     )
-    rendered = XML.render(Request(talk, TOOLS, sampling=Sampling(temperature=0.5, stop=("END",))))
+    rendered = XML.render(
+        Request(talk, TOOLS, sampling=Sampling(temperature=0.5, stop=("END",)))
+    )
 
     assert said(rendered)[1:] == [
         ("user", "q"),
@@ -485,31 +557,58 @@ def test_calls_of_a_turn_are_told_together_and_so_are_their_results_in_the_order
         ("assistant", "It is noon."),
         ("user", "And now?"),
     ]
-    assert rendered.sampling == Sampling(temperature=0.5, stop=("END", "<tool_response>"))
+    assert rendered.sampling == Sampling(
+        temperature=0.5, stop=("END", "<tool_response>")
+    )
     assert (rendered.tools, rendered.schema) == ((), None)
     system = said(rendered)[0][1]
-    assert system.startswith("Be brief.\n\nYou can use these tools:\n- search: does search\n")
+    assert system.startswith(
+        "Be brief.\n\nYou can use these tools:\n- search: does search\n"
+    )
     assert all(t.name in system and json.dumps(t.schema) in system for t in TOOLS)
-    assert '<tool_call>{"name": "the tool\'s name", "arguments": {its arguments}}</tool_call>' in system
+    assert (
+        '<tool_call>{"name": "the tool\'s name", "arguments": {its arguments}}</tool_call>'
+        in system
+    )
 
 
-def test_the_answer_is_asked_for_where_no_tool_may_be_called_and_its_schema_is_told() -> None:
+def test_the_answer_is_asked_for_where_no_tool_may_be_called_and_its_schema_is_told() -> (
+    None
+):
     now = XML.render(Request(Conversation.of("q"), TOOLS, "none"))
-    fits = XML.render(Request(Conversation.of("q"), TOOLS, schema=OutputSchema("x", {"type": "array"})))
+    fits = XML.render(
+        Request(
+            Conversation.of("q"), TOOLS, schema=OutputSchema("x", {"type": "array"})
+        )
+    )
 
-    assert said(now)[-1] == ("user", "q\n\nNo tool can be used now. Reply with your answer alone, without tags.")
-    assert said(fits)[0][1].endswith('The answer must be JSON that fits this schema: {"type": "array"}')
+    assert said(now)[-1] == (
+        "user",
+        "q\n\nNo tool can be used now. Reply with your answer alone, without tags.",
+    )
+    assert said(fits)[0][1].endswith(
+        'The answer must be JSON that fits this schema: {"type": "array"}'
+    )
 
 
 def test_a_request_without_tools_only_has_its_turns_told() -> None:
-    talk = Conversation([Message("user", "q"), *exchange("r", ToolCall("now", {}, "1"))])
-    request = Request(talk, (), sampling=Sampling(max_tokens=5), schema=OutputSchema("x", {"type": "string"}))
+    talk = Conversation(
+        [Message("user", "q"), *exchange("r", ToolCall("now", {}, "1"))]
+    )
+    request = Request(
+        talk,
+        (),
+        sampling=Sampling(max_tokens=5),
+        schema=OutputSchema("x", {"type": "string"}),
+    )
 
     assert XML.render(request) == request
 
 
 def test_its_prompts_can_be_overridden() -> None:
-    mine = XmlDialect(PromptSet(**{**XML.prompts.texts, "how_to_answer": "deine Antwort"}))
+    mine = XmlDialect(
+        PromptSet(**{**XML.prompts.texts, "how_to_answer": "deine Antwort"})
+    )
 
     assert "deine Antwort" in (mine.parse("", TOOLS).problem or "")
 

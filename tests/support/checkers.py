@@ -52,13 +52,22 @@ def basedpyright(folder: Path) -> list[Finding]:
     return _of(folder, _basedpyright)
 
 
-def _of(folder: Path, checker: Callable[[], dict[Path, list[Finding]]]) -> list[Finding]:
+def _of(
+    folder: Path, checker: Callable[[], dict[Path, list[Finding]]]
+) -> list[Finding]:
     found = _begun()[checker].result()
-    return [finding for path, findings in found.items() if path.parent == folder.resolve() for finding in findings]
+    return [
+        finding
+        for path, findings in found.items()
+        if path.parent == folder.resolve()
+        for finding in findings
+    ]
 
 
 @functools.cache
-def _begun() -> dict[Callable[[], dict[Path, list[Finding]]], Future[dict[Path, list[Finding]]]]:
+def _begun() -> dict[
+    Callable[[], dict[Path, list[Finding]]], Future[dict[Path, list[Finding]]]
+]:
     """Both at the same time: each is a process that waits for nobody."""
     modules()
     with ThreadPoolExecutor() as threads:
@@ -67,7 +76,12 @@ def _begun() -> dict[Callable[[], dict[Path, list[Finding]]], Future[dict[Path, 
 
 def _mypy() -> dict[Path, list[Finding]]:
     cache = f"--cache-dir={os.devnull}"  # which would know the folder of an earlier process by its name
-    reports = [json.loads(line) for line in _run("mypy", cache, "--output", "json", CASES, modules()).splitlines()]
+    reports = [
+        json.loads(line)
+        for line in _run(
+            "mypy", cache, "--output", "json", CASES, modules()
+        ).splitlines()
+    ]
     found = _none()
     for report in reports:
         if report["severity"] == "error":
@@ -77,27 +91,50 @@ def _mypy() -> dict[Path, list[Finding]]:
 
 
 def _basedpyright() -> dict[Path, list[Finding]]:
-    settings = modules() / "pyrightconfig.json"  # the project's own settings look at src and examples
-    strict = {"include": [str(CASES), str(modules())], "extraPaths": [str(ROOT / "src")], "typeCheckingMode": "strict"}
+    settings = (
+        modules() / "pyrightconfig.json"
+    )  # the project's own settings look at src and examples
+    strict = {
+        "include": [str(CASES), str(modules())],
+        "extraPaths": [str(ROOT / "src")],
+        "typeCheckingMode": "strict",
+    }
     settings.write_text(json.dumps(strict), encoding="utf-8")
-    output = _run("basedpyright", "--outputjson", "--pythonpath", sys.executable, "--project", settings)
+    output = _run(
+        "basedpyright",
+        "--outputjson",
+        "--pythonpath",
+        sys.executable,
+        "--project",
+        settings,
+    )
     report, found = json.loads(output), _none()
     if report["summary"]["filesAnalyzed"] != len(found):
-        raise AssertionError(f"{len(found)} files were to be checked: {report['summary']}")
+        raise AssertionError(
+            f"{len(found)} files were to be checked: {report['summary']}"
+        )
     for one in report["generalDiagnostics"]:
         if one["severity"] == "error":
             path = Path(one["file"]).resolve()
-            found[path].append(Finding(path.name, one["range"]["start"]["line"] + 1, one["message"]))
+            found[path].append(
+                Finding(path.name, one["range"]["start"]["line"] + 1, one["message"])
+            )
     return found
 
 
 def _none() -> dict[Path, list[Finding]]:
-    return {path.resolve(): [] for folder in (CASES, modules()) for path in folder.glob("*.py")}
+    return {
+        path.resolve(): []
+        for folder in (CASES, modules())
+        for path in folder.glob("*.py")
+    }
 
 
 def _run(checker: str, *arguments: object) -> str:
     command = [sys.executable, "-m", checker, *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=280
+    )
     if done.returncode not in (0, 1):
         raise AssertionError(f"{checker} did not work: {done.stdout}{done.stderr}")
     return done.stdout

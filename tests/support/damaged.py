@@ -26,7 +26,9 @@ ENDINGS = ("", "-wal", "-shm", ".inbox")
 COVERED = (
     "run_id", "engine", "options", "version", "status", "head_seq", "head_hash", "created", "parent_run", "fork_seq",
 )  # fmt: skip
-FRAME = struct.Struct(">II16x")  # of a write-ahead log: the page, and how many pages there are where a commit ends
+FRAME = struct.Struct(
+    ">II16x"
+)  # of a write-ahead log: the page, and how many pages there are where a commit ends
 
 
 class Work:
@@ -55,15 +57,33 @@ class Work:
             return f"{what} sent"
 
         limits = Limits(max_output_chars=100_000)
-        return Runtime(ScriptedProvider(_answer), tools=[look, send], journal=journal, limits=limits)
+        return Runtime(
+            ScriptedProvider(_answer),
+            tools=[look, send],
+            journal=journal,
+            limits=limits,
+        )
 
 
 def _answer(request: Request) -> str | ToolCall | list[ToolCall]:
     messages = request.conversation.messages
     turns: dict[str, Sequence[str | ToolCall | list[ToolCall]]] = {
-        "What is blue?": ([call("look", what="sky"), call("send", what="card")], call("send", what="end"), "the sky"),
-        "What is large?": (call("look", what="sea"), call("send", what="card"), "the sea"),
-        "What is open?": (call("look", what="sky"), call("send", what="parcel"), call("look", what="sun"), "a parcel"),
+        "What is blue?": (
+            [call("look", what="sky"), call("send", what="card")],
+            call("send", what="end"),
+            "the sky",
+        ),
+        "What is large?": (
+            call("look", what="sea"),
+            call("send", what="card"),
+            "the sea",
+        ),
+        "What is open?": (
+            call("look", what="sky"),
+            call("send", what="parcel"),
+            call("look", what="sun"),
+            "a parcel",
+        ),
     }
     task = next(message.content for message in messages if message.role == "user")
     return turns[task][sum(message.role == "assistant" for message in messages)]
@@ -85,7 +105,9 @@ class Made:
         path = folder / "runs.db"
         for ending, content in self.files.items():
             if ending != "-shm":  # belongs to the processes that have the file open
-                Path(f"{path}{ending}").write_bytes(changed.get(ending.strip("-.") or "db", content))
+                Path(f"{path}{ending}").write_bytes(
+                    changed.get(ending.strip("-.") or "db", content)
+                )
         return path
 
     def commits(self) -> list[int]:
@@ -93,7 +115,9 @@ class Made:
         log = self.files["-wal"]
         (page,) = struct.unpack_from(">I", log, 8)
         starts = range(32, len(log), 24 + page)
-        return [start + 24 + page for start in starts if FRAME.unpack_from(log, start)[1]]
+        return [
+            start + 24 + page for start in starts if FRAME.unpack_from(log, start)[1]
+        ]
 
 
 @functools.cache
@@ -120,9 +144,13 @@ async def _make(path: Path) -> Made:
     going = asyncio.ensure_future(engine.run("What is open?", run_id="open"))
     await work.working.wait()
     kept = {ending: Path(f"{path}{ending}") for ending in ENDINGS}
-    files = {ending: file.read_bytes() for ending, file in kept.items() if file.exists()}
+    files = {
+        ending: file.read_bytes() for ending, file in kept.items() if file.exists()
+    }
     for number in range(5):
-        journal.send("open", "answer", {"question": "0#0", "text": f"the {number}th answer" * 40})
+        journal.send(
+            "open", "answer", {"question": "0#0", "text": f"the {number}th answer" * 40}
+        )
     files[".inbox"] = Path(f"{path}.inbox").read_bytes()
     infos = {info.run_id: info for info in journal.runs()}
     entries = {run_id: journal.read(run_id) for run_id in infos}
@@ -139,14 +167,24 @@ def judged(path: Path, run_id: str, kept: Made) -> Found:
     "whole": it verifies and all is as it was. "cut": it is a shorter run, which the head hash tells. "found": `verify`
     or an error says that it is damaged. "misread": `verify` says so, but `read` hands out other entries.
     """
-    journal, entries, info = SQLiteJournal(path, busy_timeout=0.5), kept.entries[run_id], kept.infos[run_id]
+    journal, entries, info = (
+        SQLiteJournal(path, busy_timeout=0.5),
+        kept.entries[run_id],
+        kept.infos[run_id],
+    )
     try:
         verified = journal.verify(run_id, info.head_hash)
         if verified.ok:
-            listed = next((found for found in journal.runs() if found.run_id == run_id), None)
-            same = listed is not None and all(getattr(listed, name) == getattr(info, name) for name in COVERED)
+            listed = next(
+                (found for found in journal.runs() if found.run_id == run_id), None
+            )
+            same = listed is not None and all(
+                getattr(listed, name) == getattr(info, name) for name in COVERED
+            )
             assert same, f"run {run_id} verifies with another row: {listed}"
-            assert journal.read(run_id) == entries, f"run {run_id} verifies with other entries"
+            assert journal.read(run_id) == entries, (
+                f"run {run_id} verifies with other entries"
+            )
             return "whole"
         alone, read = journal.verify(run_id), journal.read(run_id)
     except (JournalError, UnknownRun):
@@ -165,15 +203,24 @@ def heard(path: Path, run_id: str, kept: Made) -> Found:
     sent = kept.commands[run_id]
     if any(command.damage for command in commands):
         others = [command for command in commands if not command.damage]
-        assert all(command in sent for command in others), f"run {run_id} is told other commands: {others}"
+        assert all(command in sent for command in others), (
+            f"run {run_id} is told other commands: {others}"
+        )
         return "found"
-    assert commands == sent[: len(commands)], f"run {run_id} is told other commands: {commands}"
+    assert commands == sent[: len(commands)], (
+        f"run {run_id} is told other commands: {commands}"
+    )
     return "whole" if commands == sent else "cut"
 
 
 def tally(path: Path, kept: Made) -> Counter[str]:
     """What is found of all runs of a damaged copy, and of the commands to one that is at work."""
-    return Counter([*(judged(path, run_id, kept) for run_id in kept.infos), heard(path, "open", kept)])
+    return Counter(
+        [
+            *(judged(path, run_id, kept) for run_id in kept.infos),
+            heard(path, "open", kept),
+        ]
+    )
 
 
 def worst(found: Counter[str]) -> str:

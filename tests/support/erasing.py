@@ -20,13 +20,21 @@ async def erase(what: str) -> str:
 
 def react(journal: Any, *script: Any, **options: Any) -> ReActEngine:
     """An engine that can erase and ask its user, on a journal, whose calls wait for a person."""
-    given: dict[str, Any] = {"approver": Suspend(), "tools": [erase, ask_user], **options}
+    given: dict[str, Any] = {
+        "approver": Suspend(),
+        "tools": [erase, ask_user],
+        **options,
+    }
     return ReActEngine(Runtime(ScriptedProvider(script), journal=journal, **given))
 
 
 def told(result: Result) -> list[str]:
     """What the model was told of its calls."""
-    return [message.content for message in result.conversation.messages if message.role == "tool"]
+    return [
+        message.content
+        for message in result.conversation.messages
+        if message.role == "tool"
+    ]
 
 
 @pytest.fixture(autouse=True)

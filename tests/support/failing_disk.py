@@ -20,7 +20,9 @@ from loopwright.messages import ToolCall
 from loopwright.testing import ScriptedProvider, call
 
 RUN, ANSWER, TURNS = "the-run", "five letters", 5
-TASK = "Send five letters. " + "They may be long. " * 1000  # so that each barrier needs more room than the last
+TASK = (
+    "Send five letters. " + "They may be long. " * 1000
+)  # so that each barrier needs more room than the last
 NOBODY = 65534
 
 
@@ -42,7 +44,12 @@ class Telling(SQLiteJournal):
         self._tell(f"durable {head}")
 
 
-def letters(journal: Journal, witness: Path, tell: Callable[[str], None], turn: Callable[[int], None]) -> ReActEngine:
+def letters(
+    journal: Journal,
+    witness: Path,
+    tell: Callable[[str], None],
+    turn: Callable[[int], None],
+) -> ReActEngine:
     """The engine: five turns with a letter each, which is witnessed before it is sent."""
 
     @tool(effect="write")
@@ -54,7 +61,9 @@ def letters(journal: Journal, witness: Path, tell: Callable[[str], None], turn: 
         return f"letter {number} sent, {'and so on ' * 300}"
 
     def model(request: Request) -> str | ToolCall:
-        number = sum(message.role == "assistant" for message in request.conversation.messages)
+        number = sum(
+            message.role == "assistant" for message in request.conversation.messages
+        )
         turn(number)
         return call("send", number=number) if number < TURNS else ANSWER
 
@@ -77,20 +86,33 @@ async def _work(path: str, witness: str, trouble: str, argument: str) -> None:
     told = dict[str, object]()
     try:
         journal = Telling(Path(path), _say)
-        engine = letters(journal, Path(witness), _say, lambda number: _pause(at, number))
+        engine = letters(
+            journal, Path(witness), _say, lambda number: _pause(at, number)
+        )
         TROUBLES[trouble](argument)
         result = await engine.run(TASK, run_id=RUN)
-        told = {"status": result.status, "stop_reason": result.stop_reason, "head": result.head_hash}
+        told = {
+            "status": result.status,
+            "stop_reason": result.stop_reason,
+            "head": result.head_hash,
+        }
         told |= {"error": type(result.error).__name__, "text": str(result.error)}
     except (ConfigError, JournalError) as error:
-        told = {"status": "raised", "stop_reason": "", "error": type(error).__name__, "text": str(error)}
+        told = {
+            "status": "raised",
+            "stop_reason": "",
+            "error": type(error).__name__,
+            "text": str(error),
+        }
     _say(f"result {json.dumps(told)}")
 
 
 def _small_files(size: str) -> None:
     import resource
 
-    resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))  # Python ignores the signal that comes with it
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (int(size), int(size))
+    )  # Python ignores the signal that comes with it
 
 
 def _few_files(more: str) -> None:
@@ -122,4 +144,11 @@ TROUBLES: dict[str, Callable[[str], None]] = {
 
 
 if __name__ == "__main__":
-    asyncio.run(_work(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4] if len(sys.argv) > 4 else ""))
+    asyncio.run(
+        _work(
+            sys.argv[1],
+            sys.argv[2],
+            sys.argv[3],
+            sys.argv[4] if len(sys.argv) > 4 else "",
+        )
+    )

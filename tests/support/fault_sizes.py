@@ -3,7 +3,9 @@
 import os
 
 LONG = os.environ.get("LOOPWRIGHT_FAULTS") == "long"
-_FIGURES = os.environ.get("LOOPWRIGHT_FIGURES")  # read here, since the suite takes such variables away from its tests
+_FIGURES = os.environ.get(
+    "LOOPWRIGHT_FIGURES"
+)  # read here, since the suite takes such variables away from its tests
 
 
 def sized(short: int, long: int) -> int:

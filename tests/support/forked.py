@@ -26,7 +26,9 @@ from types import ModuleType, TracebackType
 from typing import Any, Self, TextIO, TypeAlias
 
 PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
-Stream: TypeAlias = int | TextIO | None  # PIPE, DEVNULL, a descriptor, a file, or what this process has
+Stream: TypeAlias = (
+    int | TextIO | None
+)  # PIPE, DEVNULL, a descriptor, a file, or what this process has
 SOURCE = Path(__file__).parents[2] / "src"
 LOADED = (
     "loopwright.testing", "loopwright.journals.sqlite.journal", "loopwright.cli.app", "loopwright.cli.run",
@@ -59,10 +61,14 @@ class Forked:
             os.close(self._status)
         return self.returncode
 
-    def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]:
+    def communicate(
+        self, input: str | None = None, timeout: float | None = None
+    ) -> tuple[str, str]:
         """Hand it a text, and wait for its end; what it wrote, of what is left to read."""
         with ThreadPoolExecutor(2) as threads:
-            written = [threads.submit(_all_of, stream) for stream in (self.stdout, self.stderr)]
+            written = [
+                threads.submit(_all_of, stream) for stream in (self.stdout, self.stderr)
+            ]
             if self.stdin is not None and not self.stdin.closed:
                 with contextlib.suppress(BrokenPipeError), self.stdin:
                     self.stdin.write(input or "")
@@ -97,7 +103,10 @@ class Forked:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -162,7 +171,9 @@ def fork(
     """
     ours, theirs = dict[str, int](), list[int]()
     with contextlib.ExitStack() as opened:
-        for number, (name, stream) in enumerate((("stdin", stdin), ("stdout", stdout), ("stderr", stderr))):
+        for number, (name, stream) in enumerate(
+            (("stdin", stdin), ("stdout", stdout), ("stderr", stderr))
+        ):
             if stream == PIPE:
                 ends = os.pipe()
                 ours[name], given = ends if number else ends[::-1]
@@ -177,7 +188,10 @@ def fork(
             theirs.append(given)
         status, ended = os.pipe()
         opened.callback(os.close, ended)
-        told = {"arguments": [*map(str, arguments)], "env": dict(os.environ if env is None else env)}
+        told = {
+            "arguments": [*map(str, arguments)],
+            "env": dict(os.environ if env is None else env),
+        }
         told |= {"folder": str(folder or Path.cwd()), "columns": columns}
         pid = _interpreter(options).fork(told, [*theirs, ended])
     return Forked(pid, status, ours)
@@ -185,7 +199,9 @@ def fork(
 
 def run(*arguments: object, **options: Any) -> "subprocess.CompletedProcess[str]":
     """The same to its end; the streams are pipes, with nothing to read."""
-    with fork(*arguments, **{"stdin": DEVNULL, "stdout": PIPE, "stderr": PIPE, **options}) as process:
+    with fork(
+        *arguments, **{"stdin": DEVNULL, "stdout": PIPE, "stderr": PIPE, **options}
+    ) as process:
         out, err = process.communicate(timeout=100)
         return subprocess.CompletedProcess(arguments, process.wait(), out, err)
 
@@ -197,7 +213,9 @@ def _load() -> None:
     """Load the package, and use it once: what is made at first use is made here, for all forks."""
     for module in LOADED:
         importlib.import_module(module)
-    loopwright, testing, sqlite = map(importlib.import_module, ("loopwright", *LOADED[:2]))
+    loopwright, testing, sqlite = map(
+        importlib.import_module, ("loopwright", *LOADED[:2])
+    )
     for name in loopwright.__all__:  # they are loaded when they are asked for
         getattr(loopwright, name)
 
@@ -209,13 +227,17 @@ def _load() -> None:
     async def use() -> None:
         with tempfile.TemporaryDirectory() as folder:
             journal = sqlite.SQLiteJournal(f"{folder}/runs.db")
-            provider = testing.ScriptedProvider([testing.call("look", what="sky"), "blue"])
+            provider = testing.ScriptedProvider(
+                [testing.call("look", what="sky"), "blue"]
+            )
             runtime = loopwright.Runtime(provider, tools=[look], journal=journal)
             await runtime.engine("react").run("What is blue?")
             await journal.close()
 
     asyncio.run(use())
-    importlib.import_module("loopwright.plugins")._installed.cache_clear()  # others may be installed by then
+    importlib.import_module(
+        "loopwright.plugins"
+    )._installed.cache_clear()  # others may be installed by then
     gc.collect()
     gc.freeze()
 
@@ -238,7 +260,9 @@ def _serve(connection: socket.socket) -> dict[str, Any]:
             os.close(stream)
 
 
-def _begin(connection: socket.socket, streams: list[int], told: dict[str, Any]) -> dict[str, Any]:
+def _begin(
+    connection: socket.socket, streams: list[int], told: dict[str, Any]
+) -> dict[str, Any]:
     """Be the process that waits for the program, and tells its number and its ending; or be the program."""
     *standard, ended = streams
     pid = os.fork()
@@ -258,7 +282,11 @@ def _begin(connection: socket.socket, streams: list[int], told: dict[str, Any]) 
 
         os.setsid()
         fcntl.ioctl(standard[0], termios.TIOCSCTTY, 0)
-        fcntl.ioctl(standard[0], termios.TIOCSWINSZ, struct.pack("HHHH", 24, told["columns"], 0, 0))
+        fcntl.ioctl(
+            standard[0],
+            termios.TIOCSWINSZ,
+            struct.pack("HHHH", 24, told["columns"], 0, 0),
+        )
     for number, stream in enumerate(standard):
         os.dup2(stream, number)
     for stream in streams:
@@ -281,7 +309,11 @@ def _be(told: dict[str, Any]) -> None:
         setattr(sys, f"__{name}__", stream)
     program, *arguments = told["arguments"]
     known = {*sys.path, ""}
-    places = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place not in known]
+    places = [
+        place
+        for place in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if place not in known
+    ]
     match program:
         case "-m":
             sys.argv, sys.path[:1] = arguments, [os.getcwd(), *places]
@@ -292,12 +324,17 @@ def _be(told: dict[str, Any]) -> None:
             sys.modules["__main__"] = main = ModuleType("__main__")
             exec(compile(code, "<string>", "exec"), vars(main))
         case _:
-            sys.argv, sys.path[:1] = [program, *arguments], [str(Path(program).parent), *places]
+            sys.argv, sys.path[:1] = (
+                [program, *arguments],
+                [str(Path(program).parent), *places],
+            )
             runpy.run_path(program, run_name="__main__")
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what it runs in the background ignore Ctrl-C
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell has what it runs in the background ignore Ctrl-C
     _load()
     with socket.socket(fileno=int(sys.argv[1])) as listening:
         told = _serve(listening)

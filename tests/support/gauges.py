@@ -35,7 +35,13 @@ class Sample:
     @classmethod
     def now(cls, at: float) -> "Sample":
         """A look at this process."""
-        return cls(at, resident(), len(asyncio.all_tasks()), threading.active_count(), open_files())
+        return cls(
+            at,
+            resident(),
+            len(asyncio.all_tasks()),
+            threading.active_count(),
+            open_files(),
+        )
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,11 @@ class Rest:
         while gc.collect():
             pass
         objects = gc.get_objects()
-        ours = Counter(type(o).__name__ for o in objects if type(o).__module__.partition(".")[0] == package)
+        ours = Counter(
+            type(o).__name__
+            for o in objects
+            if type(o).__module__.partition(".")[0] == package
+        )
         count = len(objects)
         del objects
         return cls(

@@ -36,4 +36,6 @@ class Hand:
 
 def events(journal: Journal, run_id: str, kind: type[Any]) -> list[Any]:
     """The events of a kind in a run."""
-    return [entry.event for entry in journal.read(run_id) if isinstance(entry.event, kind)]
+    return [
+        entry.event for entry in journal.read(run_id) if isinstance(entry.event, kind)
+    ]

@@ -46,19 +46,29 @@ class SteppingLoop(asyncio.SelectorEventLoop):
         return super().time() + self.skipped
 
     def call_soon(
-        self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
         """As every loop, counted."""
         return super().call_soon(self._turn, callback, args, context=context)
 
     def call_soon_threadsafe(
-        self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
         """As every loop, counted."""
         return super().call_soon_threadsafe(self._turn, callback, args, context=context)
 
     def call_at(
-        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """As every loop, counted."""
         return super().call_at(when, self._turn, callback, args, context=context)
@@ -95,9 +105,13 @@ class LoopClock:
 class WaitingProvider(ScriptedProvider):
     """Waits before and after each reply and between its pieces; `failures` says how often it fails first."""
 
-    def __init__(self, answer: Callable[[Request], Any], failures: list[ProviderError]) -> None:
+    def __init__(
+        self, answer: Callable[[Request], Any], failures: list[ProviderError]
+    ) -> None:
         super().__init__(answer)
-        self._failures = failures  # shared, so that a resumed run does not have them again
+        self._failures = (
+            failures  # shared, so that a resumed run does not have them again
+        )
 
     async def complete(self, request: Request) -> Completion:
         """The next line."""

@@ -52,7 +52,11 @@ class Story:
             entries, verified = journal.read(run), journal.verify(run, ending["head"])
             asked = [one for one in self.asked if one.run == run]
             of_it = [note for note in notes if note.run == run]
-            found.append(Chapter(ending, entries, verified.problem, of_it, asked, len(self.statuses)))
+            found.append(
+                Chapter(
+                    ending, entries, verified.problem, of_it, asked, len(self.statuses)
+                )
+            )
         asyncio.run(journal.close())
         return found
 
@@ -70,7 +74,10 @@ class Chapter:
 
     def fence(self, life: int) -> int:
         """The number under which a process wrote; that of the one before if it came to nothing."""
-        return max((n.fence for n in self.notes if n.what == "claimed" and n.life <= life), default=0)
+        return max(
+            (n.fence for n in self.notes if n.what == "claimed" and n.life <= life),
+            default=0,
+        )
 
     def claimed(self, life: int) -> bool:
         """Whether a process had the right to write."""
@@ -78,17 +85,29 @@ class Chapter:
 
     def by(self, kind: type[object], below: int) -> set[str]:
         """The keys of such entries that processes with a number below this one wrote."""
-        return {entry.key for entry in self.entries if entry.fence < below and isinstance(entry.event, kind)}
+        return {
+            entry.key
+            for entry in self.entries
+            if entry.fence < below and isinstance(entry.event, kind)
+        }
 
     @property
     def intents(self) -> dict[str, tuple[int, ToolStarted]]:
         """Each call that was about to run, by its key, and under which number that was written."""
-        return {e.key: (e.fence, e.event) for e in self.entries if isinstance(e.event, ToolStarted)}
+        return {
+            e.key: (e.fence, e.event)
+            for e in self.entries
+            if isinstance(e.event, ToolStarted)
+        }
 
     @property
     def unknown(self) -> set[str]:
         """The calls of which nobody knows whether they took effect."""
-        return {e.key for e in self.entries if isinstance(e.event, ToolFinished) and e.event.status == "unknown"}
+        return {
+            e.key
+            for e in self.entries
+            if isinstance(e.event, ToolFinished) and e.event.status == "unknown"
+        }
 
 
 @dataclasses.dataclass
@@ -111,7 +130,9 @@ class Tally:
     def __iadd__(self, other: "Tally") -> "Tally":
         """Both together."""
         for field in dataclasses.fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+            setattr(
+                self, field.name, getattr(self, field.name) + getattr(other, field.name)
+            )
         return self
 
     def __str__(self) -> str:
@@ -129,7 +150,9 @@ def checked(story: Story, undisturbed: Story | None = None) -> Tally:
     others = undisturbed.endings if undisturbed else [None] * len(story.endings)
     for chapter, expected in zip(story.chapters(), others, strict=True):
         where = f"{story.folder.name} {story.scenario}, {chapter.ending['run']}"
-        tally.wrongs += [f"{where}: {wrong}" for wrong in wrongs(chapter, expected, tally)]
+        tally.wrongs += [
+            f"{where}: {wrong}" for wrong in wrongs(chapter, expected, tally)
+        ]
     return tally
 
 
@@ -153,13 +176,22 @@ def _kept(chapter: Chapter, tally: Tally) -> Iterator[str]:
     lost = sorted((seq, head) for seq, head in promised if hashes.get(seq) != head)
     tally.acknowledged += max((seq for seq, _ in promised), default=0)
     if lost:
-        first = lost[0][0]  # all between the barrier before and this one is another, or gone
-        before = max((seq for seq, head in promised if seq < first and hashes.get(seq) == head), default=0)
+        first = lost[0][
+            0
+        ]  # all between the barrier before and this one is another, or gone
+        before = max(
+            (seq for seq, head in promised if seq < first and hashes.get(seq) == head),
+            default=0,
+        )
         tally.lost += max(seq for seq, _ in lost) - before
         yield f"acknowledged and lost: {lost}"
     if chapter.problem:
         yield f"the chain: {chapter.problem}"
-    finished = Counter((e.key, e.kind) for e in chapter.entries if isinstance(e.event, (ModelReplied, ToolFinished)))
+    finished = Counter(
+        (e.key, e.kind)
+        for e in chapter.entries
+        if isinstance(e.event, (ModelReplied, ToolFinished))
+    )
     if twice := [what for what, times in finished.items() if times > 1]:
         yield f"recorded twice: {twice}"
 
@@ -170,7 +202,8 @@ def _asked_once(chapter: Chapter, tally: Tally) -> Iterator[str]:
     about = {
         entry.key: by_stamp[entry.event.completion.model].about
         for entry in chapter.entries
-        if isinstance(entry.event, ModelReplied) and entry.event.completion.model in by_stamp
+        if isinstance(entry.event, ModelReplied)
+        and entry.event.completion.model in by_stamp
     }
     tally.asked += len(chapter.asked)
     tally.asked_again += len(chapter.asked) - len(about)
@@ -195,7 +228,9 @@ def _replies_are_of_their_life(chapter: Chapter) -> Iterator[str]:
     """Each recorded reply is one that the server gave to the process that recorded it, and the last life loses none."""
     by_stamp = {asked.stamp: asked for asked in chapter.asked}
     replies = [e for e in chapter.entries if isinstance(e.event, ModelReplied)]
-    stamps = [e.event.completion.model for e in replies if isinstance(e.event, ModelReplied)]
+    stamps = [
+        e.event.completion.model for e in replies if isinstance(e.event, ModelReplied)
+    ]
     if len(set(stamps)) != len(stamps):
         yield "one reply is recorded for two effects"
     for entry, stamp in zip(replies, stamps, strict=True):
@@ -204,7 +239,11 @@ def _replies_are_of_their_life(chapter: Chapter) -> Iterator[str]:
             yield f"the reply at {entry.key}, {stamp!r}, was given to nobody, or to another life"
     last = chapter.lives - 1
     made = sum(asked.life == last for asked in chapter.asked)
-    here = [e for e in chapter.entries if e.fence == chapter.fence(last)] if chapter.claimed(last) else []
+    here = (
+        [e for e in chapter.entries if e.fence == chapter.fence(last)]
+        if chapter.claimed(last)
+        else []
+    )
     recorded = sum(isinstance(e.event, ModelReplied) for e in here)
     intended = chapter.by(ModelRequested, 1000)
     timed_out = sum(isinstance(e.event, LimitHit) and e.key in intended for e in here)
@@ -234,7 +273,9 @@ def _started_once(chapter: Chapter, tally: Tally) -> Iterator[str]:
 def _written_once(chapter: Chapter, tally: Tally) -> Iterator[str]:
     """What writes starts once, whatever happens; what may be repeated is so under the same key."""
     intents = chapter.intents
-    for key, times in Counter(note.key for note in chapter.notes if note.what == "started").items():
+    for key, times in Counter(
+        note.key for note in chapter.notes if note.what == "started"
+    ).items():
         if key in intents and intents[key][1].effect in ("read", "idempotent"):
             tally.repeated_same_key += times - 1
         elif times > 1:
@@ -254,7 +295,10 @@ def _told(chapter: Chapter, tally: Tally) -> Iterator[str]:
             yield f"{entry.key} ({intent.effect}), begun under {fence}, is {entry.event.status} under {entry.fence}"
         if entry.event.status == "unknown":
             tally.unknown += 1
-            if not any(canonical_json(entry.event.content)[1:-1] in asked.about for asked in chapter.asked):
+            if not any(
+                canonical_json(entry.event.content)[1:-1] in asked.about
+                for asked in chapter.asked
+            ):
                 yield f"no model was told that {entry.key} is unknown"
 
 
@@ -262,17 +306,30 @@ def _restored(chapter: Chapter) -> Iterator[str]:
     """The result tells what the entries, and the server that was asked, add up to."""
     ending, last = chapter.ending, chapter.entries[-1].event
     by_stamp = {asked.stamp: asked.tokens for asked in chapter.asked}
-    stamps = [e.event.completion.model for e in chapter.entries if isinstance(e.event, ModelReplied)]
+    stamps = [
+        e.event.completion.model
+        for e in chapter.entries
+        if isinstance(e.event, ModelReplied)
+    ]
     used = [by_stamp[stamp] for stamp in stamps if stamp in by_stamp]
     tokens = [sum(tokens) for tokens in zip(*used, strict=True)] or [0, 0]
     failed = sum(isinstance(e.event, AttemptFailed) for e in chapter.entries)
-    calls = len(chapter.by(ModelRequested, 1000)), len(chapter.by(ToolStarted, 1000)), failed
+    calls = (
+        len(chapter.by(ModelRequested, 1000)),
+        len(chapter.by(ToolStarted, 1000)),
+        failed,
+    )
     told = ending["llm_calls"], ending["tool_calls"], ending["tokens"]
     if told != (calls[0], calls[1], tokens) or failed:
         yield f"the result tells {told}, the entries {calls} and {tokens}"
-    if not isinstance(last, RunFinished) or (last.llm_calls, last.tool_calls) != told[:2]:
+    if (
+        not isinstance(last, RunFinished)
+        or (last.llm_calls, last.tool_calls) != told[:2]
+    ):
         yield f"the last entry is not of a run that ended so: {last}"
-    unasked = {e.key for e in chapter.entries if isinstance(e.event, ToolStarted)} - chapter.by(GateDecided, 1000)
+    unasked = {
+        e.key for e in chapter.entries if isinstance(e.event, ToolStarted)
+    } - chapter.by(GateDecided, 1000)
     if unasked:
         yield f"no gate was asked about {unasked}"
 
@@ -280,10 +337,21 @@ def _restored(chapter: Chapter) -> Iterator[str]:
 def _same_end(chapter: Chapter, expected: Ending) -> Iterator[str]:
     """It came to the same as if nothing had happened; where something is unknown, to an end all the same."""
     if chapter.unknown:
-        if (chapter.ending["status"], chapter.ending["answer"]) != (expected["status"], expected["answer"]):
+        if (chapter.ending["status"], chapter.ending["answer"]) != (
+            expected["status"],
+            expected["answer"],
+        ):
             yield f"with {chapter.unknown} unknown it came to {chapter.ending}"
         return
-    told = {name: value for name, value in chapter.ending.items() if name not in ("head", "deltas")}
-    wanted = {name: value for name, value in expected.items() if name not in ("head", "deltas")}
+    told = {
+        name: value
+        for name, value in chapter.ending.items()
+        if name not in ("head", "deltas")
+    }
+    wanted = {
+        name: value
+        for name, value in expected.items()
+        if name not in ("head", "deltas")
+    }
     if told != wanted:
         yield f"undisturbed it came to {wanted}, killed to {told}"

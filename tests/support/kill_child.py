@@ -62,12 +62,16 @@ async def live(life: Life) -> list[Ending]:
     journal = Acknowledged(life, notes)
     try:
         runs = life.scenario.runs.items()
-        return await asyncio.gather(*(_bring_to_its_end(life, journal, notes, *run) for run in runs))
+        return await asyncio.gather(
+            *(_bring_to_its_end(life, journal, notes, *run) for run in runs)
+        )
     finally:
         await journal.close()
 
 
-async def _bring_to_its_end(life: Life, journal: Acknowledged, notes: Notes, run: str, name: str) -> Ending:
+async def _bring_to_its_end(
+    life: Life, journal: Acknowledged, notes: Notes, run: str, name: str
+) -> Ending:
     scenario, program = life.scenario, KILL_PROGRAMS[name]
     url = f"{life.url}/{life.folder.name}/{run}/{life.number}/v1"
     provider = OpenAIProvider(name, base_url=url, api_key="", quirks=QUIRKS)
@@ -81,7 +85,9 @@ async def _bring_to_its_end(life: Life, journal: Acknowledged, notes: Notes, run
         try:
             result: Result[object] = await engine.resume(run, deps=notes)
         except UnknownRun:
-            result, deltas = await _begin(engine, program.task, run, notes, streaming=scenario.streaming)
+            result, deltas = await _begin(
+                engine, program.task, run, notes, streaming=scenario.streaming
+            )
         used = result.usage
         tokens = [used.input_tokens or 0, used.output_tokens or 0]
         return Ending(
@@ -140,7 +146,16 @@ def _warm_up(url: str) -> None:
         tools_of(program, threads=True)
         if name not in ENDLESS:
             with tempfile.TemporaryDirectory() as folder:
-                asyncio.run(live(Life(Scenario((name,), streaming=number % 2 == 0), Path(folder), url, 0)))
+                asyncio.run(
+                    live(
+                        Life(
+                            Scenario((name,), streaming=number % 2 == 0),
+                            Path(folder),
+                            url,
+                            0,
+                        )
+                    )
+                )
     gc.collect()
     gc.freeze()
 
@@ -163,7 +178,9 @@ def _heard(reading: int, pid: int, seconds: float | None) -> tuple[object, list[
     while True:
         left = None if end is None else max(end - time.monotonic(), 0.0)
         if not select.select([reading], [], [], left)[0]:
-            os.kill(pid, signal.SIGKILL)  # it is not yet waited for, so this is nobody else
+            os.kill(
+                pid, signal.SIGKILL
+            )  # it is not yet waited for, so this is nobody else
             end = None
             continue
         piece = os.read(reading, 65536)

@@ -63,8 +63,16 @@ class Life:
         life: dict[str, Any] = json.loads(line)
         told = life["scenario"]
         limits = tuple((name, value) for name, value in told["limits"])
-        scenario = Scenario(tuple(told["programs"]), told["streaming"], told["threads"], limits)
-        return cls(scenario, Path(life["folder"]), life["url"], life["number"], Death(**life["death"]))
+        scenario = Scenario(
+            tuple(told["programs"]), told["streaming"], told["threads"], limits
+        )
+        return cls(
+            scenario,
+            Path(life["folder"]),
+            life["url"],
+            life["number"],
+            Death(**life["death"]),
+        )
 
 
 class Ending(TypedDict):
@@ -103,7 +111,9 @@ class Notes:
     """A file that lines are appended to, each in one piece; it outlives whoever writes."""
 
     def __init__(self, folder: Path, life: int, death: Death = Death()) -> None:
-        self._file = os.open(folder / "notes", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._file = os.open(
+            folder / "notes", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600
+        )
         self._life, self._left = life, itertools.count(death.in_tool, -1)
 
     def add(self, run: str, what: What, **told: JsonValue) -> None:

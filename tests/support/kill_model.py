@@ -11,7 +11,13 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from loopwright.messages import Completion, Conversation, Message, ToolCall, canonical_json
+from loopwright.messages import (
+    Completion,
+    Conversation,
+    Message,
+    ToolCall,
+    canonical_json,
+)
 from loopwright.providers import Request
 from loopwright.testing.chunked import pieces
 from programs import Line
@@ -57,9 +63,13 @@ class ModelServer:
         self._asked: dict[str, list[Asked]] = {}
         self._numbers = itertools.count(1)
         self._open: list[_Connection] = []
-        self._closed = asyncio.Condition()  # of a connection that closed, or whose place became known
+        self._closed = (
+            asyncio.Condition()
+        )  # of a connection that closed, or whose place became known
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="model-server")
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="model-server"
+        )
         self._server: asyncio.Server | None = None
         self.url = ""
 
@@ -70,7 +80,10 @@ class ModelServer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._do(self._stop()).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -86,7 +99,9 @@ class ModelServer:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def _start(self) -> int:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=1000)
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", 0, backlog=1000
+        )
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
@@ -100,27 +115,40 @@ class ModelServer:
         if self._server is None:
             return
         host, port = self._server.sockets[0].getsockname()
-        reader, writer = await asyncio.open_connection(host, port)  # it comes after all who connected before
+        reader, writer = await asyncio.open_connection(
+            host, port
+        )  # it comes after all who connected before
         writer.write_eof()
         await reader.read()
         writer.close()
         await writer.wait_closed()
-        await self._until(lambda: all(connection.place not in ("", place) for connection in self._open))
+        await self._until(
+            lambda: all(
+                connection.place not in ("", place) for connection in self._open
+            )
+        )
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(60), self._closed:
             await self._closed.wait_for(condition)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         connection = _Connection()
         self._open.append(connection)
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 line, *pairs = head.decode().strip().split("\r\n")
-                headers = {name.lower(): value for name, _, value in (pair.partition(": ") for pair in pairs)}
+                headers = {
+                    name.lower(): value
+                    for name, _, value in (pair.partition(": ") for pair in pairs)
+                }
                 path = line.split()[1]
                 await self._belongs(connection, path.split("/")[1])
-                body = json.loads(await reader.readexactly(int(headers["content-length"])))
+                body = json.loads(
+                    await reader.readexactly(int(headers["content-length"]))
+                )
                 async for piece in self._answers(path, body):
                     writer.write(piece)
                     await writer.drain()
@@ -142,15 +170,26 @@ class ModelServer:
         """The answer to one request, as it goes over the wire."""
         _, place, run, life, *_ = path.split("/")
         messages = canonical_json(body["messages"])
-        about = canonical_json({k: v for k, v in body.items() if not k.startswith("stream")})
+        about = canonical_json(
+            {k: v for k, v in body.items() if not k.startswith("stream")}
+        )
         number = next(self._numbers)
         completion = _completion(self._models[body["model"]](_request(body)), number)
-        asked = Asked(number, place, run, int(life), about, (len(messages) // 4, _said(completion) // 4 + 1))
+        asked = Asked(
+            number,
+            place,
+            run,
+            int(life),
+            about,
+            (len(messages) // 4, _said(completion) // 4 + 1),
+        )
         self._asked.setdefault(place, []).append(asked)
         least, most = LATENCY
         await asyncio.sleep(least + (most - least) * zlib.crc32(about) / 2**32)
         if not body.get("stream"):
-            yield _http("application/json", json.dumps(_whole(completion, asked)).encode())
+            yield _http(
+                "application/json", json.dumps(_whole(completion, asked)).encode()
+            )
             return
         yield _head("text/event-stream")
         for event in _events(completion, asked):
@@ -170,10 +209,16 @@ def _request(body: Any) -> Request:
 
 def _message(wire: Any) -> Message:
     calls = tuple(
-        ToolCall(call["function"]["name"], json.loads(call["function"]["arguments"]), call["id"])
+        ToolCall(
+            call["function"]["name"],
+            json.loads(call["function"]["arguments"]),
+            call["id"],
+        )
         for call in wire.get("tool_calls", ())
     )
-    return Message(wire["role"], wire["content"] or "", calls, wire.get("tool_call_id", ""))
+    return Message(
+        wire["role"], wire["content"] or "", calls, wire.get("tool_call_id", "")
+    )
 
 
 # --- what is answered ---
@@ -186,27 +231,51 @@ def _completion(line: Line, number: int) -> Completion:
     if isinstance(line, str):
         return Completion(line)
     made = [line] if isinstance(line, ToolCall) else line
-    calls = tuple(dataclasses.replace(call, id=f"call_{number:08}_{index}") for index, call in enumerate(made))
+    calls = tuple(
+        dataclasses.replace(call, id=f"call_{number:08}_{index}")
+        for index, call in enumerate(made)
+    )
     return Completion(calls=calls, finish_reason="tool_calls")
 
 
 def _said(completion: Completion) -> int:
-    return len(completion.text) + sum(len(canonical_json(dict(call.arguments))) for call in completion.calls)
+    return len(completion.text) + sum(
+        len(canonical_json(dict(call.arguments))) for call in completion.calls
+    )
 
 
 def _usage(asked: Asked) -> dict[str, int]:
-    return {"prompt_tokens": asked.tokens[0], "completion_tokens": asked.tokens[1], "total_tokens": sum(asked.tokens)}
+    return {
+        "prompt_tokens": asked.tokens[0],
+        "completion_tokens": asked.tokens[1],
+        "total_tokens": sum(asked.tokens),
+    }
 
 
 def _whole(completion: Completion, asked: Asked) -> object:
-    message: dict[str, object] = {"role": "assistant", "content": completion.text or None}
+    message: dict[str, object] = {
+        "role": "assistant",
+        "content": completion.text or None,
+    }
     if completion.calls:
         message["tool_calls"] = [
-            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": json.dumps(dict(c.arguments))}}
+            {
+                "id": c.id,
+                "type": "function",
+                "function": {
+                    "name": c.name,
+                    "arguments": json.dumps(dict(c.arguments)),
+                },
+            }
             for c in completion.calls
         ]
     choice = {"index": 0, "message": message, "finish_reason": completion.finish_reason}
-    return {"object": "chat.completion", "model": asked.stamp, "choices": [choice], "usage": _usage(asked)}
+    return {
+        "object": "chat.completion",
+        "model": asked.stamp,
+        "choices": [choice],
+        "usage": _usage(asked),
+    }
 
 
 def _events(completion: Completion, asked: Asked) -> Iterable[str]:
@@ -217,8 +286,16 @@ def _events(completion: Completion, asked: Asked) -> Iterable[str]:
             choices.append({"index": 0, "delta": {"content": delta.text}})
         if delta.call is not None:
             call = delta.call
-            function = {"name": call.name, "arguments": ""} if call.name else {"arguments": call.arguments}
-            piece = {"index": call.index, **({"id": call.id} if call.id else {}), "function": function}
+            function = (
+                {"name": call.name, "arguments": ""}
+                if call.name
+                else {"arguments": call.arguments}
+            )
+            piece = {
+                "index": call.index,
+                **({"id": call.id} if call.id else {}),
+                "function": function,
+            }
             choices.append({"index": 0, "delta": {"tool_calls": [piece]}})
     choices.append({"index": 0, "delta": {}, "finish_reason": completion.finish_reason})
     chunk = {"object": "chat.completion.chunk", "model": asked.stamp}

@@ -21,7 +21,13 @@ ENDLESS = "endless", "slow"  # programs that only a limit ends
 ENGINES = (
     "react", "chain-of-thought", "self-ask", "plan-execute", "reflexion", "critic", "tree-of-thoughts", "tiny",
 )  # fmt: skip
-EFFECTS: dict[str, Effect] = {"look": "read", "seek": "read", "fail": "read", "put": "idempotent", "send": "write"}
+EFFECTS: dict[str, Effect] = {
+    "look": "read",
+    "seek": "read",
+    "fail": "read",
+    "put": "idempotent",
+    "send": "write",
+}
 SAYS = {
     "look": "{} is blue", "seek": "{} is blue", "put": "{} put", "send": "{} sent", "fail": "{} is nowhere",
 }  # fmt: skip
@@ -32,14 +38,18 @@ def made(name: str, *, thread: bool) -> Tool:
     """A tool that notes its start, works for a moment, and notes its side effect."""
 
     def begin(ctx: ToolContext[Notes], what: str) -> float:
-        ctx.deps.add(ctx.run_id, "started", key=ctx.key, idempotency_key=ctx.idempotency_key)
+        ctx.deps.add(
+            ctx.run_id, "started", key=ctx.key, idempotency_key=ctx.idempotency_key
+        )
         if what.startswith("far"):
             return FAR
         least, most = DURATIONS
         return least + (most - least) * zlib.crc32(f"{name} {what}".encode()) / 2**32
 
     def end(ctx: ToolContext[Notes], what: str) -> str:
-        ctx.deps.add(ctx.run_id, "acted", key=ctx.key, idempotency_key=ctx.idempotency_key)
+        ctx.deps.add(
+            ctx.run_id, "acted", key=ctx.key, idempotency_key=ctx.idempotency_key
+        )
         if name == "fail":
             raise ToolError(SAYS[name].format(what))
         return "" if what == "nothing" else SAYS[name].format(what)
@@ -59,15 +69,23 @@ def made(name: str, *, thread: bool) -> Tool:
 
 def tools_of(program: Program, *, threads: bool = False) -> list[Tool]:
     """The program's tools, as they are here; `put` is at work in a thread in any case."""
-    return [made(one.name, thread=threads or one.name == "put") for one in program.tools]
+    return [
+        made(one.name, thread=threads or one.name == "put") for one in program.tools
+    ]
 
 
 def _never_ends(star: str) -> Callable[[Request], Line]:
     """A model that looks at one star after the other until it is told to come to an end."""
 
     def model(request: Request) -> Line:
-        said = sum(message.role == "assistant" for message in request.conversation.messages)
-        return "blue" if request.tool_choice == "none" else call("look", what=f"{star} {said}")
+        said = sum(
+            message.role == "assistant" for message in request.conversation.messages
+        )
+        return (
+            "blue"
+            if request.tool_choice == "none"
+            else call("look", what=f"{star} {said}")
+        )
 
     return model
 

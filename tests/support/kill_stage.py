@@ -45,7 +45,9 @@ class Interpreter:
         environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": str(seed)}
         pipe = subprocess.PIPE
         command = [sys.executable, kill_child.__file__]
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
+        self._process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, text=True, env=environment
+        )
 
     def close(self) -> None:
         """Let it end."""
@@ -59,10 +61,14 @@ class Interpreter:
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         if not answer:
-            raise AssertionError(f"{life.folder.name}, life {life.number}: the interpreter that forks has ended")
+            raise AssertionError(
+                f"{life.folder.name}, life {life.number}: the interpreter that forks has ended"
+            )
         status, seconds, said = json.loads(answer)
         if status not in (0, -signal.SIGKILL) or isinstance(said, str):
-            raise AssertionError(f"{life.folder.name}, life {life.number}: ended with {status}:\n{said}")
+            raise AssertionError(
+                f"{life.folder.name}, life {life.number}: ended with {status}:\n{said}"
+            )
         return Lived(status, seconds, said if status == 0 else None)
 
 
@@ -94,21 +100,32 @@ class Stage:
         self._numbers = itertools.count(1)
         self._stack = contextlib.ExitStack()
         self._free = tuple(queue.SimpleQueue[Interpreter]() for _ in SEEDS)
-        self._server = ModelServer({name: program.model for name, program in KILL_PROGRAMS.items()})
+        self._server = ModelServer(
+            {name: program.model for name, program in KILL_PROGRAMS.items()}
+        )
 
     def __enter__(self) -> Self:
         self._stack.enter_context(self._server)
         for seed, free in zip(SEEDS, self._free, strict=True):
             for _ in range(self._lanes):
-                free.put(self._stack.enter_context(contextlib.closing(Interpreter(seed, *self._more))))
+                free.put(
+                    self._stack.enter_context(
+                        contextlib.closing(Interpreter(seed, *self._more))
+                    )
+                )
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._stack.close()
 
-    def tell_all(self, plans: Iterable[Plan], *, at_once: int | None = None) -> Iterator[Story]:
+    def tell_all(
+        self, plans: Iterable[Plan], *, at_once: int | None = None
+    ) -> Iterator[Story]:
         """The stories of these plans, in order; as many at the same time as there are lanes, or `at_once`."""
         with ThreadPoolExecutor(at_once or self._lanes) as threads:
             yield from threads.map(self.tell, plans)
@@ -123,12 +140,21 @@ class Stage:
                 _look(folder, plan.scenario)
             if number and plan.pause:
                 time.sleep(plan.pause)
-            lived.append(self._live(Life(plan.scenario, folder, self._server.url, number, death)))
+            lived.append(
+                self._live(Life(plan.scenario, folder, self._server.url, number, death))
+            )
             if lived[-1].status == 0:
                 break
         asked = self._server.take(folder.name)
         statuses = [one.status for one in lived]
-        return Story(plan.scenario, folder, statuses, lived[-1].seconds, lived[-1].endings or [], asked)
+        return Story(
+            plan.scenario,
+            folder,
+            statuses,
+            lived[-1].seconds,
+            lived[-1].endings or [],
+            asked,
+        )
 
     def _live(self, life: Life) -> Lived:
         free = self._free[life.number % len(SEEDS)]

@@ -18,7 +18,9 @@ from loopwright.security import MARK
 from planted import PLANTED, marked
 
 WINDOW = 14  # characters of a secret that are enough to know it by
-SHORTEST = 6  # characters; a shorter one would be found in what has nothing to do with it
+SHORTEST = (
+    6  # characters; a shorter one would be found in what has nothing to do with it
+)
 
 
 def secret_of(name: str) -> str:
@@ -35,15 +37,25 @@ SHAPES = [name for name in PLANTED if len(secret_of(name)) >= SHORTEST]
 
 def needles(secret: str) -> set[bytes]:
     """Pieces of a secret (the first, the last, one in the middle), in the spellings in which they may lie about."""
-    body = secret.split("-----")[2] if secret.startswith("-----") else secret  # the head of a key is none
+    body = (
+        secret.split("-----")[2] if secret.startswith("-----") else secret
+    )  # the head of a key is none
     body = max(body.split("\n"), key=len)
     places = {0, max(0, len(body) - WINDOW), max(0, len(body) // 2 - WINDOW // 2)}
-    return {form for place in places for form in spellings(body[place : place + WINDOW])}
+    return {
+        form for place in places for form in spellings(body[place : place + WINDOW])
+    }
 
 
 def spellings(piece: str) -> set[bytes]:
     """A text as it is, as JSON in JSON, in an address, and in base64 at each of its three places."""
-    forms = {piece, json.dumps(piece)[1:-1], json.dumps(json.dumps(piece)[1:-1])[1:-1], quote(piece), quote_plus(piece)}
+    forms = {
+        piece,
+        json.dumps(piece)[1:-1],
+        json.dumps(json.dumps(piece)[1:-1])[1:-1],
+        quote(piece),
+        quote_plus(piece),
+    }
     forms |= {quote(piece, safe=""), repr(piece)[1:-1]}
     for before in range(3):
         encoded = base64.b64encode(b"\0" * before + piece.encode()).decode()
@@ -58,11 +70,15 @@ class Left:
     """What runs left behind, by where it lies."""
 
     folder: Path
-    texts: dict[str, list[str]] = dataclasses.field(default_factory=dict[str, list[str]])
+    texts: dict[str, list[str]] = dataclasses.field(
+        default_factory=dict[str, list[str]]
+    )
 
     def say(self, where: str, what: object) -> None:
         """Something that was shown."""
-        self.texts.setdefault(where, []).append(what if isinstance(what, str) else repr(what))
+        self.texts.setdefault(where, []).append(
+            what if isinstance(what, str) else repr(what)
+        )
 
     def show(self, result: Result[Any]) -> None:
         """All that a result tells."""
@@ -71,22 +87,39 @@ class Left:
         self.say("facts and questions", (result.facts, result.pending))
         if result.error is not None:
             self.say("traceback", "".join(traceback.format_exception(result.error)))
-            self.say("chain of the error", [repr(error) for error in chain(result.error)])
+            self.say(
+                "chain of the error", [repr(error) for error in chain(result.error)]
+            )
             self.say("pickled error", pickle.dumps(result.error).decode("latin-1"))
             with pytest.raises(LoopwrightError) as caught:
                 result.raise_for_status()
-            self.say("raise_for_status", "".join(traceback.format_exception(caught.value)))
+            self.say(
+                "raise_for_status", "".join(traceback.format_exception(caught.value))
+            )
 
     def where(self, secret: str) -> list[str]:
         """Where a secret is found."""
         sought = needles(secret)
-        held = {where: "\n".join(texts).encode("utf-8", "surrogatepass") for where, texts in self.texts.items()}
-        held |= {str(path.relative_to(self.folder)): data for path, data in self.files()}
-        return [where for where, data in held.items() if any(needle in data for needle in sought)]
+        held = {
+            where: "\n".join(texts).encode("utf-8", "surrogatepass")
+            for where, texts in self.texts.items()
+        }
+        held |= {
+            str(path.relative_to(self.folder)): data for path, data in self.files()
+        }
+        return [
+            where
+            for where, data in held.items()
+            if any(needle in data for needle in sought)
+        ]
 
     def files(self) -> Iterator[tuple[Path, bytes]]:
         """All files of the folder, with what they hold."""
-        yield from ((path, path.read_bytes()) for path in sorted(self.folder.rglob("*")) if path.is_file())
+        yield from (
+            (path, path.read_bytes())
+            for path in sorted(self.folder.rglob("*"))
+            if path.is_file()
+        )
 
     @property
     def size(self) -> int:

@@ -62,7 +62,14 @@ def main() -> None:
             case "initialize":
                 about = {"name": "rogue", "version": "1"}
                 can = {"tools": {"listChanged": True}}
-                send(id=number, result={"protocolVersion": "2025-11-25", "capabilities": can, "serverInfo": about})
+                send(
+                    id=number,
+                    result={
+                        "protocolVersion": "2025-11-25",
+                        "capabilities": can,
+                        "serverInfo": about,
+                    },
+                )
             case "tools/list":
                 mark("list")
                 send(id=number, result={"tools": json.loads(TOOLS.read_text())})

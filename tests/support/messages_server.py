@@ -33,13 +33,23 @@ class Answer:
 
     @classmethod
     def events(cls, body: bytes, *, breaks_off: bool = False) -> "Answer":
-        return cls(body, content_type="text/event-stream; charset=utf-8", breaks_off=breaks_off)
+        return cls(
+            body, content_type="text/event-stream; charset=utf-8", breaks_off=breaks_off
+        )
 
     def on_the_wire(self) -> bytes:
-        head = [f"HTTP/1.1 {self.status} Told", f"content-type: {self.content_type}", *self.headers]
+        head = [
+            f"HTTP/1.1 {self.status} Told",
+            f"content-type: {self.content_type}",
+            *self.headers,
+        ]
         end = b"" if self.breaks_off else b"0\r\n\r\n"
         chunk = b"%x\r\n%s\r\n" % (len(self.body), self.body) if self.body else b""
-        return "\r\n".join([*head, "transfer-encoding: chunked", "", ""]).encode() + chunk + end
+        return (
+            "\r\n".join([*head, "transfer-encoding: chunked", "", ""]).encode()
+            + chunk
+            + end
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +74,9 @@ class MessagesServer:
     def bodies(self) -> list[JsonValue]:
         return [asked.body for asked in self.asked]
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self.connections += 1
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
@@ -72,7 +84,9 @@ class MessagesServer:
                 headers = dict([pair.split(": ", 1) for pair in pairs])
                 body = await reader.readexactly(int(headers["content-length"]))
                 self.asked.append(Asked(line, headers, json.loads(body)))
-                answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+                answer = (
+                    self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+                )
                 writer.write(answer.on_the_wire())
                 await writer.drain()
                 if answer.breaks_off:
@@ -93,7 +107,9 @@ async def serving(*answers: Answer) -> AsyncGenerator[MessagesServer]:
 
 def recorded(name: str) -> tuple[bytes, JsonValue]:
     """A reply twice: as the stream of events, and in one piece."""
-    whole: JsonValue = json.loads((STREAMS / f"{name}.json").read_text(encoding="utf-8"))
+    whole: JsonValue = json.loads(
+        (STREAMS / f"{name}.json").read_text(encoding="utf-8")
+    )
     return (STREAMS / f"{name}.sse").read_bytes(), whole
 
 
@@ -102,15 +118,30 @@ def text(words: str) -> dict[str, str]:
     return {"type": "text", "text": words}
 
 
-def said(*content: object, stop_reason: object = "end_turn", **top: object) -> dict[str, object]:
+def said(
+    *content: object, stop_reason: object = "end_turn", **top: object
+) -> dict[str, object]:
     """The reply of these blocks."""
-    return {"type": "message", "role": "assistant", "content": list(content), "stop_reason": stop_reason, **top}
+    return {
+        "type": "message",
+        "role": "assistant",
+        "content": list(content),
+        "stop_reason": stop_reason,
+        **top,
+    }
 
 
-async def exchange(answer: Answer, request: Request, **options: Any) -> tuple[Completion, Asked]:
+async def exchange(
+    answer: Answer, request: Request, **options: Any
+) -> tuple[Completion, Asked]:
     """Ask once: what came of it, and what the server was sent."""
     async with serving(answer) as server:
-        made: dict[str, Any] = {"model": "claude-sonnet-4-5", "base_url": server.url, "api_key": KEY, **options}
+        made: dict[str, Any] = {
+            "model": "claude-sonnet-4-5",
+            "base_url": server.url,
+            "api_key": KEY,
+            **options,
+        }
         provider = AnthropicProvider(**made)
         try:
             return await provider.complete(request), server.asked[0]

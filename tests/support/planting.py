@@ -126,16 +126,32 @@ class Model:
         """By what is asked."""
         self.requests.append(request)
         asked = request.conversation.messages[-1].content
-        text, thoughts = self._text, (Reasoning(self._text), Reasoning("", "thinking", {"thinking": self._text}))
+        text, thoughts = (
+            self._text,
+            (
+                Reasoning(self._text),
+                Reasoning("", "thinking", {"thinking": self._text}),
+            ),
+        )
         if asked == "provider error":
             raise ProviderError(f"the model said: {text}", status=400)
         if asked == "crash":
             raise ValueError(text, {"body": text})
         if request.schema is not None:
-            said = "no JSON: " + text if asked == "unreadable" else json.dumps({"words": text})
+            said = (
+                "no JSON: " + text
+                if asked == "unreadable"
+                else json.dumps({"words": text})
+            )
             return Completion(said, answer=said)
         if any(message.role == "tool" for message in request.conversation.messages):
-            return Completion(text, answer=text, reasoning=thoughts, flags=(f"note: {text}",), model=text)
+            return Completion(
+                text,
+                answer=text,
+                reasoning=thoughts,
+                flags=(f"note: {text}",),
+                model=text,
+            )
         if not request.tools:
             return Completion(text, answer=text, reasoning=thoughts)
         calls = tuple(call(name, note=text) for name in TOOLS)
@@ -156,7 +172,9 @@ class Model:
         yield Delta(completion=whole)
 
     def _cut(self, text: str) -> Iterator[str]:
-        places = sorted({0, len(text), *(self._random.randrange(len(text) + 1) for _ in range(6))})
+        places = sorted(
+            {0, len(text), *(self._random.randrange(len(text) + 1) for _ in range(6))}
+        )
         return (text[begin:end] for begin, end in itertools.pairwise(places))
 
 
@@ -192,7 +210,13 @@ class EverythingEngine(LoopEngine):
         proposal = await run.reason(run.conversation)
         seen = await run.act(await run.gate(proposal))
         await run.reason(run.conversation.observe(proposal, seen))
-        await run.act(await run.gate(run.propose(*(ToolCall(name, {"note": text}) for name in TOOLS), thought=text)))
+        await run.act(
+            await run.gate(
+                run.propose(
+                    *(ToolCall(name, {"note": text}) for name in TOOLS), thought=text
+                )
+            )
+        )
         for question in ("what?", "unreadable"):
             with contextlib.suppress(AskFailed):
                 await run.ask(question, into=Words)
@@ -206,7 +230,13 @@ class EverythingEngine(LoopEngine):
             with contextlib.suppress(LoopwrightError):
                 await run.effect("error", self._raises(error), into=str)
         await run.permit("plan", {"steps": [text]})
-        run.keep((await run.delegate(BrokenEngine(self.runtime, prompt=text), f"Do this: {text}")).conversation)
+        run.keep(
+            (
+                await run.delegate(
+                    BrokenEngine(self.runtime, prompt=text), f"Do this: {text}"
+                )
+            ).conversation
+        )
         try:
             raise KeyError(text)
         except KeyError as error:

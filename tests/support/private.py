@@ -3,7 +3,19 @@
 from collections.abc import Callable
 from typing import Any
 
-from loopwright import Action, Allow, Ask, Decision, Deny, LoopEngine, PolicyState, Request, Runtime, Tool, tool
+from loopwright import (
+    Action,
+    Allow,
+    Ask,
+    Decision,
+    Deny,
+    LoopEngine,
+    PolicyState,
+    Request,
+    Runtime,
+    Tool,
+    tool,
+)
 from loopwright._kernel.durability.replay import Replay
 from loopwright.events import Entry, ToolFinished
 from loopwright.gates import InstantGate
@@ -59,12 +71,16 @@ def turns(*lines: Any, mended: str = "") -> Callable[[Request], Any]:
         messages = request.conversation.messages
         if MEND in messages[0].content:
             return mended
-        return lines[min(sum(message.role == "tool" for message in messages), len(lines) - 1)]
+        return lines[
+            min(sum(message.role == "tool" for message in messages), len(lines) - 1)
+        ]
 
     return model
 
 
-def process(model: Callable[[Request], Any], tools: list[Tool], **options: Any) -> Runtime:
+def process(
+    model: Callable[[Request], Any], tools: list[Tool], **options: Any
+) -> Runtime:
     given: dict[str, Any] = {"gate": KeepsAtHome(), "classifier": Private(), **options}
     return Runtime(ScriptedProvider(model), tools=[send, *tools], **given)
 
@@ -72,10 +88,16 @@ def process(model: Callable[[Request], Any], tools: list[Tool], **options: Any) 
 def sent(entries: list[Entry]) -> list[str]:
     """What became of the calls of `send`."""
     events = [entry.event for entry in entries]
-    return [event.status for event in events if isinstance(event, ToolFinished) and event.tool == "send"]
+    return [
+        event.status
+        for event in events
+        if isinstance(event, ToolFinished) and event.tool == "send"
+    ]
 
 
-async def stays_after_any_crash(make: Callable[[Any], LoopEngine], journal: Any, least: int = 1) -> None:
+async def stays_after_any_crash(
+    make: Callable[[Any], LoopEngine], journal: Any, least: int = 1
+) -> None:
     """Nothing is sent, wherever the run is cut and goes on; and its label is that of the journal."""
     entries = journal.read("r")
     assert sent(entries) == ["denied"]
@@ -85,5 +107,7 @@ async def stays_after_any_crash(make: Callable[[Any], LoopEngine], journal: Any,
             again.send("r", command.kind, command.body)
         result = await make(again).resume("r")
         where = f"cut after {cut}: {entries[cut - 1].kind}"
-        assert (result.status, sent(again.read("r"))) == ("completed", ["denied"]), where
+        assert (result.status, sent(again.read("r"))) == ("completed", ["denied"]), (
+            where
+        )
         assert Replay(again.read("r")).label == Replay(entries).label, where

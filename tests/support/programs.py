@@ -56,7 +56,13 @@ class Program:
     def runtime(self, journal: Journal | None = None) -> Runtime:
         """What it runs on."""
         model = witnessed(self.model)
-        return Runtime(model, tools=self.tools, journal=journal, approver=self.approver, gate=self.gate)
+        return Runtime(
+            model,
+            tools=self.tools,
+            journal=journal,
+            approver=self.approver,
+            gate=self.gate,
+        )
 
 
 def program(name: str) -> Program:
@@ -89,7 +95,11 @@ def turns(*lines: Line) -> Callable[[Request], Line]:
     """A model that says these lines, one a turn of the conversation."""
 
     def model(request: Request) -> Line:
-        return lines[sum(message.role == "assistant" for message in request.conversation.messages)]
+        return lines[
+            sum(
+                message.role == "assistant" for message in request.conversation.messages
+            )
+        ]
 
     return model
 
@@ -106,18 +116,25 @@ def said(request: Request) -> str:
 # --- ReAct, a stranger's loop, and ReAct that hands over and has an engine among its tools ---
 
 LOOPS = turns(
-    [call("look", what="sky"), call("send", what="card"), call("put", what="cup")], [call("send", what="end")], "blue"
+    [call("look", what="sky"), call("send", what="card"), call("put", what="cup")],
+    [call("send", what="end")],
+    "blue",
 )
 
 
 def _asks_an_engine(runtime: Runtime) -> LoopEngine:
     reasons = ChainOfThoughtEngine(Runtime(witnessed(_reasons)))
-    inner = ReActEngine(Runtime(witnessed(LOOPS), tools=[look, send, put])).as_tool(name="ask", description="Ask.")
+    inner = ReActEngine(Runtime(witnessed(LOOPS), tools=[look, send, put])).as_tool(
+        name="ask", description="Ask."
+    )
     outer = Runtime(runtime.provider, tools=[look, inner], journal=runtime.journal)
     return ReActEngine(outer, max_iterations=2, fallback=reasons)
 
 
-OUTER = turns([call("ask", task="a"), call("look", what="sky"), call("ask", task="b")], call("look", what="sea"))
+OUTER = turns(
+    [call("ask", task="a"), call("look", what="sky"), call("ask", task="b")],
+    call("look", what="sea"),
+)
 
 
 # --- Chain of Thought: four samples in waves of two, each cut off once ---
@@ -157,7 +174,9 @@ def _searches(request: Request) -> Line:
     text = said(request)
     if "THOUGHT:" in text:
         depth = text.count("step")
-        return f"THOUGHT: step {depth} grey\nTHOUGHT: step {depth} sky" + ("\nANSWER: blue" if depth == 2 else "")
+        return f"THOUGHT: step {depth} grey\nTHOUGHT: step {depth} sky" + (
+            "\nANSWER: blue" if depth == 2 else ""
+        )
     return f"Score: {9 if 'sky' in text.rsplit('step', 1)[-1] else 3}"
 
 
@@ -202,19 +221,31 @@ class AskAboutPlans(InstantGate):
 
 
 def _tries(request: Request) -> Line:
-    text, seen = said(request), [message.content for message in request.conversation.messages]
+    text, seen = (
+        said(request),
+        [message.content for message in request.conversation.messages],
+    )
     if "SATISFACTORY or UNSATISFACTORY" in text:
-        return "SATISFACTORY" if "Answer:\nblue" in text else "UNSATISFACTORY\nIt is grey."
+        return (
+            "SATISFACTORY" if "Answer:\nblue" in text else "UNSATISFACTORY\nIt is grey."
+        )
     if "Name the mistake" in text:
         return "I should have looked."
     if request.conversation.messages[-1].role == "tool":
         return "blue" if "sky is blue" in text else "grey"
-    return call("look", what="sky") if any("should have looked" in said for said in seen) else call("send", what="card")
+    return (
+        call("look", what="sky")
+        if any("should have looked" in said for said in seen)
+        else call("send", what="card")
+    )
 
 
 def _learns(runtime: Runtime) -> LoopEngine:
     path = os.environ.get(WITNESS)
-    return ReflexionEngine(runtime, store=FileReflections(f"{path}.lessons") if path else MemoryReflections())
+    return ReflexionEngine(
+        runtime,
+        store=FileReflections(f"{path}.lessons") if path else MemoryReflections(),
+    )
 
 
 # --- CRITIC: a claim that a tool refutes, a revision, a claim that is sent somewhere, a verdict ---
@@ -225,7 +256,9 @@ def _criticises(request: Request) -> Line:
     if "Evidence:" in text and "end with one of these" not in text:
         return "Verdict: VERIFIED" if "card sent" in text else "Revised answer: blue"
     if "end with one of these" in text:
-        answer = [m.content for m in request.conversation.messages if m.role == "assistant"][-1]
+        answer = [
+            m.content for m in request.conversation.messages if m.role == "assistant"
+        ][-1]
         tool_name, what = ("send", "card") if answer == "blue" else ("look", "sky")
         return f"Claim: the sky\nTool: {tool_name}\nTool Input: {what}"
     return "grey"

@@ -5,7 +5,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(os.environ.get("LOOPWRIGHT_FIXTURES") or Path(__file__).resolve().parents[3] / "shared" / "fixtures")
+FOLDER = Path(
+    os.environ.get("LOOPWRIGHT_FIXTURES")
+    or Path(__file__).resolve().parents[3] / "shared" / "fixtures"
+)
 MISSING = f"the recordings are not beside the project: {FOLDER.name} is absent"
 
 
@@ -17,4 +20,8 @@ def fixture(name: str) -> Path:
 def rows(name: str) -> list[dict[str, Any]]:
     """The rows of a recording in JSON lines; none if it is absent."""
     path = fixture(name)
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    return (
+        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        if path.exists()
+        else []
+    )

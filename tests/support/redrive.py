@@ -14,7 +14,9 @@ def upto(entries: list[Entry], kind: str, occurrence: int = 1) -> int:
         seen += entry.kind == kind
         if seen == occurrence:
             return entry.seq
-    raise AssertionError(f"no {occurrence}. entry of kind {kind}: {[e.kind for e in entries]}")
+    raise AssertionError(
+        f"no {occurrence}. entry of kind {kind}: {[e.kind for e in entries]}"
+    )
 
 
 def kinds(runtime: Runtime, run_id: str) -> list[str]:

@@ -43,7 +43,9 @@ class RegoServer:
 
     rules: str
     url: str = ""
-    asked: list[tuple[str, dict[str, str], JsonValue]] = dataclasses.field(default_factory=list)
+    asked: list[tuple[str, dict[str, str], JsonValue]] = dataclasses.field(
+        default_factory=list
+    )
     connections: int = 0
     _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     _plans: dict[str, Bundle] = dataclasses.field(default_factory=dict)
@@ -52,17 +54,24 @@ class RegoServer:
         self._rego = Interpreter()
         self._rego.add_module("rules.rego", self.rules)
 
-    def answer(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, Any]:
+    def answer(
+        self, path: str, headers: dict[str, str], body: bytes
+    ) -> tuple[int, Any]:
         """Status and answer of one question, as OPA gives them."""
         try:
             question = json.loads(body)
         except ValueError:
-            return 400, {"code": "invalid_parameter", "message": "body contains malformed input document"}
+            return 400, {
+                "code": "invalid_parameter",
+                "message": "body contains malformed input document",
+            }
         with self._lock:
             self.asked.append((path, headers, question))
             if not path.startswith(DATA):
                 return 404, {"code": "undefined_document"}
-            output = self._evaluated(path.partition("?")[0].removeprefix(DATA), question["input"])
+            output = self._evaluated(
+                path.partition("?")[0].removeprefix(DATA), question["input"]
+            )
         if output is None:
             return 200, {"decision_id": "7f1c"}
         if not output.ok():
@@ -93,7 +102,9 @@ def rego_server(rules: str = RULES) -> Iterator[RegoServer]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            status, said = server.answer(self.path, {k.lower(): v for k, v in self.headers.items()}, body)
+            status, said = server.answer(
+                self.path, {k.lower(): v for k, v in self.headers.items()}, body
+            )
             told = json.dumps(said).encode()
             self.send_response(status)
             self.send_header("content-type", "application/json")
@@ -107,7 +118,9 @@ def rego_server(rules: str = RULES) -> Iterator[RegoServer]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as listening:
         listening.daemon_threads = True  # one may wait on a connection that is kept
         listening.block_on_close = False
-        thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
+        thread = threading.Thread(
+            target=listening.serve_forever, kwargs={"poll_interval": 0.01}
+        )
         thread.start()
         server.url = f"http://127.0.0.1:{listening.server_port}"
         try:

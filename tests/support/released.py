@@ -45,19 +45,46 @@ FOR_EVER = 1e11  # the clock of the inbox is the machine's
 Line = str | ToolCall | list[ToolCall] | BaseException
 
 TURNS: dict[str, Sequence[Line]] = {
-    "What is blue?": ([call("look", what="sky"), call("send", what="card")], call("send", what="end"), "the sky"),
-    "Send a parcel.": (call("look", what="sky"), call("send", what="parcel"), call("look", what="sun"), "a parcel"),
-    "Burn a letter.": ([call("burn", what="letter"), call("look", what="sky")], "a letter"),
-    "Look at the sea.": (call("look", what="sea"), call("send", what="parcel"), "the sea"),
-    "Look for it.": (*([call("fail", what=f"{turn} {n}") for n in range(3)] for turn in range(2)), "nowhere"),
+    "What is blue?": (
+        [call("look", what="sky"), call("send", what="card")],
+        call("send", what="end"),
+        "the sky",
+    ),
+    "Send a parcel.": (
+        call("look", what="sky"),
+        call("send", what="parcel"),
+        call("look", what="sun"),
+        "a parcel",
+    ),
+    "Burn a letter.": (
+        [call("burn", what="letter"), call("look", what="sky")],
+        "a letter",
+    ),
+    "Look at the sea.": (
+        call("look", what="sea"),
+        call("send", what="parcel"),
+        "the sea",
+    ),
+    "Look for it.": (
+        *([call("fail", what=f"{turn} {n}") for n in range(3)] for turn in range(2)),
+        "nowhere",
+    ),
     "It fails.": (ProviderError("gone"),),
-    "Burn two letters.": (call("burn", what="letter"), call("look", what="sky"), "two letters", "and no third"),
+    "Burn two letters.": (
+        call("burn", what="letter"),
+        call("look", what="sky"),
+        "two letters",
+        "and no third",
+    ),
     "Look at what fails.": (
         [call("shaky", what="sky"), call("shaky", what="sun")],
         call("send", what="end"),
         "it went",
     ),
-    "Book a trip.": ([call("book", what="hotel"), call("book", what="car")], ProviderError("gone")),
+    "Book a trip.": (
+        [call("book", what="hotel"), call("book", what="car")],
+        ProviderError("gone"),
+    ),
 }
 
 
@@ -70,13 +97,28 @@ class Work:
         self._lost, self._busy = lost, 2
 
     def runtime(
-        self, journal: SQLiteJournal, approver: Approver | Suspend | None = None, limits: Limits | None = None
+        self,
+        journal: SQLiteJournal,
+        approver: Approver | Suspend | None = None,
+        limits: Limits | None = None,
     ) -> Runtime:
         """What the runs work on."""
-        tools = [self._tool("look", "read"), self._tool("send", "write"), self._tool("burn", "destructive"), fail]
+        tools = [
+            self._tool("look", "read"),
+            self._tool("send", "write"),
+            self._tool("burn", "destructive"),
+            fail,
+        ]
         model, clock = ScriptedProvider(self._answer), FakeClock(wall=SECONDS)
         tools += [shaky, book]
-        return Runtime(model, tools=tools, journal=journal, approver=approver, clock=clock, limits=limits)
+        return Runtime(
+            model,
+            tools=tools,
+            journal=journal,
+            approver=approver,
+            clock=clock,
+            limits=limits,
+        )
 
     def _tool(self, name: str, effect: Effect) -> Tool:
         @tool(name=name, effect=effect, max_output_chars=100_000)
@@ -95,7 +137,9 @@ class Work:
         task = next(message.content for message in messages if message.role == "user")
         if task == "It is busy.":
             self._busy -= 1
-            return ProviderError("busy", retryable=True) if self._busy >= 0 else "it was"
+            return (
+                ProviderError("busy", retryable=True) if self._busy >= 0 else "it was"
+            )
         return TURNS[task][sum(message.role == "assistant" for message in messages)]
 
 
@@ -159,17 +203,35 @@ async def make(path: Path) -> None:
 
     journal = SQLiteJournal(path)
     for name, program in PROGRAMS.items():
-        if name in ("react", "chain-of-thought", "self-ask", "plan-execute", "reflexion", "critic", "tree-of-thoughts"):
-            await program.engine(program.runtime(journal)).run(program.task, run_id=name)
+        if name in (
+            "react",
+            "chain-of-thought",
+            "self-ask",
+            "plan-execute",
+            "reflexion",
+            "critic",
+            "tree-of-thoughts",
+        ):
+            await program.engine(program.runtime(journal)).run(
+                program.task, run_id=name
+            )
     runtime = Work().runtime(journal)
     for run_id, task in (("everything", "Do."), ("broken", "Look for it.")):
-        await engine("everything" if run_id == "everything" else "react", runtime).run(task, run_id=run_id)
-    await ReActEngine(Work().runtime(journal, limits=Limits(max_llm_calls=1))).run("What is blue?", run_id="limited")
-    await ReActEngine(Work().runtime(journal, Suspend())).run("Burn a letter.", run_id="waiting")
+        await engine("everything" if run_id == "everything" else "react", runtime).run(
+            task, run_id=run_id
+        )
+    await ReActEngine(Work().runtime(journal, limits=Limits(max_llm_calls=1))).run(
+        "What is blue?", run_id="limited"
+    )
+    await ReActEngine(Work().runtime(journal, Suspend())).run(
+        "Burn a letter.", run_id="waiting"
+    )
     await ReActEngine(runtime).run("What is blue?", run_id="forked")
     await ReActEngine(runtime).fork("forked", at=9, new_id="fork")
     await ReActEngine(runtime).fork("forked", at=9, new_id="fork-resumed")
-    await ReActEngine(Work().runtime(journal, limits=Limits(max_iterations=9))).resume("fork-resumed")
+    await ReActEngine(Work().runtime(journal, limits=Limits(max_iterations=9))).resume(
+        "fork-resumed"
+    )
     await told(journal)
     await ReActEngine(runtime).run("Look at what fails.", run_id="recovered")
     await ReActEngine(runtime).fork("recovered", at=9, new_id="recovering")
@@ -202,7 +264,9 @@ async def told(journal: SQLiteJournal) -> None:
 async def left(journal: SQLiteJournal, run_id: str, task: str, *, cancel: bool) -> None:
     """Work at a run until a letter is on its way, and stop; without `cancel` as a process that dies."""
     work = Work(lost="parcel")
-    running = asyncio.ensure_future(ReActEngine(work.runtime(journal)).run(task, run_id=run_id))
+    running = asyncio.ensure_future(
+        ReActEngine(work.runtime(journal)).run(task, run_id=run_id)
+    )
     await work.sending.wait()
     if not cancel:
         await journal.close()
@@ -215,31 +279,49 @@ async def write_down(path: Path) -> None:
     said: dict[str, Any] = {}
     journal = SQLiteJournal(path)
     for info in journal.runs():
-        said[info.run_id] = {"engine": info.engine, "head": info.head_hash, "entries": info.head_seq}
+        said[info.run_id] = {
+            "engine": info.engine,
+            "head": info.head_hash,
+            "entries": info.head_seq,
+        }
         said[info.run_id] |= {"finished": info.status not in RESUMABLE}
     await journal.close()
     copy = path.with_suffix(".copy")
     copy.write_bytes(path.read_bytes())
     for run_id in said:
         said[run_id] |= await resumed(copy, run_id, said[run_id]["engine"])
-    for beside in (*path.parent.glob(f"{copy.name}*"), *path.parent.glob(f"{path.name}?*")):
+    for beside in (
+        *path.parent.glob(f"{copy.name}*"),
+        *path.parent.glob(f"{path.name}?*"),
+    ):
         beside.unlink()  # what was said is in the entries, too
-    path.with_suffix(".json").write_text(json.dumps(said, indent=1, sort_keys=True) + "\n")
+    path.with_suffix(".json").write_text(
+        json.dumps(said, indent=1, sort_keys=True) + "\n"
+    )
 
 
 async def resumed(path: Path, run_id: str, name: str) -> dict[str, Any]:
     """How a run ends if it goes on with this version; what is recorded of it must not be done again."""
     journal, work = SQLiteJournal(path), Work()
-    result = await engine(name, work.runtime(journal, yes)).resume(run_id, take_over=True)
+    result = await engine(name, work.runtime(journal, yes)).resume(
+        run_id, take_over=True
+    )
     verified = journal.verify(run_id, result.head_hash).ok
     await journal.close()
-    return {"status": result.status, "answer": result.answer, "ran": dict(work.ran), "verified": verified}
+    return {
+        "status": result.status,
+        "answer": result.answer,
+        "ran": dict(work.ran),
+        "verified": verified,
+    }
 
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     target = folder / f"{__version__}.db"
     if target.exists():
-        sys.exit(f"{target} is there already: a journal that was released is never made again")
+        sys.exit(
+            f"{target} is there already: a journal that was released is never made again"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     asyncio.run(make(target))

@@ -74,7 +74,10 @@ class Report:
     def read(cls, text: str) -> "Report":
         """What a process printed."""
         *samples, report = text.splitlines()
-        return dataclasses.replace(REPORT.validate_json(report), samples=[SAMPLE.validate_json(s) for s in samples])
+        return dataclasses.replace(
+            REPORT.validate_json(report),
+            samples=[SAMPLE.validate_json(s) for s in samples],
+        )
 
 
 REPORT, SAMPLE = TypeAdapter(Report), TypeAdapter(Sample)
@@ -83,7 +86,9 @@ REPORT, SAMPLE = TypeAdapter(Report), TypeAdapter(Sample)
 class Place:
     """A journal, and two runtimes on it: one where a person is asked, one where runs wait for a decision."""
 
-    def __init__(self, journal: Journal, trouble: Trouble, breakers: CircuitBreakers) -> None:
+    def __init__(
+        self, journal: Journal, trouble: Trouble, breakers: CircuitBreakers
+    ) -> None:
         self.journal, self.trouble = journal, trouble
         self.runtime, self.patient = (
             Runtime(
@@ -99,7 +104,9 @@ class Place:
         ran: Ran = []
         run_id = f"{how}-{number}"
         result: Result | None = await getattr(self, f"_{how}")(engine, run_id, ran)
-        for _ in range(50):  # what was interrupted or waits is taken up until it has ended
+        for _ in range(
+            50
+        ):  # what was interrupted or waits is taken up until it has ended
             if result is not None and result.status != "waiting":
                 break
             try:
@@ -115,14 +122,18 @@ class Place:
         return await engine.run("Which colour?", run_id=run_id, deps=ran)
 
     async def _watches(self, engine: LoopEngine, run_id: str, ran: Ran) -> Result:
-        async with engine.start("Which colour?", run_id=run_id, deps=ran, deltas=True) as handle:
+        async with engine.start(
+            "Which colour?", run_id=run_id, deps=ran, deltas=True
+        ) as handle:
             async for _ in handle:
                 pass
             return await handle.result()
 
     async def _leaves(self, engine: LoopEngine, run_id: str, ran: Ran) -> Result:
         until = self.trouble.source.randrange(1, 30)
-        async with engine.start("Which colour?", run_id=run_id, deps=ran, deltas=True) as handle:
+        async with engine.start(
+            "Which colour?", run_id=run_id, deps=ran, deltas=True
+        ) as handle:
             async for _ in handle:
                 until -= 1
                 if not until:
@@ -132,14 +143,20 @@ class Place:
     async def _aborts(self, engine: LoopEngine, run_id: str, ran: Ran) -> Result:
         async with engine.start("Which colour?", run_id=run_id, deps=ran) as handle:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.trouble.source.uniform(0, 10 * LATENCY)):
+                async with asyncio.timeout(
+                    self.trouble.source.uniform(0, 10 * LATENCY)
+                ):
                     async for _ in handle:
                         pass
             return await handle.abort()
 
-    async def _is_cancelled(self, engine: LoopEngine, run_id: str, ran: Ran) -> Result | None:
+    async def _is_cancelled(
+        self, engine: LoopEngine, run_id: str, ran: Ran
+    ) -> Result | None:
         task = asyncio.ensure_future(self._waits(engine, run_id, ran))
-        await asyncio.wait((task,), timeout=self.trouble.source.uniform(0, 10 * LATENCY))
+        await asyncio.wait(
+            (task,), timeout=self.trouble.source.uniform(0, 10 * LATENCY)
+        )
         task.cancel()
         try:
             return await task
@@ -153,16 +170,22 @@ class Place:
         """What holds for every run that has ended."""
         run_id = result.run_id
         if isinstance(self.journal, MemoryJournal):
-            entries, found = self.journal.read(run_id), self.journal.verify(run_id, result.head_hash)
+            entries, found = (
+                self.journal.read(run_id),
+                self.journal.verify(run_id, result.head_hash),
+            )
         else:
             entries = await asyncio.to_thread(self.journal.read, run_id)
-            found = await asyncio.to_thread(self.journal.verify, run_id, result.head_hash)
+            found = await asyncio.to_thread(
+                self.journal.verify, run_id, result.head_hash
+            )
         closings = [entry.seq for entry in entries if entry.kind == "run_finished"]
         allowed = {entry.key for entry in entries if _allows(entry)}
         sent = Counter(key for place, key in ran if _tool_at(entries, place) == "send")
         broken = {
             "no status": result.status not in ENDED,
-            "an error of no type": (result.error is None) != (result.status == "completed"),
+            "an error of no type": (result.error is None)
+            != (result.status == "completed"),
             "not one closing entry": closings != [len(entries)],
             f"not verified ({found.problem})": not found.ok,
             "a call without leave": not {place for place, _ in ran} <= allowed,
@@ -174,14 +197,31 @@ class Place:
 
 
 def _allows(entry: Entry) -> bool:
-    return isinstance(entry.event, GateDecided) and entry.event.verdict in ("allow", "modify")
+    return isinstance(entry.event, GateDecided) and entry.event.verdict in (
+        "allow",
+        "modify",
+    )
 
 
 def _tool_at(entries: list[Entry], place: str) -> str:
-    return next((e.event.tool for e in entries if e.key == place and isinstance(e.event, GateDecided)), "")
+    return next(
+        (
+            e.event.tool
+            for e in entries
+            if e.key == place and isinstance(e.event, GateDecided)
+        ),
+        "",
+    )
 
 
-HABITS = {"waits": 12, "watches": 4, "leaves": 1, "aborts": 1, "is_cancelled": 2, "asks": 2}  # of callers, by frequency
+HABITS = {
+    "waits": 12,
+    "watches": 4,
+    "leaves": 1,
+    "aborts": 1,
+    "is_cancelled": 2,
+    "asks": 2,
+}  # of callers, by frequency
 
 
 class Soak:
@@ -190,9 +230,15 @@ class Soak:
     def __init__(self, folder: Path) -> None:
         self.report, self.trouble, self.ended = Report(), Trouble(SEED), 0
         self.report.faults = self.trouble.counts
-        self._folder, self._numbers, self._began = folder, itertools.count(1), time.monotonic()
+        self._folder, self._numbers, self._began = (
+            folder,
+            itertools.count(1),
+            time.monotonic(),
+        )
         self._breakers = CircuitBreakers(threshold=5, open_seconds=0.3)
-        self._in_memory = Place(MemoryJournal(keep_runs=KEPT), self.trouble, self._breakers)
+        self._in_memory = Place(
+            MemoryJournal(keep_runs=KEPT), self.trouble, self._breakers
+        )
         self._stopped = True
 
     async def run(self, seconds: float, stretches: int) -> None:
@@ -207,10 +253,18 @@ class Soak:
         on_file = Place(SQLiteJournal(path), self.trouble, self._breakers)
         self._stopped = False
         async with on_file.runtime, on_file.patient:
-            workers = [asyncio.ensure_future(self._work((self._in_memory, on_file)[n % 2])) for n in range(AT_ONCE)]
+            workers = [
+                asyncio.ensure_future(self._work((self._in_memory, on_file)[n % 2]))
+                for n in range(AT_ONCE)
+            ]
             while (left := until - time.monotonic()) > 0:
                 await asyncio.sleep(min(left, 1.0))
-                print(SAMPLE.dump_json(Sample.now(time.monotonic() - self._began)).decode(), flush=True)
+                print(
+                    SAMPLE.dump_json(
+                        Sample.now(time.monotonic() - self._began)
+                    ).decode(),
+                    flush=True,
+                )
             self._stopped = True
             await asyncio.gather(*workers)
         await on_file.journal.close()
@@ -225,7 +279,9 @@ class Soak:
                 name, result = await place.run(habit, next(self._numbers))
             except Exception:  # noqa: BLE001 - what a caller must never see is what this is about
                 self.broke(traceback.format_exc())
-                await asyncio.sleep(LATENCY)  # what breaks at once must not keep the rest from their work
+                await asyncio.sleep(
+                    LATENCY
+                )  # what breaks at once must not keep the rest from their work
                 continue
             ending = f"{name} {result.status} {result.stop_reason}"
             self.report.endings[ending] += 1
@@ -240,7 +296,9 @@ class Soak:
             if len(asyncio.all_tasks()) == 1 and not threads.abandoned:
                 break
             await asyncio.sleep(0.05)  # nobody tells when the last of them has ended
-        plain = Runtime(ScriptedProvider(lambda request: "blue"), journal=self._in_memory.journal)
+        plain = Runtime(
+            ScriptedProvider(lambda request: "blue"), journal=self._in_memory.journal
+        )
         for _ in range(KEPT):
             await plain.engine("react").run("Which colour?")
         del plain
@@ -259,13 +317,19 @@ class Soak:
 
 def main(folder: str, seconds: str, stretches: str) -> None:
     """Soak for so many seconds, and print the report."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
+    )
     soak = Soak(Path(folder))
-    sys.unraisablehook = lambda found: soak.broke(f"unraisable: {found.exc_value!r} in {found.object!r}")
+    sys.unraisablehook = lambda found: soak.broke(
+        f"unraisable: {found.exc_value!r} in {found.object!r}"
+    )
     threading.excepthook = lambda found: soak.broke(f"in a thread: {found.exc_value!r}")
 
     async def work() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda loop, about: soak.broke(f"in the loop: {about!r}"))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda loop, about: soak.broke(f"in the loop: {about!r}")
+        )
         await soak.run(float(seconds), int(stretches))
 
     asyncio.run(work())

@@ -16,6 +16,17 @@ def installed() -> Path:
     """The folder that the package was installed into: nothing is downloaded, and it goes with the process."""
     folder = Path(tempfile.mkdtemp(prefix="third-party-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index"]
-    subprocess.run([*pip, "--no-build-isolation", "--target", str(folder), str(SOURCE)], check=True)
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--no-index",
+    ]
+    subprocess.run(
+        [*pip, "--no-build-isolation", "--target", str(folder), str(SOURCE)], check=True
+    )
     return folder

@@ -21,7 +21,11 @@ class Telemetry:
         self._meters = MeterProvider([self._reader], shutdown_on_exit=False)
         self.tracers = TracerProvider(shutdown_on_exit=False)
         self.tracers.add_span_processor(SimpleSpanProcessor(self._exporter))
-        given = {"tracer_provider": self.tracers, "meter_provider": self._meters, **options}
+        given = {
+            "tracer_provider": self.tracers,
+            "meter_provider": self._meters,
+            **options,
+        }
         self.observer = OpenTelemetryObserver(**given)
 
     @property
@@ -32,7 +36,10 @@ class Telemetry:
     @property
     def spans(self) -> list[ReadableSpan]:
         """The spans that ended, in the order of their beginnings."""
-        return sorted(self._exporter.get_finished_spans(), key=lambda span: (span.start_time or 0, place(span)))
+        return sorted(
+            self._exporter.get_finished_spans(),
+            key=lambda span: (span.start_time or 0, place(span)),
+        )
 
     def span(self, name: str) -> ReadableSpan:
         """The one span of that name."""
@@ -42,23 +49,41 @@ class Telemetry:
     def tree(self) -> list[str]:
         """The spans as lines, children indented below their parents, with the error that they ended with."""
         known = {span.context.span_id for span in self.spans if span.context}
-        tops = [span for span in self.spans if span.parent is None or span.parent.span_id not in known]
+        tops = [
+            span
+            for span in self.spans
+            if span.parent is None or span.parent.span_id not in known
+        ]
         return [line for top in tops for line in self._lines(top, "")]
 
     def _lines(self, span: ReadableSpan, indent: str) -> list[str]:
         error = (span.attributes or {}).get("error.type")
         here = f"{indent}{span.name}" + (f" !{error}" if error else "")
-        below = [child for child in self.spans if child.parent and child.parent.span_id == span.context.span_id]
-        return [here, *(line for child in below for line in self._lines(child, f"{indent}  "))]
+        below = [
+            child
+            for child in self.spans
+            if child.parent and child.parent.span_id == span.context.span_id
+        ]
+        return [
+            here,
+            *(line for child in below for line in self._lines(child, f"{indent}  ")),
+        ]
 
     def measured(self) -> dict[str, dict[tuple[tuple[str, Any], ...], Any]]:
         """Each metric's points by their attributes: a counter's value, a histogram's (count, sum)."""
         data = self._reader.get_metrics_data()
         found: dict[str, dict[tuple[tuple[str, Any], ...], Any]] = {}
-        for metric in (m for r in (data.resource_metrics if data else ()) for s in r.scope_metrics for m in s.metrics):
+        for metric in (
+            m
+            for r in (data.resource_metrics if data else ())
+            for s in r.scope_metrics
+            for m in s.metrics
+        ):
             points = found.setdefault(metric.name, {})
             for point in metric.data.data_points:
-                value = point.value if hasattr(point, "value") else (point.count, point.sum)
+                value = (
+                    point.value if hasattr(point, "value") else (point.count, point.sum)
+                )
                 points[tuple(sorted(point.attributes.items()))] = value
         return found
 

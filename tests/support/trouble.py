@@ -92,14 +92,22 @@ class Unsteady:
 
     def _sensible(self, request: Request) -> Line:
         called = any(message.calls for message in request.conversation.messages)
-        offered = request.tools and request.tool_choice == "auto" and request.schema is None
-        return self._trouble.source.choice(CALLS) if offered and not called else polite(request)
+        offered = (
+            request.tools and request.tool_choice == "auto" and request.schema is None
+        )
+        return (
+            self._trouble.source.choice(CALLS)
+            if offered and not called
+            else polite(request)
+        )
 
     def _fault(self) -> Line | None:
         fault: Line | None = self._trouble.one_of(
             "model",
             busy=ProviderError("busy", status=503, retryable=True),
-            throttled=ProviderError("slow down", status=429, retryable=True, retry_after=0.05),
+            throttled=ProviderError(
+                "slow down", status=429, retryable=True, retry_after=0.05
+            ),
             refused=ProviderError("a bad request", status=400),
             late=ProviderTimeout("no answer in time", retryable=True),
             too_long=ContextTooLong("too long"),

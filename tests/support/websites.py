@@ -25,21 +25,29 @@ class Site:
     heads: list[str] = field(default_factory=list)
     _serving: set[asyncio.Task[None]] = field(default_factory=set)
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self.connections += 1
         self._serving.add(cast("asyncio.Task[None]", asyncio.current_task()))
         # asyncio's own callback of a connection cannot take a task that was cancelled
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+        with contextlib.suppress(
+            OSError, asyncio.IncompleteReadError, asyncio.CancelledError
+        ):
             await self._answer(reader, writer)
             writer.close()
             await writer.wait_closed()
         writer.close()
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         while True:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             self.heads.append(head)
-            answer = self.answers.get(head.split(" ")[1], answered(b"not here", status=404))
+            answer = self.answers.get(
+                head.split(" ")[1], answered(b"not here", status=404)
+            )
             if not isinstance(answer, bytes):
                 return await answer(writer)
             writer.write(answer)
@@ -94,17 +102,32 @@ def secure(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
         "-days",
         "2",
     ]
-    name_it = ["-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}", "-keyout", key, "-out", certificate]
+    name_it = [
+        "-subj",
+        f"/CN={name}",
+        "-addext",
+        f"subjectAltName=DNS:{name}",
+        "-keyout",
+        key,
+        "-out",
+        certificate,
+    ]
     subprocess.run([*make, *name_it], check=True, capture_output=True)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(certificate, key)
     return server, ssl.create_default_context(cafile=certificate)
 
 
-def answered(body: bytes = b"", *, status: int = 200, type: str = "text/html", **headers: str) -> bytes:
+def answered(
+    body: bytes = b"", *, status: int = 200, type: str = "text/html", **headers: str
+) -> bytes:
     """An answer of HTTP/1.1; underscores in the names of headers stand for dashes."""
     fields = {"content-type": type, "content-length": str(len(body)), **headers}
-    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in fields.items() if value)
+    lines = "".join(
+        f"{name.replace('_', '-')}: {value}\r\n"
+        for name, value in fields.items()
+        if value
+    )
     return f"HTTP/1.1 {status} Word\r\n{lines}\r\n".encode() + body
 
 

@@ -31,7 +31,11 @@ def runtime(journal: str, notes: str, lease: float, pause: float) -> Runtime:
         steps = sum(message.role == "tool" for message in request.conversation)
         found = re.search(r"of (\S+)\.", request.conversation.task)
         name = found[1] if found else "?"
-        return call("work", run=name, step=steps) if steps < STEPS else Completion(text="done", answer="done")
+        return (
+            call("work", run=name, step=steps)
+            if steps < STEPS
+            else Completion(text="done", answer="done")
+        )
 
     @tool(effect="write")
     async def work(run: str, step: int) -> str:
@@ -41,11 +45,18 @@ def runtime(journal: str, notes: str, lease: float, pause: float) -> Runtime:
         note(notes, f"end {run} {step}")
         return f"step {step} done"
 
-    return Runtime(ScriptedProvider(model), tools=[work], journal=SQLiteJournal(journal, busy_timeout=20), lease=lease)
+    return Runtime(
+        ScriptedProvider(model),
+        tools=[work],
+        journal=SQLiteJournal(journal, busy_timeout=20),
+        lease=lease,
+    )
 
 
 async def begin(parts: Runtime, names: list[str]) -> None:
-    await asyncio.gather(*(ReActEngine(parts).run(f"The work of {name}.", run_id=name) for name in names))
+    await asyncio.gather(
+        *(ReActEngine(parts).run(f"The work of {name}.", run_id=name) for name in names)
+    )
 
 
 def main() -> None:

@@ -51,9 +51,15 @@ def ask(text: str, **more: Any) -> Request:
     return Request(Conversation.of(text), **more)
 
 
-async def recorded(path: Path, *asked: Request, script: Any = None, **options: Any) -> list[Any]:
+async def recorded(
+    path: Path, *asked: Request, script: Any = None, **options: Any
+) -> list[Any]:
     """What a model said to some requests while it was recorded: completions, and the texts of failures."""
-    provider = RecordingProvider(ScriptedProvider(script or (lambda r: f"re {r.conversation.task}")), path, **options)
+    provider = RecordingProvider(
+        ScriptedProvider(script or (lambda r: f"re {r.conversation.task}")),
+        path,
+        **options,
+    )
     return [await outcome(provider, request) for request in asked]
 
 
@@ -80,12 +86,17 @@ async def streamed(provider: Any, request: Request) -> list[Delta]:
 # --- the same again ---
 
 
-async def test_the_same_request_is_answered_the_same_without_the_model(tmp_path: Path) -> None:
+async def test_the_same_request_is_answered_the_same_without_the_model(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "new folder" / "c.json"
     said = await recorded(path, ask("a"), ask("b"))
     replaying = ReplayingProvider(path)
 
-    assert [await replaying.complete(ask("b")), await replaying.complete(ask("a"))] == said[::-1]
+    assert [
+        await replaying.complete(ask("b")),
+        await replaying.complete(ask("a")),
+    ] == said[::-1]
     assert (replaying.name, replaying.model, replaying.capabilities) == (
         "scripted", "script", Capabilities(json_schema=True)
     )  # fmt: skip
@@ -105,16 +116,26 @@ async def test_every_field_of_a_reply_comes_back(tmp_path: Path) -> None:
     assert [await replaying.complete(ask(text)) for text in "ab"] == [whole, unread]
 
 
-async def test_a_request_that_was_made_several_times_gets_its_replies_in_order_and_then_none(tmp_path: Path) -> None:
+async def test_a_request_that_was_made_several_times_gets_its_replies_in_order_and_then_none(
+    tmp_path: Path,
+) -> None:
     await recorded(tmp_path / "c", *[ask("a")] * 3, script=["1", "2", "3"])
     replaying = ReplayingProvider(tmp_path / "c")
 
-    assert [(await replaying.complete(ask("a"))).answer for _ in range(3)] == ["1", "2", "3"]
-    with pytest.raises(CassetteMiss, match="has 3 replies to this request, which is asked once more"):
+    assert [(await replaying.complete(ask("a"))).answer for _ in range(3)] == [
+        "1",
+        "2",
+        "3",
+    ]
+    with pytest.raises(
+        CassetteMiss, match="has 3 replies to this request, which is asked once more"
+    ):
         await replaying.complete(ask("a"))
 
 
-async def test_replies_are_kept_in_the_order_of_their_requests_whoever_came_first(tmp_path: Path) -> None:
+async def test_replies_are_kept_in_the_order_of_their_requests_whoever_came_first(
+    tmp_path: Path,
+) -> None:
     class Slow(ScriptedProvider):
         async def complete(self, request: Request) -> Completion:
             number = len(self.requests)
@@ -127,7 +148,11 @@ async def test_replies_are_kept_in_the_order_of_their_requests_whoever_came_firs
     await asyncio.gather(*(provider.complete(ask("a")) for _ in range(3)))
     replaying = ReplayingProvider(tmp_path / "c")
 
-    assert [(await replaying.complete(ask("a"))).answer for _ in range(3)] == ["1", "2", "3"]
+    assert [(await replaying.complete(ask("a"))).answer for _ in range(3)] == [
+        "1",
+        "2",
+        "3",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -142,12 +167,21 @@ async def test_failures_are_replayed_too(tmp_path: Path, error: ProviderError) -
     replaying = ReplayingProvider(tmp_path / "c")
 
     assert [await outcome(replaying, ask("a")) for _ in range(2)] == said
-    assert said[0] == (type(error), str(error), error.status, error.retryable, error.retry_after)
+    assert said[0] == (
+        type(error),
+        str(error),
+        error.status,
+        error.retryable,
+        error.retry_after,
+    )
 
 
-async def test_a_call_that_was_cancelled_or_crashed_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_call_that_was_cancelled_or_crashed_leaves_nothing(
+    tmp_path: Path,
+) -> None:
     provider = RecordingProvider(
-        ScriptedProvider([asyncio.CancelledError(), RuntimeError("a bug"), "fine"]), tmp_path / "c"
+        ScriptedProvider([asyncio.CancelledError(), RuntimeError("a bug"), "fine"]),
+        tmp_path / "c",
     )
     for kind in (asyncio.CancelledError, RuntimeError):
         with pytest.raises(kind):
@@ -159,7 +193,12 @@ async def test_a_call_that_was_cancelled_or_crashed_leaves_nothing(tmp_path: Pat
 
 
 async def test_a_stream_is_passed_on_and_kept_whole(tmp_path: Path) -> None:
-    turn = Completion("I look.", (call("look", what="sky"),), reasoning=(Reasoning("hm"),), finish_reason="tool_calls")
+    turn = Completion(
+        "I look.",
+        (call("look", what="sky"),),
+        reasoning=(Reasoning("hm"),),
+        finish_reason="tool_calls",
+    )
     plain = ScriptedProvider([turn, turn])
     provider = RecordingProvider(ScriptedProvider([turn]), tmp_path / "c")
     passed = await streamed(provider, ask("a"))
@@ -169,7 +208,9 @@ async def test_a_stream_is_passed_on_and_kept_whole(tmp_path: Path) -> None:
     assert await ReplayingProvider(tmp_path / "c").complete(ask("a")) == turn
 
 
-async def test_a_model_that_cannot_stream_is_recorded_in_one_piece(tmp_path: Path) -> None:
+async def test_a_model_that_cannot_stream_is_recorded_in_one_piece(
+    tmp_path: Path,
+) -> None:
     class Plain:
         name, model, capabilities = "plain", "p", Capabilities()
 
@@ -182,7 +223,9 @@ async def test_a_model_that_cannot_stream_is_recorded_in_one_piece(tmp_path: Pat
     assert (await ReplayingProvider(tmp_path / "c").complete(ask("a"))).answer == "blue"
 
 
-async def test_a_stream_that_fails_half_way_is_replayed_as_a_failure(tmp_path: Path) -> None:
+async def test_a_stream_that_fails_half_way_is_replayed_as_a_failure(
+    tmp_path: Path,
+) -> None:
     class Breaking(ScriptedProvider):
         async def stream(self, request: Request) -> Any:
             yield Delta(text="blu")
@@ -201,9 +244,15 @@ ARGUMENTS = st.dictionaries(TEXTS, st.recursive(
 ), max_size=3)  # fmt: skip
 
 
-@given(text=st.text(st.characters(exclude_categories=["Cs"])), arguments=ARGUMENTS, cost=st.none() | st.floats(0, 9))
+@given(
+    text=st.text(st.characters(exclude_categories=["Cs"])),
+    arguments=ARGUMENTS,
+    cost=st.none() | st.floats(0, 9),
+)
 @settings(max_examples=50)
-def test_any_reply_comes_back_as_it_was(tmp_path_factory: Any, text: str, arguments: Any, cost: Any) -> None:
+def test_any_reply_comes_back_as_it_was(
+    tmp_path_factory: Any, text: str, arguments: Any, cost: Any
+) -> None:
     path = tmp_path_factory.mktemp("any") / "c"
     arguments = json.loads(json.dumps(arguments).encode("utf-8", "replace"))
     said = Completion(text, (ToolCall("f", arguments, "i"),), usage=Usage(cost=cost))
@@ -218,7 +267,11 @@ def test_any_reply_comes_back_as_it_was(tmp_path_factory: Any, text: str, argume
 # --- what makes a request another one ---
 
 LOOK = tool(effect="read", name="look")(lambda: None).spec
-PAST = [Message("user", "a"), Message("assistant", "", (ToolCall("look", {}, "c1"),)), Message("tool", "x", (), "c1")]
+PAST = [
+    Message("user", "a"),
+    Message("assistant", "", (ToolCall("look", {}, "c1"),)),
+    Message("tool", "x", (), "c1"),
+]
 OTHERS = {
     "text": ask("b"),
     "system": Request(Conversation.of("a", system="s")),
@@ -228,14 +281,24 @@ OTHERS = {
     "schema": ask("a", schema=OutputSchema("S", {"type": "object"})),
     "as text": ask("a", as_text=True),
     "history": Request(Conversation(PAST)),
-    "image": Request(Conversation.of("a", attachments=[Attachment.image(b"\x89PNG\r\n1")])),
-    "another image": Request(Conversation.of("a", attachments=[Attachment.image(b"\x89PNG\r\n2")])),
-    "reasoning": Request(Conversation([*PAST[:1], Message("assistant", "x", reasoning=(Reasoning("hm"),))])),
+    "image": Request(
+        Conversation.of("a", attachments=[Attachment.image(b"\x89PNG\r\n1")])
+    ),
+    "another image": Request(
+        Conversation.of("a", attachments=[Attachment.image(b"\x89PNG\r\n2")])
+    ),
+    "reasoning": Request(
+        Conversation(
+            [*PAST[:1], Message("assistant", "x", reasoning=(Reasoning("hm"),))]
+        )
+    ),
 }
 
 
 @pytest.mark.parametrize("changed", OTHERS)
-async def test_a_change_of_anything_that_a_model_is_told_is_a_miss(tmp_path: Path, changed: str) -> None:
+async def test_a_change_of_anything_that_a_model_is_told_is_a_miss(
+    tmp_path: Path, changed: str
+) -> None:
     others = [request for name, request in OTHERS.items() if name != changed]
     await recorded(tmp_path / "c", ask("a"), *others)
 
@@ -243,10 +306,22 @@ async def test_a_change_of_anything_that_a_model_is_told_is_a_miss(tmp_path: Pat
         await ReplayingProvider(tmp_path / "c").complete(OTHERS[changed])
 
 
-async def test_who_wrote_a_message_and_the_order_of_names_make_no_difference(tmp_path: Path) -> None:
+async def test_who_wrote_a_message_and_the_order_of_names_make_no_difference(
+    tmp_path: Path,
+) -> None:
     def asked(origin: Any, arguments: dict[str, Any]) -> Request:
-        turn = Message("assistant", "", (ToolCall("look", arguments, "c1"),), origin=origin)
-        return Request(Conversation([Message("user", "a", origin=origin), turn, Message("tool", "x", (), "c1")]))
+        turn = Message(
+            "assistant", "", (ToolCall("look", arguments, "c1"),), origin=origin
+        )
+        return Request(
+            Conversation(
+                [
+                    Message("user", "a", origin=origin),
+                    turn,
+                    Message("tool", "x", (), "c1"),
+                ]
+            )
+        )
 
     await recorded(tmp_path / "c", asked("caller", {"a": 1, "b": 2}))
 
@@ -261,11 +336,19 @@ async def test_images_are_kept_by_their_hash(tmp_path: Path) -> None:
     assert picture.data[:40] not in (tmp_path / "c").read_text()
 
 
-async def test_a_miss_shows_the_nearest_request_and_the_first_difference(tmp_path: Path) -> None:
-    await recorded(tmp_path / "c.json", ask("What is the sea?"), ask("One\nWhat colour is the sky?\nThree"))
+async def test_a_miss_shows_the_nearest_request_and_the_first_difference(
+    tmp_path: Path,
+) -> None:
+    await recorded(
+        tmp_path / "c.json",
+        ask("What is the sea?"),
+        ask("One\nWhat colour is the sky?\nThree"),
+    )
 
     with pytest.raises(CassetteMiss) as missed:
-        await ReplayingProvider(tmp_path / "c.json").complete(ask("One\nWhat colour was the sky?\nThree"))
+        await ReplayingProvider(tmp_path / "c.json").complete(
+            ask("One\nWhat colour was the sky?\nThree")
+        )
 
     assert str(missed.value).splitlines() == [
         f"cassette {tmp_path / 'c.json'} has no reply to this request. The nearest that it knows (-) differs:",
@@ -288,7 +371,9 @@ async def test_a_miss_in_a_huge_line_is_cut_to_where_it_differs(tmp_path: Path) 
     await recorded(tmp_path / "c", ask("x" * 50_000 + "SKY" + "y" * 50_000))
 
     with pytest.raises(CassetteMiss) as missed:
-        await ReplayingProvider(tmp_path / "c").complete(ask("x" * 50_000 + "SEA" + "y" * 50_000))
+        await ReplayingProvider(tmp_path / "c").complete(
+            ask("x" * 50_000 + "SEA" + "y" * 50_000)
+        )
 
     assert "SKY" in str(missed.value)
     assert "SEA" in str(missed.value)
@@ -315,18 +400,30 @@ def runtime(provider: Any) -> Runtime:
 
 
 @pytest.mark.parametrize("name", available_engines())
-async def test_a_run_of_every_engine_replays_from_its_cassette(tmp_path: Path, name: str) -> None:
+async def test_a_run_of_every_engine_replays_from_its_cassette(
+    tmp_path: Path, name: str
+) -> None:
     model = ScriptedProvider(polite)
-    first = await runtime(RecordingProvider(model, tmp_path / "c")).engine(name).run("What colour?", run_id="r")
+    first = (
+        await runtime(RecordingProvider(model, tmp_path / "c"))
+        .engine(name)
+        .run("What colour?", run_id="r")
+    )
     replaying = ReplayingProvider(tmp_path / "c")
     again = await runtime(replaying).engine(name).run("What colour?", run_id="r")
 
     assert first.status == "completed"
-    assert (again.answer, again.usage, again.llm_calls) == (first.answer, first.usage, first.llm_calls)
+    assert (again.answer, again.usage, again.llm_calls) == (
+        first.answer,
+        first.usage,
+        first.llm_calls,
+    )
     assert (replaying.left, replaying.misses) == (0, [])
 
 
-async def test_two_recordings_of_a_run_with_branches_are_the_same_bytes(tmp_path: Path) -> None:
+async def test_two_recordings_of_a_run_with_branches_are_the_same_bytes(
+    tmp_path: Path,
+) -> None:
     class Reordering(ScriptedProvider):
         """Takes another time for each reply in each of its lives."""
 
@@ -342,10 +439,16 @@ async def test_two_recordings_of_a_run_with_branches_are_the_same_bytes(tmp_path
         model = RecordingProvider(Reordering(polite), tmp_path / name)
         await runtime(model).engine("tree-of-thoughts").run("What colour?", run_id="r")
 
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == (tmp_path / "c").read_bytes()
+    assert (
+        (tmp_path / "a").read_bytes()
+        == (tmp_path / "b").read_bytes()
+        == (tmp_path / "c").read_bytes()
+    )
 
 
-async def test_a_miss_ends_a_run_as_failed_without_another_try_and_says_why(tmp_path: Path) -> None:
+async def test_a_miss_ends_a_run_as_failed_without_another_try_and_says_why(
+    tmp_path: Path,
+) -> None:
     await recorded(tmp_path / "c", ask("another task"))
     replaying = ReplayingProvider(tmp_path / "c")
     result = await ReActEngine(runtime(replaying)).run("What colour?")
@@ -356,14 +459,23 @@ async def test_a_miss_ends_a_run_as_failed_without_another_try_and_says_why(tmp_
     assert len(replaying.misses) == 1
 
 
-async def test_several_models_share_a_cassette_and_are_told_apart(tmp_path: Path) -> None:
+async def test_several_models_share_a_cassette_and_are_told_apart(
+    tmp_path: Path,
+) -> None:
     shared = Cassette(tmp_path / "c")
     for name in ("big", "small"):
-        await RecordingProvider(ScriptedProvider([name], model=name), shared).complete(ask("a"))
+        await RecordingProvider(ScriptedProvider([name], model=name), shared).complete(
+            ask("a")
+        )
 
     for name in ("small", "big"):
-        assert (await ReplayingProvider(tmp_path / "c", model=name).complete(ask("a"))).answer == name
-    with pytest.raises(ConfigError, match=r"model: .* holds the models 'big', 'small': say which .* got None"):
+        assert (
+            await ReplayingProvider(tmp_path / "c", model=name).complete(ask("a"))
+        ).answer == name
+    with pytest.raises(
+        ConfigError,
+        match=r"model: .* holds the models 'big', 'small': say which .* got None",
+    ):
         ReplayingProvider(tmp_path / "c")
 
 
@@ -371,7 +483,9 @@ def test_threads_record_into_one_cassette(tmp_path: Path) -> None:
     shared = Cassette(tmp_path / "c")
 
     def work(name: str) -> None:
-        provider = RecordingProvider(ScriptedProvider(lambda r: r.conversation.task), shared)
+        provider = RecordingProvider(
+            ScriptedProvider(lambda r: r.conversation.task), shared
+        )
         for number in range(20):
             asyncio.run(provider.complete(ask(f"{name}{number}")))
 
@@ -393,7 +507,9 @@ async def test_secrets_are_never_written_and_do_not_hinder_replay(
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "key-of-the-first-day")
     monkeypatch.setenv("SHORT_TOKEN", "blue")
-    turn = Completion('it is pa$$ "w', (call("look", what="key-of-the-first-day", **{'pa$$ "w': 1}),))
+    turn = Completion(
+        'it is pa$$ "w', (call("look", what="key-of-the-first-day", **{'pa$$ "w': 1}),)
+    )
     secrets = ['pa$$ "w']
     await recorded(
         tmp_path / "c", ask('pa$$ "w key-of-the-first-day blue'), ask("b"),
@@ -406,7 +522,9 @@ async def test_secrets_are_never_written_and_do_not_hinder_replay(
     assert "first-day" not in text
     assert "pa$$" not in text
     assert "[redacted] [redacted] blue" in text
-    assert (await replaying.complete(ask('pa$$ "w key-of-another-day blue'))).text == "it is [redacted]"
+    assert (
+        await replaying.complete(ask('pa$$ "w key-of-another-day blue'))
+    ).text == "it is [redacted]"
     assert (await outcome(replaying, ask("b")))[1] == "bad key [redacted]"
 
 
@@ -422,25 +540,41 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize("form", WRITTEN)
-async def test_a_secret_is_found_in_whatever_form_a_text_has_it(tmp_path: Path, form: str) -> None:
+async def test_a_secret_is_found_in_whatever_form_a_text_has_it(
+    tmp_path: Path, form: str
+) -> None:
     text = WRITTEN[form]
     await recorded(tmp_path / "c", ask(text), script=[text], secrets=[NASTY])
     kept = json.loads((tmp_path / "c").read_text())["exchanges"][0]
     replaying = ReplayingProvider(tmp_path / "c", secrets=[NASTY])
 
-    for found in (kept["request"]["messages"][0]["content"], kept["replies"][0]["completion"]["text"]):
+    for found in (
+        kept["request"]["messages"][0]["content"],
+        kept["replies"][0]["completion"]["text"],
+    ):
         assert "[redacted]" in found
         assert "PEM" not in found
-    assert (await replaying.complete(ask(text))).text == kept["replies"][0]["completion"]["text"]
+    assert (await replaying.complete(ask(text))).text == kept["replies"][0][
+        "completion"
+    ]["text"]
 
 
-async def test_a_number_that_is_a_secret_is_not_written_and_counts_of_tokens_stay(tmp_path: Path) -> None:
-    turn = Completion(calls=(call("pay", card=4111_1111, sum=10, deep=[{"pin": 4111_1111}]),), usage=Usage(10, 5))
+async def test_a_number_that_is_a_secret_is_not_written_and_counts_of_tokens_stay(
+    tmp_path: Path,
+) -> None:
+    turn = Completion(
+        calls=(call("pay", card=4111_1111, sum=10, deep=[{"pin": 4111_1111}]),),
+        usage=Usage(10, 5),
+    )
     await recorded(tmp_path / "c", ask("a"), script=[turn], secrets=["41111111", "10"])
     said = await ReplayingProvider(tmp_path / "c").complete(ask("a"))
 
     assert "1111" not in (tmp_path / "c").read_text()
-    assert said.calls[0].arguments == {"card": "[redacted]", "sum": "[redacted]", "deep": [{"pin": "[redacted]"}]}
+    assert said.calls[0].arguments == {
+        "card": "[redacted]",
+        "sum": "[redacted]",
+        "deep": [{"pin": "[redacted]"}],
+    }
     assert said.usage == Usage(10, 5)
 
 
@@ -448,13 +582,18 @@ async def test_the_names_of_model_and_provider_hold_no_secret(tmp_path: Path) ->
     class Named(ScriptedProvider):
         name = "proxy-hunter22.example"
 
-    provider = RecordingProvider(Named(["blue"], model="ft:hunter22"), tmp_path / "c", secrets=["hunter22"])
+    provider = RecordingProvider(
+        Named(["blue"], model="ft:hunter22"), tmp_path / "c", secrets=["hunter22"]
+    )
     await provider.complete(ask("a"))
 
     assert "hunter22" not in (tmp_path / "c").read_text()
     for model in (None, "ft:hunter22"):
         replaying = ReplayingProvider(tmp_path / "c", model=model, secrets=["hunter22"])
-        assert (replaying.name, replaying.model) == ("proxy-[redacted].example", "ft:[redacted]")
+        assert (replaying.name, replaying.model) == (
+            "proxy-[redacted].example",
+            "ft:[redacted]",
+        )
         assert (await replaying.complete(ask("a"))).answer == "blue"
 
 
@@ -469,7 +608,9 @@ async def test_a_miss_names_the_variable_whose_value_was_left_out_in_one_of_both
     replaying = ReplayingProvider(tmp_path / "c")
 
     assert json.loads((tmp_path / "c").read_text())["redacted"] == ["SORT_KEY"]
-    gone = "What SORT_KEY held was left out when it was recorded, and is not known here."
+    gone = (
+        "What SORT_KEY held was left out when it was recorded, and is not known here."
+    )
     new = "What GROUP_KEY holds here is left out, and was not when it was recorded."
     with pytest.raises(CassetteMiss) as missed:
         await replaying.complete(ask("sort by timestamp"))
@@ -493,7 +634,9 @@ class Forbidden:
         raise AssertionError("nothing is to be recorded")
 
 
-async def test_a_cassette_is_recorded_once_and_replayed_ever_after(tmp_path: Path) -> None:
+async def test_a_cassette_is_recorded_once_and_replayed_ever_after(
+    tmp_path: Path,
+) -> None:
     with cassette(tmp_path / "c", ScriptedProvider(["blue"])) as model:
         assert (await ReActEngine(Runtime(model)).run("Sky?")).answer == "blue"
     with cassette(tmp_path / "c", Forbidden()) as model:
@@ -503,14 +646,22 @@ async def test_a_cassette_is_recorded_once_and_replayed_ever_after(tmp_path: Pat
 
 
 @pytest.mark.parametrize("record", ["once", "always"])
-async def test_a_recording_whose_block_fails_is_not_replayed(tmp_path: Path, record: Any) -> None:
+async def test_a_recording_whose_block_fails_is_not_replayed(
+    tmp_path: Path, record: Any
+) -> None:
     if record == "always":
         await recorded(tmp_path / "c", ask("a"), script=["old"])
     down = ScriptedProvider(["half", RuntimeError("the network is down")])
-    with pytest.raises(RuntimeError), cassette(tmp_path / "c", down, record=record) as model:
+    with (
+        pytest.raises(RuntimeError),
+        cassette(tmp_path / "c", down, record=record) as model,
+    ):
         await asked_in_turn(model, ask("a"), ask("b"))
 
-    kept = {name: (await ReplayingProvider(tmp_path / name).complete(ask("a"))).answer for name in names(tmp_path)}
+    kept = {
+        name: (await ReplayingProvider(tmp_path / name).complete(ask("a"))).answer
+        for name in names(tmp_path)
+    }
     assert kept == {"c.partial": "half", **({"c": "old"} if record == "always" else {})}
 
     with cassette(tmp_path / "c", ScriptedProvider(["whole"]), record=record) as model:
@@ -535,7 +686,9 @@ async def test_each_reply_is_on_the_disk_before_the_block_ends(tmp_path: Path) -
             assert ReplayingProvider(tmp_path / "c.partial").left == number
 
 
-async def test_a_miss_is_raised_at_the_end_of_the_block_however_the_engine_took_it(tmp_path: Path) -> None:
+async def test_a_miss_is_raised_at_the_end_of_the_block_however_the_engine_took_it(
+    tmp_path: Path,
+) -> None:
     class Swallows(LoopEngine):
         name = "swallows"
 
@@ -546,8 +699,13 @@ async def test_a_miss_is_raised_at_the_end_of_the_block_however_the_engine_took_
                 return "I do not care"
 
     await recorded(tmp_path / "c", ask("a"))
-    with pytest.raises(CassetteMiss, match="What now"), cassette(tmp_path / "c") as model:
-        assert (await Swallows(Runtime(model)).run("What now?")).answer == "I do not care"
+    with (
+        pytest.raises(CassetteMiss, match="What now"),
+        cassette(tmp_path / "c") as model,
+    ):
+        assert (
+            await Swallows(Runtime(model)).run("What now?")
+        ).answer == "I do not care"
 
 
 async def test_a_block_that_fails_because_of_a_miss_says_so(tmp_path: Path) -> None:
@@ -568,7 +726,10 @@ async def test_the_environment_says_how_to_record_unless_the_test_does(
     with cassette(path, lambda: ScriptedProvider(["new"])) as model:
         assert (await model.complete(ask("a"))).answer == "new"
     monkeypatch.setenv("LOOPWRIGHT_RECORD", "never")
-    with pytest.raises(ConfigError, match="there is no such file"), cassette(tmp_path / "other", Forbidden()):
+    with (
+        pytest.raises(ConfigError, match="there is no such file"),
+        cassette(tmp_path / "other", Forbidden()),
+    ):
         pass
     monkeypatch.setenv("LOOPWRIGHT_RECORD", "sometimes")
     told = "LOOPWRIGHT_RECORD: must be one of once, never, always, got 'sometimes'"
@@ -577,9 +738,15 @@ async def test_the_environment_says_how_to_record_unless_the_test_does(
 
 
 def test_a_cassette_without_file_and_provider_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="nothing to replay, and no provider"), cassette(tmp_path / "c"):
+    with (
+        pytest.raises(ConfigError, match="nothing to replay, and no provider"),
+        cassette(tmp_path / "c"),
+    ):
         pass
-    with pytest.raises(ConfigError, match="'nobody:x' does not begin with"), cassette(tmp_path / "c", "nobody:x"):
+    with (
+        pytest.raises(ConfigError, match="'nobody:x' does not begin with"),
+        cassette(tmp_path / "c", "nobody:x"),
+    ):
         pass
 
 
@@ -596,14 +763,20 @@ async def test_the_file_is_readable_and_tells_its_version(tmp_path: Path) -> Non
             {
                 "provider": "scripted",
                 "model": "script",
-                "capabilities": {"native_tools": True, "json_schema": True, "stop": True},
+                "capabilities": {
+                    "native_tools": True,
+                    "json_schema": True,
+                    "stop": True,
+                },
             }
         ],
         "exchanges": [
             {
                 "request": {
                     "model": "script",
-                    "messages": [{"role": "user", "content": "What colour is the sky?"}],
+                    "messages": [
+                        {"role": "user", "content": "What colour is the sky?"}
+                    ],
                     "tool_choice": "auto",
                 },
                 "replies": [
@@ -631,13 +804,21 @@ async def test_the_file_is_readable_and_tells_its_version(tmp_path: Path) -> Non
 
 async def test_the_file_is_indented_like_any_json(tmp_path: Path) -> None:
     turn = Completion("I\nlook.", (call("look", what=["☃\u2028", {}]),))
-    await recorded(tmp_path / "c", ask("a"), ask("a"), ask("b\nc", tools=(LOOK,)), script=[turn, "2", "3"])
+    await recorded(
+        tmp_path / "c",
+        ask("a"),
+        ask("a"),
+        ask("b\nc", tools=(LOOK,)),
+        script=[turn, "2", "3"],
+    )
     text = (tmp_path / "c").read_text()
 
     assert text == json.dumps(json.loads(text), indent=1, ensure_ascii=False) + "\n"
 
 
-async def test_a_request_is_encoded_once_however_many_replies_follow(tmp_path: Path) -> None:
+async def test_a_request_is_encoded_once_however_many_replies_follow(
+    tmp_path: Path,
+) -> None:
     class Counted(dict[str, Any]):
         """Arguments that count how often they are read."""
 
@@ -647,7 +828,10 @@ async def test_a_request_is_encoded_once_however_many_replies_follow(tmp_path: P
             self.reads += 1
             return super().items()
 
-    arguments, provider = Counted(what="sky"), RecordingProvider(ScriptedProvider(str), tmp_path / "c")
+    arguments, provider = (
+        Counted(what="sky"),
+        RecordingProvider(ScriptedProvider(str), tmp_path / "c"),
+    )
     turn = Completion(calls=(ToolCall("look", arguments),))
     first = RecordingProvider(ScriptedProvider([turn]), provider.cassette)
     await first.complete(ask("first"))
@@ -682,10 +866,14 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 
 
 @pytest.mark.parametrize("bad", BAD)
-async def test_a_file_that_is_none_names_what_is_wrong(tmp_path: Path, bad: str) -> None:
+async def test_a_file_that_is_none_names_what_is_wrong(
+    tmp_path: Path, bad: str
+) -> None:
     await recorded(tmp_path / "c", ask("a"))
     change, words = BAD[bad]
-    (tmp_path / "c").write_text(json.dumps(change(json.loads((tmp_path / "c").read_text()))))
+    (tmp_path / "c").write_text(
+        json.dumps(change(json.loads((tmp_path / "c").read_text())))
+    )
 
     with pytest.raises(ConfigError) as refused:
         ReplayingProvider(tmp_path / "c")

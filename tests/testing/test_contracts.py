@@ -60,7 +60,12 @@ def sensible(request: Request) -> Any:
         return json.dumps({"name": "blue"})
     asked = request.conversation.messages[-1]
     if request.tools and request.tool_choice == "auto" and asked.role == "user":
-        return Completion("I look.", (call("look", what="sky"),), finish_reason="tool_calls", usage=Usage(10, 5))
+        return Completion(
+            "I look.",
+            (call("look", what="sky"),),
+            finish_reason="tool_calls",
+            usage=Usage(10, 5),
+        )
     return f"Of {asked.content[:20]}: blue."
 
 
@@ -68,7 +73,11 @@ class Failing(ScriptedProvider):
     """Is always down."""
 
     def __init__(self) -> None:
-        super().__init__(lambda _: ProviderError("it is down", status=503, retryable=False, retry_after=1.0))
+        super().__init__(
+            lambda _: ProviderError(
+                "it is down", status=503, retryable=False, retry_after=1.0
+            )
+        )
 
 
 class TestScriptedProvider(ProviderContract):
@@ -148,25 +157,46 @@ class ChatCompletions(BaseHTTPRequestHandler):
         if self.path.startswith("/rubbish"):
             return self._send(200, "application/json", b'{"choices": 7}')
         last = asked["messages"][-1]
-        if asked.get("tools") and asked.get("tool_choice", "auto") == "auto" and last["role"] == "user":
+        if (
+            asked.get("tools")
+            and asked.get("tool_choice", "auto") == "auto"
+            and last["role"] == "user"
+        ):
             function = {"name": "look", "arguments": '{"what": "sky"}'}
-            calls = [{"id": "call_1", "index": 0, "type": "function", "function": function}]
-            message, reason = {"role": "assistant", "content": "I look.", "tool_calls": calls}, "tool_calls"
+            calls = [
+                {"id": "call_1", "index": 0, "type": "function", "function": function}
+            ]
+            message, reason = (
+                {"role": "assistant", "content": "I look.", "tool_calls": calls},
+                "tool_calls",
+            )
         else:
-            text = '{"name": "blue"}' if asked.get("response_format") else f"Of {str(last['content'])[:20]}: blue."
+            text = (
+                '{"name": "blue"}'
+                if asked.get("response_format")
+                else f"Of {str(last['content'])[:20]}: blue."
+            )
             message, reason = {"role": "assistant", "content": text}, "stop"
         usage = {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13}
         whole = {"model": "m-1", "usage": usage}
         if not asked.get("stream"):
             choice = {"index": 0, "message": message, "finish_reason": reason}
-            return self._send(200, "application/json", json.dumps({**whole, "choices": [choice]}).encode())
+            return self._send(
+                200,
+                "application/json",
+                json.dumps({**whole, "choices": [choice]}).encode(),
+            )
         pieces = [
             {"choices": [{"index": 0, "delta": message, "finish_reason": None}]},
             {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]},
             {**whole, "choices": []},
         ]
-        lines = [f"data: {json.dumps({'model': 'm-1', **piece})}\n\n" for piece in pieces]
-        return self._send(200, "text/event-stream", "".join([*lines, "data: [DONE]\n\n"]).encode())
+        lines = [
+            f"data: {json.dumps({'model': 'm-1', **piece})}\n\n" for piece in pieces
+        ]
+        return self._send(
+            200, "text/event-stream", "".join([*lines, "data: [DONE]\n\n"]).encode()
+        )
 
     def _send(self, status: int, kind: str, body: bytes) -> None:
         self.send_response(status)
@@ -188,7 +218,9 @@ class Server(ThreadingHTTPServer):
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     with Server(("127.0.0.1", 0), ChatCompletions) as listening:
-        threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
+        threading.Thread(
+            target=listening.serve_forever, args=(0.01,), daemon=True
+        ).start()
         yield f"http://127.0.0.1:{listening.server_port}"
         listening.shutdown()
 
@@ -210,12 +242,18 @@ class TestOpenAIProvider(ProviderContract):
 
 
 REPLIES: dict[str, Callable[[str], Any]] = {
-    "says two things": lambda answer: Completion(answer, (call("look", what="x"),), answer),
+    "says two things": lambda answer: Completion(
+        answer, (call("look", what="x"),), answer
+    ),
     "says nothing": lambda answer: Completion(answer),
     "gives a text": lambda answer: answer,
     "calls what it was not offered": lambda answer: Completion(answer, (call("wipe"),)),
-    "counts none as 0": lambda answer: Completion(answer, answer=answer, usage=Usage(0, 5)),
-    "counts a part twice": lambda answer: Completion(answer, answer=answer, usage=Usage(5, 5, cached_tokens=9)),
+    "counts none as 0": lambda answer: Completion(
+        answer, answer=answer, usage=Usage(0, 5)
+    ),
+    "counts a part twice": lambda answer: Completion(
+        answer, answer=answer, usage=Usage(5, 5, cached_tokens=9)
+    ),
     "cannot be written": lambda answer: Completion(answer, answer=answer, flags=({1},)),  # type: ignore[arg-type]
 }
 
@@ -234,7 +272,9 @@ class Wrong(ScriptedProvider):
         behave = getattr(self, f"_{self.fault.replace(' ', '_')}", None)
         return said if behave is None else await behave(request, said)
 
-    async def _changes_the_schema(self, request: Request, said: Completion) -> Completion:
+    async def _changes_the_schema(
+        self, request: Request, said: Completion
+    ) -> Completion:
         for spec in request.tools:
             spec.schema.pop("required", None)  # type: ignore[attr-defined]
         return said
@@ -318,35 +358,99 @@ STREAM_FAULTS = ("mixes streams", "swallows cancellation of a stream")
 WRONG = [
     ("no model", "test_it_says_who_it_is_and_what_it_can_do", "name and model"),
     ("renames itself", "test_it_says_who_it_is_and_what_it_can_do", "after use"),
-    ("says two things", "test_it_answers_every_kind_of_request", "one of calls, answer and problem"),
-    ("says nothing", "test_it_answers_every_kind_of_request", "one of calls, answer and problem"),
+    (
+        "says two things",
+        "test_it_answers_every_kind_of_request",
+        "one of calls, answer and problem",
+    ),
+    (
+        "says nothing",
+        "test_it_answers_every_kind_of_request",
+        "one of calls, answer and problem",
+    ),
     ("gives a text", "test_it_answers_every_kind_of_request", "of type str"),
-    ("calls what it was not offered", "test_it_answers_every_kind_of_request", "not offered"),
-    ("changes the schema", "test_it_changes_nothing_of_a_request", "the request after the call"),
-    ("counts none as 0", "test_usage_says_what_is_known_and_none_of_what_is_not", "input_tokens is 0"),
-    ("counts a part twice", "test_usage_says_what_is_known_and_none_of_what_is_not", "cached_tokens is part"),
+    (
+        "calls what it was not offered",
+        "test_it_answers_every_kind_of_request",
+        "not offered",
+    ),
+    (
+        "changes the schema",
+        "test_it_changes_nothing_of_a_request",
+        "the request after the call",
+    ),
+    (
+        "counts none as 0",
+        "test_usage_says_what_is_known_and_none_of_what_is_not",
+        "input_tokens is 0",
+    ),
+    (
+        "counts a part twice",
+        "test_usage_says_what_is_known_and_none_of_what_is_not",
+        "cached_tokens is part",
+    ),
     ("cannot be written", "test_a_reply_survives_the_journal", "as the journal has it"),
-    ("streams without an end", "test_a_stream_says_what_a_whole_reply_says", "the completion comes once"),
-    ("streams the end twice", "test_a_stream_says_what_a_whole_reply_says", "the completion comes once"),
-    ("streams another text", "test_a_stream_says_what_a_whole_reply_says", "streamed was 'red'"),
-    ("streams another call", "test_a_stream_says_what_a_whole_reply_says", "the calls in pieces"),
+    (
+        "streams without an end",
+        "test_a_stream_says_what_a_whole_reply_says",
+        "the completion comes once",
+    ),
+    (
+        "streams the end twice",
+        "test_a_stream_says_what_a_whole_reply_says",
+        "the completion comes once",
+    ),
+    (
+        "streams another text",
+        "test_a_stream_says_what_a_whole_reply_says",
+        "streamed was 'red'",
+    ),
+    (
+        "streams another call",
+        "test_a_stream_says_what_a_whole_reply_says",
+        "the calls in pieces",
+    ),
     ("remembers", "test_calls_at_the_same_time_do_not_mix", "replies at the same time"),
     ("mixes", "test_calls_at_the_same_time_do_not_mix", "replies at the same time"),
-    ("mixes streams", "test_streams_at_the_same_time_do_not_mix", "streams at the same time"),
-    ("streams the end twice", "test_streams_at_the_same_time_do_not_mix", "the completion comes once"),
-    ("breaks when cancelled", "test_a_cancelled_call_ends_and_the_next_one_works", "cancelled, it raised"),
-    ("swallows cancellation", "test_a_cancelled_call_ends_and_the_next_one_works", "it went on and gave a reply"),
+    (
+        "mixes streams",
+        "test_streams_at_the_same_time_do_not_mix",
+        "streams at the same time",
+    ),
+    (
+        "streams the end twice",
+        "test_streams_at_the_same_time_do_not_mix",
+        "the completion comes once",
+    ),
+    (
+        "breaks when cancelled",
+        "test_a_cancelled_call_ends_and_the_next_one_works",
+        "cancelled, it raised",
+    ),
+    (
+        "swallows cancellation",
+        "test_a_cancelled_call_ends_and_the_next_one_works",
+        "it went on and gave a reply",
+    ),
     (
         "swallows cancellation of a stream",
         "test_a_cancelled_call_ends_and_the_next_one_works",
         "it went on and gave a reply",
     ),
-    ("goes on for ever", "test_a_cancelled_call_ends_and_the_next_one_works", r"it was at work 0\.05 seconds later"),
+    (
+        "goes on for ever",
+        "test_a_cancelled_call_ends_and_the_next_one_works",
+        r"it was at work 0\.05 seconds later",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("fault", "check", "words"), WRONG, ids=[fault for fault, *_ in WRONG])
-def test_the_contract_notices_a_provider_that_breaks_it(fault: str, check: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("fault", "check", "words"), WRONG, ids=[fault for fault, *_ in WRONG]
+)
+def test_the_contract_notices_a_provider_that_breaks_it(
+    fault: str, check: str, words: str
+) -> None:
     class Contract(ProviderContract):
         patience = 0.05
 
@@ -391,7 +495,9 @@ class Raising(ScriptedProvider):
         (ProviderError("x", retry_after=-1.0), "retry_after: -1.0"),
     ],
 )
-def test_the_contract_notices_a_provider_that_fails_in_a_way_of_its_own(error: BaseException, words: str) -> None:
+def test_the_contract_notices_a_provider_that_fails_in_a_way_of_its_own(
+    error: BaseException, words: str
+) -> None:
     class Contract(TestScriptedProvider):
         def failing(self) -> Iterable[Provider]:
             yield Raising(error)
@@ -493,20 +599,48 @@ VERDICTS: dict[str, Any] = {
 }
 WRONG_GATES = [
     ("gives a bool", "test_it_decides_about_any_action", "no decision about"),
-    ("gives no reason", "test_it_decides_about_any_action", "a reason that says nothing"),
-    ("asks nothing", "test_it_decides_about_any_action", "a question that asks nothing"),
-    ("writes into the arguments", "test_it_changes_nothing_that_it_is_shown", "changed in place"),
-    ("depends on which it is", "test_it_decides_the_same_again", "decisions of two gates"),
+    (
+        "gives no reason",
+        "test_it_decides_about_any_action",
+        "a reason that says nothing",
+    ),
+    (
+        "asks nothing",
+        "test_it_decides_about_any_action",
+        "a question that asks nothing",
+    ),
+    (
+        "writes into the arguments",
+        "test_it_changes_nothing_that_it_is_shown",
+        "changed in place",
+    ),
+    (
+        "depends on which it is",
+        "test_it_decides_the_same_again",
+        "decisions of two gates",
+    ),
     ("another version each", "test_it_decides_the_same_again", "versions of two gates"),
-    ("another version each", "test_it_is_not_asked_again_about_what_is_recorded", "it was asked again"),
+    (
+        "another version each",
+        "test_it_is_not_asked_again_about_what_is_recorded",
+        "it was asked again",
+    ),
     ("changes its version", "test_it_decides_the_same_again", "versions after use"),
-    ("gives nothing to many", "test_it_can_be_asked_by_many_at_once", "no decision when asked by many"),
+    (
+        "gives nothing to many",
+        "test_it_can_be_asked_by_many_at_once",
+        "no decision when asked by many",
+    ),
     ("allows when broken", "test_it_fails_closed", "which is broken"),
 ]
 
 
-@pytest.mark.parametrize(("fault", "check", "words"), WRONG_GATES, ids=[fault for fault, *_ in WRONG_GATES])
-def test_the_contract_notices_a_gate_that_breaks_it(fault: str, check: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("fault", "check", "words"), WRONG_GATES, ids=[fault for fault, *_ in WRONG_GATES]
+)
+def test_the_contract_notices_a_gate_that_breaks_it(
+    fault: str, check: str, words: str
+) -> None:
     class Contract(GateContract):
         def gate(self) -> PolicyGate:
             return WrongGate(fault)
@@ -536,7 +670,9 @@ def test_the_contract_notices_a_gate_that_decides_by_what_no_journal_holds() -> 
         Contract().test_it_is_not_asked_again_about_what_is_recorded()
 
 
-def test_a_gate_of_which_no_broken_one_is_shown_does_not_pass_as_one_that_fails_closed() -> None:
+def test_a_gate_of_which_no_broken_one_is_shown_does_not_pass_as_one_that_fails_closed() -> (
+    None
+):
     with pytest.raises(SkipTest, match="broken\\(\\) gives no gates"):
         TestAllowAll().test_it_fails_closed()
 
@@ -555,7 +691,9 @@ class Endless(LoopEngine):
             proposal = await run.reason(conversation)
             if proposal.answer is not None:
                 return proposal.answer
-            conversation = conversation.observe(proposal, await run.act(await run.gate(proposal)))
+            conversation = conversation.observe(
+                proposal, await run.act(await run.gate(proposal))
+            )
 
 
 def test_the_contract_notices_an_engine_that_minds_no_limit_of_its_turns() -> None:
@@ -564,7 +702,9 @@ def test_the_contract_notices_an_engine_that_minds_no_limit_of_its_turns() -> No
             return Endless(runtime)
 
     Contract().test_it_obeys_limits()
-    with pytest.raises(AssertionError, match="with max_iterations=3 it asked its model 200 times"):
+    with pytest.raises(
+        AssertionError, match="with max_iterations=3 it asked its model 200 times"
+    ):
         Contract().test_it_turns_no_more_often_than_it_may()
 
 
@@ -587,14 +727,20 @@ class WrongJournal(MemoryJournal):
             entries = entries[:-1]
         if self.fault == "mends the chain":
             entries = [dataclasses.replace(e, hash=chain_hash("", e)) for e in entries]
-        super().append(claim, entries, status=None if self.fault == "keeps the owner" else status)
+        super().append(
+            claim, entries, status=None if self.fault == "keeps the owner" else status
+        )
 
     def runs(self, *, unfinished: bool = False) -> Any:
         infos = super().runs(unfinished=unfinished and self.fault != "lists the ended")
         return infos[::-1] if self.fault == "oldest first" else infos
 
     def read(self, run_id: str) -> Any:
-        return self._kept(run_id).entries if self.fault == "shows its own list" else super().read(run_id)
+        return (
+            self._kept(run_id).entries
+            if self.fault == "shows its own list"
+            else super().read(run_id)
+        )
 
     def _begin(self, header: Any) -> None:
         if self.fault == "begins a run twice":
@@ -604,24 +750,42 @@ class WrongJournal(MemoryJournal):
     def verify(self, run_id: str, head: str | None = None) -> Any:
         if self.fault in ("seq", "run_id"):  # which it does not look at
             kept = self._kept(run_id)
-            right = [{"seq": number, "run_id": run_id} for number, _ in enumerate(kept.entries, 1)]
+            right = [
+                {"seq": number, "run_id": run_id}
+                for number, _ in enumerate(kept.entries, 1)
+            ]
             entries = [
                 dataclasses.replace(entry, **{self.fault: fields[self.fault]})
                 for entry, fields in zip(kept.entries, right, strict=True)
             ]
-            return verify_chain(run_id, entries, dataclasses.replace(kept.info, head_seq=len(entries)))
-        return super().verify(run_id, None if self.fault == "forgets the head" else head)
+            return verify_chain(
+                run_id, entries, dataclasses.replace(kept.info, head_seq=len(entries))
+            )
+        return super().verify(
+            run_id, None if self.fault == "forgets the head" else head
+        )
 
-    async def claim(self, run_id: str, owner: str, *, take_over: bool = False, lease: float | None = None) -> Any:
+    async def claim(
+        self,
+        run_id: str,
+        owner: str,
+        *,
+        take_over: bool = False,
+        lease: float | None = None,
+    ) -> Any:
         if self.fault == "minds no lease":
-            self._kept(run_id).info = dataclasses.replace(self._kept(run_id).info, lease_until=None)
+            self._kept(run_id).info = dataclasses.replace(
+                self._kept(run_id).info, lease_until=None
+            )
         if self.fault != "claims in two steps":
             take_over = take_over or self.fault == "minds no owner"
             return await super().claim(run_id, owner, take_over=take_over, lease=lease)
         info = self._kept(run_id).info
         ensure_free(info, take_over, 0.0)
         await asyncio.sleep(0)
-        self._kept(run_id).info = dataclasses.replace(info, fence=info.fence + 1, owner=owner)
+        self._kept(run_id).info = dataclasses.replace(
+            info, fence=info.fence + 1, owner=owner
+        )
         return Claim(run_id, info.fence + 1, info.head_seq, info.head_hash)
 
     async def renew(self, claim: Any, lease: float) -> None:
@@ -644,39 +808,115 @@ class WrongJournal(MemoryJournal):
     def inbox(self, run_id: str, after: int = 0) -> Any:
         if self.fault == "begins anew":
             after = 0
-        return super().inbox(run_id, after)[:: -1 if self.fault == "newest first" else 1]
+        return super().inbox(run_id, after)[
+            :: -1 if self.fault == "newest first" else 1
+        ]
 
 
 WRONG_JOURNALS = [
-    ("fences nobody", "test_a_worker_that_was_taken_over_is_stopped_for_good", "nothing was raised"),
+    (
+        "fences nobody",
+        "test_a_worker_that_was_taken_over_is_stopped_for_good",
+        "nothing was raised",
+    ),
     ("loses an entry", "test_entries_come_back_as_they_were_given", "the entries"),
     ("mends the chain", "test_any_text_and_time_come_back", "run '0"),
-    ("keeps the owner", "test_a_status_other_than_running_frees_the_run", "status and owner"),
+    (
+        "keeps the owner",
+        "test_a_status_other_than_running_frees_the_run",
+        "status and owner",
+    ),
     ("oldest first", "test_runs_are_listed_newest_first", "the list of runs"),
     ("shows its own list", "test_what_is_read_is_a_copy", "the entries"),
-    ("forgets the head", "test_another_head_than_the_caller_kept_is_found", "another head is not noticed"),
-    ("minds no owner", "test_a_run_with_a_live_owner_is_busy", "RunBusy expected, nothing was raised"),
-    ("claims in two steps", "test_of_several_that_take_up_one_run_one_writes_it", "fences of their own"),
-    ("fences nobody", "test_of_several_that_take_up_one_run_one_writes_it", "Fenced expected, nothing was raised"),
-    ("begins a run twice", "test_of_two_new_runs_with_one_id_the_first_to_write_has_it", "ConfigError expected"),
-    ("seq", "test_an_entry_that_does_not_fit_the_chain_is_found", "an entry with another seq"),
-    ("run_id", "test_an_entry_that_does_not_fit_the_chain_is_found", "an entry with another run_id"),
-    ("minds no lease", "test_a_run_whose_lease_is_over_is_taken_up_although_its_owner_lives", "was not free"),
-    ("minds no owner", "test_a_run_is_busy_until_its_lease_is_over", "RunBusy expected, nothing was raised"),
-    ("renews in memory only", "test_a_lease_that_is_renewed_does_not_end", "the end of the lease"),
-    ("renews for anybody", "test_only_the_owner_renews_a_lease", "Fenced expected, nothing was raised"),
-    ("renews what was freed", "test_a_run_that_is_freed_has_no_lease", "owner and lease: suspended"),
-    ("keeps the owner", "test_a_run_that_is_freed_has_no_lease", "owner and lease: suspended"),
+    (
+        "forgets the head",
+        "test_another_head_than_the_caller_kept_is_found",
+        "another head is not noticed",
+    ),
+    (
+        "minds no owner",
+        "test_a_run_with_a_live_owner_is_busy",
+        "RunBusy expected, nothing was raised",
+    ),
+    (
+        "claims in two steps",
+        "test_of_several_that_take_up_one_run_one_writes_it",
+        "fences of their own",
+    ),
+    (
+        "fences nobody",
+        "test_of_several_that_take_up_one_run_one_writes_it",
+        "Fenced expected, nothing was raised",
+    ),
+    (
+        "begins a run twice",
+        "test_of_two_new_runs_with_one_id_the_first_to_write_has_it",
+        "ConfigError expected",
+    ),
+    (
+        "seq",
+        "test_an_entry_that_does_not_fit_the_chain_is_found",
+        "an entry with another seq",
+    ),
+    (
+        "run_id",
+        "test_an_entry_that_does_not_fit_the_chain_is_found",
+        "an entry with another run_id",
+    ),
+    (
+        "minds no lease",
+        "test_a_run_whose_lease_is_over_is_taken_up_although_its_owner_lives",
+        "was not free",
+    ),
+    (
+        "minds no owner",
+        "test_a_run_is_busy_until_its_lease_is_over",
+        "RunBusy expected, nothing was raised",
+    ),
+    (
+        "renews in memory only",
+        "test_a_lease_that_is_renewed_does_not_end",
+        "the end of the lease",
+    ),
+    (
+        "renews for anybody",
+        "test_only_the_owner_renews_a_lease",
+        "Fenced expected, nothing was raised",
+    ),
+    (
+        "renews what was freed",
+        "test_a_run_that_is_freed_has_no_lease",
+        "owner and lease: suspended",
+    ),
+    (
+        "keeps the owner",
+        "test_a_run_that_is_freed_has_no_lease",
+        "owner and lease: suspended",
+    ),
     ("lists the ended", "test_unfinished_runs_are_listed_alone", "the unfinished runs"),
-    ("keeps anything", "test_what_is_no_command_is_refused", "ConfigError expected, nothing was raised"),
+    (
+        "keeps anything",
+        "test_what_is_no_command_is_refused",
+        "ConfigError expected, nothing was raised",
+    ),
     ("newest first", "test_commands_come_back_as_they_were_sent", "the commands"),
-    ("begins anew", "test_an_inbox_is_read_from_where_its_reader_is", "commands after the third"),
+    (
+        "begins anew",
+        "test_an_inbox_is_read_from_where_its_reader_is",
+        "commands after the third",
+    ),
     ("numbers all alike", "test_many_send_at_once", "the commands"),
 ]
 
 
-@pytest.mark.parametrize(("fault", "check", "words"), WRONG_JOURNALS, ids=[fault for fault, *_ in WRONG_JOURNALS])
-def test_the_contract_notices_a_journal_that_breaks_it(fault: str, check: str, words: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fault", "check", "words"),
+    WRONG_JOURNALS,
+    ids=[fault for fault, *_ in WRONG_JOURNALS],
+)
+def test_the_contract_notices_a_journal_that_breaks_it(
+    fault: str, check: str, words: str, tmp_path: Path
+) -> None:
     class Contract(JournalContract):
         def journal(self, folder: Path) -> Any:
             journal = WrongJournal()
@@ -688,11 +928,19 @@ def test_the_contract_notices_a_journal_that_breaks_it(fault: str, check: str, w
 
 
 @pytest.mark.parametrize("contract", [ProviderContract, GateContract, JournalContract])
-def test_a_contract_without_its_part_says_what_to_override(contract: Any, tmp_path: Path) -> None:
+def test_a_contract_without_its_part_says_what_to_override(
+    contract: Any, tmp_path: Path
+) -> None:
     class TestNothing(contract):
         pass
 
-    method = {ProviderContract: "provider", GateContract: "gate", JournalContract: "journal"}[contract]
+    method = {
+        ProviderContract: "provider",
+        GateContract: "gate",
+        JournalContract: "journal",
+    }[contract]
     arguments = [tmp_path] if contract is JournalContract else []
-    with pytest.raises(NotImplementedError, match=rf"TestNothing: override {method}\(self"):
+    with pytest.raises(
+        NotImplementedError, match=rf"TestNothing: override {method}\(self"
+    ):
         getattr(TestNothing(), method)(*arguments)

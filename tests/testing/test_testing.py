@@ -24,7 +24,9 @@ CONTRACTS = (EngineContract, ProviderContract, GateContract, DurableJournalContr
 def loaded_after(statements: str) -> set[str]:
     """The modules that a fresh interpreter has loaded after some statements."""
     script = f"{statements}\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     return set(json.loads(done.stdout))
 
 
@@ -37,9 +39,19 @@ def test_the_package_alone_loads_nothing() -> None:
 
 
 def test_a_scripted_provider_loads_no_runtime_and_no_contract() -> None:
-    loaded = loaded_after("from loopwright.testing import ScriptedProvider, call, FakeClock")
+    loaded = loaded_after(
+        "from loopwright.testing import ScriptedProvider, call, FakeClock"
+    )
 
-    assert not {"loopwright.runtime", "loopwright.engine", "loopwright.testing.crash_harness", "httpx"} & loaded
+    assert (
+        not {
+            "loopwright.runtime",
+            "loopwright.engine",
+            "loopwright.testing.crash_harness",
+            "httpx",
+        }
+        & loaded
+    )
     assert not any(name.startswith("loopwright.testing.contracts") for name in loaded)
 
 
@@ -58,7 +70,9 @@ def test_the_aliases_of_types_are_there(name: str) -> None:
     assert get_args(getattr(testing, name))
 
 
-@pytest.mark.parametrize("name", [name for name in testing.__all__ if name not in ALIASES])
+@pytest.mark.parametrize(
+    "name", [name for name in testing.__all__ if name not in ALIASES]
+)
 def test_every_name_is_there_and_says_what_it_is(name: str) -> None:
     assert inspect.getdoc(getattr(testing, name))
 
@@ -72,7 +86,9 @@ def test_every_name_is_there_and_says_what_it_is(name: str) -> None:
         if name.startswith("test_")
     ],
 )
-def test_every_check_of_a_contract_says_what_it_holds_and_is_a_plain_function(check: object) -> None:
+def test_every_check_of_a_contract_says_what_it_holds_and_is_a_plain_function(
+    check: object,
+) -> None:
     assert str(inspect.getdoc(check)).endswith(".")
     assert not inspect.iscoroutinefunction(check)
     assert "journal" not in inspect.signature(check).parameters  # type: ignore[arg-type]

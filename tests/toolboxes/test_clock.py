@@ -17,13 +17,24 @@ def test_it_tells_date_time_offset_and_weekday() -> None:
 
     assert current_time() == "2023-11-14T22:13:20+00:00 Tuesday"
     assert current_time("Asia/Kathmandu") == "2023-11-15T03:58:20+05:45 Wednesday"
-    assert current_time("America/Argentina/Ushuaia") == "2023-11-14T19:13:20-03:00 Tuesday"
-    assert (current_time.effect, current_time.trusted, current_time.repeatable) == ("read", True, True)
+    assert (
+        current_time("America/Argentina/Ushuaia") == "2023-11-14T19:13:20-03:00 Tuesday"
+    )
+    assert (current_time.effect, current_time.trusted, current_time.repeatable) == (
+        "read",
+        True,
+        True,
+    )
 
 
 def test_the_zone_for_a_call_that_names_none_is_set_up() -> None:
-    assert clock("Europe/Berlin", time=STILL)[0]() == "2023-11-14T23:13:20+01:00 Tuesday"
-    assert build_tools("clock:Europe/Berlin")[0]().partition("T")[2][8:14] in ("+01:00", "+02:00")
+    assert (
+        clock("Europe/Berlin", time=STILL)[0]() == "2023-11-14T23:13:20+01:00 Tuesday"
+    )
+    assert build_tools("clock:Europe/Berlin")[0]().partition("T")[2][8:14] in (
+        "+01:00",
+        "+02:00",
+    )
     with pytest.raises(ConfigError, match="zone: There is no time zone 'Mars'"):
         clock("Mars")
 
@@ -37,14 +48,27 @@ def test_time_passes_as_the_clock_says() -> None:
 
 
 def test_a_zone_that_is_none_is_answered_with_near_ones() -> None:
-    with pytest.raises(ToolError, match=r"'Europe/Berln'\. Give an IANA name .* Near to it: Europe/Berlin") as raised:
+    with pytest.raises(
+        ToolError,
+        match=r"'Europe/Berln'\. Give an IANA name .* Near to it: Europe/Berlin",
+    ) as raised:
         clock()[0]("Europe/Berln")
 
     assert len(str(raised.value)) < 200
 
 
 @pytest.mark.parametrize(
-    "zone", ["", "/etc/passwd", "../../etc/passwd", "Europe", "a\0b", "UTC/", "x" * 10_000, "posix/.."]
+    "zone",
+    [
+        "",
+        "/etc/passwd",
+        "../../etc/passwd",
+        "Europe",
+        "a\0b",
+        "UTC/",
+        "x" * 10_000,
+        "posix/..",
+    ],
 )
 def test_a_zone_is_no_way_to_other_files(zone: str) -> None:
     with pytest.raises(ToolError, match="There is no time zone"):
@@ -63,7 +87,14 @@ def test_any_text_is_a_zone_or_is_refused(zone: str) -> None:
 
 async def test_a_model_asks_for_the_time_as_often_as_it_likes() -> None:
     script = [*[call("current_time")] * 6, "It is late."]
-    result = await ReActEngine(Runtime(ScriptedProvider(script), tools=clock(time=STILL))).run("What time is it?")
+    result = await ReActEngine(
+        Runtime(ScriptedProvider(script), tools=clock(time=STILL))
+    ).run("What time is it?")
 
-    told = [message.content for message in result.conversation if message.role == "tool"]
-    assert (result.answer, told) == ("It is late.", ["2023-11-14T22:13:20+00:00 Tuesday"] * 6)
+    told = [
+        message.content for message in result.conversation if message.role == "tool"
+    ]
+    assert (result.answer, told) == (
+        "It is late.",
+        ["2023-11-14T22:13:20+00:00 Tuesday"] * 6,
+    )

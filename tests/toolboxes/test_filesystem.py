@@ -73,7 +73,12 @@ def test_by_name_it_reads_and_does_not_write(root: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("/", "the whole machine"), ("missing", "is no folder"), ("", "name a folder"), ("a\0b", "name a")],
+    [
+        ("/", "the whole machine"),
+        ("missing", "is no folder"),
+        ("", "name a folder"),
+        ("a\0b", "name a"),
+    ],
 )
 def test_a_root_that_cannot_be_one_is_refused_at_set_up(
     name: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -94,12 +99,20 @@ def test_a_limit_below_one_is_refused_at_set_up(limit: str, root: Path) -> None:
 
 
 def test_a_long_file_is_read_in_parts(root: Path) -> None:
-    (root / "long.txt").write_text("".join(f"line {number}\n" for number in range(1, 8)))
+    (root / "long.txt").write_text(
+        "".join(f"line {number}\n" for number in range(1, 8))
+    )
     read = box(root)["read_file"]
 
-    assert read("long.txt", limit=3) == "line 1\nline 2\nline 3\n[lines 1 to 3 of 7; go on with offset=3]"
+    assert (
+        read("long.txt", limit=3)
+        == "line 1\nline 2\nline 3\n[lines 1 to 3 of 7; go on with offset=3]"
+    )
     assert read("long.txt", offset=6) == "line 7\n[lines 7 to 7 of 7]"
-    assert refusal(lambda: read("long.txt", offset=7)) == "The file has 7 lines: offset 7 is behind its end."
+    assert (
+        refusal(lambda: read("long.txt", offset=7))
+        == "The file has 7 lines: offset 7 is behind its end."
+    )
 
 
 def test_what_a_file_is_is_told(root: Path) -> None:
@@ -111,8 +124,14 @@ def test_what_a_file_is_is_told(root: Path) -> None:
 
     assert read("empty") == "[the file is empty]"
     assert read("dos.txt") == "a\r\nb"
-    assert refusal(lambda: read("picture.png")) == "'picture.png' is no text in UTF-8 but a binary file of 5 bytes"
-    assert refusal(lambda: read("old.txt")) == "'old.txt' is no text in UTF-8 but a binary file of 4 bytes"
+    assert (
+        refusal(lambda: read("picture.png"))
+        == "'picture.png' is no text in UTF-8 but a binary file of 5 bytes"
+    )
+    assert (
+        refusal(lambda: read("old.txt"))
+        == "'old.txt' is no text in UTF-8 but a binary file of 4 bytes"
+    )
 
 
 def test_a_file_over_the_limit_is_not_read(root: Path) -> None:
@@ -120,13 +139,19 @@ def test_a_file_over_the_limit_is_not_read(root: Path) -> None:
 
     assert box(root, max_bytes=10)["read_file"]("ten") == "1234567890"
     assert (
-        refusal(lambda: box(root, max_bytes=9)["read_file"]("ten")) == "'ten' is too large: 10 bytes, and 9 is the most"
+        refusal(lambda: box(root, max_bytes=9)["read_file"]("ten"))
+        == "'ten' is too large: 10 bytes, and 9 is the most"
     )
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="the system has no such files")
+@pytest.mark.skipif(
+    not os.path.exists("/proc/self/maps"), reason="the system has no such files"
+)
 def test_a_file_that_says_it_has_no_size_is_read_no_further_than_the_limit() -> None:
-    assert refusal(lambda: Rooted("/proc/self").read("maps", 10)) == "'maps' is too large: 11 bytes, and 10 is the most"
+    assert (
+        refusal(lambda: Rooted("/proc/self").read("maps", 10))
+        == "'maps' is too large: 11 bytes, and 10 is the most"
+    )
 
 
 # --- finding ---
@@ -142,13 +167,19 @@ def test_a_listing_shows_files_and_folders_by_name(root: Path) -> None:
     assert listed(glob="n*/**/*.md") == "notes/today.md"
     assert listed(glob="*.py") == "[nothing there fits]"
     assert refusal(lambda: listed("plan.txt")) == "'plan.txt' is no folder"
-    assert refusal(lambda: listed("nothing")) == "'nothing' does not exist: list_files shows what is there"
+    assert (
+        refusal(lambda: listed("nothing"))
+        == "'nothing' does not exist: list_files shows what is there"
+    )
 
 
 def test_many_stars_in_a_glob_cost_no_more_time(root: Path) -> None:
     (root / ("a" * 200)).touch()
 
-    assert box(root)["list_files"](glob="/".join(["**"] * 30) + "/" + "*a" * 60 + "b") == "[nothing there fits]"
+    assert (
+        box(root)["list_files"](glob="/".join(["**"] * 30) + "/" + "*a" * 60 + "b")
+        == "[nothing there fits]"
+    )
 
 
 def test_a_listing_is_cut_at_its_limit(root: Path) -> None:
@@ -157,13 +188,18 @@ def test_a_listing_is_cut_at_its_limit(root: Path) -> None:
 
     told = "0.txt\n1.txt\n[the first 2 are shown: ask for a folder, or a narrower glob]"
     assert box(root, max_results=2)["list_files"](glob="?.txt") == told
-    assert box(root, max_results=5)["list_files"](glob="?.txt") == "\n".join(f"{number}.txt" for number in range(5))
+    assert box(root, max_results=5)["list_files"](glob="?.txt") == "\n".join(
+        f"{number}.txt" for number in range(5)
+    )
 
 
 def test_no_more_names_are_looked_at_than_the_limit(root: Path) -> None:
     told = "There are too many files to look at: begin in a folder further down."
 
-    assert box(root, max_visits=3)["list_files"](glob="**") == "notes/\nnotes/today.md\nplan.txt"
+    assert (
+        box(root, max_visits=3)["list_files"](glob="**")
+        == "notes/\nnotes/today.md\nplan.txt"
+    )
     assert refusal(lambda: box(root, max_visits=2)["list_files"](glob="**")) == told
 
 
@@ -181,7 +217,9 @@ def test_folders_that_go_too_deep_are_left_alone(root: Path) -> None:
     before = len(os.listdir("/dev/fd"))
 
     assert box(root)["list_files"](glob="d/**").count("\n") == 39
-    assert refusal(lambda: box(root)["read_file"]("d/" * 41)).endswith("has more than 40 parts")
+    assert refusal(lambda: box(root)["read_file"]("d/" * 41)).endswith(
+        "has more than 40 parts"
+    )
     assert len(os.listdir("/dev/fd")) <= before
 
 
@@ -204,7 +242,10 @@ def test_a_search_tells_file_line_and_text(root: Path) -> None:
 def test_a_search_is_cut_at_its_limits(root: Path) -> None:
     for number in range(60):
         (root / f"{number:02}").write_text("x" * 10)
-    few, little = box(root, max_results=2)["search_files"], box(root, max_bytes=10)["search_files"]
+    few, little = (
+        box(root, max_results=2)["search_files"],
+        box(root, max_bytes=10)["search_files"],
+    )
 
     assert few("x") == (
         "00:1: xxxxxxxxxx\n01:1: xxxxxxxxxx\n[the first 2 are shown: look in a folder, or for more of the line]"
@@ -212,7 +253,9 @@ def test_a_search_is_cut_at_its_limits(root: Path) -> None:
     assert little("y") == "[stopped after 500 bytes: look in a folder further down]"
 
 
-@pytest.mark.parametrize("content", [b"\0" * 10, b"\xff" * 10], ids=["binary", "another encoding"])
+@pytest.mark.parametrize(
+    "content", [b"\0" * 10, b"\xff" * 10], ids=["binary", "another encoding"]
+)
 def test_a_search_counts_what_it_read_of_files_that_are_no_text(
     content: bytes, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,7 +263,9 @@ def test_a_search_counts_what_it_read_of_files_that_are_no_text(
         (root / f"{number:02}").write_bytes(content)
     read: list[bytes] = []
     as_it_was = Rooted.read
-    monkeypatch.setattr(Rooted, "read", lambda *args: read.append(as_it_was(*args)) or read[-1])
+    monkeypatch.setattr(
+        Rooted, "read", lambda *args: read.append(as_it_was(*args)) or read[-1]
+    )
 
     assert box(root, max_bytes=10)["search_files"]("y").splitlines() == [
         "[stopped after 500 bytes: look in a folder further down]",
@@ -267,19 +312,38 @@ def test_a_reader_sees_the_old_text_or_the_new(root: Path) -> None:
         seen = {target.read_text() for _ in iter(ended.is_set, True)}
 
     assert seen <= set(texts)
-    assert sorted(path.name for path in root.iterdir()) == ["both.txt", "notes", "plan.txt"]
+    assert sorted(path.name for path in root.iterdir()) == [
+        "both.txt",
+        "notes",
+        "plan.txt",
+    ]
 
 
 def test_a_write_that_fails_leaves_nothing_behind(root: Path) -> None:
     (root / "folder").mkdir()
     write = box(root, write=True, max_bytes=10)["write_file"]
 
-    assert refusal(lambda: write("folder", "x")) == "'folder' is no file: it is a folder"
-    assert refusal(lambda: write("big", "x" * 11)) == "The text is too large: 11 bytes, and 10 is the most."
-    assert refusal(lambda: write("half", "\ud800")) == "The text cannot be written: character 0 is half of a pair."
+    assert (
+        refusal(lambda: write("folder", "x")) == "'folder' is no file: it is a folder"
+    )
+    assert (
+        refusal(lambda: write("big", "x" * 11))
+        == "The text is too large: 11 bytes, and 10 is the most."
+    )
+    assert (
+        refusal(lambda: write("half", "\ud800"))
+        == "The text cannot be written: character 0 is half of a pair."
+    )
     assert refusal(lambda: write("plan.txt/x", "x")) == "'plan.txt/x' is no folder"
-    assert refusal(lambda: write(".", "x")) == "Name a file, like 'a/b.txt': this is the root folder."
-    assert sorted(path.name for path in root.iterdir()) == ["folder", "notes", "plan.txt"]
+    assert (
+        refusal(lambda: write(".", "x"))
+        == "Name a file, like 'a/b.txt': this is the root folder."
+    )
+    assert sorted(path.name for path in root.iterdir()) == [
+        "folder",
+        "notes",
+        "plan.txt",
+    ]
 
 
 def test_an_edit_needs_a_place_that_occurs_once(root: Path) -> None:
@@ -287,11 +351,20 @@ def test_an_edit_needs_a_place_that_occurs_once(root: Path) -> None:
     (root / "dos.txt").write_bytes(b"one\r\ntwo\r\n")
     edit = box(root, write=True, max_bytes=10)["edit_file"]
 
-    assert refusal(lambda: edit("a.txt", "aa", "x")).startswith("The old text occurs more than once")
-    assert refusal(lambda: edit("a.txt", "c", "x")).startswith("The old text does not occur")
-    assert refusal(lambda: edit("a.txt", "b", "x" * 10)).startswith("The text is too large: 14 bytes")
+    assert refusal(lambda: edit("a.txt", "aa", "x")).startswith(
+        "The old text occurs more than once"
+    )
+    assert refusal(lambda: edit("a.txt", "c", "x")).startswith(
+        "The old text does not occur"
+    )
+    assert refusal(lambda: edit("a.txt", "b", "x" * 10)).startswith(
+        "The text is too large: 14 bytes"
+    )
     assert edit("dos.txt", "one\ntwo", "1\n2") == "replaced"
-    assert ((root / "a.txt").read_text(), (root / "dos.txt").read_bytes()) == ("aaa b", b"1\r\n2\r\n")
+    assert ((root / "a.txt").read_text(), (root / "dos.txt").read_bytes()) == (
+        "aaa b",
+        b"1\r\n2\r\n",
+    )
 
 
 @pytest.mark.parametrize(
@@ -320,7 +393,10 @@ def test_an_edit_keeps_the_ends_of_lines_as_they_are_in_the_file(
 def test_two_edits_at_the_same_time_are_both_made(root: Path) -> None:
     edit = box(root, write=True)["edit_file"]
     (root / "n.txt").write_text("".join(f"<{number}>" for number in range(40)))
-    threads = [threading.Thread(target=edit, args=("n.txt", f"<{number}>", ".")) for number in range(40)]
+    threads = [
+        threading.Thread(target=edit, args=("n.txt", f"<{number}>", "."))
+        for number in range(40)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -385,8 +461,12 @@ def traps(root: Path, tmp_path: Path) -> Iterator[Path]:
         yield root
 
 
-@pytest.mark.parametrize(("path", "says"), OUT, ids=[ascii(path)[:20] for path, _ in OUT])
-def test_nothing_is_read_that_is_not_a_visible_file_inside(path: str, says: str, traps: Path) -> None:
+@pytest.mark.parametrize(
+    ("path", "says"), OUT, ids=[ascii(path)[:20] for path, _ in OUT]
+)
+def test_nothing_is_read_that_is_not_a_visible_file_inside(
+    path: str, says: str, traps: Path
+) -> None:
     read = box(traps)["read_file"]
     try:
         told = str(read(path))
@@ -398,14 +478,20 @@ def test_nothing_is_read_that_is_not_a_visible_file_inside(path: str, says: str,
     assert str(traps) not in told
 
 
-@pytest.mark.parametrize(("path", "says"), OUT[:-1], ids=[ascii(path)[:20] for path, _ in OUT[:-1]])
-def test_nothing_is_written_or_deleted_there_either(path: str, says: str, traps: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("path", "says"), OUT[:-1], ids=[ascii(path)[:20] for path, _ in OUT[:-1]]
+)
+def test_nothing_is_written_or_deleted_there_either(
+    path: str, says: str, traps: Path, tmp_path: Path
+) -> None:
     tools = box(traps, write=True)
     before = [*tree(tmp_path)]
     for act in (tools["write_file"], tools["delete_file"]):
         if path.startswith("~") and act is tools["write_file"]:
             continue  # a name like any other
-        assert says in refusal(lambda act=act: act(path, *["x"][: act is tools["write_file"]]))
+        assert says in refusal(
+            lambda act=act: act(path, *["x"][: act is tools["write_file"]])
+        )
 
     assert [*tree(tmp_path)] == before
 
@@ -416,14 +502,22 @@ def tree(folder: Path) -> Iterator[tuple[str, int]]:
         yield str(path), path.lstat().st_mtime_ns
 
 
-def test_neither_a_listing_nor_a_search_goes_over_a_link_or_shows_what_is_hidden(traps: Path) -> None:
+def test_neither_a_listing_nor_a_search_goes_over_a_link_or_shows_what_is_hidden(
+    traps: Path,
+) -> None:
     tools = box(traps)
 
     assert tools["list_files"](glob="**") == "notes/\nnotes/today.md\nplan.txt"
     assert tools["search_files"](SECRET) == "[nothing found]"
-    assert refusal(lambda: tools["list_files"]("folder.link")).endswith("links are not followed")
-    assert refusal(lambda: tools["list_files"](glob="../*")).startswith("'../*' goes up")
-    assert refusal(lambda: tools["list_files"](glob=".*")).endswith("cannot be used here")
+    assert refusal(lambda: tools["list_files"]("folder.link")).endswith(
+        "links are not followed"
+    )
+    assert refusal(lambda: tools["list_files"](glob="../*")).startswith(
+        "'../*' goes up"
+    )
+    assert refusal(lambda: tools["list_files"](glob=".*")).endswith(
+        "cannot be used here"
+    )
 
 
 def test_what_is_hidden_can_be_shown_on_request(traps: Path) -> None:
@@ -436,8 +530,14 @@ def test_what_is_hidden_can_be_shown_on_request(traps: Path) -> None:
 def test_a_device_is_not_even_opened(tmp_path: Path) -> None:
     files = Rooted("/dev")
 
-    assert refusal(lambda: files.read("zero", 10)) == "'zero' is no file: it is a pipe, a socket or a device"
-    assert refusal(lambda: files.read("stdin", 10)) == "'stdin' is no file: it is a link, and links are not followed"
+    assert (
+        refusal(lambda: files.read("zero", 10))
+        == "'zero' is no file: it is a pipe, a socket or a device"
+    )
+    assert (
+        refusal(lambda: files.read("stdin", 10))
+        == "'stdin' is no file: it is a link, and links are not followed"
+    )
 
 
 def test_a_hard_link_cannot_be_written_through(root: Path, tmp_path: Path) -> None:
@@ -453,12 +553,19 @@ def test_a_hard_link_cannot_be_written_through(root: Path, tmp_path: Path) -> No
 
 # --- somebody swaps things while it looks ---
 
-AT_OPENING: dict[str, Callable[[], None]] = {}  # what happens in the moment before a name is opened
+AT_OPENING: dict[
+    str, Callable[[], None]
+] = {}  # what happens in the moment before a name is opened
 
 
 def act_before_it_opens(event: str, arguments: tuple[object, ...]) -> None:
     """An audit hook: Python tells of a file just before it asks the system to open it."""
-    if event == "open" and AT_OPENING and isinstance(arguments[0], str) and arguments[0] in AT_OPENING:
+    if (
+        event == "open"
+        and AT_OPENING
+        and isinstance(arguments[0], str)
+        and arguments[0] in AT_OPENING
+    ):
         AT_OPENING.pop(arguments[0])()
 
 
@@ -468,14 +575,21 @@ sys.addaudithook(act_before_it_opens)
 @pytest.mark.parametrize(
     ("swapped", "other", "says"),
     [
-        ("it", "folder.link", ("is no folder", "is a link, and links are not followed")),
+        (
+            "it",
+            "folder.link",
+            ("is no folder", "is a link, and links are not followed"),
+        ),
         ("it", "pipe", ("is no folder",)),
         ("file.txt", "file.link", ("is a link, and links are not followed",)),
         ("file.txt", "pipe", ("is no file: it is a pipe, a socket or a device",)),
         (
             "file.txt",
             "socket",
-            ("cannot be used: No such device or address", "cannot be used: Operation not supported"),
+            (
+                "cannot be used: No such device or address",
+                "cannot be used: Operation not supported",
+            ),
         ),
     ],
 )
@@ -488,8 +602,14 @@ def test_what_takes_its_place_after_the_check_is_not_opened(
     place = traps / "it" if swapped == "it" else traps / "it" / "file.txt"
     tools = box(traps, write=True)
     acts: list[Callable[[], str]] = [lambda: tools["read_file"]("it/file.txt")]
-    acts += [lambda: tools["search_files"](SECRET), lambda: tools["edit_file"]("it/file.txt", "inside", SECRET)]
-    acts += [lambda: tools["list_files"]("it"), lambda: tools["write_file"]("it/new.txt", "x")] * (swapped == "it")
+    acts += [
+        lambda: tools["search_files"](SECRET),
+        lambda: tools["edit_file"]("it/file.txt", "inside", SECRET),
+    ]
+    acts += [
+        lambda: tools["list_files"]("it"),
+        lambda: tools["write_file"]("it/new.txt", "x"),
+    ] * (swapped == "it")
     for act in acts:
         AT_OPENING[swapped] = lambda: exchange(place, traps / other, traps / "aside")
         told = attempt(act)
@@ -498,7 +618,11 @@ def test_what_takes_its_place_after_the_check_is_not_opened(
 
         assert any(said in told for said in (*says, "[nothing found]"))
         assert SECRET not in told
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file.txt", "root", "secret.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "file.txt",
+        "root",
+        "secret.txt",
+    ]
     assert (traps / "it" / "file.txt").read_text() == "inside"
 
 
@@ -550,14 +674,20 @@ SWAPS = 3_000
 
 @pytest.mark.parametrize("what", ["a folder", "a file"])
 @pytest.mark.usefixtures("restless")
-def test_swapping_it_for_a_link_opens_no_way_out(what: str, root: Path, tmp_path: Path) -> None:
+def test_swapping_it_for_a_link_opens_no_way_out(
+    what: str, root: Path, tmp_path: Path
+) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file.txt").write_text(SECRET)
     inside = root / "it"
     inside.mkdir()
     (inside / "file.txt").write_text("inside")
-    place, target = (inside, outside) if what == "a folder" else (inside / "file.txt", outside / "file.txt")
+    place, target = (
+        (inside, outside)
+        if what == "a folder"
+        else (inside / "file.txt", outside / "file.txt")
+    )
     link = root / "link"
     link.symlink_to(target)
     tools = box(root, write=True)
@@ -587,7 +717,9 @@ def test_swapping_it_for_a_link_opens_no_way_out(what: str, root: Path, tmp_path
     assert "inside" in seen
 
 
-def test_a_link_that_takes_the_place_of_a_file_is_replaced_and_not_written_through(root: Path, tmp_path: Path) -> None:
+def test_a_link_that_takes_the_place_of_a_file_is_replaced_and_not_written_through(
+    root: Path, tmp_path: Path
+) -> None:
     tools, ended = box(root, write=True), threading.Event()
 
     def link() -> None:
@@ -615,9 +747,17 @@ async def test_a_model_reads_and_writes_files(root: Path) -> None:
         call("edit_file", path="plan.txt", old="bake", new="rest"),
         "Done.",
     ]
-    result = await ReActEngine(Runtime(ScriptedProvider(script), tools=filesystem(root, write=True))).run("Plan a day.")
+    result = await ReActEngine(
+        Runtime(ScriptedProvider(script), tools=filesystem(root, write=True))
+    ).run("Plan a day.")
 
-    told = [message.content for message in result.conversation if message.role == "tool"]
-    assert (result.answer, told[2], (root / "plan.txt").read_text()) == ("Done.", "replaced", "buy bread\nrest\n")
+    told = [
+        message.content for message in result.conversation if message.role == "tool"
+    ]
+    assert (result.answer, told[2], (root / "plan.txt").read_text()) == (
+        "Done.",
+        "replaced",
+        "buy bread\nrest\n",
+    )
     assert "plan.txt" in told[0]
     assert "goes up by '..'" in told[1]

@@ -74,20 +74,84 @@ def test_a_page_reads_as_it_looks() -> None:
         *(
             f'style="{style}"'
             for style in [
-                *("display:none", "DISPLAY : NONE !important", "color:red;display:none;", "dis/**/play:none"),
-                *("visibility:hidden", "visibility: collapse", "opacity:0", "opacity: 0.0", "opacity:0%"),
-                *("font-size:0", "font-size:0px", "font-size: 0.5px", "font-size:1px", "font-size:0em"),
-                *("color:transparent", "color:rgba(0,0,0,0)", "color: rgba(1, 2, 3, 0.0)", "color:hsla(0 0% 0% / 0)"),
-                *("color:#fff;background:white", "color: #FFFFFF; background-color: #fff", "color:red;background:red"),
-                *("color:black;background:rgb(0, 0, 0)", "text-indent:-9999px", "position:absolute;left:-10000px"),
-                *("dis\\70lay:none", "display:n\\06fne", "d\\69 splay:\\none", "display:none!important;display:block"),
-                *("/* a * b */display:none", "a:" + "x" * 5_000 + ";display:none", "content-visibility:hidden"),
-                *("transform:scale(0)", "transform: rotate(3deg) scaleX( 0.0 )", "transform:scale3d(1, 0, 1)"),
-                *("transform:matrix(0, 0, 0, 0, 0, 0)", "scale:0", "filter:opacity(0%)", "clip-path:inset(50%)"),
-                *("transform:matrix(1, 2, 2, 4, 0, 0)", "transform:matrix(0,0,0,1,0,0)", "clip-path:inset(50% 0)"),
-                *("clip-path:inset(100% 0 0 0)", "clip-path:inset(0 40% 0 60%)", "clip-path:inset(60% round 5px)"),
-                *("clip:rect(0,0,0,0);position:absolute", "clip: rect(1px 1px 1px 1px)", "clip-path: circle(0)"),
-                *("height:0;overflow:hidden", "width:0px; overflow: clip", "margin-left:-999em"),
+                *(
+                    "display:none",
+                    "DISPLAY : NONE !important",
+                    "color:red;display:none;",
+                    "dis/**/play:none",
+                ),
+                *(
+                    "visibility:hidden",
+                    "visibility: collapse",
+                    "opacity:0",
+                    "opacity: 0.0",
+                    "opacity:0%",
+                ),
+                *(
+                    "font-size:0",
+                    "font-size:0px",
+                    "font-size: 0.5px",
+                    "font-size:1px",
+                    "font-size:0em",
+                ),
+                *(
+                    "color:transparent",
+                    "color:rgba(0,0,0,0)",
+                    "color: rgba(1, 2, 3, 0.0)",
+                    "color:hsla(0 0% 0% / 0)",
+                ),
+                *(
+                    "color:#fff;background:white",
+                    "color: #FFFFFF; background-color: #fff",
+                    "color:red;background:red",
+                ),
+                *(
+                    "color:black;background:rgb(0, 0, 0)",
+                    "text-indent:-9999px",
+                    "position:absolute;left:-10000px",
+                ),
+                *(
+                    "dis\\70lay:none",
+                    "display:n\\06fne",
+                    "d\\69 splay:\\none",
+                    "display:none!important;display:block",
+                ),
+                *(
+                    "/* a * b */display:none",
+                    "a:" + "x" * 5_000 + ";display:none",
+                    "content-visibility:hidden",
+                ),
+                *(
+                    "transform:scale(0)",
+                    "transform: rotate(3deg) scaleX( 0.0 )",
+                    "transform:scale3d(1, 0, 1)",
+                ),
+                *(
+                    "transform:matrix(0, 0, 0, 0, 0, 0)",
+                    "scale:0",
+                    "filter:opacity(0%)",
+                    "clip-path:inset(50%)",
+                ),
+                *(
+                    "transform:matrix(1, 2, 2, 4, 0, 0)",
+                    "transform:matrix(0,0,0,1,0,0)",
+                    "clip-path:inset(50% 0)",
+                ),
+                *(
+                    "clip-path:inset(100% 0 0 0)",
+                    "clip-path:inset(0 40% 0 60%)",
+                    "clip-path:inset(60% round 5px)",
+                ),
+                *(
+                    "clip:rect(0,0,0,0);position:absolute",
+                    "clip: rect(1px 1px 1px 1px)",
+                    "clip-path: circle(0)",
+                ),
+                *(
+                    "height:0;overflow:hidden",
+                    "width:0px; overflow: clip",
+                    "margin-left:-999em",
+                ),
             ]
         ),
     ],
@@ -101,20 +165,70 @@ def test_what_is_hidden_is_left_out_with_all_that_is_in_it(attribute: str) -> No
 @pytest.mark.parametrize(
     "attribute",
     [
-        *('aria-hidden="false"', 'class="hidden"', 'data-hidden="1"', 'style="display:block"', 'style="opacity:0.9"'),
-        *('style="font-size:12px"', 'style="font-size:0.9em"', 'style="color:white"', 'style="left:-5px"', 'style=""'),
-        *('style="color:white;background:navy"', 'style="height:0"', 'style="font-size:small"', 'style="font-size:."'),
-        *('style="transform:scale(0.5)"', 'style="transform:scale(1, 1)"', 'style="clip-path:inset(5%)"'),
-        *('style="transform:matrix(0, 1, -1, 0, 0, 0)"', 'style="transform:matrix(0,0)"', 'style="scale:1"'),
-        *('style="clip-path:inset(50% 0 0 0)"', 'style="clip-path:inset(0 0 50% 0)"', 'style="clip-path:inset(50px)"'),
-        *('style="clip-path:inset(40% 30%)"', 'style="clip-path:inset(5% round 90%)"', 'style="clip-path:inset()"'),
-        *('style="clip:rect(0,100px,100px,0)"', 'style="filter:opacity(0.5)"', 'style="display:\\62lock"'),
-        *('style="display:none;display:block"', 'style="\\"', 'style="color:\\110000 red"', 'style="/* display:none"'),
-        *('style="color:rgba(0,0,0,0.5)"', 'style="color:rgba(0,0,0,1.0)"', 'style="::;:;;"', 'style="display"'),
+        *(
+            'aria-hidden="false"',
+            'class="hidden"',
+            'data-hidden="1"',
+            'style="display:block"',
+            'style="opacity:0.9"',
+        ),
+        *(
+            'style="font-size:12px"',
+            'style="font-size:0.9em"',
+            'style="color:white"',
+            'style="left:-5px"',
+            'style=""',
+        ),
+        *(
+            'style="color:white;background:navy"',
+            'style="height:0"',
+            'style="font-size:small"',
+            'style="font-size:."',
+        ),
+        *(
+            'style="transform:scale(0.5)"',
+            'style="transform:scale(1, 1)"',
+            'style="clip-path:inset(5%)"',
+        ),
+        *(
+            'style="transform:matrix(0, 1, -1, 0, 0, 0)"',
+            'style="transform:matrix(0,0)"',
+            'style="scale:1"',
+        ),
+        *(
+            'style="clip-path:inset(50% 0 0 0)"',
+            'style="clip-path:inset(0 0 50% 0)"',
+            'style="clip-path:inset(50px)"',
+        ),
+        *(
+            'style="clip-path:inset(40% 30%)"',
+            'style="clip-path:inset(5% round 90%)"',
+            'style="clip-path:inset()"',
+        ),
+        *(
+            'style="clip:rect(0,100px,100px,0)"',
+            'style="filter:opacity(0.5)"',
+            'style="display:\\62lock"',
+        ),
+        *(
+            'style="display:none;display:block"',
+            'style="\\"',
+            'style="color:\\110000 red"',
+            'style="/* display:none"',
+        ),
+        *(
+            'style="color:rgba(0,0,0,0.5)"',
+            'style="color:rgba(0,0,0,1.0)"',
+            'style="::;:;;"',
+            'style="display"',
+        ),
     ],
 )
 def test_what_is_seen_stays(attribute: str) -> None:
-    assert text_of(f"<p>before <span {attribute}>seen</span> after</p>") == "before seen after"
+    assert (
+        text_of(f"<p>before <span {attribute}>seen</span> after</p>")
+        == "before seen after"
+    )
 
 
 def test_text_in_the_colour_of_what_is_around_it_is_left_out() -> None:
@@ -124,7 +238,10 @@ def test_text_in_the_colour_of_what_is_around_it_is_left_out() -> None:
 
 
 def test_what_a_reader_may_open_is_seen() -> None:
-    assert text_of("<details><summary>More</summary><p>All of it</p></details>") == "More\n\nAll of it"
+    assert (
+        text_of("<details><summary>More</summary><p>All of it</p></details>")
+        == "More\n\nAll of it"
+    )
 
 
 def test_an_open_dialog_is_seen_and_a_closed_one_is_not() -> None:
@@ -151,7 +268,10 @@ def test_a_link_that_leads_to_no_page_is_its_text(link: str) -> None:
 
 
 def test_a_link_cannot_close_its_own_bracket() -> None:
-    assert text_of('<a href="/a) and (b\n c">x</a>') == "[x](https://example.com/a%29%20and%20%28b%20c)"
+    assert (
+        text_of('<a href="/a) and (b\n c">x</a>')
+        == "[x](https://example.com/a%29%20and%20%28b%20c)"
+    )
 
 
 def test_an_empty_page_has_no_text() -> None:
@@ -167,7 +287,16 @@ def test_an_empty_page_has_no_text() -> None:
     ]
 
     assert [page_text(page, HERE) for page in pages] == [
-        *(("", ""), ("", ""), ("", ""), ("", ""), ("", ""), ("only", ""), ("", ""), ("", ""))
+        *(
+            ("", ""),
+            ("", ""),
+            ("", ""),
+            ("", ""),
+            ("", ""),
+            ("only", ""),
+            ("", ""),
+            ("", ""),
+        )
     ]
 
 
@@ -184,8 +313,14 @@ NAMES = "p div b a table tr td ul ol li br pre title script svg template dialog 
 TAGS = st.sampled_from(re.findall(r"\S+", NAMES))
 
 
-@given(st.lists(st.one_of(TAGS.map("<{}>".format), TAGS.map("</{}>".format), st.just("seen "))))
-def test_what_is_hidden_stays_hidden_whatever_stands_before_it(parts: list[str]) -> None:
+@given(
+    st.lists(
+        st.one_of(TAGS.map("<{}>".format), TAGS.map("</{}>".format), st.just("seen "))
+    )
+)
+def test_what_is_hidden_stays_hidden_whatever_stands_before_it(
+    parts: list[str],
+) -> None:
     assert "secret" not in text_of("".join(parts) + "<div hidden>secret</div>")
 
 
@@ -204,7 +339,11 @@ HOSTILE = {
     "margins": '<p style="margin-top:100000em;padding-left:100000em">x</p>' * 100,
     "lists in lists": "<ul><li>" * 28 + "<li>x" * 5_000,
     "a style without end": '<p style="' + "/*" * 100_000 + '">x</p>',
-    "styles of zeros": '<p style="color:rgba(0,' + "0" * 400 + "x);transform:scale(" + "0" * 400 + 'x)">x</p>' * 2_000,
+    "styles of zeros": '<p style="color:rgba(0,'
+    + "0" * 400
+    + "x);transform:scale("
+    + "0" * 400
+    + 'x)">x</p>' * 2_000,
     "a style of escapes": '<p style="' + "\\\\0" * 300_000 + '">x</p>',
     "comments": "<!---->x" * 50_000,
     "bold": "<b>x</b>" * 50_000,
@@ -216,8 +355,12 @@ def test_a_hostile_page_takes_linear_time_and_does_not_grow_much(name: str) -> N
     html = HOSTILE[name]
     start = time.monotonic()
 
-    assert len(text_of(html)) <= 10 * len(html)  # the indents of lists; hundreds and thousands without the limits
-    assert time.monotonic() - start < 5  # hundredths of a second here; what inscriptis makes of some takes minutes
+    assert len(text_of(html)) <= 10 * len(
+        html
+    )  # the indents of lists; hundreds and thousands without the limits
+    assert (
+        time.monotonic() - start < 5
+    )  # hundredths of a second here; what inscriptis makes of some takes minutes
 
 
 def test_a_page_that_is_nested_too_deeply_is_refused() -> None:
@@ -227,7 +370,9 @@ def test_a_page_that_is_nested_too_deeply_is_refused() -> None:
     assert text_of("<div>" * 1_500 + "x") == "x"
 
 
-def test_without_inscriptis_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_inscriptis_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "inscriptis.html_engine", None)
 
     with pytest.raises(ConfigError, match=r"pip install 'loopwright\[toolboxes\]'"):

@@ -46,7 +46,8 @@ def one(home: Path, argv: str, arguments: str = "", **fields: str) -> Tool:
     """A tool with this `argv`, each argument as a line of inline TOML."""
     own = "\n".join(f"{name} = {value}" for name, value in fields.items())
     [tool] = load(
-        home, f'[[tool]]\nname = "run"\ndescription = "Runs."\nargv = {argv}\n{own}\n[tool.arguments]\n{arguments}'
+        home,
+        f'[[tool]]\nname = "run"\ndescription = "Runs."\nargv = {argv}\n{own}\n[tool.arguments]\n{arguments}',
     )
     return tool
 
@@ -105,8 +106,17 @@ argv = ["echo", "same"]
 """,
     )
 
-    assert (ping.name, ping.description, ping.effect) == ("ping", "Whether a host answers.", "read")
-    assert (ping.label, ping.timeout, ping.verified, ping.max_output_chars) == ("sensitive", 5, True, 500)
+    assert (ping.name, ping.description, ping.effect) == (
+        "ping",
+        "Whether a host answers.",
+        "read",
+    )
+    assert (ping.label, ping.timeout, ping.verified, ping.max_output_chars) == (
+        "sensitive",
+        5,
+        True,
+        500,
+    )
     assert ping.schema == {
         "type": "object",
         "properties": {
@@ -115,16 +125,34 @@ argv = ["echo", "same"]
                 "maxLength": 253,
                 "description": "A host name or an IP address, such as db1.example.org or 192.0.2.7",
             },
-            "count": {"type": "integer", "minimum": 1, "maximum": 5, "default": 1, "description": "how often"},
+            "count": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": 5,
+                "default": 1,
+                "description": "how often",
+            },
         },
         "required": ["host"],
         "additionalProperties": False,
     }
-    assert (echo.effect, echo.label, echo.timeout, echo.trusted, echo.verified) == ("write", "normal", 60, False, False)
-    assert echo.schema == {"type": "object", "properties": {}, "additionalProperties": False}
+    assert (echo.effect, echo.label, echo.timeout, echo.trusted, echo.verified) == (
+        "write",
+        "normal",
+        60,
+        False,
+        False,
+    )
+    assert echo.schema == {
+        "type": "object",
+        "properties": {},
+        "additionalProperties": False,
+    }
 
 
-async def test_the_tools_are_had_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_tools_are_had_by_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one(folder, '["./show", "{word}"]', 'word = {type = "word"}')
     monkeypatch.chdir(folder)
     [tool] = build_tools("manifest:tools.toml")
@@ -158,7 +186,9 @@ TYPES = [
 ]
 
 
-@pytest.mark.parametrize(("declared", "value", "words", "bad"), TYPES, ids=lambda value: str(value))
+@pytest.mark.parametrize(
+    ("declared", "value", "words", "bad"), TYPES, ids=lambda value: str(value)
+)
 async def test_a_value_is_checked_by_its_type(
     folder: Path, declared: str, value: Any, words: list[str], bad: Any
 ) -> None:
@@ -174,7 +204,9 @@ async def test_a_path_stays_below_its_folder(folder: Path) -> None:
     (folder / "files" / "out").symlink_to("/etc")
     tool = one(folder, '["./show", "{file}"]', 'file = {type = "path", root = "files"}')
 
-    assert await given_to(tool, file="-notes/a.txt") == [str(folder / "files" / "-notes" / "a.txt")]
+    assert await given_to(tool, file="-notes/a.txt") == [
+        str(folder / "files" / "-notes" / "a.txt")
+    ]
     for wrong in ("../tools.toml", "/etc/passwd", "out/passwd", "a/../../b", "~/x", ""):
         assert (await observed(tool, file=wrong)).startswith("The arguments do not fit")
 
@@ -188,7 +220,12 @@ loud = {type = "boolean", default = false}
 """
     tool = one(folder, '["./show", "{wait}", "{file}", "{count}", "{loud}"]', arguments)
 
-    assert await given_to(tool) == ["300", str(folder / "files" / "a.txt"), "0", "false"]
+    assert await given_to(tool) == [
+        "300",
+        str(folder / "files" / "a.txt"),
+        "0",
+        "false",
+    ]
     assert tool.schema["properties"]["wait"]["default"] == "5m"  # type: ignore[index, call-overload]
 
 
@@ -202,10 +239,26 @@ async def test_a_placeholder_fills_one_element_or_a_part_of_one(folder: Path) ->
     ]  # fmt: skip
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(value=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20))
-async def test_whatever_a_pattern_lets_through_is_one_element(folder: Path, value: str) -> None:
-    tool = one(folder, '["./show", "{value}", "end"]', 'value = {type = "matching", pattern = "(?s).*"}')
+@settings(
+    max_examples=12,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    value=st.text(
+        st.characters(exclude_characters="\0", exclude_categories=["Cs"]),
+        min_size=1,
+        max_size=20,
+    )
+)
+async def test_whatever_a_pattern_lets_through_is_one_element(
+    folder: Path, value: str
+) -> None:
+    tool = one(
+        folder,
+        '["./show", "{value}", "end"]',
+        'value = {type = "matching", pattern = "(?s).*"}',
+    )
     if value.startswith("-"):
         with pytest.raises(ValueError, match="does not begin with '-'"):
             tool.keywords({"value": value})
@@ -230,12 +283,20 @@ def typing() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("typing")
-async def test_a_program_gets_a_bare_environment_and_no_input(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_program_gets_a_bare_environment_and_no_input(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("API_KEY", "secret")
     monkeypatch.setenv("REGION", "north")
     told = "[sorted(os.environ), os.getcwd(), sys.stdin.read(), os.environ['REGION']]"
-    program(folder, "look", f"#!{sys.executable} -IS\nimport json, os, sys\nprint(json.dumps({told}))\n")
-    tool = one(folder, '["./look"]', environment='["REGION", "NOT_SET"]', folder='"files"')
+    program(
+        folder,
+        "look",
+        f"#!{sys.executable} -IS\nimport json, os, sys\nprint(json.dumps({told}))\n",
+    )
+    tool = one(
+        folder, '["./look"]', environment='["REGION", "NOT_SET"]', folder='"files"'
+    )
     names, cwd, text, region = json.loads(await told_by(tool))
 
     assert (set(names) - {"LC_CTYPE"}, cwd, text, region) == (
@@ -254,21 +315,37 @@ async def test_what_fails_is_told_with_what_it_wrote(folder: Path) -> None:
     )
     assert await told_by(one(folder, '["./warn"]')) == "some\n[standard error]\ncareful"
     assert await told_by(one(folder, '["./die"]')) == "run ended by signal 9."
-    assert await told_by(one(folder, '["./broken"]')) == "broken cannot be started: Exec format error"
+    assert (
+        await told_by(one(folder, '["./broken"]'))
+        == "broken cannot be started: Exec format error"
+    )
     assert await told_by(one(folder, '["true"]')) == "It wrote nothing."
 
 
 async def test_output_is_kept_up_to_a_limit(folder: Path) -> None:
-    program(folder, "flood", "#!/bin/sh\nyes | head -c 1000000\nyes no | head -c 1000000 >&2\n")
+    program(
+        folder,
+        "flood",
+        "#!/bin/sh\nyes | head -c 1000000\nyes no | head -c 1000000 >&2\n",
+    )
     tool = one(folder, '["./flood"]', max_bytes="6")
 
-    assert await told_by(tool) == "y\ny\ny\n[standard error]\nno\nno\n[cut: more than 6 bytes]"
+    assert (
+        await told_by(tool)
+        == "y\ny\ny\n[standard error]\nno\nno\n[cut: more than 6 bytes]"
+    )
 
 
 def alive(pid: int) -> bool:
     """Whether a process runs; one that has ended, and that nobody has asked about yet, does not."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+        return (
+            Path(f"/proc/{pid}/stat")
+            .read_text(encoding="utf-8")
+            .rpartition(")")[2]
+            .split()[0]
+            != "Z"
+        )
     except FileNotFoundError:
         return False
 
@@ -283,9 +360,13 @@ async def until(condition: Callable[[], object]) -> None:
 FAMILY = "#!/bin/sh\nsleep 600 &\necho $! > pids.tmp\necho $$ >> pids.tmp\nmv pids.tmp pids\n"
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="asks Linux for its processes")
+@pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="asks Linux for its processes"
+)
 @pytest.mark.parametrize("end", ["time-out", "cancelled", "ended"])
-async def test_nothing_is_left_of_a_program_and_its_children(folder: Path, end: str) -> None:
+async def test_nothing_is_left_of_a_program_and_its_children(
+    folder: Path, end: str
+) -> None:
     program(folder, "family", FAMILY + ("echo done\n" if end == "ended" else "wait\n"))
     tool = one(folder, '["./family"]', timeout="1.5" if end == "time-out" else "60")
     working = asyncio.create_task(observed(tool))
@@ -296,10 +377,16 @@ async def test_nothing_is_left_of_a_program_and_its_children(folder: Path, end: 
         with pytest.raises(asyncio.CancelledError):
             await working
     else:
-        told = "run gave no result within 1.5 s; it may still take effect." if end == "time-out" else "done"
+        told = (
+            "run gave no result within 1.5 s; it may still take effect."
+            if end == "time-out"
+            else "done"
+        )
         assert await working == told
 
-    await until(lambda: not any(map(alive, pids)))  # the system takes its time with a process that was killed
+    await until(
+        lambda: not any(map(alive, pids))
+    )  # the system takes its time with a process that was killed
 
 
 async def test_a_process_that_got_away_holds_nobody_up(folder: Path) -> None:
@@ -333,8 +420,14 @@ async def test_a_program_has_its_time_without_a_run_too() -> None:
 async def test_what_cannot_be_started_is_told(folder: Path) -> None:
     for argv, told in (
         (["/nowhere/x"], "x cannot be started: No such file or directory"),
-        (["echo", "a\0b"], "echo cannot be started: an argument is no text that a program can be given"),
-        (["echo", "a\ud800"], "echo cannot be started: an argument is no text that a program can be given"),
+        (
+            ["echo", "a\0b"],
+            "echo cannot be started: an argument is no text that a program can be given",
+        ),
+        (
+            ["echo", "a\ud800"],
+            "echo cannot be started: an argument is no text that a program can be given",
+        ),
     ):
         with pytest.raises(ToolError, match=f"^{re.escape(told)}$"):
             await run_process(argv, env=bare_environment(), timeout=5)
@@ -388,8 +481,12 @@ ARGUMENT = "[tool.arguments.a]\n"
         (TOOL + ARGUMENT + 'type = "matching"\npattern = "a"\nmost = 0', A + "most: Input should be greater"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_with_the_file_the_tool_and_the_field(folder: Path, text: str, problem: str) -> None:
-    with pytest.raises(ConfigError, match="^" + re.escape(f"{folder}/tools.toml: {problem}")):
+def test_a_mistake_is_told_with_the_file_the_tool_and_the_field(
+    folder: Path, text: str, problem: str
+) -> None:
+    with pytest.raises(
+        ConfigError, match="^" + re.escape(f"{folder}/tools.toml: {problem}")
+    ):
         load(folder, text)
 
 
@@ -400,13 +497,22 @@ def test_a_mistake_is_told_with_the_file_the_tool_and_the_field(folder: Path, te
         ('"show {a}"', "argv: Input should be a valid list, got 'show {a}'"),
         ('["./show", 5]', "argv.1: Input should be a valid string, got 5"),
         ('["{a}"]', "argv.0: the program itself cannot be an argument, got '{a}'"),
-        ('["./nothing", "{a}"]', "argv.0: there is no program './nothing' that can be run here"),
+        (
+            '["./nothing", "{a}"]',
+            "argv.0: there is no program './nothing' that can be run here",
+        ),
         (
             '["no-such-program-anywhere", "{a}"]',
             "argv.0: there is no program 'no-such-program-anywhere' that can be run",
         ),
-        ('["./tools.toml", "{a}"]', "argv.0: there is no program './tools.toml' that can be run here"),
-        ('["./files", "{a}"]', "argv.0: there is no program './files' that can be run here"),
+        (
+            '["./tools.toml", "{a}"]',
+            "argv.0: there is no program './tools.toml' that can be run here",
+        ),
+        (
+            '["./files", "{a}"]',
+            "argv.0: there is no program './files' that can be run here",
+        ),
         ('["", "{a}"]', "argv.0: there is no program '' that can be run here"),
         ('["./show"]', "arguments.a: is not used in argv: write {a} where it belongs"),
         (
@@ -417,29 +523,63 @@ def test_a_mistake_is_told_with_the_file_the_tool_and_the_field(folder: Path, te
             '["./show", "a}", "{a}"]',
             "argv.1: Single '}' encountered in format string in 'a}'; a brace itself is written",
         ),
-        ('["./show", "{}"]', "argv.1: a placeholder is the name of an argument in braces, got '{}'"),
-        ('["./show", "{0}"]', "argv.1: a placeholder is the name of an argument in braces, got '{0}'"),
-        ('["./show", "{a.__class__}"]', "argv.1: a placeholder is the name of an argument in braces, got "),
-        ('["./show", "{a[0]}"]', "argv.1: a placeholder is the name of an argument in braces, got '{a[0]}'"),
-        ('["./show", "{a!r}"]', "argv.1: a placeholder is the name of an argument in braces, got '{a!r}'"),
-        ('["./show", "{a:>9}"]', "argv.1: a placeholder is the name of an argument in braces, got '{a:>9}'"),
-        ('["./show", "{a}", "\\u0000"]', "argv.2: no program can be given a NUL, got '\\x00'"),
-        ('["./show", "{b}"]', "argv: there is no argument 'b'; declare it as [tool.arguments.b]"),
+        (
+            '["./show", "{}"]',
+            "argv.1: a placeholder is the name of an argument in braces, got '{}'",
+        ),
+        (
+            '["./show", "{0}"]',
+            "argv.1: a placeholder is the name of an argument in braces, got '{0}'",
+        ),
+        (
+            '["./show", "{a.__class__}"]',
+            "argv.1: a placeholder is the name of an argument in braces, got ",
+        ),
+        (
+            '["./show", "{a[0]}"]',
+            "argv.1: a placeholder is the name of an argument in braces, got '{a[0]}'",
+        ),
+        (
+            '["./show", "{a!r}"]',
+            "argv.1: a placeholder is the name of an argument in braces, got '{a!r}'",
+        ),
+        (
+            '["./show", "{a:>9}"]',
+            "argv.1: a placeholder is the name of an argument in braces, got '{a:>9}'",
+        ),
+        (
+            '["./show", "{a}", "\\u0000"]',
+            "argv.2: no program can be given a NUL, got '\\x00'",
+        ),
+        (
+            '["./show", "{b}"]',
+            "argv: there is no argument 'b'; declare it as [tool.arguments.b]",
+        ),
     ],
 )
-def test_a_template_is_a_program_and_names_in_braces(folder: Path, argv: str, problem: str) -> None:
-    with pytest.raises(ConfigError, match="^" + re.escape(f"{folder}/tools.toml: {RUN}{problem}")):
+def test_a_template_is_a_program_and_names_in_braces(
+    folder: Path, argv: str, problem: str
+) -> None:
+    with pytest.raises(
+        ConfigError, match="^" + re.escape(f"{folder}/tools.toml: {RUN}{problem}")
+    ):
         one(folder, argv, 'a = {type = "word"}')
 
 
 def test_names_are_unique_and_tools_names(folder: Path) -> None:
     text = '[[tool]]\nname = "{}"\ndescription = "Runs."\nargv = ["true"]\n'
-    with pytest.raises(ConfigError, match=r"tools\.toml: tool 'a': name: an earlier tool has it"):
+    with pytest.raises(
+        ConfigError, match=r"tools\.toml: tool 'a': name: an earlier tool has it"
+    ):
         load(folder, text.format("a") * 2)
-    with pytest.raises(ConfigError, match=r"tools\.toml: tool 'a;b': tool name 'a;b': use letters"):
+    with pytest.raises(
+        ConfigError, match=r"tools\.toml: tool 'a;b': tool name 'a;b': use letters"
+    ):
         load(folder, text.format("a;b"))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.toml: cannot be read as TOML: .*No such file"):
+    with pytest.raises(
+        ConfigError, match=r"nowhere\.toml: cannot be read as TOML: .*No such file"
+    ):
         manifest(tmp_path / "nowhere.toml")

@@ -61,14 +61,21 @@ def calculated(expression: str, **limits: int) -> str:
         ("max(1, 2.5, -3) + min(4, 2) + sum(1, 2, 3) + abs(-1)", "11.5"),
         ("ln(exp(2)) + log2(8) + log10(1000) + log(81, 3)", "12"),
         ("factorial(5) + gcd(12, 18) + lcm(4, 6)", "138"),
-        ("factorial(1000)", "4.0238726007709377354370243392300398571937486421071E+2567"),
+        (
+            "factorial(1000)",
+            "4.0238726007709377354370243392300398571937486421071E+2567",
+        ),
     ],
 )
 def test_it_calculates(expression: str, value: str) -> None:
     assert calculated(expression) == value
 
 
-@given(st.integers(-(10**20), 10**20), st.decimals(-(10**12), 10**12, places=6), st.sampled_from(["+", "-", "*"]))
+@given(
+    st.integers(-(10**20), 10**20),
+    st.decimals(-(10**12), 10**12, places=6),
+    st.sampled_from(["+", "-", "*"]),
+)
 def test_sums_and_products_of_decimals_are_exact(a: int, b: Decimal, sign: str) -> None:
     exact = {"+": a + Fraction(b), "-": a - Fraction(b), "*": a * Fraction(b)}[sign]
 
@@ -131,33 +138,69 @@ def test_sums_and_products_of_decimals_are_exact(a: int, b: Decimal, sign: str) 
         ("9 ** 9 ** 9", "too large: they go up to 1e9999"),
     ],
 )
-def test_what_is_no_calculation_is_answered_with_what_to_do(expression: str, says: str) -> None:
+def test_what_is_no_calculation_is_answered_with_what_to_do(
+    expression: str, says: str
+) -> None:
     assert says in calculated(expression)
 
 
 def test_every_limit_is_one() -> None:
     assert calculated("2 / 3", digits=5) == "0.66667"
     assert calculated("11111", max_length=5) == "11111"
-    assert calculated("111111", max_length=5) == "The expression has 6 characters, and 5 is the most."
+    assert (
+        calculated("111111", max_length=5)
+        == "The expression has 6 characters, and 5 is the most."
+    )
     assert calculated("1+1+1+1", max_depth=3) == "4"
-    assert calculated("1+1+1+1+1", max_depth=3).startswith("More than 3 operations are inside each other")
+    assert calculated("1+1+1+1+1", max_depth=3).startswith(
+        "More than 3 operations are inside each other"
+    )
     assert calculated("factorial(10)", max_factorial=10) == "3628800"
-    assert calculated("factorial(11)", max_factorial=10) == "factorial takes numbers up to 10."
+    assert (
+        calculated("factorial(11)", max_factorial=10)
+        == "factorial takes numbers up to 10."
+    )
 
 
-@pytest.mark.parametrize("limit", ["digits", "max_length", "max_depth", "max_factorial"])
+@pytest.mark.parametrize(
+    "limit", ["digits", "max_length", "max_depth", "max_factorial"]
+)
 def test_a_limit_out_of_range_is_refused_at_set_up(limit: str) -> None:
     for value in (0, 1_000_000):
-        with pytest.raises(ConfigError, match=f"{limit}: must be from 1 to .* got {value}"):
+        with pytest.raises(
+            ConfigError, match=f"{limit}: must be from 1 to .* got {value}"
+        ):
             math(**{limit: value})
 
 
 LARGEST = {"digits": 100, "max_length": 5_000, "max_depth": 200, "max_factorial": 1_000}
 HOSTILE = [
-    *("9**9**9", "9**9**9**9**9", "(9**9)**(9**9)", "1e9999**1e9999", "(1+1e-49)**1e9000", "0.5**1e9999", "2**-1e9999"),
-    *("-" * 4_999 + "1", "(" * 2_499 + "1" + ")" * 2_499, "1" + "+1" * 2_499, "1" + "**1" * 1_600, "9" * 5_000),
-    *("sin(" * 1_000 + "1" + ")" * 1_000, "not " * 1_200 + "1", "2**(" * 190 + "2" + ")" * 190, "- " * 195 + "9**9999"),
-    *("lcm(" + ",".join(str(10**98 + n) for n in range(49)) + ")", "gcd(" + "1e99," * 900 + "2)"),
+    *(
+        "9**9**9",
+        "9**9**9**9**9",
+        "(9**9)**(9**9)",
+        "1e9999**1e9999",
+        "(1+1e-49)**1e9000",
+        "0.5**1e9999",
+        "2**-1e9999",
+    ),
+    *(
+        "-" * 4_999 + "1",
+        "(" * 2_499 + "1" + ")" * 2_499,
+        "1" + "+1" * 2_499,
+        "1" + "**1" * 1_600,
+        "9" * 5_000,
+    ),
+    *(
+        "sin(" * 1_000 + "1" + ")" * 1_000,
+        "not " * 1_200 + "1",
+        "2**(" * 190 + "2" + ")" * 190,
+        "- " * 195 + "9**9999",
+    ),
+    *(
+        "lcm(" + ",".join(str(10**98 + n) for n in range(49)) + ")",
+        "gcd(" + "1e99," * 900 + "2)",
+    ),
     *(
         "sum(" + ",".join(f"factorial({n})" for n in range(680, 1_001)) + ")",
         "max(" + "exp(9999)," * 450 + "1)",
@@ -173,8 +216,22 @@ HOSTILE = [
         "round(1, 9**9)",
         "e**e**e**e",
     ),
-    *("factorial(factorial(factorial(9)))", "'a'*10**9", "a" * 5_000, "1 " * 2_500, "," * 5_000, "1" + " " * 4_999),
-    *("\0" * 5_000, "1\\\n" * 1_000, "#" * 5_000, "1e9999*" * 700 + "1", "\ud800", "x" * 10**6),
+    *(
+        "factorial(factorial(factorial(9)))",
+        "'a'*10**9",
+        "a" * 5_000,
+        "1 " * 2_500,
+        "," * 5_000,
+        "1" + " " * 4_999,
+    ),
+    *(
+        "\0" * 5_000,
+        "1\\\n" * 1_000,
+        "#" * 5_000,
+        "1e9999*" * 700 + "1",
+        "\ud800",
+        "x" * 10**6,
+    ),
 ]
 
 
@@ -189,23 +246,45 @@ def taken(expression: str) -> float:
     return quickest(work, QUICK)
 
 
-@pytest.mark.parametrize("expression", HOSTILE, ids=[ascii(expression)[:24] for expression in HOSTILE])
+@pytest.mark.parametrize(
+    "expression", HOSTILE, ids=[ascii(expression)[:24] for expression in HOSTILE]
+)
 def test_a_hostile_expression_is_over_at_once(expression: str) -> None:
     assert taken(expression) < QUICK
 
 
-numbers = st.sampled_from(["0", "1", "9", "0.5", "1e9999", "1e-9999", "9" * 100, "pi", "e", "-1", "1000"])
+numbers = st.sampled_from(
+    ["0", "1", "9", "0.5", "1e9999", "1e-9999", "9" * 100, "pi", "e", "-1", "1000"]
+)
 operators = st.sampled_from(["**", "*", "/", "//", "%", "+", "-"])
 rounding = ["abs", "round", "floor", "ceil", "trunc"]
-curves = ["sqrt", "exp", "ln", "log2", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "degrees", "radians"]
+curves = [
+    "sqrt",
+    "exp",
+    "ln",
+    "log2",
+    "log10",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "degrees",
+    "radians",
+]
 functions = st.sampled_from([*rounding, *curves, "factorial"])
 several = st.sampled_from(["min", "max", "sum", "gcd", "lcm", "log", "atan2", "round"])
 expressions = st.recursive(
     numbers,
     lambda inner: (
-        st.tuples(inner, operators, inner).map(lambda parts: f"({parts[0]}){parts[1]}({parts[2]})")
+        st.tuples(inner, operators, inner).map(
+            lambda parts: f"({parts[0]}){parts[1]}({parts[2]})"
+        )
         | st.tuples(functions, inner).map(lambda parts: f"{parts[0]}({parts[1]})")
-        | st.tuples(several, inner, inner).map(lambda parts: f"{parts[0]}({parts[1]}, {parts[2]})")
+        | st.tuples(several, inner, inner).map(
+            lambda parts: f"{parts[0]}({parts[1]}, {parts[2]})"
+        )
     ),
     max_leaves=30,
 )
@@ -217,7 +296,9 @@ def test_whatever_is_calculated_is_over_at_once(expression: str) -> None:
     assert taken(expression) < QUICK
 
 
-@given(st.text("0123456789.eE+-*/%() ,pisnqrtmax_[]{}'\"\\#\n=<>!^&|~:;@\0é", max_size=60))
+@given(
+    st.text("0123456789.eE+-*/%() ,pisnqrtmax_[]{}'\"\\#\n=<>!^&|~:;@\0é", max_size=60)
+)
 def test_any_text_gives_a_number_or_a_sentence(expression: str) -> None:
     assert calculated(expression)
 
@@ -225,7 +306,11 @@ def test_any_text_gives_a_number_or_a_sentence(expression: str) -> None:
 def test_its_result_is_trusted_and_it_only_reads() -> None:
     (calculate,) = build_tools("math")
 
-    assert (calculate.name, calculate.effect, calculate.trusted) == ("calculate", "read", True)
+    assert (calculate.name, calculate.effect, calculate.trusted) == (
+        "calculate",
+        "read",
+        True,
+    )
 
 
 def test_without_the_package_it_says_what_to_install() -> None:
@@ -234,15 +319,27 @@ def test_without_the_package_it_says_what_to_install() -> None:
         "from loopwright import ConfigError\nfrom loopwright.toolboxes.math import math\n"
         "try: math()\nexcept ConfigError as error: print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+    )
 
-    assert (done.stdout, done.stderr) == ("math needs simpleeval: pip install 'loopwright[toolboxes]'\n", "")
+    assert (done.stdout, done.stderr) == (
+        "math needs simpleeval: pip install 'loopwright[toolboxes]'\n",
+        "",
+    )
 
 
 async def test_a_model_calculates() -> None:
-    script = [[call("calculate", expression="2^8"), call("calculate", expression="2**8")], "256."]
-    result = await ReActEngine(Runtime(ScriptedProvider(script), tools=math())).run("What is two to the eighth?")
+    script = [
+        [call("calculate", expression="2^8"), call("calculate", expression="2**8")],
+        "256.",
+    ]
+    result = await ReActEngine(Runtime(ScriptedProvider(script), tools=math())).run(
+        "What is two to the eighth?"
+    )
 
-    told = [message.content for message in result.conversation if message.role == "tool"]
+    told = [
+        message.content for message in result.conversation if message.role == "tool"
+    ]
     assert (result.answer, told[1]) == ("256.", "256")
     assert "write ** for powers" in told[0]

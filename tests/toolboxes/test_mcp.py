@@ -35,11 +35,16 @@ def url() -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     process = subprocess.Popen(
-        [sys.executable, SERVER, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, SERVER, str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         while process.poll() is None:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", port)),
+            ):
                 break
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
@@ -50,7 +55,11 @@ def url() -> Iterator[str]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["stdio", "http"])
 async def box(request: pytest.FixtureRequest) -> AsyncIterator[McpToolbox]:
     """A toolbox that takes the server's word for what its tools do, by either transport."""
-    server = StdioServer(sys.executable, (SERVER,)) if request.param == "stdio" else request.getfixturevalue("url")
+    server = (
+        StdioServer(sys.executable, (SERVER,))
+        if request.param == "stdio"
+        else request.getfixturevalue("url")
+    )
     async with McpToolbox(server, name="demo", trusted=True) as opened:
         yield opened
 
@@ -85,7 +94,9 @@ async def test_a_trusted_server_says_what_its_tools_do(box: McpToolbox) -> None:
 
 
 async def test_the_runtime_calls_the_tools(box: McpToolbox) -> None:
-    model = ScriptedProvider([call("demo_add", a=2, b=3), call("demo_add", a="two"), "5."])
+    model = ScriptedProvider(
+        [call("demo_add", a=2, b=3), call("demo_add", a="two"), "5."]
+    )
 
     result = await ReActEngine(Runtime(model, tools=box.tools)).run("2 and 3?")
 
@@ -95,7 +106,9 @@ async def test_the_runtime_calls_the_tools(box: McpToolbox) -> None:
     assert "demo_add, at a: 'two' is not of type 'integer'" in read[1]
 
 
-async def test_a_result_is_told_once_and_what_is_no_text_by_its_name(box: McpToolbox) -> None:
+async def test_a_result_is_told_once_and_what_is_no_text_by_its_name(
+    box: McpToolbox,
+) -> None:
     assert await use(box, "put", place="the shelf") == '{\n  "place": "the shelf"\n}'
     assert await use(box, "mixed") == (
         "Two things:\n[image: image/png, 3 bytes, not shown]\n[resource: report, file:///report.pdf]\n"
@@ -109,10 +122,15 @@ async def test_a_tool_that_says_it_failed_raises_a_tool_error(box: McpToolbox) -
 
 
 async def test_calls_share_one_session_at_the_same_time(box: McpToolbox) -> None:
-    assert await asyncio.gather(*(use(box, "together", others=5) for _ in range(5))) == ["5 at once"] * 5
+    assert (
+        await asyncio.gather(*(use(box, "together", others=5) for _ in range(5)))
+        == ["5 at once"] * 5
+    )
 
 
-async def test_a_cancelled_call_is_cancelled_at_the_server(box: McpToolbox, tmp_path: Path) -> None:
+async def test_a_cancelled_call_is_cancelled_at_the_server(
+    box: McpToolbox, tmp_path: Path
+) -> None:
     mark = tmp_path / "mark"
     hanging = asyncio.create_task(use(box, "hang", mark=str(mark)))
     await until(lambda: mark.exists())
@@ -132,7 +150,9 @@ async def test_key_and_trace_go_along_and_the_environment_does_not(
     box: McpToolbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_API_KEY", "sk-secret")
-    parent = trace.SpanContext(0xABC << 100, 1, is_remote=True, trace_flags=trace.TraceFlags(1))
+    parent = trace.SpanContext(
+        0xABC << 100, 1, is_remote=True, trace_flags=trace.TraceFlags(1)
+    )
 
     with trace.use_span(trace.NonRecordingSpan(parent)):
         told = json.loads(await use(box, "told"))
@@ -142,16 +162,24 @@ async def test_key_and_trace_go_along_and_the_environment_does_not(
     assert "MY_API_KEY" not in told["environment"]
 
 
-async def test_a_list_that_changes_is_read_again_and_a_tool_that_changed_is_refused(url: str) -> None:
+async def test_a_list_that_changes_is_read_again_and_a_tool_that_changed_is_refused(
+    url: str,
+) -> None:
     async with McpToolbox(url, name="demo") as box:
         before = {tool.name: tool for tool in box.tools}
         assert await use(box, "grow") == "grown"
         await until(lambda: box.stale)
         after = {tool.name for tool in await box.renewed()}
 
-        assert (after - before.keys(), before.keys() - after) == ({"demo_extra"}, {"demo_put"})
+        assert (after - before.keys(), before.keys() - after) == (
+            {"demo_extra"},
+            {"demo_put"},
+        )
         assert box.changed == ("put",)
-        with pytest.raises(ToolError, match=r"changed what 'put' is. The call was not made: somebody has to look"):
+        with pytest.raises(
+            ToolError,
+            match=r"changed what 'put' is. The call was not made: somebody has to look",
+        ):
             await before["demo_put"].function(CONTEXT, place="here")
 
         box.accept("put")
@@ -161,7 +189,9 @@ async def test_a_list_that_changes_is_read_again_and_a_tool_that_changed_is_refu
             await before["demo_put"].function(CONTEXT, place="here")
 
 
-async def test_a_server_killed_between_two_calls_is_started_again(tmp_path: Path) -> None:
+async def test_a_server_killed_between_two_calls_is_started_again(
+    tmp_path: Path,
+) -> None:
     async with McpToolbox(StdioServer(sys.executable, (SERVER,)), name="demo") as box:
         first = json.loads(await use(box, "told"))["pid"]
         os.kill(first, signal.SIGKILL)

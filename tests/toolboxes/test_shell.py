@@ -48,8 +48,13 @@ def is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    stat = Path(f"/proc/{pid}/stat")  # other systems collect what has lost its parent at once
-    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    stat = Path(
+        f"/proc/{pid}/stat"
+    )  # other systems collect what has lost its parent at once
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] not in (
+        "Z",
+        "X",
+    )
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -64,7 +69,8 @@ async def until(condition: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("nothing", [(), "", " , ", []])
 def test_without_a_command_there_is_no_shell(nothing: str | list[str]) -> None:
     with pytest.raises(
-        ConfigError, match=r'commands: no program may run unless it is named, .*like shell\(\["git status"'
+        ConfigError,
+        match=r'commands: no program may run unless it is named, .*like shell\(\["git status"',
     ):
         shell(nothing)
     with pytest.raises(ConfigError, match="commands: no program may run"):
@@ -79,7 +85,9 @@ def test_by_name_commands_stand_between_commas() -> None:
 
 
 @pytest.mark.parametrize("blank", [" ", "\t", "\n", "  \t "])
-def test_the_form_of_a_command_is_what_stands_behind_its_program_whatever_the_blank(blank: str) -> None:
+def test_the_form_of_a_command_is_what_stands_behind_its_program_whatever_the_blank(
+    blank: str,
+) -> None:
     (echo,) = shell([f"{blank}echo{blank}one{blank}[-n]{blank}"])
 
     assert "Allowed are: `echo one" in echo.description
@@ -93,15 +101,31 @@ def test_the_form_of_a_command_is_what_stands_behind_its_program_whatever_the_bl
     ("commands", "options", "says"),
     [
         (["no-such-program"], {}, "there is no program 'no-such-program' in /"),
-        (["./tool"], {}, "'./tool': give a name to look up in PATH, or an absolute path"),
-        (["echo * late"], {}, r"'\* late': 'late' is required, so it must stand before"),
+        (
+            ["./tool"],
+            {},
+            "'./tool': give a name to look up in PATH, or an absolute path",
+        ),
+        (
+            ["echo * late"],
+            {},
+            r"'\* late': 'late' is required, so it must stand before",
+        ),
         (["echo 'half"], {}, "cannot be read: No closing quotation"),
-        (["'my echo' one"], {}, r"write a program with blanks in its name as Command\(program, \(form,\)\)"),
+        (
+            ["'my echo' one"],
+            {},
+            r"write a program with blanks in its name as Command\(program, \(form,\)\)",
+        ),
         (["ec'ho x' *"], {}, "write a program with blanks in its name as Command"),
         (["echo\u00a0one"], {}, "write a program with blanks in its name as Command"),
         ([Command("echo", ())], {}, "echo: give a tuple of forms"),
         ([Command("echo", "status")], {}, "echo: give a tuple of forms"),  # type: ignore[arg-type]
-        (["echo", Command("echo", ("x",))], {}, "two tools 'run_echo': give one Command another name"),
+        (
+            ["echo", Command("echo", ("x",))],
+            {},
+            "two tools 'run_echo': give one Command another name",
+        ),
         ([Command("")], {}, "there is no program ''"),
         ([Command("echo", effect="none")], {}, "effect must be one of"),  # type: ignore[arg-type]
         (["echo"], {"cwd": "/missing"}, "cwd: /missing is no folder"),
@@ -110,13 +134,19 @@ def test_the_form_of_a_command_is_what_stands_behind_its_program_whatever_the_bl
         (["echo"], {"max_output_bytes": 0}, "must be greater than 0"),
     ],
 )
-def test_a_bad_set_up_is_refused(commands: list[str], options: dict[str, float], says: str) -> None:
+def test_a_bad_set_up_is_refused(
+    commands: list[str], options: dict[str, float], says: str
+) -> None:
     with pytest.raises(ConfigError, match=says):
         shell(commands, **options)  # type: ignore[arg-type]
 
 
 def test_the_effect_is_write_unless_it_is_said_otherwise() -> None:
-    commands = ["cat *", Command("echo", effect="read"), Command("rm", ("*",), effect="destructive", name="remove")]
+    commands = [
+        "cat *",
+        Command("echo", effect="read"),
+        Command("rm", ("*",), effect="destructive", name="remove"),
+    ]
 
     assert {tool.name: (tool.effect, tool.trusted) for tool in shell(commands)} == {
         "run_echo": ("read", False),
@@ -147,10 +177,25 @@ def test_a_program_is_found_once_and_not_where_the_process_happens_to_be(
     ("forms", "fits", "does_not"),
     [
         (("",), [[]], [["x"], ["-v"], [""]]),
-        (("status",), [["status"]], [[], ["status", "x"], ["-c", "core.pager=sh", "status"], ["STATUS"], ["status "]]),
+        (
+            ("status",),
+            [["status"]],
+            [
+                [],
+                ["status", "x"],
+                ["-c", "core.pager=sh", "status"],
+                ["STATUS"],
+                ["status "],
+            ],
+        ),
         (
             ("log [--oneline] [-n*] *",),
-            [["log"], ["log", "--oneline", "-n5", "a", "b"], ["log", "a", "-n", "5"], ["log", ""]],
+            [
+                ["log"],
+                ["log", "--oneline", "-n5", "a", "b"],
+                ["log", "a", "-n", "5"],
+                ["log", ""],
+            ],
             [
                 ["log", "--output=x"],
                 ["log", "--", "x"],
@@ -176,10 +221,14 @@ async def test_only_the_forms_that_are_listed_are_run(
 ) -> None:
     (tool,) = shell([Command("true", forms)])
 
-    assert [await tool(arguments) for arguments in fits] == ["[exit code 0]"] * len(fits)
+    assert [await tool(arguments) for arguments in fits] == ["[exit code 0]"] * len(
+        fits
+    )
     for arguments in does_not:
         told = await refused(tool, arguments)
-        assert told.startswith("true may not be run with these arguments. Allowed: `true")
+        assert told.startswith(
+            "true may not be run with these arguments. Allowed: `true"
+        )
         assert all(form in told for form in forms)
 
 
@@ -193,16 +242,19 @@ def test_what_is_not_listed_is_never_run(arguments: list[str]) -> None:
 async def test_there_is_no_shell_in_between(tmp_path: Path) -> None:
     (echo,) = shell(["echo *"], cwd=tmp_path)
 
-    assert await echo(["$HOME", "*", "`id`", "$(id)", ";", "id", "|", "id", ">", "x", "a b", "\n"]) == (
-        "[exit code 0]\n$HOME * `id` $(id) ; id | id > x a b "
-    )
+    assert await echo(
+        ["$HOME", "*", "`id`", "$(id)", ";", "id", "|", "id", ">", "x", "a b", "\n"]
+    ) == ("[exit code 0]\n$HOME * `id` $(id) ; id | id > x a b ")
     assert os.listdir(tmp_path) == []
 
 
 async def test_an_argument_that_no_program_can_be_given_is_told() -> None:
     (echo,) = shell(["echo *"])
 
-    assert await refused(echo, ["a\0b"]) == "An argument has a NUL character, which no program can be given."
+    assert (
+        await refused(echo, ["a\0b"])
+        == "An argument has a NUL character, which no program can be given."
+    )
     assert "cannot be started" in await refused(echo, ["\ud800"])
     assert "cannot be started" in await refused(echo, ["x" * 10_000_000])
 
@@ -210,7 +262,9 @@ async def test_an_argument_that_no_program_can_be_given_is_told() -> None:
 # --- what it runs in ---
 
 
-async def test_the_environment_is_bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_environment_is_bare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("LD_PRELOAD", "")
     monkeypatch.setenv("HOME", "/home/of/tests")
@@ -233,7 +287,10 @@ async def test_both_outputs_and_the_exit_code_are_told() -> None:
 
     assert await ran(code) == "[exit code 3]\nout\n[standard error]\nerr"
     assert await ran("import os; os.kill(os.getpid(), 11)") == "[killed by SIGSEGV]"
-    assert await ran("import sys; sys.stdout.buffer.write(b'\\xff')") == "[exit code 0]\n\N{REPLACEMENT CHARACTER}"
+    assert (
+        await ran("import sys; sys.stdout.buffer.write(b'\\xff')")
+        == "[exit code 0]\n\N{REPLACEMENT CHARACTER}"
+    )
 
 
 async def test_a_program_that_is_gone_by_now_is_told(tmp_path: Path) -> None:
@@ -243,7 +300,10 @@ async def test_a_program_that_is_gone_by_now_is_told(tmp_path: Path) -> None:
     (tool,) = shell([Command(str(program))])
     program.unlink()
 
-    assert await refused(tool, []) == "program cannot be started: No such file or directory"
+    assert (
+        await refused(tool, [])
+        == "program cannot be started: No such file or directory"
+    )
 
 
 # --- limits ---
@@ -257,19 +317,31 @@ async def test_output_is_cut_while_it_is_read() -> None:
     told = await ran(code, max_output_bytes=10)
 
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert told == f"[exit code 0]\n{'x' * 10}\n[cut: the first 10 bytes of an output are kept]"
+    assert (
+        told
+        == f"[exit code 0]\n{'x' * 10}\n[cut: the first 10 bytes of an output are kept]"
+    )
     assert grown < 20_000 * (1_024 if sys.platform == "darwin" else 1)  # in kilobytes
 
 
-async def test_a_program_that_takes_too_long_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+async def test_a_program_that_takes_too_long_is_killed_with_all_that_it_started(
+    tmp_path: Path,
+) -> None:
     started = time.monotonic()
 
     told = await ran(FAMILY, str(tmp_path / "pids"), "2", timeout=1.5)
 
     first, *output = told.splitlines()
     name = Path(sys.executable).name
-    assert first == f"{name} did not end within 1.5 s and was killed; what it did until then stays done."
-    assert output in (["2"], ["2", "1"], ["2", "1", "0"])  # as far as a busy machine let them come
+    assert (
+        first
+        == f"{name} did not end within 1.5 s and was killed; what it did until then stays done."
+    )
+    assert output in (
+        ["2"],
+        ["2", "1"],
+        ["2", "1", "0"],
+    )  # as far as a busy machine let them come
     assert time.monotonic() - started < 10
     await until(lambda: nobody_is_alive(tmp_path / "pids"))
 
@@ -298,8 +370,12 @@ def nobody_is_alive(file: Path) -> bool:
     return not any(map(is_alive, pids(file)))
 
 
-@pytest.mark.parametrize("session", [False, True], ids=["in its group", "in a session of its own"])
-async def test_a_grandchild_that_keeps_the_output_open_is_not_waited_for(session: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "session", [False, True], ids=["in its group", "in a session of its own"]
+)
+async def test_a_grandchild_that_keeps_the_output_open_is_not_waited_for(
+    session: bool, tmp_path: Path
+) -> None:
     code = (
         "import subprocess, sys; p = subprocess.Popen(['sleep', '1000'], start_new_session=len(sys.argv) > 2)\n"
         "open(sys.argv[1], 'w').write(str(p.pid)); print('bye')"
@@ -332,7 +408,8 @@ async def test_many_at_once_leave_no_file_open() -> None:
     gc.collect()  # what other tests left
     before = len(os.listdir("/dev/fd"))
     told = await asyncio.gather(
-        *(ran("print(1)") for _ in range(12)), *(ran("x", max_output_bytes=1) for _ in range(3))
+        *(ran("print(1)") for _ in range(12)),
+        *(ran("x", max_output_bytes=1) for _ in range(3)),
     )
 
     assert told[:12] == ["[exit code 0]\n1"] * 12
@@ -343,10 +420,20 @@ async def test_many_at_once_leave_no_file_open() -> None:
 
 
 async def test_a_model_runs_a_program() -> None:
-    script = [[call("run_echo", arguments=["-e", "x"]), call("run_echo", arguments=["hello"])], "It says hello."]
-    result = await ReActEngine(Runtime(ScriptedProvider(script), tools=shell(["echo *"]))).run("Say hello.")
+    script = [
+        [
+            call("run_echo", arguments=["-e", "x"]),
+            call("run_echo", arguments=["hello"]),
+        ],
+        "It says hello.",
+    ]
+    result = await ReActEngine(
+        Runtime(ScriptedProvider(script), tools=shell(["echo *"]))
+    ).run("Say hello.")
 
-    told = [message.content for message in result.conversation if message.role == "tool"]
+    told = [
+        message.content for message in result.conversation if message.role == "tool"
+    ]
     assert result.answer == "It says hello."
     assert "echo may not be run with these arguments. Allowed: `echo *`" in told[0]
     assert "[exit code 0]\nhello" in told[1]
@@ -354,7 +441,9 @@ async def test_a_model_runs_a_program() -> None:
 
 async def test_a_run_that_is_aborted_kills_its_programs(tmp_path: Path) -> None:
     script = [call("run_python", arguments=["-c", FAMILY, str(tmp_path / "pids"), "2"])]
-    async with ReActEngine(Runtime(ScriptedProvider(script), tools=[python()])).start("Wait.") as run:
+    async with ReActEngine(Runtime(ScriptedProvider(script), tools=[python()])).start(
+        "Wait."
+    ) as run:
         await until(lambda: family_is_alive(tmp_path / "pids"))
         result = await run.abort()
 

@@ -58,14 +58,19 @@ def refusal(folder: Path, **limits: int) -> str:
 # --- what a model sees, and when ---
 
 
-def test_the_description_is_in_the_list_and_the_instructions_are_not(folder: Path) -> None:
+def test_the_description_is_in_the_list_and_the_instructions_are_not(
+    folder: Path,
+) -> None:
     tools = box(folder)
 
     assert tools["skill_letters"].description == (
         "Writes letters. Use when somebody wants a letter.\n\n"
         "Gives the instructions for it; call this first, then follow them."
     )
-    assert {name: (tool.effect, tool.trusted, tool.schema["properties"]) for name, tool in tools.items()} == {
+    assert {
+        name: (tool.effect, tool.trusted, tool.schema["properties"])
+        for name, tool in tools.items()
+    } == {
         "skill_letters": ("read", True, {}),
         "read_skill_file": (
             "read",
@@ -97,13 +102,21 @@ def test_a_file_beside_it_is_read_on_request(folder: Path) -> None:
     assert read("letters", "./references/endings.md") == "Yours, ..."
     with pytest.raises(ToolError, match="binary file of 5 bytes"):
         read("letters", "stamp.png")
-    with pytest.raises(ToolError, match=r"There is no skill 'poems'\. There are: letters\."):
+    with pytest.raises(
+        ToolError, match=r"There is no skill 'poems'\. There are: letters\."
+    ):
         read("poems", "x")
 
 
-@pytest.mark.parametrize("path", ["../../secret.txt", "/etc/passwd", ".env", "SKILL.md", "references", "", "a\0b"])
+@pytest.mark.parametrize(
+    "path",
+    ["../../secret.txt", "/etc/passwd", ".env", "SKILL.md", "references", "", "a\0b"],
+)
 def test_no_other_file_is_read(path: str, folder: Path) -> None:
-    with pytest.raises(ToolError, match=r"letters has no such file\. It has: references/endings\.md, stamp\.png\."):
+    with pytest.raises(
+        ToolError,
+        match=r"letters has no such file\. It has: references/endings\.md, stamp\.png\.",
+    ):
         box(folder)["read_skill_file"]("letters", path)
 
 
@@ -118,9 +131,14 @@ def test_what_is_written_into_the_folder_later_is_not_read(folder: Path) -> None
     assert tools["read_skill_file"]("letters", "references/endings.md") == "Yours, ..."
 
 
-def test_by_name_and_without_files_there_is_one_tool_for_each_skill(tmp_path: Path) -> None:
+def test_by_name_and_without_files_there_is_one_tool_for_each_skill(
+    tmp_path: Path,
+) -> None:
     for name in ("b-2", "a"):
-        put(tmp_path / name, f"---\r\nname: {name}\r\ndescription: >-\r\n  Two\r\n  lines.\r\n---\r\nDo it.")
+        put(
+            tmp_path / name,
+            f"---\r\nname: {name}\r\ndescription: >-\r\n  Two\r\n  lines.\r\n---\r\nDo it.",
+        )
 
     made = build_tools(f"skills:{tmp_path}")
 
@@ -136,7 +154,11 @@ def test_by_name_and_without_files_there_is_one_tool_for_each_skill(tmp_path: Pa
 
 def front(**fields: str) -> str:
     lines = {"name": "one", "description": "What it does.", **fields}
-    return "---\n" + "".join(f"{field}: {value}\n" for field, value in lines.items() if value) + "---\nDo it.\n"
+    return (
+        "---\n"
+        + "".join(f"{field}: {value}\n" for field, value in lines.items() if value)
+        + "---\nDo it.\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -145,26 +167,67 @@ def front(**fields: str) -> str:
         ("Do it.", "one/SKILL.md: must begin with YAML between two lines '---'"),
         ("---\nname: one\n", "one/SKILL.md: must begin with YAML"),
         ("", "one/SKILL.md: must begin with YAML"),
-        ("---\nname: [\n---\nDo it.", "one/SKILL.md: its front matter: is no YAML: while parsing"),
-        ("---\na: 2026-99-99\n---\nDo it.", "one/SKILL.md: name: must be a text, got None"),
-        ("---\nx: " + "[" * 500 + "\n---\nDo it.", "one/SKILL.md: its front matter: is nested too deeply"),
-        ("---\n!!python/object/apply:os.system [id]\n---\nx", "one/SKILL.md: its front matter: line 1: a tag"),
-        ("---\njust words\n---\nDo it.", "one/SKILL.md: its front matter must have 'name:' and 'description:'"),
+        (
+            "---\nname: [\n---\nDo it.",
+            "one/SKILL.md: its front matter: is no YAML: while parsing",
+        ),
+        (
+            "---\na: 2026-99-99\n---\nDo it.",
+            "one/SKILL.md: name: must be a text, got None",
+        ),
+        (
+            "---\nx: " + "[" * 500 + "\n---\nDo it.",
+            "one/SKILL.md: its front matter: is nested too deeply",
+        ),
+        (
+            "---\n!!python/object/apply:os.system [id]\n---\nx",
+            "one/SKILL.md: its front matter: line 1: a tag",
+        ),
+        (
+            "---\njust words\n---\nDo it.",
+            "one/SKILL.md: its front matter must have 'name:' and 'description:'",
+        ),
         (front(name=""), "one/SKILL.md: name: must be a text, got None"),
-        (front(name="12"), "one/SKILL.md: name: must be a text, got 12; put it in quotes if it is one"),
-        (front(name="One"), "one/SKILL.md: name: lower-case letters, digits and single hyphens, at most 64, got 'One'"),
+        (
+            front(name="12"),
+            "one/SKILL.md: name: must be a text, got 12; put it in quotes if it is one",
+        ),
+        (
+            front(name="One"),
+            "one/SKILL.md: name: lower-case letters, digits and single hyphens, at most 64, got 'One'",
+        ),
         (front(name="-one"), "one/SKILL.md: name: lower-case letters"),
         (front(name="o--ne"), "one/SKILL.md: name: lower-case letters"),
-        (front(name="two"), "one/SKILL.md: name: must be that of its folder, 'one', got 'two'"),
+        (
+            front(name="two"),
+            "one/SKILL.md: name: must be that of its folder, 'one', got 'two'",
+        ),
         (front(description=""), "one/SKILL.md: description: must be a text, got None"),
-        (front(description="' '"), "one/SKILL.md: description: 1 to 1,024 characters, it has 0"),
-        (front(description="x" * 1_025), "one/SKILL.md: description: 1 to 1,024 characters, it has 1,025"),
-        (front().replace("Do it.", " "), "one/SKILL.md: there are no instructions below the second '---'"),
-        (front(**{"allowed-tools": "{a: 1}"}), "one/SKILL.md: allowed-tools: must be a text or a list of texts"),
-        (front(**{"allowed-tools": "[a, 1]"}), "one/SKILL.md: allowed-tools: must be a text or a list of texts"),
+        (
+            front(description="' '"),
+            "one/SKILL.md: description: 1 to 1,024 characters, it has 0",
+        ),
+        (
+            front(description="x" * 1_025),
+            "one/SKILL.md: description: 1 to 1,024 characters, it has 1,025",
+        ),
+        (
+            front().replace("Do it.", " "),
+            "one/SKILL.md: there are no instructions below the second '---'",
+        ),
+        (
+            front(**{"allowed-tools": "{a: 1}"}),
+            "one/SKILL.md: allowed-tools: must be a text or a list of texts",
+        ),
+        (
+            front(**{"allowed-tools": "[a, 1]"}),
+            "one/SKILL.md: allowed-tools: must be a text or a list of texts",
+        ),
     ],
 )
-def test_a_broken_skill_is_refused_at_set_up_by_its_file(text: str, says: str, tmp_path: Path) -> None:
+def test_a_broken_skill_is_refused_at_set_up_by_its_file(
+    text: str, says: str, tmp_path: Path
+) -> None:
     put(tmp_path / "one", text)
 
     assert refusal(tmp_path).startswith(says)
@@ -196,11 +259,15 @@ def test_links_are_not_followed(folder: Path, tmp_path: Path) -> None:
 
     (folder / "poems").mkdir()
     (folder / "poems" / "SKILL.md").symlink_to(folder / "letters" / "SKILL.md")
-    assert refusal(folder).endswith("poems/SKILL.md is a link, and links are not followed: put the skill itself there")
+    assert refusal(folder).endswith(
+        "poems/SKILL.md is a link, and links are not followed: put the skill itself there"
+    )
 
     os.unlink(folder / "poems" / "SKILL.md")
     (folder / "more").symlink_to(folder / "letters")
-    assert refusal(folder).endswith("more is a link, and links are not followed: put the skill itself there")
+    assert refusal(folder).endswith(
+        "more is a link, and links are not followed: put the skill itself there"
+    )
 
 
 # --- limits ---
@@ -215,18 +282,25 @@ def test_every_limit_is_one(folder: Path) -> None:
         "skill_poems",
         "read_skill_file",
     }
-    assert f"'letters/SKILL.md' is too large: {size} bytes, and {size - 1} is the most" in refusal(
-        folder, max_bytes=size - 1
+    assert (
+        f"'letters/SKILL.md' is too large: {size} bytes, and {size - 1} is the most"
+        in refusal(folder, max_bytes=size - 1)
     )
     assert refusal(folder, max_skills=1).endswith("has 2 skills: max_skills is 1")
-    assert refusal(folder, max_files=1) == "letters: it has 2 files beside SKILL.md: max_files is 1"
+    assert (
+        refusal(folder, max_files=1)
+        == "letters: it has 2 files beside SKILL.md: max_files is 1"
+    )
     assert refusal(folder, max_files=0) == "max_files: must be 1 or more, got 0"
 
 
 def test_a_large_file_beside_a_skill_is_left_out_and_told(folder: Path) -> None:
     (folder / "letters" / "book.txt").write_text("x" * 1_000)
 
-    with pytest.raises(ToolError, match=r"'letters/book.txt' is too large: 1,000 bytes, and 500 is the most"):
+    with pytest.raises(
+        ToolError,
+        match=r"'letters/book.txt' is too large: 1,000 bytes, and 500 is the most",
+    ):
         box(folder, max_bytes=500)["read_skill_file"]("letters", "book.txt")
 
 
@@ -236,7 +310,9 @@ def test_without_the_package_it_says_what_to_install(folder: Path) -> None:
         "from loopwright import ConfigError\nfrom loopwright.toolboxes.skills import skills\n"
         "try: skills(sys.argv[1])\nexcept ConfigError as error: print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code, folder], capture_output=True, text=True, timeout=60
+    )
 
     told = "letters/SKILL.md: its front matter: YAML needs PyYAML: pip install 'loopwright[yaml]'\n"
     assert (done.stdout, done.stderr) == (told, "")
@@ -252,9 +328,13 @@ async def test_a_model_follows_a_skill(folder: Path) -> None:
         "Dear Ada, yours, Bob",
     ]
     model = ScriptedProvider(script)
-    result = await ReActEngine(Runtime(model, tools=skills(folder))).run("Write to Ada.")
+    result = await ReActEngine(Runtime(model, tools=skills(folder))).run(
+        "Write to Ada."
+    )
 
-    told = [message.content for message in result.conversation if message.role == "tool"]
+    told = [
+        message.content for message in result.conversation if message.role == "tool"
+    ]
     assert (result.answer, told[1]) == ("Dear Ada, yours, Bob", "Yours, ...")
     assert told[0] == box(folder)["skill_letters"]()
     assert "# Letters" not in str(model.requests[0])

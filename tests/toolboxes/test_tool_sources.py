@@ -38,15 +38,23 @@ class Changing:
         return self.tools
 
 
-async def test_a_changed_list_takes_effect_with_the_next_model_call_and_not_before() -> None:
+async def test_a_changed_list_takes_effect_with_the_next_model_call_and_not_before() -> (
+    None
+):
     source = Changing((first,), (first,), (second,))
     assert isinstance(source, ToolSource)
-    model = ScriptedProvider([[call("first"), call("second")], [call("first"), call("second")], "done"])
+    model = ScriptedProvider(
+        [[call("first"), call("second")], [call("first"), call("second")], "done"]
+    )
     runtime = Runtime(model, tools=source)
 
     result = await ReActEngine(runtime).run("Go.")
 
-    assert [[spec.name for spec in request.tools] for request in model.requests] == [["first"], ["second"], ["second"]]
+    assert [[spec.name for spec in request.tools] for request in model.requests] == [
+        ["first"],
+        ["second"],
+        ["second"],
+    ]
     assert [m.content for m in result.conversation.messages if m.role == "tool"] == [
         "the first",
         "There is no tool 'second'. Tools: first.",
@@ -59,9 +67,13 @@ async def test_a_changed_list_takes_effect_with_the_next_model_call_and_not_befo
 async def test_a_list_that_cannot_be_used_changes_nothing() -> None:
     source = Changing((first,), (first, second, first))
 
-    result = await ReActEngine(Runtime(ScriptedProvider([call("first"), "done"]), tools=[source])).run("Go.")
+    result = await ReActEngine(
+        Runtime(ScriptedProvider([call("first"), "done"]), tools=[source])
+    ).run("Go.")
 
-    assert [m.content for m in result.conversation.messages if m.role == "tool"] == ["the first"]
+    assert [m.content for m in result.conversation.messages if m.role == "tool"] == [
+        "the first"
+    ]
 
 
 class Troubled(Changing):
@@ -83,23 +95,31 @@ async def fails() -> Any:
     raise RuntimeError("no list today")
 
 
-@pytest.mark.parametrize(("trouble", "why"), [(hangs, "no list within"), (fails, "no list today")])
+@pytest.mark.parametrize(
+    ("trouble", "why"), [(hangs, "no list within"), (fails, "no list today")]
+)
 async def test_a_source_that_gives_no_list_has_what_it_had(
     trouble: Any, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tools, "RENEWAL", 0.02)
-    runtime = Runtime(ScriptedProvider([call("first"), "done"]), tools=[Troubled(trouble)])
+    runtime = Runtime(
+        ScriptedProvider([call("first"), "done"]), tools=[Troubled(trouble)]
+    )
 
     with structlog.testing.capture_logs() as logs:
         result = await ReActEngine(runtime).run("Go.")
 
-    assert [m.content for m in result.conversation.messages if m.role == "tool"] == ["the first"]
+    assert [m.content for m in result.conversation.messages if m.role == "tool"] == [
+        "the first"
+    ]
     assert {line["event"] for line in logs} == {"tools_not_renewed"}
     assert why in logs[0]["error"]
 
 
 async def test_a_source_that_hangs_does_not_outlast_the_run() -> None:
-    runtime = Runtime(ScriptedProvider(["done"]), tools=[Troubled(hangs)], limits=Limits(timeout=0.2))
+    runtime = Runtime(
+        ScriptedProvider(["done"]), tools=[Troubled(hangs)], limits=Limits(timeout=0.2)
+    )
     begun = time.monotonic()
 
     result = await ReActEngine(runtime).run("Go.")
@@ -122,18 +142,27 @@ async def test_what_a_tool_that_comes_later_knows_comes_into_no_run() -> None:
 
     result = await ReActEngine(runtime).run("Go.", run_id="r")
 
-    assert [m.content for m in result.conversation.messages if m.role == "tool"][1] == "you came with [redacted]"
+    assert [m.content for m in result.conversation.messages if m.role == "tool"][
+        1
+    ] == "you came with [redacted]"
     assert result.answer == "it was [redacted]"
 
 
-async def test_a_source_that_hangs_keeps_no_other_from_being_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_source_that_hangs_keeps_no_other_from_being_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(tools, "RENEWAL", 0.02)
     other = Changing((second,), ())
     model = ScriptedProvider([call("second"), "done"])
 
-    result = await ReActEngine(Runtime(model, tools=[Troubled(hangs), other])).run("Go.")
+    result = await ReActEngine(Runtime(model, tools=[Troubled(hangs), other])).run(
+        "Go."
+    )
 
-    assert [[spec.name for spec in request.tools] for request in model.requests] == [["first"], ["first"]]
+    assert [[spec.name for spec in request.tools] for request in model.requests] == [
+        ["first"],
+        ["first"],
+    ]
     assert [m.content for m in result.conversation.messages if m.role == "tool"] == [
         "There is no tool 'second'. Tools: first."
     ]

@@ -44,7 +44,11 @@ class Forecast(BaseModel):
 
 class NoWrites:
     async def evaluate(self, action: Action, state: PolicyState) -> Allow | Deny:
-        return Allow() if action.effect == "read" else Deny(f"{action.tool} may not run at {state.key}")
+        return (
+            Allow()
+            if action.effect == "read"
+            else Deny(f"{action.tool} may not run at {state.key}")
+        )
 
 
 @tool
@@ -61,24 +65,34 @@ async def weather(city: str) -> str:
 
 def make_runtime(provider: Provider) -> Runtime:
     return Runtime(
-        provider, tools=[add, weather], journal=MemoryJournal(), gate=NoWrites(), limits=Limits(max_iterations=10)
+        provider,
+        tools=[add, weather],
+        journal=MemoryJournal(),
+        gate=NoWrites(),
+        limits=Limits(max_iterations=10),
     )
 
 
 def ask(provider: Provider) -> str:
-    result = ReActEngine(make_runtime(provider)).run_sync("Is it warmer in Paris or in London?")
+    result = ReActEngine(make_runtime(provider)).run_sync(
+        "Is it warmer in Paris or in London?"
+    )
     result.raise_for_status()
     return f"{result.answer} {result.status} {result.stop_reason} {result.usage.total_tokens} {result.iterations}"
 
 
 async def ask_again(provider: Provider) -> Result:
     engine = TinyEngine(make_runtime(provider), max_iterations=3)
-    first: Result = await engine.run(Conversation.of("What is the weather in Paris?"), run_id="paris")
+    first: Result = await engine.run(
+        Conversation.of("What is the weather in Paris?"), run_id="paris"
+    )
     return await engine.resume(first.run_id)
 
 
 async def ask_typed(provider: Provider) -> object:
-    result = await TinyEngine(make_runtime(provider)).run("The weather in Paris?", output=Forecast)
+    result = await TinyEngine(make_runtime(provider)).run(
+        "The weather in Paris?", output=Forecast
+    )
     return result.output
 
 

@@ -33,6 +33,8 @@ async def reason_on_text(run: Run) -> None:
     await run.reason("What is 1 + 2?")  # error
 
 
-async def observe_what_was_cleared(run: Run, conversation: Conversation, proposal: Proposal) -> Conversation:
+async def observe_what_was_cleared(
+    run: Run, conversation: Conversation, proposal: Proposal
+) -> Conversation:
     cleared = await run.gate(proposal)
     return conversation.observe(proposal, cleared)  # error

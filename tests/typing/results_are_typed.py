@@ -4,7 +4,16 @@ from typing import Any, assert_type
 
 from pydantic import BaseModel
 
-from loopwright import Delta, Entry, LoopEngine, ReActEngine, Result, Run, RunHandle, Runtime
+from loopwright import (
+    Delta,
+    Entry,
+    LoopEngine,
+    ReActEngine,
+    Result,
+    Run,
+    RunHandle,
+    Runtime,
+)
 
 
 class Forecast(BaseModel):
@@ -22,9 +31,13 @@ async def use(engine: ReActEngine, runtime: Runtime) -> Result:
     result = await engine.run("x", output=Forecast)
     assert_type(result, Result[Forecast | None])
     assert_type(result.raise_for_status().output, Forecast)
-    assert_type(engine.run_sync("x", output=Forecast).raise_for_status().output, Forecast)
+    assert_type(
+        engine.run_sync("x", output=Forecast).raise_for_status().output, Forecast
+    )
     assert_type((await engine.resume("x", output=Forecast)).output, Forecast | None)
-    assert_type(runtime.resume_sync("x", output=Forecast).raise_for_status().output, Forecast)
+    assert_type(
+        runtime.resume_sync("x", output=Forecast).raise_for_status().output, Forecast
+    )
     async with engine.start("x", output=Forecast, deltas=True) as run:
         async for item in run:
             assert_type(item, Entry | Delta)

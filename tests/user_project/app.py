@@ -96,14 +96,20 @@ class Desk:
 
     version = "desk-1"
 
-    async def evaluate(self, action: Action, state: PolicyState) -> Allow | Ask | Deny | Modify:
+    async def evaluate(
+        self, action: Action, state: PolicyState
+    ) -> Allow | Ask | Deny | Modify:
         """Decide about one call."""
         text = action.arguments.get("text", "")
         if action.effect == "read" or state.engine == "second-look":
             return Allow()
         if not isinstance(text, str):
             return Deny("the text is no text")
-        return Modify({**action.arguments, "text": text[:80]}, "too long") if len(text) > 80 else Ask("Publish?")
+        return (
+            Modify({**action.arguments, "text": text[:80]}, "too long")
+            if len(text) > 80
+            else Ask("Publish?")
+        )
 
 
 async def editor(action: Action, question: str) -> bool:
@@ -127,7 +133,9 @@ class Parrot:
     async def complete(self, request: Request) -> Completion:
         """Say the last thing again."""
         said = request.conversation.messages[-1].content
-        return Completion(said, answer=said, usage=Usage(input_tokens=1, output_tokens=1))
+        return Completion(
+            said, answer=said, usage=Usage(input_tokens=1, output_tokens=1)
+        )
 
 
 class Singer:
@@ -153,7 +161,11 @@ class Singer:
 
     async def complete(self, request: Request) -> Completion:
         """Sing in one piece."""
-        return Completion("la la", answer="la la", calls=(ToolCall("add", {"a": 1, "b": len(request.tools)}),))
+        return Completion(
+            "la la",
+            answer="la la",
+            calls=(ToolCall("add", {"a": 1, "b": len(request.tools)}),),
+        )
 
     async def stream(self, request: Request) -> AsyncIterator[Delta]:
         """Sing note by note."""
@@ -164,7 +176,9 @@ class Singer:
 silent: Provider = Parrot()
 streaming: StreamingProvider = Singer("alto")
 also_plain: Provider = streaming
-scripted: StreamingProvider = ScriptedProvider(["It is 21 degrees.", call("add", a=1, b=2), [call("add", a=1, b=2)]])
+scripted: StreamingProvider = ScriptedProvider(
+    ["It is 21 degrees.", call("add", a=1, b=2), [call("add", a=1, b=2)]]
+)
 
 
 # --- an engine of one's own ---
@@ -195,7 +209,9 @@ class SecondLookEngine(LoopEngine):
                 assert_type(observations, tuple[Observation, ...])
                 conversation = conversation.observe(proposal, observations)
                 continue
-            doubt = await run.ask(f"Is this right? {proposal.answer}", into=Doubt, provider=self.critic)
+            doubt = await run.ask(
+                f"Is this right? {proposal.answer}", into=Doubt, provider=self.critic
+            )
             assert_type(doubt, Doubt)
             run.note(doubt)
             if not doubt.doubtful:
@@ -206,10 +222,14 @@ class SecondLookEngine(LoopEngine):
         assert_type(both, list[str])
         count = await run.effect("count", self._count, into=int)
         assert_type(count, int)
-        return await run.best_answer(conversation.assistant(words + str(run.now()) + run.new_id()))
+        return await run.best_answer(
+            conversation.assistant(words + str(run.now()) + run.new_id())
+        )
 
     async def _word(self, run: Run) -> str:
-        child: Result = await run.delegate(ChainOfThoughtEngine(self.runtime), "One word, please.")
+        child: Result = await run.delegate(
+            ChainOfThoughtEngine(self.runtime), "One word, please."
+        )
         return child.answer or ""
 
     async def _count(self) -> int:
@@ -241,14 +261,25 @@ class Ticker:
 def runtime(path: str) -> Runtime:
     """Everything that can be given."""
     return Runtime(
-        OpenAIProvider("gpt-4.1-mini", api_key="a-key-of-a-test", sampling=Sampling(top_p=0.9)),
-        tools=[temperature, publish, add, ReActEngine(Runtime(silent)).as_tool(name="ask", effect="read")],
+        OpenAIProvider(
+            "gpt-4.1-mini", api_key="a-key-of-a-test", sampling=Sampling(top_p=0.9)
+        ),
+        tools=[
+            temperature,
+            publish,
+            add,
+            ReActEngine(Runtime(silent)).as_tool(name="ask", effect="read"),
+        ],
         journal=SQLiteJournal(path),
         gate=gate,
         limits=Limits(max_iterations=10, max_cost=0.5, timeout=None),
         approver=editor,
         observers=[Ticker(), print],
-        providers={"parrot": silent, "singer": streaming, "words": TextTools(Parrot(), "react")},
+        providers={
+            "parrot": silent,
+            "singer": streaming,
+            "words": TextTools(Parrot(), "react"),
+        },
         prices={"gpt-4.1-mini": Price(input=0.4, output=1.6)},
     )
 
@@ -266,16 +297,27 @@ class Forecast(BaseModel):
 async def ask(parts: Runtime, deps: Deps) -> Forecast:
     """One run with structured output and dependencies."""
     engine = ReActEngine(parts, max_iterations=3)
-    result = await engine.run("How warm is it in Paris?", output=Forecast, deps=deps, system="Be brief.")
+    result = await engine.run(
+        "How warm is it in Paris?", output=Forecast, deps=deps, system="Be brief."
+    )
     forecast: Forecast = result.raise_for_status().output
     answer: str | None = result.answer
-    print(answer, result.status, result.stop_reason, result.usage.total_tokens, result.pending, result.head_hash)
+    print(
+        answer,
+        result.status,
+        result.stop_reason,
+        result.usage.total_tokens,
+        result.pending,
+        result.head_hash,
+    )
     return forecast
 
 
 async def watch(parts: Runtime, deps: Deps) -> Result:
     """A run that is watched word by word."""
-    async with ReActEngine(parts).start("How warm is it in Paris?", deps=deps, deltas=True) as run:
+    async with ReActEngine(parts).start(
+        "How warm is it in Paris?", deps=deps, deltas=True
+    ) as run:
         async for item in run:
             if isinstance(item, Delta):
                 assert_type(item, Delta)
@@ -288,7 +330,9 @@ async def watch(parts: Runtime, deps: Deps) -> Result:
 
 async def watch_entries(parts: Runtime) -> list[int]:
     """Without deltas there are entries alone."""
-    handle: RunHandle[Entry] = SecondLookEngine(parts, looks=2, critic="parrot").start("Go.")
+    handle: RunHandle[Entry] = SecondLookEngine(parts, looks=2, critic="parrot").start(
+        "Go."
+    )
     async with handle as run:
         return [entry.seq async for entry in run]
 
@@ -296,11 +340,19 @@ async def watch_entries(parts: Runtime) -> list[int]:
 def everything_else(parts: Runtime, picture: bytes) -> list[str]:
     """Engines by name, nested engines, resume, fork, attachments, and the synchronous faces."""
     task = Conversation.of("What is in it?", attachments=[Attachment.image(picture)])
-    first = ReflexionEngine(parts, actor=ReActEngine(parts), max_episodes=2).run_sync(task, run_id="r1")
+    first = ReflexionEngine(parts, actor=ReActEngine(parts), max_episodes=2).run_sync(
+        task, run_id="r1"
+    )
     again: Result = parts.resume_sync(first.run_id)
     by_name: LoopEngine = parts.engine("second-look", looks=3)
     fork_id: str = asyncio.run(by_name.fork("r1", at=3))
     third = by_name.resume_sync(fork_id, take_over=True)
     waiting = Runtime(silent, approver=Suspend())
     found: dict[str, Plugin] = available_engines()
-    return [again.run_id, third.run_id, *found, *(question.text for question in first.pending), repr(waiting)]
+    return [
+        again.run_id,
+        third.run_id,
+        *found,
+        *(question.text for question in first.pending),
+        repr(waiting),
+    ]

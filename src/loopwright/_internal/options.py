@@ -10,16 +10,26 @@ from pydantic.dataclasses import dataclass
 from ..errors import ConfigError
 
 
-def explain(error: ValidationError, owner: str, positional: tuple[str, ...] = ()) -> str:
+def explain(
+    error: ValidationError, owner: str, positional: tuple[str, ...] = ()
+) -> str:
     """Say in one line which fields are wrong, and how; `positional` names the arguments that were given by place."""
     problems: list[str] = []
     for problem in error.errors(include_url=False, include_context=False):
         first, *inner = problem["loc"] or ("value",)
-        named = positional[first] if isinstance(first, int) and first < len(positional) else first
+        named = (
+            positional[first]
+            if isinstance(first, int) and first < len(positional)
+            else first
+        )
         field = ".".join(map(str, (named, *inner)))
         if problem["type"] == "unexpected_keyword_argument":
             problems.append(f"{field}: {owner} has no such option")
-        elif problem["type"] in {"missing", "missing_argument", "missing_keyword_only_argument"}:
+        elif problem["type"] in {
+            "missing",
+            "missing_argument",
+            "missing_keyword_only_argument",
+        }:
             problems.append(f"{field}: required")
         else:
             given = repr(problem.get("input"))
@@ -31,7 +41,9 @@ def explain(error: ValidationError, owner: str, positional: tuple[str, ...] = ()
 class Reporting(ABCMeta):
     """Makes classes whose constructors raise `ConfigError`, naming the field, in place of pydantic's own error."""
 
-    if not TYPE_CHECKING:  # a type checker that saw it would no longer look at the fields
+    if (
+        not TYPE_CHECKING
+    ):  # a type checker that saw it would no longer look at the fields
 
         def __call__(cls, *args: Any, **options: Any) -> Any:
             try:
@@ -44,15 +56,25 @@ def _advice(cls: Any, error: ValidationError) -> str:
     fields = tuple(field.name for field in dataclasses.fields(cls))
     problem = explain(error, cls.__name__, positional=fields)
     own = ", ".join(name for name in fields if name != "runtime")
-    return f"{problem} (its own options: {own})" if own and "no such option" in problem else problem
+    return (
+        f"{problem} (its own options: {own})"
+        if own and "no such option" in problem
+        else problem
+    )
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field, Field))
+@dataclass_transform(
+    kw_only_default=True,
+    frozen_default=True,
+    field_specifiers=(dataclasses.field, Field),
+)
 class Options(metaclass=Reporting):
     """Base of everything that is configured by typed fields: limits and engines."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         # Built at the first use: an import that pays for validators it may never need is slow.
-        config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", defer_build=True)
+        config = ConfigDict(
+            arbitrary_types_allowed=True, extra="forbid", defer_build=True
+        )
         dataclass(frozen=True, kw_only=True, config=config)(cls)

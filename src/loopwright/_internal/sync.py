@@ -28,7 +28,9 @@ class LoopThread:
         loop = self._started()
         if threading.current_thread() is self._thread:
             work.close()
-            raise PhaseError("run_sync was called on the thread that runs it: use `await engine.run(...)` there")
+            raise PhaseError(
+                "run_sync was called on the thread that runs it: use `await engine.run(...)` there"
+            )
         future = asyncio.run_coroutine_threadsafe(work, loop)
         try:
             return future.result()
@@ -52,14 +54,22 @@ class LoopThread:
 
     def forget(self) -> None:
         """After a fork, in the child: the loop's thread is the parent's, and so is what is open on it."""
-        self._left_behind.append(self._loop)  # kept: collecting it would touch sockets that the parent still uses
+        self._left_behind.append(
+            self._loop
+        )  # kept: collecting it would touch sockets that the parent still uses
         self._lock, self._loop, self._thread = threading.Lock(), None, None
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
-            if self._loop is None or self._thread is None or not self._thread.is_alive():
+            if (
+                self._loop is None
+                or self._thread is None
+                or not self._thread.is_alive()
+            ):
                 loop = self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=loop.run_forever, name="loopwright-loop", daemon=True)
+                self._thread = threading.Thread(
+                    target=loop.run_forever, name="loopwright-loop", daemon=True
+                )
                 self._thread.start()
             return self._loop
 

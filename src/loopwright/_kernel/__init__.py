@@ -1,1 +1,1 @@
-"""One run at work. Private: engines see it through `Run`, applications through `Runtime`."""
+"""One run at work; private: engines see it through `Run`, applications through `Runtime`."""

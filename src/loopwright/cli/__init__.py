@@ -11,11 +11,15 @@ INSTALL = "pip install 'loopwright[cli]'"
 def main() -> Never:
     """Do what the command line says, and exit with its status; without the extra `cli`, say how to install it."""
     try:
-        app = import_module(".app", __package__)  # late, because it is what needs the extra
+        app = import_module(
+            ".app", __package__
+        )  # late, because it is what needs the extra
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in NEEDED:
             raise
-        sys.stderr.write(f"error: the loopwright command needs {missing}, which is not installed: {INSTALL}\n")
+        sys.stderr.write(
+            f"error: the loopwright command needs {missing}, which is not installed: {INSTALL}\n"
+        )
         sys.exit(2)
     sys.exit(app.main(sys.argv[1:]))

@@ -17,7 +17,9 @@ from .plugins import list_engines, list_plugins, show_engine
 from .run import Question, copy_to_fork, resume_run, start_run
 from .worker import resolution_of, serve, tell_resolution
 
-LinesOfJson: TypeAlias = Annotated[bool, typer.Option("--json", help="A line of JSON for each.")]
+LinesOfJson: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="A line of JSON for each.")
+]
 
 
 app = typer.Typer(
@@ -50,9 +52,17 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def top(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version",
+            callback=_version,
+            is_eager=True,
+            help="Print the version and exit.",
+        ),
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error comes from.")
+    ] = False,
 ) -> None:
     """Run published agent loops from a shell, durably: every run is kept in a journal and can be resumed.
 
@@ -70,7 +80,9 @@ def top(
 @app.command()
 def engines(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this engine's options.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Show this engine's options.")
+    ] = None,
 ) -> None:
     """List the installed engines, or show the options of one with types, defaults and meanings.
 
@@ -85,15 +97,37 @@ def engines(
 @with_given
 def run(
     context: typer.Context,
-    question: Annotated[str, typer.Argument(metavar="QUESTION", help="The task; - reads it from standard input.")],
-    engine: Annotated[str, typer.Option("--engine", "-e", metavar="NAME", help="See `loopwright engines`.")] = "react",
-    system: Annotated[str | None, typer.Option(metavar="TEXT", help="A system message.")] = None,
-    attach: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="An image or document, or its URL. Repeatable.")
+    question: Annotated[
+        str,
+        typer.Argument(
+            metavar="QUESTION", help="The task; - reads it from standard input."
+        ),
+    ],
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine", "-e", metavar="NAME", help="See `loopwright engines`."
+        ),
+    ] = "react",
+    system: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="A system message.")
     ] = None,
-    run_id: Annotated[str | None, typer.Option(metavar="ID", help="The run's name; a fresh one without it.")] = None,
+    attach: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE", help="An image or document, or its URL. Repeatable."
+        ),
+    ] = None,
+    run_id: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="The run's name; a fresh one without it."),
+    ] = None,
     saga: Annotated[
-        bool, typer.Option("--saga", help="Undo what tools did, where they can, unless the run completes.")
+        bool,
+        typer.Option(
+            "--saga",
+            help="Undo what tools did, where they can, unless the run completes.",
+        ),
     ] = False,
     *,
     given: Given,
@@ -122,10 +156,17 @@ def resume(
     context: typer.Context,
     run: Run,
     engine: Annotated[
-        str | None, typer.Option("--engine", "-e", metavar="NAME", help="The run's own engine without it.")
+        str | None,
+        typer.Option(
+            "--engine", "-e", metavar="NAME", help="The run's own engine without it."
+        ),
     ] = None,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Even if its owner may be alive, which is then fenced off.")
+        bool,
+        typer.Option(
+            "--take-over",
+            help="Even if its owner may be alive, which is then fenced off.",
+        ),
     ] = False,
     *,
     given: Given,
@@ -140,7 +181,12 @@ def resume(
     Exit status: as of `loopwright run`.
     """
     manner = given.manner(context)
-    end(context, lambda: resume_run(run, given.chosen(), manner, engine=engine, take_over=take_over))
+    end(
+        context,
+        lambda: resume_run(
+            run, given.chosen(), manner, engine=engine, take_over=take_over
+        ),
+    )
 
 
 @app.command()
@@ -148,14 +194,24 @@ def resume(
 def worker(
     context: typer.Context,
     lease: Annotated[
-        float, typer.Option(metavar="SECONDS", help="A run that its worker leaves alone for so long is taken over.")
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="A run that its worker leaves alone for so long is taken over.",
+        ),
     ] = 30.0,
-    at_once: Annotated[int, typer.Option(metavar="N", help="Runs at work at the same time.")] = 10,
-    poll: Annotated[float, typer.Option(metavar="SECONDS", help="Between two looks into the journal.")] = 1.0,
+    at_once: Annotated[
+        int, typer.Option(metavar="N", help="Runs at work at the same time.")
+    ] = 10,
+    poll: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", help="Between two looks into the journal."),
+    ] = 1.0,
     once: Annotated[
         bool,
         typer.Option(
-            "--once", help="Take up what there is, print each run with its status (--json: its result), and end."
+            "--once",
+            help="Take up what there is, print each run with its status (--json: its result), and end.",
         ),
     ] = False,
     *,
@@ -173,19 +229,38 @@ def worker(
     Exit status: 0, 1 if the journal failed, 2 for wrong usage or configuration.
     """
     manner = given.manner(context)
-    end(context, lambda: serve(given.chosen(), manner, lease=lease, at_once=at_once, poll=poll, once=once))
+    end(
+        context,
+        lambda: serve(
+            given.chosen(), manner, lease=lease, at_once=at_once, poll=poll, once=once
+        ),
+    )
 
 
 @app.command()
 def resolve(
     context: typer.Context,
     run: Run,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="The place of the call; see `loopwright show RUN`.")],
+    key: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY", help="The place of the call; see `loopwright show RUN`."
+        ),
+    ],
     done: Annotated[
-        str | None, typer.Option("--done", metavar="TEXT", help="It took effect; the model is told this result.")
+        str | None,
+        typer.Option(
+            "--done",
+            metavar="TEXT",
+            help="It took effect; the model is told this result.",
+        ),
     ] = None,
-    not_done: Annotated[bool, typer.Option("--not-done", help="It took no effect: make it (again).")] = False,
-    unknown: Annotated[bool, typer.Option("--unknown", help="Nobody knows: the model is told so.")] = False,
+    not_done: Annotated[
+        bool, typer.Option("--not-done", help="It took no effect: make it (again).")
+    ] = False,
+    unknown: Annotated[
+        bool, typer.Option("--unknown", help="Nobody knows: the model is told so.")
+    ] = False,
     journal: Journal = None,
 ) -> None:
     """Say what came of a call that was interrupted or failed; it counts once, when the run is resumed.
@@ -197,7 +272,12 @@ def resolve(
     Example: loopwright resolve run-1f2e3d4c '3#0' --done 'invoice 17 was paid at noon'
     Exit status: 0, 1 if the journal failed, or 2 for a run or a call that is not there, or a word that is missing.
     """
-    end(context, lambda: tell_resolution(run, key, resolution_of(done, not_done, unknown), journal))
+    end(
+        context,
+        lambda: tell_resolution(
+            run, key, resolution_of(done, not_done, unknown), journal
+        ),
+    )
 
 
 app.registered_commands += commands.registered_commands
@@ -207,8 +287,18 @@ app.registered_commands += commands.registered_commands
 def fork(
     context: typer.Context,
     run: Run,
-    at: Annotated[int, typer.Option("--at", metavar="N", help="The last entry that both have; see `loopwright show`.")],
-    new_id: Annotated[str | None, typer.Option(metavar="ID", help="The new run's id; a fresh one without it.")] = None,
+    at: Annotated[
+        int,
+        typer.Option(
+            "--at",
+            metavar="N",
+            help="The last entry that both have; see `loopwright show`.",
+        ),
+    ],
+    new_id: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="The new run's id; a fresh one without it."),
+    ] = None,
     journal: Journal = None,
 ) -> None:
     """Copy a run's entries 1 to N into a new run, to go another way from there; prints the new run's id.
@@ -247,7 +337,12 @@ def show(
     context: typer.Context,
     run: Run,
     journal: Journal = None,
-    full: Annotated[bool, typer.Option("--full", help="Texts in full, not cut to the width of the screen.")] = False,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full", help="Texts in full, not cut to the width of the screen."
+        ),
+    ] = False,
     json: LinesOfJson = False,
 ) -> None:
     """Show what happened in a run: model calls, thoughts, tool calls with the gate's verdict, results, facts, the end.
@@ -264,10 +359,17 @@ def show(
 @app.command()
 def verify(
     context: typer.Context,
-    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="The run's id.")] = None,
-    all_runs: Annotated[bool, typer.Option("--all", help="Every run of the journal.")] = False,
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="The run's id.")
+    ] = None,
+    all_runs: Annotated[
+        bool, typer.Option("--all", help="Every run of the journal.")
+    ] = False,
     head: Annotated[
-        str | None, typer.Option(metavar="HASH", help="The head hash that you kept: finds a cut end.")
+        str | None,
+        typer.Option(
+            metavar="HASH", help="The head hash that you kept: finds a cut end."
+        ),
     ] = None,
     journal: Journal = None,
 ) -> None:
@@ -292,7 +394,10 @@ def verify(
 def plugins(
     context: typer.Context,
     no_load: Annotated[
-        bool, typer.Option("--no-load", help="Import nothing; what is broken is not found then.")
+        bool,
+        typer.Option(
+            "--no-load", help="Import nothing; what is broken is not found then."
+        ),
     ] = False,
 ) -> None:
     """List every installed entry point: engines, providers, toolboxes, gates, journals.

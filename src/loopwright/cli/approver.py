@@ -29,7 +29,9 @@ def approver_of(approval: Approval | None, watcher: Watcher) -> Approver | Suspe
     if terminal is not None:
         return TerminalApprover(terminal, sys.stderr, watcher)
     if approval == "ask":
-        raise ConfigError("--ask: there is no terminal to ask at; choose --yes or --wait")
+        raise ConfigError(
+            "--ask: there is no terminal to ask at; choose --yes or --wait"
+        )
     return _refuse_all
 
 
@@ -64,7 +66,9 @@ class TerminalApprover:
         """Show the call and wait for a line; words that are neither yes nor no are the reason of a no."""
         async with self._one_at_a_time:
             with self._watcher.paused():
-                termios.tcflush(self._terminal, termios.TCIFLUSH)  # what is typed already answers nothing
+                termios.tcflush(
+                    self._terminal, termios.TCIFLUSH
+                )  # what is typed already answers nothing
                 self._screen.write(
                     f"\n{one_line(question)}\n  {exact_call(action.tool, action.arguments)}  [{action.effect}]\n"
                     "y runs it; n, or why not, refuses it: "

@@ -16,8 +16,18 @@ def printing_to(tell: Callable[[str], None]) -> Generator[None]:
     """Hands what is printed to a function in whole lines; what started programs print goes to standard error."""
     printed = Printed(tell, sys.stderr)
     # A wrapper has a `buffer`, for tools that write bytes.
-    stream = io.TextIOWrapper(printed, encoding="utf-8", errors="backslashreplace", newline="\n", write_through=True)
-    with _descriptor_to(sys.stderr, sys.stdout), contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
+    stream = io.TextIOWrapper(
+        printed,
+        encoding="utf-8",
+        errors="backslashreplace",
+        newline="\n",
+        write_through=True,
+    )
+    with (
+        _descriptor_to(sys.stderr, sys.stdout),
+        contextlib.redirect_stdout(stream),
+        contextlib.redirect_stderr(stream),
+    ):
         try:
             yield
         finally:
@@ -35,10 +45,14 @@ def _descriptor_to(target: TextIO, stream: TextIO) -> Generator[None]:
     stream.flush()
     saved = os.dup(descriptor)
     os.dup2(other, descriptor)
-    with contextlib.ExitStack() as back:  # the last one first, each even if another fails
+    with (
+        contextlib.ExitStack() as back
+    ):  # the last one first, each even if another fails
         back.callback(os.close, saved)
         back.callback(os.dup2, saved, descriptor)
-        back.callback(stream.flush)  # what was printed past `sys.stdout`, on the stream itself
+        back.callback(
+            stream.flush
+        )  # what was printed past `sys.stdout`, on the stream itself
         yield
 
 

@@ -43,18 +43,46 @@ class Chosen:
     gate: str | None = None
     dialect: str | None = None
     price: str | None = None
-    limits: Mapping[str, float | None] = dataclasses.field(default_factory=dict[str, float | None])
+    limits: Mapping[str, float | None] = dataclasses.field(
+        default_factory=dict[str, float | None]
+    )
     output: str | None = None
     on_unknown: OnUnknown | None = None
 
     def again(self) -> list[str]:
         """The words that choose the same for another command about the run."""
-        one = {"--journal": self.journal, "--provider": self.provider, "--gate": self.gate, "--dialect": self.dialect}
-        one |= {"--price": self.price, "--output": self.output, "--on-unknown": self.on_unknown}
-        words = [word for name, value in one.items() if value is not None for word in (name, value)]
-        code = [option for option in self.options if option.partition("=")[2].startswith("@")]  # the rest is recorded
+        one = {
+            "--journal": self.journal,
+            "--provider": self.provider,
+            "--gate": self.gate,
+            "--dialect": self.dialect,
+        }
+        one |= {
+            "--price": self.price,
+            "--output": self.output,
+            "--on-unknown": self.on_unknown,
+        }
+        words = [
+            word
+            for name, value in one.items()
+            if value is not None
+            for word in (name, value)
+        ]
+        code = [
+            option
+            for option in self.options
+            if option.partition("=")[2].startswith("@")
+        ]  # the rest is recorded
         many = {"--tools": self.tools, "--option": code}
-        return [*words, *(word for name, values in many.items() for value in values for word in (name, value))]
+        return [
+            *words,
+            *(
+                word
+                for name, values in many.items()
+                for value in values
+                for word in (name, value)
+            ),
+        ]
 
 
 def journal_name(chosen: str | None) -> str:
@@ -93,7 +121,9 @@ def open_tools(specs: Iterable[str]) -> list[Tool | Callable[..., Any]]:
                 tools += build_tools(spec)
             continue
         found = load_object("--tools", spec)
-        tools += cast("list[Any]", found) if isinstance(found, (list, tuple)) else [found]
+        tools += (
+            cast("list[Any]", found) if isinstance(found, (list, tuple)) else [found]
+        )
     return tools
 
 
@@ -103,11 +133,16 @@ def open_gate(spec: str | None) -> PolicyGate | None:
         return None if spec is None else build_gate(spec)
 
 
-def limits_of(given: Mapping[str, float | None], recorded: Mapping[str, object] | None = None) -> Limits:
+def limits_of(
+    given: Mapping[str, float | None], recorded: Mapping[str, object] | None = None
+) -> Limits:
     """The limits of a run: as given, else as an earlier part of the run had them, else the default ones."""
     known = {field.name for field in dataclasses.fields(Limits)}  # pyright: ignore[reportArgumentType] - pydantic's
     kept = {name: value for name, value in (recorded or {}).items() if name in known}
-    chosen: dict[str, Any] = {**kept, **{name: value for name, value in given.items() if value is not None}}
+    chosen: dict[str, Any] = {
+        **kept,
+        **{name: value for name, value in given.items() if value is not None},
+    }
     return Limits(**chosen)
 
 
@@ -131,7 +166,9 @@ def engine_options(runtime: Runtime, texts: Iterable[str]) -> dict[str, Any]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
-            raise ConfigError(f"--option: write name=value, like beam_width=3, got {text!r}")
+            raise ConfigError(
+                f"--option: write name=value, like beam_width=3, got {text!r}"
+            )
         about = f"--option {name}"
         try:
             options[name] = as_option(runtime, _option_value(about, value), about)
@@ -152,13 +189,18 @@ def as_option(runtime: Runtime, value: Any, about: str) -> Any:
         return nested
     engine, options = nested["engine"], nested.get("options", {})
     if not isinstance(engine, str):
-        raise ConfigError(f'{about}: "engine" must be the name of an engine, got {as_value(engine)}')
+        raise ConfigError(
+            f'{about}: "engine" must be the name of an engine, got {as_value(engine)}'
+        )
     if not isinstance(options, dict):
         raise ConfigError(
             f'{about}: "options" must be a JSON object, like {{"max_iterations": 4}}, got {as_value(options)}'
         )
     given = cast("dict[str, Any]", options)
-    built = {name: as_option(runtime, inner, f"{about}.{name}") for name, inner in given.items()}
+    built = {
+        name: as_option(runtime, inner, f"{about}.{name}")
+        for name, inner in given.items()
+    }
     with _about(about):
         return runtime.engine(engine, **built)
 
@@ -172,7 +214,9 @@ def _option_value(about: str, value: str) -> Any:
         return value
 
 
-def recorded_options(runtime: Runtime, started: RunStarted, *, but: Set[str]) -> dict[str, Any]:
+def recorded_options(
+    runtime: Runtime, started: RunStarted, *, but: Set[str]
+) -> dict[str, Any]:
     """The options that a run's first entry holds, without those that are given anew."""
     return {
         name: as_option(runtime, value, f"recorded option {name}")
@@ -232,7 +276,9 @@ def load_object(option: str, spec: str) -> Any:
     try:
         return pkgutil.resolve_name(spec)
     except (Exception, SystemExit) as error:  # importing is running foreign code
-        raise ConfigError(f"{option}: {spec!r} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"{option}: {spec!r} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -8,9 +8,16 @@ from ..labels import LABELS
 from .inbox import json_object, list_questions, tell
 from .options import Journal, Run, end
 
-Key: TypeAlias = Annotated[str, typer.Argument(metavar="ID", help="The question, as `loopwright approvals` lists it.")]
+Key: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="The question, as `loopwright approvals` lists it."
+    ),
+]
 Text: TypeAlias = Annotated[str, typer.Argument(metavar="TEXT")]
-By: TypeAlias = Annotated[str, typer.Option("--by", metavar="NAME", help="Who says so, for the journal.")]
+By: TypeAlias = Annotated[
+    str, typer.Option("--by", metavar="NAME", help="Who says so, for the journal.")
+]
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -19,7 +26,9 @@ commands = typer.Typer(rich_markup_mode=None)
 def approvals(
     context: typer.Context,
     journal: Journal = None,
-    json: Annotated[bool, typer.Option("--json", help="A line of JSON for each.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="A line of JSON for each.")
+    ] = False,
 ) -> None:
     """List what runs ask people: calls to approve, questions to the user, calls of which nobody knows what came.
 
@@ -36,10 +45,19 @@ def approve(
     run: Run,
     key: Key,
     arguments: Annotated[
-        str | None, typer.Option(metavar="JSON", help="Run it with these instead; they are checked and gated again.")
+        str | None,
+        typer.Option(
+            metavar="JSON",
+            help="Run it with these instead; they are checked and gated again.",
+        ),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option("--for", metavar="SECONDS", help="All calls of that tool, in this run, for so long.")
+        float | None,
+        typer.Option(
+            "--for",
+            metavar="SECONDS",
+            help="All calls of that tool, in this run, for so long.",
+        ),
     ] = None,
     by: By = "",
     journal: Journal = None,
@@ -53,7 +71,11 @@ def approve(
 
     def work() -> int:
         given = None if arguments is None else json_object("--arguments", arguments)
-        return tell(run, journal, lambda hand: hand.approve(key, arguments=given, seconds=seconds, by=by))
+        return tell(
+            run,
+            journal,
+            lambda hand: hand.approve(key, arguments=given, seconds=seconds, by=by),
+        )
 
     end(context, work)
 
@@ -63,7 +85,9 @@ def deny(
     context: typer.Context,
     run: Run,
     key: Key,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="What the model is told.")] = "",
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", help="What the model is told.")
+    ] = "",
     by: By = "",
     journal: Journal = None,
 ) -> None:
@@ -81,7 +105,9 @@ def answer(
     context: typer.Context,
     run: Run,
     text: Text,
-    question: Annotated[str | None, typer.Option(metavar="KEY", help="Which, if the run asks several.")] = None,
+    question: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Which, if the run asks several.")
+    ] = None,
     journal: Journal = None,
 ) -> None:
     """Answer what a run asks its user.
@@ -90,11 +116,16 @@ def answer(
     Example: loopwright answer run-1f2e3d4c 'the blue one'
     Exit status: as of `loopwright approve`.
     """
-    end(context, lambda: tell(run, journal, lambda hand: hand.answer(text, question=question)))
+    end(
+        context,
+        lambda: tell(run, journal, lambda hand: hand.answer(text, question=question)),
+    )
 
 
 @commands.command()
-def steer(context: typer.Context, run: Run, text: Text, journal: Journal = None) -> None:
+def steer(
+    context: typer.Context, run: Run, text: Text, journal: Journal = None
+) -> None:
     """Tell the model of a run what to mind; it reads that with its next call.
 
     \b
@@ -105,7 +136,9 @@ def steer(context: typer.Context, run: Run, text: Text, journal: Journal = None)
 
 
 @commands.command("add-context")
-def add_context(context: typer.Context, run: Run, text: Text, journal: Journal = None) -> None:
+def add_context(
+    context: typer.Context, run: Run, text: Text, journal: Journal = None
+) -> None:
     """Tell the model of a run something that it does not know; it reads that with its next call.
 
     \b
@@ -116,7 +149,9 @@ def add_context(context: typer.Context, run: Run, text: Text, journal: Journal =
 
 
 @commands.command("follow-up")
-def follow_up(context: typer.Context, run: Run, text: Text, journal: Journal = None) -> None:
+def follow_up(
+    context: typer.Context, run: Run, text: Text, journal: Journal = None
+) -> None:
     """Say something once the run has its answer: it goes on with that.
 
     \b
@@ -131,7 +166,9 @@ def override(
     context: typer.Context,
     run: Run,
     tool: Annotated[str, typer.Argument(metavar="TOOL")],
-    arguments: Annotated[str, typer.Argument(metavar="JSON", help="Its arguments, a JSON object.")],
+    arguments: Annotated[
+        str, typer.Argument(metavar="JSON", help="Its arguments, a JSON object.")
+    ],
     journal: Journal = None,
 ) -> None:
     """Have a tool called before the run's next model call; it is gated like any call, and the model is told the result.
@@ -140,7 +177,14 @@ def override(
     Example: loopwright override run-1f2e3d4c search '{"query": "weather in Oslo"}'
     Exit status: as of `loopwright steer`.
     """
-    end(context, lambda: tell(run, journal, lambda hand: hand.override(tool, json_object("JSON", arguments))))
+    end(
+        context,
+        lambda: tell(
+            run,
+            journal,
+            lambda hand: hand.override(tool, json_object("JSON", arguments)),
+        ),
+    )
 
 
 @commands.command()
@@ -191,7 +235,9 @@ def abort(context: typer.Context, run: Run, journal: Journal = None) -> None:
 def declassify(
     context: typer.Context,
     run: Run,
-    label: Annotated[str, typer.Argument(metavar="LABEL", help=f"One of {', '.join(LABELS)}.")],
+    label: Annotated[
+        str, typer.Argument(metavar="LABEL", help=f"One of {', '.join(LABELS)}.")
+    ],
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the journal.")],
     journal: Journal = None,
 ) -> None:
@@ -202,6 +248,10 @@ def declassify(
     Exit status: as of `loopwright steer`.
     """
     if label not in LABELS:
-        raise typer.BadParameter(f"LABEL: must be one of {', '.join(LABELS)}, got {label!r}")
+        raise typer.BadParameter(
+            f"LABEL: must be one of {', '.join(LABELS)}, got {label!r}"
+        )
     known = LABELS[LABELS.index(label)]
-    end(context, lambda: tell(run, journal, lambda hand: hand.declassify(known, reason)))
+    end(
+        context, lambda: tell(run, journal, lambda hand: hand.declassify(known, reason))
+    )

@@ -11,8 +11,20 @@ from ..errors import ConfigError, LoopwrightError
 from ..events.effects import Status
 from .text import clean, one_line
 
-OF_STATUS: dict[Status, int] = {"completed": 0, "failed": 1, "limit": 3, "stuck": 4, "waiting": 5, "aborted": 6}
-FAILED, MISUSED, INTERRUPTED, UNREAD = 1, 2, 130, 141  # the last two as of a process that SIGINT or SIGPIPE ends
+OF_STATUS: dict[Status, int] = {
+    "completed": 0,
+    "failed": 1,
+    "limit": 3,
+    "stuck": 4,
+    "waiting": 5,
+    "aborted": 6,
+}
+FAILED, MISUSED, INTERRUPTED, UNREAD = (
+    1,
+    2,
+    130,
+    141,
+)  # the last two as of a process that SIGINT or SIGPIPE ends
 
 
 def carried_out(work: Callable[[], int], *, debug: bool) -> int:
@@ -41,11 +53,19 @@ def tell_error(error: BaseException, *, debug: bool) -> None:
 
 def ensure_streams() -> None:
     """Put an empty stream in the place of each that the process was started without; standard output must be there."""
-    closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
+    closed = [
+        name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None
+    ]
     for name in closed:  # in this order, so that each gets its own number
-        setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
+        setattr(
+            sys,
+            name,
+            open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"),  # noqa: SIM115
+        )
     if "stdout" in closed:
-        raise ConfigError("standard output is closed: write >/dev/null if nobody shall read it")
+        raise ConfigError(
+            "standard output is closed: write >/dev/null if nobody shall read it"
+        )
 
 
 def printable(stream: TextIO) -> None:

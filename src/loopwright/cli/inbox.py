@@ -24,14 +24,19 @@ def tell(run_id: str, journal: str | None, word: Word) -> int:
     """Say a word to a run; gives the exit status."""
     opened = open_journal(journal)
     control = RunControl(opened, Redactor(), run_id)
-    status = next((info.status for info in opened.runs(unfinished=True) if info.run_id == run_id), "running")
+    status = next(
+        (info.status for info in opened.runs(unfinished=True) if info.run_id == run_id),
+        "running",
+    )
 
     async def work() -> None:
         await word(control)
 
     asyncio.run(closing(opened, work))
     at_work = "noted; it counts between two steps of the run\n"
-    sys.stderr.write(at_work if status == "running" else "noted; it counts when the run is resumed\n")
+    sys.stderr.write(
+        at_work if status == "running" else "noted; it counts when the run is resumed\n"
+    )
     return 0
 
 
@@ -49,9 +54,16 @@ def list_questions(journal: str | None, *, as_json: bool) -> int:
         count += len(asked)
         for question in asked:
             if as_json:
-                sys.stdout.write(json_text({"run_id": info.run_id, "id": question.id, "question": question}) + "\n")
+                sys.stdout.write(
+                    json_text(
+                        {"run_id": info.run_id, "id": question.id, "question": question}
+                    )
+                    + "\n"
+                )
             else:
-                sys.stdout.writelines(f"{line}\n" for line in _lines(info.run_id, question, journal))
+                sys.stdout.writelines(
+                    f"{line}\n" for line in _lines(info.run_id, question, journal)
+                )
     if not count and not status:
         sys.stderr.write("no run asks anything\n")
     return status
@@ -59,7 +71,10 @@ def list_questions(journal: str | None, *, as_json: bool) -> int:
 
 def _lines(run_id: str, question: Question, journal: str | None) -> list[str]:
     """A question with the call that it is about, word for word, and the commands that answer it."""
-    return [f"{clean(run_id)}  {clean(question.key)}  {one_line(question.text)}", *details(run_id, question, journal)]
+    return [
+        f"{clean(run_id)}  {clean(question.key)}  {one_line(question.text)}",
+        *details(run_id, question, journal),
+    ]
 
 
 def json_object(option: str, text: str) -> JsonObject:

@@ -24,8 +24,12 @@ HEADINGS = ("run", "engine", "status", "created", "entries", "parent")
 def list_runs(journal: str | None, *, status: str | None, as_json: bool) -> int:
     """List the runs, newest first."""
     if status not in (None, *STATUSES):
-        raise ConfigError(f"--status: must be one of {', '.join(STATUSES)}, got {status!r}")
-    found = [info for info in open_journal(journal).runs() if status in (None, info.status)]
+        raise ConfigError(
+            f"--status: must be one of {', '.join(STATUSES)}, got {status!r}"
+        )
+    found = [
+        info for info in open_journal(journal).runs() if status in (None, info.status)
+    ]
     if as_json:
         for info in found:
             write(json_text(_run_facts(info)))
@@ -54,7 +58,9 @@ def show_run(run_id: str, journal: str | None, *, as_json: bool, full: bool) -> 
             else:
                 write((plain_full if full else plain)(line, before=before))
     last = entries[-1].event if entries else None
-    for text in answers(run_id, last.pending if isinstance(last, RunSuspended) else (), journal):
+    for text in answers(
+        run_id, last.pending if isinstance(last, RunSuspended) else (), journal
+    ):
         write(text)
     return 0
 
@@ -95,12 +101,21 @@ def _told(check: Verification) -> bool:
 
 
 def _nothing(journal: str | None, status: str | None = None) -> str:
-    return f"no {status or ''} runs in {clean(journal_name(journal))}\n".replace("  ", " ")
+    return f"no {status or ''} runs in {clean(journal_name(journal))}\n".replace(
+        "  ", " "
+    )
 
 
 def _row(info: RunInfo) -> tuple[str, ...]:
     parent = f"{info.parent_run} at {info.fork_seq}" if info.parent_run else ""
-    return info.run_id, info.engine, _state(info, time.time()), _when(info.created), str(info.head_seq), parent
+    return (
+        info.run_id,
+        info.engine,
+        _state(info, time.time()),
+        _when(info.created),
+        str(info.head_seq),
+        parent,
+    )
 
 
 def _state(info: RunInfo, now: float) -> str:
@@ -111,7 +126,11 @@ def _state(info: RunInfo, now: float) -> str:
         return info.status
     left = None if info.lease_until is None else info.lease_until - now
     if orphaned(info, now):
-        return "running (its process is gone)" if left is None or left >= 0 else "running (its lease is over)"
+        return (
+            "running (its process is gone)"
+            if left is None or left >= 0
+            else "running (its lease is over)"
+        )
     return "running" if left is None else f"running (leased for {left:.0f} s)"
 
 
@@ -140,4 +159,10 @@ def _entry_facts(entry: Entry) -> dict[str, object]:
         body: object = json.loads(entry.body)
     except ValueError as error:
         raise JournalError(f"entry {entry.seq} cannot be read: {error}") from None
-    return {"seq": entry.seq, "key": entry.key, "kind": entry.kind, "at": entry.at, "event": body}
+    return {
+        "seq": entry.seq,
+        "key": entry.key,
+        "kind": entry.kind,
+        "at": entry.at,
+        "event": body,
+    }

@@ -22,7 +22,10 @@ Journal: TypeAlias = Annotated[
         "Without it LOOPWRIGHT_JOURNAL, else loopwright.db in this folder.",
     ),
 ]
-Run: TypeAlias = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `loopwright runs` lists it.")]
+Run: TypeAlias = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="The run's id, as `loopwright runs` lists it."),
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,7 +34,10 @@ class Given:
 
     provider: Annotated[
         str | None,
-        typer.Option(metavar="NAME:MODEL", help="The model, like openai:gpt-4.1-mini. Without it LOOPWRIGHT_PROVIDER."),
+        typer.Option(
+            metavar="NAME:MODEL",
+            help="The model, like openai:gpt-4.1-mini. Without it LOOPWRIGHT_PROVIDER.",
+        ),
     ] = None
     tools: Annotated[
         list[str] | None,
@@ -52,21 +58,31 @@ class Given:
     ] = None
     output: Annotated[
         str | None,
-        typer.Option(metavar="PKG:MODEL", help="A pydantic model that the answer shall fit; printed as JSON."),
+        typer.Option(
+            metavar="PKG:MODEL",
+            help="A pydantic model that the answer shall fit; printed as JSON.",
+        ),
     ] = None
     journal: Journal = None
     gate: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The policy gate: default, allow-all, deny-all or an installed one."),
+        typer.Option(
+            metavar="NAME",
+            help="The policy gate: default, allow-all, deny-all or an installed one.",
+        ),
     ] = None
     yes: Annotated[
         bool | None,
-        typer.Option("--yes/--ask", help="Approve all that the gate asks about / ask at the terminal (the default)."),
+        typer.Option(
+            "--yes/--ask",
+            help="Approve all that the gate asks about / ask at the terminal (the default).",
+        ),
     ] = None
     wait: Annotated[
         bool,
         typer.Option(
-            "--wait", help="Ask nobody: leave the run waiting, to be decided with `loopwright approve` or `resume`."
+            "--wait",
+            help="Ask nobody: leave the run waiting, to be decided with `loopwright approve` or `resume`.",
         ),
     ] = False
     on_unknown: Annotated[
@@ -87,17 +103,35 @@ class Given:
     price: Annotated[
         str | None,
         typer.Option(
-            metavar="IN,OUT", help="What a million tokens sent and received cost: for --max-cost and figures."
+            metavar="IN,OUT",
+            help="What a million tokens sent and received cost: for --max-cost and figures.",
         ),
     ] = None
-    max_iterations: Annotated[int | None, typer.Option(metavar="N", help="Limit: turns of one loop.")] = None
-    max_llm_calls: Annotated[int | None, typer.Option(metavar="N", help="Limit: model calls.")] = None
-    max_tool_calls: Annotated[int | None, typer.Option(metavar="N", help="Limit: tool calls.")] = None
-    max_tokens: Annotated[int | None, typer.Option(metavar="N", help="Limit: tokens sent and received.")] = None
-    max_cost: Annotated[float | None, typer.Option(metavar="X", help="Limit: cost; see --price.")] = None
-    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Limit: time at work.")] = None
-    json: Annotated[bool, typer.Option("--json", help="The whole result as JSON on standard output.")] = False
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on standard error.")] = False
+    max_iterations: Annotated[
+        int | None, typer.Option(metavar="N", help="Limit: turns of one loop.")
+    ] = None
+    max_llm_calls: Annotated[
+        int | None, typer.Option(metavar="N", help="Limit: model calls.")
+    ] = None
+    max_tool_calls: Annotated[
+        int | None, typer.Option(metavar="N", help="Limit: tool calls.")
+    ] = None
+    max_tokens: Annotated[
+        int | None, typer.Option(metavar="N", help="Limit: tokens sent and received.")
+    ] = None
+    max_cost: Annotated[
+        float | None, typer.Option(metavar="X", help="Limit: cost; see --price.")
+    ] = None
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Limit: time at work.")
+    ] = None
+    json: Annotated[
+        bool,
+        typer.Option("--json", help="The whole result as JSON on standard output."),
+    ] = False
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No progress on standard error.")
+    ] = False
 
     def chosen(self) -> Chosen:
         """What the run is made of."""
@@ -118,8 +152,15 @@ class Given:
         """How it is shown, and who is asked."""
         if self.wait and self.yes is not None:
             raise typer.BadParameter("choose one of --yes, --ask and --wait")
-        approval: Approval | None = None if self.yes is None else "yes" if self.yes else "ask"
-        return Manner(self.quiet, self.json, "wait" if self.wait else approval, debug_wanted(context))
+        approval: Approval | None = (
+            None if self.yes is None else "yes" if self.yes else "ask"
+        )
+        return Manner(
+            self.quiet,
+            self.json,
+            "wait" if self.wait else approval,
+            debug_wanted(context),
+        )
 
 
 def with_given(command: Callable[..., None]) -> Callable[..., None]:
@@ -127,11 +168,18 @@ def with_given(command: Callable[..., None]) -> Callable[..., None]:
     hints = get_type_hints(Given, include_extras=True)
     shared = [
         inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=hints[field.name],
         )
         for field in dataclasses.fields(Given)
     ]
-    own = [parameter for parameter in inspect.signature(command).parameters.values() if parameter.name != "given"]
+    own = [
+        parameter
+        for parameter in inspect.signature(command).parameters.values()
+        if parameter.name != "given"
+    ]
 
     @functools.wraps(command)
     def expanded(**values: Any) -> None:
@@ -140,7 +188,9 @@ def with_given(command: Callable[..., None]) -> Callable[..., None]:
 
     parameters = [*own, *shared]
     vars(expanded)["__signature__"] = inspect.Signature(parameters)
-    expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    expanded.__annotations__ = {
+        parameter.name: parameter.annotation for parameter in parameters
+    }
     return expanded
 
 

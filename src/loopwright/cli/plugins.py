@@ -20,7 +20,13 @@ from .text import as_value, clean, one_line
 def list_plugins(*, load: bool) -> int:
     """List every entry point of every group with its state."""
     rows = [
-        (found.plugin.group, found.plugin.name, *_origin(found.plugin), found.plugin.target, found.told)
+        (
+            found.plugin.group,
+            found.plugin.name,
+            *_origin(found.plugin),
+            found.plugin.target,
+            found.told,
+        )
         for found in survey(load=load)
     ]
     write_table(("group", "name", "distribution", "version", "target", "state"), rows)
@@ -30,7 +36,11 @@ def list_plugins(*, load: bool) -> int:
 def list_engines() -> int:
     """List the engines; one that is broken is listed as such."""
     rows = [
-        (found.plugin.name, *_origin(found.plugin), _summary(found.plugin.name) if found.state == "ok" else found.told)
+        (
+            found.plugin.name,
+            *_origin(found.plugin),
+            _summary(found.plugin.name) if found.state == "ok" else found.told,
+        )
         for found in survey(load=True)
         if found.plugin.group == "engines"
     ]
@@ -45,7 +55,9 @@ def show_engine(name: str) -> int:
     write(f"{clean(name)}\n\n{clean(about)}\n\nOptions (--option name=value):")
     for option in _options(kind):
         bound = f", {option.bounds}" if option.bounds else ""
-        write(f"\n  {option.name}: {one_line(option.type)}{bound}, by default {one_line(option.default)}")
+        write(
+            f"\n  {option.name}: {one_line(option.type)}{bound}, by default {one_line(option.default)}"
+        )
         if option.name in meanings:
             write(f"      {one_line(meanings[option.name])}")
     return 0
@@ -66,7 +78,9 @@ def _origin(plugin: Plugin) -> tuple[str, str]:
 
 
 def _summary(name: str) -> str:
-    return read_docstring(inspect.getdoc(engine_class(name)) or "")[0].partition("\n")[0]
+    return read_docstring(inspect.getdoc(engine_class(name)) or "")[0].partition("\n")[
+        0
+    ]
 
 
 def _options(kind: type[LoopEngine]) -> Iterator[Option]:
@@ -74,7 +88,11 @@ def _options(kind: type[LoopEngine]) -> Iterator[Option]:
         if field.name == "runtime":
             continue
         info = field.default if isinstance(field.default, FieldInfo) else None
-        bounds = ", ".join(bound for rule in info.metadata for bound in _bounds(rule)) if info else ""
+        bounds = (
+            ", ".join(bound for rule in info.metadata for bound in _bounds(rule))
+            if info
+            else ""
+        )
         default: Any = info.get_default() if info else field.default
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()

@@ -11,7 +11,11 @@ from .text import clean, cut, one_line
 from .timeline import Line, Timeline
 
 LONGEST = 240  # columns of a line in a pipe, where no screen sets a limit
-TOLD_AT_THE_END = ("answer", "output", "error")  # the answer goes to standard output, an error is the last line
+TOLD_AT_THE_END = (
+    "answer",
+    "output",
+    "error",
+)  # the answer goes to standard output, an error is the last line
 
 
 class Watcher(Protocol):
@@ -122,4 +126,6 @@ def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[st
     cells = [[one_line(cell) for cell in row] for row in (headings, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        yield "  ".join(
+            cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+        ).rstrip()

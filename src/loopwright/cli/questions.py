@@ -27,7 +27,10 @@ def details(run_id: str, question: Question, journal: str | None) -> list[str]:
         until = datetime.fromtimestamp(min(question.expires, LONGEST)).astimezone()
         lines.append(f"  until {until:%Y-%m-%d %H:%M:%S %z}")
     if 0 < question.expires <= time.time():
-        return [*lines, "  its time is over: the run goes on without the call when it is resumed"]
+        return [
+            *lines,
+            "  its time is over: the run goes on without the call when it is resumed",
+        ]
     return [*lines, *_how_to_answer(run_id, question, journal)]
 
 
@@ -46,4 +49,6 @@ def _how_to_answer(run_id: str, question: Question, journal: str | None) -> list
         ]
     if question.about == "question":
         return [f"  answer it: {command('answer', '--question', key)} TEXT"]
-    return [f"  say it: {command('resolve', key)} --done TEXT, or --not-done, or --unknown"]
+    return [
+        f"  say it: {command('resolve', key)} --done TEXT, or --not-done, or --unknown"
+    ]

@@ -65,10 +65,16 @@ class Question:
             text = sys.stdin.read() if self.text == "-" else self.text
             text.encode()  # bytes that are no text may come as half pairs
         except (UnicodeDecodeError, UnicodeEncodeError) as error:
-            raise ConfigError(f"question: it is no text in UTF-8: {error.reason} at position {error.start}") from None
+            raise ConfigError(
+                f"question: it is no text in UTF-8: {error.reason} at position {error.start}"
+            ) from None
         if not text.strip():
-            raise ConfigError("question: it is empty; say what there is to find out or do")
-        return Conversation.of(text, system=self.system, attachments=attachments_of(self.attachments))
+            raise ConfigError(
+                "question: it is empty; say what there is to find out or do"
+            )
+        return Conversation.of(
+            text, system=self.system, attachments=attachments_of(self.attachments)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,14 +92,20 @@ class Manner:
         if self.quiet:
             watcher = Nobody(sys.stderr)
         else:
-            watcher = LiveTimeline(sys.stderr) if is_terminal(sys.stderr) else PlainLines(sys.stderr)
+            watcher = (
+                LiveTimeline(sys.stderr)
+                if is_terminal(sys.stderr)
+                else PlainLines(sys.stderr)
+            )
         return Stage(watcher, approver_of(self.approval, watcher), run_id)
 
 
 class Stage:
     """Where one run is worked on: passes what happens to its watcher, and ends the work if nobody watches any more."""
 
-    def __init__(self, watcher: Watcher, approver: Approver | Suspend, run_id: str) -> None:
+    def __init__(
+        self, watcher: Watcher, approver: Approver | Suspend, run_id: str
+    ) -> None:
         self.watcher, self.approver, self.run_id = watcher, approver, run_id
         self._task: asyncio.Task[Result] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -103,14 +115,18 @@ class Stage:
         """What tools and plug-ins print goes to the watcher, so that the answer is alone on standard output."""
         return printing_to(lambda text: self._guarded(self.watcher.printed, text))
 
-    def play(self, work: Callable[[], Awaitable[Result]], journal: Journal) -> Result | None:
+    def play(
+        self, work: Callable[[], Awaitable[Result]], journal: Journal
+    ) -> Result | None:
         """Do the work in an event loop of its own and close the journal; `None` if Ctrl-C has suspended the run."""
         try:
             return asyncio.run(self._play(work, journal))
         except KeyboardInterrupt:
             return None
 
-    async def _play(self, work: Callable[[], Awaitable[Result]], journal: Journal) -> Result:
+    async def _play(
+        self, work: Callable[[], Awaitable[Result]], journal: Journal
+    ) -> Result:
         self._task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
         try:
             with self.watcher:
@@ -137,7 +153,9 @@ class Stage:
         except BrokenPipeError:
             self._unread = True
             if self._loop is not None and self._task is not None:
-                self._loop.call_soon_threadsafe(self._task.cancel)  # tools print from threads, too
+                self._loop.call_soon_threadsafe(
+                    self._task.cancel
+                )  # tools print from threads, too
 
 
 async def closing(journal: Journal, work: Callable[[], Awaitable[T]]) -> T:
@@ -152,12 +170,24 @@ def start_run(question: Question, chosen: Chosen, manner: Manner) -> int:
     """Put a question to an engine; gives the exit status."""
     stage = manner.stage()
     with stage.set():
-        task, output, journal = question.conversation(), output_model(chosen.output), open_journal(chosen.journal)
+        task, output, journal = (
+            question.conversation(),
+            output_model(chosen.output),
+            open_journal(chosen.journal),
+        )
         runtime = make_runtime(chosen, stage.approver, journal)
-        engine = runtime.engine(question.engine, **engine_options(runtime, chosen.options))
+        engine = runtime.engine(
+            question.engine, **engine_options(runtime, chosen.options)
+        )
 
         async def work() -> Result:
-            run = engine.start(task, run_id=question.run_id, output=output, saga=question.saga, deltas=True)
+            run = engine.start(
+                task,
+                run_id=question.run_id,
+                output=output,
+                saga=question.saga,
+                deltas=True,
+            )
             async with runtime, run as handle:
                 async for item in handle:
                     stage.show(item)
@@ -168,7 +198,12 @@ def start_run(question: Question, chosen: Chosen, manner: Manner) -> int:
 
 
 def resume_run(
-    run_id: str, chosen: Chosen, manner: Manner, *, engine: str | None = None, take_over: bool = False
+    run_id: str,
+    chosen: Chosen,
+    manner: Manner,
+    *,
+    engine: str | None = None,
+    take_over: bool = False,
 ) -> int:
     """Go on with a run where its journal ends; gives the exit status."""
     stage = manner.stage(run_id)
@@ -177,14 +212,22 @@ def resume_run(
         entries = journal.read(run_id)
         stage.watcher.known(entries)
         started = beginning(run_id, entries)
-        approver = Suspend() if manner.approval is None and _is_decided_outside(run_id, journal) else stage.approver
-        runtime = make_runtime(chosen, approver, journal, started=started, observers=[stage.show])
+        approver = (
+            Suspend()
+            if manner.approval is None and _is_decided_outside(run_id, journal)
+            else stage.approver
+        )
+        runtime = make_runtime(
+            chosen, approver, journal, started=started, observers=[stage.show]
+        )
         built = engine_again(runtime, run_id, started, engine, chosen)
 
         async def work() -> Result:
             try:
                 async with runtime:
-                    return await built.resume(run_id, take_over=take_over, output=output)
+                    return await built.resume(
+                        run_id, take_over=take_over, output=output
+                    )
             except RunBusy:
                 raise _busy(journal, run_id) from None
 
@@ -197,7 +240,13 @@ def _is_decided_outside(run_id: str, journal: Journal) -> bool:
     return any(command.kind in (APPROVE, DENY) for command in journal.inbox(run_id))
 
 
-def engine_again(runtime: Runtime, run_id: str, started: RunStarted, engine: str | None, chosen: Chosen) -> LoopEngine:
+def engine_again(
+    runtime: Runtime,
+    run_id: str,
+    started: RunStarted,
+    engine: str | None,
+    chosen: Chosen,
+) -> LoopEngine:
     """The engine that a run was begun with: its recorded options, and those that are given."""
     given = engine_options(runtime, chosen.options)
     missing = [name for name in started.opaque if name.partition(".")[0] not in given]
@@ -206,7 +255,11 @@ def engine_again(runtime: Runtime, run_id: str, started: RunStarted, engine: str
             f"{', '.join(missing)}: this option of run {run_id!r} is code or a live object, which no journal holds: "
             f"give it again, --option {missing[0].partition('.')[0]}=@package.module:object"
         )
-    recorded = recorded_options(runtime, started, but=given.keys()) if engine in (None, started.engine) else {}
+    recorded = (
+        recorded_options(runtime, started, but=given.keys())
+        if engine in (None, started.engine)
+        else {}
+    )
     return runtime.engine(engine or started.engine, **{**recorded, **given})
 
 
@@ -214,17 +267,26 @@ def _busy(journal: Journal, run_id: str) -> RunBusy:
     """Who works on the run, and the option of this command that is the way out."""
     owner = next((info.owner for info in journal.runs() if info.run_id == run_id), None)
     who = as_process(owner) if owner else "another process"
-    return RunBusy(f"run {run_id!r} is being worked on by {who}: wait for it, or fence it off with --take-over")
+    return RunBusy(
+        f"run {run_id!r} is being worked on by {who}: wait for it, or fence it off with --take-over"
+    )
 
 
 def copy_to_fork(run_id: str, at: int, new_id: str | None, chosen: Chosen) -> int:
     """Fork a run after one of its entries, and print the new run's id."""
     journal = open_journal(chosen.journal)
 
-    forked = asyncio.run(closing(journal, lambda: fork(journal, run_id, at=at, clock=SystemClock(), new_id=new_id)))
+    forked = asyncio.run(
+        closing(
+            journal,
+            lambda: fork(journal, run_id, at=at, clock=SystemClock(), new_id=new_id),
+        )
+    )
     sys.stdout.write(clean(forked) + "\n")
     sys.stdout.flush()
-    sys.stderr.write(f"go on with it: {resume_command(forked, chosen)} --provider ...\n")
+    sys.stderr.write(
+        f"go on with it: {resume_command(forked, chosen)} --provider ...\n"
+    )
     return 0
 
 
@@ -243,10 +305,14 @@ def make_runtime(
 ) -> Runtime:
     """The parts that were chosen; a run that goes on keeps its limits, and is watched by an observer."""
     limits = limits_of(chosen.limits, started.limits if started else None)
-    return Runtime(limits=limits, observers=observers, **open_parts(chosen, approver, journal))
+    return Runtime(
+        limits=limits, observers=observers, **open_parts(chosen, approver, journal)
+    )
 
 
-def open_parts(chosen: Chosen, approver: Approver | Suspend, journal: Journal) -> dict[str, Any]:
+def open_parts(
+    chosen: Chosen, approver: Approver | Suspend, journal: Journal
+) -> dict[str, Any]:
     """The parts that do not depend on the run, as a runtime takes them."""
     provider = open_provider(chosen)
     return {
@@ -260,11 +326,17 @@ def open_parts(chosen: Chosen, approver: Approver | Suspend, journal: Journal) -
     }
 
 
-def _told(result: Result | None, run_id: str, chosen: Chosen, manner: Manner, journal: Journal) -> int:
+def _told(
+    result: Result | None, run_id: str, chosen: Chosen, manner: Manner, journal: Journal
+) -> int:
     """Write the answer to standard output, and to standard error how it ended and how to go on; the exit status."""
     kept = not isinstance(journal, MemoryJournal)
     if result is None:
-        how = f"; go on with it: {resume_command(run_id, chosen)}" if run_id and kept else ""
+        how = (
+            f"; go on with it: {resume_command(run_id, chosen)}"
+            if run_id and kept
+            else ""
+        )
         sys.stderr.write(f"interrupted{how}\n")
         return INTERRUPTED
     if manner.as_json:
@@ -275,8 +347,12 @@ def _told(result: Result | None, run_id: str, chosen: Chosen, manner: Manner, jo
         sys.stdout.write(clean(result.answer) + "\n")
     sys.stdout.flush()
     if result.status == "waiting" and kept:
-        sys.stderr.writelines(f"{line}\n" for line in answers(run_id, result.pending, chosen.journal))
-        sys.stderr.write(f"waiting for a decision; go on with it: {resume_command(run_id, chosen)}\n")
+        sys.stderr.writelines(
+            f"{line}\n" for line in answers(run_id, result.pending, chosen.journal)
+        )
+        sys.stderr.write(
+            f"waiting for a decision; go on with it: {resume_command(run_id, chosen)}\n"
+        )
     elif result.error is not None and result.status != "completed":
         tell_error(result.error, debug=manner.debug)
     return OF_STATUS[result.status]
@@ -291,7 +367,9 @@ def facts_of(result: Result) -> dict[str, object]:
         "stop_reason": result.stop_reason,
         "answer": result.answer,
         "output": _output(result),
-        "error": None if error is None else {"type": type(error).__name__, "message": str(error)},
+        "error": None
+        if error is None
+        else {"type": type(error).__name__, "message": str(error)},
         "pending": result.pending,
         "iterations": result.iterations,
         "llm_calls": result.llm_calls,

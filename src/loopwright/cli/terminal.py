@@ -46,14 +46,22 @@ class Screen(Console):
         """Draw a line of a timeline, in at most three rows unless it is asked for in full."""
         first = before + opening(line)
         room = max(self.width - len(first), 20)
-        text = clean(line.text) if full else cut(one_line(line.text), ROWS * room - room // 2)
+        text = (
+            clean(line.text)
+            if full
+            else cut(one_line(line.text), ROWS * room - room // 2)
+        )
         row = Table.grid()
         row.add_column(no_wrap=True, width=len(first))
         row.add_column(overflow="fold")
-        row.add_row(Text(first, style="dim"), Text(text, style=STYLES.get(line.label, "")))
+        row.add_row(
+            Text(first, style="dim"), Text(text, style=STYLES.get(line.label, ""))
+        )
         self.print(row)
 
-    def show_table(self, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    def show_table(
+        self, headings: Sequence[str], rows: Iterable[Sequence[str]]
+    ) -> None:
         """Draw a table; what is too wide for the screen goes on in the next row."""
         drawn = Table(box=None, pad_edge=False, header_style="bold")
         for heading in headings:
@@ -104,7 +112,9 @@ class LiveTimeline:
 
     def delta(self, delta: Delta) -> None:
         """Draw the next words of a reply."""
-        self._coming[delta.key] = (self._coming.get(delta.key, "") + delta.reasoning + delta.text)[-KEPT:]
+        self._coming[delta.key] = (
+            self._coming.get(delta.key, "") + delta.reasoning + delta.text
+        )[-KEPT:]
 
     @contextlib.contextmanager
     def paused(self) -> Generator[None]:

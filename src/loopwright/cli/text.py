@@ -11,7 +11,9 @@ from pydantic_core import to_json, to_jsonable_python
 from ..messages import Json, JsonObject, canonical_json
 
 # All controls but newline and tab (C0, DEL, C1), line and paragraph separators, marks that reorder a line, half pairs.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def clean(text: str) -> str:
@@ -58,7 +60,10 @@ def _width(character: str) -> int:
 
 def as_call(name: str, arguments: Mapping[str, object]) -> str:
     """A tool call as one would write it: `add(a=1, b=2)`; not yet cleaned."""
-    named = ((key if key.isidentifier() else as_value(key), value) for key, value in arguments.items())
+    named = (
+        (key if key.isidentifier() else as_value(key), value)
+        for key, value in arguments.items()
+    )
     return f"{name}({', '.join(f'{key}={as_value(value)}' for key, value in named)})"
 
 
@@ -69,7 +74,9 @@ def exact_call(name: str, arguments: JsonObject) -> str:
 
 def as_value(value: object) -> str:
     """A JSON value on one line."""
-    return to_json(value, fallback=repr, inf_nan_mode="strings").decode("utf-8", "replace")
+    return to_json(value, fallback=repr, inf_nan_mode="strings").decode(
+        "utf-8", "replace"
+    )
 
 
 def json_text(value: object, *, indent: int | None = None) -> str:

@@ -42,7 +42,18 @@ from ..events.effects import (
 from ..messages import ToolCall, Usage
 from .text import as_call, as_process, as_value
 
-SAID = ("text", "key", "tool", "arguments", "seconds", "reason", "label", "by", "verdict", "result")
+SAID = (
+    "text",
+    "key",
+    "tool",
+    "arguments",
+    "seconds",
+    "reason",
+    "label",
+    "by",
+    "verdict",
+    "result",
+)
 """What of a command's body is shown; the rest binds it to its question."""
 VERDICTS = {"allow": "allowed", "modify": "changed", "deny": "denied", "ask": "asks"}
 
@@ -79,7 +90,11 @@ class Timeline:
         """The lines of one entry."""
         key = _place(entry.key)
         opening = [("run", entry.run_id)] if isinstance(entry.event, RunStarted) else []
-        return [Line(entry.seq, key, label, text) for label, text in opening + self._told(entry.event, key) if text]
+        return [
+            Line(entry.seq, key, label, text)
+            for label, text in opening + self._told(entry.event, key)
+            if text
+        ]
 
     @singledispatchmethod
     def _told(self, event: Event, key: str) -> list[tuple[str, str]]:
@@ -88,14 +103,28 @@ class Timeline:
 
     @_told.register
     def _(self, event: RunStarted, key: str) -> list[tuple[str, str]]:
-        changed = {name: value for name, value in event.options.items() if value not in (None, {}, [])}
-        options = ", ".join(f"{name}={as_value(value)}" for name, value in changed.items())
+        changed = {
+            name: value
+            for name, value in event.options.items()
+            if value not in (None, {}, [])
+        }
+        options = ", ".join(
+            f"{name}={as_value(value)}" for name, value in changed.items()
+        )
         told = [("engine", f"{event.engine}  {options}".rstrip())]
-        told += [("system", message.content) for message in event.messages if message.role == "system"]
-        task = next((message for message in reversed(event.messages) if message.role == "user"), None)
+        told += [
+            ("system", message.content)
+            for message in event.messages
+            if message.role == "system"
+        ]
+        task = next(
+            (message for message in reversed(event.messages) if message.role == "user"),
+            None,
+        )
         if task is not None:
             told += [
-                ("attached", f"{sent.kind} {sent.name or sent.media_type or sent.url}") for sent in task.attachments
+                ("attached", f"{sent.kind} {sent.name or sent.media_type or sent.url}")
+                for sent in task.attachments
             ]
             told.append(("task", task.content))
         return told
@@ -115,10 +144,17 @@ class Timeline:
 
     @_told.register
     def _(self, event: CommandReceived, key: str) -> list[tuple[str, str]]:
-        words = {name: value for name, value in event.body.items() if name in SAID and value not in (None, "")}
+        words = {
+            name: value
+            for name, value in event.body.items()
+            if name in SAID and value not in (None, "")
+        }
         said = ", ".join(f"{name}={as_value(value)}" for name, value in words.items())
         refused = [("refused", event.refused)] if event.refused else []
-        return [("person", f"{event.command.replace('_', ' ')}  {said}".rstrip()), *refused]
+        return [
+            ("person", f"{event.command.replace('_', ' ')}  {said}".rstrip()),
+            *refused,
+        ]
 
     @_told.register
     def _(self, event: RunPaused, key: str) -> list[tuple[str, str]]:
@@ -139,34 +175,63 @@ class Timeline:
     @_told.register
     def _(self, event: RunFinished, key: str) -> list[tuple[str, str]]:
         spent = spending(event.usage, event.llm_calls, event.tool_calls)
-        told = [("answer", event.answer or ""), ("output", as_value(event.output) if event.output is not None else "")]
+        told = [
+            ("answer", event.answer or ""),
+            ("output", as_value(event.output) if event.output is not None else ""),
+        ]
         told += [("error", _error(event.error))]
-        return [*told, ("end", f"{event.status}: {event.stop_reason}"), ("usage", spent)]
+        return [
+            *told,
+            ("end", f"{event.status}: {event.stop_reason}"),
+            ("usage", spent),
+        ]
 
     @_told.register
     def _(self, event: ModelRequested, key: str) -> list[tuple[str, str]]:
         self._asked[key] = event
-        return [("told", message.content) for message in event.delivered if message.trusted]  # a result stands above
+        return [
+            ("told", message.content) for message in event.delivered if message.trusted
+        ]  # a result stands above
 
     @_told.register
     def _(self, event: ModelReplied, key: str) -> list[tuple[str, str]]:
         reply = event.completion
         for number, call in enumerate(reply.calls):
             self._calls[f"{key}#{number}"] = call
-        told = [("model", f"{self._asking(key)}: {event.seconds:.1f} s{_tokens(reply.usage)}")]
+        told = [
+            (
+                "model",
+                f"{self._asking(key)}: {event.seconds:.1f} s{_tokens(reply.usage)}",
+            )
+        ]
         told += [("thinking", thought.text) for thought in reply.reasoning]
-        said = reply.thought if reply.calls else reply.thought or reply.text  # the text of a call may be its protocol
+        said = (
+            reply.thought if reply.calls else reply.thought or reply.text
+        )  # the text of a call may be its protocol
         words = said if reply.answer is None else reply.answer
-        told += [("thought" if reply.calls or reply.problem else "reply", words), ("problem", reply.problem or "")]
+        told += [
+            ("thought" if reply.calls or reply.problem else "reply", words),
+            ("problem", reply.problem or ""),
+        ]
         return told
 
     @_told.register
     def _(self, event: ModelFailed, key: str) -> list[tuple[str, str]]:
-        return [("model", f"{self._asking(key)}: failed after {event.seconds:.1f} s: {_error(event.error)}")]
+        return [
+            (
+                "model",
+                f"{self._asking(key)}: failed after {event.seconds:.1f} s: {_error(event.error)}",
+            )
+        ]
 
     @_told.register
     def _(self, event: AttemptFailed, key: str) -> list[tuple[str, str]]:
-        return [("retry", f"attempt {event.attempt} failed, again in {event.delay:.1f} s: {_error(event.error)}")]
+        return [
+            (
+                "retry",
+                f"attempt {event.attempt} failed, again in {event.delay:.1f} s: {_error(event.error)}",
+            )
+        ]
 
     @_told.register
     def _(self, event: LimitHit, key: str) -> list[tuple[str, str]]:
@@ -174,7 +239,9 @@ class Timeline:
 
     @_told.register
     def _(self, event: CallsProposed, key: str) -> list[tuple[str, str]]:
-        self._calls.update({f"{key}#{number}": call for number, call in enumerate(event.calls)})
+        self._calls.update(
+            {f"{key}#{number}": call for number, call in enumerate(event.calls)}
+        )
         return []
 
     @_told.register
@@ -188,7 +255,9 @@ class Timeline:
         if event.reason and event.verdict != "ask":
             self._refused[key] = event.reason
         reason = f": {event.reason}" if event.reason else ""
-        return [(label, f"{what}  [{VERDICTS.get(event.verdict, event.verdict)}{reason}]")]
+        return [
+            (label, f"{what}  [{VERDICTS.get(event.verdict, event.verdict)}{reason}]")
+        ]
 
     @_told.register
     def _(self, event: ToolFinished, key: str) -> list[tuple[str, str]]:
@@ -200,30 +269,54 @@ class Timeline:
     @_told.register
     def _(self, event: RecoveryTriggered, key: str) -> list[tuple[str, str]]:
         pause = f" in {event.delay:.1f} s" if event.delay else ""
-        return [("recovery", f"{event.tool}: {event.status}: {event.error}; {event.strategy.replace('_', ' ')}{pause}")]
+        return [
+            (
+                "recovery",
+                f"{event.tool}: {event.status}: {event.error}; {event.strategy.replace('_', ' ')}{pause}",
+            )
+        ]
 
     @_told.register
     def _(self, event: DoubtResolved, key: str) -> list[tuple[str, str]]:
         who = "it was looked up" if event.by == "lookup" else "somebody said"
         result = f": {event.result}" if event.result else ""
-        return [("doubt", f"{event.tool}: {who}: {event.verdict.replace('_', ' ')}{result}")]
+        return [
+            ("doubt", f"{event.tool}: {who}: {event.verdict.replace('_', ' ')}{result}")
+        ]
 
     @_told.register
     def _(self, event: CallDeadLettered, key: str) -> list[tuple[str, str]]:
-        return [("set aside", f"{as_call(event.tool, event.arguments)}  [{event.queue}]: {event.error}")]
+        return [
+            (
+                "set aside",
+                f"{as_call(event.tool, event.arguments)}  [{event.queue}]: {event.error}",
+            )
+        ]
 
     @_told.register
     def _(self, event: UndoBegun, key: str) -> list[tuple[str, str]]:
         count = len(event.calls)
-        return [("undo", f"{event.status}: {event.stop_reason}; {count} call{'s' * (count != 1)} to undo")]
+        return [
+            (
+                "undo",
+                f"{event.status}: {event.stop_reason}; {count} call{'s' * (count != 1)} to undo",
+            )
+        ]
 
     @_told.register
     def _(self, event: UndoFinished, key: str) -> list[tuple[str, str]]:
-        return [("undone" if event.status == "ok" else "undo", f"{event.tool}: {event.status}: {event.content}")]
+        return [
+            (
+                "undone" if event.status == "ok" else "undo",
+                f"{event.tool}: {event.status}: {event.content}",
+            )
+        ]
 
     @_told.register
     def _(self, event: EffectFinished, key: str) -> list[tuple[str, str]]:
-        return [("effect", f"{event.name}: {_error(event.error) or as_value(event.value)}")]
+        return [
+            ("effect", f"{event.name}: {_error(event.error) or as_value(event.value)}")
+        ]
 
     @_told.register
     def _(self, event: ChildStarted, key: str) -> list[tuple[str, str]]:
@@ -232,7 +325,12 @@ class Timeline:
     @_told.register
     def _(self, event: ChildFinished, key: str) -> list[tuple[str, str]]:
         said = event.answer if event.answer is not None else _error(event.error)
-        return [("child", f"{event.engine} ended, {event.status}: {event.stop_reason}: {said}")]
+        return [
+            (
+                "child",
+                f"{event.engine} ended, {event.status}: {event.stop_reason}: {said}",
+            )
+        ]
 
     @_told.register
     def _(self, event: FactNoted, key: str) -> list[tuple[str, str]]:
@@ -255,8 +353,14 @@ class Timeline:
         asked = self._asked.get(key)
         if asked is None:
             return "asked"
-        model = "/".join(part for part in (asked.provider, asked.model) if part) or "asked"
-        return f"{model}, {asked.purpose}" if asked.purpose else f"{model}, turn {asked.iteration}"
+        model = (
+            "/".join(part for part in (asked.provider, asked.model) if part) or "asked"
+        )
+        return (
+            f"{model}, {asked.purpose}"
+            if asked.purpose
+            else f"{model}, turn {asked.iteration}"
+        )
 
 
 def spending(usage: Usage, llm_calls: int, tool_calls: int) -> str:

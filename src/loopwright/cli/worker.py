@@ -34,30 +34,55 @@ class Serving(Runtime):
             return Runtime(limits=limits_of(chosen.limits, started.limits), **parts)
 
         super().__init__(limits=limits_of(chosen.limits), **parts)
-        vars(self).update(_chosen=chosen, _again=again)  # a frozen class, of which these are no part
+        vars(self).update(
+            _chosen=chosen, _again=again
+        )  # a frozen class, of which these are no part
 
     async def resume(
-        self, run_id: str, *, take_over: bool = False, output: type[Model] | None = None, deps: object = None
+        self,
+        run_id: str,
+        *,
+        take_over: bool = False,
+        output: type[Model] | None = None,
+        deps: object = None,
     ) -> Result[Model | None]:
         """Go on with a run."""
         chosen: Chosen = vars(self)["_chosen"]
         started = beginning(run_id, await asyncio.to_thread(self.journal.read, run_id))
         async with vars(self)["_again"](started) as runtime:
             engine = engine_again(runtime, run_id, started, None, chosen)
-            return await engine.resume(run_id, take_over=take_over, output=output, deps=deps)
+            return await engine.resume(
+                run_id, take_over=take_over, output=output, deps=deps
+            )
 
 
-def serve(chosen: Chosen, manner: Manner, *, lease: float, at_once: int, poll: float, once: bool) -> int:
+def serve(
+    chosen: Chosen,
+    manner: Manner,
+    *,
+    lease: float,
+    at_once: int,
+    poll: float,
+    once: bool,
+) -> int:
     """Take up runs until a signal ends it, which releases those at work; gives the exit status."""
-    stage = dataclasses.replace(manner, quiet=True, approval=manner.approval or "wait").stage()
+    stage = dataclasses.replace(
+        manner, quiet=True, approval=manner.approval or "wait"
+    ).stage()
     with stage.set():
         journal, output = open_journal(chosen.journal), output_model(chosen.output)
         if isinstance(journal, MemoryJournal):
-            raise ConfigError("--journal: a worker needs a journal that outlives the processes whose runs it takes up")
+            raise ConfigError(
+                "--journal: a worker needs a journal that outlives the processes whose runs it takes up"
+            )
         teller = Teller(chosen, quiet=manner.quiet)
         parts = open_parts(chosen, stage.approver, journal)
-        runtime = Serving(chosen, **parts, observers=[teller], lease=lease, breakers=CircuitBreakers())
-        worker = Worker(runtime, outputs=[output] if output else [], at_once=at_once, poll=poll)
+        runtime = Serving(
+            chosen, **parts, observers=[teller], lease=lease, breakers=CircuitBreakers()
+        )
+        worker = Worker(
+            runtime, outputs=[output] if output else [], at_once=at_once, poll=poll
+        )
 
         async def work() -> list[Result]:
             async with runtime:
@@ -65,16 +90,24 @@ def serve(chosen: Chosen, manner: Manner, *, lease: float, at_once: int, poll: f
 
         results = asyncio.run(closing(journal, work))
     for result in results:
-        told = json_text(facts_of(result)) if manner.as_json else clean(f"{result.run_id}\t{result.status}")
+        told = (
+            json_text(facts_of(result))
+            if manner.as_json
+            else clean(f"{result.run_id}\t{result.status}")
+        )
         sys.stdout.write(told + "\n")
     sys.stdout.flush()
     return 0
 
 
-async def _until_stopped(worker: Worker, teller: "Teller", *, once: bool) -> list[Result]:
+async def _until_stopped(
+    worker: Worker, teller: "Teller", *, once: bool
+) -> list[Result]:
     """Let a worker work until it is done or a signal comes; a second signal ends the process as it always does."""
     loop = asyncio.get_running_loop()
-    task: asyncio.Task[Any] = asyncio.ensure_future(worker.drain() if once else worker.serve())
+    task: asyncio.Task[Any] = asyncio.ensure_future(
+        worker.drain() if once else worker.serve()
+    )
 
     def stop() -> None:
         for number in STOPPED_BY:
@@ -84,7 +117,11 @@ async def _until_stopped(worker: Worker, teller: "Teller", *, once: bool) -> lis
 
     for number in STOPPED_BY:
         loop.add_signal_handler(number, stop)
-    teller.say("taking up what there is" if once else "taking up runs; Ctrl-C or SIGTERM releases them")
+    teller.say(
+        "taking up what there is"
+        if once
+        else "taking up runs; Ctrl-C or SIGTERM releases them"
+    )
     try:
         return await task or []
     except asyncio.CancelledError:
@@ -123,13 +160,17 @@ class Teller:
 def resolution_of(done: str | None, not_done: bool, unknown: bool) -> Resolution:
     """The one thing that was said of a call."""
     if (done is not None) + not_done + unknown != 1:
-        raise ConfigError("say what came of the call: one of --done TEXT, --not-done and --unknown")
+        raise ConfigError(
+            "say what came of the call: one of --done TEXT, --not-done and --unknown"
+        )
     if done is not None:
         return Done(Redactor().text(done))
     return NotDone() if not_done else Unknown()
 
 
-def tell_resolution(run_id: str, key: str, resolution: Resolution, journal: str | None) -> int:
+def tell_resolution(
+    run_id: str, key: str, resolution: Resolution, journal: str | None
+) -> int:
     """Put what came of a call into a run's inbox; gives the exit status."""
     opened = open_journal(journal)
     body = resolve_body(run_id, opened.read(run_id), key, resolution)
@@ -138,5 +179,7 @@ def tell_resolution(run_id: str, key: str, resolution: Resolution, journal: str 
         await asyncio.to_thread(opened.send, run_id, RESOLVE, body)
 
     asyncio.run(closing(opened, work))
-    sys.stderr.write("noted; it counts when the run is resumed, by you or by a worker\n")
+    sys.stderr.write(
+        "noted; it counts when the run is resumed, by you or by a worker\n"
+    )
     return 0

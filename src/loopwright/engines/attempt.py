@@ -33,7 +33,9 @@ class Evaluation:
     def __post_init__(self) -> None:
         """Check the score: what is no number is no score."""
         if self.score is not None and not math.isfinite(self.score):
-            raise ConfigError(f"score: must be a finite number or None, got {self.score}")
+            raise ConfigError(
+                f"score: must be a finite number or None, got {self.score}"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +77,16 @@ class Attempt:
     @property
     def actions(self) -> tuple[tuple[ToolCall, str], ...]:
         """The calls it made, in order, each with what came of it."""
-        results = {message.call_id: message.content for message in self.turns if message.role == "tool"}
-        return tuple((call, results.get(call.id, "")) for message in self.turns for call in message.calls)
+        results = {
+            message.call_id: message.content
+            for message in self.turns
+            if message.role == "tool"
+        }
+        return tuple(
+            (call, results.get(call.id, ""))
+            for message in self.turns
+            for call in message.calls
+        )
 
     def trace(self, tokens: int, *, answer: bool = True) -> str:
         """What was thought, done, observed and, with `answer`, answered, in about `tokens` tokens.
@@ -88,7 +98,12 @@ class Attempt:
         if answer and self.answer is not None:
             steps.append(("Answer", self.answer))
         room = tokens * CHARACTERS_PER_TOKEN
-        told = "\n".join(f"{label}: {_indented(text)}" for label, text in _shortened(steps, room)) or "(nothing)"
+        told = (
+            "\n".join(
+                f"{label}: {_indented(text)}" for label, text in _shortened(steps, room)
+            )
+            or "(nothing)"
+        )
         return told if len(told) <= room else CUT_OFF + told[len(told) - room :]
 
     def _steps(self) -> Iterator[tuple[str, str]]:
@@ -96,10 +111,16 @@ class Attempt:
         actions = iter(self.actions)
         for message in self.turns:
             if message.role in ("user", "assistant") and message.content:
-                yield ("Thought" if message.role == "assistant" else "Prompt"), message.content
+                yield (
+                    ("Thought" if message.role == "assistant" else "Prompt"),
+                    message.content,
+                )
             for _ in message.calls:
                 call, observation = next(actions)
-                yield "Action", f"{call.name} {json.dumps(dict(call.arguments), ensure_ascii=False)}"
+                yield (
+                    "Action",
+                    f"{call.name} {json.dumps(dict(call.arguments), ensure_ascii=False)}",
+                )
                 yield "Observation", observation
 
 
@@ -118,7 +139,11 @@ class Experience:
 
     def best(self) -> tuple[Attempt, Evaluation] | None:
         """The best attempt with an answer: not halted before halted, then the higher score, then the later one."""
-        answered = [pair for pair in zip(self.attempts, self.evaluations, strict=True) if pair[0].answer is not None]
+        answered = [
+            pair
+            for pair in zip(self.attempts, self.evaluations, strict=True)
+            if pair[0].answer is not None
+        ]
         return max(answered, key=_worth, default=None)
 
     def told(self, memory: int) -> str:
@@ -134,7 +159,13 @@ def _worth(pair: tuple[Attempt, Evaluation]) -> tuple[bool, bool, float, int]:
 
 def count_given(said: Sequence[Message], given: Sequence[Message]) -> int:
     """How many of the messages are the ones an actor was given; it may have put some of its own before the last."""
-    return next((i + 1 for i in range(len(given) - 1, len(said)) if said[i] == given[-1]), 0) if given else 0
+    return (
+        next(
+            (i + 1 for i in range(len(given) - 1, len(said)) if said[i] == given[-1]), 0
+        )
+        if given
+        else 0
+    )
 
 
 def _shortened(steps: list[tuple[str, str]], room: int) -> list[tuple[str, str]]:

@@ -7,7 +7,15 @@ from typing import Literal
 from pydantic import Field
 
 from ..engine import LoopEngine
-from ..errors import AskFailed, ConfigError, Denied, LimitReached, LoopwrightError, ProviderError, Unreadable
+from ..errors import (
+    AskFailed,
+    ConfigError,
+    Denied,
+    LimitReached,
+    LoopwrightError,
+    ProviderError,
+    Unreadable,
+)
 from ..messages import Conversation
 from ..parsing.answers import AnswerType, read_answer, read_ending
 from ..prompts import PromptSet
@@ -53,7 +61,11 @@ class Sample:
 
     def after(self, conversation: Conversation) -> Conversation:
         """The conversation with this reasoning at its end, if there is any."""
-        return conversation.assistant("\n".join(self.parts), origin="model") if self.parts else conversation
+        return (
+            conversation.assistant("\n".join(self.parts), origin="model")
+            if self.parts
+            else conversation
+        )
 
 
 class ChainOfThoughtEngine(LoopEngine):
@@ -98,17 +110,23 @@ class ChainOfThoughtEngine(LoopEngine):
         super().__post_init__()
         for number, example in enumerate(self.examples):
             if read_answer(example.answer, self.answer) is None:
-                raise ConfigError(f"examples.{number}: its answer is not {self._wanted}, got {example.answer!r}")
+                raise ConfigError(
+                    f"examples.{number}: its answer is not {self._wanted}, got {example.answer!r}"
+                )
 
     async def solve(self, run: Run) -> str:
         """Sample until the vote is decided, and fall back where there is too little agreement."""
-        opened = self._opening(run.conversation)  # once: what is kept below is not for the samples to see
+        opened = self._opening(
+            run.conversation
+        )  # once: what is kept below is not for the samples to see
         samples: list[Sample] = []
         vote = Vote.of((), self.answer, self.samples)
         threshold = 0.0 if self.fallback is None else self.min_agreement
         try:
             while not vote.is_decided(threshold):
-                wave = [functools.partial(self._sample, opened)] * min(self.wave, self.samples - len(samples))
+                wave = [functools.partial(self._sample, opened)] * min(
+                    self.wave, self.samples - len(samples)
+                )
                 latest = await run.gather(*wave, at_once=self.max_concurrency)
                 samples += latest
                 vote = self._count(run, samples)
@@ -120,12 +138,19 @@ class ChainOfThoughtEngine(LoopEngine):
             if answer is not None:
                 return answer
             errors = [sample.error for sample in samples if sample.error is not None]
-            raise next((error for error in errors if isinstance(error, LimitReached)), errors[0])
+            raise next(
+                (error for error in errors if isinstance(error, LimitReached)),
+                errors[0],
+            )
         except LimitReached:
             if vote.winner is not None:
                 raise  # it was offered, so the run has it
-            reasoned = next((sample for sample in samples if sample.parts), Sample(opened))
-            answer = read_answer(await run.best_answer(self._question(reasoned)), self.answer)
+            reasoned = next(
+                (sample for sample in samples if sample.parts), Sample(opened)
+            )
+            answer = read_answer(
+                await run.best_answer(self._question(reasoned)), self.answer
+            )
             if answer is None:
                 raise
             return answer
@@ -137,7 +162,10 @@ class ChainOfThoughtEngine(LoopEngine):
             run.note(vote)
         if vote.winner is not None:
             run.offer(vote.winner)
-        best = max(samples, key=lambda sample: (sample.answer == vote.winner, sample.parts != []))
+        best = max(
+            samples,
+            key=lambda sample: (sample.answer == vote.winner, sample.parts != []),
+        )
         run.keep(best.after(run.conversation))
         return vote
 
@@ -147,7 +175,11 @@ class ChainOfThoughtEngine(LoopEngine):
             result = await run.delegate(fallback, run.conversation)
         except Denied:
             return None
-        return read_answer(result.answer or "", self.answer) if result.status == "completed" else None
+        return (
+            read_answer(result.answer or "", self.answer)
+            if result.status == "completed"
+            else None
+        )
 
     # --- one sample ---
 
@@ -166,7 +198,9 @@ class ChainOfThoughtEngine(LoopEngine):
         asked = sample.opened
         for _ in range(1 + self.max_continuations):
             text, cut = await _reply(run, asked, self._warm, "think")
-            sample.cut = cut or (sample.cut and not text.strip())  # an empty continuation brings no end
+            sample.cut = cut or (
+                sample.cut and not text.strip()
+            )  # an empty continuation brings no end
             sample.parts += [text] if text.strip() else []
             if not sample.cut:
                 return
@@ -181,7 +215,9 @@ class ChainOfThoughtEngine(LoopEngine):
         asked, cool = self._question(sample), None if self._warm is None else 0.0
         if not isinstance(self.answer, str):
             sampling = Sampling(temperature=cool)
-            found = await run.ask(asked, into=self.answer, sampling=sampling, purpose="extract")
+            found = await run.ask(
+                asked, into=self.answer, sampling=sampling, purpose="extract"
+            )
             return found.model_dump_json(by_alias=True)
         for _ in range(2):
             text, cut = await _reply(run, asked, cool, "extract")
@@ -190,36 +226,53 @@ class ChainOfThoughtEngine(LoopEngine):
                 return answer
             asked = asked.assistant(text, origin="model") if text.strip() else asked
             asked = asked.user(self.prompts.fill("again", wanted=self._wanted))
-        raise Unreadable(f"asked twice for the answer, the model did not reply with {self._wanted}")
+        raise Unreadable(
+            f"asked twice for the answer, the model did not reply with {self._wanted}"
+        )
 
     def _opening(self, conversation: Conversation) -> Conversation:
         """The caller's conversation, the examples behind its system message, and the instruction at its end."""
         given = conversation.messages
-        first = next((place for place, message in enumerate(given) if message.role != "system"), 0)
+        first = next(
+            (place for place, message in enumerate(given) if message.role != "system"),
+            0,
+        )
         opened = Conversation(given[:first])
         for example in self.examples:
-            shown = self.prompts.fill("example", reasoning=example.reasoning, answer=example.answer)
+            shown = self.prompts.fill(
+                "example", reasoning=example.reasoning, answer=example.answer
+            )
             opened = opened.user(example.question).assistant(shown)
         return opened.add(*given[first:]).user(self.prompts.fill("steps"))
 
     def _question(self, sample: Sample) -> Conversation:
         """The reasoning and the question for its answer."""
         trigger = "extract_from_cut" if sample.cut else "extract"
-        return sample.after(sample.opened).user(self.prompts.fill(trigger, wanted=self._wanted))
+        return sample.after(sample.opened).user(
+            self.prompts.fill(trigger, wanted=self._wanted)
+        )
 
     @property
     def _wanted(self) -> str:
-        return self.prompts.fill(self.answer if isinstance(self.answer, str) else "json")
+        return self.prompts.fill(
+            self.answer if isinstance(self.answer, str) else "json"
+        )
 
     @property
     def _warm(self) -> float | None:
-        return WARM if self.temperature is None and self.samples > 1 else self.temperature
+        return (
+            WARM if self.temperature is None and self.samples > 1 else self.temperature
+        )
 
 
-async def _reply(run: Run, conversation: Conversation, temperature: float | None, purpose: str) -> tuple[str, bool]:
+async def _reply(
+    run: Run, conversation: Conversation, temperature: float | None, purpose: str
+) -> tuple[str, bool]:
     """The model's reply, and whether the token limit cut it off."""
     try:
-        return await run.ask(conversation, sampling=Sampling(temperature=temperature), purpose=purpose), False
+        return await run.ask(
+            conversation, sampling=Sampling(temperature=temperature), purpose=purpose
+        ), False
     except AskFailed as failure:
         if not failure.cut:
             raise

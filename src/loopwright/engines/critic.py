@@ -162,11 +162,21 @@ class CriticEngine(LoopEngine):
             change = self._change(answer, heard.answer)
             stands = heard.verdict == "verified" and change != "revised"
             backed = any(check.status == "ok" for check in heard.checks)
-            run.note(Critique(number, heard.verdict, stands and backed, tuple(heard.checks), heard.problem))
+            run.note(
+                Critique(
+                    number,
+                    heard.verdict,
+                    stands and backed,
+                    tuple(heard.checks),
+                    heard.problem,
+                )
+            )
             if stands:
                 break
             run.note(Revision(number, heard.answer, change))
-            answer, unchanged = (heard.answer, 0) if change == "revised" else (answer, unchanged + 1)
+            answer, unchanged = (
+                (heard.answer, 0) if change == "revised" else (answer, unchanged + 1)
+            )
             run.offer(answer)
             if unchanged == 2:
                 break
@@ -175,8 +185,12 @@ class CriticEngine(LoopEngine):
     async def _draft(self, run: Run) -> str:
         """The first answer; an empty one is an error."""
         if self.drafter is None:
-            prompt = self.prompts.fill("draft" if self.code_tool is None else "draft_code")
-            answer = await run.ask(run.conversation.with_system(prompt), purpose="draft")
+            prompt = self.prompts.fill(
+                "draft" if self.code_tool is None else "draft_code"
+            )
+            answer = await run.ask(
+                run.conversation.with_system(prompt), purpose="draft"
+            )
         else:
             result = await run.delegate(self.drafter, run.conversation)
             answer = result.answer or result.raise_for_status().answer or ""
@@ -195,32 +209,51 @@ class CriticEngine(LoopEngine):
             try:
                 sampling = LOOKING_UP if looking_up else Sampling()
                 purpose = "revise" if concluding else "critique"
-                said = await run.ask(talk, sampling=sampling, provider=provider, purpose=purpose)
-            except AskFailed as failure:  # also a reply that was cut: its text is never a revision
+                said = await run.ask(
+                    talk, sampling=sampling, provider=provider, purpose=purpose
+                )
+            except (
+                AskFailed
+            ) as failure:  # also a reply that was cut: its text is never a revision
                 heard.problem = str(failure)
                 return heard
             reading = critiques.read_critique(said, own_evidence=not looking_up)
-            talk = talk.assistant(reading.said, origin="model") if reading.said else talk
-            if looking_up and reading.look_up is not None and len(heard.checks) < self.max_checks:
+            talk = (
+                talk.assistant(reading.said, origin="model") if reading.said else talk
+            )
+            if (
+                looking_up
+                and reading.look_up is not None
+                and len(heard.checks) < self.max_checks
+            ):
                 check, found = await look_ups.find(reading.look_up)
                 heard.checks.append(check)
                 concluding = concluding or len(heard.checks) == self.max_checks
-                talk = talk.user(self._told(check, found, concluding=concluding), origin="tool")
+                talk = talk.user(
+                    self._told(check, found, concluding=concluding), origin="tool"
+                )
                 continue
-            if heard.verdict != "unverified":  # what was once said to be so is not verified by being asked again
+            if (
+                heard.verdict != "unverified"
+            ):  # what was once said to be so is not verified by being asked again
                 heard.verdict = reading.verdict
             heard.answer = self._answer(reading, heard)
             if concluding or heard.answer or heard.verdict == "verified":
                 return heard
             concluding, talk = True, talk.user(self.prompts.fill("conclude"))
 
-    async def _opening(self, run: Run, answer: str, look_ups: LookUps, heard: Heard) -> Conversation:
+    async def _opening(
+        self, run: Run, answer: str, look_ups: LookUps, heard: Heard
+    ) -> Conversation:
         """The conversation that a critique begins with; a program is run first."""
         talk = run.conversation.assistant(answer, origin="model")
         if self.code_tool is not None:
             check, output = await look_ups.execute(self.code_tool, answer)
             heard.checks.append(check)
-            return talk.user(self.prompts.fill("critique_code", status=check.status, output=output), origin="tool")
+            return talk.user(
+                self.prompts.fill("critique_code", status=check.status, output=output),
+                origin="tool",
+            )
         if not run.tools:
             return talk.user(self.prompts.fill("critique_alone"))
         return talk.user(self.prompts.fill("critique", tools=describe_tools(run.tools)))
@@ -228,7 +261,11 @@ class CriticEngine(LoopEngine):
     def _told(self, check: Check, found: str, *, concluding: bool) -> str:
         """What a look-up brought, as the critic reads it."""
         fill, ok = self.prompts.fill, check.status == "ok"
-        told = fill("evidence", evidence=found) if ok else fill("no_evidence", status=check.status, reason=found)
+        told = (
+            fill("evidence", evidence=found)
+            if ok
+            else fill("no_evidence", status=check.status, reason=found)
+        )
         return f"{told}\n\n{fill('conclude' if concluding else 'next_claim')}"
 
     def _answer(self, reading: critiques.Reading, heard: Heard) -> str:
@@ -241,6 +278,8 @@ class CriticEngine(LoopEngine):
 
     def _change(self, answer: str, revised: str) -> Change:
         """What the critique did to the answer."""
-        if critiques.is_null(revised, self.null_answers) or (self.code_tool and not critiques.read_code(revised)):
+        if critiques.is_null(revised, self.null_answers) or (
+            self.code_tool and not critiques.read_code(revised)
+        ):
             return "null"
         return "unchanged" if critiques.same_answer(answer, revised) else "revised"

@@ -15,7 +15,13 @@ from pydantic import BaseModel, ConfigDict
 from ..errors import AskFailed, ConfigError
 from ..messages import ToolCall, ToolSpec
 from ..parsing.answers import normalized
-from ..parsing.self_tests import program_of, read_code, read_outcomes, read_tests, syntax_problem
+from ..parsing.self_tests import (
+    program_of,
+    read_code,
+    read_outcomes,
+    read_tests,
+    syntax_problem,
+)
 from ..parsing.verdicts import read_verdict
 from ..prompts import PromptSet
 from ..run import Run
@@ -78,15 +84,25 @@ class ExactMatch:
 
     def __post_init__(self) -> None:
         """Check that there is something to compare with."""
-        accepted = (self.expected,) if isinstance(self.expected, str) else tuple(self.expected)
+        accepted = (
+            (self.expected,) if isinstance(self.expected, str) else tuple(self.expected)
+        )
         if not accepted or not all(str(text).strip() for text in accepted):
-            raise ConfigError(f"expected: must be an answer or several, none of them blank; got {self.expected!r}")
+            raise ConfigError(
+                f"expected: must be an answer or several, none of them blank; got {self.expected!r}"
+            )
         object.__setattr__(self, "expected", accepted)
 
     async def evaluate(self, run: Run, attempt: Attempt) -> Evaluation:
         """Compare; no model is asked."""
-        passed = attempt.answer is not None and _form(attempt.answer) in map(_form, self.expected)
-        return Evaluation(passed, float(passed), "" if passed else "The answer is not the one that was expected.")
+        passed = attempt.answer is not None and _form(attempt.answer) in map(
+            _form, self.expected
+        )
+        return Evaluation(
+            passed,
+            float(passed),
+            "" if passed else "The answer is not the one that was expected.",
+        )
 
 
 def _form(answer: str) -> str:
@@ -123,7 +139,11 @@ class Heuristics:
         sign = self._sign(attempt)
         if sign:
             return Evaluation(False, feedback=sign)
-        return Evaluation(True) if self.then is None else await evaluate(self.then, run, attempt)
+        return (
+            Evaluation(True)
+            if self.then is None
+            else await evaluate(self.then, run, attempt)
+        )
 
     def _sign(self, attempt: Attempt) -> str:
         actions = attempt.actions
@@ -161,7 +181,9 @@ class ModelJudge:
     form: Literal["text", "json"] = "text"
     provider: str | None = None
     max_trace_tokens: int = 1600
-    prompts: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, str], hash=False)
+    prompts: Mapping[str, Any] = dataclasses.field(
+        default_factory=dict[str, str], hash=False
+    )
     kind: Literal["model-judge"] = dataclasses.field(default="model-judge", init=False)
 
     def __post_init__(self) -> None:
@@ -182,13 +204,24 @@ class ModelJudge:
         conversation = run.conversation.user(prompt)
         try:
             if self.form == "json":
-                verdict = await run.ask(conversation, into=JudgeVerdict, provider=self.provider, purpose="judge")
+                verdict = await run.ask(
+                    conversation,
+                    into=JudgeVerdict,
+                    provider=self.provider,
+                    purpose="judge",
+                )
                 return Evaluation(verdict.satisfactory, feedback=verdict.reason)
             text = await run.ask(conversation, provider=self.provider, purpose="judge")
         except AskFailed as error:
-            return Evaluation(False, feedback=f"The judge's verdict could not be read: {error}")
+            return Evaluation(
+                False, feedback=f"The judge's verdict could not be read: {error}"
+            )
         said = read_verdict(text, "SATISFACTORY")
-        unread = "" if said is not None else "The judge's verdict could not be read. It said: "
+        unread = (
+            ""
+            if said is not None
+            else "The judge's verdict could not be read. It said: "
+        )
         return Evaluation(said is True, feedback=unread + text.strip())
 
 
@@ -210,7 +243,9 @@ class SelfTests:
     tool: str = "run_python"
     max_tests: int = 6
     provider: str | None = None
-    prompts: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, str], hash=False)
+    prompts: Mapping[str, Any] = dataclasses.field(
+        default_factory=dict[str, str], hash=False
+    )
     kind: Literal["self-tests"] = dataclasses.field(default="self-tests", init=False)
 
     def __post_init__(self) -> None:
@@ -221,15 +256,25 @@ class SelfTests:
     async def evaluate(self, run: Run, attempt: Attempt) -> Evaluation:
         """Write the tests if there are none yet, and run code and tests as one program through the gate."""
         parameter = self._parameter(run)
-        tests = next((e.tests for e in reversed(attempt.earlier) if e.tests), ()) or await self._written(run, attempt)
+        tests = next(
+            (e.tests for e in reversed(attempt.earlier) if e.tests), ()
+        ) or await self._written(run, attempt)
         if not tests:
-            return Evaluation(False, feedback="No test that could be used was written for this task.")
+            return Evaluation(
+                False, feedback="No test that could be used was written for this task."
+            )
         code = read_code(attempt.answer or "")
         problem = syntax_problem(code)
         if problem:
-            return Evaluation(False, 0.0, f"The answer cannot be run: {problem}.", tests)
-        mark = run.new_id()  # so that what the code prints by itself is not taken for a result
-        observation = await run.call(ToolCall(self.tool, {parameter: program_of(code, tests, mark)}))
+            return Evaluation(
+                False, 0.0, f"The answer cannot be run: {problem}.", tests
+            )
+        mark = (
+            run.new_id()
+        )  # so that what the code prints by itself is not taken for a result
+        observation = await run.call(
+            ToolCall(self.tool, {parameter: program_of(code, tests, mark)})
+        )
         outcomes, printed = read_outcomes(observation.text, mark)
         if not outcomes:
             told = f"{self.tool} ended as {observation.status} and told of no test: {printed[:SHOWN]}"
@@ -240,17 +285,23 @@ class SelfTests:
         spec = next((spec for spec in run.tools if spec.name == self.tool), None)
         if spec is None:
             known = ", ".join(spec.name for spec in run.tools) or "none"
-            raise ConfigError(f"evaluator: SelfTests needs a tool {self.tool!r} that runs Python; tools here: {known}")
+            raise ConfigError(
+                f"evaluator: SelfTests needs a tool {self.tool!r} that runs Python; tools here: {known}"
+            )
         names = _parameters(spec)
         if "code" not in names and len(names) != 1:
-            raise ConfigError(f"evaluator: SelfTests needs a parameter `code` of {self.tool!r}, which has {names}")
+            raise ConfigError(
+                f"evaluator: SelfTests needs a parameter `code` of {self.tool!r}, which has {names}"
+            )
         return "code" if "code" in names else names[0]
 
     async def _written(self, run: Run, attempt: Attempt) -> tuple[str, ...]:
         prompts = TEST_PROMPTS.override(**self.prompts)
         prompt = prompts.fill("write", task=attempt.task, max_tests=self.max_tests)
         try:
-            said = await run.ask(run.conversation.user(prompt), provider=self.provider, purpose="tests")
+            said = await run.ask(
+                run.conversation.user(prompt), provider=self.provider, purpose="tests"
+            )
             return read_tests(said, self.max_tests)
         except AskFailed:
             return ()
@@ -261,24 +312,36 @@ def _parameters(spec: ToolSpec) -> list[str]:
     return list(found) if isinstance(found, dict) else []
 
 
-def _scored(tests: tuple[str, ...], outcomes: Mapping[int, str], printed: str) -> Evaluation:
+def _scored(
+    tests: tuple[str, ...], outcomes: Mapping[int, str], printed: str
+) -> Evaluation:
     failed = [
         f"{test}\n  {outcomes.get(number, 'did not come to its end')}"
         for number, test in enumerate(tests)
         if outcomes.get(number) != ""
     ]
-    told = f"{len(failed)} of {len(tests)} tests failed:\n" + "\n".join(failed) if failed else ""
+    told = (
+        f"{len(failed)} of {len(tests)} tests failed:\n" + "\n".join(failed)
+        if failed
+        else ""
+    )
     shown = f"\nThe program printed: {printed[:SHOWN]}" if failed and printed else ""
-    return Evaluation(not failed, (len(tests) - len(failed)) / len(tests), told + shown, tests)
+    return Evaluation(
+        not failed, (len(tests) - len(failed)) / len(tests), told + shown, tests
+    )
 
 
-async def evaluate(evaluator: "Evaluator | Judgement", run: Run, attempt: Attempt) -> Evaluation:
+async def evaluate(
+    evaluator: "Evaluator | Judgement", run: Run, attempt: Attempt
+) -> Evaluation:
     """What an evaluator says; a plain function is asked once, as an effect of the run named `evaluate`."""
     if not callable(evaluator) or hasattr(evaluator, "evaluate"):
         given = cast(Evaluator, evaluator)
         said = await given.evaluate(run, attempt)
         if not isinstance(said, Evaluation):  # pyright: ignore[reportUnnecessaryIsInstance] - foreign code
-            raise ConfigError(f"evaluator: evaluate() must return an Evaluation, got {type(said).__name__}")
+            raise ConfigError(
+                f"evaluator: evaluate() must return an Evaluation, got {type(said).__name__}"
+            )
         return said
 
     async def judged() -> Evaluation:
@@ -295,7 +358,9 @@ def _evaluation(said: object) -> Evaluation:
     if isinstance(said, bool):
         return Evaluation(said)
     if not isinstance(said, Real):
-        raise ConfigError(f"evaluator: must return a bool, a number or an Evaluation, got {type(said).__name__}")
+        raise ConfigError(
+            f"evaluator: must return a bool, a number or an Evaluation, got {type(said).__name__}"
+        )
     score = float(said)
     if not math.isfinite(score):
         return Evaluation(False, feedback=f"The evaluator gave no score but {score}.")
@@ -307,11 +372,19 @@ def as_evaluator(given: object) -> Any:
     if isinstance(given, Mapping):
         fields = dict(cast("Mapping[str, Any]", given))
         made = BUILT_IN.get(fields.pop("kind", ""))
-        if made is None or not fields.keys() <= {field.name for field in dataclasses.fields(made)}:
-            raise ValueError(f"is not one of {', '.join(BUILT_IN)}, so it cannot be made again")
+        if made is None or not fields.keys() <= {
+            field.name for field in dataclasses.fields(made)
+        }:
+            raise ValueError(
+                f"is not one of {', '.join(BUILT_IN)}, so it cannot be made again"
+            )
         return made(**fields)
-    if isinstance(given, type) or not (given is None or callable(getattr(given, "evaluate", None)) or callable(given)):
-        raise ValueError("must be an evaluator, such as ModelJudge(), or a function of the attempt")
+    if isinstance(given, type) or not (
+        given is None or callable(getattr(given, "evaluate", None)) or callable(given)
+    ):
+        raise ValueError(
+            "must be an evaluator, such as ModelJudge(), or a function of the attempt"
+        )
     return given
 
 
@@ -326,11 +399,19 @@ def _changes(prompts: object, default: PromptSet) -> dict[str, str]:
         return default.override(**prompts.texts).changes(default)
     if not isinstance(prompts, Mapping):
         raise ConfigError("prompts: must be a PromptSet or texts by name")
-    texts = {str(name): str(text) for name, text in cast("Mapping[object, object]", prompts).items()}
+    texts = {
+        str(name): str(text)
+        for name, text in cast("Mapping[object, object]", prompts).items()
+    }
     return default.override(**texts).changes(default)
 
 
 BUILT_IN: dict[str, Any] = {
     made.kind: made
-    for made in (ExactMatch, Heuristics, ModelJudge, SelfTests)  # the recorded name of each
+    for made in (
+        ExactMatch,
+        Heuristics,
+        ModelJudge,
+        SelfTests,
+    )  # the recorded name of each
 }

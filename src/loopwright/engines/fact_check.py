@@ -44,29 +44,42 @@ class LookUps:
         """What a look-up brings now: a result or, unless its status is `ok`, why there is none."""
         name = read_name(wanted.tool, self._run.tools)
         try:
-            arguments, _ = read_arguments(wanted.input, name, find_tool(name, self._run.tools))
+            arguments, _ = read_arguments(
+                wanted.input, name, find_tool(name, self._run.tools)
+            )
         except ValueError as problem:
-            return Check(wanted.claim, name, "unreadable"), quoted(str(problem), self._most)
+            return Check(wanted.claim, name, "unreadable"), quoted(
+                str(problem), self._most
+            )
         key = name, arguments_hash(arguments)
         self._asked[key] += 1
         number = self._asked[key]
         results, last = await self._results(name, arguments, number)
-        check, count = Check(wanted.claim, name, last.status, last.call.id), len(results)
+        check, count = (
+            Check(wanted.claim, name, last.status, last.call.id),
+            len(results),
+        )
         if number <= count:
             result = results[number - 1]
-            return check, self._told(last, result if count == 1 else f"(result {number} of {count}) {result}")
+            return check, self._told(
+                last, result if count == 1 else f"(result {number} of {count}) {result}"
+            )
         if not last.ok:
             return check, self._told(last, last.text)
         if not results:
             return dataclasses.replace(check, status="empty"), "There are no results."
-        return check, self._told(last, f"(asked before, and there is no other) {results[-1]}")
+        return check, self._told(
+            last, f"(asked before, and there is no other) {results[-1]}"
+        )
 
     async def execute(self, name: str, answer: str) -> tuple[Check, str]:
         """What a tool that takes one text makes of the program in an answer."""
         code = read_code(answer)
         if code is None:
             return Check("", name, "not_run"), NO_PROGRAM
-        arguments = plain_arguments(code, name, find_tool(name, self._run.tools), quotes_are_text=True)
+        arguments = plain_arguments(
+            code, name, find_tool(name, self._run.tools), quotes_are_text=True
+        )
         seen = await self._call(name, arguments)
         return Check("", name, seen.status, seen.call.id), self._told(seen, seen.text)
 
@@ -74,13 +87,17 @@ class LookUps:
         """A stretch of what a tool said, as the critic is to read it."""
         return seen.showing(quoted(text, self._most))
 
-    async def _results(self, name: str, arguments: JsonObject, most: int) -> tuple[list[str], Observation]:
+    async def _results(
+        self, name: str, arguments: JsonObject, most: int
+    ) -> tuple[list[str], Observation]:
         """The results of as many pages as it takes to have `most`, if there are so many, and the last page."""
         pages = next_pages(find_tool(name, self._run.tools), arguments)
         page = await self._call(name, arguments)
         new = _ranked(page)
         results = dict.fromkeys(new)
-        while new and len(results) < most and (following := next(pages, None)) is not None:
+        while (
+            new and len(results) < most and (following := next(pages, None)) is not None
+        ):
             page = await self._call(name, following)
             new = [one for one in _ranked(page) if one not in results]
             results |= dict.fromkeys(new)

@@ -11,7 +11,14 @@ from ..errors import AskFailed, Denied, LimitReached, ProviderError, Unreadable
 from ..messages import Conversation, ToolCall
 from ..parsing.arguments import Signature, describe_tools, find_tool
 from ..parsing.plans.calls import call_arguments, insert_results
-from ..parsing.plans.graph import Plan, PlanStep, check_plan, read_join, read_plan, read_result
+from ..parsing.plans.graph import (
+    Plan,
+    PlanStep,
+    check_plan,
+    read_join,
+    read_plan,
+    read_result,
+)
 from ..parsing.plans.results import Ledger, StepFinished
 from ..prompts import PromptSet
 from ..run import Run
@@ -118,9 +125,15 @@ class PlanExecuteEngine(LoopEngine):
         ledger = Ledger()
         try:
             await self._work(run, ledger)
-            answer = await run.ask(self._with_results(run, ledger), provider=self.synthesizer, purpose="answer")
+            answer = await run.ask(
+                self._with_results(run, ledger),
+                provider=self.synthesizer,
+                purpose="answer",
+            )
         except LimitReached:
-            return await run.best_answer(self._with_results(run, ledger) if ledger else run.conversation)
+            return await run.best_answer(
+                self._with_results(run, ledger) if ledger else run.conversation
+            )
         if not read_result(answer):
             raise Unreadable("the synthesizer's reply is empty")
         return read_result(answer)
@@ -144,7 +157,9 @@ class PlanExecuteEngine(LoopEngine):
             reason = joined.reason
 
     def _with_results(self, run: Run, ledger: Ledger) -> Conversation:
-        return run.conversation.user(self.prompts.fill("synthesize", results=ledger.told()))
+        return run.conversation.user(
+            self.prompts.fill("synthesize", results=ledger.told())
+        )
 
     async def _plan(self, run: Run, ledger: Ledger, reason: str) -> Plan:
         """A plan that can run and may run. Raises `Unreadable`, or `Denied` if policy refused the last attempt."""
@@ -161,15 +176,26 @@ class PlanExecuteEngine(LoopEngine):
             except (ValueError, Denied) as refused:
                 problem = refused
             run.note(PlanRejected(attempt, str(problem)))
-            conversation = conversation.assistant(text, origin="model") if text.strip() else conversation
-            conversation = conversation.user(self.prompts.fill("rejected", reason=str(problem)))
+            conversation = (
+                conversation.assistant(text, origin="model")
+                if text.strip()
+                else conversation
+            )
+            conversation = conversation.user(
+                self.prompts.fill("rejected", reason=str(problem))
+            )
         if isinstance(problem, Denied):
             raise problem
-        raise Unreadable(f"no usable plan in {self.max_plan_attempts} attempts, last: {problem}")
+        raise Unreadable(
+            f"no usable plan in {self.max_plan_attempts} attempts, last: {problem}"
+        )
 
     def _plan_prompt(self, run: Run, ledger: Ledger, reason: str) -> str:
         prompt = self.prompts.fill(
-            "plan", tools=describe_tools(run.tools), max_steps=self.max_steps, first=ledger.first
+            "plan",
+            tools=describe_tools(run.tools),
+            max_steps=self.max_steps,
+            first=ledger.first,
         )
         if not ledger:
             return prompt
@@ -178,9 +204,13 @@ class PlanExecuteEngine(LoopEngine):
     def _usable(self, run: Run, text: str, cut: bool, ledger: Ledger) -> Plan:
         """The plan in a reply; ValueError with the reason if it cannot be used."""
         if cut:
-            raise ValueError("The plan was cut short by the limit of output tokens. Write a shorter one.")
+            raise ValueError(
+                "The plan was cut short by the limit of output tokens. Write a shorter one."
+            )
         done = [step.id for step in ledger.done]
-        plan = read_plan(text, [tool.name for tool in run.tools], first=ledger.first, done=done)
+        plan = read_plan(
+            text, [tool.name for tool in run.tools], first=ledger.first, done=done
+        )
         check_plan(plan, run.tools, self.max_steps, ledger.done)
         return plan
 
@@ -193,8 +223,15 @@ class PlanExecuteEngine(LoopEngine):
                     run.note(skipped)
                     ledger.add(step, skipped)
             wave = [step for step in ledger.left(plan) if ledger.ready(step)]
-            works = [functools.partial(self._step, step=step, asked=run.conversation, ledger=ledger) for step in wave]
-            finished = await run.gather(*works, at_once=self.max_concurrency) if works else []
+            works = [
+                functools.partial(
+                    self._step, step=step, asked=run.conversation, ledger=ledger
+                )
+                for step in wave
+            ]
+            finished = (
+                await run.gather(*works, at_once=self.max_concurrency) if works else []
+            )
             for step, (outcome, shown) in zip(wave, finished, strict=True):
                 run.note(outcome)
                 ledger.add(step, outcome, shown)
@@ -219,13 +256,20 @@ class PlanExecuteEngine(LoopEngine):
     ) -> tuple[StepFinished, str | None]:
         """What comes of a step that is a call."""
         try:
-            call = ToolCall(tool.name, call_arguments(step.arguments, tool, ledger.results(step.references)))
+            call = ToolCall(
+                tool.name,
+                call_arguments(step.arguments, tool, ledger.results(step.references)),
+            )
         except ValueError as error:
             return StepFinished(step.id, "failed", str(error)), None
         seen = await run.call(call, thought=step.thought or step.goal)
-        return StepFinished(step.id, "ok" if seen.ok else "failed", seen.text), seen.content
+        return StepFinished(
+            step.id, "ok" if seen.ok else "failed", seen.text
+        ), seen.content
 
-    async def _reached(self, run: Run, step: PlanStep, asked: Conversation, ledger: Ledger) -> StepFinished:
+    async def _reached(
+        self, run: Run, step: PlanStep, asked: Conversation, ledger: Ledger
+    ) -> StepFinished:
         """What comes of a step that is a question to the model, or a goal."""
         named = ledger.shown(step.references)
         goal = insert_results(step.arguments if step.tool else step.goal, named)
@@ -233,7 +277,9 @@ class PlanExecuteEngine(LoopEngine):
         conversation = asked.user(self.prompts.fill("step", step=goal, results=others))
         if step.tool:  # `LLM[…]`
             return _with_result(step.id, await run.ask(conversation, purpose="step"))
-        executor = self.executor or ReActEngine(self.runtime, max_iterations=self.max_step_iterations)
+        executor = self.executor or ReActEngine(
+            self.runtime, max_iterations=self.max_step_iterations
+        )
         child = await run.delegate(executor, conversation)
         if child.status == "completed":
             return _with_result(step.id, child.answer or "")
@@ -245,11 +291,15 @@ class PlanExecuteEngine(LoopEngine):
         text, cut = await _reply(run, asked, self.joiner, "join")
         finish = None if cut else read_join(text)
         if finish is None:
-            return JoinDecided("replan", "Not every step of the plan worked.", readable=False)
+            return JoinDecided(
+                "replan", "Not every step of the plan worked.", readable=False
+            )
         return JoinDecided("finish" if finish else "replan", text.strip())
 
 
-async def _reply(run: Run, conversation: Conversation, provider: str | None, purpose: str) -> tuple[str, bool]:
+async def _reply(
+    run: Run, conversation: Conversation, provider: str | None, purpose: str
+) -> tuple[str, bool]:
     """A reply as it came, and whether it was cut short."""
     try:
         return await run.ask(conversation, provider=provider, purpose=purpose), False
@@ -259,4 +309,8 @@ async def _reply(run: Run, conversation: Conversation, provider: str | None, pur
 
 def _with_result(id: int, answer: str) -> StepFinished:
     text = read_result(answer)
-    return StepFinished(id, "ok", text) if text else StepFinished(id, "failed", "The reply is empty.")
+    return (
+        StepFinished(id, "ok", text)
+        if text
+        else StepFinished(id, "failed", "The reply is empty.")
+    )

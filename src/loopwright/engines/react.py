@@ -76,9 +76,17 @@ class ReActEngine(LoopEngine):
                 return proposal.answer
             observations = await run.act(await run.gate(proposal))
             conversation = conversation.observe(proposal, observations)
-            if not proposal.calls:  # two turns of the assistant in a row are more than many servers take
-                conversation = conversation.user(self.prompts.fill("thought_alone"), origin="runtime")
-        answer = await self._back_off(run, self.fallback) if self.fallback is not None else None
+            if (
+                not proposal.calls
+            ):  # two turns of the assistant in a row are more than many servers take
+                conversation = conversation.user(
+                    self.prompts.fill("thought_alone"), origin="runtime"
+                )
+        answer = (
+            await self._back_off(run, self.fallback)
+            if self.fallback is not None
+            else None
+        )
         return answer if answer is not None else await run.best_answer(conversation)
 
     async def _back_off(self, run: Run, fallback: LoopEngine) -> str | None:

@@ -11,8 +11,13 @@ from ..tools.base import Tool
 
 MAX_CHARS = 4_000  # what is longer is judged by its beginning
 SEARCH = re.compile(r"search|look.?up|wiki|retriev|browse|google|find_", re.IGNORECASE)
-QUOTED = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|(?<!\w)'[^'\n]*'(?!\w)")  # others' words are not the task's
-MEANING = re.compile(r"\W*what (is|are) (an? )?[\w-]+( [\w-]+)?\?|\W*what (does|do|did)\b[^?]*\bmean\b", re.IGNORECASE)
+QUOTED = re.compile(
+    r"\"[^\"\n]*\"|“[^”\n]*”|(?<!\w)'[^'\n]*'(?!\w)"
+)  # others' words are not the task's
+MEANING = re.compile(
+    r"\W*what (is|are) (an? )?[\w-]+( [\w-]+)?\?|\W*what (does|do|did)\b[^?]*\bmean\b",
+    re.IGNORECASE,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +103,9 @@ SIGNALS = (
 )  # fmt: skip
 
 
-def recommend_engine(task: str, tools: Iterable[Tool | ToolSpec] = ()) -> Recommendation:
+def recommend_engine(
+    task: str, tools: Iterable[Tool | ToolSpec] = ()
+) -> Recommendation:
     """The engine that suits a task, judged by the words of the task and by the tools there are.
 
     No model is asked: it is a first choice, to be measured against others. What speaks for nothing in particular goes
@@ -112,7 +119,11 @@ def recommend_engine(task: str, tools: Iterable[Tool | ToolSpec] = ()) -> Recomm
         Recommendation("react", "it can be done with the tools, one call at a time") if known
         else Recommendation("chain-of-thought", "there are no tools, so it is a matter of thinking")
     )  # fmt: skip
-    found = [] if MEANING.match(task) else [signal for signal in SIGNALS if _speaks(signal, said, known)]
+    found = (
+        []
+        if MEANING.match(task)
+        else [signal for signal in SIGNALS if _speaks(signal, said, known)]
+    )
     weights: dict[str, int] = {}
     for signal in found:
         weights[signal.engine] = weights.get(signal.engine, 0) + signal.weight
@@ -128,4 +139,7 @@ def _speaks(signal: Signal, said: str, tools: tuple[Tool | ToolSpec, ...]) -> bo
     has = {"", "tools" if tools else "no tools"}
     if any(SEARCH.search(f"{tool.name} {tool.description}") for tool in tools):
         has.add("search")
-    return signal.needs in has and re.search(signal.pattern, said, re.IGNORECASE) is not None
+    return (
+        signal.needs in has
+        and re.search(signal.pattern, said, re.IGNORECASE) is not None
+    )

@@ -83,7 +83,11 @@ class FileReflections:
         except FileNotFoundError:
             return []
         lines = filter(None, map(_line, text.split("\n")))
-        return list(dict.fromkeys(line.reflection for line in lines if task_key(line.task) == key))
+        return list(
+            dict.fromkeys(
+                line.reflection for line in lines if task_key(line.task) == key
+            )
+        )
 
     def _append(self, task: str, reflection: str) -> None:
         if reflection in self._read(task_key(task)):

@@ -43,7 +43,11 @@ What you learnt from earlier tries:
 Name the mistake in one or two sentences, then a plan of a few sentences that avoids it. Do not solve the task here.""",
 )
 REFLECTING = ("reflection", "both")
-HALTS = ("unreadable", "invalid_output", "context_overflow")  # failures of one attempt: the next starts afresh
+HALTS = (
+    "unreadable",
+    "invalid_output",
+    "context_overflow",
+)  # failures of one attempt: the next starts afresh
 NO_ANSWER = "It gave no answer."
 
 
@@ -60,10 +64,20 @@ class Episode:
     @classmethod
     def of(cls, attempt: Attempt, evaluation: Evaluation) -> Self:
         """The episode of an attempt that was evaluated."""
-        stop_reason, score, feedback = attempt.stop_reason, evaluation.score, evaluation.feedback
+        stop_reason, score, feedback = (
+            attempt.stop_reason,
+            evaluation.score,
+            evaluation.feedback,
+        )
         if evaluation.passed:
             return cls(attempt.number, "correct", stop_reason, score, feedback)
-        return cls(attempt.number, "halted" if attempt.halted else "incorrect", stop_reason, score, feedback)
+        return cls(
+            attempt.number,
+            "halted" if attempt.halted else "incorrect",
+            stop_reason,
+            score,
+            feedback,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +129,9 @@ class ReflexionEngine(LoopEngine):
     name = "reflexion"
     actor: LoopEngine | None = None
     max_episodes: int = Field(default=3, ge=1)
-    evaluator: Annotated[Evaluator | Judgement | None, PlainValidator(as_evaluator)] = None
+    evaluator: Annotated[Evaluator | Judgement | None, PlainValidator(as_evaluator)] = (
+        None
+    )
     strategy: Literal["none", "last_attempt", "reflection", "both"] = "reflection"
     memory: int = Field(default=3, ge=1)
     max_trace_tokens: int = Field(default=1600, ge=1)
@@ -127,7 +143,9 @@ class ReflexionEngine(LoopEngine):
         """Check what must go together."""
         super().__post_init__()
         if self.store is not None and self.strategy not in REFLECTING:
-            raise ConfigError(f"store: strategy {self.strategy!r} makes no reflections; leave the store out")
+            raise ConfigError(
+                f"store: strategy {self.strategy!r} makes no reflections; leave the store out"
+            )
 
     async def solve(self, run: Run) -> str:
         """Try until an evaluation is passed, or give the best answer there is."""
@@ -137,7 +155,9 @@ class ReflexionEngine(LoopEngine):
             evaluation = await self._evaluate(run, attempt, past)
             if evaluation.passed and attempt.answer is not None:
                 return attempt.answer
-            if self.strategy in REFLECTING and (number < self.max_episodes or self.store is not None):
+            if self.strategy in REFLECTING and (
+                number < self.max_episodes or self.store is not None
+            ):
                 await self._reflect(run, past)
         best = past.best()
         if best is None:
@@ -161,10 +181,14 @@ class ReflexionEngine(LoopEngine):
         _offer_best(run, past)
         return attempt
 
-    async def _evaluate(self, run: Run, attempt: Attempt, past: Experience) -> Evaluation:
+    async def _evaluate(
+        self, run: Run, attempt: Attempt, past: Experience
+    ) -> Evaluation:
         evaluation = Evaluation(False, feedback=NO_ANSWER)
         if attempt.answer is not None:
-            evaluation = await evaluate(ModelJudge() if self.evaluator is None else self.evaluator, run, attempt)
+            evaluation = await evaluate(
+                ModelJudge() if self.evaluator is None else self.evaluator, run, attempt
+            )
         past.evaluations[-1] = evaluation
         _offer_best(run, past)
         run.note(Episode.of(attempt, evaluation))
@@ -180,7 +204,11 @@ class ReflexionEngine(LoopEngine):
             reflections=past.told(self.memory) or "(nothing)",
         )
         try:
-            said = await run.ask(run.conversation.user(prompt), provider=self.reflector, purpose="reflect")
+            said = await run.ask(
+                run.conversation.user(prompt),
+                provider=self.reflector,
+                purpose="reflect",
+            )
             text = said.strip()
         except AskFailed:
             return
@@ -193,21 +221,32 @@ class ReflexionEngine(LoopEngine):
         """The caller's conversation with what is carried over before its latest user message, which stays the task."""
         told: list[str] = []
         if self.strategy in REFLECTING and past.reflections:
-            told.append(self.prompts.fill("reflections", reflections=past.told(self.memory)))
+            told.append(
+                self.prompts.fill("reflections", reflections=past.told(self.memory))
+            )
         if self.strategy in ("last_attempt", "both") and past.attempts:
             trace = past.attempts[-1].trace(self.max_trace_tokens)
-            told.append(self.prompts.fill("last_attempt", trace=trace, outcome=self._outcome(past)))
+            told.append(
+                self.prompts.fill(
+                    "last_attempt", trace=trace, outcome=self._outcome(past)
+                )
+            )
         if not told:
             return run.conversation
         messages = run.conversation.messages
-        task = max((i for i, message in enumerate(messages) if message.role == "user"), default=len(messages))
+        task = max(
+            (i for i, message in enumerate(messages) if message.role == "user"),
+            default=len(messages),
+        )
         memory = Message("user", "\n\n".join(told), origin="engine")
         return Conversation([*messages[:task], memory, *messages[task:]])
 
     def _outcome(self, past: Experience) -> str:
         attempt, feedback = past.attempts[-1], past.evaluations[-1].feedback
         if attempt.halted:
-            return self.prompts.fill("halted", stop_reason=attempt.stop_reason, feedback=feedback).strip()
+            return self.prompts.fill(
+                "halted", stop_reason=attempt.stop_reason, feedback=feedback
+            ).strip()
         return self.prompts.fill("incorrect", feedback=feedback).strip()
 
     async def _recalled(self, run: Run) -> list[str]:
@@ -228,7 +267,11 @@ class ReflexionEngine(LoopEngine):
         store = self.store
         if store is not None:
             try:
-                await run.effect("keep_reflection", lambda: store.keep(run.task, text), into=type(None))
+                await run.effect(
+                    "keep_reflection",
+                    lambda: store.keep(run.task, text),
+                    into=type(None),
+                )
             except EngineError as error:
                 run.note(StoreFailed(str(error)))
 

@@ -18,7 +18,14 @@ from ..parsing.arguments import (
     plain_arguments,
     takes_one_text,
 )
-from ..parsing.follow_ups import FollowUp, Reading, quoted, read_final, read_follow_ups, read_sub_answer
+from ..parsing.follow_ups import (
+    FollowUp,
+    Reading,
+    quoted,
+    read_final,
+    read_follow_ups,
+    read_sub_answer,
+)
 from ..prompts import PromptSet
 from ..run import Run, Sampling
 
@@ -142,9 +149,15 @@ class SelfAskEngine(LoopEngine):
     def _search_tool(self) -> Signature | None:
         """The tool that answers follow-ups for which the model names none."""
         if self.search is not None:
-            return self.runtime.tools.get(self.search) if isinstance(self.search, str) else None
+            return (
+                self.runtime.tools.get(self.search)
+                if isinstance(self.search, str)
+                else None
+            )
         fit = [tool for tool in self.runtime.tools if takes_one_text(tool)]
-        return next((tool for tool in fit if tool.effect == "read"), fit[0] if fit else None)
+        return next(
+            (tool for tool in fit if tool.effect == "read"), fit[0] if fit else None
+        )
 
     async def solve(self, run: Run) -> str:
         """Ask, search, tell, until there is a final answer; then, or at a limit, ask for it."""
@@ -152,16 +165,24 @@ class SelfAskEngine(LoopEngine):
         known: dict[str, list[SubAnswer]] = {}
         left = self.max_follow_ups
         run.keep(conversation)
-        with contextlib.suppress(LimitReached):  # the conversation holds what was found, for the best answer
+        with contextlib.suppress(
+            LimitReached
+        ):  # the conversation holds what was found, for the best answer
             for _ in run.iterations():
                 reading = await self._go_on(run, conversation, left)
                 if reading.answer is not None:
                     return reading.answer
-                conversation = conversation.assistant(reading.text, origin="model") if reading.text else conversation
+                conversation = (
+                    conversation.assistant(reading.text, origin="model")
+                    if reading.text
+                    else conversation
+                )
                 if not reading.follow_ups:
                     break
                 asked = len(reading.follow_ups)
-                answers = await self._answer_all(run, conversation, reading.follow_ups, known)
+                answers = await self._answer_all(
+                    run, conversation, reading.follow_ups, known
+                )
                 conversation = conversation.add(*_told(answers, by_question=asked > 1))
                 run.keep(conversation)
                 left -= asked
@@ -172,7 +193,10 @@ class SelfAskEngine(LoopEngine):
                 return answer
         answer = read_final(await run.best_answer(conversation))
         if answer is None:
-            raise LimitReached("max_iterations", "the model went on with the protocol instead of giving an answer")
+            raise LimitReached(
+                "max_iterations",
+                "the model went on with the protocol instead of giving an answer",
+            )
         return answer
 
     def _opening(self, run: Run) -> Conversation:
@@ -186,7 +210,9 @@ class SelfAskEngine(LoopEngine):
     async def _go_on(self, run: Run, conversation: Conversation, left: int) -> Reading:
         """What the model says next, with at most `left` follow-ups."""
         try:
-            reading = read_follow_ups(await run.ask(conversation, sampling=ASKING, purpose="follow_up"))
+            reading = read_follow_ups(
+                await run.ask(conversation, sampling=ASKING, purpose="follow_up")
+            )
         except AskFailed as failure:
             if not failure.cut:
                 raise
@@ -197,23 +223,46 @@ class SelfAskEngine(LoopEngine):
         return reading
 
     async def _answer_all(
-        self, run: Run, conversation: Conversation, asked: Sequence[FollowUp], known: dict[str, list[SubAnswer]]
+        self,
+        run: Run,
+        conversation: Conversation,
+        asked: Sequence[FollowUp],
+        known: dict[str, list[SubAnswer]],
     ) -> list[SubAnswer]:
         """The answers to `asked`, in order, without those that a limit cut off; what is new is added to `known`."""
-        fresh = {follow_up.key: follow_up for follow_up in asked if len(known.get(follow_up.key, ())) < SEARCHES}
-        works = [functools.partial(self._answer, conversation, follow_up) for follow_up in fresh.values()]
-        alone = len(works) == 1  # then in the run's own scope, where the progress monitor sees what came before
-        found = [await works[0](run)] if alone else await run.gather(*works, at_once=self.max_concurrency)
+        fresh = {
+            follow_up.key: follow_up
+            for follow_up in asked
+            if len(known.get(follow_up.key, ())) < SEARCHES
+        }
+        works = [
+            functools.partial(self._answer, conversation, follow_up)
+            for follow_up in fresh.values()
+        ]
+        alone = (
+            len(works) == 1
+        )  # then in the run's own scope, where the progress monitor sees what came before
+        found = (
+            [await works[0](run)]
+            if alone
+            else await run.gather(*works, at_once=self.max_concurrency)
+        )
         for key, answer in zip(fresh, found, strict=True):
             known.setdefault(key, []).extend([] if answer is None else [answer])
         answers: list[SubAnswer] = []
         for key in (follow_up.key for follow_up in asked if known[follow_up.key]):
             is_new = fresh.pop(key, None) is not None
-            answers.append(known[key][-1] if is_new else dataclasses.replace(known[key][-1], source="known"))
+            answers.append(
+                known[key][-1]
+                if is_new
+                else dataclasses.replace(known[key][-1], source="known")
+            )
             run.note(answers[-1])
         return answers
 
-    async def _answer(self, conversation: Conversation, follow_up: FollowUp, run: Run) -> SubAnswer | None:
+    async def _answer(
+        self, conversation: Conversation, follow_up: FollowUp, run: Run
+    ) -> SubAnswer | None:
         """The answer to one follow-up; `None` at a limit, which the run meets again at its next verb."""
         with contextlib.suppress(LimitReached):
             found = await self._searched(run, follow_up)
@@ -233,26 +282,47 @@ class SelfAskEngine(LoopEngine):
         elif tool is None:
             return None
         else:
-            call = ToolCall(tool.name, plain_arguments(question, tool.name, tool, quotes_are_text=True))
+            call = ToolCall(
+                tool.name,
+                plain_arguments(question, tool.name, tool, quotes_are_text=True),
+            )
         seen = await run.call(call)
         found = seen.ok and seen.text.strip().casefold() not in NOTHING
         if found:
             return SubAnswer(question, seen.content, f"tool:{call.name}")
-        told = follow_up.tool or seen.status == "unknown"  # what it asked for itself, or may have done, it must know
-        return SubAnswer(question, f"{NOT_FOUND} {seen.content}", "none") if told else None
+        told = (
+            follow_up.tool or seen.status == "unknown"
+        )  # what it asked for itself, or may have done, it must know
+        return (
+            SubAnswer(question, f"{NOT_FOUND} {seen.content}", "none") if told else None
+        )
 
-    async def _by_model(self, run: Run, conversation: Conversation, question: str) -> SubAnswer:
+    async def _by_model(
+        self, run: Run, conversation: Conversation, question: str
+    ) -> SubAnswer:
         asked = conversation.user(self.prompts.fill("sub_question", question=question))
         answer = ""
-        with contextlib.suppress(AskFailed):  # what cannot be read, or was cut, is no answer
-            said = await run.ask(asked, sampling=ANSWERING, provider=self.answerer, purpose="sub_answer")
+        with contextlib.suppress(
+            AskFailed
+        ):  # what cannot be read, or was cut, is no answer
+            said = await run.ask(
+                asked, sampling=ANSWERING, provider=self.answerer, purpose="sub_answer"
+            )
             answer = read_sub_answer(said)
-        return SubAnswer(question, answer, "model") if answer else SubAnswer(question, NOT_FOUND, "none")
+        return (
+            SubAnswer(question, answer, "model")
+            if answer
+            else SubAnswer(question, NOT_FOUND, "none")
+        )
 
     async def _forced(self, run: Run, conversation: Conversation) -> str | None:
         """The final answer, asked for with the paper's marker; `None` if the reply is none."""
         with contextlib.suppress(AskFailed):
-            return read_final(await run.ask(conversation.user(self.prompts.fill("final")), purpose="answer"))
+            return read_final(
+                await run.ask(
+                    conversation.user(self.prompts.fill("final")), purpose="answer"
+                )
+            )
         return None
 
 

@@ -45,9 +45,14 @@ class Node:
         """The answer of a finished state."""
         return self.thought.answer
 
-    def valued(self, value: float | None, labels: Mapping[str, int] | None = None) -> "Node":
+    def valued(
+        self, value: float | None, labels: Mapping[str, int] | None = None
+    ) -> "Node":
         """The node with what the judge said."""
-        return dataclasses.replace(self, thought=dataclasses.replace(self.thought, value=value, labels=labels or {}))
+        return dataclasses.replace(
+            self,
+            thought=dataclasses.replace(self.thought, value=value, labels=labels or {}),
+        )
 
 
 class Growth(NamedTuple):
@@ -83,17 +88,28 @@ class Samples:
         return [self.kept[prompt] for prompt in prompts]
 
     async def _ask(self, prompts: Sequence[str]) -> list[tuple[str, ...]]:
-        works = [partial(self._reply, prompt) for prompt in prompts for _ in range(self.times)]
+        works = [
+            partial(self._reply, prompt)
+            for prompt in prompts
+            for _ in range(self.times)
+        ]
         replies = await self.run.gather(*works, at_once=self.at_once) if works else []
         starts = range(0, len(replies), self.times)
-        return [tuple(reply for reply in replies[i : i + self.times] if reply is not None) for i in starts]
+        return [
+            tuple(reply for reply in replies[i : i + self.times] if reply is not None)
+            for i in starts
+        ]
 
     async def _reply(self, prompt: str, branch: Run) -> str | None:
         warm = WARM if self.times > 1 else None
-        sampling = Sampling(temperature=warm if self.temperature is None else self.temperature)
+        sampling = Sampling(
+            temperature=warm if self.temperature is None else self.temperature
+        )
         try:
             asked = self.run.conversation.user(prompt)
-            return await branch.ask(asked, sampling=sampling, provider=self.provider, purpose=self.purpose)
+            return await branch.ask(
+                asked, sampling=sampling, provider=self.provider, purpose=self.purpose
+            )
         except AskFailed:
             return None
 
@@ -105,9 +121,17 @@ class Proposer:
     problem: ThoughtProblem[Any]
     samples: Samples
 
-    async def grow(self, nodes: Sequence[Node], known: Sequence[Node], *, heaviest_first: bool = False) -> Growth:
+    async def grow(
+        self,
+        nodes: Sequence[Node],
+        known: Sequence[Node],
+        *,
+        heaviest_first: bool = False,
+    ) -> Growth:
         """The states that follow from `nodes`, each once and none of the `known`; all nodes are asked at once."""
-        replies = await self.samples.of([self.problem.propose(node.state) for node in nodes])
+        replies = await self.samples.of(
+            [self.problem.propose(node.state) for node in nodes]
+        )
         seen = {self.problem.render(node.state) for node in known}
         grown: list[Node] = []
         refused = duplicates = 0
@@ -123,9 +147,15 @@ class Proposer:
                 seen.add(rendered)
         return Growth(grown, refused, duplicates)
 
-    def _thoughts(self, node: Node, replies: Sequence[str], heaviest_first: bool) -> list[str]:
+    def _thoughts(
+        self, node: Node, replies: Sequence[str], heaviest_first: bool
+    ) -> list[str]:
         """The thoughts in all replies, in order; or each once, by the sum of its weights."""
-        thoughts = [thought for reply in replies for thought in self.problem.read(node.state, reply)]
+        thoughts = [
+            thought
+            for reply in replies
+            for thought in self.problem.read(node.state, reply)
+        ]
         if not heaviest_first:
             return [thought for thought, _ in thoughts]
         weights: dict[str, float] = {}
@@ -135,7 +165,12 @@ class Proposer:
 
     def _child(self, node: Node, thought: str) -> Node:
         state = self.problem.apply(node.state, thought)
-        return Node(state, ScoredThought((*node.thought.path, thought), answer=self.problem.answer(state) or None))
+        return Node(
+            state,
+            ScoredThought(
+                (*node.thought.path, thought), answer=self.problem.answer(state) or None
+            ),
+        )
 
 
 class Judge(Protocol):
@@ -159,12 +194,19 @@ class Values:
         judgements = [self.problem.judge(node.state) for node in nodes]
         prompts = [prompt for judgement in judgements for prompt in _prompts(judgement)]
         replies = dict(zip(prompts, await self.samples.of(prompts), strict=True))
-        return [self._valued(node, judgement, replies) for node, judgement in zip(nodes, judgements, strict=True)]
+        return [
+            self._valued(node, judgement, replies)
+            for node, judgement in zip(nodes, judgements, strict=True)
+        ]
 
-    def _valued(self, node: Node, judgement: Judgement, said_to: Mapping[str, tuple[str, ...]]) -> Node:
+    def _valued(
+        self, node: Node, judgement: Judgement, said_to: Mapping[str, tuple[str, ...]]
+    ) -> Node:
         if isinstance(judgement, (int, float)):
             if not math.isfinite(judgement):
-                raise ConfigError(f"problem: a known value must be finite, judge() gave {judgement}")
+                raise ConfigError(
+                    f"problem: a known value must be finite, judge() gave {judgement}"
+                )
             return node.valued(float(judgement))
         replies = [reply for prompt in _prompts(judgement) for reply in said_to[prompt]]
         if self.labels is None:
@@ -173,7 +215,9 @@ class Values:
         said = [read_label(reply, self.labels) for reply in replies]
         counts = {label: said.count(label) for label in self.labels if label in said}
         # `fsum`, since the order of samples and labels must not break a tie.
-        weight = math.fsum(self.labels[label] * count for label, count in counts.items())
+        weight = math.fsum(
+            self.labels[label] * count for label, count in counts.items()
+        )
         return node.valued(weight if counts else None, counts)
 
 
@@ -196,8 +240,20 @@ class Votes:
 
     async def score(self, nodes: Sequence[Node]) -> list[Node]:
         """Ask for all ballots at once."""
-        shown = [f"Candidate {number}:\n{self.problem.render(node.state)}" for number, node in enumerate(nodes, 1)]
-        prompt = self.prompts.fill("vote", count=len(nodes), candidates="\n\n".join(shown))
+        shown = [
+            f"Candidate {number}:\n{self.problem.render(node.state)}"
+            for number, node in enumerate(nodes, 1)
+        ]
+        prompt = self.prompts.fill(
+            "vote", count=len(nodes), candidates="\n\n".join(shown)
+        )
         ballots = (await self.samples.of([prompt]))[0] if len(nodes) > 1 else ()
-        choices = [choice for choice in (read_choice(ballot, len(nodes)) for ballot in ballots) if choice is not None]
-        return [node.valued(float(choices.count(i)) if choices else None) for i, node in enumerate(nodes, 1)]
+        choices = [
+            choice
+            for choice in (read_choice(ballot, len(nodes)) for ballot in ballots)
+            if choice is not None
+        ]
+        return [
+            node.valued(float(choices.count(i)) if choices else None)
+            for i, node in enumerate(nodes, 1)
+        ]

@@ -54,7 +54,10 @@ There are no more steps. Give the final answer now, on a line that begins with `
 )
 
 NOTHING_YET = "(nothing yet)"
-_ITEM = re.compile(r"^[ \t]*+(?:[-*+\u2022]|\d{1,3}+[.)])[ \t]++(?=[*_]{0,3}thought\b)", re.IGNORECASE | re.MULTILINE)
+_ITEM = re.compile(
+    r"^[ \t]*+(?:[-*+\u2022]|\d{1,3}+[.)])[ \t]++(?=[*_]{0,3}thought\b)",
+    re.IGNORECASE | re.MULTILINE,
+)
 _MARKERS = Markers({"answer": "answer", "final": "final answer", "thought": "thought"})
 
 
@@ -129,7 +132,9 @@ class TextThoughts:
 
     def propose(self, state: tuple[str, ...]) -> str:
         """Ask for one thought or several."""
-        return self.prompts.fill("propose" if self.several else "thought", state=self.render(state))
+        return self.prompts.fill(
+            "propose" if self.several else "thought", state=self.render(state)
+        )
 
     def read(self, state: tuple[str, ...], reply: str) -> Sequence[tuple[str, float]]:
         """The reply, or what stands behind its `THOUGHT:` markers."""
@@ -138,7 +143,10 @@ class TextThoughts:
         reply = _ITEM.sub("", reply)
         marks = [mark for mark in _MARKERS.scan(reply).marks if mark.kind == "thought"]
         ends = [mark.start for mark in marks[1:]] + [len(reply)]
-        return [(reply[mark.value : end].strip(), 1.0) for mark, end in zip(marks, ends, strict=False)]
+        return [
+            (reply[mark.value : end].strip(), 1.0)
+            for mark, end in zip(marks, ends, strict=False)
+        ]
 
     def refuse(self, state: tuple[str, ...], thought: str) -> str | None:
         """Refuse a thought without text."""
@@ -151,11 +159,17 @@ class TextThoughts:
     def judge(self, state: tuple[str, ...]) -> str:
         """Ask how promising the reasoning is or, if it is finished, whether the answer is right."""
         words = ", ".join(self.labels or ())
-        scale = self.prompts.fill("label", labels=words) if self.labels else self.prompts.fill("score")
+        scale = (
+            self.prompts.fill("label", labels=words)
+            if self.labels
+            else self.prompts.fill("score")
+        )
         answer = self.answer(state)
         if answer is None:
             return self.prompts.fill("judge", state=self.render(state), scale=scale)
-        return self.prompts.fill("judge_answer", state=self.render(state), answer=answer, scale=scale)
+        return self.prompts.fill(
+            "judge_answer", state=self.render(state), answer=answer, scale=scale
+        )
 
     def answer(self, state: tuple[str, ...]) -> str | None:
         """What the last thought says behind `ANSWER:`."""

@@ -132,11 +132,20 @@ class TreeOfThoughtsEngine(LoopEngine):
     def __post_init__(self) -> None:
         """Refuse options that contradict each other."""
         super().__post_init__()
-        if self.search == "depth-first" and (self.evaluate, self.select) != ("value", "greedy"):
-            raise ConfigError("search: depth-first needs evaluate='value' and select='greedy', else use search='beam'")
+        if self.search == "depth-first" and (self.evaluate, self.select) != (
+            "value",
+            "greedy",
+        ):
+            raise ConfigError(
+                "search: depth-first needs evaluate='value' and select='greedy', else use search='beam'"
+            )
         if self.labels is not None and self.evaluate == "vote":
-            raise ConfigError("labels: ballots have none; use evaluate='value', or leave the labels out")
-        if self.labels is not None and not (self.labels and all(map(str.strip, self.labels))):
+            raise ConfigError(
+                "labels: ballots have none; use evaluate='value', or leave the labels out"
+            )
+        if self.labels is not None and not (
+            self.labels and all(map(str.strip, self.labels))
+        ):
             raise ConfigError("labels: give at least one word, and no empty one")
 
     async def solve(self, run: Run) -> str:
@@ -153,17 +162,27 @@ class TreeOfThoughtsEngine(LoopEngine):
             if not tree.finished:
                 return _plain(await run.best_answer(self._so_far(tree)))
         best = tree.best()
-        run.note(Found(str(tree.finished[0].answer), str(best.answer), best.thought.value))
+        run.note(
+            Found(str(tree.finished[0].answer), str(best.answer), best.thought.value)
+        )
         return str(best.answer)
 
     def _plant(self, run: Run) -> Tree:
         several = self.generate == "propose"
-        problem: ThoughtProblem[Any] = self.problem or TextThoughts(self.prompts, several, self.labels)
-        samples = partial(Samples, run, temperature=self.temperature, at_once=self.max_concurrency)
+        problem: ThoughtProblem[Any] = self.problem or TextThoughts(
+            self.prompts, several, self.labels
+        )
+        samples = partial(
+            Samples, run, temperature=self.temperature, at_once=self.max_concurrency
+        )
         # Depth first comes to the same state on several ways; equal prompts of a beam get samples of their own.
-        known: dict[str, tuple[str, ...]] | None = {} if self.search == "depth-first" else None
+        known: dict[str, tuple[str, ...]] | None = (
+            {} if self.search == "depth-first" else None
+        )
         times = self.n_proposals if several else self.n_branches
-        proposer = Proposer(problem, samples(times=times, kept=known, purpose="propose"))
+        proposer = Proposer(
+            problem, samples(times=times, kept=known, purpose="propose")
+        )
         asked = partial(samples, times=self.n_evaluations, provider=self.judge)
         judge = (
             Votes(problem, asked(purpose="vote"), self.prompts)
@@ -177,24 +196,36 @@ class TreeOfThoughtsEngine(LoopEngine):
     async def _by_levels(self, tree: Tree) -> None:
         beam = [tree.leader]
         for depth in tree.run.iterations(self.max_depth):
-            growth = await tree.proposer.grow([node for node in beam if node.answer is None], tree.finished)
+            growth = await tree.proposer.grow(
+                [node for node in beam if node.answer is None], tree.finished
+            )
             if not growth.nodes:
                 tree.run.note(Level(depth, (), (), growth.refused, growth.duplicates))
                 return
             candidates = await tree.judge.score([*tree.finished, *growth.nodes])
             selected = self._select(candidates, tree.run.random)
             scored = tuple(node.thought for node in candidates)
-            tree.run.note(Level(depth, scored, tuple(selected), growth.refused, growth.duplicates))
+            tree.run.note(
+                Level(depth, scored, tuple(selected), growth.refused, growth.duplicates)
+            )
             beam = [candidates[index] for index in selected]
-            tree.finished = [node for node in candidates if node.answer is not None and not self._hopeless(node)]
+            tree.finished = [
+                node
+                for node in candidates
+                if node.answer is not None and not self._hopeless(node)
+            ]
             tree.offer()
-            tree.leader = next((node for node in beam if node.answer is None), tree.leader)
+            tree.leader = next(
+                (node for node in beam if node.answer is None), tree.leader
+            )
             if self._settled(tree, beam):
                 return
 
     def _select(self, candidates: Sequence[Node], random: Random) -> list[int]:
         """The places of the states that go on, best first; equal ones in their order."""
-        places = [index for index, node in enumerate(candidates) if not self._hopeless(node)]
+        places = [
+            index for index, node in enumerate(candidates) if not self._hopeless(node)
+        ]
         ranked = sorted(places, key=lambda index: -candidates[index].rank)
         if self.select == "greedy":
             return ranked[: self.beam_width]
@@ -208,7 +239,11 @@ class TreeOfThoughtsEngine(LoopEngine):
 
     def _hopeless(self, node: Node) -> bool:
         value = node.thought.value
-        return value is not None and self.prune_below is not None and value < self.prune_below
+        return (
+            value is not None
+            and self.prune_below is not None
+            and value < self.prune_below
+        )
 
     def _settled(self, tree: Tree, beam: Sequence[Node]) -> bool:
         """Whether no open state of the beam is worth more than the best finished one, which must have a value."""
@@ -219,7 +254,11 @@ class TreeOfThoughtsEngine(LoopEngine):
         return value is not None and (value >= max(still_open) or self._accepted(tree))
 
     def _accepted(self, tree: Tree) -> bool:
-        return bool(tree.finished) and self.accept_at is not None and tree.best().rank >= self.accept_at
+        return (
+            bool(tree.finished)
+            and self.accept_at is not None
+            and tree.best().rank >= self.accept_at
+        )
 
     # --- depth first ---
 
@@ -240,16 +279,24 @@ class TreeOfThoughtsEngine(LoopEngine):
                 tree.offer()
             elif depth > len(tree.leader.thought.path):
                 tree.leader = scored
-            if scored.answer is None and depth < self.max_depth and tree.visits < self.max_visits:
+            if (
+                scored.answer is None
+                and depth < self.max_depth
+                and tree.visits < self.max_visits
+            ):
                 await self._descend(tree, scored, visits)
 
     # --- without a finished state ---
 
     async def _conclude(self, tree: Tree) -> str:
         """One call for the answer, from the best state; the reserved call if that says nothing."""
-        prompt = self.prompts.fill("conclude", state=tree.problem.render(tree.leader.state))
+        prompt = self.prompts.fill(
+            "conclude", state=tree.problem.render(tree.leader.state)
+        )
         try:
-            answer = _plain(await tree.run.ask(tree.run.conversation.user(prompt), purpose="answer"))
+            answer = _plain(
+                await tree.run.ask(tree.run.conversation.user(prompt), purpose="answer")
+            )
         except AskFailed:
             answer = ""
         return answer or _plain(await tree.run.best_answer(self._so_far(tree)))

@@ -34,7 +34,9 @@ class Vote:
             first = spelled.setdefault(same_as(answer, kind), answer)
             counts[first] = counts.get(first, 0) + 1
         most = max(counts.values(), default=0)
-        return cls(counts, _winner(counts), most / max(len(answers), 1), samples, len(answers))
+        return cls(
+            counts, _winner(counts), most / max(len(answers), 1), samples, len(answers)
+        )
 
     def is_decided(self, threshold: float = 0.0) -> bool:
         """Whether the samples that are left, however they vote, change nothing.
@@ -45,8 +47,13 @@ class Vote:
         left, most = self.samples - self.asked, max(self.counts.values(), default=0)
         if most / self.samples < threshold:
             return (most + left) / self.samples < threshold
-        rivals = (*self.counts, "")  # the last stands for any answer that has not come up yet
-        ends = ({**self.counts, rival: self.counts.get(rival, 0) + left} for rival in rivals)
+        rivals = (
+            *self.counts,
+            "",
+        )  # the last stands for any answer that has not come up yet
+        ends = (
+            {**self.counts, rival: self.counts.get(rival, 0) + left} for rival in rivals
+        )
         return left == 0 or all(_winner(end) == self.winner for end in ends)
 
 

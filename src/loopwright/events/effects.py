@@ -10,7 +10,15 @@ from pydantic_core import from_json, to_json
 
 from ..errors import JournalError
 from ..labels import Label
-from ..messages import Completion, Effect, Json, JsonObject, Message, ObservationStatus, ToolCall
+from ..messages import (
+    Completion,
+    Effect,
+    Json,
+    JsonObject,
+    Message,
+    ObservationStatus,
+    ToolCall,
+)
 from .run import CommandReceived as CommandReceived
 from .run import Declassified as Declassified
 from .run import ErrorRecord as ErrorRecord
@@ -27,7 +35,9 @@ from .run import Status as Status
 from .run import StopReason as StopReason
 
 Failure: TypeAlias = Literal["", "told", "raised", "timed_out", "open", "elsewhere"]
-Verdict: TypeAlias = Literal["allow", "modify", "deny", "ask", "invalid", "blocked", "stuck"]
+Verdict: TypeAlias = Literal[
+    "allow", "modify", "deny", "ask", "invalid", "blocked", "stuck"
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -363,7 +373,9 @@ def kind_of(event_type: type) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", event_type.__name__).lower()
 
 
-EVENT_TYPES: dict[str, type[Any]] = {kind_of(member): member for member in Event.__args__ if member is not UnknownEvent}
+EVENT_TYPES: dict[str, type[Any]] = {
+    kind_of(member): member for member in Event.__args__ if member is not UnknownEvent
+}
 KINDS: dict[type[Any], str] = {member: kind for kind, member in EVENT_TYPES.items()}
 
 
@@ -384,7 +396,9 @@ def decode_event(kind: str, body: bytes) -> Event:
             return UnknownEvent(from_json(body))
         event: Event = _reader(kind).validate_json(body)
     except (ValidationError, ValueError) as error:
-        raise JournalError(f"an entry of kind {kind!r} cannot be read: {error}") from error
+        raise JournalError(
+            f"an entry of kind {kind!r} cannot be read: {error}"
+        ) from error
     return event
 
 

@@ -6,10 +6,24 @@ from typing import Any
 from pydantic_core import to_json
 
 from ..errors import JournalError
-from .effects import KINDS, Entry, RunFinished, RunForked, RunResumed, RunStarted, RunSuspended
+from .effects import (
+    KINDS,
+    Entry,
+    RunFinished,
+    RunForked,
+    RunResumed,
+    RunStarted,
+    RunSuspended,
+)
 
-_LIFE = frozenset(KINDS[kind] for kind in (RunStarted, RunForked, RunResumed, RunSuspended, RunFinished))
-_OF_ITS_OWN = ("waiting", "released")  # the statuses that are called as the reason to suspend is
+_LIFE = frozenset(
+    KINDS[kind]
+    for kind in (RunStarted, RunForked, RunResumed, RunSuspended, RunFinished)
+)
+_OF_ITS_OWN = (
+    "waiting",
+    "released",
+)  # the statuses that are called as the reason to suspend is
 
 
 def beginning(run_id: str, entries: Sequence[Entry]) -> RunStarted:
@@ -30,15 +44,31 @@ def told_of(entries: Sequence[Entry]) -> dict[str, Any]:
     for entry in entries:
         match entry.event if entry.kind in _LIFE else None:
             case RunStarted() as begun:
-                told = {"engine": begun.engine, "options": to_json(begun.options).decode(), "version": begun.version}
-                told |= {"created": begun.created, "parent_run": None, "fork_seq": None, "status": "running"}
+                told = {
+                    "engine": begun.engine,
+                    "options": to_json(begun.options).decode(),
+                    "version": begun.version,
+                }
+                told |= {
+                    "created": begun.created,
+                    "parent_run": None,
+                    "fork_seq": None,
+                    "status": "running",
+                }
             case RunForked() as fork:
-                told |= {"version": fork.version, "created": entry.at, "parent_run": fork.run_id}
+                told |= {
+                    "version": fork.version,
+                    "created": entry.at,
+                    "parent_run": fork.run_id,
+                }
                 told |= {"fork_seq": fork.seq, "status": "suspended", "owner": None}
             case RunResumed(owner):
                 told |= {"status": "running", "owner": owner}
             case RunSuspended(reason):
-                told |= {"status": reason if reason in _OF_ITS_OWN else "suspended", "owner": None}
+                told |= {
+                    "status": reason if reason in _OF_ITS_OWN else "suspended",
+                    "owner": None,
+                }
             case RunFinished(status):
                 told |= {"status": status, "owner": None}
             case _:

@@ -7,7 +7,9 @@ from ..errors import DETAILS, LoopwrightError, error_named, name_of, text_of
 from ..labels import Label
 from ..messages import Json, JsonObject, Message, Usage
 
-Status: TypeAlias = Literal["completed", "stuck", "limit", "aborted", "waiting", "failed"]
+Status: TypeAlias = Literal[
+    "completed", "stuck", "limit", "aborted", "waiting", "failed"
+]
 StopReason: TypeAlias = Literal[
     "answered", "repeated_action", "repeated_error", "denied", "max_iterations", "max_llm_calls", "max_tool_calls",
     "max_tokens", "max_cost", "timeout", "aborted", "approval", "question", "provider_error", "context_overflow",
@@ -35,8 +37,17 @@ class ErrorRecord:
             for name in DETAILS
             if isinstance(error, LoopwrightError) and hasattr(error, name)
         }
-        cause = error.__cause__ if causes and isinstance(error.__cause__, LoopwrightError) else None
-        return cls(name_of(error), text_of(error), details, None if cause is None else cls.of(cause, causes - 1))
+        cause = (
+            error.__cause__
+            if causes and isinstance(error.__cause__, LoopwrightError)
+            else None
+        )
+        return cls(
+            name_of(error),
+            text_of(error),
+            details,
+            None if cause is None else cls.of(cause, causes - 1),
+        )
 
     def restore(self) -> LoopwrightError:
         """The error again."""
@@ -67,7 +78,9 @@ class Question:
     @property
     def id(self) -> str:
         """What names the question in an answer: the key, and of an approval a mark of the arguments that were shown."""
-        return f"{self.key}@{self.arguments_hash[:8]}" if self.arguments_hash else self.key
+        return (
+            f"{self.key}@{self.arguments_hash[:8]}" if self.arguments_hash else self.key
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,7 +23,9 @@ from .base import (
 )
 
 DEFAULT_TIMEOUT: Final = 1.0  # seconds for a gate that does not say how many it needs
-MARGIN: Final = 0.1  # seconds more for all together, so that each gate's own deadline comes first
+MARGIN: Final = (
+    0.1  # seconds more for all together, so that each gate's own deadline comes first
+)
 
 
 class AllOf:
@@ -58,7 +60,10 @@ class AllOf:
     @property
     def version(self) -> str:
         """The versions of all gates, as they are now."""
-        return "+".join(getattr(gate, "version", None) or _class_name(type(gate)) for gate in self._gates)
+        return "+".join(
+            getattr(gate, "version", None) or _class_name(type(gate))
+            for gate in self._gates
+        )
 
     @property
     def answers(self) -> bool:
@@ -134,13 +139,20 @@ class _Said:
         """What they come to. A change goes first: leave that a person gave for other arguments is worth nothing."""
         if self._change is not None:
             return self._change
-        return Ask("; ".join(dict.fromkeys(self._questions))) if self._questions else Allow()
+        return (
+            Ask("; ".join(dict.fromkeys(self._questions)))
+            if self._questions
+            else Allow()
+        )
 
 
 async def _asked(gate: PolicyGate, action: Action, state: PolicyState) -> Ended:
     if is_instant(gate):
         return _computed(gate, action, state)
-    given, defaults = copy.deepcopy(dict(action.arguments)), copy.deepcopy(action.defaults)  # to keep, even to change
+    given, defaults = (
+        copy.deepcopy(dict(action.arguments)),
+        copy.deepcopy(action.defaults),
+    )  # to keep, even to change
     own = dataclasses.replace(action, arguments=given, defaults=defaults)
     return await run_bounded(_awaited(gate, own, state), _seconds(gate))
 
@@ -158,7 +170,11 @@ def _seconds(gate: PolicyGate) -> float:
     if is_instant(gate):
         return 0.0
     timeout = getattr(gate, "timeout", DEFAULT_TIMEOUT)
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf:
+    if (
+        isinstance(timeout, bool)
+        or not isinstance(timeout, (int, float))
+        or not 0 < timeout < math.inf
+    ):
         raise ConfigError(
             f"AllOf: timeout of {_class_name(type(gate))}: a number of seconds is needed, got {timeout!r}"
         )

@@ -46,10 +46,20 @@ class ApprovalGate(InstantGate):
         self._untrusted, self.answers = untrusted, answers
         for effect in self._effects:
             if effect not in EFFECTS:
-                raise ConfigError(f"effects: must be among {', '.join(EFFECTS)}, got {effect!r}")
+                raise ConfigError(
+                    f"effects: must be among {', '.join(EFFECTS)}, got {effect!r}"
+                )
         if label is not None and label not in LABELS:
-            raise ConfigError(f"label: must be one of {', '.join(LABELS)}, got {label!r}")
-        setting = [sorted(self._tools), sorted(self._effects), label, untrusted, answers]
+            raise ConfigError(
+                f"label: must be one of {', '.join(LABELS)}, got {label!r}"
+            )
+        setting = [
+            sorted(self._tools),
+            sorted(self._effects),
+            label,
+            untrusted,
+            answers,
+        ]
         self.version = f"approval-1:{canonical_json(setting).decode()}"
 
     def decide(self, action: Action, state: PolicyState) -> Decision:
@@ -59,15 +69,23 @@ class ApprovalGate(InstantGate):
     def _fits(self, action: Action, state: PolicyState) -> bool:
         if action.tool == RESPOND:
             return self.answers
-        if action.effect in self._effects or any(fnmatchcase(action.tool, name) for name in self._tools):
+        if action.effect in self._effects or any(
+            fnmatchcase(action.tool, name) for name in self._tools
+        ):
             return True
         knows = self._label is not None and at_least(state.label, self._label)
-        return action.effect != "read" and (knows or (self._untrusted and state.untrusted))
+        return action.effect != "read" and (
+            knows or (self._untrusted and state.untrusted)
+        )
 
 
 def question_of(action: Action) -> str:
     """A call as a person is asked about it, with its arguments in their canonical form."""
     told = canonical_json(dict(action.arguments)).decode()
-    shown = told if len(told) <= SHOWN else f"{told[:SHOWN]}… [{len(told) - SHOWN} more characters]"
+    shown = (
+        told
+        if len(told) <= SHOWN
+        else f"{told[:SHOWN]}… [{len(told) - SHOWN} more characters]"
+    )
     marks = f" [{', '.join(sorted(action.labels))}]" if action.labels else ""
     return f"{action.tool}({shown}) is {action.effect}{marks}: run it?"

@@ -32,7 +32,9 @@ class Action:
     call_id: str = ""
     effect: Effect = "write"
     labels: frozenset[str] = frozenset()
-    defaults: JsonObject = dataclasses.field(default_factory=dict[str, Json], compare=False, repr=False)
+    defaults: JsonObject = dataclasses.field(
+        default_factory=dict[str, Json], compare=False, repr=False
+    )
 
     @property
     def filled(self) -> JsonObject:
@@ -171,7 +173,9 @@ class Suspend:
     holds: float = 3_600.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.holds <= LONGEST or not (self.expires is None or 0 < self.expires <= LONGEST):
+        if not 0 < self.holds <= LONGEST or not (
+            self.expires is None or 0 < self.expires <= LONGEST
+        ):
             raise ConfigError(
                 f"Suspend: expires and holds are seconds above 0 and at most {LONGEST:g}, "
                 f"got {self.expires} and {self.holds}"

@@ -35,10 +35,16 @@ Found: TypeAlias = Json | Nothing
 def read_pointer(text: str) -> Pointer:
     """The steps of a pointer: "/to/0" is ("to", "0"). Raises `ConfigError`."""
     if not text.startswith("/"):
-        raise ConfigError(f'{text!r} is no JSON pointer to an argument: it begins with a slash, like "/path"')
+        raise ConfigError(
+            f'{text!r} is no JSON pointer to an argument: it begins with a slash, like "/path"'
+        )
     if re.search("~(?![01])", text):
-        raise ConfigError(f"{text!r} is no JSON pointer: write ~0 for a tilde in a name, and ~1 for a slash")
-    return tuple(step.replace("~1", "/").replace("~0", "~") for step in text[1:].split("/"))
+        raise ConfigError(
+            f"{text!r} is no JSON pointer: write ~0 for a tilde in a name, and ~1 for a slash"
+        )
+    return tuple(
+        step.replace("~1", "/").replace("~0", "~") for step in text[1:].split("/")
+    )
 
 
 def find(value: Json | JsonObject, pointer: Pointer) -> list[Found]:
@@ -55,7 +61,9 @@ def find(value: Json | JsonObject, pointer: Pointer) -> list[Found]:
 def _elements(place: Found) -> Sequence[Found]:
     if isinstance(place, (list, dict)):
         return list(place.values() if isinstance(place, dict) else place) or [ABSENT]
-    return [place if isinstance(place, Nothing) else ABSENT if place is None else ASTRAY]
+    return [
+        place if isinstance(place, Nothing) else ABSENT if place is None else ASTRAY
+    ]
 
 
 def _step(place: Found, step: str) -> Found:
@@ -68,7 +76,9 @@ def _step(place: Found, step: str) -> Found:
     return place[int(step)] if step != "-" and int(step) < len(place) else ABSENT
 
 
-def put(arguments: JsonObject, values: Mapping[Pointer, Json]) -> dict[str, Json] | None:
+def put(
+    arguments: JsonObject, values: Mapping[Pointer, Json]
+) -> dict[str, Json] | None:
     """A copy of the arguments with other values; objects on the way are made, lists are not made longer.
 
     `None` where a pointer leads through a value that can have no such element.
@@ -89,7 +99,11 @@ def _put(place: Json, pointer: Pointer, value: Json) -> bool:
         if place.get(step) is None:
             place[step] = {}
         return _put(place[step], tuple(rest), value)
-    if not isinstance(place, list) or not _INDEX.fullmatch(step) or int(step) >= len(place):
+    if (
+        not isinstance(place, list)
+        or not _INDEX.fullmatch(step)
+        or int(step) >= len(place)
+    ):
         return False
     if not rest:
         place[int(step)] = value

@@ -29,20 +29,30 @@ def expression(pattern: str) -> Callable[[str], bool | None]:
     only if a dot may be a line break, and of a text that has half a character in it.
     """
     if len(pattern) > MAX_PATTERN:
-        raise ConfigError(f"the expression has {len(pattern)} characters: at most {MAX_PATTERN}")
+        raise ConfigError(
+            f"the expression has {len(pattern)} characters: at most {MAX_PATTERN}"
+        )
     if not _is_whole(pattern):
         raise ConfigError(f"{pattern!r} has half a character in it")
     _compiled(pattern)  # alone, so that it cannot close the group that it is put in
-    fits = _on_lines(_compiled(rf"\A(?s:{pattern})\z"), _compiled(rf"\A(?R:{pattern})\z"))
+    fits = _on_lines(
+        _compiled(rf"\A(?s:{pattern})\z"), _compiled(rf"\A(?R:{pattern})\z")
+    )
     return lambda text: fits(text) if _is_whole(text) else None
 
 
-def _on_lines(loose: Callable[[str], bool], tight: Callable[[str], bool]) -> Callable[[str], bool | None]:
+def _on_lines(
+    loose: Callable[[str], bool], tight: Callable[[str], bool]
+) -> Callable[[str], bool | None]:
     """What both tell: a line break neither gets round `deny ".*secret.*"` nor gets in by `allow "git .*"`."""
 
     def tell(text: str) -> bool | None:
         fits = loose(text)
-        return None if fits and ("\n" in text or "\r" in text) and not tight(text) else fits
+        return (
+            None
+            if fits and ("\n" in text or "\r" in text) and not tight(text)
+            else fits
+        )
 
     return tell
 
@@ -54,10 +64,18 @@ def _any(patterns: Iterable[str], sign: str) -> Callable[[str], bool]:
 
 def _glob(pattern: str, sign: str) -> str:
     """The first place where what stands between two stars fits is as good as any other, so nothing is tried twice."""
-    first, *rest = ("".join(sign if c == "?" else re.escape(c) for c in piece) for piece in pattern.split("*"))
+    first, *rest = (
+        "".join(sign if c == "?" else re.escape(c) for c in piece)
+        for piece in pattern.split("*")
+    )
     if not rest:
         return first
-    return first + "".join(f"(?>{sign}*?{piece})" for piece in rest[:-1]) + f"{sign}*" + rest[-1]
+    return (
+        first
+        + "".join(f"(?>{sign}*?{piece})" for piece in rest[:-1])
+        + f"{sign}*"
+        + rest[-1]
+    )
 
 
 def _is_whole(text: str) -> bool:
@@ -70,8 +88,12 @@ def _is_whole(text: str) -> bool:
 
 def _compiled(pattern: str) -> Callable[[str], bool]:
     try:
-        schema = core_schema.str_schema(pattern=pattern, regex_engine="rust-regex", strict=True)
+        schema = core_schema.str_schema(
+            pattern=pattern, regex_engine="rust-regex", strict=True
+        )
         return SchemaValidator(schema).isinstance_python
     except SchemaError as error:
         why = str(error).strip().splitlines()[-1].removeprefix("error: ").strip()
-        raise ConfigError(f"{pattern!r} is no regular expression that can be used here: {why}") from None
+        raise ConfigError(
+            f"{pattern!r} is no regular expression that can be used here: {why}"
+        ) from None

@@ -11,7 +11,15 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet
 
 import httpx
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SecretStr,
+    TypeAdapter,
+    ValidationError,
+)
 
 from .._internal.log import logger
 from ..errors import ConfigError
@@ -53,7 +61,9 @@ class _Ask(_Answer):
     reason: str = ""
 
 
-_Result: TypeAlias = Annotated[_Allow | _Deny | _Modify | _Ask, Field(discriminator="decision")]
+_Result: TypeAlias = Annotated[
+    _Allow | _Deny | _Modify | _Ask, Field(discriminator="decision")
+]
 
 
 class _Document(BaseModel):
@@ -108,7 +118,9 @@ class OpaGate:
                 raise ConfigError(f"{option}: must be above 0, got {value!r}")
         self._url = _parsed(url, path)
         self.timeout, self.answers = timeout, answers
-        self.version = f"opa {self._url.copy_with(query=None)}{' ' if version else ''}{version}"
+        self.version = (
+            f"opa {self._url.copy_with(query=None)}{' ' if version else ''}{version}"
+        )
         self._client = client
         self._headers = _sealed(headers or {}, token)
         self._max_bytes = max_bytes
@@ -119,7 +131,9 @@ class OpaGate:
     async def evaluate(self, action: Action, state: PolicyState) -> Decision:
         """What OPA says. It is asked once, as an answer that comes late is worth as little as none."""
         if self.answers and action.tool == ANSWER:
-            return Deny(f"to the policy service {ANSWER} is the answer of a run, so no tool of that name is run")
+            return Deny(
+                f"to the policy service {ANSWER} is the answer of a run, so no tool of that name is run"
+            )
         try:
             async with asyncio.timeout(self.timeout):
                 body = await self._ask(_question(action, state))
@@ -130,8 +144,15 @@ class OpaGate:
             problem = str(error)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong, nothing is allowed
             problem = type(error).__name__  # its text may hold what was sent
-        logger().warning("opa_undecided", url=str(self._url.copy_with(query=None)), tool=action.tool, problem=problem)
-        return Deny(f"the policy service gave no decision about {action.tool}, so it was not run")
+        logger().warning(
+            "opa_undecided",
+            url=str(self._url.copy_with(query=None)),
+            tool=action.tool,
+            problem=problem,
+        )
+        return Deny(
+            f"the policy service gave no decision about {action.tool}, so it was not run"
+        )
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop once no other gate uses them; its end closes them too."""
@@ -146,14 +167,26 @@ class OpaGate:
     async def _ask(self, question: bytes) -> bytes:
         client = self._client or await self._own()
         request = client.build_request(
-            "POST", self._url, content=question, headers=self._headers(), timeout=self.timeout
+            "POST",
+            self._url,
+            content=question,
+            headers=self._headers(),
+            timeout=self.timeout,
         )
         response = await client.send(request, stream=True, follow_redirects=False)
         async with contextlib.aclosing(response):
-            kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+            kind = (
+                response.headers.get("content-type", "")
+                .partition(";")[0]
+                .strip()
+                .lower()
+            )
             if response.status_code != 200:
                 raise _Useless(f"the answer has status {response.status_code}")
-            if kind != "application/json" or response.headers.get("content-encoding", "identity") != "identity":
+            if (
+                kind != "application/json"
+                or response.headers.get("content-encoding", "identity") != "identity"
+            ):
                 raise _Useless("the answer is not plain application/json")
             body = b""
             async for part in response.aiter_raw():
@@ -168,7 +201,9 @@ class OpaGate:
         shared = _SHARED.get(loop)
         if shared is None:
             client = _client()
-            shared = _SHARED[loop] = _Shared(client, _until_the_loop_ends(client), WeakSet())
+            shared = _SHARED[loop] = _Shared(
+                client, _until_the_loop_ends(client), WeakSet()
+            )
             await anext(shared.lifetime)
         shared.users.add(self)
         return shared.client
@@ -202,7 +237,13 @@ def _client() -> httpx.AsyncClient:
     """A client that does what it is told: no redirects, no proxy from the environment, no cookies, no queue."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
     no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
-    return httpx.AsyncClient(follow_redirects=False, trust_env=False, verify=_tls(), limits=limits, cookies=no_cookies)
+    return httpx.AsyncClient(
+        follow_redirects=False,
+        trust_env=False,
+        verify=_tls(),
+        limits=limits,
+        cookies=no_cookies,
+    )
 
 
 @functools.cache
@@ -212,7 +253,11 @@ def _tls() -> ssl.SSLContext:
 
 
 def _question(action: Action, state: PolicyState) -> bytes:
-    shown = {**_fields(action), "arguments": dict(action.filled), "labels": sorted(action.labels)}
+    shown = {
+        **_fields(action),
+        "arguments": dict(action.filled),
+        "labels": sorted(action.labels),
+    }
     del shown["defaults"]  # they are among the arguments
     if action.tool == RESPOND:
         shown["tool"] = ANSWER
@@ -220,7 +265,9 @@ def _question(action: Action, state: PolicyState) -> bytes:
 
 
 def _fields(value: Action | PolicyState) -> dict[str, object]:
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return {
+        field.name: getattr(value, field.name) for field in dataclasses.fields(value)
+    }
 
 
 def _json(body: bytes) -> object:
@@ -251,7 +298,9 @@ def _where(error: ValidationError) -> str:
     """What is wrong with an answer, without its values: names of fields and kinds of error."""
     return "; ".join(
         f"{'.'.join(map(str, found['loc']))}: {found['type']}"
-        for found in error.errors(include_url=False, include_context=False, include_input=False)
+        for found in error.errors(
+            include_url=False, include_context=False, include_input=False
+        )
     )
 
 
@@ -259,25 +308,43 @@ def _parsed(url: str, path: str) -> httpx.URL:
     try:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, TypeError) as error:
-        raise ConfigError(f"url: {error}: give something like 'http://localhost:8181'") from None
+        raise ConfigError(
+            f"url: {error}: give something like 'http://localhost:8181'"
+        ) from None
     if parsed.scheme not in {"http", "https"} or not parsed.host:
-        raise ConfigError(f"url: needs a scheme and a host, like 'http://localhost:8181', got {url!r}")
+        raise ConfigError(
+            f"url: needs a scheme and a host, like 'http://localhost:8181', got {url!r}"
+        )
     if parsed.userinfo:
-        raise ConfigError("url: holds a user name or password, which would show up in errors: use token or headers")
+        raise ConfigError(
+            "url: holds a user name or password, which would show up in errors: use token or headers"
+        )
     if DATA in parsed.path:
         return parsed.copy_with(fragment=None)
     if not path.strip("/"):
-        raise ConfigError("path: name the document that decides, like 'loopwright/decision'")
-    return parsed.copy_with(path=parsed.path.rstrip("/") + DATA + path.strip("/"), fragment=None)
+        raise ConfigError(
+            "path: name the document that decides, like 'loopwright/decision'"
+        )
+    return parsed.copy_with(
+        path=parsed.path.rstrip("/") + DATA + path.strip("/"), fragment=None
+    )
 
 
-def _sealed(headers: Mapping[str, str], token: str | SecretStr | None) -> Callable[[], Mapping[str, str]]:
+def _sealed(
+    headers: Mapping[str, str], token: str | SecretStr | None
+) -> Callable[[], Mapping[str, str]]:
     """A function that knows the headers, so that no attribute shows them."""
     plain = token.get_secret_value() if isinstance(token, SecretStr) else token
     bearer = {"authorization": f"Bearer {plain}"} if plain else {}
-    fixed = {"content-type": "application/json", "accept": "application/json", "accept-encoding": "identity"}
+    fixed = {
+        "content-type": "application/json",
+        "accept": "application/json",
+        "accept-encoding": "identity",
+    }
     pairs = {**headers, **bearer, **fixed}
     for name, value in pairs.items():
         if not (name.isascii() and value.isascii() and f"{name}{value}".isprintable()):
-            raise ConfigError(f"headers: {name!r} holds characters that HTTP does not allow, such as a line break")
+            raise ConfigError(
+                f"headers: {name!r} holds characters that HTTP does not allow, such as a line break"
+            )
     return lambda: pairs

@@ -15,7 +15,9 @@ class Tally:
     def __init__(self, most: int = MOST) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._times: dict[str, deque[float]] = {}  # the key that was counted last comes last
+        self._times: dict[
+            str, deque[float]
+        ] = {}  # the key that was counted last comes last
         self._size = 0
 
     def __len__(self) -> int:

@@ -13,7 +13,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ..clock import Clock, SystemClock
 from ..errors import ConfigError
 from ..labels import at_least
-from ..messages import Conversation, Json, Message, Usage, arguments_hash, canonical_json
+from ..messages import (
+    Conversation,
+    Json,
+    Message,
+    Usage,
+    arguments_hash,
+    canonical_json,
+)
 from ..parsing import strict_json
 from ..providers.base import OutputSchema, Provider, Request, Sampling
 from ..security.spotlighting import cleaned, fenced, quoted
@@ -46,7 +53,11 @@ class Verdict(BaseModel):
 
 def changes_or_knows(action: Action, state: PolicyState) -> bool:
     """What is judged if nothing else is said: all that is not only read, and all of a run that knows private data."""
-    return action.effect != "read" or action.tool == RESPOND or at_least(state.label, "sensitive")
+    return (
+        action.effect != "read"
+        or action.tool == RESPOND
+        or at_least(state.label, "sensitive")
+    )
 
 
 class _Verdicts:
@@ -112,16 +123,28 @@ class SupervisorGate:
         clock: Clock | None = None,
     ) -> None:
         if not 0 < confidence <= 1:
-            raise ConfigError(f"confidence: must be above 0 and at most 1, got {confidence}")
+            raise ConfigError(
+                f"confidence: must be above 0 and at most 1, got {confidence}"
+            )
         if not (expires > 0 and timeout > 0):
-            raise ConfigError(f"expires and timeout are seconds above 0, got {expires} and {timeout}")
+            raise ConfigError(
+                f"expires and timeout are seconds above 0, got {expires} and {timeout}"
+            )
         self._provider, self._needs, self._confidence = provider, needs, confidence
         self._policy = policy
         self._verdicts = _Verdicts(clock or SystemClock(), expires)
-        self._judging: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, Key], asyncio.Lock] = WeakValueDictionary()
+        self._judging: WeakValueDictionary[
+            tuple[asyncio.AbstractEventLoop, Key], asyncio.Lock
+        ] = WeakValueDictionary()
         self.timeout, self.answers = timeout, answers
         self.usage = Usage()
-        setting: list[Json] = [provider.name, provider.model, confidence, policy, answers]
+        setting: list[Json] = [
+            provider.name,
+            provider.model,
+            confidence,
+            policy,
+            answers,
+        ]
         self.version = f"supervisor-2:{arguments_hash({'setting': setting})[:16]}"
 
     async def evaluate(self, action: Action, state: PolicyState) -> Decision:
@@ -130,28 +153,50 @@ class SupervisorGate:
             return Allow()
         if at_least(state.label, "secret"):
             return Ask(question_of(action))
-        key = (state.run_id, action.tool, arguments_hash(action.arguments), action.effect, *sorted(action.labels))
-        one_at_a_time = self._judging.setdefault((asyncio.get_running_loop(), key), asyncio.Lock())
+        key = (
+            state.run_id,
+            action.tool,
+            arguments_hash(action.arguments),
+            action.effect,
+            *sorted(action.labels),
+        )
+        one_at_a_time = self._judging.setdefault(
+            (asyncio.get_running_loop(), key), asyncio.Lock()
+        )
         async with one_at_a_time:
-            return self._verdicts.get(key) or self._verdicts.keep(key, await self._judge(action))
+            return self._verdicts.get(key) or self._verdicts.keep(
+                key, await self._judge(action)
+            )
 
     async def _judge(self, action: Action) -> Decision:
         reply = await self._provider.complete(self._request(action))
         self.usage += reply.usage
         try:
-            verdict = Verdict.model_validate(strict_json(reply.answer if reply.answer is not None else reply.text))
+            verdict = Verdict.model_validate(
+                strict_json(reply.answer if reply.answer is not None else reply.text)
+            )
         except (ValueError, ValidationError):
             return Deny("the supervisor gave no verdict")
         if verdict.confidence < self._confidence:
-            return Ask(f"{question_of(action)} The supervisor is not sure: {_told(verdict.reason)}")
-        return Allow() if verdict.allowed else Deny(f"the supervisor refused it: {_told(verdict.reason)}")
+            return Ask(
+                f"{question_of(action)} The supervisor is not sure: {_told(verdict.reason)}"
+            )
+        return (
+            Allow()
+            if verdict.allowed
+            else Deny(f"the supervisor refused it: {_told(verdict.reason)}")
+        )
 
     def _request(self, action: Action) -> Request:
         told = f"effect: {action.effect}\nlabels: {', '.join(sorted(action.labels)) or 'none'}\n"
         called = f"tool: {action.tool}\narguments: {canonical_json(dict(action.filled)).decode()}"
         schema = Verdict.model_json_schema()
         native = self._provider.capabilities.json_schema
-        form = "" if native else f"\nReply with one JSON value of this schema and nothing else:\n{json.dumps(schema)}"
+        form = (
+            ""
+            if native
+            else f"\nReply with one JSON value of this schema and nothing else:\n{json.dumps(schema)}"
+        )
         boundary = secrets.token_hex(8)
         asked = f"May this call be made?\n{told}{fenced(called, source='the call', boundary=boundary)}{form}"
         return Request(

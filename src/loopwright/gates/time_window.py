@@ -38,7 +38,9 @@ class Hours(Options):
         if _minute("start", self.start) == 1440:
             raise ConfigError('start: write "00:00" for the beginning of a day')
         if _minute("start", self.start) == _minute("end", self.end):
-            raise ConfigError('end: the same as start: write "00:00" and "24:00" for a whole day')
+            raise ConfigError(
+                'end: the same as start: write "00:00" and "24:00" for a whole day'
+            )
         zone(self.zone)
 
     def include(self, at: float) -> bool:
@@ -48,7 +50,9 @@ class Hours(Options):
         start, end = _minute("start", self.start), _minute("end", self.end)
         if start < end:
             return start <= minute < end and DAYS[today] in self.days
-        return (minute >= start and DAYS[today] in self.days) or (minute < end and DAYS[today - 1] in self.days)
+        return (minute >= start and DAYS[today] in self.days) or (
+            minute < end and DAYS[today - 1] in self.days
+        )
 
 
 def zone(name: str) -> ZoneInfo:

@@ -20,7 +20,12 @@ from ..messages import JsonObject
 from .owner import Owner
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,127}")
-RESUMABLE = ("running", "released", "suspended", "waiting")  # the statuses of runs that have not ended
+RESUMABLE = (
+    "running",
+    "released",
+    "suspended",
+    "waiting",
+)  # the statuses of runs that have not ended
 COMMAND_KIND = re.compile(r"[A-Za-z][A-Za-z0-9._:-]{0,63}")
 COMMAND_BYTES = 64 * 1024
 """A command's body has at most so many bytes as JSON."""
@@ -28,8 +33,12 @@ COMMAND_BYTES = 64 * 1024
 
 def checked_id(run_id: Any) -> str | None:
     """The name of a run as it was given, if it was; raises `ConfigError` for one that cannot be a name."""
-    if run_id is not None and not (isinstance(run_id, str) and RUN_ID.fullmatch(run_id)):
-        raise ConfigError(f"run_id {run_id!r}: use letters, digits and . _ : @ / -, at most 128")
+    if run_id is not None and not (
+        isinstance(run_id, str) and RUN_ID.fullmatch(run_id)
+    ):
+        raise ConfigError(
+            f"run_id {run_id!r}: use letters, digits and . _ : @ / -, at most 128"
+        )
     return run_id
 
 
@@ -49,9 +58,18 @@ class RunHeader:
 
     def begun(self, now: float) -> "RunInfo":
         """The run as it is listed when it begins at `now` (wall clock, seconds), still without entries."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        fields = {
+            field.name: getattr(self, field.name) for field in dataclasses.fields(self)
+        }
         until = lease_end(fields.pop("lease"), now)
-        return RunInfo(**fields, status="running", fence=1, head_seq=0, head_hash="", lease_until=until)
+        return RunInfo(
+            **fields,
+            status="running",
+            fence=1,
+            head_seq=0,
+            head_hash="",
+            lease_until=until,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +154,14 @@ class Journal(Protocol):
         """The claim to a new run. Nothing is kept before the first `append`; a taken id shows at the next `barrier`."""
         ...
 
-    async def claim(self, run_id: str, owner: str, *, take_over: bool = False, lease: float | None = None) -> Claim:
+    async def claim(
+        self,
+        run_id: str,
+        owner: str,
+        *,
+        take_over: bool = False,
+        lease: float | None = None,
+    ) -> Claim:
         """Take a run up: the old owner is fenced off, and the run is `running` again unless it has ended.
 
         Raises `UnknownRun`, or `RunBusy` if its owner may be at work. With `lease` the claim is good for so many
@@ -151,7 +176,9 @@ class Journal(Protocol):
         """
         ...
 
-    def append(self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None) -> None:
+    def append(
+        self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None
+    ) -> None:
         """Hand over entries that follow the claim's head.
 
         `status` becomes the run's. Any but `running` frees it: it has no owner and no lease any more.
@@ -213,7 +240,9 @@ def chain_hash(previous: str, entry: Entry) -> str:
     return hashlib.sha256(head.encode() + entry.body).hexdigest()
 
 
-def verify_chain(run_id: str, entries: Sequence[Entry], info: RunInfo, head: str | None = None) -> Verification:
+def verify_chain(
+    run_id: str, entries: Sequence[Entry], info: RunInfo, head: str | None = None
+) -> Verification:
     """Recompute a run's chain and compare it with what the journal (and the caller) remember of the run."""
     found = follow_chain(run_id, entries, info)
     if not found.ok:
@@ -221,7 +250,9 @@ def verify_chain(run_id: str, entries: Sequence[Entry], info: RunInfo, head: str
     problem = check_row(info, entries)
     if head is not None and head != found.head_hash:
         problem = "the run does not end in the head hash that was given"
-    return dataclasses.replace(found, problem=problem, seq=found.entries if problem else None)
+    return dataclasses.replace(
+        found, problem=problem, seq=found.entries if problem else None
+    )
 
 
 def follow_chain(run_id: str, entries: Sequence[Entry], info: RunInfo) -> Verification:
@@ -230,13 +261,25 @@ def follow_chain(run_id: str, entries: Sequence[Entry], info: RunInfo) -> Verifi
     for entry in entries:
         count += 1
         if entry.seq != count:
-            return Verification(run_id, count, previous, f"entry {count} is missing: found number {entry.seq}", count)
+            return Verification(
+                run_id,
+                count,
+                previous,
+                f"entry {count} is missing: found number {entry.seq}",
+                count,
+            )
         if entry.run_id != run_id or chain_hash(previous, entry) != entry.hash:
-            return Verification(run_id, count, previous, f"entry {count} was changed", count)
+            return Verification(
+                run_id, count, previous, f"entry {count} was changed", count
+            )
         previous = entry.hash
     if (info.head_seq, info.head_hash) != (count, previous):
         return Verification(
-            run_id, count, previous, f"the run should have {info.head_seq} entries, found {count}", count
+            run_id,
+            count,
+            previous,
+            f"the run should have {info.head_seq} entries, found {count}",
+            count,
         )
     return Verification(run_id, count, previous)
 
@@ -259,7 +302,11 @@ def check_row(info: RunInfo, entries: Sequence[Entry]) -> str:
         told.pop("owner", None)
         told.pop("status" if info.status == "running" else "owner", None)
     wrong = [name for name, value in told.items() if getattr(info, name) != value]
-    return f"{wrong[0]} of the run is {getattr(info, wrong[0])!r}, its entries say {told[wrong[0]]!r}" if wrong else ""
+    return (
+        f"{wrong[0]} of the run is {getattr(info, wrong[0])!r}, its entries say {told[wrong[0]]!r}"
+        if wrong
+        else ""
+    )
 
 
 def ensure_free(info: RunInfo, take_over: bool, now: float) -> None:
@@ -269,7 +316,9 @@ def ensure_free(info: RunInfo, take_over: bool, now: float) -> None:
     end = ""
     if info.lease_until is not None:
         # No date is later than the year 9999.
-        until = datetime.datetime.fromtimestamp(min(info.lease_until, 253_402_300_799), datetime.UTC)
+        until = datetime.datetime.fromtimestamp(
+            min(info.lease_until, 253_402_300_799), datetime.UTC
+        )
         end = f" until {until:%Y-%m-%d %H:%M:%S} UTC, in {info.lease_until - now:.1f} s, unless it renews its lease"
     raise RunBusy(
         f"run {info.run_id!r} is being worked on by {info.owner}{end}: wait for it, "
@@ -286,7 +335,10 @@ def orphaned(info: RunInfo, now: float) -> bool:
     """Whether a run says that it is running and nobody can be at work on it at `now` (wall clock, seconds)."""
     try:
         return info.status == "running" and _is_free(info, now)
-    except (ValueError, OverflowError):  # nobody can tell whose it is: somebody has to look
+    except (
+        ValueError,
+        OverflowError,
+    ):  # nobody can tell whose it is: somebody has to look
         return False
 
 
@@ -295,7 +347,9 @@ def _is_free(info: RunInfo, now: float) -> bool:
     if info.owner is None or (info.lease_until is not None and info.lease_until < now):
         return True
     owner = Owner.parse(info.owner)
-    if info.lease_until is not None and not owner.in_sight:  # then its lease is all that tells
+    if (
+        info.lease_until is not None and not owner.in_sight
+    ):  # then its lease is all that tells
         return False
     return not owner.alive
 
@@ -312,14 +366,18 @@ def lease_end(lease: float | None, now: float) -> float | None:
 def command_body(kind: str, body: JsonObject) -> bytes:
     """A command's body as JSON; raises `ConfigError` if it or the kind cannot be sent."""
     if not COMMAND_KIND.fullmatch(kind):
-        raise ConfigError(f"kind {kind!r}: use a letter, then letters, digits and . _ : -, at most 64")
+        raise ConfigError(
+            f"kind {kind!r}: use a letter, then letters, digits and . _ : -, at most 64"
+        )
     try:
         encoded = to_json(dict(body))
         # NaN, bytes, keys that are no texts: they would come back as something else, or not at all
         if from_json(encoded, allow_inf_nan=False) != body:
             raise ValueError("what comes back from JSON is not the same")
     except (ValueError, TypeError, RecursionError) as error:
-        raise ConfigError(f"body: the body of a command is a JSON object: {error}") from None
+        raise ConfigError(
+            f"body: the body of a command is a JSON object: {error}"
+        ) from None
     if len(encoded) > COMMAND_BYTES:
         raise ConfigError(
             f"body: {len(encoded)} bytes are more than the {COMMAND_BYTES} of a command: send where to find it"
@@ -347,7 +405,9 @@ class MemoryJournal:
 
     def __init__(self, *, keep_runs: int = 1000, clock: Clock | None = None) -> None:
         if keep_runs < 1:
-            raise ConfigError(f"MemoryJournal: keep_runs must be at least 1, got {keep_runs}")
+            raise ConfigError(
+                f"MemoryJournal: keep_runs must be at least 1, got {keep_runs}"
+            )
         self._keep_runs = keep_runs
         self._clock = clock or SystemClock()
         self._runs: dict[str, _Kept] = {}
@@ -362,15 +422,26 @@ class MemoryJournal:
         until = lease_end(header.lease, self._clock.wall())
         return Claim(header.run_id, fence=1, header=header, lease_until=until)
 
-    async def claim(self, run_id: str, owner: str, *, take_over: bool = False, lease: float | None = None) -> Claim:
+    async def claim(
+        self,
+        run_id: str,
+        owner: str,
+        *,
+        take_over: bool = False,
+        lease: float | None = None,
+    ) -> Claim:
         """Take a run up."""
         kept, now = self._kept(run_id), self._clock.wall()
         until = lease_end(lease, now)
         ensure_free(kept.info, take_over, now)
         status, fence = status_of_claimed(kept.info), kept.info.fence + 1
-        info = dataclasses.replace(kept.info, fence=fence, owner=owner, lease_until=until, status=status)
+        info = dataclasses.replace(
+            kept.info, fence=fence, owner=owner, lease_until=until, status=status
+        )
         kept.info = info
-        return Claim(run_id, info.fence, info.head_seq, info.head_hash, lease_until=until)
+        return Claim(
+            run_id, info.fence, info.head_seq, info.head_hash, lease_until=until
+        )
 
     async def renew(self, claim: Claim, lease: float) -> None:
         """Put the end of the claim's lease off."""
@@ -382,14 +453,22 @@ class MemoryJournal:
             kept.info = dataclasses.replace(kept.info, lease_until=until)
         claim.lease_until = kept.info.lease_until
 
-    def append(self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None) -> None:
+    def append(
+        self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None
+    ) -> None:
         """Keep entries."""
         if claim.header is not None:
             self._begin(claim.header)
-            claim.header, claim.lease_until = None, self._kept(claim.run_id).info.lease_until
+            claim.header, claim.lease_until = (
+                None,
+                self._kept(claim.run_id).info.lease_until,
+            )
         kept = self._owned(claim)
         kept.entries.extend(entries)
-        head, had_ended = entries[-1] if entries else None, kept.info.status not in RESUMABLE
+        head, had_ended = (
+            entries[-1] if entries else None,
+            kept.info.status not in RESUMABLE,
+        )
         kept.info = dataclasses.replace(
             kept.info,
             head_seq=head.seq if head else kept.info.head_seq,
@@ -415,7 +494,11 @@ class MemoryJournal:
     def runs(self, *, unfinished: bool = False) -> list[RunInfo]:
         """All runs, newest first; or those that have not ended."""
         infos = [kept.info for kept in reversed(list(self._runs.values()))]
-        return [info for info in infos if info.status in RESUMABLE] if unfinished else infos
+        return (
+            [info for info in infos if info.status in RESUMABLE]
+            if unfinished
+            else infos
+        )
 
     def verify(self, run_id: str, head: str | None = None) -> Verification:
         """Check a run's chain."""
@@ -435,7 +518,9 @@ class MemoryJournal:
         kept = self._runs.get(run_id)
         return [
             Command(number, run_id, at, kind, read_command_body(encoded))
-            for number, (at, kind, encoded) in enumerate(list(kept.commands) if kept else (), 1)
+            for number, (at, kind, encoded) in enumerate(
+                list(kept.commands) if kept else (), 1
+            )
             if number > after
         ]
 

@@ -64,7 +64,10 @@ def provider_attributes(name: str) -> Attributes:
     host, port = _host(name)
     if not host:
         return {"gen_ai.provider.name": name} if name else {}
-    behind = next((who for end, who in HOSTS.items() if host == end or host.endswith(f".{end}")), "")
+    behind = next(
+        (who for end, who in HOSTS.items() if host == end or host.endswith(f".{end}")),
+        "",
+    )
     port = port or (443 if behind else 0)  # the scheme of any other is not told
     found: Attributes = {"gen_ai.provider.name": behind or host, "server.address": host}
     return {**found, "server.port": port} if port else found
@@ -75,14 +78,24 @@ def _host(name: str) -> tuple[str, int]:
     host, _, port = name.rpartition(":")
     if not (host and port.isascii() and port.isdigit()):
         host, port = name, ""
-    if not port and "." not in host and not host.startswith("[") and host != "localhost":
+    if (
+        not port
+        and "." not in host
+        and not host.startswith("[")
+        and host != "localhost"
+    ):
         return "", 0
     return host.strip("[]"), int(port or 0)
 
 
 def operation(activity: Activity) -> str:
     """The name of an operation, as metrics and spans have it."""
-    return {"agent": "invoke_agent", "model": "chat", "tool": "execute_tool", "effect": "effect"}[activity.kind]
+    return {
+        "agent": "invoke_agent",
+        "model": "chat",
+        "tool": "execute_tool",
+        "effect": "effect",
+    }[activity.kind]
 
 
 def model_attributes(activity: Activity) -> Attributes:
@@ -91,7 +104,11 @@ def model_attributes(activity: Activity) -> Attributes:
     if not isinstance(request, ModelRequested):
         return {"gen_ai.operation.name": "chat"}
     asked: Attributes = {"gen_ai.request.model": request.model} if request.model else {}
-    return {"gen_ai.operation.name": "chat", **provider_attributes(request.provider), **asked}
+    return {
+        "gen_ai.operation.name": "chat",
+        **provider_attributes(request.provider),
+        **asked,
+    }
 
 
 def request_attributes(request: ModelRequested) -> Attributes:
@@ -104,7 +121,11 @@ def request_attributes(request: ModelRequested) -> Attributes:
             found[SAMPLING[name]] = value
     if request.purpose:
         found["loopwright.purpose"] = request.purpose
-    return {**found, "loopwright.verb": request.verb, "loopwright.iteration": request.iteration}
+    return {
+        **found,
+        "loopwright.verb": request.verb,
+        "loopwright.iteration": request.iteration,
+    }
 
 
 def reply_attributes(completion: Completion) -> Attributes:
@@ -155,14 +176,22 @@ def ending_attributes(outcome: Event | None) -> Attributes:
     }
 
 
-def recovery_labels(event: RecoveryTriggered | DoubtResolved | CallDeadLettered | UndoFinished) -> Attributes:
+def recovery_labels(
+    event: RecoveryTriggered | DoubtResolved | CallDeadLettered | UndoFinished,
+) -> Attributes:
     """What became of a call that failed, was in doubt or is undone: few values, fit for metrics."""
-    tool: Attributes = {"gen_ai.tool.name": event.tool}  # one that there is: only what was let through comes so far
+    tool: Attributes = {
+        "gen_ai.tool.name": event.tool
+    }  # one that there is: only what was let through comes so far
     match event:
         case RecoveryTriggered():
             return {**tool, "loopwright.recovery.strategy": event.strategy}
         case DoubtResolved():
-            return {**tool, "loopwright.doubt.by": event.by, "loopwright.doubt.verdict": event.verdict}
+            return {
+                **tool,
+                "loopwright.doubt.by": event.by,
+                "loopwright.doubt.verdict": event.verdict,
+            }
         case CallDeadLettered():
             return {**tool, "loopwright.recovery.queue": event.queue}
         case UndoFinished():
@@ -170,11 +199,20 @@ def recovery_labels(event: RecoveryTriggered | DoubtResolved | CallDeadLettered 
 
 
 def recovery_attributes(
-    event: RecoveryTriggered | DoubtResolved | CallDeadLettered | UndoBegun | UndoFinished, *, content: bool
+    event: RecoveryTriggered
+    | DoubtResolved
+    | CallDeadLettered
+    | UndoBegun
+    | UndoFinished,
+    *,
+    content: bool,
 ) -> Attributes:
     """The same for an event of a span; with the texts if they are asked for."""
     if isinstance(event, UndoBegun):
-        ending: Attributes = {"loopwright.status": event.status, "loopwright.stop_reason": event.stop_reason}
+        ending: Attributes = {
+            "loopwright.status": event.status,
+            "loopwright.stop_reason": event.stop_reason,
+        }
         return {**ending, "loopwright.undo.calls": len(event.calls)}
     found = {**recovery_labels(event), "gen_ai.tool.call.id": event.call_id}
     match event:
@@ -187,13 +225,18 @@ def recovery_attributes(
             text = {"gen_ai.tool.call.result": event.result} if event.result else {}
         case CallDeadLettered():
             found["loopwright.tool.status"] = event.status
-            text = {"gen_ai.tool.call.arguments": _json(event.arguments), "exception.message": event.error}
+            text = {
+                "gen_ai.tool.call.arguments": _json(event.arguments),
+                "exception.message": event.error,
+            }
         case UndoFinished():
             text = {"gen_ai.tool.call.result": event.content}
     return {**found, **text} if content else found
 
 
-def change_attributes(event: CommandReceived | RunContinued | Declassified | BreakerChanged) -> Attributes:
+def change_attributes(
+    event: CommandReceived | RunContinued | Declassified | BreakerChanged,
+) -> Attributes:
     """What a person said, without the words, and what changed in the run as a whole."""
     match event:
         case BreakerChanged():
@@ -203,11 +246,17 @@ def change_attributes(event: CommandReceived | RunContinued | Declassified | Bre
                 "loopwright.breaker.after": event.after,
             }
         case CommandReceived():
-            return {"loopwright.command": event.command, "loopwright.command.number": event.number}
+            return {
+                "loopwright.command": event.command,
+                "loopwright.command.number": event.number,
+            }
         case RunContinued():
             return {"loopwright.paused": event.lasted}
         case Declassified():
-            return {"loopwright.label": event.label, "loopwright.command.number": event.command}
+            return {
+                "loopwright.label": event.label,
+                "loopwright.command.number": event.command,
+            }
 
 
 # --- content, which is left out unless it is asked for ---
@@ -217,7 +266,11 @@ def opening_content(activity: Activity) -> Attributes:
     """What an engine is asked, or what a tool is given."""
     if isinstance(activity.intent, RunStarted):
         messages = activity.intent.messages
-        system = [{"type": "text", "content": one.content} for one in messages if one.role == "system"]
+        system = [
+            {"type": "text", "content": one.content}
+            for one in messages
+            if one.role == "system"
+        ]
         asked = [_message(one) for one in messages if one.role != "system"]
         return {
             **({"gen_ai.system_instructions": _json(system)} if system else {}),
@@ -233,7 +286,11 @@ def outcome_content(outcome: Event | None) -> Attributes:
     match outcome:
         case ModelReplied():
             said = outcome.completion
-            parts = [*_reasoning(said.reasoning), *_text(said.text or said.answer or ""), *_calls(said.calls)]
+            parts = [
+                *_reasoning(said.reasoning),
+                *_text(said.text or said.answer or ""),
+                *_calls(said.calls),
+            ]
             return _output(parts, said.finish_reason)
         case ToolFinished():
             return {"gen_ai.tool.call.result": outcome.content}
@@ -250,10 +307,24 @@ def _output(parts: Sequence[JsonObject], finish_reason: str) -> Attributes:
 
 def _message(message: Message) -> JsonObject:
     if message.role == "tool":
-        parts: list[JsonObject] = [{"type": "tool_call_response", "id": message.call_id, "result": message.content}]
+        parts: list[JsonObject] = [
+            {
+                "type": "tool_call_response",
+                "id": message.call_id,
+                "result": message.content,
+            }
+        ]
     else:
-        attached = [{"type": one.kind, "mime_type": one.media_type, "name": one.name} for one in message.attachments]
-        parts = [*attached, *_reasoning(message.reasoning), *_text(message.content), *_calls(message.calls)]
+        attached = [
+            {"type": one.kind, "mime_type": one.media_type, "name": one.name}
+            for one in message.attachments
+        ]
+        parts = [
+            *attached,
+            *_reasoning(message.reasoning),
+            *_text(message.content),
+            *_calls(message.calls),
+        ]
     return {"role": message.role, "parts": parts}  # type: ignore[dict-item]
 
 
@@ -266,7 +337,15 @@ def _reasoning(reasoning: Iterable[Reasoning]) -> list[JsonObject]:
 
 
 def _calls(calls: Iterable[ToolCall]) -> list[JsonObject]:
-    return [{"type": "tool_call", "id": one.id, "name": one.name, "arguments": dict(one.arguments)} for one in calls]
+    return [
+        {
+            "type": "tool_call",
+            "id": one.id,
+            "name": one.name,
+            "arguments": dict(one.arguments),
+        }
+        for one in calls
+    ]
 
 
 def _json(value: object) -> str:

@@ -33,13 +33,25 @@ from ..messages import JsonObject, ToolCall
 
 MAX_RUNS = 10_000  # followed at once; a run that was fenced off or whose journal died never says that it ended
 OTHER = "_OTHER"  # stands for a name that a model wrote and that nobody vouches for
-DECIDED_BY_POLICY = ("allow", "modify", "deny", "ask")  # before policy is asked, name and arguments are checked
+DECIDED_BY_POLICY = (
+    "allow",
+    "modify",
+    "deny",
+    "ask",
+)  # before policy is asked, name and arguments are checked
 RAN = ("ok", "error", "timed_out", "cancelled")
 TOOL_ERRORS = {"error": "tool_error", "timed_out": "timeout"}
 
 Kind: TypeAlias = Literal["agent", "model", "tool", "effect"]
 EffectIntent: TypeAlias = ModelRequested | ToolStarted | EffectStarted | ChildStarted
-Outcome: TypeAlias = ModelReplied | ModelFailed | ToolFinished | EffectFinished | ChildFinished | LimitHit
+Outcome: TypeAlias = (
+    ModelReplied
+    | ModelFailed
+    | ToolFinished
+    | EffectFinished
+    | ChildFinished
+    | LimitHit
+)
 
 
 @dataclasses.dataclass(eq=False)
@@ -71,7 +83,9 @@ class Activity:
     @property
     def agent(self) -> "Activity":
         """The engine at work: this one itself, or the nearest around it."""
-        return self if self.kind == "agent" or self.parent is None else self.parent.agent
+        return (
+            self if self.kind == "agent" or self.parent is None else self.parent.agent
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +138,9 @@ class Following:
     def __init__(self, *, max_runs: int = MAX_RUNS, arguments: bool = False) -> None:
         self._max_runs, self._arguments = max_runs, arguments
         self._runs: OrderedDict[str, FollowedRun] = OrderedDict()
-        self._lock = threading.Lock()  # runs of several event loops may share an observer
+        self._lock = (
+            threading.Lock()
+        )  # runs of several event loops may share an observer
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -149,7 +165,12 @@ class Following:
             self._runs[entry.run_id] = run
             if len(self._runs) > self._max_runs:
                 lost.append(self._runs.popitem(last=False)[1])
-        steps = [step for given_up in lost if given_up is not None for step in given_up.interrupt(entry.at, "lost")]
+        steps = [
+            step
+            for given_up in lost
+            if given_up is not None
+            for step in given_up.interrupt(entry.at, "lost")
+        ]
         return [*steps, Began(run.root)]
 
 
@@ -160,23 +181,42 @@ class FollowedRun:
         event = entry.event
         started = event if isinstance(event, RunStarted) else None
         name = event.engine if isinstance(event, (RunStarted, RunResumed)) else ""
-        self.root = Activity("agent", name, entry.run_id, "", entry.at, started, resumed=started is None)
+        self.root = Activity(
+            "agent", name, entry.run_id, "", entry.at, started, resumed=started is None
+        )
         # In the order in which they began: effects by their key, engines by "@" and the path of their scope.
         self._open: dict[str, Activity] = {"@": self.root}
         self._vetted: set[str] = set()  # the keys of calls whose tool policy has seen
-        self._not_made: set[str] = set()  # the keys of calls whose outcome somebody gave, without a tool that ran
+        self._not_made: set[str] = (
+            set()
+        )  # the keys of calls whose outcome somebody gave, without a tool that ran
         self._arguments = arguments
-        self._proposed: dict[str, tuple[ToolCall, ...]] = {}  # the latest calls of each scope
-        self._changed: dict[str, JsonObject] = {}  # arguments that policy changed, by the call's key
+        self._proposed: dict[
+            str, tuple[ToolCall, ...]
+        ] = {}  # the latest calls of each scope
+        self._changed: dict[
+            str, JsonObject
+        ] = {}  # arguments that policy changed, by the call's key
 
     def follow(self, entry: Entry) -> list[Step]:
         """What an entry of this run means."""
         steps: list[Step] = []
         agent = self._agent(_path(entry.key), steps)
         match entry.event:
-            case ModelRequested() | ToolStarted() | EffectStarted() | ChildStarted() as intent:
+            case (
+                ModelRequested()
+                | ToolStarted()
+                | EffectStarted()
+                | ChildStarted() as intent
+            ):
                 steps += self._begin(entry, intent, agent)
-            case ModelReplied() | ModelFailed() | ToolFinished() | EffectFinished() | ChildFinished() as outcome:
+            case (
+                ModelReplied()
+                | ModelFailed()
+                | ToolFinished()
+                | EffectFinished()
+                | ChildFinished() as outcome
+            ):
                 steps += self._end(entry, outcome, agent)
             case LimitHit() as refusal:
                 steps += [*self._end(entry, refusal, agent), Noted(agent, entry)]
@@ -184,12 +224,20 @@ class FollowedRun:
                 steps += self._close(entry.at, ending)
             case event:
                 self._remember(entry.key, event)
-                steps.append(Noted(self._open.get(entry.key, agent), entry, self._tool(entry.key, event)))
+                steps.append(
+                    Noted(
+                        self._open.get(entry.key, agent),
+                        entry,
+                        self._tool(entry.key, event),
+                    )
+                )
         return steps
 
     def interrupt(self, at: float, why: str) -> list[Step]:
         """Everything that is under way ends without an outcome, the latest first; `why` is the type of error."""
-        ended: list[Step] = [Ended(activity, at, None, why) for activity in reversed(self._open.values())]
+        ended: list[Step] = [
+            Ended(activity, at, None, why) for activity in reversed(self._open.values())
+        ]
         self._open.clear()
         return ended
 
@@ -203,17 +251,31 @@ class FollowedRun:
             why = ending.reason
             error = ("ReplayDivergence", "") if why == "diverged" else ("", "")
         # What waits for a decision has not failed: it goes on where it is when the run is resumed.
-        return [*self.interrupt(at, "" if why == "waiting" else why), Ended(self.root, at, ending, *error)]
+        return [
+            *self.interrupt(at, "" if why == "waiting" else why),
+            Ended(self.root, at, ending, *error),
+        ]
 
     def _begin(self, entry: Entry, intent: EffectIntent, agent: Activity) -> list[Step]:
         kind, name = _named(intent)
         place = f"@{entry.key}" if kind == "agent" else entry.key
         before = self._open.pop(place, None)
-        steps: list[Step] = [] if before is None else [Ended(before, entry.at, None, "interrupted")]
+        steps: list[Step] = (
+            [] if before is None else [Ended(before, entry.at, None, "interrupted")]
+        )
         arguments = self._arguments_of(entry.key) if kind == "tool" else None
         failed, _, instead = entry.key.partition("~")
         around = self._open.get(failed, agent) if instead else agent
-        begun = Activity(kind, name, entry.run_id, entry.key, entry.at, intent, around, arguments=arguments)
+        begun = Activity(
+            kind,
+            name,
+            entry.run_id,
+            entry.key,
+            entry.at,
+            intent,
+            around,
+            arguments=arguments,
+        )
         self._open[place] = begun
         return [*steps, Began(begun)]
 
@@ -223,15 +285,30 @@ class FollowedRun:
         tool, not_made = self._tool(entry.key, outcome), entry.key in self._not_made
         self._forget_call(entry.key, outcome)
         steps: list[Step] = []
-        ended = self._open.pop(f"@{entry.key}" if isinstance(outcome, ChildFinished) else entry.key, None)
+        ended = self._open.pop(
+            f"@{entry.key}" if isinstance(outcome, ChildFinished) else entry.key, None
+        )
         if ended is None:
             ended = None if not_made else _begun_elsewhere(entry, outcome, agent)
             if ended is None:
-                return [] if isinstance(outcome, LimitHit) else [Noted(agent, entry, tool)]
+                return (
+                    [] if isinstance(outcome, LimitHit) else [Noted(agent, entry, tool)]
+                )
             steps.append(Began(ended))
         error = _error_in(outcome)
-        inner = self._open.pop("@" + entry.key.replace("#", "."), None) if ended.kind == "tool" else None
-        return [*steps, *(Ended(one, entry.at, outcome, *error) for one in (inner, ended) if one is not None)]
+        inner = (
+            self._open.pop("@" + entry.key.replace("#", "."), None)
+            if ended.kind == "tool"
+            else None
+        )
+        return [
+            *steps,
+            *(
+                Ended(one, entry.at, outcome, *error)
+                for one in (inner, ended)
+                if one is not None
+            ),
+        ]
 
     def _agent(self, path: str, steps: list[Step]) -> Activity:
         """The engine whose scope has that path; one that answers a call shows by what happens below the call's key."""
@@ -241,7 +318,9 @@ class FollowedRun:
             around, _, number = path.rpartition(".")
             call = self._open.get(f"{around}#{number}")
             if call is not None:
-                begun = Activity("agent", call.name, call.run_id, path, call.began, call.intent, call)
+                begun = Activity(
+                    "agent", call.name, call.run_id, path, call.began, call.intent, call
+                )
                 self._open[f"@{path}"] = begun
                 steps.append(Began(begun))
                 return begun
@@ -257,7 +336,9 @@ class FollowedRun:
             if self._arguments and event.arguments is not None:
                 self._changed[key] = event.arguments
         elif isinstance(event, (RecoveryTriggered, DoubtResolved, CallDeadLettered)):
-            self._vetted.add(key)  # only a call that was let through can fail, or be in doubt
+            self._vetted.add(
+                key
+            )  # only a call that was let through can fail, or be in doubt
             if isinstance(event, CallDeadLettered) or (
                 isinstance(event, DoubtResolved) and event.verdict != "not_done"
             ):
@@ -271,12 +352,17 @@ class FollowedRun:
         if not isinstance(event, (GateDecided, ToolFinished)):
             return ""
         began = isinstance(event, ToolFinished) and event.status == "unknown"
-        return event.tool if began or key in self._vetted or key in self._open else OTHER
+        return (
+            event.tool if began or key in self._vetted or key in self._open else OTHER
+        )
 
     def _arguments_of(self, key: str) -> JsonObject | None:
         if not self._arguments:
             return None
-        calls, number = self._proposed.get(_path(key), ()), int(key.partition("#")[2] or 0)
+        calls, number = (
+            self._proposed.get(_path(key), ()),
+            int(key.partition("#")[2] or 0),
+        )
         proposed = calls[number].arguments if number < len(calls) else None
         return self._changed.get(key, proposed)
 
@@ -289,7 +375,11 @@ class FollowedRun:
 
 def _path(key: str) -> str:
     """The path of the scope that a key belongs to: of `2.0.1`, of its call `2.0.1#0`, of `note:2.0.1` it is `2.0`."""
-    return key.partition(":")[2].rpartition(".")[0] if ":" in key else key.partition("#")[0].rpartition(".")[0]
+    return (
+        key.partition(":")[2].rpartition(".")[0]
+        if ":" in key
+        else key.partition("#")[0].rpartition(".")[0]
+    )
 
 
 def _named(intent: EffectIntent) -> tuple[Kind, str]:
@@ -304,12 +394,30 @@ def _named(intent: EffectIntent) -> tuple[Kind, str]:
             return "agent", intent.engine
 
 
-def _begun_elsewhere(entry: Entry, outcome: Outcome, agent: Activity) -> Activity | None:
+def _begun_elsewhere(
+    entry: Entry, outcome: Outcome, agent: Activity
+) -> Activity | None:
     """An effect that was in doubt when the run was resumed, and was made again: no intent says so twice."""
     if isinstance(outcome, (ModelReplied, ModelFailed)):
-        return Activity("model", "", entry.run_id, entry.key, entry.at - outcome.seconds, None, agent)
+        return Activity(
+            "model",
+            "",
+            entry.run_id,
+            entry.key,
+            entry.at - outcome.seconds,
+            None,
+            agent,
+        )
     if isinstance(outcome, ToolFinished) and outcome.status in RAN:
-        return Activity("tool", outcome.tool, entry.run_id, entry.key, entry.at - outcome.seconds, None, agent)
+        return Activity(
+            "tool",
+            outcome.tool,
+            entry.run_id,
+            entry.key,
+            entry.at - outcome.seconds,
+            None,
+            agent,
+        )
     return None
 
 

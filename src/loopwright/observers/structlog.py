@@ -46,13 +46,29 @@ from .span_tracker import MAX_RUNS, Ended, Following, Noted, Step
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 
-INFO = (RunStarted, RunResumed, RunPaused, RunContinued, CommandReceived, FollowedUp, ModelReplied, ChildStarted)
+INFO = (
+    RunStarted,
+    RunResumed,
+    RunPaused,
+    RunContinued,
+    CommandReceived,
+    FollowedUp,
+    ModelReplied,
+    ChildStarted,
+)
 WARNING = (
     ModelFailed, AttemptFailed, LimitHit, RecoveryTriggered, DoubtResolved, CallDeadLettered, UndoBegun, BreakerChanged,
     DriftNoticed, Declassified,
 )  # fmt: skip
-VERDICTS: dict[str, Level] = {"allow": "debug", "modify": "info", "ask": "info"}  # the others are warnings
-STATUSES: dict[str, Level] = {"completed": "info", "failed": "error"}  # of runs; the others are warnings
+VERDICTS: dict[str, Level] = {
+    "allow": "debug",
+    "modify": "info",
+    "ask": "info",
+}  # the others are warnings
+STATUSES: dict[str, Level] = {
+    "completed": "info",
+    "failed": "error",
+}  # of runs; the others are warnings
 
 # What is told of a fact besides its key, by the names of its fields; what else it has may be what somebody wrote.
 PLAIN: dict[type, tuple[str, ...]] = {
@@ -132,7 +148,9 @@ class StructlogObserver:
     Raises `ConfigError` for a logger that is none of structlog's.
     """
 
-    def __init__(self, logger: Any = None, *, content: bool = False, max_runs: int = MAX_RUNS) -> None:
+    def __init__(
+        self, logger: Any = None, *, content: bool = False, max_runs: int = MAX_RUNS
+    ) -> None:
         if logger is not None and not callable(getattr(logger, "bind", None)):
             raise ConfigError(
                 f"logger: needs a structlog logger, got {type(logger).__name__}: structlog.get_logger() gives one, "
@@ -147,14 +165,20 @@ class StructlogObserver:
         """Log one new entry."""
         steps = self._following.follow(entry)
         bound = (own_logger() if self._logger is None else self._logger).bind(
-            run_id=entry.run_id, seq=entry.seq, key=entry.key, engine=_engine(entry, steps)
+            run_id=entry.run_id,
+            seq=entry.seq,
+            key=entry.key,
+            engine=_engine(entry, steps),
         )
         log = getattr(bound, _level(entry.event))
         log(entry.kind, **self._fields(entry.event, steps))
 
     def _fields(self, event: Event, steps: list[Step]) -> dict[str, Any]:
         kind = type(event)
-        fields = {NAMES[kind] if name == "name" else name: getattr(event, name) for name in PLAIN.get(kind, ())}
+        fields = {
+            NAMES[kind] if name == "name" else name: getattr(event, name)
+            for name in PLAIN.get(kind, ())
+        }
         fields |= _counts(event)
         if isinstance(event, (GateDecided, ToolFinished)):
             fields["tool"] = event.tool if self._content else _tool(event, steps)
@@ -181,12 +205,22 @@ def _level(event: Event) -> Level:
         case EffectFinished() if event.error is not None:
             return "warning"
         case _:
-            return "warning" if isinstance(event, WARNING) else "info" if isinstance(event, INFO) else "debug"
+            return (
+                "warning"
+                if isinstance(event, WARNING)
+                else "info"
+                if isinstance(event, INFO)
+                else "debug"
+            )
 
 
 def _engine(entry: Entry, steps: list[Step]) -> str:
     """The engine that an entry is about."""
-    about = [step.activity for step in steps if isinstance(step, Noted) or step.activity.key == entry.key]
+    about = [
+        step.activity
+        for step in steps
+        if isinstance(step, Noted) or step.activity.key == entry.key
+    ]
     return about[-1].agent.name if about else ""
 
 
@@ -222,11 +256,19 @@ def _counts(event: Event) -> dict[str, Any]:
 
 
 def _reply(completion: Completion) -> dict[str, Any]:
-    return {"finish_reason": completion.finish_reason, "calls": len(completion.calls), "replied": completion.model}
+    return {
+        "finish_reason": completion.finish_reason,
+        "calls": len(completion.calls),
+        "replied": completion.model,
+    }
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
-    return {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "cost": usage.cost}
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cost": usage.cost,
+    }
 
 
 def _failure(error: ErrorRecord, *, content: bool) -> dict[str, Any]:

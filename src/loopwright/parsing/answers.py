@@ -15,7 +15,9 @@ from .strict import strict_json
 AnswerKind: TypeAlias = Literal["text", "number", "letter", "yes_no"]
 AnswerType: TypeAlias = AnswerKind | type[BaseModel]
 
-NEAR = 60  # characters before an announcement, or a number, that can change what it means
+NEAR = (
+    60  # characters before an announcement, or a number, that can change what it means
+)
 MAX_HEAD = 2_000  # characters in which a first clause ends
 MAX_DIGITS = 400  # longer numbers are compared as they are written
 MAX_ANNOUNCED = 20  # announcements that are looked at, from the last one
@@ -34,8 +36,13 @@ _DOUBT = re.compile(
     re.IGNORECASE,
 )
 _DENIED = re.compile(r"\W*(?:not|never|neither|either)\b", re.IGNORECASE)
-_HEAD_ENDS = re.compile(r"[\n(;\u2014]|[.:!?](?:\s|\Z)|,\s(?!(?:(?:and|or)\s)?[$-]?[0-9])")
-_LEFT_SIDE = re.compile(r"[0-9\s.,()$x+*/^\u00d7\u00f7\u00b7\u2212\u2013-]*+|\W*+[A-Za-z]\w*+\s*+", re.IGNORECASE)
+_HEAD_ENDS = re.compile(
+    r"[\n(;\u2014]|[.:!?](?:\s|\Z)|,\s(?!(?:(?:and|or)\s)?[$-]?[0-9])"
+)
+_LEFT_SIDE = re.compile(
+    r"[0-9\s.,()$x+*/^\u00d7\u00f7\u00b7\u2212\u2013-]*+|\W*+[A-Za-z]\w*+\s*+",
+    re.IGNORECASE,
+)
 _GOES_ON = re.compile(r"[.!?][*_)\]\"'\u2019]{0,4}+\s++\S")
 _NEXT_STEP = re.compile(r"^\W{0,3}(?:step\s)?2\s?[.):]", re.IGNORECASE | re.MULTILINE)
 
@@ -58,9 +65,12 @@ _SCALED = re.compile(
 _ROOT = re.compile(r"(?:\u221a|\\?sqrt[{(]?|\bhalf of )\s?\Z", re.IGNORECASE)
 _OPERATOR = re.compile(r"(?:[-+/^=\u00d7\u00f7\u00b7\u2212\u2013]|\bx|(?<!\*)\*)\s*+\Z")
 _BRACKETED = re.compile(r"[(\[]([A-Ea-e])[)\]]")
-_LETTER = re.compile(r"(?<![\w'\u2019])([B-E]|A(?!\s(?!(?:is|because|since|or|nor|and|but)\b)[a-z]))(?![\w'\u2019])")
+_LETTER = re.compile(
+    r"(?<![\w'\u2019])([B-E]|A(?!\s(?!(?:is|because|since|or|nor|and|but)\b)[a-z]))(?![\w'\u2019])"
+)
 _REFUTED = re.compile(
-    r"[)\]*_]*+\s(?:cannot\b|\w{2,6}n['\u2019]t\b|(?:is|are|was)\s(?:not|wrong|incorrect|false|out)\b)", re.IGNORECASE
+    r"[)\]*_]*+\s(?:cannot\b|\w{2,6}n['\u2019]t\b|(?:is|are|was)\s(?:not|wrong|incorrect|false|out)\b)",
+    re.IGNORECASE,
 )
 _LONE_LETTER = re.compile(r"\W*+([A-Ea-e])\W*+")
 _YES_NO = re.compile(r"\b(yes|no(?=[^\S\n]*+(?:[^\w\s-]|\n|\Z)))\b", re.IGNORECASE)
@@ -83,7 +93,12 @@ def read_answer(reply: str, kind: AnswerType) -> str | None:
     gives its JSON, by alias; the whole reply must be that.
     """
     announced = _announced(reply) if isinstance(kind, str) else None
-    if announced is not None and announced[1] and kind == "text" and _GOES_ON.search(reply.strip()):
+    if (
+        announced is not None
+        and announced[1]
+        and kind == "text"
+        and _GOES_ON.search(reply.strip())
+    ):
         announced = None  # one sentence of several, which may tell of another's answer
     return _read(reply if announced is None else announced[0], kind)
 
@@ -118,15 +133,21 @@ def same_as(answer: str, kind: AnswerType) -> str:
 def _announced(text: str) -> tuple[str, bool] | None:
     """What stands behind the last announcement of an answer, and whether that was in the middle of a line."""
     scan = _AT_LINE_START.scan(text)
-    marks = scan.marks if scan.unread is None else ()  # behind a fence that never closes might stand another one
+    marks = (
+        scan.marks if scan.unread is None else ()
+    )  # behind a fence that never closes might stand another one
     last = collections.deque(_IN_A_LINE.finditer(text), MAX_ANNOUNCED)
     spoken = next((found for found in reversed(last) if not _is_doubted(found)), None)
     if marks and (spoken is None or spoken.start() <= marks[-1].value):
         value = text[marks[-1].value :]
-        return value.replace(marks[-1].markup, "", 1) if marks[-1].markup else value, False
+        return value.replace(marks[-1].markup, "", 1) if marks[
+            -1
+        ].markup else value, False
     if spoken is None:
         return None
-    value = re.sub(r"(?<=\w\w)\.\s*\Z", "", text[spoken.end() :])  # the sentence's full stop, not that of "U.S."
+    value = re.sub(
+        r"(?<=\w\w)\.\s*\Z", "", text[spoken.end() :]
+    )  # the sentence's full stop, not that of "U.S."
     return value, True
 
 
@@ -134,7 +155,9 @@ def _is_doubted(found: re.Match[str]) -> bool:
     text, start = found.string, found.start()
     line_end = text.find("\n", found.end())
     value = text[found.end() : None if line_end < 0 else line_end].rstrip()
-    return bool(value.endswith("?") or _DENIED.match(value) or _DOUBT.search(_near(text, start)))
+    return bool(
+        value.endswith("?") or _DENIED.match(value) or _DOUBT.search(_near(text, start))
+    )
 
 
 def _near(text: str, start: int) -> str:
@@ -147,19 +170,31 @@ def _unwrapped(text: str) -> str:
     text = text.strip()
     for mark in ("***", "**", "__", "`", "*", "_"):
         inner = text[len(mark) : -len(mark)]
-        if len(text) > 2 * len(mark) and text == f"{mark}{inner}{mark}" and mark not in inner:
+        if (
+            len(text) > 2 * len(mark)
+            and text == f"{mark}{inner}{mark}"
+            and mark not in inner
+        ):
             return inner.strip()
     return text
 
 
 def _read(text: str, kind: AnswerType) -> str | None:
-    return _READERS[kind](_unwrapped(text)) if isinstance(kind, str) else _read_json(text, kind)
+    return (
+        _READERS[kind](_unwrapped(text))
+        if isinstance(kind, str)
+        else _read_json(text, kind)
+    )
 
 
 def _head(text: str) -> str:
     """The first clause, where an answer stands that reasons follow; empty if the text begins as a list of steps."""
     opening = text[:MAX_HEAD]
-    return "" if _NEXT_STEP.search(opening) else _HEAD_ENDS.split(opening.lstrip(" \t\n([*_`\"'"), maxsplit=1)[0]
+    return (
+        ""
+        if _NEXT_STEP.search(opening)
+        else _HEAD_ENDS.split(opening.lstrip(" \t\n([*_`\"'"), maxsplit=1)[0]
+    )
 
 
 def _read_number(text: str) -> str | None:
@@ -170,31 +205,48 @@ def _read_number(text: str) -> str | None:
     left, equals, right = head.partition("=")
     said = right if equals and _LEFT_SIDE.fullmatch(left) else head
     found = _numbers(said)
-    if len(found) != 1 or re.search(r"\w", said[: found[0][0]]) or _OPERATOR.search(said[-NEAR:]):
+    if (
+        len(found) != 1
+        or re.search(r"\w", said[: found[0][0]])
+        or _OPERATOR.search(said[-NEAR:])
+    ):
         return None
     return found[0][1]
 
 
 def _numbers(text: str) -> list[tuple[int, str | None]]:
     """Where numbers start, and how each is written without commas; `None` for what only looks like one."""
-    return [(found.start(), _written(found)) for found in itertools.islice(_NUMBER.finditer(text), MAX_SEEN)]
+    return [
+        (found.start(), _written(found))
+        for found in itertools.islice(_NUMBER.finditer(text), MAX_SEEN)
+    ]
 
 
 def _written(found: re.Match[str]) -> str | None:
     before = _BEFORE.search(_near(found.string, found.start())[-12:])
     digits = found[0].replace(",", "")
     above, slash, below = digits.partition("/")
-    if (before is not None and before["left"]) or (slash and not (above.isdecimal() and below.strip("0"))):
+    if (before is not None and before["left"]) or (
+        slash and not (above.isdecimal() and below.strip("0"))
+    ):
         return None
-    if _SCALED.match(found.string, found.end()) or _ROOT.search(_near(found.string, found.start())):
+    if _SCALED.match(found.string, found.end()) or _ROOT.search(
+        _near(found.string, found.start())
+    ):
         return None  # a part of a number, as it would be read without what is around it
-    negative = before is not None and (before["word"] or (before["sign"] or "+") in _MINUS)
+    negative = before is not None and (
+        before["word"] or (before["sign"] or "+") in _MINUS
+    )
     return f"-{digits}" if negative else digits
 
 
 def _is_number(text: str) -> bool:
     found = _NUMBER.search(text)
-    return found is not None and not text[: found.start()].strip(f"{_CURRENCY}+{_MINUS} ") and not text[found.end() :]
+    return (
+        found is not None
+        and not text[: found.start()].strip(f"{_CURRENCY}+{_MINUS} ")
+        and not text[found.end() :]
+    )
 
 
 def _read_letter(text: str) -> str | None:
@@ -213,7 +265,11 @@ def _only(pattern: re.Pattern[str], text: str) -> str | None:
     """The one letter (or word) that the text names, and does not deny."""
     found = list(itertools.islice(pattern.finditer(text), MAX_SEEN))
     named = {match[1].upper() for match in found}
-    if len(named) != 1 or _DOUBT.search(_near(text, found[0].start())) or _REFUTED.match(text, found[-1].end()):
+    if (
+        len(named) != 1
+        or _DOUBT.search(_near(text, found[0].start()))
+        or _REFUTED.match(text, found[-1].end())
+    ):
         return None
     return found[0][1].upper()
 
@@ -222,7 +278,11 @@ def _at_head(pattern: re.Pattern[str], text: str) -> str | None:
     head = _head(text)
     found = _only(pattern, head)
     first = pattern.search(head)
-    return found if first is not None and not re.search(r"\w", head[: first.start()]) else None
+    return (
+        found
+        if first is not None and not re.search(r"\w", head[: first.start()])
+        else None
+    )
 
 
 def _read_json(text: str, model: type[BaseModel]) -> str | None:

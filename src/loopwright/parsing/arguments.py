@@ -50,7 +50,11 @@ def read_name(written: str, tools: Sequence[Signature]) -> str:
         if tool is not None:
             return tool.name
     name = plain.strip("[]()<> ")
-    return name if len(name) <= MAX_NAME and all(c.isalnum() or c in "_-. " for c in name) else ""
+    return (
+        name
+        if len(name) <= MAX_NAME and all(c.isalnum() or c in "_-. " for c in name)
+        else ""
+    )
 
 
 def properties(tool: Signature) -> Mapping[str, Json]:
@@ -62,7 +66,11 @@ def properties(tool: Signature) -> Mapping[str, Json]:
 def required(tool: Signature) -> list[str]:
     """The parameters that a call must give."""
     found = tool.schema.get("required")
-    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+    return (
+        [name for name in found if isinstance(name, str)]
+        if isinstance(found, list)
+        else []
+    )
 
 
 def describe_parameters(tool: Signature) -> str:
@@ -78,13 +86,21 @@ def describe_parameters(tool: Signature) -> str:
 
 def describe_tools(tools: Sequence[ToolSpec]) -> str:
     """The tools a line each, with what they do and take."""
-    return "\n".join(f"- {t.name}: {t.description} Takes {describe_parameters(t)}." for t in tools) or "none"
+    return (
+        "\n".join(
+            f"- {t.name}: {t.description} Takes {describe_parameters(t)}."
+            for t in tools
+        )
+        or "none"
+    )
 
 
 def takes_one_text(tool: Signature) -> bool:
     """Whether plain text is enough to call a tool: a digit stays a text only where a text is wanted."""
     try:
-        return "0" in plain_arguments("0", tool.name, tool, quotes_are_text=True).values()
+        return (
+            "0" in plain_arguments("0", tool.name, tool, quotes_are_text=True).values()
+        )
     except ValueError:
         return False
 
@@ -93,7 +109,9 @@ def check_takes_one_text(option: str, name: str, tools: Iterable[Signature]) -> 
     """Raise `ConfigError` naming the option unless plain text is enough to call the tool that it names."""
     fit = [tool for tool in tools if takes_one_text(tool)]
     if name not in {tool.name for tool in fit}:
-        raise ConfigError(f"{option}: {name!r} is no tool that takes one text; those are {list_tools(fit)}")
+        raise ConfigError(
+            f"{option}: {name!r} is no tool that takes one text; those are {list_tools(fit)}"
+        )
 
 
 def list_tools(tools: Sequence[Signature]) -> str:
@@ -102,7 +120,9 @@ def list_tools(tools: Sequence[Signature]) -> str:
     return ", ".join([*names, "…"] if len(tools) > SHOWN_TOOLS else names) or "none"
 
 
-def read_arguments(text: str, name: str, tool: Signature | None) -> tuple[JsonObject, str]:
+def read_arguments(
+    text: str, name: str, tool: Signature | None
+) -> tuple[JsonObject, str]:
     """The arguments that the input of a call means, and the text behind them.
 
     An object (alone or in a code fence) is the arguments; other text is the value of a tool's only parameter, or of
@@ -115,7 +135,9 @@ def read_arguments(text: str, name: str, tool: Signature | None) -> tuple[JsonOb
         try:
             arguments, end = read_object(body)
         except ValueError as error:
-            raise ValueError(f"The input of {name} cannot be read: {error}. {_cure(tool)}") from None
+            raise ValueError(
+                f"The input of {name} cannot be read: {error}. {_cure(tool)}"
+            ) from None
         return arguments, body[end:] + rest
     return plain_arguments(body, name, tool), rest
 
@@ -124,11 +146,15 @@ def _inside_fence(body: str, name: str) -> tuple[str, str]:
     try:
         contents, end = read_fence(body)
     except ValueError as error:
-        raise ValueError(f"The input of {name} cannot be read: {error}. Write it again, whole.") from None
+        raise ValueError(
+            f"The input of {name} cannot be read: {error}. Write it again, whole."
+        ) from None
     return contents.strip(), body[end:]
 
 
-def plain_arguments(text: str, name: str, tool: Signature | None, *, quotes_are_text: bool = False) -> JsonObject:
+def plain_arguments(
+    text: str, name: str, tool: Signature | None, *, quotes_are_text: bool = False
+) -> JsonObject:
     """The arguments that plain text means: the value of the only parameter, or of the only one that is required.
 
     Raises ValueError if there is none such.
@@ -141,14 +167,18 @@ def plain_arguments(text: str, name: str, tool: Signature | None, *, quotes_are_
     if text.casefold() in NOTHING and not required(tool):
         return {}
     if len(parameters) != 1:
-        parameters = {one: parameters[one] for one in required(tool) if one in parameters}
+        parameters = {
+            one: parameters[one] for one in required(tool) if one in parameters
+        }
     if len(parameters) != 1:
         raise ValueError(f"The input of {name} must be a JSON object. {_cure(tool)}")
     if not text:
         raise ValueError(f"The call of {name} has no input. {_cure(tool)}")
     [(parameter, schema)] = parameters.items()
     value = _json_value(text)
-    as_text = value is None or (_takes_text(schema) and (quotes_are_text or not isinstance(value, str)))
+    as_text = value is None or (
+        _takes_text(schema) and (quotes_are_text or not isinstance(value, str))
+    )
     return {parameter: text if as_text else value}
 
 
@@ -172,7 +202,9 @@ def _takes_text(schema: Json) -> bool:
         if isinstance(options, list):
             return any(_takes_text(option) for option in options)
     choices = schema.get("enum")
-    return not isinstance(choices, list) or any(isinstance(item, str) for item in choices)
+    return not isinstance(choices, list) or any(
+        isinstance(item, str) for item in choices
+    )
 
 
 def _cure(tool: Signature | None) -> str:

@@ -17,8 +17,14 @@ from .verdicts import read_verdict
 
 Verdict: TypeAlias = Literal["verified", "unverified", "none"]
 
-PAGES = {"page": 1, "rank": 1, "offset": 0}  # parameters by which a tool goes on, and where they begin
-MAX_VERDICT = 2_000  # characters of verdicts in one critique: who says more has not come to one
+PAGES = {
+    "page": 1,
+    "rank": 1,
+    "offset": 0,
+}  # parameters by which a tool goes on, and where they begin
+MAX_VERDICT = (
+    2_000  # characters of verdicts in one critique: who says more has not come to one
+)
 NO_TOOL = {"", "none", "na", "no tool", "no tool needed", "not needed"}  # normalised
 NULL_ANSWERS = (
     "none", "null", "nil", "na", "no answer", "not available", "not applicable", "never", "both", "neither", "unknown",
@@ -50,8 +56,14 @@ _MARKERS = Markers(
 )
 _REVISED = {"revised", "possible", "the_possible"}
 _VERDICTS = {"verdict", "verified", "unverified", "not_verified"}
-_OPEN = {"claim", "tool", "input"}  # a critique that ends with one of these has not come to its verdict
-_VERDICT_LINE = re.compile(r"^[*_# \t]{0,8}+(?:UN|NOT )?VERIFIED\b[^\n]*+", re.MULTILINE)
+_OPEN = {
+    "claim",
+    "tool",
+    "input",
+}  # a critique that ends with one of these has not come to its verdict
+_VERDICT_LINE = re.compile(
+    r"^[*_# \t]{0,8}+(?:UN|NOT )?VERIFIED\b[^\n]*+", re.MULTILINE
+)
 _CONTRARY = re.compile(r"\b(?:UN|NOT )VERIFIED\b")
 _VERDICT_WORD = re.compile(r"VERIFIED\b")
 _REMARK = re.compile(  # words about the critique, where the answer itself is wanted
@@ -103,7 +115,10 @@ def read_critique(text: str, *, own_evidence: bool = False) -> Reading:
     if not own_evidence:
         invented = next((mark for mark in marks if mark.kind == "evidence"), None)
         if invented is not None:
-            marks, text = marks[: marks.index(invented)], text[: invented.start].rstrip()
+            marks, text = (
+                marks[: marks.index(invented)],
+                text[: invented.start].rstrip(),
+            )
             if not marks:
                 return Reading(text)
     look_up, end = _first_look_up(text, marks)
@@ -111,19 +126,31 @@ def read_critique(text: str, *, own_evidence: bool = False) -> Reading:
     if look_up is not None and not (revised and marks[revised[0]].start < end):
         return Reading(text[:end], look_up)
     prose = _without_fences(text)
-    unfinished = scan.unread is not None or _VERDICT_WORD.search(prose) or _HALF_WRITTEN.search(prose)
+    unfinished = (
+        scan.unread is not None
+        or _VERDICT_WORD.search(prose)
+        or _HALF_WRITTEN.search(prose)
+    )
     return Reading(
         text.strip(),
         verdict=_verdict(prose, marks),
         answer=value_of(text, marks, revised[-1]) if revised else None,
-        plain=not marks and not unfinished and _REMARK.search(prose) is None and bool(text.strip()),
+        plain=not marks
+        and not unfinished
+        and _REMARK.search(prose) is None
+        and bool(text.strip()),
     )
 
 
 def _line(text: str, marks: Sequence[Mark], index: int) -> str:
     """The first line of a marker's value, without the markup that the marker leaves open."""
     value = text[marks[index].value : end_of(text, marks, index)].strip()
-    return next(iter(value.splitlines()), "").rstrip().removesuffix(marks[index].markup).rstrip()
+    return (
+        next(iter(value.splitlines()), "")
+        .rstrip()
+        .removesuffix(marks[index].markup)
+        .rstrip()
+    )
 
 
 def _first_look_up(text: str, marks: Sequence[Mark]) -> tuple[LookUp | None, int]:
@@ -140,7 +167,9 @@ def _first_look_up(text: str, marks: Sequence[Mark]) -> tuple[LookUp | None, int
             last, given = i + 1, _input(text, marks, i + 1)
         words = given if last > i else tool
         end = text.index(words, marks[last].value) + len(words)
-        return LookUp("" if claim is None else value_of(text, marks, claim), tool, given), end
+        return LookUp(
+            "" if claim is None else value_of(text, marks, claim), tool, given
+        ), end
     return None, 0
 
 
@@ -165,7 +194,11 @@ def _verdict(text: str, marks: Sequence[Mark]) -> Verdict:
     """The verdict, if a piece ends with one: verified only if that is contradicted nowhere."""
     said = {mark.start: text[mark.start : mark.value] + value_of(text, marks, i)
             for i, mark in enumerate(marks) if mark.kind in _VERDICTS}  # fmt: skip
-    said |= {found.start(): found[0] for found in _VERDICT_LINE.finditer(text) if found.start() not in said}
+    said |= {
+        found.start(): found[0]
+        for found in _VERDICT_LINE.finditer(text)
+        if found.start() not in said
+    }
     last_open = max((mark.start for mark in marks if mark.kind in _OPEN), default=-1)
     if max(said, default=-1) < last_open or sum(map(len, said.values())) > MAX_VERDICT:
         return "none"
@@ -188,7 +221,11 @@ def is_null(answer: str, nulls: Sequence[str] = NULL_ANSWERS) -> bool:
 def same_answer(one: str, other: str) -> bool:
     """Whether two answers are the same: with programs in them, those to the letter; else as `same_as` says."""
     programs = read_code(one), read_code(other)
-    return programs[0] == programs[1] if any(programs) else same_as(one, "text") == same_as(other, "text")
+    return (
+        programs[0] == programs[1]
+        if any(programs)
+        else same_as(one, "text") == same_as(other, "text")
+    )
 
 
 def longest_fence(text: str) -> str | None:
@@ -213,9 +250,14 @@ def read_results(text: str) -> tuple[str, ...]:
         value = strict_json(text)
     except ValueError:
         return (text,)
-    if not isinstance(value, list) or not all(isinstance(item, (str, dict)) for item in value):
+    if not isinstance(value, list) or not all(
+        isinstance(item, (str, dict)) for item in value
+    ):
         return (text,)
-    return tuple(item if isinstance(item, str) else json.dumps(item, ensure_ascii=False) for item in value)
+    return tuple(
+        item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
+        for item in value
+    )
 
 
 def next_pages(tool: Signature | None, arguments: JsonObject) -> Iterator[JsonObject]:
@@ -231,9 +273,13 @@ def next_pages(tool: Signature | None, arguments: JsonObject) -> Iterator[JsonOb
         if optional and isinstance(schema, dict) and schema.get("type") == "integer":
             first = arguments.get(name, schema.get("default"))
             start = first if isinstance(first, int) else PAGES[name]
-            yield from ({**arguments, name: number} for number in itertools.count(start + 1))
+            yield from (
+                {**arguments, name: number} for number in itertools.count(start + 1)
+            )
 
 
 def quoted(text: str, most: int) -> str:
     """The first `most` characters of what a tool found, with lines that look like the protocol's quoted."""
-    return _MARKERS.quote(text if len(text) <= most else f"{text[:most].rstrip()} [cut]")
+    return _MARKERS.quote(
+        text if len(text) <= most else f"{text[:most].rstrip()} [cut]"
+    )

@@ -26,7 +26,9 @@ def code_fences(text: str) -> tuple[list[tuple[int, int]], int | None]:
     for run in runs[:MAX_FENCES]:
         if opening is None:
             opening = run
-            line_end = line_end if run.start() < line_end else _line_end(text, run.start())
+            line_end = (
+                line_end if run.start() < line_end else _line_end(text, run.start())
+            )
         elif _closes(opening, run, line_end):
             fences.append((opening.start(), run.end()))
             opening = None
@@ -37,7 +39,10 @@ def code_fences(text: str) -> tuple[list[tuple[int, int]], int | None]:
 
 def _closes(opening: re.Match[str], run: re.Match[str], line_end: int) -> bool:
     same_kind = run[0].startswith(opening[0])
-    return same_kind and (run.start() < line_end or _REST_IS_BLANK.match(run.string, run.end()) is not None)
+    return same_kind and (
+        run.start() < line_end
+        or _REST_IS_BLANK.match(run.string, run.end()) is not None
+    )
 
 
 def _line_end(text: str, start: int) -> int:
@@ -54,7 +59,9 @@ def read_fence(text: str, start: int = 0) -> tuple[str, int]:
     line_end = _line_end(text, start)
     for run in runs:
         if _closes(opening, run, line_end):
-            return _without_language(text[opening.end() : run.start()], run.start() < line_end), run.end()
+            return _without_language(
+                text[opening.end() : run.start()], run.start() < line_end
+            ), run.end()
     raise ValueError("a code fence is never closed")
 
 

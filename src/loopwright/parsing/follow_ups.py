@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 from ..messages import ToolCall
 from .answers import read_ending
-from .arguments import NOTHING, Signature, find_tool, list_tools, read_arguments, read_name
+from .arguments import (
+    NOTHING,
+    Signature,
+    find_tool,
+    list_tools,
+    read_arguments,
+    read_name,
+)
 from .fences import BREAKS
 from .markers import Mark, Markers, end_of
 
@@ -26,7 +33,10 @@ MARKERS = Markers(
 )
 FOLLOW_UPS = ("follow_up", "follow_up_question")
 FINALS = ("final", "the_final", "final_answer")
-WHOLE = {"tool": "tool_input", "question": "needed"}  # a marker of these is one only if that other comes next
+WHOLE = {
+    "tool": "tool_input",
+    "question": "needed",
+}  # a marker of these is one only if that other comes next
 
 _LISTED = re.compile(  # a list of markers is markers
     r"^[ \t]*+(?:[-+*\u2022]|[0-9]{1,2}[.)])[ \t]++(?=[*_]{0,3}(?:follow[ _-]?up|tool|so the final|final answer)\b)",
@@ -63,7 +73,9 @@ class FollowUp:
         name = read_name(self.tool, tools)
         tool = find_tool(name, tools)
         if tool is None:
-            raise ValueError(f"There is no tool {self.tool!r}. Tools: {list_tools(tools)}.")
+            raise ValueError(
+                f"There is no tool {self.tool!r}. Tools: {list_tools(tools)}."
+            )
         return ToolCall(name, read_arguments(self.input, name, tool)[0])
 
 
@@ -88,7 +100,12 @@ class Reading:
         if len(self.follow_ups) <= most:
             return self
         end = self.follow_ups[most - 1].end
-        return Reading(self.text[:end], self.follow_ups[:most], None, f"{self.text[end:]}\n{self.dropped}".strip())
+        return Reading(
+            self.text[:end],
+            self.follow_ups[:most],
+            None,
+            f"{self.text[end:]}\n{self.dropped}".strip(),
+        )
 
 
 def read_follow_ups(text: str, *, cut: bool = False) -> Reading:
@@ -114,7 +131,11 @@ def read_final(text: str) -> str | None:
     """The answer that a text gives when nothing but an answer is asked for; `None` for protocol text or a lead-in."""
     text = _LISTED.sub("", text)
     marks = _meant(text)
-    answer = _read(text, marks, False).answer if marks else read_ending(text, "text") or _bare(text)
+    answer = (
+        _read(text, marks, False).answer
+        if marks
+        else read_ending(text, "text") or _bare(text)
+    )
     return None if not answer or answer.endswith(":") else answer
 
 
@@ -148,7 +169,10 @@ def _meant(text: str) -> list[Mark]:
 
 def _final(text: str, marks: list[Mark], cut: bool) -> Reading:
     """The last of the final answers that stand one after the other: a model may correct itself."""
-    last = next((i for i, mark in enumerate(marks) if mark.kind not in FINALS), len(marks)) - 1
+    last = (
+        next((i for i, mark in enumerate(marks) if mark.kind not in FINALS), len(marks))
+        - 1
+    )
     end = end_of(text, marks, last)
     answer = _value(text, marks[last], end)
     if not answer or (cut and end == len(text)):
@@ -160,30 +184,45 @@ def _asked(text: str, marks: list[Mark], cut: bool) -> Reading:
     """The follow-ups that stand one below the other, each with the call below it if there is one."""
     found: list[FollowUp] = []
     for index, mark in enumerate(marks):
-        joined = found[-1] if mark.kind == "tool" and found and not found[-1].tool else None
-        parted = bool(found) and joined is None and bool(text[found[-1].end : mark.start].strip())
+        joined = (
+            found[-1] if mark.kind == "tool" and found and not found[-1].tool else None
+        )
+        parted = (
+            bool(found)
+            and joined is None
+            and bool(text[found[-1].end : mark.start].strip())
+        )
         if mark.kind == "tool_input":
             continue
         if parted or mark.kind not in (*FOLLOW_UPS, "tool"):
             break
         if mark.kind == "tool":
-            found[len(found) - (joined is not None) :] = [_call(text, marks, index, joined)]
+            found[len(found) - (joined is not None) :] = [
+                _call(text, marks, index, joined)
+            ]
         else:
             question, end = _line(text, mark, end_of(text, marks, index))
             found += [] if _is_nothing(question) else [FollowUp(question, end)]
     if cut and not any(c in text[found[-1].end :] for c in "\r\n"):
         found.pop()
     end = found[-1].end if found else marks[0].start
-    return Reading(text[:end].strip(), tuple(found), None, text[end:].strip() if found else "")
+    return Reading(
+        text[:end].strip(), tuple(found), None, text[end:].strip() if found else ""
+    )
 
 
-def _call(text: str, marks: list[Mark], index: int, follow_up: FollowUp | None) -> FollowUp:
+def _call(
+    text: str, marks: list[Mark], index: int, follow_up: FollowUp | None
+) -> FollowUp:
     """The call that starts at `index`, for the follow-up before it if there is one."""
     given, end = marks[index + 1], end_of(text, marks, index + 1)
     tool, _ = _line(text, marks[index], given.start)
     written = text[given.value : end].strip()
     if written.startswith(("{", "```", "~~~")):
-        question, end = f"{tool} {written}", given.value + len(text[given.value : end].rstrip())
+        question, end = (
+            f"{tool} {written}",
+            given.value + len(text[given.value : end].rstrip()),
+        )
     else:
         written, end = _line(text, given, end)
         question = written or tool

@@ -59,8 +59,15 @@ class Markers:
     def __init__(self, words: Mapping[str, str]) -> None:
         longest_first = sorted(words.items(), key=lambda item: -len(item[1].split()))
         gap = rf"(?:{BLANK}|[_-])*+"
-        kinds = "|".join(f"(?P<{kind}>{gap.join(map(re.escape, phrase.split()))})" for kind, phrase in longest_first)
-        letters = {letter for phrase in words.values() for letter in (phrase[0].lower(), phrase[0].upper())}
+        kinds = "|".join(
+            f"(?P<{kind}>{gap.join(map(re.escape, phrase.split()))})"
+            for kind, phrase in longest_first
+        )
+        letters = {
+            letter
+            for phrase in words.values()
+            for letter in (phrase[0].lower(), phrase[0].upper())
+        }
         first = re.escape("".join(sorted(letters)))
         # The break before the line is part of the match, since a search for a set of characters skips the rest fastest.
         self._mark = re.compile(
@@ -91,7 +98,9 @@ class Markers:
 
     def quote(self, text: str) -> str:
         """`text` with each line that starts like a marker quoted (`> Action: …`), so that none is read as one."""
-        return self._mark.sub(lambda found: f"{found[0][0]}> {found[0][1:]}", "\n" + text)[1:]
+        return self._mark.sub(
+            lambda found: f"{found[0][0]}> {found[0][1:]}", "\n" + text
+        )[1:]
 
 
 def _mark_of(found: re.Match[str]) -> Mark:

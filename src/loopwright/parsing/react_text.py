@@ -29,12 +29,18 @@ class Reading:
     @property
     def decision(self) -> int | None:
         """The first marker that is an answer or an action; `Action: None` is none."""
-        return next((index for index in range(len(self.scan.marks)) if self._decides(index)), None)
+        return next(
+            (index for index in range(len(self.scan.marks)) if self._decides(index)),
+            None,
+        )
 
     def _decides(self, index: int) -> bool:
         kind = self.scan.marks[index].kind
         if kind == "action":
-            return self.value(index).partition("\n")[0].strip(" \r.").casefold() not in NO_ACTION
+            return (
+                self.value(index).partition("\n")[0].strip(" \r.").casefold()
+                not in NO_ACTION
+            )
         return kind in ("answer", "result")
 
     def with_results(self) -> "Reading":
@@ -47,7 +53,12 @@ class Reading:
     def thinks_only(self) -> bool:
         """Whether there are thoughts, at least one with its marker, and nothing else."""
         only = {mark.kind for mark in self.scan.marks} == {"thought"}
-        return only and not self.flags and self.scan.unread is None and self.thought(None) != ""
+        return (
+            only
+            and not self.flags
+            and self.scan.unread is None
+            and self.thought(None) != ""
+        )
 
     def value(self, index: int) -> str:
         """What stands between a marker and the next one."""
@@ -59,7 +70,10 @@ class Reading:
 
     def decides_behind(self, index: int) -> bool:
         """Whether more actions or answers stand behind a marker."""
-        return any(mark.kind in ("action", "answer", "result") for mark in self.scan.marks[index + 1 :])
+        return any(
+            mark.kind in ("action", "answer", "result")
+            for mark in self.scan.marks[index + 1 :]
+        )
 
     def thought(self, index: int | None) -> str:
         """The text before a marker (all of it without one), without the words `Thought:`."""
@@ -80,7 +94,9 @@ def read_reply(text: str) -> Reading:
     scan = MARKERS.scan(text)
     for index, mark in enumerate(scan.marks):
         if mark.kind == "observation":
-            return Reading(text[: mark.start], Scan(scan.marks[:index]), ("invented_observation",))
+            return Reading(
+                text[: mark.start], Scan(scan.marks[:index]), ("invented_observation",)
+            )
     return Reading(text, scan, ())
 
 
@@ -88,4 +104,8 @@ def _without_cut_stop_word(text: str) -> str:
     body = text.rstrip()
     start = body.rfind("\n") + 1
     last = body[start:].strip(" \t*#").casefold()
-    return body[:start] if len(last) >= CUT_STOP_WORD and "observation".startswith(last) else text
+    return (
+        body[:start]
+        if len(last) >= CUT_STOP_WORD and "observation".startswith(last)
+        else text
+    )

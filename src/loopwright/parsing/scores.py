@@ -6,7 +6,9 @@ from collections.abc import Collection
 from .markers import Markers
 
 LOWEST, HIGHEST = 0.0, 10.0
-MAX_CHARS = 16_384  # a judge says what it thinks in a few lines; what is longer is not read
+MAX_CHARS = (
+    16_384  # a judge says what it thinks in a few lines; what is longer is not read
+)
 MARKUP = " \t*_`\"'"
 
 _MARKERS = Markers({"score": "score", "final": "final score", "rating": "rating"})
@@ -18,7 +20,9 @@ _TEN = rf"10(?:\.0)?+{_END}"
 _OF_TEN = rf"{_BLANK}(?:/|out{_BLANK}of){_BLANK}{_TEN}"
 _WHOLE = re.compile(rf"({_DIGITS})(?:{_OF_TEN})?+\.?+")
 _RATIO = re.compile(rf"{_START}({_DIGITS}){_OF_TEN}")
-_SCALE = re.compile(rf"\b[01]{_BLANK}(?:-|\u2013|\u2014|to|and|through){_BLANK}{_TEN}|\bout{_BLANK}of{_BLANK}{_TEN}")
+_SCALE = re.compile(
+    rf"\b[01]{_BLANK}(?:-|\u2013|\u2014|to|and|through){_BLANK}{_TEN}|\bout{_BLANK}of{_BLANK}{_TEN}"
+)
 _SAID = re.compile(
     r"\b(?:scor(?:e|es|ed)|rat(?:e|es|ed|ing)|grade[sd]?|giv(?:e|es|ing)|deserves)"
     rf"(?:{_BLANK}(?:(?:it|this|that|them|is|as|at|of|to|be|would|an?|the|score|rating)\b|[:=])){{0,5}}+{_BLANK}"
@@ -26,9 +30,12 @@ _SAID = re.compile(
     re.IGNORECASE,
 )
 _LONE = re.compile(rf"{_START}({_DIGITS}){_END}")
-_SPEAKS_OF_IT = re.compile(r"\b(?:scor(?:e|es|ed|ing)|scale|rat(?:e|es|ed|ing)|grade|points?)\b", re.IGNORECASE)
+_SPEAKS_OF_IT = re.compile(
+    r"\b(?:scor(?:e|es|ed|ing)|scale|rat(?:e|es|ed|ing)|grade|points?)\b", re.IGNORECASE
+)
 _COUNTS_THINGS = re.compile(
-    r"(?:step|thought|option|candidate|choice|branch|line|part|state|point|no\.|#)[ \t]?$", re.I
+    r"(?:step|thought|option|candidate|choice|branch|line|part|state|point|no\.|#)[ \t]?$",
+    re.I,
 )
 _CHOICE = re.compile(
     r"\bbest[ \t]+(?:choice|candidate|option)[ \t]*+(?:is\b|:)(?:[ \t:*_`\"'#(\[{]|choice|candidate|option|number)*+"
@@ -48,7 +55,12 @@ def read_score(text: str) -> float | None:
     """
     if len(text) > MAX_CHARS:
         return None
-    for found in (_on_lines(text), _RATIO.findall(text), _SAID.findall(_without_scale(text)), _alone(text)):
+    for found in (
+        _on_lines(text),
+        _RATIO.findall(text),
+        _SAID.findall(_without_scale(text)),
+        _alone(text),
+    ):
         scores = {_number(digits) for digits in found}
         if scores:
             return scores.pop() if len(scores) == 1 else None

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from .fences import code_fences, read_fence
 
-MAX_CODE = 50_000  # characters; Python's own parser may give up on, or fall over, much more
+MAX_CODE = (
+    50_000  # characters; Python's own parser may give up on, or fall over, much more
+)
 MAX_PIECES = 100  # code fences, or lines that may be tests, that are looked at
 MAX_REASON = 200  # characters of what a test failed with
 
@@ -31,8 +33,14 @@ def read_code(text: str) -> str:
     """The Python code of a reply: the longest code fence that parses, else the longest, else the whole text."""
     blocks = _blocks(text)
     parsed = [block for block in blocks if syntax_problem(block) == ""]
-    told = [block for block in parsed if any(not isinstance(node, ast.Expr) for node in _parsed(block).body)]
-    return max(told or parsed or blocks, key=len).strip("\n")  # a lone value is what the code prints
+    told = [
+        block
+        for block in parsed
+        if any(not isinstance(node, ast.Expr) for node in _parsed(block).body)
+    ]
+    return max(told or parsed or blocks, key=len).strip(
+        "\n"
+    )  # a lone value is what the code prints
 
 
 def syntax_problem(code: str) -> str:
@@ -69,10 +77,16 @@ def read_outcomes(output: str, mark: str) -> tuple[dict[int, str], str]:
     rest: list[str] = []
     for line in output.splitlines():
         number, _, told = line.removeprefix(f"{mark} ").partition(" ")
-        if not line.startswith(f"{mark} ") or not (number.isascii() and number.isdigit()):
+        if not line.startswith(f"{mark} ") or not (
+            number.isascii() and number.isdigit()
+        ):
             rest.append(line)
         elif int(number) not in outcomes:
-            outcomes[int(number)] = "" if told == "passed" else told.removeprefix("failed").strip() or "failed"
+            outcomes[int(number)] = (
+                ""
+                if told == "passed"
+                else told.removeprefix("failed").strip() or "failed"
+            )
     return outcomes, "\n".join(rest).strip()
 
 
@@ -86,17 +100,25 @@ def _parsed(code: str) -> ast.Module:
         raise ValueError(f"the code is longer than {MAX_CODE} characters")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # odd escapes in a model's code are no warning to our caller
+            warnings.simplefilter(
+                "ignore"
+            )  # odd escapes in a model's code are no warning to our caller
             return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"the code is no Python: {type(error).__name__}: {error}") from None
+        raise ValueError(
+            f"the code is no Python: {type(error).__name__}: {error}"
+        ) from None
 
 
 def _tests(block: str) -> Iterator[str]:
     try:
         yield from _tests_of(_parsed(block))
     except ValueError:
-        lines = [line.strip() for line in block.splitlines() if line.lstrip().startswith("assert")]
+        lines = [
+            line.strip()
+            for line in block.splitlines()
+            if line.lstrip().startswith("assert")
+        ]
         for line in lines[:MAX_PIECES]:
             if syntax_problem(line) == "":
                 yield from _tests_of(_parsed(line))
@@ -109,10 +131,20 @@ def _tests_of(module: ast.Module) -> Iterator[str]:
             before += f"{ast.unparse(node)}\n"
         elif isinstance(node, ast.Assert):
             yield before + ast.unparse(node)
-        elif isinstance(node, ast.FunctionDef) and node.name.startswith("test") and not _has_parameters(node):
+        elif (
+            isinstance(node, ast.FunctionDef)
+            and node.name.startswith("test")
+            and not _has_parameters(node)
+        ):
             yield f"{before}{ast.unparse(node)}\n\n{node.name}()"
 
 
 def _has_parameters(node: ast.FunctionDef) -> bool:
     given = node.args
-    return bool(given.args or given.posonlyargs or given.kwonlyargs or given.vararg or given.kwarg)
+    return bool(
+        given.args
+        or given.posonlyargs
+        or given.kwonlyargs
+        or given.vararg
+        or given.kwarg
+    )

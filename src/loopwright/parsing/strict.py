@@ -13,7 +13,8 @@ MAX_JSON_DEPTH = 64
 MAX_LITERAL_CHARS = 16_384
 
 _LITERAL = re.compile(
-    r"""'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+"|[A-Za-z_]\w*+|[\[\]{}]|[^'"A-Za-z_\[\]{}]++|['"]""", re.S
+    r"""'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+"|[A-Za-z_]\w*+|[\[\]{}]|[^'"A-Za-z_\[\]{}]++|['"]""",
+    re.S,
 )
 _QUOTED = re.compile(r"""\\.|["]""", re.S)
 _JSON_WORDS = {"True": "true", "False": "false", "None": "null"}
@@ -37,7 +38,9 @@ def _refuse(constant: str) -> Never:
     raise ValueError(f"{constant} is not JSON")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse)
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse
+)
 
 
 def read_json(text: str, start: int = 0) -> tuple[Json, int]:
@@ -97,9 +100,13 @@ def read_object(text: str, start: int = 0) -> tuple[dict[str, Json], int]:
         try:
             value, _ = read_json(written)
         except ValueError as second:
-            raise ValueError(_reason(error if isinstance(second, json.JSONDecodeError) else second)) from None
+            raise ValueError(
+                _reason(error if isinstance(second, json.JSONDecodeError) else second)
+            ) from None
         end = start + length
-    return cast("dict[str, Json]", value), end  # what begins with a brace is an object or an error
+    return cast(
+        "dict[str, Json]", value
+    ), end  # what begins with a brace is an object or an error
 
 
 def _reason(error: ValueError) -> str:

@@ -11,11 +11,13 @@ _DENIED = (
     r"(?:not(?!\s+(?:only|just|merely)\b)|never|no|neither|nor|cannot|hardly|barely|far\s+from|short\s+of"
     r"|\w{2,7}n['\u2019]t)"
 )
-_HEDGED = (
-    r"(?:almost|nearly|half|mostly|partly|partially|would|could|might|may|should|must|to\s+be|unless|until|if|whether)"
+_HEDGED = r"(?:almost|nearly|half|mostly|partly|partially|would|could|might|may|should|must|to\s+be|unless|until|if|whether)"
+_BEFORE = re.compile(
+    rf"(?<![^\W_])(?:{_DENIED}|{_HEDGED})[\W_]+(?:[^\W_]+[\W_]+){{0,2}}$", re.IGNORECASE
 )
-_BEFORE = re.compile(rf"(?<![^\W_])(?:{_DENIED}|{_HEDGED})[\W_]+(?:[^\W_]+[\W_]+){{0,2}}$", re.IGNORECASE)
-_CONTRARY = re.compile(r"(?<![^\W_])(?:(?:un|in|dis|non)[_-]?|(?:un|non)\s)$", re.IGNORECASE)
+_CONTRARY = re.compile(
+    r"(?<![^\W_])(?:(?:un|in|dis|non)[_-]?|(?:un|non)\s)$", re.IGNORECASE
+)
 _SENTENCE = re.compile(r"[.!?](?=\s)")
 _BEHIND = re.compile(
     rf"{_BLANK}*(?P<asked>\?)?{_BLANK}*(?:[:=,;.\u2013\u2014-]{_BLANK}*)?(?:"
@@ -23,7 +25,9 @@ _BEHIND = re.compile(
     rf"|(?P<yes>(?:yes|true)\b))?",
     re.IGNORECASE,
 )
-_REFUSED = re.compile(r"\s+(?:cannot|(?:\w{1,7}\s+)?(?:not|never)|\w{2,7}n['\u2019]t)\b", re.IGNORECASE)
+_REFUSED = re.compile(
+    r"\s+(?:cannot|(?:\w{1,7}\s+)?(?:not|never)|\w{2,7}n['\u2019]t)\b", re.IGNORECASE
+)
 _RESERVED = re.compile(
     r"[\W_]*+(?:except|apart\s+from|only\b|in\s+part|partly|partially|mostly"
     r"|with\s+(?:\w+\s+)?(?:corrections?|changes?|exceptions?"
@@ -53,7 +57,13 @@ def read_verdict(text: str, word: str) -> bool | None:
         first_line = line if first_line is None else first_line
         if line != first_line and not found[0].isupper():
             continue
-        verdict = False if contrary else _reading(before, text[found.end() : found.end() + NEAR].partition("\n")[0])
+        verdict = (
+            False
+            if contrary
+            else _reading(
+                before, text[found.end() : found.end() + NEAR].partition("\n")[0]
+            )
+        )
         if verdict is False:
             return False
         said, asked = said or verdict is True, asked or verdict is None
@@ -68,7 +78,11 @@ def _pattern(word: str) -> re.Pattern[str]:
 def _reading(before: str, behind: str) -> bool | None:
     """What the word says between what stands before and behind it: itself, its contrary, or (`None`) a question."""
     reply = _BEHIND.match(behind)
-    if _REFUSED.match(behind) or _RESERVED.match(behind) or (reply is not None and reply["no"]):
+    if (
+        _REFUSED.match(behind)
+        or _RESERVED.match(behind)
+        or (reply is not None and reply["no"])
+    ):
         return False
     if reply is not None and reply["asked"]:
         return True if reply["yes"] else None

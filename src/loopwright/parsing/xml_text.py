@@ -22,7 +22,9 @@ QUOTED = (
     "A `<tool_call>` that is quoted, in an example, in thinking or in the middle of a sentence is no call: a call "
     "stands on lines of its own, with nothing behind it."
 )
-CODE_INDENT = 4  # blanks before a line that make it code, behind an empty line (CommonMark)
+CODE_INDENT = (
+    4  # blanks before a line that make it code, behind an empty line (CommonMark)
+)
 QUOTES = "\"'\u201c\u201d\u201e\u2018\u2019\u201a\u00ab\u00bb\u2039\u203a(>"  # also a parenthesis, and what ends in `>`
 
 # The three words are also read in capitals, with blanks beside them and with attributes; a tag that the text ends in is
@@ -38,9 +40,13 @@ _ASIDE = (
     r"(?P<begins><(?:(?:think|thinking)>|!--|(?:pre|code)(?:\s[^<>]*+)?+>(?=[^\S\n]*+\n)))"
     r"|(?P<ends></(?:think|thinking|pre|code)\s*+>|-->)"
 )
-_TOKEN = re.compile(rf"`++|~{{3,}}+|(?P<gap>\n[^\S\n]*+(?=\n))|{_TAG}|{_ASIDE}", re.IGNORECASE)
+_TOKEN = re.compile(
+    rf"`++|~{{3,}}+|(?P<gap>\n[^\S\n]*+(?=\n))|{_TAG}|{_ASIDE}", re.IGNORECASE
+)
 _NAME = re.compile(r"\w++|--")
-_NOTHING_MORE = re.compile(rf"[^\S\n]*+(?:[.,;][^\S\n]*+)*+(?:\n|\Z|(?={_TAG}))", re.IGNORECASE)
+_NOTHING_MORE = re.compile(
+    rf"[^\S\n]*+(?:[.,;][^\S\n]*+)*+(?:\n|\Z|(?={_TAG}))", re.IGNORECASE
+)
 _INDENT = re.compile(r"[ \t]*+")
 _CLOSING = re.compile(r"<\s*+/\s*+tool_call\s*+>", re.IGNORECASE)
 _BETWEEN = re.compile(r"[\s,;]*+")
@@ -97,7 +103,11 @@ def thought_before_call(text: str) -> str | None:
         start = next((tag.start() for tag in _Tags(text)), None)
     except ValueError:
         return None
-    if start is None or "`" in text[text.rfind("\n\n", 0, start) + 1 : start] or _begins_as_value(text):
+    if (
+        start is None
+        or "`" in text[text.rfind("\n\n", 0, start) + 1 : start]
+        or _begins_as_value(text)
+    ):
         return None
     return text[:start].strip()
 
@@ -130,13 +140,22 @@ def read_tagged(text: str) -> TaggedReply:
         if len(calls) > MAX_CALLS:
             raise ValueError(TOO_MANY)
         tags.go_on_at(position)
-    return _reply(calls, thoughts, text[position:], only_code=not calls and tags.only_code)
+    return _reply(
+        calls, thoughts, text[position:], only_code=not calls and tags.only_code
+    )
 
 
 def _reply(
-    calls: list[Written], thoughts: list[str], rest: str, *, invented: bool = False, only_code: bool = False
+    calls: list[Written],
+    thoughts: list[str],
+    rest: str,
+    *,
+    invented: bool = False,
+    only_code: bool = False,
 ) -> TaggedReply:
-    return TaggedReply(tuple(calls), "\n".join(filter(None, thoughts)), rest, invented, only_code)
+    return TaggedReply(
+        tuple(calls), "\n".join(filter(None, thoughts)), rest, invented, only_code
+    )
 
 
 def _begins_as_value(text: str) -> bool:
@@ -169,10 +188,14 @@ class _Tags:
 
     def __init__(self, text: str) -> None:
         self._text, self._position = text, 0
-        self._tokens: Sequence[re.Match[str]] = list(itertools.islice(_TOKEN.finditer(text), MAX_TOKENS))
+        self._tokens: Sequence[re.Match[str]] = list(
+            itertools.islice(_TOKEN.finditer(text), MAX_TOKENS)
+        )
         self._line_end = -1
         self._aside = ""  # the name of the tag that began a stretch of thinking, a comment or code
-        self._quoting: list[tuple[int, int]] = []  # where there is code that holds a tag
+        self._quoting: list[
+            tuple[int, int]
+        ] = []  # where there is code that holds a tag
 
     @property
     def only_code(self) -> bool:
@@ -203,7 +226,9 @@ class _Tags:
         if len(self._tokens) == MAX_TOKENS:
             behind = self._tokens[-1].end()
             if _ANY_TAG.search(self._text, max(behind, self._position)) is not None:
-                raise ValueError("The reply has too many paragraphs and stretches of code before a tag.")
+                raise ValueError(
+                    "The reply has too many paragraphs and stretches of code before a tag."
+                )
 
     def _take_aside(self, token: re.Match[str]) -> None:
         found = _NAME.search(token[0])
@@ -219,7 +244,11 @@ class _Tags:
             return
         line = max(self._text.rfind("\n", 0, token.start()) + 1, self._position)
         before = self._text[line : token.start()].rstrip()
-        if self._aside or before.endswith(tuple(QUOTES)) or self._is_indented_code(line):
+        if (
+            self._aside
+            or before.endswith(tuple(QUOTES))
+            or self._is_indented_code(line)
+        ):
             raise ValueError(QUOTED)
 
     def _is_indented_code(self, line: int) -> bool:
@@ -238,10 +267,14 @@ class _Tags:
     def _behind_code(self, opening: int) -> int:
         """The token behind the code that opens here; the next one if it is no code after all."""
         run = self._tokens[opening][0]
-        closing = self._end_of_fence(opening) if len(run) > 2 else self._end_of_span(opening)
+        closing = (
+            self._end_of_fence(opening) if len(run) > 2 else self._end_of_span(opening)
+        )
         if closing is not None:
             if any(map(_is_tag, self._tokens[opening:closing])):
-                self._quoting.append((self._tokens[opening].start(), self._tokens[closing].end()))
+                self._quoting.append(
+                    (self._tokens[opening].start(), self._tokens[closing].end())
+                )
             return closing + 1
         if len(run) > 2 and any(map(_is_tag, self._tokens[opening:])):
             raise ValueError("A code fence is never closed, and there is a tag in it.")
@@ -255,7 +288,9 @@ class _Tags:
         for index in range(opening + 1, len(self._tokens)):
             token = self._tokens[index]
             same_line = token.start() < self._line_end
-            if token[0].startswith(run) and (same_line or _BLANK_REST.match(self._text, token.end())):
+            if token[0].startswith(run) and (
+                same_line or _BLANK_REST.match(self._text, token.end())
+            ):
                 return index
         return None
 
@@ -308,7 +343,10 @@ def _read_block(text: str, start: int) -> tuple[list[Written], int]:
         items.read()
     closing = _CLOSING.match(text, items.position)
     if closing is None:
-        never_closed = items.position == len(text) or _ANY_TAG.match(text, items.position) is not None
+        never_closed = (
+            items.position == len(text)
+            or _ANY_TAG.match(text, items.position) is not None
+        )
         raise ValueError("`<tool_call>` is never closed." if never_closed else NO_CALL)
     if not items.calls:
         raise ValueError(NO_CALL)
@@ -374,7 +412,11 @@ class _Items:
             if name in values or len(values) == MAX_PARAMETERS:
                 fault = "is given twice" if name in values else "is one too many"
                 raise ValueError(f"The parameter {name} of {function} {fault}.")
-            values[name] = self._text[parameter.end() : end.start()].removeprefix("\n").removesuffix("\n")
+            values[name] = (
+                self._text[parameter.end() : end.start()]
+                .removeprefix("\n")
+                .removesuffix("\n")
+            )
             position = end.end()
         closing = _END_OF_FUNCTION.match(self._text, position)
         if closing is None:

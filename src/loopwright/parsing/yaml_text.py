@@ -7,10 +7,29 @@ from ..errors import ConfigError
 from ..messages import Json
 
 _INTEGER = re.compile("-?(?:0|[1-9][0-9]{0,18})")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})(?:\.[0-9]{1,18})?(?:[eE][-+]?[0-9]{1,3})?")
-_WORDS: dict[str, Json] = {"true": True, "false": False, "null": None, "~": None, "": None}
+_NUMBER = re.compile(
+    r"-?(?:0|[1-9][0-9]{0,18})(?:\.[0-9]{1,18})?(?:[eE][-+]?[0-9]{1,3})?"
+)
+_WORDS: dict[str, Json] = {
+    "true": True,
+    "false": False,
+    "null": None,
+    "~": None,
+    "": None,
+}
 _PLAIN = "tag:yaml.org,2002:"
-_TAGS = {"null", "bool", "int", "float", "str", "seq", "map", "timestamp", "merge", "value"}
+_TAGS = {
+    "null",
+    "bool",
+    "int",
+    "float",
+    "str",
+    "seq",
+    "map",
+    "timestamp",
+    "merge",
+    "value",
+}
 
 
 def read_yaml(text: str) -> Json:
@@ -36,7 +55,9 @@ def _value(node: Any, seen: set[int]) -> Json:
         raise ConfigError(f"{_line(node)}: an alias: write it out")
     seen.add(id(node))
     if node.tag.removeprefix(_PLAIN) not in _TAGS:
-        raise ConfigError(f"{_line(node)}: a tag {node.tag!r}: only plain values are read")
+        raise ConfigError(
+            f"{_line(node)}: a tag {node.tag!r}: only plain values are read"
+        )
     if node.id == "mapping":
         return _mapping(node, seen)
     if node.id == "sequence":

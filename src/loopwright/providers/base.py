@@ -27,7 +27,9 @@ class Sampling:
     def chosen(self) -> dict[str, Json]:
         """What is set, by name."""
         values: dict[str, Any] = {**vars(self), "stop": list(self.stop)}
-        return {name: value for name, value in values.items() if value not in (None, [])}
+        return {
+            name: value for name, value in values.items() if value not in (None, [])
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,10 +140,24 @@ class StreamingProvider(Provider, Protocol):
 
 def check_size(provider: Provider, reply: Completion) -> None:
     """Raise `ProviderError` if a reply, with all that it is made of, has more than 2,000,000 characters."""
-    words = {reply.text, reply.thought, reply.answer or "", reply.problem or "", reply.model, reply.finish_reason}
+    words = {
+        reply.text,
+        reply.thought,
+        reply.answer or "",
+        reply.problem or "",
+        reply.model,
+        reply.finish_reason,
+    }
     size = sum(map(len, words.union(reply.flags)))
-    size += sum([len(call.name) + len(call.id) + _length(call.arguments) + CALL for call in reply.calls])
-    size += sum([max(len(thought.text), _length(thought.block)) for thought in reply.reasoning])
+    size += sum(
+        [
+            len(call.name) + len(call.id) + _length(call.arguments) + CALL
+            for call in reply.calls
+        ]
+    )
+    size += sum(
+        [max(len(thought.text), _length(thought.block)) for thought in reply.reasoning]
+    )
     _check(provider, size)
 
 
@@ -164,12 +180,18 @@ def _length(value: object) -> int:
 
 def _size_of(delta: Delta) -> int:
     size, call = len(delta.text) + len(delta.reasoning), delta.call
-    return size if call is None else size + len(call.id) + len(call.name) + len(call.arguments)
+    return (
+        size
+        if call is None
+        else size + len(call.id) + len(call.name) + len(call.arguments)
+    )
 
 
 def _check(provider: Provider, size: int) -> None:
     if size > MAX_REPLY:
-        raise ProviderError(f"{provider.name}: the reply has more than {MAX_REPLY:,} characters")
+        raise ProviderError(
+            f"{provider.name}: the reply has more than {MAX_REPLY:,} characters"
+        )
 
 
 async def deltas_of(provider: Provider, request: Request) -> AsyncGenerator[Delta]:

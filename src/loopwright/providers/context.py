@@ -63,7 +63,9 @@ class SlidingContext:
         results = [i for i, m in enumerate(messages) if m.role == "tool"]
         old = set(results[: -self.keep_results] if self.keep_results else results)
         return [
-            dataclasses.replace(m, content=MASK) if i in old and len(m.content) > len(MASK) else m
+            dataclasses.replace(m, content=MASK)
+            if i in old and len(m.content) > len(MASK)
+            else m
             for i, m in enumerate(messages)
         ]
 

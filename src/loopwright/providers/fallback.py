@@ -6,7 +6,13 @@ import math
 from collections.abc import AsyncGenerator, Callable, Iterable
 
 from ..clock import Clock, SystemClock
-from ..errors import ConfigError, ContextTooLong, ProviderError, ProviderTimeout, text_of
+from ..errors import (
+    ConfigError,
+    ContextTooLong,
+    ProviderError,
+    ProviderTimeout,
+    text_of,
+)
 from ..messages import Completion
 from .base import Capabilities, Delta, Provider, Request, deltas_of
 
@@ -45,11 +51,15 @@ class FallbackProvider:
         clock: Clock | None = None,
     ) -> None:
         if not providers:
-            raise ConfigError("providers: FallbackProvider needs one at least, in order of preference")
+            raise ConfigError(
+                "providers: FallbackProvider needs one at least, in order of preference"
+            )
         for place, provider in enumerate(providers, 1):
             check_provider(f"provider {place} of FallbackProvider", provider)
         if not _is_seconds(cool_down):
-            raise ConfigError(f"cool_down must be a number of seconds, 0 or more, got {cool_down!r}")
+            raise ConfigError(
+                f"cool_down must be a number of seconds, 0 or more, got {cool_down!r}"
+            )
         if not callable(when):  # pyright: ignore[reportUnnecessaryComparison] - callers without a type checker
             raise ConfigError(f"when: must be a function of the error, got {when!r}")
         self._members = [Member(provider) for provider in providers]
@@ -79,10 +89,14 @@ class FallbackProvider:
     @property
     def secrets(self) -> tuple[str, ...]:
         """The API keys of all of them."""
-        return tuple(key for member in self._members for key in secrets_of(member.provider))
+        return tuple(
+            key for member in self._members for key in secrets_of(member.provider)
+        )
 
     def __repr__(self) -> str:
-        return f"FallbackProvider({', '.join(member.label for member in self._members)})"
+        return (
+            f"FallbackProvider({', '.join(member.label for member in self._members)})"
+        )
 
     async def complete(self, request: Request) -> Completion:
         """Ask them one after another, until one answers.
@@ -108,10 +122,16 @@ class FallbackProvider:
         for member in attempt.order:
             has_told = False
             try:
-                async with contextlib.aclosing(deltas_of(member.provider, request)) as deltas:
+                async with contextlib.aclosing(
+                    deltas_of(member.provider, request)
+                ) as deltas:
                     async for delta in deltas:
-                        has_told = has_told or bool(delta.text or delta.reasoning or delta.call)
-                        completion = delta.completion and attempt.flagged(member, delta.completion)
+                        has_told = has_told or bool(
+                            delta.text or delta.reasoning or delta.call
+                        )
+                        completion = delta.completion and attempt.flagged(
+                            member, delta.completion
+                        )
                         yield dataclasses.replace(delta, completion=completion)
                 return
             except Exception as error:  # noqa: BLE001 - strangers' providers may raise anything
@@ -130,10 +150,15 @@ class FallbackProvider:
         resting = [member for member in self._members if member.rests_until > now]
         return Attempt(self._members, resting)
 
-    def _take_failure(self, attempt: "Attempt", member: "Member", error: ProviderError) -> None:
+    def _take_failure(
+        self, attempt: "Attempt", member: "Member", error: ProviderError
+    ) -> None:
         """Keep the failure; raise it if it is not to be passed on."""
         if error.retryable:
-            member.rests_until, member.reason = self._clock.monotonic() + self._cool_down, _reason(error)
+            member.rests_until, member.reason = (
+                self._clock.monotonic() + self._cool_down,
+                _reason(error),
+            )
         if not self._when(error):
             raise error from error.__cause__
         attempt.failures.append((member, error))
@@ -169,16 +194,31 @@ class Attempt:
         for other in self._members:
             if id(other) in failed:
                 skipped.append(f"fallback: {other.label}: {failed[id(other)]}")
-            elif other in self._resting and self._members.index(other) < self._members.index(member):
-                skipped.append(f"fallback: {other.label}: passed over after {other.reason}")
+            elif other in self._resting and self._members.index(
+                other
+            ) < self._members.index(member):
+                skipped.append(
+                    f"fallback: {other.label}: passed over after {other.reason}"
+                )
         model = completion.model or member.provider.model
-        return dataclasses.replace(completion, model=model, flags=(*completion.flags, *skipped))
+        return dataclasses.replace(
+            completion, model=model, flags=(*completion.flags, *skipped)
+        )
 
     def failure(self) -> ProviderError:
         """The error that promises most, in the name of all; of those that promise as much, the last."""
-        told = "; ".join(f"{member.label}: {text_of(error)}" for member, error in self.failures)
+        told = "; ".join(
+            f"{member.label}: {text_of(error)}" for member, error in self.failures
+        )
         main = max((error for _, error in reversed(self.failures)), key=_promise)
-        kind = next((kind for kind in (ContextTooLong, ProviderTimeout) if isinstance(main, kind)), ProviderError)
+        kind = next(
+            (
+                kind
+                for kind in (ContextTooLong, ProviderTimeout)
+                if isinstance(main, kind)
+            ),
+            ProviderError,
+        )
         failure = kind(
             f"every provider failed: {told}",
             status=main.status,
@@ -199,7 +239,9 @@ def _as_ours(member: Member, error: Exception) -> ProviderError:
     """What a provider raised, as what it should have raised."""
     if isinstance(error, ProviderError):
         return error
-    failure = ProviderError(f"{member.provider.name} raised {type(error).__name__}: {text_of(error)}")
+    failure = ProviderError(
+        f"{member.provider.name} raised {type(error).__name__}: {text_of(error)}"
+    )
     failure.__cause__ = error
     return failure
 
@@ -230,4 +272,6 @@ def secrets_of(provider: object) -> tuple[str, ...]:
 def check_provider(field: str, provider: object) -> None:
     """Raise `ConfigError` naming the field unless something is a provider."""
     if isinstance(provider, type) or not callable(getattr(provider, "complete", None)):
-        raise ConfigError(f"{field}: must be a provider, such as OpenAIProvider('gpt-4.1-mini'), got {provider!r}")
+        raise ConfigError(
+            f"{field}: must be a provider, such as OpenAIProvider('gpt-4.1-mini'), got {provider!r}"
+        )

@@ -38,7 +38,9 @@ def default_model() -> Path:
     folder = Path(spec.origin).parent if spec is not None and spec.origin else None
     found = sorted(folder.glob("*.gguf")) if folder is not None else []
     if not found:
-        raise ConfigError(f"model_path: no local model is installed: {INSTALL_MODEL}, or give the path of a GGUF file")
+        raise ConfigError(
+            f"model_path: no local model is installed: {INSTALL_MODEL}, or give the path of a GGUF file"
+        )
     return found[0]
 
 
@@ -70,12 +72,16 @@ class LocalProvider:
     ) -> None:
         path = default_model() if model_path is None else Path(model_path)
         if not path.is_file():
-            raise ConfigError(f"model_path: there is no file {str(path)!r}; give the path of a GGUF file")
+            raise ConfigError(
+                f"model_path: there is no file {str(path)!r}; give the path of a GGUF file"
+            )
         for option, value in (("context_tokens", context_tokens), ("threads", threads)):
             if value < 1:
                 raise ConfigError(f"{option} must be at least 1, got {value!r}")
         if importlib.util.find_spec("xllamacpp") is None:
-            raise ConfigError(f"LocalProvider needs xllamacpp to run a model: {INSTALL_RUNTIME}")
+            raise ConfigError(
+                f"LocalProvider needs xllamacpp to run a model: {INSTALL_RUNTIME}"
+            )
         self._name, self._model = name, path.stem
         self._sampling = {**DEFAULTS.chosen, **(sampling or Sampling()).chosen}
         self._resident = Resident(path, context_tokens, threads)
@@ -99,14 +105,19 @@ class LocalProvider:
 
     async def complete(self, request: Request) -> Completion:
         """Ask the model once; raises `ContextTooLong` for a prompt that does not fit, `ProviderError` for the rest."""
-        return _decode(await asyncio.wrap_future(self._submit(request, _nobody)), self.model)
+        return _decode(
+            await asyncio.wrap_future(self._submit(request, _nobody)), self.model
+        )
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
         """`complete` token by token; closing the stream frees the model as cancelling a call does."""
         loop = asyncio.get_running_loop()
         arrived = asyncio.Queue[bytes | None]()
         whole = asyncio.wrap_future(
-            self._submit(request, lambda chunk: loop.call_soon_threadsafe(arrived.put_nowait, chunk))
+            self._submit(
+                request,
+                lambda chunk: loop.call_soon_threadsafe(arrived.put_nowait, chunk),
+            )
         )
         whole.add_done_callback(lambda _: arrived.put_nowait(None))
         thinking = ThinkBlock()
@@ -121,7 +132,9 @@ class LocalProvider:
             if not whole.cancel() and not whole.cancelled():
                 whole.exception()  # it has ended: whoever closed the stream does not want to know how
 
-    def _submit(self, request: Request, watcher: Callable[[bytes], object]) -> Future[list[bytes]]:
+    def _submit(
+        self, request: Request, watcher: Callable[[bytes], object]
+    ) -> Future[list[bytes]]:
         if request.tools:
             raise ProviderError(
                 f"{self.model} has no tool calls of its own: wrap it, TextTools(LocalProvider(), 'json')"
@@ -170,14 +183,20 @@ class Resident:
         self._thread: threading.Thread | None = None
         self._closing = False
 
-    def submit(self, body: bytes, watcher: Callable[[bytes], object] = _nobody) -> Future[list[bytes]]:
+    def submit(
+        self, body: bytes, watcher: Callable[[bytes], object] = _nobody
+    ) -> Future[list[bytes]]:
         """Queue a request; cancelling the future ends it, whether it waits or runs."""
         job = _Job(body, Future(), watcher)
         with self._lock:
             if self._closing:
                 raise ProviderError("this LocalProvider is closed: make a new one")
-            if self._thread is None or not self._thread.is_alive():  # the first call, or the first after a fork
-                self._thread = threading.Thread(target=self._work, name="loopwright-local", daemon=True)
+            if (
+                self._thread is None or not self._thread.is_alive()
+            ):  # the first call, or the first after a fork
+                self._thread = threading.Thread(
+                    target=self._work, name="loopwright-local", daemon=True
+                )
                 self._thread.start()
             self._jobs.put(job)
         return job.chunks
@@ -200,7 +219,13 @@ class Resident:
             try:
                 server = server or self._load()
                 chunks = self._generate(server, job)
-            except (RuntimeError, ValueError, ImportError, OSError, MemoryError) as error:
+            except (
+                RuntimeError,
+                ValueError,
+                ImportError,
+                OSError,
+                MemoryError,
+            ) as error:
                 chunks = error
             self._settle(job, chunks)
 
@@ -208,7 +233,9 @@ class Resident:
         if not job.chunks.set_running_or_notify_cancel():
             return
         if self._closing:
-            job.chunks.set_exception(ProviderError("this LocalProvider was closed during the call"))
+            job.chunks.set_exception(
+                ProviderError("this LocalProvider was closed during the call")
+            )
         elif isinstance(chunks, Exception):
             failure = ProviderError(f"{self._path.stem}: {chunks}")
             failure.__cause__ = chunks
@@ -232,16 +259,24 @@ class Resident:
         return chunks
 
     def _load(self) -> Server:
-        xllamacpp: Any = importlib.import_module("xllamacpp")  # an extra, untyped, 100 MB: only when a model is wanted
+        xllamacpp: Any = importlib.import_module(
+            "xllamacpp"
+        )  # an extra, untyped, 100 MB: only when a model is wanted
         params = xllamacpp.CommonParams()
         params.model.path = str(self._path)
         params.n_ctx, params.n_parallel = self._context_tokens, 1
         params.n_batch = params.n_ubatch = PROMPT_BATCH
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = self._threads
-        params.cache_ram_mib = 0  # the default keeps old prompts and doubles the memory of a small model
+        params.cache_ram_mib = (
+            0  # the default keeps old prompts and doubles the memory of a small model
+        )
         params.verbosity = -1
         # its HTTP listener cannot be turned off: a free port of this machine, behind a key that nobody knows
-        params.hostnames, params.port, params.api_keys = ["127.0.0.1"], 0, [secrets.token_hex(32)]
+        params.hostnames, params.port, params.api_keys = (
+            ["127.0.0.1"],
+            0,
+            [secrets.token_hex(32)],
+        )
         params.ui = params.endpoint_slots = params.endpoint_props = False
         server: Server = xllamacpp.Server(params)
         return server
@@ -259,7 +294,12 @@ def _encode(request: Request, default: Mapping[str, Json]) -> bytes:
         wanted = {"name": request.schema.name, "schema": request.schema.schema}
         body["response_format"] = {"type": "json_schema", "json_schema": wanted}
     try:
-        messages = b",".join([message.encoded(encode_message) for message in request.conversation.messages])
+        messages = b",".join(
+            [
+                message.encoded(encode_message)
+                for message in request.conversation.messages
+            ]
+        )
         return b'{"messages":[' + messages + b"]," + to_json(body)[1:]
     except ValueError as error:
         raise ProviderError(f"the request cannot be written as JSON: {error}") from None
@@ -287,7 +327,9 @@ def _told(words: str, thought: str) -> list[Delta]:
 
 def _words(chunk: bytes) -> str:
     """The words in one chunk; none in one that tells of an error, the progress or the usage."""
-    return "".join([part.delta.content or "" for part in _Chunk.model_validate_json(chunk).choices])
+    return "".join(
+        [part.delta.content or "" for part in _Chunk.model_validate_json(chunk).choices]
+    )
 
 
 def _decode(raw: list[bytes], model: str) -> Completion:
@@ -300,7 +342,11 @@ def _decode(raw: list[bytes], model: str) -> Completion:
     chunks = [_Chunk.model_validate_json(body) for body in raw]
     parts = [part for chunk in chunks for part in chunk.choices]
     message = WireMessage(content="".join([part.delta.content or "" for part in parts]))
-    finish = next((part.finish_reason for part in reversed(parts) if part.finish_reason), None)
-    usage = next((chunk.usage for chunk in reversed(chunks) if chunk.usage is not None), None)
+    finish = next(
+        (part.finish_reason for part in reversed(parts) if part.finish_reason), None
+    )
+    usage = next(
+        (chunk.usage for chunk in reversed(chunks) if chunk.usage is not None), None
+    )
     choice = WireChoice(message=message, finish_reason=finish)
     return WireReply(choices=[choice], usage=usage, model=model).completion(b"")

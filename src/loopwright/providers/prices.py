@@ -31,7 +31,9 @@ class Price:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if value is not None and not _is_amount(value):
-                raise ConfigError(f"Price: {field.name} must be a number, 0 or more, got {value!r}")
+                raise ConfigError(
+                    f"Price: {field.name} must be a number, 0 or more, got {value!r}"
+                )
 
     def cost(self, usage: Usage) -> float:
         """What this usage costs; cached tokens are a part of the input and are not paid twice."""
@@ -51,13 +53,19 @@ class Prices:
 
     def __init__(self, table: Mapping[str, Price] | None = None) -> None:
         if table is not None and not isinstance(table, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"prices: must be a mapping of models to Price(...), got {table!r}")
+            raise ConfigError(
+                f"prices: must be a mapping of models to Price(...), got {table!r}"
+            )
         for model, price in (table or {}).items():
             name: object = model
             if not (isinstance(name, str) and name.strip()):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ConfigError(f"prices: a model's name must be a text, got {model!r}")
+                raise ConfigError(
+                    f"prices: a model's name must be a text, got {model!r}"
+                )
             if not isinstance(price, Price):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ConfigError(f"prices[{model!r}]: must be a Price(...), got {price!r}")
+                raise ConfigError(
+                    f"prices[{model!r}]: must be a Price(...), got {price!r}"
+                )
         self._table = dict(table or {})
         self._unknown: set[tuple[str, str]] = set()
 
@@ -85,7 +93,11 @@ class Prices:
 
 
 def _is_amount(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and 0 <= value < float("inf")
+    )
 
 
 def _names(provider: str, model: str, replied: str) -> list[str]:
@@ -94,13 +106,21 @@ def _names(provider: str, model: str, replied: str) -> list[str]:
     The model that replied may be another than the one asked, behind a provider that falls back on others.
     """
     said, asked = _spellings(replied), _spellings(model)
-    is_asked = any(one == name or one.endswith(f"/{name}") for one in asked for name in said)
+    is_asked = any(
+        one == name or one.endswith(f"/{name}") for one in asked for name in said
+    )
     groups = [[*said, *asked]] if is_asked else [said, asked]
-    return [name for group in groups for name in (*(f"{provider}/{one}" for one in group), *group)]
+    return [
+        name
+        for group in groups
+        for name in (*(f"{provider}/{one}" for one in group), *group)
+    ]
 
 
 def _spellings(model: str) -> list[str]:
     """A name as it is, and without a date: `gpt-4.1-mini-2025-04-14` is `gpt-4.1-mini`."""
     dates = list(_DATE.finditer(model))
     dated = bool(dates) and dates[-1].end() == len(model)
-    return [name for name in (model, model[: dates[-1].start()] if dated else "") if name]
+    return [
+        name for name in (model, model[: dates[-1].start()] if dated else "") if name
+    ]

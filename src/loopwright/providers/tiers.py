@@ -38,7 +38,9 @@ class Tiers(Mapping[str, Provider]):
             if provider is not None
         }
         if not given:
-            raise ConfigError(f"Tiers needs one of {', '.join(NAMES)}: Tiers(medium=OpenAIProvider('gpt-4.1-mini'))")
+            raise ConfigError(
+                f"Tiers needs one of {', '.join(NAMES)}: Tiers(medium=OpenAIProvider('gpt-4.1-mini'))"
+            )
         for name, provider in given.items():
             check_provider(name, provider)
         self._given = given

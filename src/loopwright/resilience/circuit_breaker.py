@@ -29,7 +29,9 @@ MOST_UNTOLD = 20  # changes that a breaker keeps for the next listener
 # that no child inherits it taken. Reentrant, since a signal handler may force a breaker open in the middle of anything.
 LOCK = threading.RLock()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
+    os.register_at_fork(
+        before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release
+    )
 
 
 class BreakerKeywords(TypedDict, total=False):
@@ -76,7 +78,9 @@ class BreakerOptions(Options):
 
     def __post_init__(self) -> None:
         if self.least > self.window:
-            raise ConfigError(f"least: no more than window={self.window} calls are remembered, got {self.least}")
+            raise ConfigError(
+                f"least: no more than window={self.window} calls are remembered, got {self.least}"
+            )
 
 
 class RegistryOptions(BreakerOptions):
@@ -109,10 +113,19 @@ class CircuitBreaker:
         options: as in `BreakerOptions`. A bad one raises `ConfigError` naming it.
     """
 
-    def __init__(self, name: str, *, clock: Clock | None = None, **options: Unpack[BreakerKeywords]) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        clock: Clock | None = None,
+        **options: Unpack[BreakerKeywords],
+    ) -> None:
         self.name = name
         self._options = chosen = BreakerOptions(**options)
-        self._threshold, self._rate = chosen.threshold or math.inf, chosen.rate or math.inf
+        self._threshold, self._rate = (
+            chosen.threshold or math.inf,
+            chosen.rate or math.inf,
+        )
         self._remembered = (1 << chosen.window) - 1
         self._max_open = max(chosen.open_seconds, chosen.max_open_seconds)
         self._clock: Clock = clock or SystemClock()
@@ -152,11 +165,19 @@ class CircuitBreaker:
             raise answer
         return answer
 
-    def success(self, given: BreakerPass, changed: Listener | None = None, *, seconds: float | None = None) -> None:
+    def success(
+        self,
+        given: BreakerPass,
+        changed: Listener | None = None,
+        *,
+        seconds: float | None = None,
+    ) -> None:
         """The call worked, and took `seconds`; without them the breaker's own clock says how long it took."""
         slow = False
         if self._options.slow_seconds is not None:
-            slow = (self._clock.monotonic() - given.since if seconds is None else seconds) > self._options.slow_seconds
+            slow = (
+                self._clock.monotonic() - given.since if seconds is None else seconds
+            ) > self._options.slow_seconds
         with LOCK:
             if given.probe:
                 self._probed(given, worked=not slow)
@@ -189,7 +210,9 @@ class CircuitBreaker:
         """
         until = self._clock.monotonic() + min(seconds, self._max_open)
         with LOCK:
-            self._cool_until = max(self._cool_until, until)  # in this order: NaN is no more than anything
+            self._cool_until = max(
+                self._cool_until, until
+            )  # in this order: NaN is no more than anything
 
     def force_open(self, reason: str) -> None:
         """Reject every call until `reset`; rejections tell the reason."""
@@ -201,7 +224,11 @@ class CircuitBreaker:
     def reset(self) -> None:
         """Close it, whatever opened it or cools it down, and forget all failures; results of before do not count."""
         with LOCK:
-            self._forced, self._cool_until, self._open_for = None, -math.inf, self._options.open_seconds
+            self._forced, self._cool_until, self._open_for = (
+                None,
+                -math.inf,
+                self._options.open_seconds,
+            )
             self._move("closed", "reset")
 
     def _answer(self, now: float) -> BreakerPass | CircuitOpen:
@@ -210,7 +237,11 @@ class CircuitBreaker:
             if rejection is not None:
                 return rejection
         if self._state == "closed":
-            return self._shared if self._options.slow_seconds is None else BreakerPass(self._generation, False, now)
+            return (
+                self._shared
+                if self._options.slow_seconds is None
+                else BreakerPass(self._generation, False, now)
+            )
         if self._state == "open":
             self._move("half-open")
         given = BreakerPass(self._generation, True, now)
@@ -222,7 +253,9 @@ class CircuitBreaker:
             return CircuitOpen(f"{self.name} is switched off: {self._forced}")
         rejects_until = self._open_until if self._state == "open" else -math.inf
         if self._state == "half-open":
-            self._probes = {probe: until for probe, until in self._probes.items() if until > now}
+            self._probes = {
+                probe: until for probe, until in self._probes.items() if until > now
+            }
             if len(self._probes) >= self._options.probes:
                 rejects_until = min(self._probes.values())
         wait = max(rejects_until, self._cool_until) - now
@@ -245,7 +278,9 @@ class CircuitBreaker:
 
     def _count(self, *, failed: bool, slow: bool) -> None:
         """Remember one call, and open if it was one too many."""
-        if not (failed or slow or self._failed or self._slow):  # all is well; the row is part of `_failed`
+        if not (
+            failed or slow or self._failed or self._slow
+        ):  # all is well; the row is part of `_failed`
             self._seen += 1
             return
         self._row = self._row + 1 if failed else 0
@@ -254,7 +289,9 @@ class CircuitBreaker:
         self._seen += 1
         seen = min(self._seen, self._options.window)
         rated = seen >= self._options.least
-        if self._row >= self._threshold or (rated and self._failed.bit_count() / seen >= self._rate):
+        if self._row >= self._threshold or (
+            rated and self._failed.bit_count() / seen >= self._rate
+        ):
             self._trip("failed too often")
         elif rated and self._slow.bit_count() / seen >= self._options.slow_rate:
             self._trip("was too slow too often")
@@ -276,7 +313,9 @@ class CircuitBreaker:
         self._generation += 1
         self._row = self._failed = self._slow = self._seen = 0
         self._probes.clear()
-        self._shared = BreakerPass(self._generation, probe=False)  # for all calls that nothing is measured of
+        self._shared = BreakerPass(
+            self._generation, probe=False
+        )  # for all calls that nothing is measured of
 
     def _news(self, changed: Listener | None) -> Sequence[Change]:
         """The changes that nobody was told yet, for a listener: its own call's, and those made outside of any."""
@@ -291,7 +330,9 @@ class CircuitBreaker:
             try:
                 changed(self.name, before, after, reason)
             except Exception as error:  # noqa: BLE001 - a listener is foreign code and may not hurt the call
-                logger().warning("breaker_listener_failed", breaker=self.name, error=repr(error))
+                logger().warning(
+                    "breaker_listener_failed", breaker=self.name, error=repr(error)
+                )
 
 
 class CircuitBreakers:
@@ -303,18 +344,30 @@ class CircuitBreakers:
         options: those of each breaker, as in `BreakerOptions`. A bad one raises `ConfigError` naming it.
     """
 
-    def __init__(self, *, keep: int = 1000, clock: Clock | None = None, **options: Unpack[BreakerKeywords]) -> None:
-        RegistryOptions(keep=keep, **options)  # what is wrong with them is said here, and not at the first call
+    def __init__(
+        self,
+        *,
+        keep: int = 1000,
+        clock: Clock | None = None,
+        **options: Unpack[BreakerKeywords],
+    ) -> None:
+        RegistryOptions(
+            keep=keep, **options
+        )  # what is wrong with them is said here, and not at the first call
         self._keep, self._clock, self._options = keep, clock, options
         self._breakers: OrderedDict[str, CircuitBreaker] = OrderedDict()
-        self._held: WeakValueDictionary[str, CircuitBreaker] = WeakValueDictionary()  # also while a call is in flight
+        self._held: WeakValueDictionary[str, CircuitBreaker] = (
+            WeakValueDictionary()
+        )  # also while a call is in flight
 
     def get(self, name: str) -> CircuitBreaker:
         """The breaker of that name, made at first use."""
         with LOCK:
             found = self._breakers.get(name)
             if found is None:
-                found = self._held.get(name) or CircuitBreaker(name, clock=self._clock, **self._options)
+                found = self._held.get(name) or CircuitBreaker(
+                    name, clock=self._clock, **self._options
+                )
                 self._breakers[name] = self._held[name] = found
                 self._forget()
             else:
@@ -339,5 +392,7 @@ class CircuitBreakers:
         excess = len(self._breakers) - self._keep
         if excess > 0:
             others = islice(self._breakers.items(), len(self._breakers) - 1)
-            for name in list(islice((name for name, breaker in others if breaker.idle), excess)):
+            for name in list(
+                islice((name for name, breaker in others if breaker.idle), excess)
+            ):
                 del self._breakers[name]

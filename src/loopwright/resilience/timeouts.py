@@ -94,7 +94,9 @@ async def _cancel(task: asyncio.Task[Ended]) -> bool:
     return not task.cancelled() and task.exception() is None and task.result().abandoned
 
 
-async def called(in_thread: InThread, function: Callable[..., Any], *arguments: Any) -> Any:
+async def called(
+    in_thread: InThread, function: Callable[..., Any], *arguments: Any
+) -> Any:
     """Call an async function here and a plain one in a thread, and await what that gives if it can be awaited."""
     if inspect.iscoroutinefunction(function):
         return await function(*arguments)
@@ -134,7 +136,9 @@ class WorkerThreads:
             except RuntimeError:
                 self._wanted -= 1
                 raise
-            self._jobs.put(job)  # only now: what was told to have failed must not be done later
+            self._jobs.put(
+                job
+            )  # only now: what was told to have failed must not be done later
         try:
             ended = await done
         except asyncio.CancelledError:
@@ -142,7 +146,9 @@ class WorkerThreads:
                 raise
             with self._lock:
                 self._wanted -= 1
-                self._threads -= 1  # that thread no longer counts; it ends when its function does
+                self._threads -= (
+                    1  # that thread no longer counts; it ends when its function does
+                )
                 self.abandoned += 1
                 with contextlib.suppress(RuntimeError):  # the next call tries again
                     self._staff()
@@ -162,14 +168,20 @@ class WorkerThreads:
         """Begin anew in a process that was forked: the threads are the parent's, and nobody would take a job."""
         if self._process == os.getpid():
             return
-        self._jobs, self._lock, self._process = queue.SimpleQueue(), threading.Lock(), os.getpid()
+        self._jobs, self._lock, self._process = (
+            queue.SimpleQueue(),
+            threading.Lock(),
+            os.getpid(),
+        )
         self._threads = self._wanted = self.abandoned = 0
 
     def _staff(self) -> None:
         """Start the threads that are wanted; where the system gives no more, those that there are must do."""
         while self._threads < min(self._wanted, self._most):
             try:
-                threading.Thread(target=self._work, name="loopwright-tool", daemon=True).start()
+                threading.Thread(
+                    target=self._work, name="loopwright-tool", daemon=True
+                ).start()
             except RuntimeError:
                 if self._threads:
                     return
@@ -201,7 +213,12 @@ class _Job:
         done: asyncio.Future[Ended],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._context, self._function, self._done, self._loop = context, function, done, loop
+        self._context, self._function, self._done, self._loop = (
+            context,
+            function,
+            done,
+            loop,
+        )
         self._lock = threading.Lock()
         self._state = "waiting"
         self._ended: Ended | None = None
@@ -222,7 +239,9 @@ class _Job:
             self._state = "running"
         try:
             ended = contained(lambda: self._context.run(self._function))
-        except KeyboardInterrupt:  # its own: from outside only the main thread is interrupted
+        except (
+            KeyboardInterrupt
+        ):  # its own: from outside only the main thread is interrupted
             ended = Ended(error=RuntimeError("it raised KeyboardInterrupt"))
         with self._lock:
             self._state, self._ended = "done", ended

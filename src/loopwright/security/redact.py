@@ -6,7 +6,15 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar, cast
 
 from ..errors import LoopwrightError, text_of
-from ..messages import Completion, Conversation, Json, JsonObject, Message, Reasoning, ToolCall
+from ..messages import (
+    Completion,
+    Conversation,
+    Json,
+    JsonObject,
+    Message,
+    Reasoning,
+    ToolCall,
+)
 from ..resilience.timeouts import contained
 from .redaction import MARK, Redactor
 
@@ -23,7 +31,9 @@ class Redacted:
     originals: dict[int, JsonObject]
 
 
-def redact_messages(redactor: Redactor, messages: Iterable[Message]) -> tuple[Message, ...]:
+def redact_messages(
+    redactor: Redactor, messages: Iterable[Message]
+) -> tuple[Message, ...]:
     """The messages without secrets; attachments are not looked into."""
     return tuple(_message(redactor, message) for message in messages)
 
@@ -36,23 +46,42 @@ def without_secrets(redactor: Redactor, conversation: Conversation) -> Conversat
 
 def _message(redactor: Redactor, message: Message) -> Message:
     calls, originals = redact_calls(redactor, message.calls)
-    content, reasoning = redactor.text(message.content), _reasoning(redactor, message.reasoning)
+    content, reasoning = (
+        redactor.text(message.content),
+        _reasoning(redactor, message.reasoning),
+    )
     call_id = redactor.text(message.call_id)
-    if (content, call_id) == (message.content, message.call_id) and reasoning is message.reasoning and not originals:
+    if (
+        (content, call_id) == (message.content, message.call_id)
+        and reasoning is message.reasoning
+        and not originals
+    ):
         return message
-    return dataclasses.replace(message, content=content, reasoning=reasoning, calls=calls, call_id=call_id)
+    return dataclasses.replace(
+        message, content=content, reasoning=reasoning, calls=calls, call_id=call_id
+    )
 
 
-def redact_calls(redactor: Redactor, calls: tuple[ToolCall, ...]) -> tuple[tuple[ToolCall, ...], dict[int, JsonObject]]:
+def redact_calls(
+    redactor: Redactor, calls: tuple[ToolCall, ...]
+) -> tuple[tuple[ToolCall, ...], dict[int, JsonObject]]:
     """The calls without secrets, and the arguments of those that had some, by number."""
     originals: dict[int, JsonObject] = {}
     clean = list(calls)
     for number, call in enumerate(calls):
-        given: list[Json] = [call.name, call.id, cast("Json", call.arguments)]  # any mapping is an object
+        given: list[Json] = [
+            call.name,
+            call.id,
+            cast("Json", call.arguments),
+        ]  # any mapping is an object
         told = redactor.value(given)
         if told is not given:
-            name, call_id, arguments = told if isinstance(told, list) else (MARK, MARK, {"arguments": MARK})
-            clean[number] = ToolCall(str(name), cast("JsonObject", arguments), str(call_id))
+            name, call_id, arguments = (
+                told if isinstance(told, list) else (MARK, MARK, {"arguments": MARK})
+            )
+            clean[number] = ToolCall(
+                str(name), cast("JsonObject", arguments), str(call_id)
+            )
             originals[number] = call.arguments
     return (tuple(clean) if originals else calls), originals
 
@@ -68,8 +97,12 @@ def redact_reply(redactor: Redactor, completion: Completion) -> Redacted:
         completion,
         text=redactor.text(completion.text),
         thought=redactor.text(completion.thought),
-        answer=completion.answer if completion.answer is None else redactor.text(completion.answer),
-        problem=completion.problem if completion.problem is None else redactor.text(completion.problem),
+        answer=completion.answer
+        if completion.answer is None
+        else redactor.text(completion.answer),
+        problem=completion.problem
+        if completion.problem is None
+        else redactor.text(completion.problem),
         calls=calls,
         reasoning=_reasoning(redactor, completion.reasoning),
         model=redactor.text(completion.model),
@@ -91,12 +124,17 @@ def _said(completion: Completion) -> Json:
     return said
 
 
-def _reasoning(redactor: Redactor, thoughts: tuple[Reasoning, ...]) -> tuple[Reasoning, ...]:
+def _reasoning(
+    redactor: Redactor, thoughts: tuple[Reasoning, ...]
+) -> tuple[Reasoning, ...]:
     """Thinking without secrets; what was signed cannot be sent back when it is changed, so it is not kept then."""
     clean: list[Reasoning] = []
     for thought in thoughts:
         block = cast("Json", thought.block)
-        if redactor.text(thought.text) == thought.text and redactor.value(block) is block:
+        if (
+            redactor.text(thought.text) == thought.text
+            and redactor.value(block) is block
+        ):
             clean.append(thought)
         else:
             clean.append(Reasoning(redactor.text(thought.text)))
@@ -117,9 +155,13 @@ def redact_error(redactor: Redactor, error: E) -> E:
     for name, value in vars(error).items():
         if not name.startswith("__"):
             setattr(clean, name, _without(redactor, value))
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    cause = error.__cause__ or (
+        None if error.__suppress_context__ else error.__context__
+    )
     if cause is not None:
-        clean.add_note(f"caused by {type(cause).__name__}: {redactor.text(text_of(cause))}")
+        clean.add_note(
+            f"caused by {type(cause).__name__}: {redactor.text(text_of(cause))}"
+        )
     return clean
 
 
@@ -130,12 +172,16 @@ def traceback_of(redactor: Redactor, error: BaseException) -> str:
         return f"{type(error).__name__} has none that can be written"
     most = MAX_TRACEBACK + MARGIN
     clean = redactor.text(told.value[-most:])
-    return clean[max(len(clean) - MAX_TRACEBACK, MARGIN if len(told.value) > most else 0) :]
+    return clean[
+        max(len(clean) - MAX_TRACEBACK, MARGIN if len(told.value) > most else 0) :
+    ]
 
 
 def _tells(redactor: Redactor, error: BaseException) -> bool:
     """Whether what is shown of an error, or what it carries, holds a secret."""
-    told = f"{''.join(traceback.format_exception(error))}\n{error.args!r}\n{vars(error)!r}"
+    told = (
+        f"{''.join(traceback.format_exception(error))}\n{error.args!r}\n{vars(error)!r}"
+    )
     return redactor.text(told) != told
 
 

@@ -44,7 +44,9 @@ Hash: TypeAlias = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
 class _Signed(BaseModel):
     """What is signed: the claims, and a nonce that makes every token another."""
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        strict=True, extra="forbid", allow_inf_nan=False
+    )
     run_id: str
     key: str
     call_id: str
@@ -92,7 +94,10 @@ class MemoryNonces:
             if nonce in self._seen:
                 return False
             if len(self._seen) >= self._most:
-                raise CapabilityError("used", "too many capabilities were used of late: make `most` larger")
+                raise CapabilityError(
+                    "used",
+                    "too many capabilities were used of late: make `most` larger",
+                )
             self._seen.add(nonce)
             heapq.heappush(self._ends, (until, nonce))
             return True
@@ -109,30 +114,47 @@ class SQLiteNonces:
     def __init__(self, path: str | os.PathLike[str], *, timeout: float = 10.0) -> None:
         self._path, self._timeout = os.fspath(path), timeout
         if not self._path or self._path == ":memory:":
-            raise ConfigError("path: name a file; in one process alone, MemoryNonces() does the same")
+            raise ConfigError(
+                "path: name a file; in one process alone, MemoryNonces() does the same"
+            )
         try:
             with self._open() as connection:
                 connection.execute("PRAGMA journal_mode=WAL")
-                connection.execute("CREATE TABLE IF NOT EXISTS used (nonce TEXT PRIMARY KEY, until REAL) WITHOUT ROWID")
-                connection.execute("CREATE INDEX IF NOT EXISTS used_until ON used (until)")
+                connection.execute(
+                    "CREATE TABLE IF NOT EXISTS used (nonce TEXT PRIMARY KEY, until REAL) WITHOUT ROWID"
+                )
+                connection.execute(
+                    "CREATE INDEX IF NOT EXISTS used_until ON used (until)"
+                )
         except sqlite3.Error as error:
-            raise ConfigError(f"path: {self._path!r} cannot be used as a database: {error}") from error
+            raise ConfigError(
+                f"path: {self._path!r} cannot be used as a database: {error}"
+            ) from error
 
     def use(self, nonce: str, until: float, now: float) -> bool:
         """See `NonceStore`."""
         try:
             with self._open() as connection:
                 connection.execute("DELETE FROM used WHERE until < ?", (now - KEPT,))
-                taken = connection.execute("INSERT INTO used VALUES (?, ?) ON CONFLICT DO NOTHING", (nonce, until))
+                taken = connection.execute(
+                    "INSERT INTO used VALUES (?, ?) ON CONFLICT DO NOTHING",
+                    (nonce, until),
+                )
                 return taken.rowcount == 1
         except sqlite3.Error as error:
-            raise CapabilityError("used", "it cannot be told whether the capability was used already") from error
+            raise CapabilityError(
+                "used", "it cannot be told whether the capability was used already"
+            ) from error
 
     @contextlib.contextmanager
     def _open(self) -> Generator[sqlite3.Connection]:
         """A connection for one use: it can be shared by no threads, and a forked process must not have one at all."""
-        with contextlib.closing(sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None)) as connection:
-            connection.execute("PRAGMA synchronous=FULL")  # else a nonce may be forgotten when the power fails
+        with contextlib.closing(
+            sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None)
+        ) as connection:
+            connection.execute(
+                "PRAGMA synchronous=FULL"
+            )  # else a nonce may be forgotten when the power fails
             yield connection
 
 
@@ -152,10 +174,14 @@ class CapabilitySigner:
     def sign(self, claims: Claims) -> str:
         """The claims as a token, another one each time; raises `CapabilityError` for claims that cannot be signed."""
         try:
-            signed = _Signed(**dataclasses.asdict(claims), nonce=secrets.token_urlsafe(16))
+            signed = _Signed(
+                **dataclasses.asdict(claims), nonce=secrets.token_urlsafe(16)
+            )
         except ValidationError as error:
             field = error.errors(include_input=False)[0]["loc"][0]
-            raise CapabilityError("form", f"claims with this {field} cannot be signed") from None
+            raise CapabilityError(
+                "form", f"claims with this {field} cannot be signed"
+            ) from None
         return self._signer.sign(_written(signed)).decode()
 
 
@@ -180,13 +206,21 @@ class CapabilityVerifier:
         leeway: float = 2.0,
     ) -> None:
         if not 0 <= leeway <= KEPT:
-            raise ConfigError(f"leeway: must be between 0 and {KEPT:g} seconds, got {leeway!r}")
+            raise ConfigError(
+                f"leeway: must be between 0 and {KEPT:g} seconds, got {leeway!r}"
+            )
         self._signer = _signer(secret, salt)
         self._seen: NonceStore = MemoryNonces() if seen is None else seen
         self._leeway = leeway
 
     def verify(
-        self, token: str, *, tool: str, arguments: JsonObject, run_id: str | None = None, now: float | None = None
+        self,
+        token: str,
+        *,
+        tool: str,
+        arguments: JsonObject,
+        run_id: str | None = None,
+        now: float | None = None,
     ) -> Claims:
         """The claims of a token that allows exactly this call; from then on it allows none.
 
@@ -208,7 +242,12 @@ class CapabilityVerifier:
             raise CapabilityError("expiry", "the capability has expired")
         for check, other, given, signed in (
             ("tool", "another tool", tool, claims.tool),
-            ("arguments", "other arguments", arguments_hash(arguments), claims.arguments_hash),
+            (
+                "arguments",
+                "other arguments",
+                arguments_hash(arguments),
+                claims.arguments_hash,
+            ),
             ("run", "another run", run_id, claims.run_id),
         ):
             if not (check == "run" and given is None) and not _same(given, signed):
@@ -222,18 +261,27 @@ class CapabilityVerifier:
         if parts is None or _base64(_bytes(parts[2])) != parts[2]:
             raise CapabilityError("form", "this is no capability")
         if not self._signer.validate(parts[0]):
-            raise CapabilityError("signature", "the capability was not signed with this secret, or was changed since")
+            raise CapabilityError(
+                "signature",
+                "the capability was not signed with this secret, or was changed since",
+            )
         try:
             signed = _Signed.model_validate_json(_bytes(parts[1]))
         except ValueError:
             raise CapabilityError("form", "this is signed, but no capability") from None
-        if _written(signed) != parts[1]:  # one capability can be written in one way only
-            raise CapabilityError("form", "this is signed, but not written as a capability is")
+        if (
+            _written(signed) != parts[1]
+        ):  # one capability can be written in one way only
+            raise CapabilityError(
+                "form", "this is signed, but not written as a capability is"
+            )
         return Claims(**signed.model_dump(exclude={"nonce"})), signed.nonce
 
 
 def _same(given: object, signed: str) -> bool:
-    return isinstance(given, str) and compare_digest(given.encode(errors="surrogatepass"), signed.encode())
+    return isinstance(given, str) and compare_digest(
+        given.encode(errors="surrogatepass"), signed.encode()
+    )
 
 
 def _signer(secret: Secret | Sequence[Secret], salt: str) -> "Signer":
@@ -241,10 +289,14 @@ def _signer(secret: Secret | Sequence[Secret], salt: str) -> "Signer":
     try:
         from itsdangerous import Signer  # noqa: PLC0415 - optional
     except ImportError as error:
-        raise ConfigError("capabilities need itsdangerous: pip install 'loopwright[capabilities]'") from error
+        raise ConfigError(
+            "capabilities need itsdangerous: pip install 'loopwright[capabilities]'"
+        ) from error
     keys = _keys(secret)
     if not keys or any(len(key) < LEAST_SECRET for key in keys):
-        raise ConfigError(f"secret: needs {LEAST_SECRET} bytes or more, random ones: secrets.token_bytes(32)")
+        raise ConfigError(
+            f"secret: needs {LEAST_SECRET} bytes or more, random ones: secrets.token_bytes(32)"
+        )
     if not salt:
         raise ConfigError("salt: say what the capabilities are for")
     return Signer(keys, salt=salt, key_derivation="hmac", digest_method=sha256)
@@ -254,7 +306,13 @@ def _keys(secret: object) -> list[bytes]:
     """One secret or several as bytes; what is none, such as a variable of the environment that is not set, as b""."""
     if isinstance(secret, (list, tuple, set, frozenset)):
         return [key for each in cast("Iterable[object]", secret) for key in _keys(each)]
-    return [secret.encode() if isinstance(secret, str) else secret if isinstance(secret, bytes) else b""]
+    return [
+        secret.encode()
+        if isinstance(secret, str)
+        else secret
+        if isinstance(secret, bytes)
+        else b""
+    ]
 
 
 def _written(signed: _Signed) -> str:

@@ -20,7 +20,9 @@ def holds(condition: object, told: str) -> None:
 def same(found: object, expected: object, what: str) -> None:
     """Raise `AssertionError` unless both are equal; it shows both."""
     if found != expected:
-        raise AssertionError(f"{what}:\n   found    {found!r}\n   expected {expected!r}")
+        raise AssertionError(
+            f"{what}:\n   found    {found!r}\n   expected {expected!r}"
+        )
 
 
 def is_a(value: object, kinds: type | tuple[type, ...], told: str) -> None:
@@ -29,12 +31,17 @@ def is_a(value: object, kinds: type | tuple[type, ...], told: str) -> None:
 
 
 @contextlib.contextmanager
-def refused(kind: type[BaseException], told: str, *, saying: str = "") -> Generator[None]:
+def refused(
+    kind: type[BaseException], told: str, *, saying: str = ""
+) -> Generator[None]:
     """A context in which an error of that kind, with those words, must be raised; another is shown in its place."""
     try:
         yield
     except kind as error:
-        holds(saying in str(error), f"{told}: the error should say {saying!r}: {text_of(error)}")
+        holds(
+            saying in str(error),
+            f"{told}: the error should say {saying!r}: {text_of(error)}",
+        )
         return
     except Exception as error:
         raise AssertionError(
@@ -43,7 +50,9 @@ def refused(kind: type[BaseException], told: str, *, saying: str = "") -> Genera
     raise AssertionError(f"{told}: {kind.__name__} expected, nothing was raised")
 
 
-def in_a_loop(check: Callable[Arguments, Coroutine[Any, Any, None]]) -> Callable[Arguments, None]:
+def in_a_loop(
+    check: Callable[Arguments, Coroutine[Any, Any, None]],
+) -> Callable[Arguments, None]:
     """An async check as a plain function that runs it in an event loop of its own: no test runner needs a plug-in."""
 
     @functools.wraps(check)

@@ -20,7 +20,16 @@ from ..plugins import build_provider
 from ..providers.base import Capabilities, Delta, Provider, Request, StreamingProvider
 from ..security.redact import redact_reply
 from .chunked import pieces
-from .requests import BY_SHAPE, CassetteMiss, Rendered, Secrets, digest, miss, rendered, without_shapes
+from .requests import (
+    BY_SHAPE,
+    CassetteMiss,
+    Rendered,
+    Secrets,
+    digest,
+    miss,
+    rendered,
+    without_shapes,
+)
 
 Place: TypeAlias = str | os.PathLike[str]
 Mode: TypeAlias = Literal["once", "never", "always"]
@@ -90,8 +99,13 @@ class _Asked:
 
     def written(self) -> str:
         """Its part of the file; empty as long as it has no reply."""
-        replies = ",\n".join(slot.reply for slot in self.slots if slot.reply is not None)
-        return replies and f'  {{\n   "request": {self._request},\n   "replies": [\n{replies}\n   ]\n  }}'
+        replies = ",\n".join(
+            slot.reply for slot in self.slots if slot.reply is not None
+        )
+        return (
+            replies
+            and f'  {{\n   "request": {self._request},\n   "replies": [\n{replies}\n   ]\n  }}'
+        )
 
 
 class Cassette:
@@ -122,12 +136,16 @@ class Cassette:
         """Write these texts no more."""
         self._secrets.add(secrets)
 
-    def expect(self, request: Request, provider: str, model: str, capabilities: Capabilities) -> Slot:
+    def expect(
+        self, request: Request, provider: str, model: str, capabilities: Capabilities
+    ) -> Slot:
         """The place of the reply to a request that is about to be made."""
         asked = rendered(request, model, self._secrets)
         slot = Slot(digest(asked))
         plain = self._secrets.out_of_text
-        recorded = _Model(provider=plain(provider), model=plain(model), capabilities=capabilities)
+        recorded = _Model(
+            provider=plain(provider), model=plain(model), capabilities=capabilities
+        )
         with self._lock:
             if recorded not in self._models:
                 self._models.append(recorded)
@@ -153,22 +171,35 @@ class Cassette:
         beside = target.with_name(f".{target.name}.{os.getpid()}.{id(self)}")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            beside.write_bytes(text.encode("utf-8", "replace"))  # lone surrogates: a run does the same to a reply
+            beside.write_bytes(
+                text.encode("utf-8", "replace")
+            )  # lone surrogates: a run does the same to a reply
             beside.replace(target)
         except OSError as error:
-            raise ConfigError(f"cassette {target}: cannot be written: {error.strerror}") from error
+            raise ConfigError(
+                f"cassette {target}: cannot be written: {error.strerror}"
+            ) from error
 
     def _write(self, number: int) -> None:
         """Write the file, unless the n-th reply came into it with another one while this waited."""
         with self._writing:
             if self._written < number:
-                kept = self.kept  # before the text is made: it has these, and maybe more
+                kept = (
+                    self.kept
+                )  # before the text is made: it has these, and maybe more
                 self.save(self.path)
                 self._written = kept
 
     def _text(self) -> str:
-        models = [TypeAdapter(_Model).dump_python(m, mode="json") for m in sorted(self._models, key=str)]
-        whole: dict[str, Json] = {"format": FORMAT, "version": VERSION, "models": models}
+        models = [
+            TypeAdapter(_Model).dump_python(m, mode="json")
+            for m in sorted(self._models, key=str)
+        ]
+        whole: dict[str, Json] = {
+            "format": FORMAT,
+            "version": VERSION,
+            "models": models,
+        }
         if self._secrets.met:
             whole["redacted"] = [*sorted(self._secrets.met)]
         asked = sorted(self._asked.values(), key=lambda asked: asked.order)
@@ -180,11 +211,28 @@ class Cassette:
         if isinstance(reply, ProviderError):
             error = ErrorRecord.of(reply)
             message = self._secrets.out_of_text(error.message)
-            return {"error": {"type": error.type, "message": message, "details": {**error.details}}}
-        reply = redact_reply(BY_SHAPE, reply).completion  # as a run does: thinking that changes goes
-        said = cast("dict[str, Json]", json.loads(json.dumps(dataclasses.asdict(reply), default=dict)))
-        usual = cast("dict[str, Json]", json.loads(json.dumps(dataclasses.asdict(Completion()))))
-        told = {name: v if name == "usage" else self._secrets.out_of(v) for name, v in said.items() if v != usual[name]}
+            return {
+                "error": {
+                    "type": error.type,
+                    "message": message,
+                    "details": {**error.details},
+                }
+            }
+        reply = redact_reply(
+            BY_SHAPE, reply
+        ).completion  # as a run does: thinking that changes goes
+        said = cast(
+            "dict[str, Json]",
+            json.loads(json.dumps(dataclasses.asdict(reply), default=dict)),
+        )
+        usual = cast(
+            "dict[str, Json]", json.loads(json.dumps(dataclasses.asdict(Completion())))
+        )
+        told = {
+            name: v if name == "usage" else self._secrets.out_of(v)
+            for name, v in said.items()
+            if v != usual[name]
+        }
         return {"completion": told}
 
 
@@ -206,9 +254,17 @@ class RecordingProvider:
         secrets: texts that are never written; see `Cassette`.
     """
 
-    def __init__(self, provider: Provider, into: "Place | Cassette", *, secrets: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        into: "Place | Cassette",
+        *,
+        secrets: Iterable[str] = (),
+    ) -> None:
         self._provider = provider
-        self.cassette = into if isinstance(into, Cassette) else Cassette(into, secrets=secrets)
+        self.cassette = (
+            into if isinstance(into, Cassette) else Cassette(into, secrets=secrets)
+        )
         self.cassette.leave_out(self.secrets)
 
     @property
@@ -247,7 +303,9 @@ class RecordingProvider:
         stream = getattr(self._provider, "stream", None)
         if stream is None:
             completion = await self.complete(request)
-            yield Delta(text=completion.text or completion.answer or "", completion=completion)
+            yield Delta(
+                text=completion.text or completion.answer or "", completion=completion
+            )
             return
         slot = self._expect(request)
         deltas: AsyncIterator[Delta] = stream(request)
@@ -279,14 +337,25 @@ class ReplayingProvider:
         secrets: the texts that were left out when it was recorded.
     """
 
-    def __init__(self, path: Place, *, model: str | None = None, secrets: Iterable[str] = ()) -> None:
+    def __init__(
+        self, path: Place, *, model: str | None = None, secrets: Iterable[str] = ()
+    ) -> None:
         self._path = Path(path)
         kept = _read(self._path)
         self._secrets = Secrets(secrets)
-        found = _chosen(self._path, kept.models, model and self._secrets.out_of_text(model))
-        self.name, self.model, self.capabilities = found.provider, found.model, found.capabilities
+        found = _chosen(
+            self._path, kept.models, model and self._secrets.out_of_text(model)
+        )
+        self.name, self.model, self.capabilities = (
+            found.provider,
+            found.model,
+            found.capabilities,
+        )
         self._redacted = frozenset(kept.redacted)
-        self._known = {digest(without_shapes(exchange.request)): exchange for exchange in kept.exchanges}
+        self._known = {
+            digest(without_shapes(exchange.request)): exchange
+            for exchange in kept.exchanges
+        }
         self._given: dict[str, int] = {}
         self.misses: list[CassetteMiss] = []
         """The requests that it had no reply to."""
@@ -294,7 +363,10 @@ class ReplayingProvider:
     @property
     def left(self) -> int:
         """How many replies were not asked for."""
-        return sum(len(exchange.replies) - self._given.get(key, 0) for key, exchange in self._known.items())
+        return sum(
+            len(exchange.replies) - self._given.get(key, 0)
+            for key, exchange in self._known.items()
+        )
 
     async def complete(self, request: Request) -> Completion:
         """The recorded reply, or the recorded failure."""
@@ -303,7 +375,9 @@ class ReplayingProvider:
         known, given = self._known.get(key), self._given.get(key, 0)
         if known is None or given >= len(known.replies):
             requests = [exchange.request for exchange in self._known.values()]
-            missed = miss(asked, requests, f"cassette {self._path}", given, self._hint())
+            missed = miss(
+                asked, requests, f"cassette {self._path}", given, self._hint()
+            )
             self.misses.append(missed)
             raise missed
         self._given[key] = given + 1
@@ -311,15 +385,28 @@ class ReplayingProvider:
         if reply.completion is not None:
             return reply.completion
         error = None if reply.error is None else reply.error.restore()
-        raise error if isinstance(error, ProviderError) else ProviderError(f"recorded: {error}")
+        raise (
+            error
+            if isinstance(error, ProviderError)
+            else ProviderError(f"recorded: {error}")
+        )
 
     def _hint(self) -> str:
         """Which secrets are not the same as when it was recorded."""
-        unset, new = sorted(self._redacted - self._secrets.names), sorted(self._secrets.met - self._redacted)
-        gone = (
-            f"\nWhat {', '.join(unset)} held was left out when it was recorded, and is not known here." if unset else ""
+        unset, new = (
+            sorted(self._redacted - self._secrets.names),
+            sorted(self._secrets.met - self._redacted),
         )
-        more = f"\nWhat {', '.join(new)} holds here is left out, and was not when it was recorded." if new else ""
+        gone = (
+            f"\nWhat {', '.join(unset)} held was left out when it was recorded, and is not known here."
+            if unset
+            else ""
+        )
+        more = (
+            f"\nWhat {', '.join(new)} holds here is left out, and was not when it was recorded."
+            if new
+            else ""
+        )
         return gone + more
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
@@ -375,13 +462,19 @@ def _records(path: Path, record: Mode | None) -> bool:
     mode = record or os.environ.get(SWITCH) or "once"
     if mode not in get_args(Mode):
         named = "record" if record else SWITCH
-        raise ConfigError(f"{named}: must be one of {', '.join(get_args(Mode))}, got {mode!r}")
+        raise ConfigError(
+            f"{named}: must be one of {', '.join(get_args(Mode))}, got {mode!r}"
+        )
     return mode == "always" or (mode == "once" and not path.exists())
 
 
-def _made(path: Place, provider: Provider | str | Callable[[], Provider] | None) -> Provider:
+def _made(
+    path: Place, provider: Provider | str | Callable[[], Provider] | None
+) -> Provider:
     if provider is None:
-        raise ConfigError(f"cassette {os.fspath(path)}: there is nothing to replay, and no provider to record")
+        raise ConfigError(
+            f"cassette {os.fspath(path)}: there is nothing to replay, and no provider to record"
+        )
     if isinstance(provider, str):
         return build_provider(provider)
     if callable(getattr(provider, "complete", None)):
@@ -393,11 +486,17 @@ def _read(path: Path) -> _File:
     try:
         return _File.model_validate(json.loads(path.read_bytes()))
     except FileNotFoundError:
-        raise ConfigError(f"cassette {path}: there is no such file; record it with RecordingProvider") from None
+        raise ConfigError(
+            f"cassette {path}: there is no such file; record it with RecordingProvider"
+        ) from None
     except OSError as error:
-        raise ConfigError(f"cassette {path}: cannot be read: {error.strerror}") from error
+        raise ConfigError(
+            f"cassette {path}: cannot be read: {error.strerror}"
+        ) from error
     except ValidationError as error:
-        raise ConfigError(f"cassette {path}: is not what was recorded: {explain(error, 'cassette')}") from None
+        raise ConfigError(
+            f"cassette {path}: is not what was recorded: {explain(error, 'cassette')}"
+        ) from None
     except ValueError as error:
         raise ConfigError(f"cassette {path}: is no JSON: {error}") from None
 
@@ -409,4 +508,6 @@ def _chosen(path: Path, models: list[_Model], model: str | None) -> _Model:
     if len(found) == 1:
         return found[0]
     known = ", ".join(repr(recorded.model) for recorded in models) or "none"
-    raise ConfigError(f"model: cassette {path} holds the models {known}: say which of them with model=, got {model!r}")
+    raise ConfigError(
+        f"model: cassette {path} holds the models {known}: say which of them with model=, got {model!r}"
+    )

@@ -15,7 +15,9 @@ def pieces(completion: Completion) -> Iterator[Delta]:
     for word in re.findall(r"\S*\s*", completion.text)[:-1]:
         yield Delta(text=word)
     for index, made in enumerate(completion.calls):
-        arguments = json.dumps(made.arguments, default=dict, separators=(",", ":"))  # ASCII: half a pair is told, too
+        arguments = json.dumps(
+            made.arguments, default=dict, separators=(",", ":")
+        )  # ASCII: half a pair is told, too
         yield Delta(call=CallDelta(index, made.id, made.name))
         yield Delta(call=CallDelta(index, arguments=arguments[:1]))
         yield Delta(call=CallDelta(index, arguments=arguments[1:]))

@@ -26,7 +26,13 @@ from typing import Any, Literal, Protocol, TypeAlias, cast
 
 from ..engine import LoopEngine
 from ..errors import ConfigError, UnknownRun
-from ..events.effects import Entry, ModelReplied, ModelRequested, ToolFinished, ToolStarted
+from ..events.effects import (
+    Entry,
+    ModelReplied,
+    ModelRequested,
+    ToolFinished,
+    ToolStarted,
+)
 from ..journals.base import Claim, Command, Journal, RunHeader, RunInfo, Verification
 from ..messages import JsonObject
 from ..runtime import Runtime
@@ -37,7 +43,9 @@ from .scripted import Script, ScriptedProvider
 When: TypeAlias = Literal["before", "after"]
 
 RUN = "the-run"
-WITNESS = "LOOPWRIGHT_WITNESS"  # names the file in which a process notes what it really does
+WITNESS = (
+    "LOOPWRIGHT_WITNESS"  # names the file in which a process notes what it really does
+)
 
 
 class Killable(Protocol):
@@ -88,7 +96,9 @@ def witness(ctx: ToolContext[Any]) -> None:
 def witnessed(script: Script | Callable[..., Any]) -> ScriptedProvider:
     """A scripted provider that notes each call that really reaches it; use a function of the request."""
     if not callable(script):
-        raise ConfigError("witnessed: pass a function of the request: a list begins anew in every process")
+        raise ConfigError(
+            "witnessed: pass a function of the request: a list begins anew in every process"
+        )
 
     def answer(request: Any) -> Any:
         _note("model")
@@ -130,15 +140,26 @@ class Mortal:
         """The claim to a new run."""
         return self._journal.create(header)
 
-    async def claim(self, run_id: str, owner: str, *, take_over: bool = False, lease: float | None = None) -> Claim:
+    async def claim(
+        self,
+        run_id: str,
+        owner: str,
+        *,
+        take_over: bool = False,
+        lease: float | None = None,
+    ) -> Claim:
         """Take a run up."""
-        return await self._journal.claim(run_id, owner, take_over=take_over, lease=lease)
+        return await self._journal.claim(
+            run_id, owner, take_over=take_over, lease=lease
+        )
 
     async def renew(self, claim: Claim, lease: float) -> None:
         """Put the end of a lease off."""
         await self._journal.renew(claim, lease)
 
-    def append(self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None) -> None:
+    def append(
+        self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None
+    ) -> None:
         """Hand over entries."""
         self._journal.append(claim, entries, status=status)
 
@@ -192,7 +213,9 @@ def _child(job: dict[str, Any], answers: int) -> None:
     os.environ[WITNESS] = str(folder / "witness")
     try:
         program = _made(job)
-        said: object = dataclasses.asdict(asyncio.run(_work(program, folder, job["barrier"], job["when"])))
+        said: object = dataclasses.asdict(
+            asyncio.run(_work(program, folder, job["barrier"], job["when"]))
+        )
     except BaseException:  # noqa: BLE001 - the parent tells the test
         said = traceback.format_exc()
     os.write(answers, json.dumps(said).encode())
@@ -212,7 +235,9 @@ def _made(job: dict[str, Any]) -> Killable:
             raise ImportError(f"{file} cannot be loaded as a module")
         loaded = sys.modules[module] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(loaded)
-    made: Killable = functools.reduce(getattr, job["name"].split("."), cast("Any", loaded))(*job["arguments"])
+    made: Killable = functools.reduce(
+        getattr, job["name"].split("."), cast("Any", loaded)
+    )(*job["arguments"])
     return made
 
 
@@ -236,7 +261,11 @@ def serve() -> None:
         with os.fdopen(reading) as told:
             said = told.read()
         _, status = os.waitpid(pid, 0)
-        print(json.dumps([os.waitstatus_to_exitcode(status), said]), file=answers_to, flush=True)
+        print(
+            json.dumps([os.waitstatus_to_exitcode(status), said]),
+            file=answers_to,
+            flush=True,
+        )
 
 
 # --- the process that watches ---
@@ -246,7 +275,11 @@ class Interpreter:
     """A fresh interpreter with a hash seed of its own, which forks a process for each piece of work."""
 
     def __init__(self, seed: int, path: tuple[str, ...]) -> None:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONHASHSEED": str(seed)}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(path),
+            "PYTHONHASHSEED": str(seed),
+        }
         command = [sys.executable, "-m", __package__ or "loopwright.testing"]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(  # noqa: S603 - this interpreter, on this package
@@ -254,7 +287,9 @@ class Interpreter:
         )
         atexit.register(self._process.communicate)
 
-    def work(self, make: Callable[..., Killable], arguments: Sequence[str], killed: Killed) -> tuple[int, Any]:
+    def work(
+        self, make: Callable[..., Killable], arguments: Sequence[str], killed: Killed
+    ) -> tuple[int, Any]:
         """One process's work on a run: how it ended, and what it told."""
         module = sys.modules[make.__module__]
         job = {
@@ -279,7 +314,9 @@ def _interpreter(seed: int, path: tuple[str, ...]) -> Interpreter:
     return Interpreter(seed, path)
 
 
-def kill_everywhere(make: Callable[..., Killable], *arguments: str, folder: Path) -> Iterator[Killed]:
+def kill_everywhere(
+    make: Callable[..., Killable], *arguments: str, folder: Path
+) -> Iterator[Killed]:
     """Kill a run with SIGKILL before and after every barrier, each time in a new folder, and resume it elsewhere.
 
     Gives each killed run after it was resumed, in an interpreter with another `PYTHONHASHSEED`. Raises `AssertionError`
@@ -291,7 +328,9 @@ def kill_everywhere(make: Callable[..., Killable], *arguments: str, folder: Path
         folder: an empty folder; each kill has one of its own inside.
     """
     if "<locals>" in make.__qualname__:
-        raise ConfigError(f"make: {make.__qualname__} is inside a function, where no other process finds it")
+        raise ConfigError(
+            f"make: {make.__qualname__} is inside a function, where no other process finds it"
+        )
     path = tuple(part for part in sys.path if part)
     first, second = _interpreter(1, path), _interpreter(2, path)
     whole = Killed(_new(folder / "whole"), 0, "after")
@@ -305,10 +344,22 @@ def kill_everywhere(make: Callable[..., Killable], *arguments: str, folder: Path
             if status == 0:
                 same(_ended(status, said), expected, "the same run gave something else")
                 break
-            same(status, -signal.SIGKILL, f"the process that was to be killed {when} barrier {barrier}")
+            same(
+                status,
+                -signal.SIGKILL,
+                f"the process that was to be killed {when} barrier {barrier}",
+            )
             before = _Seen.of(program, killed.folder)
-            resumed = _ended(*second.work(make, arguments, dataclasses.replace(killed, barrier=0)))
-            _check(before, _Seen.of(program, killed.folder), resumed, expected, f"killed {when} barrier {barrier}")
+            resumed = _ended(
+                *second.work(make, arguments, dataclasses.replace(killed, barrier=0))
+            )
+            _check(
+                before,
+                _Seen.of(program, killed.folder),
+                resumed,
+                expected,
+                f"killed {when} barrier {barrier}",
+            )
             yield killed
 
 
@@ -341,26 +392,64 @@ class _Seen:
             entries = []
         asyncio.run(journal.close())
         path = folder / "witness"
-        lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        lines = (
+            [line.split() for line in path.read_text().splitlines()]
+            if path.exists()
+            else []
+        )
         tools = [(line[1], line[2]) for line in lines if line[0] == "tool"]
-        return cls(entries, sum(line == ["model"] for line in lines), Counter(key for key, _ in tools), set(tools))
+        return cls(
+            entries,
+            sum(line == ["model"] for line in lines),
+            Counter(key for key, _ in tools),
+            set(tools),
+        )
 
 
-def _check(before: _Seen, after: _Seen, resumed: Ending, expected: Ending, when: str) -> None:
+def _check(
+    before: _Seen, after: _Seen, resumed: Ending, expected: Ending, when: str
+) -> None:
     """The same answer, nothing recorded repeated, nothing written twice."""
     finished = {e.key for e in before.entries if isinstance(e.event, ToolFinished)}
-    started = {e.key: e.event for e in before.entries if isinstance(e.event, ToolStarted)}
-    held = {key for key, event in started.items() if event.effect in ("write", "destructive")}
+    started = {
+        e.key: e.event for e in before.entries if isinstance(e.event, ToolStarted)
+    }
+    held = {
+        key
+        for key, event in started.items()
+        if event.effect in ("write", "destructive")
+    }
     if held - finished:  # the model is told that nobody knows, and may go another way
         same((resumed.answer, resumed.verified), (expected.answer, True), when)
     else:
         same(resumed, expected, when)
     for key in finished | held:
         same(after.ran[key], before.ran[key], f"{when}: {key} ran again")
-    writes = [e.key for e in after.entries if isinstance(e.event, ToolStarted) and e.event.effect == "write"]
-    holds(all(after.ran[key] <= 1 for key in writes), f"{when}: something was written twice: {after.ran}")
+    writes = [
+        e.key
+        for e in after.entries
+        if isinstance(e.event, ToolStarted) and e.event.effect == "write"
+    ]
+    holds(
+        all(after.ran[key] <= 1 for key in writes),
+        f"{when}: something was written twice: {after.ran}",
+    )
     asked = sum(isinstance(e.event, ModelRequested) for e in before.entries)
-    holds(before.models <= asked, f"{when}: {before.models} model calls were made, {asked} are recorded")
-    replies = [sum(isinstance(e.event, ModelReplied) for e in seen.entries) for seen in (before, after)]
-    same(after.models - before.models, replies[1] - replies[0], f"{when}: model calls of the resumed run")
-    same(after.idempotency, {(key, f"{RUN}:{key}") for key in after.ran}, f"{when}: idempotency keys")
+    holds(
+        before.models <= asked,
+        f"{when}: {before.models} model calls were made, {asked} are recorded",
+    )
+    replies = [
+        sum(isinstance(e.event, ModelReplied) for e in seen.entries)
+        for seen in (before, after)
+    ]
+    same(
+        after.models - before.models,
+        replies[1] - replies[0],
+        f"{when}: model calls of the resumed run",
+    )
+    same(
+        after.idempotency,
+        {(key, f"{RUN}:{key}") for key in after.ran},
+        f"{when}: idempotency keys",
+    )

@@ -35,7 +35,9 @@ from ..providers.base import Capabilities, Provider, Request
 from ..result import Result
 from .cassettes import Cassette, Place
 
-ASKED: ContextVar[str] = ContextVar("ASKED")  # the key of the model effect that this task has come to
+ASKED: ContextVar[str] = ContextVar(
+    "ASKED"
+)  # the key of the model effect that this task has come to
 
 
 async def cassette_from_journal(
@@ -69,11 +71,17 @@ async def cassette_from_journal(
     provider = _Retold(entries, retold, capabilities)
     again = engine(provider)
     owner, parts = new_owner(), again.runtime
-    claim = parts.journal.create(RunHeader(run_id, again.name, "{}", "", str(owner), entries[0].at))
+    claim = parts.journal.create(
+        RunHeader(run_id, again.name, "{}", "", str(owner), entries[0].at)
+    )
     parts.journal.append(claim, entries[:-1])
     claim.head_seq, claim.head_hash = entries[-2].seq, entries[-2].hash
-    session = Session(parts, claim, owner, _WithoutReplies(entries[:-1], provider.told), None)
-    handle: RunHandle[Entry, Any] = RunHandle(again, session, Conversation(started.messages), output)
+    session = Session(
+        parts, claim, owner, _WithoutReplies(entries[:-1], provider.told), None
+    )
+    handle: RunHandle[Entry, Any] = RunHandle(
+        again, session, Conversation(started.messages), output
+    )
     result = await handle.result()
     _check(result, entries, parts.journal.read(run_id)[len(entries) - 1 :])
     return retold
@@ -82,11 +90,18 @@ async def cassette_from_journal(
 def _check(result: Result, entries: Sequence[Entry], new: Sequence[Entry]) -> None:
     """Raise `ReplayDivergence` unless the run came to the same, and asked for nothing that is not recorded."""
     ended = entries[-1].event
-    where = next((entry.key for entry in new if isinstance(entry.event, ModelRequested)), None)
-    same_end = isinstance(ended, RunFinished) and (result.answer, result.status) == (ended.answer, ended.status)
+    where = next(
+        (entry.key for entry in new if isinstance(entry.event, ModelRequested)), None
+    )
+    same_end = isinstance(ended, RunFinished) and (result.answer, result.status) == (
+        ended.answer,
+        ended.status,
+    )
     if where is not None or not same_end:
         told = f"at {where}" if where is not None else "at the end"
-        raise ReplayDivergence(f"{told} the engine is not the one that wrote run {result.run_id!r}: build it as it was")
+        raise ReplayDivergence(
+            f"{told} the engine is not the one that wrote run {result.run_id!r}: build it as it was"
+        )
 
 
 def _begun(run_id: str, entries: Sequence[Entry]) -> RunStarted:
@@ -95,7 +110,9 @@ def _begun(run_id: str, entries: Sequence[Entry]) -> RunStarted:
     if not isinstance(first, RunStarted) or not isinstance(last, RunFinished):
         raise ConfigError(f"run_id: run {run_id!r} has not ended: resume it first")
     if last.status == "aborted":
-        raise ConfigError(f"run_id: run {run_id!r} was aborted: the calls that were in flight have no replies")
+        raise ConfigError(
+            f"run_id: run {run_id!r} was aborted: the calls that were in flight have no replies"
+        )
     return first
 
 
@@ -119,7 +136,9 @@ class _WithoutReplies(Replay):
     def decision(self, key: str) -> GateDecided | None:
         """The recorded decision; an effect in the place of a model call meets here that it was none."""
         place = key.partition("#")[0]
-        if place not in self._told and isinstance(super().outcome(place), (ModelReplied, ModelFailed)):
+        if place not in self._told and isinstance(
+            super().outcome(place), (ModelReplied, ModelFailed)
+        ):
             raise self.divergence(place, "a model call", "an effect")
         return super().decision(key)
 
@@ -131,9 +150,13 @@ class _WithoutReplies(Replay):
 class _Retold:
     """Replies to each model call what the journal has at its place, and keeps the request."""
 
-    def __init__(self, entries: Sequence[Entry], cassette: Cassette, capabilities: Capabilities) -> None:
+    def __init__(
+        self, entries: Sequence[Entry], cassette: Cassette, capabilities: Capabilities
+    ) -> None:
         self._cassette, self.capabilities = cassette, capabilities
-        self._intents = {e.key: e.event for e in entries if isinstance(e.event, ModelRequested)}
+        self._intents = {
+            e.key: e.event for e in entries if isinstance(e.event, ModelRequested)
+        }
         self._replies: dict[str, list[Completion | ProviderError]] = {}
         self.told: set[str] = set()
         for entry in entries:
@@ -148,7 +171,9 @@ class _Retold:
         key = ASKED.get()
         intent, reply = self._intents[key], self._replies[key].pop(0)
         self.told.add(key)
-        slot = self._cassette.expect(request, intent.provider, intent.model, self.capabilities)
+        slot = self._cassette.expect(
+            request, intent.provider, intent.model, self.capabilities
+        )
         await self._cassette.keep(slot, reply)
         if isinstance(reply, ProviderError):
             raise reply

@@ -20,8 +20,15 @@ from ..security.spotlighting import without_boundaries
 
 Rendered: TypeAlias = dict[str, Json]
 
-SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")  # how environment variables end that hold secrets
-SHORTEST = 8  # characters; a shorter value of such a variable is an ordinary word now and then
+SECRET_NAMES = (
+    "_KEY",
+    "_TOKEN",
+    "_SECRET",
+    "_PASSWORD",
+)  # how environment variables end that hold secrets
+SHORTEST = (
+    8  # characters; a shorter value of such a variable is an ordinary word now and then
+)
 BY_SHAPE = Redactor()
 URL_SAFE = str.maketrans("+/", "-_")
 MOST_LINES, MOST_COLUMNS = 40, 300  # of a difference that is shown
@@ -42,24 +49,41 @@ class Secrets:
     written either; see `Redactor`. Raises `ConfigError` for an empty text.
     """
 
-    def __init__(self, texts: Iterable[str] = (), environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, texts: Iterable[str] = (), environment: Mapping[str, str] = os.environ
+    ) -> None:
         given = list(texts)
         if isinstance(texts, str) or not all(given):
-            raise ConfigError(f"secrets: give a list of texts, none of them empty, got {texts!r}")
-        named = {name: v for name, v in environment.items() if name.endswith(SECRET_NAMES) and len(v) >= SHORTEST}
+            raise ConfigError(
+                f"secrets: give a list of texts, none of them empty, got {texts!r}"
+            )
+        named = {
+            name: v
+            for name, v in environment.items()
+            if name.endswith(SECRET_NAMES) and len(v) >= SHORTEST
+        }
         self.names = frozenset(named)
         """The environment variables whose values are left out."""
         self.met: set[str] = set()
         """Those of them whose values were found."""
-        self._names: dict[str, set[str]] = {form: set() for text in given for form in _forms(text)}
+        self._names: dict[str, set[str]] = {
+            form: set() for text in given for form in _forms(text)
+        }
         for name, text in named.items():
             for form in _forms(text):
                 self._names.setdefault(form, set()).add(name)
-        self._texts = sorted(self._names, key=lambda text: (-len(text), text))  # one may be part of another
+        self._texts = sorted(
+            self._names, key=lambda text: (-len(text), text)
+        )  # one may be part of another
 
     def add(self, texts: Iterable[str]) -> None:
         """Leave these out, too."""
-        self._names.update((form, set()) for text in texts for form in _forms(text) if form not in self._names)
+        self._names.update(
+            (form, set())
+            for text in texts
+            for form in _forms(text)
+            if form not in self._names
+        )
         self._texts = sorted(self._names, key=lambda text: (-len(text), text))
 
     def out_of(self, value: Json) -> Json:
@@ -74,7 +98,10 @@ class Secrets:
         if isinstance(value, str):
             return self._without_known_text(value)
         if isinstance(value, Mapping):
-            return {self._without_known_text(name): self._without_known(inner) for name, inner in value.items()}
+            return {
+                self._without_known_text(name): self._without_known(inner)
+                for name, inner in value.items()
+            }
         if isinstance(value, list):
             return [self._without_known(inner) for inner in value]
         if isinstance(value, bool) or value is None or str(value) not in self._names:
@@ -93,11 +120,22 @@ def _forms(secret: str) -> set[str]:
     """A text as it is, inside JSON once and twice, in both ways to write that, inside an address, and in base64."""
     plain = secret.encode("utf-8", "surrogatepass")
     forms = {secret, quote(plain), quote(plain, safe=""), quote_plus(plain)}
-    if len(secret) >= SHORTEST:  # that of a shorter one would be found in ordinary words
+    if (
+        len(secret) >= SHORTEST
+    ):  # that of a shorter one would be found in ordinary words
         encoded = base64.b64encode(plain).decode()
-        forms |= {encoded, encoded.rstrip("="), encoded.translate(URL_SAFE), encoded.translate(URL_SAFE).rstrip("=")}
+        forms |= {
+            encoded,
+            encoded.rstrip("="),
+            encoded.translate(URL_SAFE),
+            encoded.translate(URL_SAFE).rstrip("="),
+        }
     for _ in range(2):
-        forms |= {json.dumps(form, ensure_ascii=ascii_)[1:-1] for form in forms for ascii_ in (True, False)}
+        forms |= {
+            json.dumps(form, ensure_ascii=ascii_)[1:-1]
+            for form in forms
+            for ascii_ in (True, False)
+        }
     return forms
 
 
@@ -106,11 +144,20 @@ def rendered(request: Request, model: str, secrets: Secrets) -> Rendered:
 
     The boundaries of fences around text from outside are another run's: they do not count.
     """
-    schema = request.schema and {"name": request.schema.name, "schema": request.schema.schema}
+    schema = request.schema and {
+        "name": request.schema.name,
+        "schema": request.schema.schema,
+    }
     whole = {
         "model": model,
-        "messages": [_message(message) for message in redact_messages(BY_SHAPE, request.conversation)],
-        "tools": [{"name": t.name, "description": t.description, "schema": t.schema} for t in request.tools],
+        "messages": [
+            _message(message)
+            for message in redact_messages(BY_SHAPE, request.conversation)
+        ],
+        "tools": [
+            {"name": t.name, "description": t.description, "schema": t.schema}
+            for t in request.tools
+        ],
         "tool_choice": request.tool_choice,
         "sampling": request.sampling.chosen,
         "schema": schema,
@@ -146,20 +193,28 @@ def _message(message: Message) -> dict[str, object]:
 
 def _filled(fields: Mapping[str, object]) -> dict[str, object]:
     """The fields that say something."""
-    return {name: value for name, value in fields.items() if value not in (None, "", [], {}, False)}
+    return {
+        name: value
+        for name, value in fields.items()
+        if value not in (None, "", [], {}, False)
+    }
 
 
 # --- a request that is not known ---
 
 
-def miss(asked: Rendered, known: Sequence[Rendered], place: str, times: int, hint: str = "") -> CassetteMiss:
+def miss(
+    asked: Rendered, known: Sequence[Rendered], place: str, times: int, hint: str = ""
+) -> CassetteMiss:
     """The error for a request that `place` has no reply for, or no more replies than it has given already (`times`).
 
     `hint` is one more thing that may be the cause.
     """
     cure = f"If the change is meant, record it again: LOOPWRIGHT_RECORD=always, or delete the file.{hint}"
     if times:
-        return CassetteMiss(f"{place} has {times} replies to this request, which is asked once more: {_last(asked)}")
+        return CassetteMiss(
+            f"{place} has {times} replies to this request, which is asked once more: {_last(asked)}"
+        )
     if not known:
         return CassetteMiss(f"{place} is empty; asked was: {_last(asked)}. {cure}")
     nearest = max(known, key=lambda other: _likeness(asked, other))
@@ -171,7 +226,11 @@ def miss(asked: Rendered, known: Sequence[Rendered], place: str, times: int, hin
 
 def difference(recorded: Rendered, asked: Rendered) -> list[str]:
     """The first difference of two requests, as the lines of a unified diff."""
-    lines = list(difflib.unified_diff(_lines(recorded), _lines(asked), "recorded", "asked", lineterm="", n=3))
+    lines = list(
+        difflib.unified_diff(
+            _lines(recorded), _lines(asked), "recorded", "asked", lineterm="", n=3
+        )
+    )
     first = lines[:3]
     for line in lines[3:]:
         if line.startswith("@@"):
@@ -182,7 +241,11 @@ def difference(recorded: Rendered, asked: Rendered) -> list[str]:
 
 def _lines(request: Rendered) -> list[str]:
     """A request as lines of text: JSON, with the lines of each text on lines of their own."""
-    return json.dumps(request, indent=1, sort_keys=True, ensure_ascii=False).replace("\\n", "\n").splitlines()
+    return (
+        json.dumps(request, indent=1, sort_keys=True, ensure_ascii=False)
+        .replace("\\n", "\n")
+        .splitlines()
+    )
 
 
 def _narrowed(lines: list[str]) -> list[str]:
@@ -193,7 +256,9 @@ def _narrowed(lines: list[str]) -> list[str]:
     same = next((place for place, (one, other) in pairs if one != other), 0)
     begin = max(same - MOST_COLUMNS // 3, 0)
     return [
-        line if len(line) <= MOST_COLUMNS else f"{line[0]}…{line[1 + begin : 1 + begin + MOST_COLUMNS]}…"
+        line
+        if len(line) <= MOST_COLUMNS
+        else f"{line[0]}…{line[1 + begin : 1 + begin + MOST_COLUMNS]}…"
         for line in lines
     ]
 
@@ -201,9 +266,18 @@ def _narrowed(lines: list[str]) -> list[str]:
 def _likeness(asked: Rendered, other: Rendered) -> tuple[int, int, float]:
     """How much two requests have in common: messages from the start, other fields, words of the message after those."""
     ours, theirs = _messages(asked), _messages(other)
-    same = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
-    fields = sum(asked.get(name) == other.get(name) for name in ("model", "tools", "tool_choice", "schema", "sampling"))
-    here, there = (str(m[same])[:2000].split() if same < len(m) else list[str]() for m in (ours, theirs))
+    same = next(
+        (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b),
+        min(len(ours), len(theirs)),
+    )
+    fields = sum(
+        asked.get(name) == other.get(name)
+        for name in ("model", "tools", "tool_choice", "schema", "sampling")
+    )
+    here, there = (
+        str(m[same])[:2000].split() if same < len(m) else list[str]()
+        for m in (ours, theirs)
+    )
     return same, fields, difflib.SequenceMatcher(None, here, there).ratio()
 
 

@@ -54,8 +54,12 @@ class ScriptedProvider:
             next_line = self._lines.pop(0)
             line = next_line(request) if callable(next_line) else next_line
         else:
-            last = request.conversation.messages[-1] if len(request.conversation) else None
-            raise AssertionError(f"the script has no line for model call {len(self.requests)}; last message: {last}")
+            last = (
+                request.conversation.messages[-1] if len(request.conversation) else None
+            )
+            raise AssertionError(
+                f"the script has no line for model call {len(self.requests)}; last message: {last}"
+            )
         return self._completion(line)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
@@ -78,6 +82,16 @@ class ScriptedProvider:
             case str():
                 return Completion(line, answer=line, usage=usage, model=self.model)
             case ToolCall():
-                return Completion(calls=(line,), finish_reason="tool_calls", usage=usage, model=self.model)
+                return Completion(
+                    calls=(line,),
+                    finish_reason="tool_calls",
+                    usage=usage,
+                    model=self.model,
+                )
             case _:
-                return Completion(calls=tuple(line), finish_reason="tool_calls", usage=usage, model=self.model)
+                return Completion(
+                    calls=tuple(line),
+                    finish_reason="tool_calls",
+                    usage=usage,
+                    model=self.model,
+                )

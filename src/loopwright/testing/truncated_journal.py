@@ -12,7 +12,11 @@ NO_PROCESS = 2**31 - 1  # greater than any process number
 
 
 def crashed(
-    entries: Sequence[Entry], keep: int, journal: MemoryJournal | None = None, *, status: str = "suspended"
+    entries: Sequence[Entry],
+    keep: int,
+    journal: MemoryJournal | None = None,
+    *,
+    status: str = "suspended",
 ) -> MemoryJournal:
     """A journal that holds the first `keep` entries of a run whose process is dead: resume it and see what repeats.
 

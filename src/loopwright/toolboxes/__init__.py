@@ -10,7 +10,12 @@ if TYPE_CHECKING:
     from .mcp.toolbox import StdioServer as StdioServer
     from .ssrf_guard import GuardedTransport as GuardedTransport
 
-__all__ = ["GuardedTransport", "HttpServer", "McpToolbox", "StdioServer"]
+__all__ = [
+    "GuardedTransport",
+    "HttpServer",
+    "McpToolbox",
+    "StdioServer",
+]
 
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
     __getattr__ = lazily(

@@ -45,7 +45,15 @@ def clock(zone: str = "UTC", *, time: Clock = SYSTEM) -> list[Tool]:
     return [current_time]
 
 
-WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")  # strftime asks the locale
+WEEKDAYS = (
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+    "Sunday",
+)  # strftime asks the locale
 
 
 def _zone(name: str) -> datetime.tzinfo:
@@ -54,11 +62,17 @@ def _zone(name: str) -> datetime.tzinfo:
     if NAME.fullmatch(name):
         try:
             return zoneinfo.ZoneInfo(name)
-        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):  # a folder of zones is an OSError
+        except (
+            zoneinfo.ZoneInfoNotFoundError,
+            ValueError,
+            OSError,
+        ):  # a folder of zones is an OSError
             pass
     near = difflib.get_close_matches(name[:64], _names(), n=3)
     hint = f" Near to it: {', '.join(near)}." if near else ""
-    raise ToolError(f"There is no time zone {name[:64]!r}. Give an IANA name like 'Europe/Berlin'.{hint}")
+    raise ToolError(
+        f"There is no time zone {name[:64]!r}. Give an IANA name like 'Europe/Berlin'.{hint}"
+    )
 
 
 @functools.cache

@@ -42,7 +42,11 @@ def filesystem(
     Raises:
         ConfigError: if `root` is no folder, or is "/"; or a limit is less than 1.
     """
-    for field, value in (("max_bytes", max_bytes), ("max_results", max_results), ("max_visits", max_visits)):
+    for field, value in (
+        ("max_bytes", max_bytes),
+        ("max_results", max_results),
+        ("max_visits", max_visits),
+    ):
         if value < 1:
             raise ConfigError(f"{field}: must be 1 or more, got {value}")
     files = Rooted(root, hidden=hidden)
@@ -70,9 +74,20 @@ def _reader(files: Rooted, max_bytes: int) -> Tool:
         if len(shown) == len(lines):
             return "\n".join(lines) or "[the file is empty]"
         if not shown:
-            raise ToolError(f"The file has {len(lines)} lines: offset {offset} is behind its end.")
-        more = f"; go on with offset={offset + limit}" if offset + limit < len(lines) else ""
-        return "\n".join([*shown, f"[lines {offset + 1} to {offset + len(shown)} of {len(lines)}{more}]"])
+            raise ToolError(
+                f"The file has {len(lines)} lines: offset {offset} is behind its end."
+            )
+        more = (
+            f"; go on with offset={offset + limit}"
+            if offset + limit < len(lines)
+            else ""
+        )
+        return "\n".join(
+            [
+                *shown,
+                f"[lines {offset + 1} to {offset + len(shown)} of {len(lines)}{more}]",
+            ]
+        )
 
     return read_file
 
@@ -87,10 +102,14 @@ def _lister(files: Rooted, max_results: int, max_visits: int) -> Tool:
             glob: Which names, below that folder: "*" those in it, "**/*.py" the Python files in it and all folders
                 below, "**" everything.
         """
-        found = list(itertools.islice(files.walk(path, glob, max_visits), max_results + 1))
+        found = list(
+            itertools.islice(files.walk(path, glob, max_visits), max_results + 1)
+        )
         listed = [_printable(name) for name in found[:max_results]]
         if len(found) > max_results:
-            listed.append(f"[the first {max_results} are shown: ask for a folder, or a narrower glob]")
+            listed.append(
+                f"[the first {max_results} are shown: ask for a folder, or a narrower glob]"
+            )
         return "\n".join(listed) or "[nothing there fits]"
 
     return list_files
@@ -98,7 +117,9 @@ def _lister(files: Rooted, max_results: int, max_visits: int) -> Tool:
 
 def _searcher(files: Rooted, max_bytes: int, max_results: int, max_visits: int) -> Tool:
     @tool(effect="read")
-    def search_files(text: Annotated[str, Field(min_length=1)], path: str = ".", glob: str = "**") -> str:
+    def search_files(
+        text: Annotated[str, Field(min_length=1)], path: str = ".", glob: str = "**"
+    ) -> str:
         """Find the lines of text files that contain a text, as "path:line number: line".
 
         Args:
@@ -107,12 +128,18 @@ def _searcher(files: Rooted, max_bytes: int, max_results: int, max_visits: int) 
             glob: Which files below that folder: "**" all of them, "**/*.py" the Python files.
         """
         skipped: list[str] = []
-        names = (name for name in files.walk(path, glob, max_visits) if not name.endswith("/"))
+        names = (
+            name
+            for name in files.walk(path, glob, max_visits)
+            if not name.endswith("/")
+        )
         hits = _hits(files, names, text, max_bytes, skipped)
         found = list(itertools.islice(hits, max_results + 1))
         told = found[:max_results] or ["[nothing found]"]
         if len(found) > max_results:
-            told.append(f"[the first {max_results} are shown: look in a folder, or for more of the line]")
+            told.append(
+                f"[the first {max_results} are shown: look in a folder, or for more of the line]"
+            )
         if skipped:
             told.append(f"[{len(skipped)} files were left out: too large, or no text]")
         return "\n".join(told)
@@ -120,7 +147,9 @@ def _searcher(files: Rooted, max_bytes: int, max_results: int, max_visits: int) 
     return search_files
 
 
-def _hits(files: Rooted, names: Iterator[str], text: str, max_bytes: int, skipped: list[str]) -> Iterator[str]:
+def _hits(
+    files: Rooted, names: Iterator[str], text: str, max_bytes: int, skipped: list[str]
+) -> Iterator[str]:
     left = SEARCHED * max_bytes
     for name in names:
         try:
@@ -130,7 +159,9 @@ def _hits(files: Rooted, names: Iterator[str], text: str, max_bytes: int, skippe
         except ToolError:
             skipped.append(name)
         else:
-            for number, line in enumerate(content.split("\n") if text in content else (), 1):
+            for number, line in enumerate(
+                content.split("\n") if text in content else (), 1
+            ):
                 if text in line:
                     yield f"{_printable(name)}:{number}: {line.strip()[:LINE]}"
         if left < 0:
@@ -154,7 +185,9 @@ def _writer(files: Rooted, max_bytes: int) -> Tool:
 
 
 def _editor(files: Rooted, max_bytes: int) -> Tool:
-    lock = threading.Lock()  # two edits in one turn must not both begin with the same text
+    lock = (
+        threading.Lock()
+    )  # two edits in one turn must not both begin with the same text
 
     @tool(effect="write")
     def edit_file(path: str, old: Annotated[str, Field(min_length=1)], new: str) -> str:
@@ -170,9 +203,13 @@ def _editor(files: Rooted, max_bytes: int) -> Tool:
             old, new = _with_its_line_ends(text, old, new)
             at = text.find(old)
             if at < 0:
-                raise ToolError("The old text does not occur in the file: read the file again.")
+                raise ToolError(
+                    "The old text does not occur in the file: read the file again."
+                )
             if text.find(old, at + 1) >= 0:
-                raise ToolError("The old text occurs more than once: give more of the lines around it.")
+                raise ToolError(
+                    "The old text occurs more than once: give more of the lines around it."
+                )
             _write(files, path, text[:at] + new + text[at + len(old) :], max_bytes)
         return "replaced"
 
@@ -185,7 +222,9 @@ def _with_its_line_ends(text: str, old: str, new: str) -> tuple[str, str]:
     halves = old.startswith("\n") and f"\r{old}" in text
     if "\r\n" not in text or (not all_alike and not halves and old in text):
         return old, new
-    return old.replace("\r\n", "\n").replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
+    return old.replace("\r\n", "\n").replace("\n", "\r\n"), new.replace(
+        "\r\n", "\n"
+    ).replace("\n", "\r\n")
 
 
 def _deleter(files: Rooted) -> Tool:
@@ -202,9 +241,13 @@ def _write(files: Rooted, path: str, text: str, most: int) -> int:
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
-        raise ToolError(f"The text cannot be written: character {error.start} is half of a pair.") from None
+        raise ToolError(
+            f"The text cannot be written: character {error.start} is half of a pair."
+        ) from None
     if len(data) > most:
-        raise ToolError(f"The text is too large: {len(data):,} bytes, and {most:,} is the most.")
+        raise ToolError(
+            f"The text is too large: {len(data):,} bytes, and {most:,} is the most."
+        )
     files.write(path, data)
     return len(data)
 

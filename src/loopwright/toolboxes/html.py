@@ -10,7 +10,9 @@ from urllib.parse import urljoin
 from ..errors import ConfigError, ToolError
 
 MAX_SECONDS = 5.0
-MAX_DEPTH = 2_000  # open elements: an end tag that fits none of them is looked for in all
+MAX_DEPTH = (
+    2_000  # open elements: an end tag that fits none of them is looked for in all
+)
 MAX_NESTED = 60  # blocks within each other that are laid out; the text of what is deeper belongs to the innermost
 MAX_LISTS = 8
 MAX_BLOCKS = 50_000
@@ -37,15 +39,24 @@ LAID_OUT = {
         for tag in _words("""address article aside blockquote body br div figcaption figure footer h1 h2 h3 h4 h5 h6
         header hgroup html li main nav ol p pre ul""")
     },
-    **dict.fromkeys(_words("caption center dd details dl dt fieldset form hr legend option section summary"), "div"),
+    **dict.fromkeys(
+        _words(
+            "caption center dd details dl dt fieldset form hr legend option section summary"
+        ),
+        "div",
+    ),
     **dict.fromkeys(("table", "thead", "tbody", "tfoot", "tr"), "div"),
     **dict.fromkeys(("listing", "plaintext", "xmp"), "pre"),
     "menu": "ul",
 }
 SIZE = re.compile(r"\+?([0-9]{0,9}\.?[0-9]{0,9})(px|pt|em|rem|%|vh|vw)?")
-UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what no tree may hold
+UNPRINTABLE = re.compile(
+    r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+)  # what no tree may hold
 COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.S)  # one without an end goes on to the end
-ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})[ \t\r\n\f]?|([^\r\n\f]))")  # `\70 lay` is `play`, and `\p` is `p`
+ESCAPE = re.compile(
+    r"\\(?:([0-9a-fA-F]{1,6})[ \t\r\n\f]?|([^\r\n\f]))"
+)  # `\70 lay` is `play`, and `\p` is `p`
 SCALE = re.compile(r"scale(?:x|y|3d)?\(([^()]*)\)")
 MATRIX = re.compile(r"matrix\(([^()]*)\)")
 NOUGHT = r"(?:0+(?:\.0*)?|\.0+)%?"
@@ -53,8 +64,15 @@ ZERO = re.compile(rf"[+-]?{NOUGHT}")
 NO_AREA = re.compile(r"rect\((?:[01](?:px)?,?){4}\)|circle\(0.*")
 INSET = re.compile(r"inset\(([^()]*?)(?:round[^()]*)?\)")
 # Of values without blanks between them: `0050%0` is `0 0 50% 0`, since nobody writes a number with a 0 in front.
-INSET_VALUE = re.compile(r"0(?![.%a-z])|(?:0|[1-9][0-9]{0,5}|(?=\.))(?:\.[0-9]{1,6})?(?:%|[a-z]+)")
-SIDES = {1: (0, 0, 0, 0), 2: (0, 1, 0, 1), 3: (0, 1, 2, 1), 4: (0, 1, 2, 3)}  # top, right, bottom, left of so many
+INSET_VALUE = re.compile(
+    r"0(?![.%a-z])|(?:0|[1-9][0-9]{0,5}|(?=\.))(?:\.[0-9]{1,6})?(?:%|[a-z]+)"
+)
+SIDES = {
+    1: (0, 0, 0, 0),
+    2: (0, 1, 0, 1),
+    3: (0, 1, 2, 1),
+    4: (0, 1, 2, 3),
+}  # top, right, bottom, left of so many
 FAR_AWAY = re.compile(r"-[0-9]{3,}")
 WHITE = frozenset(("white", "#fff", "#ffffff", "rgb(255,255,255)"))
 BLACK = frozenset(("black", "#000", "#000000", "rgb(0,0,0)"))
@@ -80,7 +98,9 @@ def page_text(html: str, url: str) -> tuple[str, str]:
         styles: Any = import_module("inscriptis.css_profiles")
         etree: Any = import_module("lxml.etree")  # whose trees inscriptis lays out
     except ImportError as error:
-        raise ConfigError("the web toolbox needs inscriptis: pip install 'loopwright[toolboxes]'") from error
+        raise ConfigError(
+            "the web toolbox needs inscriptis: pip install 'loopwright[toolboxes]'"
+        ) from error
     seen = Seen(etree.TreeBuilder(), url)
     parser: Any = etree.HTMLParser(target=seen, encoding="utf-8")
     raw = UNPRINTABLE.sub("", html).encode()
@@ -95,7 +115,9 @@ def page_text(html: str, url: str) -> tuple[str, str]:
         config = settings.ParserConfig(css=styles.STRICT_CSS_PROFILE)
         text = str(inscriptis.Inscriptis(tree, config).get_text())
     title = " ".join("".join(seen.title).split())[:MAX_TITLE]
-    return title, re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+$", "", text, flags=re.M)).strip()
+    return title, re.sub(
+        r"\n{3,}", "\n\n", re.sub(r"[ \t]+$", "", text, flags=re.M)
+    ).strip()
 
 
 class Seen:
@@ -128,7 +150,11 @@ class Seen:
         background = self._open[-1][1] if self._open else ""
         style = style_of(attributes)
         background = style.get("background-color", style.get("background", background))
-        if self._unseen or tag in UNSEEN or is_hidden(tag, attributes, style, background):
+        if (
+            self._unseen
+            or tag in UNSEEN
+            or is_hidden(tag, attributes, style, background)
+        ):
             self._unseen += 1
             return
         self._in_title = tag == "title" and not self.title
@@ -205,9 +231,20 @@ def absolute(url: str, link: str) -> str:
     except ValueError:
         return ""
     usable = (
-        link and not link.startswith("#") and target.startswith(("http://", "https://")) and len(target) <= MAX_LINK
+        link
+        and not link.startswith("#")
+        and target.startswith(("http://", "https://"))
+        and len(target) <= MAX_LINK
     )
-    return re.sub(r"[\s()]+", lambda found: "".join(f"%{ord(each):02X}" for each in found[0]), target) if usable else ""
+    return (
+        re.sub(
+            r"[\s()]+",
+            lambda found: "".join(f"%{ord(each):02X}" for each in found[0]),
+            target,
+        )
+        if usable
+        else ""
+    )
 
 
 def style_of(attributes: Mapping[str, str]) -> dict[str, str]:
@@ -231,17 +268,28 @@ def _plain(text: str) -> str:
 
 def _unescaped(found: re.Match[str]) -> str:
     number = int(found[1] or "0", 16)
-    return found[2] or (chr(number) if 0 < number < 0xD800 or 0xDFFF < number < 0x110000 else "\ufffd")
+    return found[2] or (
+        chr(number) if 0 < number < 0xD800 or 0xDFFF < number < 0x110000 else "\ufffd"
+    )
 
 
-def is_hidden(tag: str, attributes: Mapping[str, str], style: Mapping[str, str], background: str) -> bool:
+def is_hidden(
+    tag: str, attributes: Mapping[str, str], style: Mapping[str, str], background: str
+) -> bool:
     """Whether an element is hidden by an attribute or by its own style; style sheets are not read."""
-    if "hidden" in attributes or "popover" in attributes or attributes.get("aria-hidden", "").strip().lower() == "true":
+    if (
+        "hidden" in attributes
+        or "popover" in attributes
+        or attributes.get("aria-hidden", "").strip().lower() == "true"
+    ):
         return True
     if tag == "dialog" and "open" not in attributes:
         return True
     return bool(style) and (
-        _is_left_out(style) or _is_too_small(style) or _is_shrunk(style) or _is_invisible(style, background)
+        _is_left_out(style)
+        or _is_too_small(style)
+        or _is_shrunk(style)
+        or _is_invisible(style, background)
     )
 
 
@@ -252,24 +300,38 @@ def _is_left_out(style: Mapping[str, str]) -> bool:
         or style.get("visibility") in ("hidden", "collapse")
     ):
         return True
-    return any(FAR_AWAY.match(style.get(name, "")) for name in ("text-indent", "left", "top", "margin-left"))
+    return any(
+        FAR_AWAY.match(style.get(name, ""))
+        for name in ("text-indent", "left", "top", "margin-left")
+    )
 
 
 def _is_too_small(style: Mapping[str, str]) -> bool:
     if _size(style.get("font-size", "")) <= 1 or _size(style.get("opacity", "")) == 0:
         return True
     clipped = style.get("overflow", "") in ("hidden", "clip")
-    return clipped and any(_size(style.get(name, "")) == 0 for name in ("height", "width", "max-height", "max-width"))
+    return clipped and any(
+        _size(style.get(name, "")) == 0
+        for name in ("height", "width", "max-height", "max-width")
+    )
 
 
 def _is_shrunk(style: Mapping[str, str]) -> bool:
     """Whether nothing is left of an element once it is transformed, clipped or filtered."""
-    if any(NO_AREA.match(style.get(name, "")) for name in ("clip", "clip-path")) or _is_cut_away(style):
+    if any(
+        NO_AREA.match(style.get(name, "")) for name in ("clip", "clip-path")
+    ) or _is_cut_away(style):
         return True
-    if ZERO.fullmatch(style.get("scale", "")) or re.search(rf"opacity\({NOUGHT}\)", style.get("filter", "")):
+    if ZERO.fullmatch(style.get("scale", "")) or re.search(
+        rf"opacity\({NOUGHT}\)", style.get("filter", "")
+    ):
         return True
     transform = style.get("transform", "")
-    if any(ZERO.fullmatch(number) for found in SCALE.finditer(transform) for number in found[1].split(",")[:2]):
+    if any(
+        ZERO.fullmatch(number)
+        for found in SCALE.finditer(transform)
+        for number in found[1].split(",")[:2]
+    ):
         return True
     return any(_is_flat(found[1].split(",")) for found in MATRIX.finditer(transform))
 
@@ -298,11 +360,18 @@ def _size(text: str) -> float:
     """The number of a size in CSS; infinite if it is none, or relative and not 0."""
     found = SIZE.fullmatch(text)
     number = float(found[1]) if found and found[1] not in ("", ".") else float("inf")
-    return number if number == 0 or (found and found[2] in ("px", "pt")) else float("inf")
+    return (
+        number if number == 0 or (found and found[2] in ("px", "pt")) else float("inf")
+    )
 
 
 def _is_invisible(style: Mapping[str, str], background: str) -> bool:
     color = style.get("color", "")
-    if color == "transparent" or re.fullmatch(rf"(rgb|hsl)a\([^()]*[,/]{NOUGHT}\)", color):
+    if color == "transparent" or re.fullmatch(
+        rf"(rgb|hsl)a\([^()]*[,/]{NOUGHT}\)", color
+    ):
         return True
-    return bool(color) and (color == background or any({color, background} <= same for same in (WHITE, BLACK)))
+    return bool(color) and (
+        color == background
+        or any({color, background} <= same for same in (WHITE, BLACK))
+    )

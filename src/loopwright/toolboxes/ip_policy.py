@@ -4,7 +4,14 @@ import copy
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
 from typing import TypeAlias
 
 from ..errors import ConfigError
@@ -14,7 +21,9 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 PORTS = (80, 443)
 NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
-A_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")  # a last label with which resolvers read the whole as an IPv4 address
+A_NUMBER = re.compile(
+    r"[0-9]+|0x[0-9a-f]*"
+)  # a last label with which resolvers read the whole as an IPv4 address
 
 # From IANA's registries of special-purpose addresses. In full, since what `ipaddress` knows differs between releases.
 NOT_PUBLIC_4 = tuple(
@@ -38,7 +47,9 @@ NOT_PUBLIC_4 = tuple(
         "240.0.0.0/4",  # reserved, and broadcast
     )
 )
-PUBLIC_6 = IPv6Network("2000::/3")  # all that is handed out; unique-local, site-local, link-local … lie outside
+PUBLIC_6 = IPv6Network(
+    "2000::/3"
+)  # all that is handed out; unique-local, site-local, link-local … lie outside
 NOT_PUBLIC_6 = tuple(
     IPv6Network(network)
     for network in (
@@ -49,17 +60,34 @@ NOT_PUBLIC_6 = tuple(
     )
 )
 NAT64 = IPv6Network("64:ff9b::/96")
-ISATAP = (0x00005EFE, 0x02005EFE)  # third quarter of an address that is a tunnel to an IPv4 address
+ISATAP = (
+    0x00005EFE,
+    0x02005EFE,
+)  # third quarter of an address that is a tunnel to an IPv4 address
 
 # What a name that is allowed to be private may stand for: networks of one's own, without the metadata of clouds.
 OWN = tuple(
     ip_network(network)
-    for network in ("10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7")
+    for network in (
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "172.16.0.0/12",
+        "192.168.0.0/16",
+        "::1",
+        "fc00::/7",
+    )
 )
 # Alibaba, AWS, Google, Oracle, Scaleway; a network where a cloud has more than one service of the kind.
 METADATA = tuple(
     ip_network(network)
-    for network in ("100.100.100.200", "fd00:ec2::/32", "fd20:ce::/32", "fd00:c1::/32", "fd00:42::/32")
+    for network in (
+        "100.100.100.200",
+        "fd00:ec2::/32",
+        "fd20:ce::/32",
+        "fd00:c1::/32",
+        "fd00:42::/32",
+    )
 )
 
 
@@ -76,7 +104,9 @@ def behind(address: Address) -> Address:
     """The IPv4 address that an IPv6 one leads to, mapped (RFC 4291) or behind NAT64 (RFC 6052); else the address."""
     if isinstance(address, IPv4Address):
         return address
-    return address.ipv4_mapped or (IPv4Address(int(address) & 0xFFFFFFFF) if address in NAT64 else address)
+    return address.ipv4_mapped or (
+        IPv4Address(int(address) & 0xFFFFFFFF) if address in NAT64 else address
+    )
 
 
 def is_public(address: Address) -> bool:
@@ -86,11 +116,17 @@ def is_public(address: Address) -> bool:
     addresses never are.
     """
     if isinstance(address, IPv4Address):
-        return address.is_global and not any(address in network for network in NOT_PUBLIC_4)
+        return address.is_global and not any(
+            address in network for network in NOT_PUBLIC_4
+        )
     stands_for = behind(address)
     if isinstance(stands_for, IPv4Address):
         return is_public(stands_for)
-    if address not in PUBLIC_6 or address.scope_id is not None or (int(address) >> 32) & 0xFFFFFFFF in ISATAP:
+    if (
+        address not in PUBLIC_6
+        or address.scope_id is not None
+        or (int(address) >> 32) & 0xFFFFFFFF in ISATAP
+    ):
         return False
     return address.is_global and not any(address in network for network in NOT_PUBLIC_6)
 
@@ -105,8 +141,14 @@ def plain_host(host: str) -> str:
     address = address_of(plain)
     if address is not None:
         return str(address)
-    if len(plain) > 253 or not NAME.fullmatch(plain) or A_NUMBER.fullmatch(plain.rpartition(".")[2]):
-        raise ValueError(f"{host[:100]!r} is no host name, and no address in its usual form")
+    if (
+        len(plain) > 253
+        or not NAME.fullmatch(plain)
+        or A_NUMBER.fullmatch(plain.rpartition(".")[2])
+    ):
+        raise ValueError(
+            f"{host[:100]!r} is no host name, and no address in its usual form"
+        )
     return plain
 
 
@@ -139,7 +181,13 @@ class Listed:
         return bool(self.names or self.below or self.networks)
 
     def __str__(self) -> str:
-        return ", ".join([*sorted(self.names), *(f"*{end}" for end in self.below), *map(str, self.networks)])
+        return ", ".join(
+            [
+                *sorted(self.names),
+                *(f"*{end}" for end in self.below),
+                *map(str, self.networks),
+            ]
+        )
 
     def has_host(self, host: str) -> bool:
         """Whether a plain host is on the list."""
@@ -220,5 +268,7 @@ class Destinations:
             return False
         if is_public(address) or self.private.has_address(address):
             return True
-        own = any(address in network for network in OWN) and not any(address in network for network in METADATA)
+        own = any(address in network for network in OWN) and not any(
+            address in network for network in METADATA
+        )
         return own and self.private.has_host(host)

@@ -28,7 +28,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeGuard, cast
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
 from pydantic_core import ErrorDetails
 
 from ..errors import ConfigError, ToolError
@@ -79,7 +86,9 @@ def manifest(path: str | os.PathLike[str]) -> list[Tool]:
         raise ConfigError(f"{file}: cannot be read as TOML: {error}") from None
     tables: object = content.get("tool")
     if unknown := content.keys() - {"tool"}:
-        raise ConfigError(f"{file}: {min(unknown)}: there is no such table; tools are declared with [[tool]]")
+        raise ConfigError(
+            f"{file}: {min(unknown)}: there is no such table; tools are declared with [[tool]]"
+        )
     if not _are_tables(tables):
         raise ConfigError(f"{file}: declares no tool: begin each with [[tool]]")
     made: dict[str, Tool] = {}
@@ -116,18 +125,30 @@ def _told(problem: ErrorDetails, table: dict[str, Any]) -> str:
     field = ".".join(map(str, place))
     if problem["type"] == "extra_forbidden":
         near = difflib.get_close_matches(str(place[-1]), model.model_fields, n=2)
-        hint = f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(model.model_fields)}"
+        hint = (
+            f"; did you mean {' or '.join(near)}?"
+            if near
+            else f"; there are {', '.join(model.model_fields)}"
+        )
         return f"{field}: there is no such field{hint}"
     if problem["type"].startswith("union_tag"):
         kind = table["arguments"][place[1]].get("type")
         near = difflib.get_close_matches(str(kind), KINDS, n=2)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(KINDS)}"
+        hint = (
+            f"did you mean {' or '.join(near)}?"
+            if near
+            else f"there are {', '.join(KINDS)}"
+        )
         return f"{field}.type: must be the type of the argument, got {kind!r}; {hint}"
-    return f"{field}: {problem['msg']}" + ("" if problem["type"] == "missing" else f", got {problem['input']!r}")
+    return f"{field}: {problem['msg']}" + (
+        "" if problem["type"] == "missing" else f", got {problem['input']!r}"
+    )
 
 
 def _made(declared: _Declared, folder: Path) -> Tool:
-    template = tuple(_element(position, text) for position, text in enumerate(declared.argv))
+    template = tuple(
+        _element(position, text) for position, text in enumerate(declared.argv)
+    )
     _check_names(template, declared.arguments)
     model = _model(declared, folder)
     program = _Program(
@@ -160,14 +181,24 @@ def _element(position: int, text: str) -> Element:
     try:
         parts = list(FORMATTER.parse(text))
     except ValueError as error:
-        raise ConfigError(f"argv.{position}: {error} in {text!r}; a brace itself is written twice") from None
+        raise ConfigError(
+            f"argv.{position}: {error} in {text!r}; a brace itself is written twice"
+        ) from None
     names = [name for _, name, _, _ in parts if name is not None]
-    if any(spec or how for _, _, spec, how in parts) or not all(map(PLACEHOLDER.fullmatch, names)):
-        raise ConfigError(f"argv.{position}: a placeholder is the name of an argument in braces, got {text!r}")
+    if any(spec or how for _, _, spec, how in parts) or not all(
+        map(PLACEHOLDER.fullmatch, names)
+    ):
+        raise ConfigError(
+            f"argv.{position}: a placeholder is the name of an argument in braces, got {text!r}"
+        )
     if names and position == 0:
-        raise ConfigError(f"argv.0: the program itself cannot be an argument, got {text!r}")
+        raise ConfigError(
+            f"argv.0: the program itself cannot be an argument, got {text!r}"
+        )
     if "\0" in text:
-        raise ConfigError(f"argv.{position}: no program can be given a NUL, got {text!r}")
+        raise ConfigError(
+            f"argv.{position}: no program can be given a NUL, got {text!r}"
+        )
     return tuple((literal, name or "") for literal, name, _, _ in parts)
 
 
@@ -176,18 +207,31 @@ def _check_names(template: Sequence[Element], arguments: Mapping[str, object]) -
     for name in used:
         if name not in arguments:
             near = difflib.get_close_matches(name, arguments, n=2)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"declare it as [tool.arguments.{name}]"
+            hint = (
+                f"did you mean {' or '.join(near)}?"
+                if near
+                else f"declare it as [tool.arguments.{name}]"
+            )
             raise ConfigError(f"argv: there is no argument {name!r}; {hint}")
     for name in arguments:
         if name not in used:
-            raise ConfigError(f"arguments.{name}: is not used in argv: write {{{name}}} where it belongs")
+            raise ConfigError(
+                f"arguments.{name}: is not used in argv: write {{{name}}} where it belongs"
+            )
 
 
 def _executable(program: str, folder: Path) -> str:
     """The absolute path of a program: relative to the file's folder if it has a slash, else found in PATH."""
     path = str(folder / program) if "/" in program else shutil.which(program)
-    if path is None or not os.path.isabs(path) or not os.path.isfile(path) or not os.access(path, os.X_OK):
-        raise ConfigError(f"argv.0: there is no program {program!r} that can be run here")
+    if (
+        path is None
+        or not os.path.isabs(path)
+        or not os.path.isfile(path)
+        or not os.access(path, os.X_OK)
+    ):
+        raise ConfigError(
+            f"argv.0: there is no program {program!r} that can be run here"
+        )
     return path
 
 
@@ -206,10 +250,17 @@ def _model(declared: _Declared, folder: Path) -> type[BaseModel]:
             default = _default(annotation, argument.default)
         except ConfigError as error:
             raise ConfigError(f"arguments.{name}.{error}") from None
-        field = Field(default, alias=name, description=argument.description or None, validate_default=True)
+        field = Field(
+            default,
+            alias=name,
+            description=argument.description or None,
+            validate_default=True,
+        )
         fields[f"argument_{position}"] = (annotation, field)
     build: Any = create_model  # its overloads cannot say "fields under any name"
-    made: type[BaseModel] = build(f"{declared.name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
+    made: type[BaseModel] = build(
+        f"{declared.name}_arguments", __config__=ConfigDict(extra="forbid"), **fields
+    )
     return made
 
 
@@ -220,7 +271,9 @@ def _default(annotation: Any, default: Json) -> Any:
     try:
         TypeAdapter[Any](annotation).validate_python(default)
     except ValidationError as error:
-        raise ConfigError(f"default: {error.errors()[0]['msg']}, got {default!r}") from None
+        raise ConfigError(
+            f"default: {error.errors()[0]['msg']}, got {default!r}"
+        ) from None
     return default
 
 
@@ -238,7 +291,10 @@ class _Program:
 
     async def __call__(self, **values: object) -> str:
         words = [
-            "".join(literal + (_written(values[name]) if name else "") for literal, name in element)
+            "".join(
+                literal + (_written(values[name]) if name else "")
+                for literal, name in element
+            )
             for element in self.template
         ]
         ran = await run_process(
@@ -250,16 +306,24 @@ class _Program:
         )
         told = self._told(ran)
         if ran.timed_out:
-            raise ToolError(f"{self.name} was ended after {self.timeout:g} s.{told and ' It wrote:'}{told}")
+            raise ToolError(
+                f"{self.name} was ended after {self.timeout:g} s.{told and ' It wrote:'}{told}"
+            )
         if ran.code:
-            how = f"with exit code {ran.code}" if ran.code > 0 else f"by signal {-ran.code}"
+            how = (
+                f"with exit code {ran.code}"
+                if ran.code > 0
+                else f"by signal {-ran.code}"
+            )
             raise ToolError(f"{self.name} ended {how}.{told and ' It wrote:'}{told}")
         return told.lstrip("\n") or "It wrote nothing."
 
     def _told(self, ran: Ran) -> str:
         cut = f"[cut: more than {self.max_bytes} bytes]" if ran.cut else ""
         errors = f"[standard error]\n{ran.errors.strip()}" if ran.errors.strip() else ""
-        return "".join(f"\n{part}" for part in (ran.output.strip("\n"), errors, cut) if part)
+        return "".join(
+            f"\n{part}" for part in (ran.output.strip("\n"), errors, cut) if part
+        )
 
 
 def _written(value: object) -> str:

@@ -27,7 +27,9 @@ from ..tools.argument_types import (
 class Strict(BaseModel):
     """A table of the file: nothing in it is read as something else, and nothing is left unread."""
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        strict=True, extra="forbid", allow_inf_nan=False
+    )
 
 
 class Argument(Strict):
@@ -42,7 +44,17 @@ class Argument(Strict):
 
 
 class _Plain(Argument):
-    type: Literal["boolean", "text", "word", "port", "host", "host_name", "url", "ip_address", "cidr"]
+    type: Literal[
+        "boolean",
+        "text",
+        "word",
+        "port",
+        "host",
+        "host_name",
+        "url",
+        "ip_address",
+        "cidr",
+    ]
 
     def annotation(self, folder: Path) -> Any:
         return PLAIN[self.type]
@@ -79,12 +91,16 @@ class _Number(Argument):
     def annotation(self, folder: Path) -> Any:
         _check_order(self.least, self.most)
         limits = Field(strict=True, ge=self.least, le=self.most, allow_inf_nan=False)
-        return Annotated[float, limits, AfterValidator(lambda number: number + 0.0)]  # there is no -0.0
+        return Annotated[
+            float, limits, AfterValidator(lambda number: number + 0.0)
+        ]  # there is no -0.0
 
 
 def _check_order(least: float, most: float | None) -> None:
     if most is not None and least > most:
-        raise ConfigError(f"least: must not be greater than most, which is {most:g}, got {least:g}")
+        raise ConfigError(
+            f"least: must not be greater than most, which is {most:g}, got {least:g}"
+        )
 
 
 class _Enum(Argument):
@@ -129,11 +145,14 @@ def _no_option(kind: TextType) -> TextType:
             raise ValueError
         return kind.read(text)
 
-    return dataclasses.replace(kind, read=read, allowed=f"{kind.allowed} and does not begin with '-'")
+    return dataclasses.replace(
+        kind, read=read, allowed=f"{kind.allowed} and does not begin with '-'"
+    )
 
 
 Arguments: TypeAlias = Annotated[
-    _Plain | _Integer | _Number | _Enum | _Path | _Duration | _Matching, Field(discriminator="type")
+    _Plain | _Integer | _Number | _Enum | _Path | _Duration | _Matching,
+    Field(discriminator="type"),
 ]
 KINDS: dict[str, type[Argument]] = {
     **dict.fromkeys(PLAIN, _Plain),

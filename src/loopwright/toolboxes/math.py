@@ -23,11 +23,24 @@ HINTS = {
 TRAPS = [decimal.InvalidOperation, decimal.DivisionByZero, decimal.Overflow]
 EXPONENT = 9_999  # numbers go up to ten to this
 FLOAT_DIGITS = 15  # of what sin and the like give
-RANGES = {"digits": (1, 100), "max_length": (1, 5_000), "max_depth": (1, 200), "max_factorial": (1, 1_000)}
-PI = Decimal("3.141592653589793238462643383279502884197169399375105820974944592307816406286208998628034825342117067982")
+RANGES = {
+    "digits": (1, 100),
+    "max_length": (1, 5_000),
+    "max_depth": (1, 200),
+    "max_factorial": (1, 1_000),
+}
+PI = Decimal(
+    "3.141592653589793238462643383279502884197169399375105820974944592307816406286208998628034825342117067982"
+)
 
 
-def math(*, digits: int = 50, max_length: int = 1_000, max_depth: int = 100, max_factorial: int = 1_000) -> list[Tool]:
+def math(
+    *,
+    digits: int = 50,
+    max_length: int = 1_000,
+    max_depth: int = 100,
+    max_factorial: int = 1_000,
+) -> list[Tool]:
     """One tool, `calculate`, for arithmetic on decimal numbers.
 
     It reckons in decimals, so 0.1 + 0.2 is 0.3, and what is no more than `digits` long is exact. No step takes longer
@@ -42,8 +55,15 @@ def math(*, digits: int = 50, max_length: int = 1_000, max_depth: int = 100, max
     Raises:
         ConfigError: if a limit is out of its range, or simpleeval is not installed.
     """
-    _check(digits=digits, max_length=max_length, max_depth=max_depth, max_factorial=max_factorial)
-    context = decimal.Context(digits, decimal.ROUND_HALF_EVEN, -EXPONENT, EXPONENT, traps=TRAPS)
+    _check(
+        digits=digits,
+        max_length=max_length,
+        max_depth=max_depth,
+        max_factorial=max_factorial,
+    )
+    context = decimal.Context(
+        digits, decimal.ROUND_HALF_EVEN, -EXPONENT, EXPONENT, traps=TRAPS
+    )
     evaluate = _evaluator(context, max_factorial)
 
     @tool(effect="read", trusted=True)
@@ -62,7 +82,9 @@ def math(*, digits: int = 50, max_length: int = 1_000, max_depth: int = 100, max
             try:
                 return _written(evaluate(tree.body), digits)
             except TypeError:
-                raise ToolError("A function got another number of values than it takes.") from None
+                raise ToolError(
+                    "A function got another number of values than it takes."
+                ) from None
             except (ArithmeticError, ValueError) as error:
                 raise ToolError(_told(error)) from None
 
@@ -73,15 +95,21 @@ def _check(**limits: int) -> None:
     for field, value in limits.items():
         least, most = RANGES[field]
         if not least <= value <= most:
-            raise ConfigError(f"{field}: must be from {least} to {most:,}, got {value!r}")
+            raise ConfigError(
+                f"{field}: must be from {least} to {most:,}, got {value!r}"
+            )
 
 
-def _evaluator(context: decimal.Context, max_factorial: int) -> Callable[[ast.expr], Decimal]:
+def _evaluator(
+    context: decimal.Context, max_factorial: int
+) -> Callable[[ast.expr], Decimal]:
     """What walks a tree and calculates, by our own operators, functions and names alone."""
     try:
         from simpleeval import SimpleEval  # type: ignore[import-untyped]  # noqa: PLC0415 - optional
     except ImportError as error:
-        raise ConfigError("math needs simpleeval: pip install 'loopwright[toolboxes]'") from error
+        raise ConfigError(
+            "math needs simpleeval: pip install 'loopwright[toolboxes]'"
+        ) from error
 
     def factorial(n: Decimal) -> Decimal:
         if n > max_factorial:
@@ -89,7 +117,11 @@ def _evaluator(context: decimal.Context, max_factorial: int) -> Callable[[ast.ex
         return +Decimal(floats.factorial(_whole(n)))
 
     constants = {"pi": context.plus(PI), "e": context.exp(Decimal(1))}
-    made: Any = SimpleEval(operators=OPERATORS, functions={**FUNCTIONS, "factorial": factorial}, names=constants)
+    made: Any = SimpleEval(
+        operators=OPERATORS,
+        functions={**FUNCTIONS, "factorial": factorial},
+        names=constants,
+    )
 
     def evaluate(tree: ast.expr) -> Decimal:
         value: Decimal = made.eval("", previously_parsed=tree)
@@ -101,11 +133,17 @@ def _evaluator(context: decimal.Context, max_factorial: int) -> Callable[[ast.ex
 def _tree(expression: str, max_length: int, max_depth: int) -> ast.Expression:
     """The expression as a tree of nothing but numbers, operators and known names; else `ToolError`."""
     if len(expression) > max_length:
-        raise ToolError(f"The expression has {len(expression):,} characters, and {max_length:,} is the most.")
+        raise ToolError(
+            f"The expression has {len(expression):,} characters, and {max_length:,} is the most."
+        )
     text = " ".join(_tokens(expression))
     try:
         tree = ast.parse(text, mode="eval")
-    except (SyntaxError, RecursionError, MemoryError):  # the last two are for what is nested too deeply
+    except (
+        SyntaxError,
+        RecursionError,
+        MemoryError,
+    ):  # the last two are for what is nested too deeply
         hint = HINTS["%"] if "%" in text else ""
         raise ToolError(
             f"This is no expression that can be calculated: look at operators and brackets{hint}."
@@ -116,7 +154,9 @@ def _tree(expression: str, max_length: int, max_depth: int) -> ast.Expression:
                 f"More than {max_depth} operations are inside each other: use sum(...), or go step by step."
             )
         if type(node) not in NODES:
-            raise ToolError(f"A calculation has no {type(node).__name__}: give numbers, operators and functions.")
+            raise ToolError(
+                f"A calculation has no {type(node).__name__}: give numbers, operators and functions."
+            )
         if isinstance(node, ast.Name) and node.id not in ("pi", "e"):
             raise ToolError(_unknown(node.id))
         if isinstance(node, ast.Constant):
@@ -127,7 +167,9 @@ def _tree(expression: str, max_length: int, max_depth: int) -> ast.Expression:
 def _read_number(node: ast.Constant, written: str) -> None:
     """Make it the number that was written, not the float next to it."""
     if not isinstance(node.value, (int, float)) or isinstance(node.value, bool):
-        raise ToolError(f"A calculation has no {written}: give numbers, operators and functions.")
+        raise ToolError(
+            f"A calculation has no {written}: give numbers, operators and functions."
+        )
     value: Any = Decimal(written)  # the types know of no decimals there
     node.value = value
 
@@ -154,7 +196,11 @@ def _nodes(tree: ast.expr) -> Iterator[tuple[ast.AST, int]]:
         yield node, depth
         inner = list(ast.iter_child_nodes(node))
         if isinstance(node, ast.Call):
-            called = node.func.id if isinstance(node.func, ast.Name) else "function of that kind"
+            called = (
+                node.func.id
+                if isinstance(node.func, ast.Name)
+                else "function of that kind"
+            )
             if called != "factorial" and called not in FUNCTIONS:
                 raise ToolError(_unknown(called))
             inner.remove(node.func)
@@ -185,8 +231,13 @@ def _written(value: Decimal, digits: int) -> str:
 
 def _whole(value: Decimal) -> int:
     """An integer, which has no more digits than numbers have here: what it goes into is quick."""
-    if value != value.to_integral_value() or value.adjusted() >= decimal.getcontext().prec:
-        raise ToolError("factorial, gcd, lcm and the places of round take whole numbers, not too large.")
+    if (
+        value != value.to_integral_value()
+        or value.adjusted() >= decimal.getcontext().prec
+    ):
+        raise ToolError(
+            "factorial, gcd, lcm and the places of round take whole numbers, not too large."
+        )
     return int(value)
 
 
@@ -250,7 +301,10 @@ FUNCTIONS: dict[str, Callable[..., Decimal]] = {
     "log2": functools.partial(_logarithm, base=Decimal(2)),
     "log10": Decimal.log10,
     "log": _logarithm,
-    **{name: _by_floats(getattr(floats, name)) for name in ("sin", "cos", "tan", "asin", "acos", "atan", "atan2")},
+    **{
+        name: _by_floats(getattr(floats, name))
+        for name in ("sin", "cos", "tan", "asin", "acos", "atan", "atan2")
+    },
     "degrees": _by_floats(floats.degrees),
     "radians": _by_floats(floats.radians),
     "gcd": lambda *values: Decimal(floats.gcd(*map(_whole, values))),

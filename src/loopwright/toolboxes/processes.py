@@ -62,7 +62,11 @@ async def run_process(
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "an argument is no text that a program can be given"
+        reason = (
+            error.strerror
+            if isinstance(error, OSError)
+            else "an argument is no text that a program can be given"
+        )
         raise ToolError(f"{Path(argv[0]).name} cannot be started: {reason}") from error
     with contextlib.ExitStack() as stack:
         stack.callback(end, process)
@@ -101,10 +105,14 @@ class _Kept(asyncio.Protocol):
         return self._bytes.decode("utf-8", "replace")
 
 
-async def _kept(stream: IO[bytes] | None, most: int, stack: contextlib.ExitStack) -> _Kept:
+async def _kept(
+    stream: IO[bytes] | None, most: int, stack: contextlib.ExitStack
+) -> _Kept:
     pipe = cast("IO[bytes]", stream)  # it was asked for
     stack.callback(pipe.close)
-    transport, kept = await asyncio.get_running_loop().connect_read_pipe(lambda: _Kept(most), pipe)
+    transport, kept = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: _Kept(most), pipe
+    )
     stack.callback(transport.close)
     return kept
 
@@ -120,7 +128,10 @@ async def _ended(process: subprocess.Popen[bytes]) -> None:
 def _is_zombie(process: subprocess.Popen[bytes]) -> bool:
     if not hasattr(os, "waitid"):  # macOS
         return process.poll() is not None
-    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    return (
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        is not None
+    )
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -132,5 +143,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
         return
     with contextlib.suppress(ProcessLookupError, PermissionError):  # there is none left
         os.killpg(process.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in the system; it ends when that lets it
+    with contextlib.suppress(
+        subprocess.TimeoutExpired
+    ):  # it hangs in the system; it ends when that lets it
         process.wait(1.0)

@@ -14,11 +14,16 @@ from pathlib import Path
 from ..errors import ConfigError, ToolError
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # a pipe never keeps it waiting
+FILE = (
+    os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+)  # a pipe never keeps it waiting
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 DEEPEST = 40  # folders inside each other; each that is open on the way costs a file descriptor
 LONGEST = 4096  # characters of a path or a glob
-KINDS = ((stat.S_ISLNK, "a link, and links are not followed"), (stat.S_ISDIR, "a folder"))
+KINDS = (
+    (stat.S_ISLNK, "a link, and links are not followed"),
+    (stat.S_ISDIR, "a folder"),
+)
 CAUSES = {
     errno.ENOENT: "does not exist: list_files shows what is there",
     errno.ELOOP: "is a link, and links are not followed",
@@ -48,19 +53,29 @@ class Rooted:
         if not self.root.is_dir():
             raise ConfigError(f"root: {self.root} is no folder: make it first")
         if self.root == Path(self.root.anchor):
-            raise ConfigError(f"root: {self.root} is the whole machine: name the folder that the tools are for")
+            raise ConfigError(
+                f"root: {self.root} is the whole machine: name the folder that the tools are for"
+            )
 
     def names(self, path: str) -> tuple[str, ...]:
         """The parts of a path, or `ToolError` for one that cannot be inside."""
         if path.startswith("/"):
-            raise ToolError(f"{_shown(path)} is an absolute path: paths here begin at the root folder, like 'a/b.txt'")
+            raise ToolError(
+                f"{_shown(path)} is an absolute path: paths here begin at the root folder, like 'a/b.txt'"
+            )
         if "\0" in path or len(path) > LONGEST:
-            raise ToolError(f"That is no path: it has a NUL character, or more than {LONGEST:,} characters.")
+            raise ToolError(
+                f"That is no path: it has a NUL character, or more than {LONGEST:,} characters."
+            )
         names = tuple(name for name in path.split("/") if name not in ("", "."))
         if ".." in names:
-            raise ToolError(f"{_shown(path)} goes up by '..': name the file from the root folder on, like 'a/b.txt'")
+            raise ToolError(
+                f"{_shown(path)} goes up by '..': name the file from the root folder on, like 'a/b.txt'"
+            )
         if not self._hidden and any(map(_is_hidden, names)):
-            raise ToolError(f"{_shown(path)} is hidden: names that begin with a dot cannot be used here")
+            raise ToolError(
+                f"{_shown(path)} is hidden: names that begin with a dot cannot be used here"
+            )
         if len(names) > DEEPEST:
             raise ToolError(f"{_shown(path)} has more than {DEEPEST} parts")
         return names
@@ -76,7 +91,9 @@ class Rooted:
                 data = file.read(most + 1) if found.st_size <= most else b""
         size = max(found.st_size, len(data))
         if size > most:
-            raise ToolError(f"{_shown(path)} is too large: {size:,} bytes, and {most:,} is the most")
+            raise ToolError(
+                f"{_shown(path)} is too large: {size:,} bytes, and {most:,} is the most"
+            )
         return data
 
     def read_text(self, path: str, most: int) -> str:
@@ -92,7 +109,9 @@ class Rooted:
         with self._place(path, make=True) as (folder, name):
             mode = _check_kind(folder, name, path, missing_ok=True)
             draft = f".loopwright-{secrets.token_hex(8)}"
-            opened = os.open(draft, NEW, 0o666 if mode is None else 0o600, dir_fd=folder)
+            opened = os.open(
+                draft, NEW, 0o666 if mode is None else 0o600, dir_fd=folder
+            )
             try:
                 with open(opened, "wb") as file:
                     file.write(data)
@@ -111,7 +130,9 @@ class Rooted:
         """Delete a regular file."""
         with self._place(path) as (folder, name):
             _check_kind(folder, name, path)
-            os.unlink(name, dir_fd=folder)  # should it be a link by now, the link goes and not its target
+            os.unlink(
+                name, dir_fd=folder
+            )  # should it be a link by now, the link goes and not its target
             os.fsync(folder)
 
     def walk(self, path: str, glob: str, visits: int) -> Iterator[str]:
@@ -123,10 +144,21 @@ class Rooted:
         parts, names = tuple(self.names(glob)), self.names(path)
         left = itertools.count(visits - 1, -1)
         with self._folder(names, path) as folder:
-            yield from self._below(folder, "".join(f"{name}/" for name in names), _after_stars({0}, parts), parts, left)
+            yield from self._below(
+                folder,
+                "".join(f"{name}/" for name in names),
+                _after_stars({0}, parts),
+                parts,
+                left,
+            )
 
     def _below(
-        self, folder: int, prefix: str, states: frozenset[int], glob: tuple[str, ...], left: Iterator[int]
+        self,
+        folder: int,
+        prefix: str,
+        states: frozenset[int],
+        glob: tuple[str, ...],
+        left: Iterator[int],
     ) -> Iterator[str]:
         if prefix.count("/") >= DEEPEST:
             return
@@ -136,7 +168,9 @@ class Rooted:
                 yield f"{prefix}{name}/" if is_folder else f"{prefix}{name}"
             if is_folder and reached - {len(glob)}:
                 with contextlib.suppress(OSError), _opened(name, folder) as inner:
-                    yield from self._below(inner, f"{prefix}{name}/", reached, glob, left)
+                    yield from self._below(
+                        inner, f"{prefix}{name}/", reached, glob, left
+                    )
 
     def _entries(self, folder: int, left: Iterator[int]) -> list[tuple[str, bool]]:
         """The regular files and the folders in a folder, and which is which, by name."""
@@ -144,9 +178,13 @@ class Rooted:
         with os.scandir(folder) as found:
             for entry in found:
                 if next(left) < 0:
-                    raise ToolError("There are too many files to look at: begin in a folder further down.")
+                    raise ToolError(
+                        "There are too many files to look at: begin in a folder further down."
+                    )
                 is_folder = entry.is_dir(follow_symlinks=False)
-                if (is_folder or entry.is_file(follow_symlinks=False)) and (self._hidden or not _is_hidden(entry.name)):
+                if (is_folder or entry.is_file(follow_symlinks=False)) and (
+                    self._hidden or not _is_hidden(entry.name)
+                ):
                     entries.append((entry.name, is_folder))
         return sorted(entries)
 
@@ -160,7 +198,9 @@ class Rooted:
             yield folder, name
 
     @contextlib.contextmanager
-    def _folder(self, names: tuple[str, ...], path: str, *, make: bool = False) -> Generator[int]:
+    def _folder(
+        self, names: tuple[str, ...], path: str, *, make: bool = False
+    ) -> Generator[int]:
         with contextlib.ExitStack() as stack, _telling(path):
             folder = stack.enter_context(_opened(str(self.root), None))
             for name in names:
@@ -189,7 +229,10 @@ def _telling(path: str) -> Generator[None]:
     except UnicodeEncodeError:
         raise ToolError("That is no path: it has half of a character pair.") from None
     except OSError as error:
-        cause = CAUSES.get(error.errno or 0) or f"cannot be used: {os.strerror(error.errno or 0)}"
+        cause = (
+            CAUSES.get(error.errno or 0)
+            or f"cannot be used: {os.strerror(error.errno or 0)}"
+        )
         raise ToolError(f"{_shown(path)} {cause}") from None
 
 
@@ -198,10 +241,14 @@ def as_text(path: str, data: bytes) -> str:
     if b"\0" not in data:
         with contextlib.suppress(UnicodeDecodeError):
             return data.decode()
-    raise ToolError(f"{_shown(path)} is no text in UTF-8 but a binary file of {len(data):,} bytes")
+    raise ToolError(
+        f"{_shown(path)} is no text in UTF-8 but a binary file of {len(data):,} bytes"
+    )
 
 
-def _check_kind(folder: int, name: str, path: str, *, missing_ok: bool = False) -> int | None:
+def _check_kind(
+    folder: int, name: str, path: str, *, missing_ok: bool = False
+) -> int | None:
     """The mode of a regular file, before it is opened: opening a device can do things by itself."""
     try:
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
@@ -217,17 +264,26 @@ def _check_kind(folder: int, name: str, path: str, *, missing_ok: bool = False) 
 def _check_folder(folder: int, name: str, path: str) -> None:
     """Tell a link from what is no folder; both are refused when it is opened, with one word for the two."""
     if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-        raise ToolError(f"{_shown(path)} goes through a link, and links are not followed")
+        raise ToolError(
+            f"{_shown(path)} goes through a link, and links are not followed"
+        )
 
 
 def _not_a_file(path: str, mode: int) -> str:
-    kind = next((told for is_kind, told in KINDS if is_kind(mode)), "a pipe, a socket or a device")
+    kind = next(
+        (told for is_kind, told in KINDS if is_kind(mode)),
+        "a pipe, a socket or a device",
+    )
     return f"{_shown(path)} is no file: it is {kind}"
 
 
 def _is_hidden(name: str) -> bool:
     """Whether a name begins with a dot, also where a file system skips invisible characters or folds some to a dot."""
-    seen = (char for char in unicodedata.normalize("NFKC", name) if unicodedata.category(char) not in ("Cf", "Cc"))
+    seen = (
+        char
+        for char in unicodedata.normalize("NFKC", name)
+        if unicodedata.category(char) not in ("Cf", "Cc")
+    )
     return next(seen, "") == "."
 
 

@@ -70,7 +70,9 @@ def shell(
     if not folder.is_dir():
         raise ConfigError(f"cwd: {folder} is no folder")
     if not timeout > 0 or max_output_bytes < 1:
-        raise ConfigError(f"timeout, max_output_bytes: must be greater than 0, got {timeout}, {max_output_bytes}")
+        raise ConfigError(
+            f"timeout, max_output_bytes: must be greater than 0, got {timeout}, {max_output_bytes}"
+        )
     variables = {**bare_environment(("HOME",)), **(env or {})}
     room = _Room(folder, variables, timeout, max_output_bytes)
     tools = [_tool(command, room) for command in _grouped(commands)]
@@ -79,7 +81,9 @@ def shell(
     names = [made.name for made in tools]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"commands: there are two tools {name!r}: give one Command another name")
+            raise ConfigError(
+                f"commands: there are two tools {name!r}: give one Command another name"
+            )
     return tools
 
 
@@ -106,7 +110,9 @@ class _Form:
     def fits(self, arguments: list[str]) -> bool:
         """Whether arguments have this form."""
         fixed = len(self.fixed)
-        return tuple(arguments[:fixed]) == self.fixed and all(map(self._may_follow, arguments[fixed:]))
+        return tuple(arguments[:fixed]) == self.fixed and all(
+            map(self._may_follow, arguments[fixed:])
+        )
 
     def _may_follow(self, argument: str) -> bool:
         if self.anything or (self.operands and not argument.startswith("-")):
@@ -120,7 +126,9 @@ def _form(text: str) -> _Form:
     rest = words[len(fixed) :]
     late = [word for word in rest if not _is_pattern(word)]
     if late:
-        raise ConfigError(f"commands: {text!r}: {late[0]!r} is required, so it must stand before patterns and '*'")
+        raise ConfigError(
+            f"commands: {text!r}: {late[0]!r} is required, so it must stand before patterns and '*'"
+        )
     patterns = tuple(word[1:-1] for word in rest if word.startswith("["))
     return _Form(text, fixed, patterns, operands="*" in rest, anything="**" in rest)
 
@@ -157,7 +165,9 @@ def _parted(text: str) -> tuple[str, str]:
     except ValueError:
         same = False
     if not same:
-        raise ConfigError(f"commands: {text!r}: write a program with blanks in its name as Command(program, (form,))")
+        raise ConfigError(
+            f"commands: {text!r}: write a program with blanks in its name as Command(program, (form,))"
+        )
     return program, form
 
 
@@ -165,16 +175,28 @@ def _tool(command: Command, room: _Room) -> Tool:
     program = _located(command.program, room.env.get("PATH", os.defpath))
     forms = [_form(text) for text in command.arguments]
     if not forms or isinstance(command.arguments, str):
-        raise ConfigError(f"commands: {command.program}: give a tuple of forms of its arguments, ('',) for none")
-    shown = "; ".join(f"`{program.name} {form.text}`".replace(" `", "`") for form in forms)
+        raise ConfigError(
+            f"commands: {command.program}: give a tuple of forms of its arguments, ('',) for none"
+        )
+    shown = "; ".join(
+        f"`{program.name} {form.text}`".replace(" `", "`") for form in forms
+    )
 
     async def run(arguments: list[str]) -> str:
         if any("\0" in argument for argument in arguments):
-            raise ToolError("An argument has a NUL character, which no program can be given.")
+            raise ToolError(
+                "An argument has a NUL character, which no program can be given."
+            )
         if not any(form.fits(arguments) for form in forms):
-            raise ToolError(f"{program.name} may not be run with these arguments. Allowed: {shown}")
+            raise ToolError(
+                f"{program.name} may not be run with these arguments. Allowed: {shown}"
+            )
         done = await run_process(
-            [str(program), *arguments], cwd=room.cwd, env=room.env, timeout=room.timeout, max_bytes=room.most
+            [str(program), *arguments],
+            cwd=room.cwd,
+            env=room.env,
+            timeout=room.timeout,
+            max_bytes=room.most,
         )
         return _told(program.name, done, room)
 
@@ -190,12 +212,18 @@ def _tool(command: Command, room: _Room) -> Tool:
 
 def _located(program: str, path: str) -> Path:
     """The absolute path of a program; places that are relative to wherever this process is are not looked at."""
-    places = os.pathsep.join(place for place in path.split(os.pathsep) if os.path.isabs(place))
+    places = os.pathsep.join(
+        place for place in path.split(os.pathsep) if os.path.isabs(place)
+    )
     if os.sep in program and not os.path.isabs(program):
-        raise ConfigError(f"commands: {program!r}: give a name to look up in PATH, or an absolute path")
+        raise ConfigError(
+            f"commands: {program!r}: give a name to look up in PATH, or an absolute path"
+        )
     found = shutil.which(program, path=places) if program else None
     if found is None:
-        raise ConfigError(f"commands: there is no program {program!r} in {places}: install it, or give its path")
+        raise ConfigError(
+            f"commands: there is no program {program!r} in {places}: install it, or give its path"
+        )
     return Path(found)
 
 
@@ -203,7 +231,11 @@ def _told(name: str, done: Ran, room: _Room) -> str:
     """How a program ended and what it said, for a model."""
     parts = [done.output.rstrip("\n")] if done.output else []
     parts += ["[standard error]", done.errors.rstrip("\n")] if done.errors else []
-    parts += [f"[cut: the first {room.most:,} bytes of an output are kept]"] if done.cut else []
+    parts += (
+        [f"[cut: the first {room.most:,} bytes of an output are kept]"]
+        if done.cut
+        else []
+    )
     if done.timed_out:
         head = f"{name} did not end within {room.timeout:g} s and was killed; what it did until then stays done."
         raise ToolError("\n".join([head, *parts]))

@@ -18,7 +18,11 @@ FRONT = re.compile(r"---[ \t]*\n(.*?\n)---[ \t]*(?:\n|\Z)(.*)", re.DOTALL)
 
 
 def skills(
-    folder: str | os.PathLike[str], *, max_bytes: int = 50_000, max_skills: int = 50, max_files: int = 100
+    folder: str | os.PathLike[str],
+    *,
+    max_bytes: int = 50_000,
+    max_skills: int = 50,
+    max_files: int = 100,
 ) -> list[Tool]:
     """One tool for each `NAME/SKILL.md` in a folder, and `read_skill_file` if there are files beside them.
 
@@ -38,24 +42,39 @@ def skills(
     Raises:
         ConfigError: naming the file, if it is broken, or a limit is exceeded; or PyYAML is not installed.
     """
-    for field, value in (("max_bytes", max_bytes), ("max_skills", max_skills), ("max_files", max_files)):
+    for field, value in (
+        ("max_bytes", max_bytes),
+        ("max_skills", max_skills),
+        ("max_files", max_files),
+    ):
         if value < 1:
             raise ConfigError(f"{field}: must be 1 or more, got {value}")
     files = Rooted(folder)
     for place in [*files.root.iterdir(), *files.root.glob(f"*/{FILE}")]:
         if place.is_symlink():
-            raise ConfigError(f"skills: {place} is a link, and links are not followed: put the skill itself there")
+            raise ConfigError(
+                f"skills: {place} is a link, and links are not followed: put the skill itself there"
+            )
     try:
-        found = [name.removesuffix(f"/{FILE}") for name in files.walk(".", f"*/{FILE}", visits=100 * max_skills)]
+        found = [
+            name.removesuffix(f"/{FILE}")
+            for name in files.walk(".", f"*/{FILE}", visits=100 * max_skills)
+        ]
         if not found:
             raise ConfigError(f"skills: no folder in {files.root} has a {FILE}")
         if len(found) > max_skills:
-            raise ConfigError(f"skills: {files.root} has {len(found)} skills: max_skills is {max_skills}")
+            raise ConfigError(
+                f"skills: {files.root} has {len(found)} skills: max_skills is {max_skills}"
+            )
         loaded = {name: _loaded(files, name, max_bytes, max_files) for name in found}
     except ToolError as error:
         raise ConfigError(f"skills: in {files.root}: {error}") from None
     made = [_tool(skill) for skill in loaded.values()]
-    return [*made, _file_reader(loaded)] if any(skill.files for skill in loaded.values()) else made
+    return (
+        [*made, _file_reader(loaded)]
+        if any(skill.files for skill in loaded.values())
+        else made
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,19 +91,32 @@ class _Skill:
 def _loaded(files: Rooted, name: str, max_bytes: int, max_files: int) -> _Skill:
     """Read a skill and all that is beside it."""
     place = f"{name}/{FILE}"
-    matter, body = _split(place, files.read_text(place, max_bytes).removeprefix("\ufeff").replace("\r\n", "\n"))
+    matter, body = _split(
+        place,
+        files.read_text(place, max_bytes).removeprefix("\ufeff").replace("\r\n", "\n"),
+    )
     said = _text_of(place, matter, "name")
     if not NAME.fullmatch(said) or len(said) > NAME_MOST:
-        raise ConfigError(f"{place}: name: lower-case letters, digits and single hyphens, at most 64, got {said!r}")
+        raise ConfigError(
+            f"{place}: name: lower-case letters, digits and single hyphens, at most 64, got {said!r}"
+        )
     if said != name:
-        raise ConfigError(f"{place}: name: must be that of its folder, {name!r}, got {said!r}")
+        raise ConfigError(
+            f"{place}: name: must be that of its folder, {name!r}, got {said!r}"
+        )
     description = _text_of(place, matter, "description").strip()
     if not 0 < len(description) <= DESCRIPTION_MOST:
-        raise ConfigError(f"{place}: description: 1 to {DESCRIPTION_MOST:,} characters, it has {len(description):,}")
+        raise ConfigError(
+            f"{place}: description: 1 to {DESCRIPTION_MOST:,} characters, it has {len(description):,}"
+        )
     if not body.strip():
         raise ConfigError(f"{place}: there are no instructions below the second '---'")
     return _Skill(
-        name, description, _allowed(place, matter), body.strip(), dict(_beside(files, name, max_bytes, max_files))
+        name,
+        description,
+        _allowed(place, matter),
+        body.strip(),
+        dict(_beside(files, name, max_bytes, max_files)),
     )
 
 
@@ -98,31 +130,51 @@ def _split(place: str, text: str) -> tuple[Mapping[str, object], str]:
     except ConfigError as error:
         raise ConfigError(f"{place}: its front matter: {error!s:.300}") from None
     if not isinstance(matter, dict):
-        raise ConfigError(f"{place}: its front matter must have 'name:' and 'description:'")
+        raise ConfigError(
+            f"{place}: its front matter must have 'name:' and 'description:'"
+        )
     return cast("dict[str, object]", matter), parts[2]
 
 
 def _text_of(place: str, matter: Mapping[str, object], field: str) -> str:
     value = matter.get(field)
     if not isinstance(value, str):
-        raise ConfigError(f"{place}: {field}: must be a text, got {value!r}; put it in quotes if it is one")
+        raise ConfigError(
+            f"{place}: {field}: must be a text, got {value!r}; put it in quotes if it is one"
+        )
     return value
 
 
 def _allowed(place: str, matter: Mapping[str, object]) -> str:
     value = matter.get("allowed-tools", "")
-    words = [value] if isinstance(value, str) else cast("list[object]", value if isinstance(value, list) else [None])
+    words = (
+        [value]
+        if isinstance(value, str)
+        else cast("list[object]", value if isinstance(value, list) else [None])
+    )
     if not all(isinstance(word, str) for word in words):
-        raise ConfigError(f"{place}: allowed-tools: must be a text or a list of texts, got {value!r}")
+        raise ConfigError(
+            f"{place}: allowed-tools: must be a text or a list of texts, got {value!r}"
+        )
     return " ".join(map(str, words))
 
 
-def _beside(files: Rooted, skill: str, max_bytes: int, max_files: int) -> Iterator[tuple[str, str | ToolError]]:
+def _beside(
+    files: Rooted, skill: str, max_bytes: int, max_files: int
+) -> Iterator[tuple[str, str | ToolError]]:
     """Each file of a skill but SKILL.md, by its path in the skill's folder, with its text or why it has none."""
-    paths = [path for path in files.walk(skill, "**", visits=100 * max_files) if not path.endswith("/")]
-    names = [path.removeprefix(f"{skill}/") for path in paths if path != f"{skill}/{FILE}"]
+    paths = [
+        path
+        for path in files.walk(skill, "**", visits=100 * max_files)
+        if not path.endswith("/")
+    ]
+    names = [
+        path.removeprefix(f"{skill}/") for path in paths if path != f"{skill}/{FILE}"
+    ]
     if len(names) > max_files:
-        raise ConfigError(f"{skill}: it has {len(names)} files beside {FILE}: max_files is {max_files}")
+        raise ConfigError(
+            f"{skill}: it has {len(names)} files beside {FILE}: max_files is {max_files}"
+        )
     for name in names:
         try:
             yield name, files.read_text(f"{skill}/{name}", max_bytes)
@@ -135,14 +187,18 @@ def _tool(skill: _Skill) -> Tool:
     if skill.files:
         head.append(f"Files that read_skill_file gives: {', '.join(skill.files)}")
     if skill.allowed_tools:
-        head.append(f"It was written for these tools, as far as they are here: {skill.allowed_tools}")
+        head.append(
+            f"It was written for these tools, as far as they are here: {skill.allowed_tools}"
+        )
     text = "\n".join([*head, "", skill.body])
 
     def give() -> str:
         return text
 
     about = f"{skill.description}\n\nGives the instructions for it; call this first, then follow them."
-    return tool(name=f"skill_{skill.name}", description=about, effect="read", trusted=True)(give)
+    return tool(
+        name=f"skill_{skill.name}", description=about, effect="read", trusted=True
+    )(give)
 
 
 def _file_reader(loaded: Mapping[str, _Skill]) -> Tool:
@@ -156,10 +212,14 @@ def _file_reader(loaded: Mapping[str, _Skill]) -> Tool:
         """
         found = loaded.get(skill)
         if found is None:
-            raise ToolError(f"There is no skill {skill[:NAME_MOST]!r}. There are: {', '.join(loaded)}.")
+            raise ToolError(
+                f"There is no skill {skill[:NAME_MOST]!r}. There are: {', '.join(loaded)}."
+            )
         text = found.files.get(path.removeprefix("./"))
         if text is None:
-            raise ToolError(f"{skill} has no such file. It has: {', '.join(found.files) or 'none'}.")
+            raise ToolError(
+                f"{skill} has no such file. It has: {', '.join(found.files) or 'none'}."
+            )
         if isinstance(text, ToolError):
             raise ToolError(str(text))
         return text

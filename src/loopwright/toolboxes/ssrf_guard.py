@@ -7,7 +7,15 @@ import functools
 import socket
 import ssl
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from typing import Any, Self, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
@@ -61,7 +69,9 @@ async def look_up(host: str, port: int) -> list[str]:
     if _LOOK_UPS.abandoned >= MOST_HANGING:
         raise OSError(f"{MOST_HANGING} look-ups still wait for their name servers")
     try:
-        found = await _LOOK_UPS.run(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        found = await _LOOK_UPS.run(
+            lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        )
     except asyncio.CancelledError:
         raise asyncio.CancelledError from None  # a timeout knows only this very class
     return [str(address[0]) for *_, address in found]
@@ -98,7 +108,11 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         for address in addresses:
             try:
                 return await self._sockets.connect_tcp(
-                    str(address), port, limit / len(addresses), local_address, socket_options
+                    str(address),
+                    port,
+                    limit / len(addresses),
+                    local_address,
+                    socket_options,
                 )
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failure = error
@@ -111,14 +125,22 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         else:
             try:
                 async with asyncio.timeout(limit):
-                    found = [address_of(text) for text in await self.resolve(host, port)]
+                    found = [
+                        address_of(text) for text in await self.resolve(host, port)
+                    ]
             except TimeoutError as error:
-                raise httpcore.ConnectTimeout(f"the address of {host} was not found in time") from error
+                raise httpcore.ConnectTimeout(
+                    f"the address of {host} was not found in time"
+                ) from error
             except OSError as error:
                 raise httpcore.ConnectError(f"no address of {host} is known") from error
         known = [address for address in dict.fromkeys(found) if address is not None]
-        if len(known) < len(set(found)) or not all(self._destinations.admits(host, each) for each in known):
-            raise Refused(f"{host} is not a public address")  # one that is bad spoils all: they come from one source
+        if len(known) < len(set(found)) or not all(
+            self._destinations.admits(host, each) for each in known
+        ):
+            raise Refused(
+                f"{host} is not a public address"
+            )  # one that is bad spoils all: they come from one source
         return known
 
 
@@ -164,11 +186,15 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         for field, value in (("max_bytes", max_bytes), ("timeout", timeout)):
             if not value > 0:
                 raise ConfigError(f"{field}: must be greater than 0, got {value!r}")
-        self.destinations = Destinations(allow, deny=deny, allow_private=allow_private, ports=ports)
+        self.destinations = Destinations(
+            allow, deny=deny, allow_private=allow_private, ports=ports
+        )
         self._max_bytes, self._timeout, self._max_idle = max_bytes, timeout, max_idle
         self._ssl_context = ssl_context
         self._backend = CheckedBackend(self.destinations, resolve)
-        self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, httpcore.AsyncConnectionPool] = WeakKeyDictionary()
+        self._pools: WeakKeyDictionary[
+            asyncio.AbstractEventLoop, httpcore.AsyncConnectionPool
+        ] = WeakKeyDictionary()
 
     def public_only(self) -> Self:
         """The same without what may be reached though it is not public; it keeps no connections."""
@@ -186,10 +212,19 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         headers["accept-encoding"] = "gzip"
         wire = httpcore.Request(
             request.method,
-            httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+            httpcore.URL(
+                scheme=url.raw_scheme,
+                host=url.raw_host,
+                port=url.port,
+                target=url.raw_path,
+            ),
             headers=headers.raw,
             content=request.stream,
-            extensions={key: value for key, value in request.extensions.items() if key in ("timeout", "trace")},
+            extensions={
+                key: value
+                for key, value in request.extensions.items()
+                if key in ("timeout", "trace")
+            },
         )
         exchange = _Exchange(url.host, self._timeout, self._max_bytes)
         async with exchange.in_time():
@@ -212,7 +247,9 @@ class GuardedTransport(httpx.AsyncBaseTransport):
             host = plain_host(url.raw_host.decode("ascii"))
         except ValueError as error:
             raise Refused(str(error)) from None
-        problem = self.destinations.problem(url.scheme, host, url.port or (443 if url.scheme == "https" else 80))
+        problem = self.destinations.problem(
+            url.scheme, host, url.port or (443 if url.scheme == "https" else 80)
+        )
         if problem is not None:
             raise Refused(problem)
         return url.copy_with(host=host)
@@ -236,7 +273,10 @@ class _Exchange:
 
     def __init__(self, host: str, seconds: float, max_bytes: int) -> None:
         self.host, self.max_bytes = host, max_bytes
-        self._seconds, self._deadline = seconds, asyncio.get_running_loop().time() + seconds
+        self._seconds, self._deadline = (
+            seconds,
+            asyncio.get_running_loop().time() + seconds,
+        )
 
     @contextlib.asynccontextmanager
     async def in_time(self) -> AsyncGenerator[None]:
@@ -245,14 +285,22 @@ class _Exchange:
             async with asyncio.timeout_at(self._deadline):
                 yield
         except TimeoutError as error:
-            raise httpx.ReadTimeout(f"{self.host} did not answer in full within {self._seconds:g} seconds") from error
-        except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:
+            raise httpx.ReadTimeout(
+                f"{self.host} did not answer in full within {self._seconds:g} seconds"
+            ) from error
+        except (
+            httpcore.TimeoutException,
+            httpcore.NetworkError,
+            httpcore.ProtocolError,
+        ) as error:
             raise KINDS.get(type(error), httpx.TransportError)(str(error)) from error
 
     def check(self, size: int) -> None:
         """Raise `Refused` for a body of more bytes than it may have."""
         if size > self.max_bytes:
-            raise Refused(f"{self.host} sent more than {self.max_bytes} bytes, which is more than is read")
+            raise Refused(
+                f"{self.host} sent more than {self.max_bytes} bytes, which is more than is read"
+            )
 
 
 def _guarded(response: httpcore.Response, exchange: _Exchange) -> httpx.Response:
@@ -260,19 +308,28 @@ def _guarded(response: httpcore.Response, exchange: _Exchange) -> httpx.Response
     headers = httpx.Headers(response.headers)
     encoding = headers.pop("content-encoding", "").strip().lower()
     if encoding not in ("gzip", "x-gzip", "deflate", "identity", ""):
-        raise Refused(f"{exchange.host} sent a body that is packed in a way that was not asked for")
+        raise Refused(
+            f"{exchange.host} sent a body that is packed in a way that was not asked for"
+        )
     packed = encoding not in ("identity", "")
     if packed:
         headers.pop("content-length", None)
     body = _Body(response, exchange, _Unpacking() if packed else None)
     extensions = cast("dict[str, Any]", response.extensions)
-    return httpx.Response(response.status, headers=headers, stream=body, extensions=extensions)
+    return httpx.Response(
+        response.status, headers=headers, stream=body, extensions=extensions
+    )
 
 
 class _Body(httpx.AsyncByteStream):
     """The body of an answer: in time, unpacked, and no larger than it may be."""
 
-    def __init__(self, response: httpcore.Response, exchange: _Exchange, unpacking: "_Unpacking | None") -> None:
+    def __init__(
+        self,
+        response: httpcore.Response,
+        exchange: _Exchange,
+        unpacking: "_Unpacking | None",
+    ) -> None:
         self._response, self._exchange, self._unpacking = response, exchange, unpacking
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -280,7 +337,11 @@ class _Body(httpx.AsyncByteStream):
         async with contextlib.aclosing(self._chunks()) as chunks:
             async for chunk in chunks:
                 self._exchange.check(packed := packed + len(chunk))
-                for piece in [chunk] if self._unpacking is None else self._unpacking.pieces(chunk):
+                for piece in (
+                    [chunk]
+                    if self._unpacking is None
+                    else self._unpacking.pieces(chunk)
+                ):
                     self._exchange.check(size := size + len(piece))
                     yield piece
         if self._unpacking is not None and packed:
@@ -304,7 +365,9 @@ class _Unpacking:
     """Unpacks gzip and deflate in pieces of 64 kB at most, so that a bomb is noticed before it goes off."""
 
     def __init__(self) -> None:
-        self._inflate = zlib.decompressobj(wbits=47)  # which of the two is told by the first bytes
+        self._inflate = zlib.decompressobj(
+            wbits=47
+        )  # which of the two is told by the first bytes
 
     def pieces(self, packed: bytes) -> Iterator[bytes]:
         """What is in the next bytes."""
@@ -314,7 +377,9 @@ class _Unpacking:
             try:
                 yield self._inflate.decompress(packed, PIECE)
             except zlib.error as error:
-                raise httpx.DecodingError(f"the body cannot be unpacked: {error}") from error
+                raise httpx.DecodingError(
+                    f"the body cannot be unpacked: {error}"
+                ) from error
             packed = self._inflate.unconsumed_tail or self._inflate.unused_data
 
     def rest(self) -> bytes:

@@ -20,22 +20,36 @@ from .ssrf_guard import GuardedTransport, Refused
 MAX_HOPS = 5
 MAX_URL = 2_000
 MAX_NAMED = 20  # hosts that a model is told of
-SLACK = 1.0  # seconds by which the runtime's time-out is later than ours, which says more
+SLACK = (
+    1.0  # seconds by which the runtime's time-out is later than ours, which says more
+)
 HEADERS = {
     "user-agent": "loopwright",
     "accept": "text/html, application/xhtml+xml, application/json, text/*;q=0.9, */*;q=0.1",
 }
 REDIRECTS = (301, 302, 303, 307, 308)
 HTML = ("text/html", "application/xhtml+xml")
-PLAIN = re.compile(r"text/[\w.+-]+|application/(([\w.-]+\+)?(json|xml|yaml)|x-yaml|javascript|x-ndjson|toml)")
+PLAIN = re.compile(
+    r"text/[\w.+-]+|application/(([\w.-]+\+)?(json|xml|yaml)|x-yaml|javascript|x-ndjson|toml)"
+)
 # What browsers know (WHATWG), and no codec that costs more than linear time.
 CHARSETS = re.compile(
     r"utf-8|utf-16(-[lb]e)?|cp125[0-8]|cp8(66|74)|iso8859-([2-8]|1[03-6])|koi8-[ru]|mac-roman|gb2312|gbk|gb18030|big5|"
     r"euc_jp|shift_jis|cp932|iso2022_jp|euc_kr"
 )
-LATIN = ("ascii", "iso8859-1", "iso8859-9")  # by which all on the web mean the code pages of Windows
-META = re.compile(rb"<meta[^<>]{0,200}?charset\s{0,9}=\s{0,9}[\"']?\s{0,9}([\w.:-]{1,40})", re.I)
-MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+LATIN = (
+    "ascii",
+    "iso8859-1",
+    "iso8859-9",
+)  # by which all on the web mean the code pages of Windows
+META = re.compile(
+    rb"<meta[^<>]{0,200}?charset\s{0,9}=\s{0,9}[\"']?\s{0,9}([\w.:-]{1,40})", re.I
+)
+MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 
 
 class Page(NamedTuple):
@@ -76,15 +90,21 @@ def web(
         ConfigError: an argument cannot be used.
     """
     if transport is not None and allow:
-        raise ConfigError("allow: give it to the transport, GuardedTransport(allow, ...), or leave the transport out")
+        raise ConfigError(
+            "allow: give it to the transport, GuardedTransport(allow, ...), or leave the transport out"
+        )
     for field, value in (("max_bytes", max_bytes), ("timeout", timeout)):
         if not value > 0:
             raise ConfigError(f"{field}: must be greater than 0, got {value!r}")
-    transport = transport or GuardedTransport(allow, max_bytes=max_bytes, timeout=timeout, max_idle=0)
+    transport = transport or GuardedTransport(
+        allow, max_bytes=max_bytes, timeout=timeout, max_idle=0
+    )
     reader = _Reader(transport, max_bytes, timeout)
 
     @tool(effect="read", description=reader.description, timeout=timeout + SLACK)
-    async def fetch_page(url: Annotated[str, Field(min_length=1, max_length=MAX_URL)]) -> str:
+    async def fetch_page(
+        url: Annotated[str, Field(min_length=1, max_length=MAX_URL)],
+    ) -> str:
         """Read a page.
 
         Args:
@@ -98,7 +118,9 @@ def web(
 class _Reader:
     """Gets pages over one transport."""
 
-    def __init__(self, transport: GuardedTransport, max_bytes: int, timeout: float) -> None:
+    def __init__(
+        self, transport: GuardedTransport, max_bytes: int, timeout: float
+    ) -> None:
         self._transport, self._max_bytes, self._timeout = transport, max_bytes, timeout
         self._public = transport.public_only()
         allowed = transport.destinations.allow
@@ -115,7 +137,9 @@ class _Reader:
             async with asyncio.timeout(self._timeout):
                 return await self._text(url)
         except (TimeoutError, httpx.TimeoutException):
-            raise ToolError(f"{url.host} did not answer in full within {self._timeout:g} seconds") from None
+            raise ToolError(
+                f"{url.host} did not answer in full within {self._timeout:g} seconds"
+            ) from None
         except httpx.HTTPError as error:
             if isinstance(error, ToolError):
                 raise
@@ -125,18 +149,28 @@ class _Reader:
         found = await self._found(start)
         if isinstance(found, Elsewhere):
             return f"{start} redirects to another host: {found.target}\nCall fetch_page with that address to read it."
-        text, title = _decoded(found.body, found.content_type, is_html=found.kind in HTML), ""
+        text, title = (
+            _decoded(found.body, found.content_type, is_html=found.kind in HTML),
+            "",
+        )
         if found.kind in HTML:
             title, text = await asyncio.to_thread(page_text, text, str(found.url))
         head = [f"URL: {found.url}", *([f"Title: {title}"] if title else []), ""]
         return "\n".join([*head, text or "(The page has no text.)"])
 
     async def _found(self, start: httpx.URL) -> Page | Elsewhere:
-        url, private = start, ""  # the host of the call, if it is in a private network: there it may stay
+        url, private = (
+            start,
+            "",
+        )  # the host of the call, if it is in a private network: there it may stay
         for hop in range(MAX_HOPS + 1):
-            transport = self._transport if hop == 0 or _plain(url) == private else self._public
+            transport = (
+                self._transport if hop == 0 or _plain(url) == private else self._public
+            )
             try:
-                response = await transport.handle_async_request(httpx.Request("GET", url, headers=HEADERS))
+                response = await transport.handle_async_request(
+                    httpx.Request("GET", url, headers=HEADERS)
+                )
             except Refused:
                 if transport is self._public and self._might_be_private(url):
                     return Elsewhere(url)
@@ -144,7 +178,9 @@ class _Reader:
             try:
                 if response.status_code not in REDIRECTS:
                     return await self._page(url, response)
-                private = _plain(url) if hop == 0 and _came_from_inside(response) else private
+                private = (
+                    _plain(url) if hop == 0 and _came_from_inside(response) else private
+                )
             finally:
                 await response.aclose()
             target = _target(url, response)
@@ -162,26 +198,40 @@ class _Reader:
         destinations = self._transport.destinations
         if here == there or destinations.publishes(there):
             return bool(there)
-        return here.removeprefix("www.") == there.removeprefix("www.") and not destinations.private.has_host(there)
+        return here.removeprefix("www.") == there.removeprefix(
+            "www."
+        ) and not destinations.private.has_host(there)
 
     def _might_be_private(self, url: httpx.URL) -> bool:
         """Whether a call of its own might reach what a redirect may not lead to."""
         destinations, address = self._transport.destinations, address_of(_plain(url))
-        return bool(destinations.private) and (address is None or destinations.admits(_plain(url), address))
+        return bool(destinations.private) and (
+            address is None or destinations.admits(_plain(url), address)
+        )
 
     async def _page(self, url: httpx.URL, response: httpx.Response) -> Page:
         if not response.is_success:
-            raise ToolError(f"{url} answered with status {_status(response.status_code)}")
+            raise ToolError(
+                f"{url} answered with status {_status(response.status_code)}"
+            )
         content_type = response.headers.get("content-type", "").lower()
         kind = content_type.partition(";")[0].strip()
         if not (kind in HTML or PLAIN.fullmatch(kind)):
-            named = kind if re.fullmatch(r"[\w.+/-]{1,80}", kind, re.A) else "no known content type"
-            raise ToolError(f"{url} is {named}, which is no text: only HTML, text and JSON can be read")
+            named = (
+                kind
+                if re.fullmatch(r"[\w.+/-]{1,80}", kind, re.A)
+                else "no known content type"
+            )
+            raise ToolError(
+                f"{url} is {named}, which is no text: only HTML, text and JSON can be read"
+            )
         body = bytearray()
         async for chunk in response.aiter_raw():
             body += chunk
             if len(body) > self._max_bytes:
-                raise ToolError(f"{url} is larger than {self._max_bytes} bytes, the most that is read")
+                raise ToolError(
+                    f"{url} is larger than {self._max_bytes} bytes, the most that is read"
+                )
         return Page(url, kind, content_type, bytes(body))
 
 
@@ -189,7 +239,9 @@ def _parsed(url: str) -> httpx.URL:
     """The URL that a model wrote. Raises `ToolError` for what one reader might read otherwise than another."""
     text = url.strip()
     if re.search(r"[\s\\\x00-\x1f\x7f]", text):
-        raise ToolError("an address has no blanks and backslashes: write them as %20 and %5C")
+        raise ToolError(
+            "an address has no blanks and backslashes: write them as %20 and %5C"
+        )
     try:
         parsed = httpx.URL(text)
     except httpx.InvalidURL as error:
@@ -211,7 +263,9 @@ def _target(url: httpx.URL, response: httpx.Response) -> httpx.URL:
     if not 0 < len(location) <= MAX_URL:
         raise ToolError(f"{url} redirects to nowhere that can be read")
     if url.scheme == "https" and target.scheme != "https":
-        raise ToolError(f"{url} redirects to an address without encryption, which is not followed")
+        raise ToolError(
+            f"{url} redirects to an address without encryption, which is not followed"
+        )
     return target
 
 
@@ -255,7 +309,13 @@ def _decoded(body: bytes, content_type: str, *, is_html: bool) -> str:
             return body[len(mark) :].decode(name, "replace")
     declared = re.search(r"charset\s{0,9}=\s{0,9}[\"']?([\w.:-]{1,40})", content_type)
     in_page = META.search(body[:2048]) if is_html and declared is None else None
-    name = _charset(declared[1] if declared else in_page[1].decode("ascii", "replace") if in_page else "")
+    name = _charset(
+        declared[1]
+        if declared
+        else in_page[1].decode("ascii", "replace")
+        if in_page
+        else ""
+    )
     if name:
         return body.decode(name, "replace")
     try:

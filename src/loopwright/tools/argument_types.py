@@ -37,16 +37,25 @@ class TextType:
     read: Callable[[str], object]
     allowed: str
     most: int = 1000
-    form: JsonObject = dataclasses.field(default_factory=dict[str, Json], hash=False)  # annotations are hashed
+    form: JsonObject = dataclasses.field(
+        default_factory=dict[str, Json], hash=False
+    )  # annotations are hashed
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
         return core_schema.no_info_plain_validator_function(self._validated)
 
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Json]:
         description = self.allowed[0].upper() + self.allowed[1:]
-        return {"type": "string", "maxLength": self.most, "description": description, **self.form}
+        return {
+            "type": "string",
+            "maxLength": self.most,
+            "description": description,
+            **self.form,
+        }
 
     def _validated(self, value: object) -> object:
         problem = ""
@@ -57,7 +66,9 @@ class TextType:
                 return self.read(value)
             except ValueError as error:
                 problem = f" ({error})" if str(error) else ""
-        raise PydanticCustomError("argument", "{text}", {"text": f"must be {self.allowed}{problem}"})
+        raise PydanticCustomError(
+            "argument", "{text}", {"text": f"must be {self.allowed}{problem}"}
+        )
 
 
 # --- names and addresses ---
@@ -126,28 +137,39 @@ def _ascii_form(text: str) -> str:
         name = text.encode("idna").decode() if len(text) <= LONGEST_NAME else ""
     except UnicodeError:
         name = ""
-    return f"in ASCII this is {name}: write that, if it is meant" if name else "only ASCII"
+    return (
+        f"in ASCII this is {name}: write that, if it is meant" if name else "only ASCII"
+    )
 
 
 def _check_script(label: str) -> None:
     """Raise ValueError unless a label in Punycode (RFC 3492) is honest."""
     try:
-        shown = label[4:].encode().decode("punycode") if label.startswith("xn--") else ""
+        shown = (
+            label[4:].encode().decode("punycode") if label.startswith("xn--") else ""
+        )
     except UnicodeError:
         shown = ""
     letters = [letter for letter in shown if letter not in "-0123456789"]
     if (
         all(letter.isascii() for letter in letters)
-        or any(unicodedata.category(letter) not in ("Ll", "Lo", "Lm", "Mn", "Mc") for letter in letters)
+        or any(
+            unicodedata.category(letter) not in ("Ll", "Lo", "Lm", "Mn", "Mc")
+            for letter in letters
+        )
         or unicodedata.normalize("NFC", shown) != shown
     ):
         raise ValueError(f"{label} stands for no name")
     scripts = {unicodedata.name(letter, "none").split(" ")[0] for letter in letters}
-    odd = "CHEROKEE" in scripts or ("LATIN" in scripts and not all(map(LATIN.fullmatch, letters)))
+    odd = "CHEROKEE" in scripts or (
+        "LATIN" in scripts and not all(map(LATIN.fullmatch, letters))
+    )
     if odd and len(scripts) == 1:
         raise ValueError(f"{label} has letters that are taken for others")
     if len(scripts) > 1 and not any(scripts <= together for together in TOGETHER):
-        raise ValueError(f"{label} mixes scripts: {' and '.join(sorted(s.lower() for s in scripts))}")
+        raise ValueError(
+            f"{label} mixes scripts: {' and '.join(sorted(s.lower() for s in scripts))}"
+        )
     if all(letter.isascii() or letter in LOOK_ALIKES for letter in letters):
         looks = "".join(LOOK_ALIKES.get(letter, letter) for letter in shown)
         raise ValueError(f"{label} looks like {looks}, and is another name")
@@ -168,8 +190,13 @@ def network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     return wide
 
 
-URL = re.compile(r"(https?)://(\[[0-9a-f:.]+\]|[^/?#:@\[\]\\]+)(?::([0-9]{1,5}))?((?:[/?#].*)?)", re.I | re.S)
-BEHIND_THE_HOST = re.compile(r"(?:[A-Za-z0-9._~:/?#@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*")  # RFC 3986
+URL = re.compile(
+    r"(https?)://(\[[0-9a-f:.]+\]|[^/?#:@\[\]\\]+)(?::([0-9]{1,5}))?((?:[/?#].*)?)",
+    re.I | re.S,
+)
+BEHIND_THE_HOST = re.compile(
+    r"(?:[A-Za-z0-9._~:/?#@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
+)  # RFC 3986
 
 
 def web_url(text: str) -> str:
@@ -201,7 +228,12 @@ HostName: TypeAlias = Annotated[
 ]
 """The name of a host, in lower case."""
 Host: TypeAlias = Annotated[
-    str, TextType(host, "a host name or an IP address, such as db1.example.org or 192.0.2.7", LONGEST_NAME)
+    str,
+    TextType(
+        host,
+        "a host name or an IP address, such as db1.example.org or 192.0.2.7",
+        LONGEST_NAME,
+    ),
 ]
 """The name of a host, or an IP address."""
 IpAddress: TypeAlias = Annotated[
@@ -211,7 +243,11 @@ IpAddress: TypeAlias = Annotated[
 """An IP address, without a zone."""
 Cidr: TypeAlias = Annotated[
     ipaddress.IPv4Network | ipaddress.IPv6Network,
-    TextType(network, "a network such as 192.0.2.0/24 or 2001:db8::/32, with no bits set behind the prefix", 49),
+    TextType(
+        network,
+        "a network such as 192.0.2.0/24 or 2001:db8::/32, with no bits set behind the prefix",
+        49,
+    ),
 ]
 """A network: an IP address and the bits of its prefix."""
 WebUrl: TypeAlias = Annotated[
@@ -277,7 +313,9 @@ def duration(text: str) -> datetime.timedelta:
     found = SPOKEN.fullmatch(text) or ISO.fullmatch(text)
     if found is None or not text:
         raise ValueError
-    return datetime.timedelta(**{unit: float(n) for unit, n in zip(UNITS, found.groups(), strict=False) if n})
+    return datetime.timedelta(
+        **{unit: float(n) for unit, n in zip(UNITS, found.groups(), strict=False) if n}
+    )
 
 
 def spoken(length: datetime.timedelta) -> str:
@@ -291,14 +329,18 @@ def spoken(length: datetime.timedelta) -> str:
     return said + (f"{rest}ms" if rest else "") or "0s"
 
 
-def DurationBetween(least: datetime.timedelta | str = "0s", most: datetime.timedelta | str = "366d") -> TextType:
+def DurationBetween(
+    least: datetime.timedelta | str = "0s", most: datetime.timedelta | str = "366d"
+) -> TextType:
     """A length of time: `Annotated[timedelta, DurationBetween("1s", "1h")]`, bounds included.
 
     Raises `ConfigError` for bounds that are no durations, or the wrong way round.
     """
     low, high = _bound("least", least), _bound("most", most)
     if low > high:
-        raise ConfigError(f"least: must not be longer than most, which is {spoken(high)}, got {spoken(low)}")
+        raise ConfigError(
+            f"least: must not be longer than most, which is {spoken(high)}, got {spoken(low)}"
+        )
 
     def read(text: str) -> datetime.timedelta:
         length = duration(text)
@@ -316,7 +358,9 @@ def _bound(field: str, value: datetime.timedelta | str) -> datetime.timedelta:
     try:
         return duration(value)
     except (ValueError, TypeError):
-        raise ConfigError(f"{field}: must be a duration such as '90s' or '1h30m', got {value!r}") from None
+        raise ConfigError(
+            f"{field}: must be a duration such as '90s' or '1h30m', got {value!r}"
+        ) from None
 
 
 Duration: TypeAlias = Annotated[datetime.timedelta, DurationBetween()]
@@ -335,11 +379,17 @@ def Matching(pattern: str, most: int = 200) -> TextType:
     if not most > 0:
         raise ConfigError(f"most: must be 1 or more, got {most!r}")
     try:  # alone first, so that no pattern closes the group that it is put in
-        SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
-        whole = core_schema.str_schema(pattern=rf"\A(?:{pattern})\z", regex_engine="rust-regex")
+        SchemaValidator(
+            core_schema.str_schema(pattern=pattern, regex_engine="rust-regex")
+        )
+        whole = core_schema.str_schema(
+            pattern=rf"\A(?:{pattern})\z", regex_engine="rust-regex"
+        )
         engine = SchemaValidator(whole)
     except (SchemaError, TypeError) as error:
-        raise ConfigError(f"pattern: {pattern!r} cannot be used: {str(error).strip()}") from None
+        raise ConfigError(
+            f"pattern: {pattern!r} cannot be used: {str(error).strip()}"
+        ) from None
 
     def read(text: str) -> str:
         if "\0" in text or not engine.isinstance_python(text):
@@ -347,8 +397,12 @@ def Matching(pattern: str, most: int = 200) -> TextType:
         return text
 
     # Schemas are checked with an engine that backtracks: it sees only what cannot keep it busy.
-    form: JsonObject = {"pattern": f"^(?:{pattern})$"} if _is_harmless(pattern, most) else {}
-    return TextType(read, f"a text that matches the whole pattern {pattern}", most, form)
+    form: JsonObject = (
+        {"pattern": f"^(?:{pattern})$"} if _is_harmless(pattern, most) else {}
+    )
+    return TextType(
+        read, f"a text that matches the whole pattern {pattern}", most, form
+    )
 
 
 def _is_harmless(pattern: str, most: int) -> bool:
@@ -361,7 +415,9 @@ def _is_harmless(pattern: str, most: int) -> bool:
     except re.error:
         return False
     bare = re.sub(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", "x", pattern, flags=re.S)
-    ways = most ** len(re.findall(r"[*+{]", bare)) * 2 ** len(re.findall(r"[|?]", bare.replace("(?:", "(")))
+    ways = most ** len(re.findall(r"[*+{]", bare)) * 2 ** len(
+        re.findall(r"[|?]", bare.replace("(?:", "("))
+    )
     return not re.search(r"\)[*+?{]|\(\?(?!:)", bare) and ways <= 200**3
 
 
@@ -385,7 +441,9 @@ def _safe_text(text: str) -> str:
 PlainWord: TypeAlias = Annotated[
     str,
     TextType(
-        _plain_word, "one word of ASCII letters, digits, '.', '_' and '-' that does not begin with '.' or '-'", 255
+        _plain_word,
+        "one word of ASCII letters, digits, '.', '_' and '-' that does not begin with '.' or '-'",
+        255,
     ),
 ]
 """A word that is nothing but a word to any program: no option, no path, nothing that a shell reads otherwise."""

@@ -19,7 +19,13 @@ from typing import (
     runtime_checkable,
 )
 
-from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PydanticUserError,
+    ValidationError,
+    create_model,
+)
 
 from .._internal.log import logger
 from .._internal.options import explain
@@ -31,7 +37,13 @@ from ..security.permit_claims import Claims
 from ..security.redaction import Redactor
 from .recovery import STRATEGIES, CachedResult, Fallback, Recovery, Retry
 from .schema import ArgumentSchema, brief, without_titles
-from .signature import fields_of, is_generator, plain_function, read_docstring, without_partials
+from .signature import (
+    fields_of,
+    is_generator,
+    plain_function,
+    read_docstring,
+    without_partials,
+)
 
 Deps = TypeVar("Deps")
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_ .-]{0,127}")
@@ -61,7 +73,9 @@ class ToolContext(Generic[Deps]):
     idempotency_key: str
     deadline: float | None
     deps: Deps
-    arguments: JsonObject = dataclasses.field(default_factory=dict[str, Json], compare=False)
+    arguments: JsonObject = dataclasses.field(
+        default_factory=dict[str, Json], compare=False
+    )
     undoes: str = ""
     claims: Claims | None = dataclasses.field(default=None, compare=False, repr=False)
 
@@ -120,7 +134,9 @@ class Tool:
     trusted: bool = False
     verified: bool = False
     secrets: tuple[str, ...] = dataclasses.field(default=(), repr=False)
-    arguments_model: type[BaseModel] | None = dataclasses.field(default=None, repr=False)
+    arguments_model: type[BaseModel] | None = dataclasses.field(
+        default=None, repr=False
+    )
     takes_context: bool = False
     engine: Any = dataclasses.field(default=None, repr=False)
     asks_user: bool = False
@@ -134,11 +150,17 @@ class Tool:
         for field, words in (("effect", EFFECTS), ("label", LABELS)):
             if getattr(self, field) not in words:
                 given = getattr(self, field)
-                raise ConfigError(f"tool {self.name!r}: {field} must be one of {', '.join(words)}, got {given!r}")
+                raise ConfigError(
+                    f"tool {self.name!r}: {field} must be one of {', '.join(words)}, got {given!r}"
+                )
         for field in ("timeout", "max_concurrency", "max_output_chars"):
             value = getattr(self, field)
-            if value is not None and not (isinstance(value, (int, float)) and value > 0):  # NaN is not greater either
-                raise ConfigError(f"tool {self.name!r}: {field} must be a number greater than 0, got {value!r}")
+            if value is not None and not (
+                isinstance(value, (int, float)) and value > 0
+            ):  # NaN is not greater either
+                raise ConfigError(
+                    f"tool {self.name!r}: {field} must be a number greater than 0, got {value!r}"
+                )
         for field in ("lookup", "compensate"):
             self._check_function(field, getattr(self, field))
         self._list_recovery()
@@ -146,9 +168,13 @@ class Tool:
 
     def _check_function(self, field: str, value: Any) -> None:
         if value is not None and not callable(value):
-            raise ConfigError(f"tool {self.name!r}: {field} must be a function, got {value!r}")
+            raise ConfigError(
+                f"tool {self.name!r}: {field} must be a function, got {value!r}"
+            )
         if value is not None and is_generator(value):
-            raise ConfigError(f"tool {self.name!r}: {field} must do its work when it is called, so it must not yield")
+            raise ConfigError(
+                f"tool {self.name!r}: {field} must do its work when it is called, so it must not yield"
+            )
 
     def _list_secrets(self) -> None:
         given: Any = self.secrets
@@ -164,7 +190,11 @@ class Tool:
     def _list_recovery(self) -> None:
         given: Any = self.recovery
         several = isinstance(given, Iterable) and not isinstance(given, STRATEGIES)
-        object.__setattr__(self, "recovery", tuple(cast("Iterable[Recovery]", given)) if several else (given,))
+        object.__setattr__(
+            self,
+            "recovery",
+            tuple(cast("Iterable[Recovery]", given)) if several else (given,),
+        )
         for strategy in self.recovery:
             self._check_recovery(strategy)
 
@@ -180,7 +210,9 @@ class Tool:
                 "ctx.idempotency_key to its service, say so with effect='idempotent'"
             )
         if isinstance(strategy, CachedResult) and self.effect != "read":
-            raise ConfigError(f"tool {self.name!r}: recovery: CachedResult is for tools whose effect is 'read'")
+            raise ConfigError(
+                f"tool {self.name!r}: recovery: CachedResult is for tools whose effect is 'read'"
+            )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, past gate and journal: for your own code and tests."""
@@ -195,7 +227,11 @@ class Tool:
     def defaults(self) -> JsonObject:
         """What stands in for arguments that a call leaves out, as far as the schema says it; not where that is null."""
         properties = cast("dict[str, Json]", self.schema.get("properties", {}))
-        given = {name: field.get("default") for name, field in properties.items() if isinstance(field, dict)}
+        given = {
+            name: field.get("default")
+            for name, field in properties.items()
+            if isinstance(field, dict)
+        }
         return {name: value for name, value in given.items() if value is not None}
 
     @functools.cached_property
@@ -212,11 +248,15 @@ class Tool:
         except ValidationError as error:
             raise ValueError(explain(error, self.name)) from None
         fields = self.arguments_model.model_fields
-        return {field.alias or name: getattr(values, name) for name, field in fields.items()}
+        return {
+            field.alias or name: getattr(values, name) for name, field in fields.items()
+        }
 
 
 class _Arguments(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        extra="forbid", arbitrary_types_allowed=True
+    )
 
 
 @overload
@@ -239,7 +279,9 @@ def tool(
     verified: bool = False,
     secrets: Iterable[str] = (),
 ) -> Callable[[Callable[..., Any]], Tool]: ...
-def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[[Callable[..., Any]], Tool]:
+def tool(
+    function: Callable[..., Any] | None = None, /, **options: Any
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a typed function: name, schema and description come from its signature and docstring.
 
     Every parameter needs an annotation. A first parameter `ctx` receives a `ToolContext`. Descriptions of parameters
@@ -255,22 +297,34 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool 
 
 
 def _from_function(
-    function: Callable[..., Any], *, name: str | None = None, description: str | None = None, **options: Any
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    **options: Any,
 ) -> Tool:
     if not callable(function):
-        raise ConfigError(f"tools: {function!r} is no function: pass functions, or Tool values made with @tool")
+        raise ConfigError(
+            f"tools: {function!r} is no function: pass functions, or Tool values made with @tool"
+        )
     called = without_partials(function)
     tool_name = name or str(getattr(called, "__name__", type(called).__name__))
     for unknown in options.keys() - {field.name for field in dataclasses.fields(Tool)}:
         raise ConfigError(f"tool {tool_name!r}: @tool has no option {unknown!r}")
     summary, parameters = read_docstring(inspect.getdoc(plain_function(function)) or "")
-    takes_context, fields = fields_of(function, tool_name, parameters, context=ToolContext)
+    takes_context, fields = fields_of(
+        function, tool_name, parameters, context=ToolContext
+    )
     try:
         build: Any = create_model  # its overloads cannot say "fields under any name"
-        model: type[BaseModel] = build(f"{tool_name}_arguments", __base__=_Arguments, **fields)
+        model: type[BaseModel] = build(
+            f"{tool_name}_arguments", __base__=_Arguments, **fields
+        )
         schema = cast("dict[str, Json]", without_titles(model.model_json_schema()))
     except (PydanticUserError, TypeError) as error:
-        raise ConfigError(f"tool {tool_name!r}: no JSON schema can be made of its signature: {error}") from error
+        raise ConfigError(
+            f"tool {tool_name!r}: no JSON schema can be made of its signature: {error}"
+        ) from error
     return Tool(
         name=tool_name,
         description=description or summary,
@@ -309,9 +363,13 @@ class ToolRegistry:
         self._tools: dict[str, Tool] = {}
         self._schemas: dict[str, ArgumentSchema] = {}
         if not isinstance(tools, (Iterable, ToolSource)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"tools: pass a list of functions and Tool values, got {tools!r}")
+            raise ConfigError(
+                f"tools: pass a list of functions and Tool values, got {tools!r}"
+            )
         self._given = (tools,) if isinstance(tools, ToolSource) else tuple(tools)
-        self._sources = [given for given in self._given if isinstance(given, ToolSource)]
+        self._sources = [
+            given for given in self._given if isinstance(given, ToolSource)
+        ]
         self._of_sources = [source.tools for source in self._sources]
         for each in self._there(choose):
             self._add(each)
@@ -321,10 +379,15 @@ class ToolRegistry:
 
     def _add(self, new: Tool) -> None:
         if new.name in self._tools:
-            raise ConfigError(f"two tools are named {new.name!r}: rename one with @tool(name=...)")
+            raise ConfigError(
+                f"two tools are named {new.name!r}: rename one with @tool(name=...)"
+            )
         self._tools[new.name] = new
         self._schemas[new.name] = ArgumentSchema(
-            new.name, new.schema, ours=new.arguments_model is not None, foreign=new.foreign
+            new.name,
+            new.schema,
+            ours=new.arguments_model is not None,
+            foreign=new.foreign,
         )
 
     def _there(self, choose: Choose | None) -> Iterable[Tool]:
@@ -337,7 +400,11 @@ class ToolRegistry:
 
     def _check_fallbacks(self) -> None:
         for each in self._tools.values():
-            for name in [strategy.tool for strategy in each.recovery if isinstance(strategy, Fallback)]:
+            for name in [
+                strategy.tool
+                for strategy in each.recovery
+                if isinstance(strategy, Fallback)
+            ]:
                 other = self._tools.get(name)
                 if other is None or other is each or other.engine is not None:
                     raise ConfigError(
@@ -353,16 +420,27 @@ class ToolRegistry:
         if not self._sources:
             return self
         patience = RENEWAL if remaining is None else min(RENEWAL, remaining)
-        answers = await asyncio.gather(*(run_bounded(source.renewed(), patience) for source in self._sources))
+        answers = await asyncio.gather(
+            *(run_bounded(source.renewed(), patience) for source in self._sources)
+        )
         for ended in answers:
             if ended.timed_out or ended.error is not None:
-                why = f"no list within {patience:g} s" if ended.error is None else text_of(ended.error)
+                why = (
+                    f"no list within {patience:g} s"
+                    if ended.error is None
+                    else text_of(ended.error)
+                )
                 logger().warning("tools_not_renewed", error=why)
-        if all(ended.value in (None, old) for ended, old in zip(answers, self._of_sources, strict=True)):
+        if all(
+            ended.value in (None, old)
+            for ended, old in zip(answers, self._of_sources, strict=True)
+        ):
             return self
         try:
             return ToolRegistry(self._given, choose=self._choose)
-        except ConfigError as error:  # a tool that others fall back to is gone, or a name is taken
+        except (
+            ConfigError
+        ) as error:  # a tool that others fall back to is gone, or a name is taken
             logger().warning("tools_not_renewed", error=str(error))
             return self
 
@@ -394,7 +472,9 @@ class ToolRegistry:
         if problem is not None:
             return problem
         try:
-            self._tools[name].keywords(cast("JsonObject", arguments))  # what a schema cannot say, such as a date's form
+            self._tools[name].keywords(
+                cast("JsonObject", arguments)
+            )  # what a schema cannot say, such as a date's form
         except RecursionError:
             return f"The arguments of {name} are nested too deeply."
         except ValueError as error:
@@ -411,7 +491,13 @@ ask_user = Tool(
     "Ask the user a question when only they can know the answer, and wait for it.",
     {
         "type": "object",
-        "properties": {"question": {"type": "string", "pattern": r"\S", "description": "the question, in full"}},
+        "properties": {
+            "question": {
+                "type": "string",
+                "pattern": r"\S",
+                "description": "the question, in full",
+            }
+        },
         "required": ["question"],
         "additionalProperties": False,
     },

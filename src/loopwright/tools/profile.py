@@ -49,8 +49,14 @@ class ToolProfile(Options):
     def choose(self, tools: Iterable[Some]) -> tuple[Some, ...]:
         """The tools that this profile shows, in the order given."""
         included, excluded = _matcher(self.include or ("*",)), _matcher(self.exclude)
-        chosen = [tool for tool in tools if included.fullmatch(tool.name) and not excluded.fullmatch(tool.name)]
-        return tuple(tool for tool in chosen if tool.verified or not self.verified_only)[: self.most]
+        chosen = [
+            tool
+            for tool in tools
+            if included.fullmatch(tool.name) and not excluded.fullmatch(tool.name)
+        ]
+        return tuple(
+            tool for tool in chosen if tool.verified or not self.verified_only
+        )[: self.most]
 
 
 def _matcher(globs: tuple[str, ...]) -> re.Pattern[str]:

@@ -23,9 +23,13 @@ class Retry:
 
     def __post_init__(self) -> None:
         if self.max_attempts < 2:
-            raise ConfigError(f"Retry: max_attempts counts the first call too and must be at least 2, got {self!r}")
+            raise ConfigError(
+                f"Retry: max_attempts counts the first call too and must be at least 2, got {self!r}"
+            )
         if not (0 <= self.base_delay <= self.max_delay):
-            raise ConfigError(f"Retry: base_delay must be seconds between 0 and max_delay, got {self!r}")
+            raise ConfigError(
+                f"Retry: base_delay must be seconds between 0 and max_delay, got {self!r}"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +49,9 @@ class CachedResult:
 
     def __post_init__(self) -> None:
         if not self.max_age > 0:
-            raise ConfigError(f"CachedResult: max_age must be seconds greater than 0, got {self.max_age!r}")
+            raise ConfigError(
+                f"CachedResult: max_age must be seconds greater than 0, got {self.max_age!r}"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +63,9 @@ class LlmRecovery:
 
     def __post_init__(self) -> None:
         if self.max_attempts < 1:
-            raise ConfigError(f"LlmRecovery: max_attempts must be at least 1, got {self.max_attempts!r}")
+            raise ConfigError(
+                f"LlmRecovery: max_attempts must be at least 1, got {self.max_attempts!r}"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +83,9 @@ class DeadLetter:
     queue: str = "default"
 
 
-Recovery: TypeAlias = Retry | Fallback | CachedResult | LlmRecovery | Escalate | DeadLetter
+Recovery: TypeAlias = (
+    Retry | Fallback | CachedResult | LlmRecovery | Escalate | DeadLetter
+)
 MADE_AGAIN = (Retry.name, Escalate.name)
 """Strategies after which a result is still that of the call itself."""
 STRATEGIES = (Retry, Fallback, CachedResult, LlmRecovery, Escalate, DeadLetter)

@@ -19,16 +19,30 @@ PLAIN: dict[object, tuple[type, ...]] = {
 # Keywords that one call's arguments may be compared with, at 3 to 10 microseconds each. Nothing else runs meanwhile.
 MOST_WORK = 150_000  # for the schema of a stranger, who may mean ill: about a second
 OUR_WORK = 500_000  # for one of the application's own: large arguments, and no malice
-LOOPS = frozenset(("items", "additionalProperties", "propertyNames", "contains"))  # over each element of what is given
-PATTERNS = frozenset(("patternProperties", "additionalProperties", "unevaluatedProperties"))  # try each for each name
-LEFT_OVER = frozenset(("unevaluatedItems", "unevaluatedProperties"))  # each element is looked for among all others
-VALUES = frozenset(("enum", "const"))  # what they hold is compared with what is given to its depth
+LOOPS = frozenset(
+    ("items", "additionalProperties", "propertyNames", "contains")
+)  # over each element of what is given
+PATTERNS = frozenset(
+    ("patternProperties", "additionalProperties", "unevaluatedProperties")
+)  # try each for each name
+LEFT_OVER = frozenset(
+    ("unevaluatedItems", "unevaluatedProperties")
+)  # each element is looked for among all others
+VALUES = frozenset(
+    ("enum", "const")
+)  # what they hold is compared with what is given to its depth
 WIDE = 500  # characters of a text that cost as much as a keyword: a message, say, which quotes what is given
-NAMED = frozenset(("properties", "patternProperties", "dependentSchemas", "$defs", "definitions"))  # schemas by name
-DATA = frozenset(("enum", "const", "default", "examples"))  # what they hold is no schema
+NAMED = frozenset(
+    ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
+)  # schemas by name
+DATA = frozenset(
+    ("enum", "const", "default", "examples")
+)  # what they hold is no schema
 
 
-_Check: TypeAlias = Callable[[Any, Any, Any, Any], Iterator[Any] | None]  # of one keyword, as jsonschema has it
+_Check: TypeAlias = Callable[
+    [Any, Any, Any, Any], Iterator[Any] | None
+]  # of one keyword, as jsonschema has it
 
 
 class Validator(Protocol):
@@ -52,7 +66,9 @@ class ArgumentSchema:
         foreign: whether somebody else than the application wrote it; a check by it may take less time.
     """
 
-    def __init__(self, name: str, schema: JsonObject, *, ours: bool, foreign: bool = True) -> None:
+    def __init__(
+        self, name: str, schema: JsonObject, *, ours: bool, foreign: bool = True
+    ) -> None:
         # 90 ms that only users of tools pay
         from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415
 
@@ -60,11 +76,18 @@ class ArgumentSchema:
             try:
                 Draft202012Validator.check_schema(schema)
             except SchemaError as error:
-                raise ConfigError(f"tool {name!r}: schema is no JSON schema: {error.message}") from None
+                raise ConfigError(
+                    f"tool {name!r}: schema is no JSON schema: {error.message}"
+                ) from None
             if schema.get("type") != "object":
-                raise ConfigError(f'tool {name!r}: schema must describe an object: add "type": "object"')
+                raise ConfigError(
+                    f'tool {name!r}: schema must describe an object: add "type": "object"'
+                )
             _check_references(name, schema, schema)
-        closed = cast("dict[str, Json]", _of_one_dialect({"additionalProperties": False, **schema}))
+        closed = cast(
+            "dict[str, Json]",
+            _of_one_dialect({"additionalProperties": False, **schema}),
+        )
         self._name, self._most = name, MOST_WORK if foreign else OUR_WORK
         self._plain = _plain_types(closed)
         self._required = frozenset(cast("list[str]", closed.get("required", [])))
@@ -75,13 +98,18 @@ class ArgumentSchema:
         before = _WORK.set(_Work(self._most))
         try:
             for error in self._validator.iter_errors(arguments):
-                path = "/".join(str(part) for part in error.absolute_path) or "arguments"
+                path = (
+                    "/".join(str(part) for part in error.absolute_path) or "arguments"
+                )
                 return f"The arguments do not fit the schema of {self._name}, at {path}: {brief(error.message)}"
         except RecursionError:
             return f"The arguments of {self._name} are nested too deeply."
         except _TooMuch:
             return f"The arguments of {self._name} are too large to check by its schema: give fewer, or shorter ones."
-        except (ArithmeticError, ValueError):  # such as a remainder of a number beyond all floats
+        except (
+            ArithmeticError,
+            ValueError,
+        ):  # such as a remainder of a number beyond all floats
             return f"The arguments of {self._name} cannot be checked by its schema: a number in them is out of range."
         finally:
             _WORK.reset(before)
@@ -93,7 +121,9 @@ class ArgumentSchema:
             return False
         given = cast("dict[str, object]", arguments)
         plain = self._plain
-        return self._required <= given.keys() and all(type(v) in plain.get(k, ()) for k, v in given.items())
+        return self._required <= given.keys() and all(
+            type(v) in plain.get(k, ()) for k, v in given.items()
+        )
 
 
 class _TooMuch(Exception):
@@ -120,16 +150,30 @@ def _counting_validator() -> Callable[[JsonObject], Validator]:
     """jsonschema's validator of draft 2020-12, every keyword of which counts as work."""
     from jsonschema import Draft202012Validator, validators  # noqa: PLC0415 - as above
 
-    extend = cast("Callable[..., Callable[[JsonObject], Validator]]", vars(validators)["extend"])  # it has no types
-    checks = {**cast("dict[str, _Check]", Draft202012Validator.VALIDATORS), "uniqueItems": _unique_items}
-    return extend(Draft202012Validator, {keyword: _counted(keyword, check) for keyword, check in checks.items()})
+    extend = cast(
+        "Callable[..., Callable[[JsonObject], Validator]]", vars(validators)["extend"]
+    )  # it has no types
+    checks = {
+        **cast("dict[str, _Check]", Draft202012Validator.VALIDATORS),
+        "uniqueItems": _unique_items,
+    }
+    return extend(
+        Draft202012Validator,
+        {keyword: _counted(keyword, check) for keyword, check in checks.items()},
+    )
 
 
 def _counted(keyword: str, check: _Check) -> _Check:
-    loops, patterns, squared = keyword in LOOPS, keyword in PATTERNS, keyword in LEFT_OVER
+    loops, patterns, squared = (
+        keyword in LOOPS,
+        keyword in PATTERNS,
+        keyword in LEFT_OVER,
+    )
     depth = 100 if keyword in VALUES else 1
 
-    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    def counted(
+        validator: Any, value: Any, instance: Any, schema: Any
+    ) -> Iterator[Any]:
         work = _WORK.get()
         work.spend(1 + _size(value, depth) // 4 + (_size(instance) if loops else 0))
         if patterns:
@@ -143,7 +187,9 @@ def _counted(keyword: str, check: _Check) -> _Check:
     return counted
 
 
-def _unique_items(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+def _unique_items(
+    validator: Any, value: Any, instance: Any, schema: Any
+) -> Iterator[Any]:
     """`uniqueItems` in linear time: jsonschema compares each with each where they cannot be sorted."""
     from jsonschema import ValidationError  # noqa: PLC0415 - as above
 
@@ -165,7 +211,9 @@ def _comparable(value: Json) -> str:
         return f"[{','.join(map(_comparable, value))}]"
     if isinstance(value, dict):
         return f"{{{','.join(sorted(f'{json.dumps(name)}:{_comparable(part)}' for name, part in value.items()))}}}"
-    return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
+    return json.dumps(
+        int(value) if isinstance(value, float) and value.is_integer() else value
+    )
 
 
 def _size(value: Any, depth: int = 1) -> int:
@@ -175,18 +223,29 @@ def _size(value: Any, depth: int = 1) -> int:
     held = cast("list[Any] | dict[str, Any]", value)
     if depth == 1:
         return len(held)
-    return len(held) + sum(_size(each, depth - 1) for each in (held.values() if isinstance(held, dict) else held))
+    return len(held) + sum(
+        _size(each, depth - 1)
+        for each in (held.values() if isinstance(held, dict) else held)
+    )
 
 
 def _plain_types(schema: JsonObject) -> dict[str, tuple[type, ...]] | None:
     """The Python types of each property, if the schema says nothing else of them."""
     properties = schema.get("properties", {})
     known = {"type", "properties", "required", "additionalProperties", "description"}
-    if not isinstance(properties, dict) or not schema.keys() <= known or schema["additionalProperties"] is not False:
+    if (
+        not isinstance(properties, dict)
+        or not schema.keys() <= known
+        or schema["additionalProperties"] is not False
+    ):
         return None
     types: dict[str, tuple[type, ...]] = {}
     for name, part in properties.items():
-        if not isinstance(part, dict) or not part.keys() <= {"type", "description", "default"}:
+        if not isinstance(part, dict) or not part.keys() <= {
+            "type",
+            "description",
+            "default",
+        }:
             return None
         kind = part.get("type")
         if not isinstance(kind, str) or kind not in PLAIN:
@@ -205,10 +264,16 @@ def without_titles(schema: Json) -> Json:
     for key, value in schema.items():
         if key == "title" and isinstance(value, str):
             continue
-        if key in ("properties", "$defs", "patternProperties") and isinstance(value, dict):
+        if key in ("properties", "$defs", "patternProperties") and isinstance(
+            value, dict
+        ):
             cleaned[key] = {name: without_titles(part) for name, part in value.items()}
         else:
-            cleaned[key] = value if key in ("enum", "const", "default", "examples") else without_titles(value)
+            cleaned[key] = (
+                value
+                if key in ("enum", "const", "default", "examples")
+                else without_titles(value)
+            )
     return cleaned
 
 
@@ -237,12 +302,18 @@ def _check_references(name: str, part: Any, schema: JsonObject) -> None:
         for key in ("$ref", "$dynamicRef"):
             reference = named.get(key)
             if isinstance(reference, str) and not _resolves(reference, schema):
-                cure = " under that name: write it without percent escapes" if "%" in reference else ""
+                cure = (
+                    " under that name: write it without percent escapes"
+                    if "%" in reference
+                    else ""
+                )
                 raise ConfigError(
                     f"tool {name!r}: schema has a {key} to {reference!r}, which is not in the schema itself{cure}"
                 )
         if isinstance(named.get("$id"), str) and named is not schema:
-            raise ConfigError(f"tool {name!r}: schema has an $id inside, from which its references would start anew")
+            raise ConfigError(
+                f"tool {name!r}: schema has an $id inside, from which its references would start anew"
+            )
     else:
         return
     for value in inner:
@@ -256,7 +327,11 @@ def _resolves(reference: str, schema: Any) -> bool:
         return False
     for step in steps:
         try:
-            schema = schema[int(step) if isinstance(schema, list) else step.replace("~1", "/").replace("~0", "~")]
+            schema = schema[
+                int(step)
+                if isinstance(schema, list)
+                else step.replace("~1", "/").replace("~0", "~")
+            ]
         except (KeyError, IndexError, ValueError, TypeError):
             return False
     return root == "#"
@@ -264,4 +339,6 @@ def _resolves(reference: str, schema: Any) -> bool:
 
 def brief(text: str, most: int = 500) -> str:
     """A text cut in the middle: what a validator says may quote the whole argument."""
-    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"
+    return (
+        text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"
+    )

@@ -22,7 +22,11 @@ def without_partials(function: Any) -> Any:
 def plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function behind a partial or a callable object: it has the annotations and the docstring."""
     called = without_partials(function)
-    return called if inspect.isroutine(called) or isinstance(called, type) else type(called).__call__
+    return (
+        called
+        if inspect.isroutine(called) or isinstance(called, type)
+        else type(called).__call__
+    )
 
 
 def is_generator(function: Callable[..., Any]) -> bool:
@@ -37,7 +41,11 @@ def _bound(function: Any) -> Iterable[str]:
 
 
 def fields_of(
-    function: Callable[..., Any], tool_name: str, descriptions: dict[str, str], *, context: type
+    function: Callable[..., Any],
+    tool_name: str,
+    descriptions: dict[str, str],
+    *,
+    context: type,
 ) -> tuple[bool, dict[str, tuple[Any, Any]]]:
     """Whether it takes a context first, and its other parameters as fields of a pydantic model.
 
@@ -46,11 +54,15 @@ def fields_of(
     try:
         hints = get_type_hints(plain_function(function), include_extras=True)
     except NameError as error:
-        raise ConfigError(f"tool {tool_name!r}: an annotation cannot be resolved: {error}") from error
+        raise ConfigError(
+            f"tool {tool_name!r}: an annotation cannot be resolved: {error}"
+        ) from error
     bound = _bound(function)
     fields: dict[str, tuple[Any, Any]] = {}
     takes_context = False
-    for position, parameter in enumerate(inspect.signature(function).parameters.values()):
+    for position, parameter in enumerate(
+        inspect.signature(function).parameters.values()
+    ):
         if position == 0 and parameter.name == "ctx":
             takes_context = True
         elif parameter.name not in bound:
@@ -59,14 +71,25 @@ def fields_of(
             if parameter.name in descriptions:
                 about["description"] = descriptions[parameter.name]
             default = ... if parameter.default is parameter.empty else parameter.default
-            fields[f"argument_{position}"] = (hints[parameter.name], Field(default=default, **about))
+            fields[f"argument_{position}"] = (
+                hints[parameter.name],
+                Field(default=default, **about),
+            )
     return takes_context, fields
 
 
-def _check_parameter(parameter: inspect.Parameter, hints: dict[str, Any], tool_name: str, context: type) -> None:
+def _check_parameter(
+    parameter: inspect.Parameter, hints: dict[str, Any], tool_name: str, context: type
+) -> None:
     """Raise `ConfigError` for a parameter that no model can fill in."""
-    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-        raise ConfigError(f"tool {tool_name!r}: parameter {parameter} must be an ordinary named one")
+    if parameter.kind in (
+        parameter.VAR_POSITIONAL,
+        parameter.VAR_KEYWORD,
+        parameter.POSITIONAL_ONLY,
+    ):
+        raise ConfigError(
+            f"tool {tool_name!r}: parameter {parameter} must be an ordinary named one"
+        )
     hint = hints.get(parameter.name)
     if hint is None:
         raise ConfigError(
@@ -74,7 +97,9 @@ def _check_parameter(parameter: inspect.Parameter, hints: dict[str, Any], tool_n
             f"for example `{parameter.name}: str`"
         )
     if context in (hint, get_origin(hint)):
-        raise ConfigError(f"tool {tool_name!r}: the {context.__name__} must be the first parameter, and be named 'ctx'")
+        raise ConfigError(
+            f"tool {tool_name!r}: the {context.__name__} must be the first parameter, and be named 'ctx'"
+        )
     if isinstance(parameter.default, FieldInfo):
         raise ConfigError(
             f"tool {tool_name!r}: parameter {parameter.name!r} has a Field as its default: "
@@ -88,7 +113,10 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
     parameters: dict[str, str] = {}
     section, current = "", ""
     for line in text.splitlines():
-        header = re.fullmatch(r"(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?):", line.strip())
+        header = re.fullmatch(
+            r"(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?):",
+            line.strip(),
+        )
         if header and not line[:1].isspace():
             section, current = header[1], ""
         elif not section:

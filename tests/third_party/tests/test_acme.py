@@ -9,9 +9,21 @@ from acme_loops.gates import ThriftyGate
 from acme_loops.journals import JSONLinesJournal
 from acme_loops.providers import ParrotProvider
 
-from loopwright import Journal, LoopEngine, PolicyGate, Provider, Runtime, available_engines
+from loopwright import (
+    Journal,
+    LoopEngine,
+    PolicyGate,
+    Provider,
+    Runtime,
+    available_engines,
+)
 from loopwright.plugins import build_gate, build_journal, build_provider, build_tools
-from loopwright.testing import DurableJournalContract, EngineContract, GateContract, ProviderContract
+from loopwright.testing import (
+    DurableJournalContract,
+    EngineContract,
+    GateContract,
+    ProviderContract,
+)
 
 
 class TestTinyEngine(EngineContract):
@@ -51,7 +63,9 @@ class TestJSONLinesJournal(DurableJournalContract):
 
 
 def test_all_five_are_found_by_their_names(tmp_path: Path) -> None:
-    runtime = Runtime("acme:grey", tools=build_tools("desk:de"), gate=build_gate("thrifty:1"))
+    runtime = Runtime(
+        "acme:grey", tools=build_tools("desk:de"), gate=build_gate("thrifty:1")
+    )
     result = runtime.engine("tiny", max_iterations=4).run_sync("Hello")
 
     assert available_engines()["tiny"].distribution == "acme-loops"

@@ -47,7 +47,11 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_time(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= LONGEST
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and 0 <= value <= LONGEST
+    )
 
 
 def _is_arguments(value: Any) -> bool:
@@ -73,10 +77,17 @@ _NEEDS: Mapping[str, Mapping[str, Fits]] = {
     APPROVE: _ON_A_CALL,
     DENY: _ON_A_CALL,
     DECLASSIFY: {"label": lambda value: value in LABELS},
-    RESOLVE: {**_ON_A_QUESTION, "verdict": lambda value: value in ("done", "not_done", "unknown")},
+    RESOLVE: {
+        **_ON_A_QUESTION,
+        "verdict": lambda value: value in ("done", "not_done", "unknown"),
+    },
 }
 _MAY_HAVE: Mapping[str, Mapping[str, Fits]] = {
-    APPROVE: {"arguments": _is_arguments, "seconds": lambda value: _is_time(value) and value > 0, "by": _is_text},
+    APPROVE: {
+        "arguments": _is_arguments,
+        "seconds": lambda value: _is_time(value) and value > 0,
+        "by": _is_text,
+    },
     DENY: {"reason": _is_text, "by": _is_text},
     DECLASSIFY: {"reason": _is_text},
     RESOLVE: {"result": _is_text},
@@ -90,9 +101,13 @@ def problem_of(command: Command) -> str:
         return "there is no such command"
     if not _is_time(command.at):
         return "the time at which it was sent is none"
-    wrong = [name for name, fits in needs.items() if name not in body or not fits(body[name])]
+    wrong = [
+        name for name, fits in needs.items() if name not in body or not fits(body[name])
+    ]
     more = _MAY_HAVE.get(command.kind, {})
-    wrong += [name for name, fits in more.items() if name in body and not fits(body[name])]
+    wrong += [
+        name for name, fits in more.items() if name in body and not fits(body[name])
+    ]
     return f"{', '.join(wrong)}: missing, or not what it must be" if wrong else ""
 
 
@@ -103,15 +118,21 @@ def read_command(sent: Command, redactor: Redactor) -> tuple[Command, str]:
     """
     at, body = sent.at if _is_time(sent.at) else 0.0, _plain(sent)
     clean = None if body is None else redactor.value(body)
-    heard = dataclasses.replace(sent, at=at, kind=redactor.text(_as_text(sent.kind)), body={})
+    heard = dataclasses.replace(
+        sent, at=at, kind=redactor.text(_as_text(sent.kind)), body={}
+    )
     if sent.damage:
         return heard, redactor.text(sent.damage)
     if not _is_text(sent.kind):
         return heard, "its kind is no text"
     if body is None or not isinstance(clean, dict):
         return heard, "its body is no JSON object"
-    if sent.kind in (OVERRIDE, APPROVE) and clean.get("arguments") != body.get("arguments"):
-        problem = "its arguments hold a secret, which no journal keeps: put it into deps"
+    if sent.kind in (OVERRIDE, APPROVE) and clean.get("arguments") != body.get(
+        "arguments"
+    ):
+        problem = (
+            "its arguments hold a secret, which no journal keeps: put it into deps"
+        )
     else:
         problem = problem_of(dataclasses.replace(sent, body=clean))
     return dataclasses.replace(heard, body=clean), problem
@@ -126,13 +147,21 @@ def _plain(sent: Command) -> dict[str, Any] | None:
     """The body of a command as a journal gives it back, if it can be written into one."""
     try:
         body = from_json(to_json(dict(sent.body)), allow_inf_nan=False)
-    except (TypeError, ValueError, RecursionError):  # half a pair of characters, what is no JSON, too many levels
+    except (
+        TypeError,
+        ValueError,
+        RecursionError,
+    ):  # half a pair of characters, what is no JSON, too many levels
         return None
     return cast("dict[str, Any]", body) if isinstance(body, dict) else None
 
 
 def _as_text(kind: object) -> str:
-    return kind.encode("utf-8", "replace").decode() if isinstance(kind, str) else type(kind).__name__
+    return (
+        kind.encode("utf-8", "replace").decode()
+        if isinstance(kind, str)
+        else type(kind).__name__
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,18 +212,28 @@ class Told:
 
     def guidance(self, after: int) -> tuple[tuple[Message, ...], tuple[int, ...]]:
         """What the next model call is to be told, of the commands above a number; and their numbers."""
-        new = [command for command in self.commands if command.number > after and command.kind in GUIDANCE]
+        new = [
+            command
+            for command in self.commands
+            if command.number > after and command.kind in GUIDANCE
+        ]
         return tuple(map(_message, new)), tuple(command.number for command in new)
 
     def waiting(self, kind: str, taken: Set[int]) -> list[Command]:
         """The commands of a kind that were not taken up yet, in order."""
-        return [command for command in self.commands if command.kind == kind and command.number not in taken]
+        return [
+            command
+            for command in self.commands
+            if command.kind == kind and command.number not in taken
+        ]
 
     def next(self, kind: str, taken: Set[int]) -> Command | None:
         """The first command of a kind that was not taken up yet."""
         return next(iter(self.waiting(kind, taken)), None)
 
-    def decision(self, key: str, question: int | None, hashed: str, policy: str, holds: float) -> Decided | None:
+    def decision(
+        self, key: str, question: int | None, hashed: str, policy: str, holds: float
+    ) -> Decided | None:
         """The last word on the question that stands at a key since that entry, about arguments with that hash.
 
         It is leave under that version of the policy alone. Arguments that a person gave in place of the call's own are
@@ -202,7 +241,10 @@ class Told:
         """
         for command in reversed(self.commands):
             body = command.body
-            if command.kind not in (APPROVE, DENY) or _about(command) != (key, question):
+            if command.kind not in (APPROVE, DENY) or _about(command) != (
+                key,
+                question,
+            ):
                 continue
             if command.kind == APPROVE and self.is_doubted(command.number):
                 return None
@@ -215,22 +257,37 @@ class Told:
                 return _denied(command)
             until = command.at + holds
             same = body.get("policy_version") == policy
-            return Decided(command, True, until, arguments=None if replaced else arguments) if same else None
+            return (
+                Decided(command, True, until, arguments=None if replaced else arguments)
+                if same
+                else None
+            )
         return None
 
     def is_doubted(self, leave: int) -> bool:
         """Whether leave given by the command with that number may have been taken back, by one that cannot be read."""
         return 0 < leave < self._doubted
 
-    def taken_back(self, key: str, question: int | None, tool: str, leave: int) -> Decided | None:
+    def taken_back(
+        self, key: str, question: int | None, tool: str, leave: int
+    ) -> Decided | None:
         """The denial by which a person took back the leave that they gave by the command with that number, if any.
 
         That is one of this very question, or, of leave for a tool for a while, one of any of its calls.
         """
-        given = next((_about(command) for command in self.commands if command.number == leave), None)
-        denials = [command for command in self.commands if command.kind == DENY and command.number > leave]
+        given = next(
+            (_about(command) for command in self.commands if command.number == leave),
+            None,
+        )
+        denials = [
+            command
+            for command in self.commands
+            if command.kind == DENY and command.number > leave
+        ]
         for command in denials if given is not None else ():
-            if _about(command) == (key, question) or (given != (key, question) and command.body["tool"] == tool):
+            if _about(command) == (key, question) or (
+                given != (key, question) and command.body["tool"] == tool
+            ):
                 return _denied(command)
         return None
 
@@ -241,9 +298,15 @@ class Told:
         """
         for command in reversed(self.commands):
             body, seconds = command.body, command.body.get("seconds")
-            if (command.kind == DENY and body.get("tool") == tool) or self.is_doubted(command.number):
+            if (command.kind == DENY and body.get("tool") == tool) or self.is_doubted(
+                command.number
+            ):
                 return None
-            if command.kind != APPROVE or body.get("tool") != tool or not isinstance(seconds, (int, float)):
+            if (
+                command.kind != APPROVE
+                or body.get("tool") != tool
+                or not isinstance(seconds, (int, float))
+            ):
                 continue
             if body.get("policy_version") == policy and now < command.at + seconds:
                 return Decided(command, True, command.at + seconds)
@@ -257,7 +320,9 @@ class Told:
 
 
 def _denied(command: Command) -> Decided:
-    return Decided(command, False, 0.0, str(command.body.get("reason") or "a person refused it"))
+    return Decided(
+        command, False, 0.0, str(command.body.get("reason") or "a person refused it")
+    )
 
 
 def _about(command: Command) -> tuple[object, object]:
@@ -266,4 +331,8 @@ def _about(command: Command) -> tuple[object, object]:
 
 def _message(command: Command) -> Message:
     """A command as the model reads it."""
-    return Message("user", f"{GUIDANCE[command.kind]}\n{command.body.get('text', '')}", origin="operator")
+    return Message(
+        "user",
+        f"{GUIDANCE[command.kind]}\n{command.body.get('text', '')}",
+        origin="operator",
+    )

@@ -61,8 +61,12 @@ class _Ear:
 
     def __init__(self, journal: Journal, loop: asyncio.AbstractEventLoop) -> None:
         self.runs: dict[int, Listening] = {}
-        self._unread: dict[int, str] = {}  # runs whose inbox is to be read, with why that failed if it was tried
-        self._sent = False  # whether something was sent, and it is not known yet to which runs
+        self._unread: dict[
+            int, str
+        ] = {}  # runs whose inbox is to be read, with why that failed if it was tried
+        self._sent = (
+            False  # whether something was sent, and it is not known yet to which runs
+        )
         self._upto = BEFORE  # as far as the journal has told to which
         self._journal, self._loop = journal, loop
         self._problem = ""
@@ -87,7 +91,9 @@ class _Ear:
             self._reading.cancel()
 
     def _look(self) -> None:
-        self._timer = self._loop.call_later(EVERY, self._look)  # before anything that may fail
+        self._timer = self._loop.call_later(
+            EVERY, self._look
+        )  # before anything that may fail
         if self._reading is not None:
             return
         mark = self._mark()
@@ -121,7 +127,11 @@ class _Ear:
             self._upto, told = await asyncio.to_thread(news, after)
         except Exception:  # noqa: BLE001 - what is wrong shows when they read
             return list(self.runs)
-        return [known for known, run in self.runs.items() if after == BEFORE or run.run_id in told]
+        return [
+            known
+            for known, run in self.runs.items()
+            if after == BEFORE or run.run_id in told
+        ]
 
     def _was_read(self, task: "asyncio.Task[None]") -> None:
         self._reading = None

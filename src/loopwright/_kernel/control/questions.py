@@ -21,18 +21,37 @@ def question_of(key: str, known: GateDecided, proposed: JsonObject) -> Question:
     )  # fmt: skip
 
 
-def resolve_body(run_id: str, entries: Sequence[Entry], key: str, resolution: Resolution) -> JsonObject:
+def resolve_body(
+    run_id: str, entries: Sequence[Entry], key: str, resolution: Resolution
+) -> JsonObject:
     """The body of a command that says what came of the call at `key`, bound to the question that is asked about it.
 
     Raises `ConfigError` if the run does not ask about that call.
     """
     asked = Replay(entries).asked
     if key not in asked:
-        asks = f"it asks about {', '.join(map(repr, asked))}" if asked else "it asks about no call"
-        raise ConfigError(f"key: run {run_id!r} does not ask what came of {key!r}; {asks}")
+        asks = (
+            f"it asks about {', '.join(map(repr, asked))}"
+            if asked
+            else "it asks about no call"
+        )
+        raise ConfigError(
+            f"key: run {run_id!r} does not ask what came of {key!r}; {asks}"
+        )
     result = resolution.result if isinstance(resolution, Done) else ""
-    return {"key": key, "question": asked[key], "verdict": verdict_of(resolution), "result": result}
+    return {
+        "key": key,
+        "question": asked[key],
+        "verdict": verdict_of(resolution),
+        "result": result,
+    }
 
 
 def verdict_of(resolution: Resolution) -> Verdict:
-    return "done" if isinstance(resolution, Done) else "not_done" if isinstance(resolution, NotDone) else "unknown"
+    return (
+        "done"
+        if isinstance(resolution, Done)
+        else "not_done"
+        if isinstance(resolution, NotDone)
+        else "unknown"
+    )

@@ -38,21 +38,31 @@ def open_questions(entries: Sequence[Entry]) -> tuple[Question, ...]:
     last = entries[-1].event if entries else None
     if isinstance(last, RunFinished):
         return ()
-    if isinstance(last, RunSuspended) and last.reason == "waiting":  # it may have gone past what it asked before
+    if (
+        isinstance(last, RunSuspended) and last.reason == "waiting"
+    ):  # it may have gone past what it asked before
         return last.pending
     replay, asked = Replay(entries), dict[str, Question]()
     for entry in entries:
         if isinstance(entry.event, RunSuspended):
             asked.update({question.key: question for question in entry.event.pending})
-    found = [_as_asked(asked.get(key), key, known, replay) for key, known in replay.waiting_for_leave().items()]
+    found = [
+        _as_asked(asked.get(key), key, known, replay)
+        for key, known in replay.waiting_for_leave().items()
+    ]
     found += [asked[key] for key in replay.asked if key in asked]
     return tuple(question for question in found if not replay.left_behind(question.key))
 
 
-def _as_asked(told: Question | None, key: str, known: GateDecided, replay: Replay) -> Question:
+def _as_asked(
+    told: Question | None, key: str, known: GateDecided, replay: Replay
+) -> Question:
     """The question that stands at a key now: as the run told it, unless it has asked about something else since."""
     now = known.arguments_hash, known.policy_version, known.until
-    if told is not None and (told.arguments_hash, told.policy_version, told.expires) == now:
+    if (
+        told is not None
+        and (told.arguments_hash, told.policy_version, told.expires) == now
+    ):
         return told
     return _question(key, known, replay)
 
@@ -71,8 +81,17 @@ def chosen(questions: Iterable[Question], key: str | None, run_id: str) -> Quest
     if len(found) == 1:
         return found[0]
     keys = ", ".join(repr(known.key) for known in asked)
-    problem = f"does not ask {key!r}" if key is not None else "asks more than one question" if asked else "asks nothing"
-    raise ConfigError(f"question: run {run_id!r} {problem}" + (f"; it asks {keys}" if asked else " of the kind"))
+    problem = (
+        f"does not ask {key!r}"
+        if key is not None
+        else "asks more than one question"
+        if asked
+        else "asks nothing"
+    )
+    raise ConfigError(
+        f"question: run {run_id!r} {problem}"
+        + (f"; it asks {keys}" if asked else " of the kind")
+    )
 
 
 class Control(ABC):
@@ -107,7 +126,9 @@ class Control(ABC):
             raise ConfigError(f"{kind}: {problem}")
         entries = await self._entries()
         if entries and isinstance(entries[-1].event, RunFinished):
-            raise ConfigError(f"run {self.run_id!r} has ended: it hears nothing any more")
+            raise ConfigError(
+                f"run {self.run_id!r} has ended: it hears nothing any more"
+            )
         number = await asyncio.to_thread(self._journal.send, self.run_id, kind, body)
         heard = max(Replay(entries).received, default=0)
         if number <= heard:
@@ -145,16 +166,31 @@ class Control(ABC):
 
     async def override(self, tool: str, arguments: JsonObject) -> None:
         """Have a tool called before the next model call, gated like any call; the model is told what came of it."""
-        await self._send(OVERRIDE, {"tool": tool, "arguments": self._arguments("override", arguments)})
+        await self._send(
+            OVERRIDE,
+            {"tool": tool, "arguments": self._arguments("override", arguments)},
+        )
 
     async def answer(self, text: str, *, question: str | None = None) -> None:
         """Answer what the run asks its user; `question` is the key of one of several."""
         entries = await self._entries()
         key = chosen(_about(entries, "question"), question, self.run_id).key
-        await self._send(ANSWER, {"key": key, "question": Replay(entries).asked[key], "text": self._text("text", text)})
+        await self._send(
+            ANSWER,
+            {
+                "key": key,
+                "question": Replay(entries).asked[key],
+                "text": self._text("text", text),
+            },
+        )
 
     async def approve(
-        self, question: str, *, arguments: JsonObject | None = None, seconds: float | None = None, by: str | None = ""
+        self,
+        question: str,
+        *,
+        arguments: JsonObject | None = None,
+        seconds: float | None = None,
+        by: str | None = "",
     ) -> None:
         """Let a call that waits for leave run, once, with exactly the arguments that it has.
 
@@ -165,7 +201,9 @@ class Control(ABC):
             by: who approves, for the journal.
         """
         if seconds is not None and not 0 < seconds <= LONGEST:
-            raise ConfigError(f"seconds: must be a number above 0, and at most {LONGEST:g}, got {seconds!r:.40}")
+            raise ConfigError(
+                f"seconds: must be a number above 0, and at most {LONGEST:g}, got {seconds!r:.40}"
+            )
         asked = await self._asked_approval(question)
         body: dict[str, Json] = {**asked, "by": "" if by is None else by}
         if arguments is not None:
@@ -174,49 +212,80 @@ class Control(ABC):
             body["seconds"] = seconds
         await self._send(APPROVE, body)
 
-    async def deny(self, question: str, reason: str = "", *, by: str | None = "") -> None:
+    async def deny(
+        self, question: str, reason: str = "", *, by: str | None = ""
+    ) -> None:
         """Refuse a call that waits for leave, by the id or the key of its question; the model reads the reason.
 
         One that was approved before is refused too, as long as it has not begun.
         """
         asked = await self._asked_approval(question, allowed=True)
-        body: dict[str, Json] = {**asked, "reason": self._redactor.text(reason), "by": "" if by is None else by}
+        body: dict[str, Json] = {
+            **asked,
+            "reason": self._redactor.text(reason),
+            "by": "" if by is None else by,
+        }
         await self._send(DENY, body)
 
     async def declassify(self, label: Label, reason: str) -> None:
         """Say that the run counts as no more than `label` from here on, whatever it has read; it is recorded."""
         if label not in LABELS:
-            raise ConfigError(f"label: must be one of {', '.join(LABELS)}, got {label!r}")
-        await self._send(DECLASSIFY, {"label": label, "reason": self._text("reason", reason)})
+            raise ConfigError(
+                f"label: must be one of {', '.join(LABELS)}, got {label!r}"
+            )
+        await self._send(
+            DECLASSIFY, {"label": label, "reason": self._text("reason", reason)}
+        )
 
     async def resolve(self, question: str, resolution: Resolution) -> None:
         """Say what came of a call of which nobody knows: `Done(result)`, `NotDone()` or `Unknown()`."""
         if not isinstance(resolution, (Done, NotDone, Unknown)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"resolution: must be Done(result), NotDone() or Unknown(), got {resolution!r}")
+            raise ConfigError(
+                f"resolution: must be Done(result), NotDone() or Unknown(), got {resolution!r}"
+            )
         if isinstance(resolution, Done):
             resolution = Done(self._redactor.text(resolution.result))
-        await self._send(RESOLVE, resolve_body(self.run_id, await self._entries(), question, resolution))
+        await self._send(
+            RESOLVE,
+            resolve_body(self.run_id, await self._entries(), question, resolution),
+        )
 
     async def questions(self) -> tuple[Question, ...]:
         """What the run wants decided."""
         return open_questions(await self._entries())
 
-    async def _asked_approval(self, question: str, *, allowed: bool = False) -> dict[str, Json]:
+    async def _asked_approval(
+        self, question: str, *, allowed: bool = False
+    ) -> dict[str, Json]:
         """What a word about a call is bound to: one that waits in time, or one that was `allowed` so far."""
         key, _, mark = question.partition("@")
         entries = await self._entries()
         replay = Replay(entries)
         known = replay.unused_leave(key) if allowed else None
         if known is None:
-            known = replay.waiting_for_leave()[chosen(_about(entries, "approval"), key, self.run_id).key]
-        if known.verdict != "modify" and not known.arguments_hash.startswith(mark):  # a denial of it is safe
+            known = replay.waiting_for_leave()[
+                chosen(_about(entries, "approval"), key, self.run_id).key
+            ]
+        if known.verdict != "modify" and not known.arguments_hash.startswith(
+            mark
+        ):  # a denial of it is safe
             raise ConfigError(
                 f"question: run {self.run_id!r} asks about another call at {key!r} by now: look at it again"
             )
         if not allowed and known.until and known.until <= self._clock.wall():
-            raise ConfigError(f"question: run {self.run_id!r} waited for leave at {key!r} until its time was over")
-        body: dict[str, Json] = {"key": key, "question": replay.leave_asked.get(key, 0), "tool": known.tool}
-        return {**body, "arguments_hash": known.arguments_hash, "policy_version": known.policy_version}
+            raise ConfigError(
+                f"question: run {self.run_id!r} waited for leave at {key!r} until its time was over"
+            )
+        body: dict[str, Json] = {
+            "key": key,
+            "question": replay.leave_asked.get(key, 0),
+            "tool": known.tool,
+        }
+        return {
+            **body,
+            "arguments_hash": known.arguments_hash,
+            "policy_version": known.policy_version,
+        }
 
     def _text(self, field: str, text: object) -> str:
         if not isinstance(text, str) or not text.strip():
@@ -224,11 +293,17 @@ class Control(ABC):
         return self._redactor.text(text.encode("utf-8", "replace").decode())
 
     def _arguments(self, field: str, arguments: object) -> Json:
-        if not isinstance(arguments, Mapping) or not arguments_hash(cast("JsonObject", arguments)):
-            raise ConfigError(f"{field}: arguments must be a JSON object, got {arguments!r}")
+        if not isinstance(arguments, Mapping) or not arguments_hash(
+            cast("JsonObject", arguments)
+        ):
+            raise ConfigError(
+                f"{field}: arguments must be a JSON object, got {arguments!r}"
+            )
         given = cast("Json", dict(cast("JsonObject", arguments)))
         if self._redactor.value(given) is not given:
-            raise ConfigError(f"{field}: the arguments hold a secret, which no inbox keeps: put it into deps")
+            raise ConfigError(
+                f"{field}: the arguments hold a secret, which no inbox keeps: put it into deps"
+            )
         return given
 
 
@@ -239,8 +314,19 @@ def _about(entries: Sequence[Entry], about: str) -> list[Question]:
 class RunControl(Control):
     """A hand on any run of a journal, wherever it is at work: `runtime.control(run_id)`."""
 
-    def __init__(self, journal: Journal, redactor: Redactor, run_id: str, clock: Clock | None = None) -> None:
-        self._of, self._without, self._run_id, self._at = journal, redactor, run_id, clock or SystemClock()
+    def __init__(
+        self,
+        journal: Journal,
+        redactor: Redactor,
+        run_id: str,
+        clock: Clock | None = None,
+    ) -> None:
+        self._of, self._without, self._run_id, self._at = (
+            journal,
+            redactor,
+            run_id,
+            clock or SystemClock(),
+        )
 
     @property
     def run_id(self) -> str:

@@ -9,12 +9,22 @@ from pydantic_core import to_json
 from ..._internal.version import __version__
 from ...clock import Clock
 from ...errors import ConfigError, JournalError
-from ...events.effects import EVENT_VERSION, KINDS, Entry, RunFinished, RunForked, RunStarted, encode_event
+from ...events.effects import (
+    EVENT_VERSION,
+    KINDS,
+    Entry,
+    RunFinished,
+    RunForked,
+    RunStarted,
+    encode_event,
+)
 from ...journals.base import Journal, RunHeader, chain_hash, checked_id
 from ...journals.owner import new_owner
 
 
-async def fork(journal: Journal, run_id: str, *, at: int, clock: Clock, new_id: str | None = None) -> str:
+async def fork(
+    journal: Journal, run_id: str, *, at: int, clock: Clock, new_id: str | None = None
+) -> str:
     """Copy a run's entries 1 to `at` into a new run, which can be resumed; gives the new run's id.
 
     The run that is copied stays as it is, at work or finished. An effect that had begun by then and not ended is in
@@ -27,16 +37,30 @@ async def fork(journal: Journal, run_id: str, *, at: int, clock: Clock, new_id: 
     if not isinstance(started, RunStarted):
         raise JournalError(f"run {run_id!r} has no first entry: it cannot be forked")
     # All entries: the mark of a fork stands behind those that it was given.
-    seed = next((entry.event.seed for entry in entries if isinstance(entry.event, RunForked)), run_id)
+    seed = next(
+        (entry.event.seed for entry in entries if isinstance(entry.event, RunForked)),
+        run_id,
+    )
     owner, now = new_owner(), clock.wall()
     new_id = checked_id(new_id) or f"run-{owner.token}"
     header = RunHeader(
-        new_id, started.engine, to_json(started.options).decode(), __version__, str(owner), now, run_id, at
+        new_id,
+        started.engine,
+        to_json(started.options).decode(),
+        __version__,
+        str(owner),
+        now,
+        run_id,
+        at,
     )
     claim = journal.create(header)
     body = encode_event(RunForked(run_id, at, copied[-1].hash, seed, __version__))
-    mark = Entry(new_id, at + 1, "", KINDS[RunForked], now, EVENT_VERSION, claim.fence, body, "")
-    journal.append(claim, list(_chained([*copied, mark], new_id, claim.fence)), status="suspended")
+    mark = Entry(
+        new_id, at + 1, "", KINDS[RunForked], now, EVENT_VERSION, claim.fence, body, ""
+    )
+    journal.append(
+        claim, list(_chained([*copied, mark], new_id, claim.fence)), status="suspended"
+    )
     await journal.barrier(claim)
     return new_id
 
@@ -44,7 +68,9 @@ async def fork(journal: Journal, run_id: str, *, at: int, clock: Clock, new_id: 
 def _first(run_id: str, entries: Sequence[Entry], at: int) -> Sequence[Entry]:
     last = len(entries) - isinstance(entries[-1].event, RunFinished) if entries else 0
     if not 1 <= at <= last:
-        raise ConfigError(f"at: run {run_id!r} can be forked after its entries 1 to {last}, got {at}")
+        raise ConfigError(
+            f"at: run {run_id!r} can be forked after its entries 1 to {last}, got {at}"
+        )
     return entries[:at]
 
 

@@ -45,10 +45,24 @@ from ...messages import ToolCall, Usage
 from ...tools.recovery import MADE_AGAIN, LlmRecovery
 
 Outcome: TypeAlias = (
-    ModelReplied | ModelFailed | LimitHit | CallsProposed | ToolFinished | EffectFinished | ChildFinished
+    ModelReplied
+    | ModelFailed
+    | LimitHit
+    | CallsProposed
+    | ToolFinished
+    | EffectFinished
+    | ChildFinished
 )
 Intent: TypeAlias = ModelRequested | ToolStarted | EffectStarted | ChildStarted
-OUTCOMES = (ModelReplied, ModelFailed, LimitHit, CallsProposed, ToolFinished, EffectFinished, ChildFinished)
+OUTCOMES = (
+    ModelReplied,
+    ModelFailed,
+    LimitHit,
+    CallsProposed,
+    ToolFinished,
+    EffectFinished,
+    ChildFinished,
+)
 INTENTS = (ModelRequested, ToolStarted, EffectStarted, ChildStarted)
 
 
@@ -105,7 +119,9 @@ class Replay:
         self._asked: set[str] = set()
         self._highest: dict[str, int] = {}
         self._reach: dict[str, int] = {}
-        self._scopes: set[str] = set()  # those that have effects of their own; a gather has none
+        self._scopes: set[str] = (
+            set()
+        )  # those that have effects of their own; a gather has none
         self._decided: set[str] = set()
         self._acted: set[str] = set()
         self.limit: LimitHit | None = None
@@ -114,8 +130,12 @@ class Replay:
         before: Entry | None = None
         for entry in entries:
             self._keep(entry)
-            if before is not None and not isinstance(entry.event, (RunResumed, RunForked)):
-                self.active_seconds += max(entry.at - before.at, 0.0) - getattr(entry.event, "waited", 0.0)
+            if before is not None and not isinstance(
+                entry.event, (RunResumed, RunForked)
+            ):
+                self.active_seconds += max(entry.at - before.at, 0.0) - getattr(
+                    entry.event, "waited", 0.0
+                )
             before = entry
 
     def _keep(self, entry: Entry) -> None:
@@ -124,7 +144,9 @@ class Replay:
         if key and ":" not in key:
             self._firsts.setdefault(key, entry.seq)
             self._reached(key, decided=isinstance(event, GateDecided))
-        if isinstance(event, (FactNoted, ClockRead, FollowedUp)) or (isinstance(event, LimitHit) and ":" in key):
+        if isinstance(event, (FactNoted, ClockRead, FollowedUp)) or (
+            isinstance(event, LimitHit) and ":" in key
+        ):
             self._side[key] = event
             self.taken.update([event.command] if isinstance(event, FollowedUp) else [])
         elif isinstance(event, OUTCOMES):
@@ -145,15 +167,28 @@ class Replay:
         """By such an entry the run has read something, with that label, from outside or not."""
         if isinstance(event, RecoveryTriggered) and event.strategy != LlmRecovery.name:
             return
-        if isinstance(event, (ToolFinished, EffectFinished, ModelRequested, FollowedUp, RecoveryTriggered)):
+        if isinstance(
+            event,
+            (
+                ToolFinished,
+                EffectFinished,
+                ModelRequested,
+                FollowedUp,
+                RecoveryTriggered,
+            ),
+        ):
             self.label = highest((self.label, event.label))
         if isinstance(event, (ToolFinished, RecoveryTriggered)):
             self.untrusted = self.untrusted or event.untrusted
 
-    def _keep_turn(self, key: str, event: AttemptFailed | RecoveryTriggered | DoubtResolved) -> None:
+    def _keep_turn(
+        self, key: str, event: AttemptFailed | RecoveryTriggered | DoubtResolved
+    ) -> None:
         """What happened to a call between its intent and its outcome."""
         if isinstance(event, AttemptFailed):
-            made = event.error.type != CircuitOpen.__name__  # a call that the breaker rejects is not made
+            made = (
+                event.error.type != CircuitOpen.__name__
+            )  # a call that the breaker rejects is not made
             self._attempts[key] = self._attempts.get(key, 0) + made
             self.llm_calls += made
         elif isinstance(event, RecoveryTriggered):
@@ -166,7 +201,9 @@ class Replay:
     def _keep_decision(self, key: str, event: GateDecided, seq: int) -> None:
         """A decision about a call; a question that is asked on, when the run is resumed, is no new one."""
         known, self._decisions[key] = self._decisions.get(key), event
-        if event.verdict == "ask" and (known is None or _asked_about(known) != _asked_about(event)):
+        if event.verdict == "ask" and (
+            known is None or _asked_about(known) != _asked_about(event)
+        ):
             self.leave_asked[key] = seq
         self.asks(event, seq)
 
@@ -222,7 +259,9 @@ class Replay:
         for key, known in list(self._decisions.items()):
             over = known.verdict == "ask" and 0 < known.until <= at
             unused = known.verdict in ("allow", "modify") and not self._is_begun(key)
-            if (over or unused) and not self.left_behind(key):  # a branch that nobody waits for waits on
+            if (over or unused) and not self.left_behind(
+                key
+            ):  # a branch that nobody waits for waits on
                 del self._decisions[key]
         for key, intent in self._intents.items():
             if isinstance(intent, ModelRequested):
@@ -233,13 +272,19 @@ class Replay:
         if isinstance(outcome, ChildFinished):
             return outcome.status == "aborted"
         answers = self.reaches(key.replace("#", "."), 0)
-        return answers and isinstance(outcome, ToolFinished) and outcome.status == "cancelled"
+        return (
+            answers
+            and isinstance(outcome, ToolFinished)
+            and outcome.status == "cancelled"
+        )
 
     def _is_begun(self, key: str) -> bool:
         """Whether what was decided about at a key has begun: a call, or the engine's own effect around the `#0`."""
         place = key.partition("#")[0]
         own = isinstance(self._intents.get(place), (EffectStarted, ChildStarted))
-        own = own or isinstance(self._outcomes.get(place), (EffectFinished, ChildFinished))
+        own = own or isinstance(
+            self._outcomes.get(place), (EffectFinished, ChildFinished)
+        )
         return own or key in self._intents or key in self._outcomes
 
     def _ask(self, pending: Sequence[Question], seq: int) -> None:
@@ -273,9 +318,15 @@ class Replay:
             self.usage += event.completion.usage
         elif isinstance(event, LimitHit):
             self.limit = event
-        elif isinstance(event, ToolFinished) and event.status == "ok" and self.is_own(key):
+        elif (
+            isinstance(event, ToolFinished)
+            and event.status == "ok"
+            and self.is_own(key)
+        ):
             started = self._intents.get(key)
-            if isinstance(started, ToolStarted) and not started.sealed:  # other secrets look the same
+            if (
+                isinstance(started, ToolStarted) and not started.sealed
+            ):  # other secrets look the same
                 self.good[event.tool, started.arguments_hash] = entry.at, event
 
     def _keep_intent(self, key: str, event: Intent) -> None:
@@ -301,15 +352,30 @@ class Replay:
         """The calls that were made in place of one, by their keys, with what came of them."""
         if key not in self._recoveries:
             return []
-        instead = [(known, event) for known, event in self._outcomes.items() if known.startswith(f"{key}~")]
-        return [(known, event) for known, event in instead if isinstance(event, ToolFinished)]
+        instead = [
+            (known, event)
+            for known, event in self._outcomes.items()
+            if known.startswith(f"{key}~")
+        ]
+        return [
+            (known, event)
+            for known, event in instead
+            if isinstance(event, ToolFinished)
+        ]
 
     def in_doubt(self) -> dict[str, tuple[int, ToolCall]]:
         """The calls that had begun and of which nothing has come, by key, with the number of their first entry."""
         found: dict[str, tuple[int, ToolCall]] = {}
         for key, known in self._intents.items():
-            if isinstance(known, ToolStarted) and key not in self._outcomes and key not in self._asked:
-                call, decided = self.proposed(key) or ToolCall(known.tool, {}, known.call_id), self._decisions.get(key)
+            if (
+                isinstance(known, ToolStarted)
+                and key not in self._outcomes
+                and key not in self._asked
+            ):
+                call, decided = (
+                    self.proposed(key) or ToolCall(known.tool, {}, known.call_id),
+                    self._decisions.get(key),
+                )
                 if decided is not None and decided.arguments is not None:
                     call = dataclasses.replace(call, arguments=decided.arguments)
                 found[key] = self._firsts[key], call
@@ -325,12 +391,20 @@ class Replay:
 
     def waiting_for_leave(self) -> dict[str, GateDecided]:
         """The calls that a person is asked about and nobody has decided, by key."""
-        return {key: known for key, known in self._decisions.items() if known.verdict == "ask"}
+        return {
+            key: known
+            for key, known in self._decisions.items()
+            if known.verdict == "ask"
+        }
 
     def unused_leave(self, key: str) -> GateDecided | None:
         """The decision to let a call run that rests on a person's word, as long as it has not begun."""
         known = self._decisions.get(key)
-        rests = known is not None and known.verdict in ("allow", "modify") and known.command > 0
+        rests = (
+            known is not None
+            and known.verdict in ("allow", "modify")
+            and known.command > 0
+        )
         return known if rests and not self._is_begun(key) else None
 
     def proposed(self, key: str) -> ToolCall | None:
@@ -341,7 +415,9 @@ class Replay:
             calls = proposal.completion.calls
         else:
             calls = proposal.calls if isinstance(proposal, CallsProposed) else ()
-        return calls[int(index)] if index.isdecimal() and int(index) < len(calls) else None
+        return (
+            calls[int(index)] if index.isdecimal() and int(index) < len(calls) else None
+        )
 
     def side(self, key: str) -> FactNoted | ClockRead | FollowedUp | LimitHit | None:
         """A recorded note, clock reading, follow-up or iteration limit."""
@@ -350,7 +426,9 @@ class Replay:
     @property
     def facts(self) -> dict[str, FactNoted]:
         """What was noted, by its key, in the journal's order."""
-        return {key: fact for key, fact in self._side.items() if isinstance(fact, FactNoted)}
+        return {
+            key: fact for key, fact in self._side.items() if isinstance(fact, FactNoted)
+        }
 
     def attempts(self, key: str) -> int:
         """How many attempts of a model call are recorded as failed."""
@@ -399,33 +477,52 @@ class Replay:
         if self.holds_more(path, number + 1):
             return True
         place = key.partition("#")[0]
-        if "#" not in key and any(scope == place or scope.startswith(f"{place}.") for scope in self._highest):
+        if "#" not in key and any(
+            scope == place or scope.startswith(f"{place}.") for scope in self._highest
+        ):
             return True
-        return any(self._ended(*place) or self.holds_more(place[0], place[1] + 1) for place in _around(path))
+        return any(
+            self._ended(*place) or self.holds_more(place[0], place[1] + 1)
+            for place in _around(path)
+        )
 
     def left_behind(self, key: str) -> bool:
         """Whether the scopes around an effect's went on without it: its gather, or the engine around it, had ended."""
-        for path, number in () if ":" in key else _around(scope_of(key)[0]):  # an answer, and undoing, stand beside
-            if self._ended(path, number) or (self._is_scope(path) and self.reaches(path, number + 1)):
+        for path, number in (
+            () if ":" in key else _around(scope_of(key)[0])
+        ):  # an answer, and undoing, stand beside
+            if self._ended(path, number) or (
+                self._is_scope(path) and self.reaches(path, number + 1)
+            ):
                 return True
         return False
 
     def _is_scope(self, path: str) -> bool:
         """Whether a place is an engine's, and no gather's: there, what comes later is another branch of it."""
         around, _, number = path.rpartition(".")
-        child = isinstance(self._intents.get(path), ChildStarted) or f"{around}#{number}" in self._intents
+        child = (
+            isinstance(self._intents.get(path), ChildStarted)
+            or f"{around}#{number}" in self._intents
+        )
         return child or not path or path in self._scopes
 
     def left_waiting(self, key: str) -> bool:
         """Whether a branch was left behind while it waited for a person at an effect of the engine's own."""
         decided, (path, number) = self._decisions.get(f"{key}#0"), scope_of(key)
-        waited = decided is not None and decided.verdict != "deny" and not self._is_begun(f"{key}#0")
+        waited = (
+            decided is not None
+            and decided.verdict != "deny"
+            and not self._is_begun(f"{key}#0")
+        )
         return waited and not self.reaches(path, number + 1) and self.left_behind(key)
 
     def _ended(self, path: str, number: int) -> bool:
         """Whether there was an engine at a place, a child or one that answers a call, which has ended."""
         place = f"{path}.{number}" if path else str(number)
-        return isinstance(self._outcomes.get(place), ChildFinished) or f"{path}#{number}" in self._outcomes
+        return (
+            isinstance(self._outcomes.get(place), ChildFinished)
+            or f"{path}#{number}" in self._outcomes
+        )
 
     def reaches(self, path: str, number: int) -> bool:
         """Whether a scope, with those inside it, had begun its effect of that number."""
@@ -437,13 +534,21 @@ class Replay:
 
     def first_unused(self) -> str | None:
         """The key of the first recorded effect that nobody asked for."""
-        left = [key for key in self._outcomes if not self._asked & {key, key.partition("~")[0]}]
+        left = [
+            key
+            for key in self._outcomes
+            if not self._asked & {key, key.partition("~")[0]}
+        ]
         return min(left, key=lambda key: self._seqs[key]) if left else None
 
     def divergence(self, key: str, expected: str, found: str) -> ReplayDivergence:
         """The error that says where code and journal part; before its `seq` nothing is recorded from there on."""
         beside = ":" in key  # it has no place among the effects
-        after = [seq - 1 for known, seq in self._firsts.items() if not beside and _not_before(known, key)]
+        after = [
+            seq - 1
+            for known, seq in self._firsts.items()
+            if not beside and _not_before(known, key)
+        ]
         seq = max(min(after, default=self._agreed), 1)
         return ReplayDivergence(
             f"at {key} the journal has {expected}, the code asks for {found}: the engine, its options or its prompts "
@@ -471,4 +576,7 @@ def _not_before(key: str, other: str) -> bool:
     """Whether an effect is, in the scope of `other`, that one or a later one, or inside of such."""
     path, number = scope_of(other)
     inside = f"{path}." if path else ""
-    return key.startswith(inside) and int(key[len(inside) :].partition("#")[0].partition(".")[0]) >= number
+    return (
+        key.startswith(inside)
+        and int(key[len(inside) :].partition("#")[0].partition(".")[0]) >= number
+    )

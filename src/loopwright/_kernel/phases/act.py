@@ -21,7 +21,9 @@ class Executor:
     def __init__(self, calls: ToolCalls, decide: Decide, ask: Asked) -> None:
         self._calls, self._session, self._parts = calls, calls.session, calls.parts
         self._doubts = Doubts(calls)
-        self._recovering = Recovering(calls, self._doubts, decide, ask, self._settle_instead)
+        self._recovering = Recovering(
+            calls, self._doubts, decide, ask, self._settle_instead
+        )
 
     async def settle(self, decision: Permit | Denial) -> Observation:
         """What came of one call; recorded, durable with the next barrier. Raises only what ends or suspends the run."""
@@ -40,7 +42,10 @@ class Executor:
             return self._recorded(decision, outcome)
         if isinstance(decision, Denial):
             return self._calls.finish(decision, Came(decision.status, decision.reason))
-        tool, started = self._parts.tools.get(decision.call.name), replay.intent(decision.key)
+        tool, started = (
+            self._parts.tools.get(decision.call.name),
+            replay.intent(decision.key),
+        )
         if isinstance(started, ToolStarted):
             came = await self._in_doubt(decision, tool, started, recover)
         else:
@@ -55,7 +60,10 @@ class Executor:
         Gives the observation of a call that is not to start: its permit does not hold any more.
         """
         session = self._session
-        outcome, started = session.replay.outcome(permit.key), session.replay.intent(permit.key)
+        outcome, started = (
+            session.replay.outcome(permit.key),
+            session.replay.intent(permit.key),
+        )
         if isinstance(outcome, LimitHit):
             raise session.refused(permit.key, outcome)
         if isinstance(outcome, ToolFinished) and outcome.status == "rejected":
@@ -75,21 +83,27 @@ class Executor:
         session.permits.discard(permit)
         return None
 
-    def end(self, permit: Permit, tool: Tool, status: ObservationStatus, content: str) -> Observation:
+    def end(
+        self, permit: Permit, tool: Tool, status: ObservationStatus, content: str
+    ) -> Observation:
         """What came of a call that an engine answered; on replay the recorded outcome."""
         outcome = self._session.replay.outcome(permit.key)
         if isinstance(outcome, ToolFinished):
             return self._recorded(permit, outcome)
         return self._calls.finish(permit, self._calls.came(tool, status, content))
 
-    def _recorded(self, decision: Permit | Denial, outcome: ToolFinished) -> Observation:
+    def _recorded(
+        self, decision: Permit | Denial, outcome: ToolFinished
+    ) -> Observation:
         started = self._session.replay.intent(decision.key)
         if isinstance(started, ToolStarted):
             self._same_call(decision, started)
         observation = observation_of(self._session, decision.call, outcome)
         if isinstance(decision, Permit):
             self._session.permits.discard(decision)
-            self._calls.completed(decision, observation, self._session.replay.seq(decision.key))
+            self._calls.completed(
+                decision, observation, self._session.replay.seq(decision.key)
+            )
             self._calls.completed_instead(decision.key)
         self._session.replay.agree(decision.key)
         self._stop_if_told(observation)
@@ -103,10 +117,14 @@ class Executor:
             arguments_hash(call.arguments),
         ):
             raise self._session.diverged(
-                decision.key, f"{started.tool} ({started.call_id})", f"{call.name} ({call.id})"
+                decision.key,
+                f"{started.tool} ({started.call_id})",
+                f"{call.name} ({call.id})",
             )
 
-    async def _attempt(self, permit: Permit, tool: Tool | None, kind: Attempt, *, recover: bool) -> Came:
+    async def _attempt(
+        self, permit: Permit, tool: Tool | None, kind: Attempt, *, recover: bool
+    ) -> Came:
         if tool is None:  # only when a tool that the journal knows was taken away
             return Came("rejected", f"There is no tool {permit.call.name!r} any more.")
         came = await self._calls.attempt(permit, tool, kind)
@@ -114,12 +132,18 @@ class Executor:
             return await self._recovering.recover(permit, tool, came)
         return came
 
-    async def _in_doubt(self, permit: Permit, tool: Tool | None, started: ToolStarted, recover: bool) -> Came:
+    async def _in_doubt(
+        self, permit: Permit, tool: Tool | None, started: ToolStarted, recover: bool
+    ) -> Came:
         """An intent without outcome: go on with its recovery, make again what may be, find out about the rest."""
         self._same_call(permit, started)
         last = self._session.replay.recovery(permit.key)
         made_again = last is not None and last.strategy == Retry.name
-        if last is not None and tool is not None and not (made_again and started.sealed):
+        if (
+            last is not None
+            and tool is not None
+            and not (made_again and started.sealed)
+        ):
             return await self._recovering.resume(permit, tool, last)
         repeatable = started.effect in REPEATED_AFTER_CRASH and not started.sealed
         if repeatable and (tool is not None or started.effect == "read"):
@@ -127,8 +151,13 @@ class Executor:
         resolution = await self._doubts.resolve(permit, tool)
         if isinstance(resolution, NotDone) and not started.sealed:
             if isinstance(self._session.signal, Aborted):
-                return Came("rejected", f"{permit.call.name} had not taken effect, and is not made any more.")
-            return await self._attempt(permit, tool, "retry", recover=recover)  # under the policy of now
+                return Came(
+                    "rejected",
+                    f"{permit.call.name} had not taken effect, and is not made any more.",
+                )
+            return await self._attempt(
+                permit, tool, "retry", recover=recover
+            )  # under the policy of now
         self._session.permits.discard(permit)
         return came_of(resolution)
 

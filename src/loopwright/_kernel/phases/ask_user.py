@@ -9,7 +9,9 @@ from ..control.commands import ANSWER
 from ..session.session import Session
 
 
-async def answer_of(session: Session, key: str, question: str, tool: str = "", call_id: str = "") -> str:
+async def answer_of(
+    session: Session, key: str, question: str, tool: str = "", call_id: str = ""
+) -> str:
     """What the user says to a question. Raises `Suspended` until somebody has answered it from outside."""
     session.check_left_behind(key)
     said = session.told.answer(ANSWER, key, session.replay.asked.get(key))
@@ -25,9 +27,13 @@ async def answer_of(session: Session, key: str, question: str, tool: str = "", c
     with session.active.waiting():
         ended = await run_bounded(_asked(session.parts.user, question), None)
     if ended.error is not None:
-        raise ConfigError(f"user: the callback of Runtime(user=...) failed: {text_of(ended.error)}") from ended.error
+        raise ConfigError(
+            f"user: the callback of Runtime(user=...) failed: {text_of(ended.error)}"
+        ) from ended.error
     if not isinstance(ended.value, str):
-        raise ConfigError(f"user: the callback of Runtime(user=...) must give a text, got {ended.value!r:.80}")
+        raise ConfigError(
+            f"user: the callback of Runtime(user=...) must give a text, got {ended.value!r:.80}"
+        )
     return session.redactor.text(ended.value.encode("utf-8", "replace").decode())
 
 

@@ -46,7 +46,12 @@ class Phases:
     """Observe, reason, gate, act: each takes only what the one before returned."""
 
     def __init__(
-        self, scope: Scope, parts: Parts, engine_name: str, guards: tuple[Guard, ...], conversation: Conversation
+        self,
+        scope: Scope,
+        parts: Parts,
+        engine_name: str,
+        guards: tuple[Guard, ...],
+        conversation: Conversation,
     ) -> None:
         self.conversation = conversation
         self._scope, self._engine_name, self._guards = scope, engine_name, guards
@@ -60,7 +65,9 @@ class Phases:
     def _use(self, parts: Parts) -> None:
         self._parts = parts
         self._inference = Inference(self._session, parts)
-        self._clearance = Clearance(self._session, parts, self._guards, self._scope.monitor)
+        self._clearance = Clearance(
+            self._session, parts, self._guards, self._scope.monitor
+        )
         calls = ToolCalls(self._session, parts, self._clearance.version)
         self._executor = Executor(calls, self._decide, self._mend)
 
@@ -74,7 +81,9 @@ class Phases:
     @functools.cached_property
     def random(self) -> random.Random:
         """A random source that gives the same numbers when the run is resumed."""
-        seed = hashlib.sha256(f"{self._session.seed}|{self._scope.path}".encode()).digest()
+        seed = hashlib.sha256(
+            f"{self._session.seed}|{self._scope.path}".encode()
+        ).digest()
         return random.Random(seed)  # noqa: S311 - not for secrets: it must replay
 
     @property
@@ -97,7 +106,10 @@ class Phases:
         """The conversation as far as this scope has taken it."""
         if self._turn is not None:
             proposal, observations = self._turn
-            self._latest, self._turn = self._latest.observe(proposal, observations), None
+            self._latest, self._turn = (
+                self._latest.observe(proposal, observations),
+                None,
+            )
         return self._latest
 
     def keep(self, conversation: Conversation) -> None:
@@ -107,7 +119,9 @@ class Phases:
         """
         self._latest, self._turn = conversation, None
 
-    async def reason(self, conversation: Conversation, *, tools: bool = True) -> Proposal:
+    async def reason(
+        self, conversation: Conversation, *, tools: bool = True
+    ) -> Proposal:
         """Ask the model what to do next; with `tools=False` it may only answer.
 
         An unreadable reply goes back to it with the reason, at most three times running; then `Unreadable`.
@@ -121,15 +135,24 @@ class Phases:
             for _ in range(1 + MAX_REPAIRS):
                 reply = await self._settle(Question("reason", asked, tools))
                 delivered += reply.delivered
-                problem = reply.completion.problem or (CUT if reply.completion.is_cut else None)
+                problem = reply.completion.problem or (
+                    CUT if reply.completion.is_cut else None
+                )
                 if problem is None:
                     if reply.completion.answer is not None:
                         self.keep(conversation.add(*delivered))
                     return self._propose(reply.key, reply.completion, delivered)
-                said = Message("assistant", reply.completion.text, origin="model", reasoning=reply.completion.reasoning)
+                said = Message(
+                    "assistant",
+                    reply.completion.text,
+                    origin="model",
+                    reasoning=reply.completion.reasoning,
+                )
                 asked = asked.add(*reply.delivered, said)
                 asked = asked.user(problem, origin="runtime")
-            raise Unreadable(f"the model's replies could not be read {1 + MAX_REPAIRS} times running, last: {problem}")
+            raise Unreadable(
+                f"the model's replies could not be read {1 + MAX_REPAIRS} times running, last: {problem}"
+            )
 
     def propose(self, *calls: ToolCall, thought: str = "") -> Proposal:
         """A proposal of calls that the engine writes itself; they pass the same gate."""
@@ -138,19 +161,27 @@ class Phases:
             named = self._proposed(key, with_ids(calls, key))
             return self._propose(key, Completion(calls=named, thought=thought), ())
 
-    def _proposed(self, key: str, given: tuple[ToolCall, ...], command: int = 0) -> tuple[ToolCall, ...]:
+    def _proposed(
+        self, key: str, given: tuple[ToolCall, ...], command: int = 0
+    ) -> tuple[ToolCall, ...]:
         """Calls that no model wrote, recorded; without their secrets."""
         named, originals = redact_calls(self._parts.redactor, given)
         self._session.keep_secrets(key, {number: given[number] for number in originals})
-        content = canonical_json([[call.name, dict(call.arguments), call.id] for call in named])
+        content = canonical_json(
+            [[call.name, dict(call.arguments), call.id] for call in named]
+        )
         found = fingerprint("propose", content)
         replay = self._session.replay
         recorded = replay.outcome(key)
         if recorded is None:
             self._session.check_gap(key)
-            self._session.record(key, CallsProposed(named, found, tuple(originals), command))
+            self._session.record(
+                key, CallsProposed(named, found, tuple(originals), command)
+            )
         elif not isinstance(recorded, CallsProposed) or recorded.fingerprint != found:
-            raise self._session.diverged(key, type(recorded).__name__, f"propose {found}")
+            raise self._session.diverged(
+                key, type(recorded).__name__, f"propose {found}"
+            )
         else:
             replay.agree(key)
         return named
@@ -158,10 +189,16 @@ class Phases:
     async def gate(self, proposal: Proposal) -> Cleared:
         """Let policy decide about each call of a proposal; a proposal is gated once, by the scope that made it."""
         if not isinstance(proposal, Proposal):  # pyright: ignore[reportUnnecessaryIsInstance] - the run-time twin
-            raise PhaseError("gate takes a Proposal: pass what `await run.reason(conversation)` returned")
+            raise PhaseError(
+                "gate takes a Proposal: pass what `await run.reason(conversation)` returned"
+            )
         if proposal.issuer is not self._scope or proposal is not self._issued:
-            raise PhaseError("this proposal was gated already, or is not this scope's latest: reason or propose again")
-        with self._scope.enter("gate", recorded=self._known("gate", proposal.key, proposal.calls)):
+            raise PhaseError(
+                "this proposal was gated already, or is not this scope's latest: reason or propose again"
+            )
+        with self._scope.enter(
+            "gate", recorded=self._known("gate", proposal.key, proposal.calls)
+        ):
             self._issued = None
             decisions: list[Permit | Denial] = []
             questions: list[PendingQuestion] = []
@@ -175,25 +212,35 @@ class Phases:
             if questions:
                 raise await self._park(questions)
             self._gated = proposal
-            cleared = self._issued = Cleared.issue(decisions=tuple(decisions), key=proposal.key, issuer=self._scope)
+            cleared = self._issued = Cleared.issue(
+                decisions=tuple(decisions), key=proposal.key, issuer=self._scope
+            )
             self._clearance.start(cleared.permits)
             return cleared
 
     async def act(self, cleared: Cleared) -> tuple[Observation, ...]:
         """Run what the gate let through, at the same time; one observation for each call, in call order."""
         if not isinstance(cleared, Cleared):  # pyright: ignore[reportUnnecessaryIsInstance] - the run-time twin
-            raise PhaseError("act takes a Cleared: pass what `await run.gate(proposal)` returned")
+            raise PhaseError(
+                "act takes a Cleared: pass what `await run.gate(proposal)` returned"
+            )
         if cleared.issuer is not self._scope or cleared is not self._issued:
-            raise PhaseError("this Cleared was acted on already, or is not this scope's latest: gate a new proposal")
+            raise PhaseError(
+                "this Cleared was acted on already, or is not this scope's latest: gate a new proposal"
+            )
         begun = self._known("act", cleared.key, cleared.decisions)
         with self._scope.enter("act", recorded=begun):
             self._issued = None
             if not begun:
                 await self._session.boundary()
-            for permit in cleared.permits:  # whether the policy is still the same is seen right before each call
+            for permit in (
+                cleared.permits
+            ):  # whether the policy is still the same is seen right before each call
                 check_permit(permit, self._session, None)
             observations = await self._settle_all(cleared.decisions)
-            for index, (decision, observation) in enumerate(zip(cleared.decisions, observations, strict=True)):
+            for index, (decision, observation) in enumerate(
+                zip(cleared.decisions, observations, strict=True)
+            ):
                 self._watch(decision, observation, self._proposed_hash(index, decision))
             self._keep_turn(observations)
             ran = sum(o.status not in ("denied", "rejected") for o in observations)
@@ -202,7 +249,9 @@ class Phases:
 
     async def call(self, call: ToolCall, *, thought: str = "") -> Observation:
         """Propose, gate and act on one call that the engine writes itself: what came of it, whether it ran or not."""
-        [observation] = await self.act(await self.gate(self.propose(call, thought=thought)))
+        [observation] = await self.act(
+            await self.gate(self.propose(call, thought=thought))
+        )
         return observation
 
     async def permit_undo(self, call: ToolCall, key: str) -> PendingQuestion | None:
@@ -216,16 +265,32 @@ class Phases:
     def _proposed_hash(self, index: int, decision: Permit | Denial) -> str:
         """The hash of the arguments as the model wrote them: by those the monitor knows a call again."""
         given = self._gated.calls[index] if self._gated is not None else decision.call
-        return decision.arguments_hash if given is decision.call else arguments_hash(given.arguments)
+        return (
+            decision.arguments_hash
+            if given is decision.call
+            else arguments_hash(given.arguments)
+        )
 
-    async def _settle_all(self, decisions: tuple[Permit | Denial, ...]) -> tuple[Observation, ...]:
+    async def _settle_all(
+        self, decisions: tuple[Permit | Denial, ...]
+    ) -> tuple[Observation, ...]:
         if len(decisions) == 1:
             return (await self._settle_call(decisions[0]),)
-        calls = [asyncio.ensure_future(self._settle_call(decision)) for decision in decisions]
+        calls = [
+            asyncio.ensure_future(self._settle_call(decision)) for decision in decisions
+        ]
         try:
             settled = await asyncio.gather(*calls, return_exceptions=True)
         except asyncio.CancelledError:  # they have all ended, as an abort wants it
-            self._keep_turn(_seen(decisions, [None if c.cancelled() else c.exception() or c.result() for c in calls]))
+            self._keep_turn(
+                _seen(
+                    decisions,
+                    [
+                        None if c.cancelled() else c.exception() or c.result()
+                        for c in calls
+                    ],
+                )
+            )
             raise
         seen = _seen(decisions, settled)
         for outcome in settled:
@@ -237,18 +302,27 @@ class Phases:
     async def _settle_call(self, decision: Permit | Denial) -> Observation:
         try:
             return await self._executor.settle(decision)
-        except Suspended as waiting:  # nobody but a person can say what came of it, or what to do
+        except (
+            Suspended
+        ) as waiting:  # nobody but a person can say what came of it, or what to do
             raise self._scope.halt(waiting) from None
 
-    async def _decide(self, call: ToolCall, key: str) -> Permit | Denial | PendingQuestion:
+    async def _decide(
+        self, call: ToolCall, key: str
+    ) -> Permit | Denial | PendingQuestion:
         return await self._clearance.decide(call, self._state(key))
 
     def _keep_turn(self, observations: tuple[Observation, ...]) -> None:
         if self._gated is not None:
             self._turn = (self._gated, observations)
 
-    def _watch(self, decision: Permit | Denial, observation: Observation, arguments_hash: str) -> None:
-        tool, refused = self._parts.tools.get(decision.call.name), isinstance(decision, Denial)
+    def _watch(
+        self, decision: Permit | Denial, observation: Observation, arguments_hash: str
+    ) -> None:
+        tool, refused = (
+            self._parts.tools.get(decision.call.name),
+            isinstance(decision, Denial),
+        )
         nudge = self._scope.monitor.observe(
             decision.key,
             observation,
@@ -261,7 +335,9 @@ class Phases:
             self._scope.nudges.append(Message("user", nudge, origin="runtime"))
 
     def _stop_if_stuck(self, decisions: list[Permit | Denial]) -> None:
-        told: set[tuple[str, str]] = set()  # the same denial of several calls of one turn is one denial
+        told: set[tuple[str, str]] = (
+            set()
+        )  # the same denial of several calls of one turn is one denial
         for decision in decisions:
             if not isinstance(decision, Denial):
                 continue
@@ -269,11 +345,22 @@ class Phases:
             again = decision.status == "denied" and this not in told
             told.add(this)
             if again and self._scope.monitor.denied(decision.call, decision.reason):
-                raise self._scope.halt(Stuck("denied", f"{decision.call.name} was denied again: {decision.reason}"))
+                raise self._scope.halt(
+                    Stuck(
+                        "denied",
+                        f"{decision.call.name} was denied again: {decision.reason}",
+                    )
+                )
             if decision.final:
                 reason = self._scope.monitor.stop_of(decision.key)
-                what = "failed in the same way" if reason == "repeated_error" else "was called"
-                raise self._scope.halt(Stuck(reason, f"{decision.call.name} {what} again and again"))
+                what = (
+                    "failed in the same way"
+                    if reason == "repeated_error"
+                    else "was called"
+                )
+                raise self._scope.halt(
+                    Stuck(reason, f"{decision.call.name} {what} again and again")
+                )
 
     async def _park(self, questions: list[PendingQuestion]) -> LoopwrightError:
         """Wait for a person, unless one said `stop`; gives the error to be raised.
@@ -294,7 +381,9 @@ class Phases:
         nudges, scope.nudges = tuple(scope.nudges), []
         guidance, commands = self._session.told.guidance(scope.heard)
         delivered = (*nudges, *guidance)
-        reply = await self._inference.settle(scope.next_key(), question, delivered, scope.iteration, commands)
+        reply = await self._inference.settle(
+            scope.next_key(), question, delivered, scope.iteration, commands
+        )
         scope.heard = max((scope.heard, *reply.commands))
         scope.conduct.count(reply.completion.usage, 1, 0)
         return reply
@@ -317,7 +406,9 @@ class Phases:
                 return
             session.replay.taken.add(command.number)
             arguments = cast("JsonObject", command.body["arguments"])
-            call = ToolCall(str(command.body["tool"]), arguments, f"operator_{plain(key)}")
+            call = ToolCall(
+                str(command.body["tool"]), arguments, f"operator_{plain(key)}"
+            )
             await self._operate(call, command.number)
 
     def _override(self) -> Command | None:
@@ -328,7 +419,9 @@ class Phases:
         told, taken = self._session.told, self._session.replay.taken
         for command in told.waiting(OVERRIDE, taken):
             tool = str(command.body["tool"])
-            if self._parts.tools.get(tool) is not None or not (self._scope.conduct.is_inner or self._is_below(tool)):
+            if self._parts.tools.get(tool) is not None or not (
+                self._scope.conduct.is_inner or self._is_below(tool)
+            ):
                 return command
         return None
 
@@ -348,7 +441,9 @@ class Phases:
         observation = await self._settle_call(decided)
         self._scope.nudges.extend(self._operated(named, decided, observation))
 
-    def _operated(self, call: ToolCall, decided: Permit | Denial, observation: Observation) -> Iterator[Message]:
+    def _operated(
+        self, call: ToolCall, decided: Permit | Denial, observation: Observation
+    ) -> Iterator[Message]:
         """What the model is told of such a call: the person's words apart from those of the tool."""
         arguments = canonical_json(dict(call.arguments)).decode()
         told = f"{OPERATED} {call.name}({arguments}): {observation.status}"
@@ -357,17 +452,25 @@ class Phases:
             yield Message("user", f"{told}\n{observation.content}", origin="operator")
             return
         yield Message("user", told, origin="operator")
-        said = fenced(observation.content, source=call.name, boundary=self._session.mark)
+        said = fenced(
+            observation.content, source=call.name, boundary=self._session.mark
+        )
         yield Message("user", said, origin="tool")
 
     async def _mend(self, key: str, question: Question) -> Reply:
         """A question of a recovery: not counted as the engine's own, since nothing goes through it again on replay."""
         return await self._inference.settle(key, question, (), self._scope.iteration)
 
-    def _propose(self, key: str, completion: Completion, delivered: tuple[Message, ...]) -> Proposal:
+    def _propose(
+        self, key: str, completion: Completion, delivered: tuple[Message, ...]
+    ) -> Proposal:
         self._issued = Proposal.issue(
             thought=completion.thought
-            or (completion.text if completion.answer is None and not completion.calls else ""),
+            or (
+                completion.text
+                if completion.answer is None and not completion.calls
+                else ""
+            ),
             calls=with_ids(completion.calls, key),
             answer=completion.answer,
             delivered=delivered,
@@ -385,10 +488,14 @@ class Phases:
         )  # fmt: skip
 
 
-def _seen(decisions: Sequence[Permit | Denial], settled: Sequence[object]) -> tuple[Observation, ...]:
+def _seen(
+    decisions: Sequence[Permit | Denial], settled: Sequence[object]
+) -> tuple[Observation, ...]:
     """One observation for each call, also of those that came to nothing."""
     return tuple(
-        came if isinstance(came, Observation) else Observation(decision.call, "cancelled", NOT_RUN)
+        came
+        if isinstance(came, Observation)
+        else Observation(decision.call, "cancelled", NOT_RUN)
         for decision, came in zip(decisions, settled, strict=True)
     )
 
@@ -398,7 +505,9 @@ def with_ids(calls: tuple[ToolCall, ...], key: str) -> tuple[ToolCall, ...]:
     ids = [call.id for call in calls]
     if all(ids) and len(set(ids)) == len(ids):
         return calls
-    return tuple(dataclasses.replace(c, id=f"call_{plain(key)}_{i}") for i, c in enumerate(calls))
+    return tuple(
+        dataclasses.replace(c, id=f"call_{plain(key)}_{i}") for i, c in enumerate(calls)
+    )
 
 
 def plain(key: str) -> str:

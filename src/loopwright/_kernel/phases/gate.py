@@ -47,7 +47,9 @@ REFUSALS: dict[Verdict, ObservationStatus] = {
 }
 KEEPS_CHANGING = "the policy keeps changing the arguments"
 NO_ANSWER = "the policy put something in its place that is no text"
-CANNOT_CHANGE = "the policy wants other arguments, and this is no tool call that could have them"
+CANNOT_CHANGE = (
+    "the policy wants other arguments, and this is no tool call that could have them"
+)
 NOBODY_TO_ASK = (
     "it needs a person's approval and nobody is there to give it "
     "(allow it with Runtime(approver=...), or wait for a decision with Runtime(approver=Suspend()))"
@@ -61,7 +63,9 @@ def _class_version(gate_type: type[Any]) -> str:
 
 def policy_version(gates: Sequence[PolicyGate]) -> str:
     """The versions of the gates that must all allow."""
-    return "+".join(getattr(gate, "version", None) or _class_version(type(gate)) for gate in gates)
+    return "+".join(
+        getattr(gate, "version", None) or _class_version(type(gate)) for gate in gates
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,21 +108,35 @@ class Clearance:
         """The versions of the gates that must all allow."""
         return policy_version([guard.gate for guard in self.guards])
 
-    async def decide(self, call: ToolCall, state: PolicyState) -> Permit | Denial | Question:
+    async def decide(
+        self, call: ToolCall, state: PolicyState
+    ) -> Permit | Denial | Question:
         """A permit, a denial, or the question that someone has to answer first."""
         hashed = arguments_hash(call.arguments)
         tool = self.parts.tools.get(call.name)
-        recorded = self._recorded(call, hashed, state.key, tool.effect if tool else None)
+        recorded = self._recorded(
+            call, hashed, state.key, tool.effect if tool else None
+        )
         if recorded is not None:
             return recorded
         known = self.session.replay.decision(state.key)
-        if known is not None and known.verdict == "ask" and self.session.replay.left_behind(state.key):
-            return question_of(state.key, known, call.arguments)  # whatever was said since
+        if (
+            known is not None
+            and known.verdict == "ask"
+            and self.session.replay.left_behind(state.key)
+        ):
+            return question_of(
+                state.key, known, call.arguments
+            )  # whatever was said since
         if self.session.is_lost(state.key):
-            return self._refuse(self._case(call, hashed, state.key), "invalid", SECRET_LOST)
+            return self._refuse(
+                self._case(call, hashed, state.key), "invalid", SECRET_LOST
+            )
         stop = self.monitor.step(state.key, call.name, hashed, self._unknown(call))
         if stop is not None:
-            return self._refuse(self._case(call, hashed, state.key), stop.verdict, stop.reason)
+            return self._refuse(
+                self._case(call, hashed, state.key), stop.verdict, stop.reason
+            )
         return await self._gate(call, hashed, state)
 
     def start(self, permits: Iterable[Permit]) -> None:
@@ -126,10 +144,14 @@ class Clearance:
         for permit in permits:
             vars(permit)["expires"] = self.session.active.seconds() + PERMIT_SECONDS
 
-    async def decide_own(self, call: ToolCall, effect: Effect, state: PolicyState) -> Question | None:
+    async def decide_own(
+        self, call: ToolCall, effect: Effect, state: PolicyState
+    ) -> Question | None:
         """The same for what is no tool: an engine's own effect, or a delegation. Raises `Denied`."""
         hashed = arguments_hash(call.arguments)
-        decided = self._recorded(call, hashed, state.key, effect) or await self._gate(call, hashed, state, effect)
+        decided = self._recorded(call, hashed, state.key, effect) or await self._gate(
+            call, hashed, state, effect
+        )
         if isinstance(decided, Question):
             return decided
         if isinstance(decided, Denial):
@@ -137,7 +159,9 @@ class Clearance:
         self.session.permits.discard(decided)
         return None
 
-    async def decide_answer(self, call: ToolCall, state: PolicyState) -> str | Denial | Question | None:
+    async def decide_answer(
+        self, call: ToolCall, state: PolicyState
+    ) -> str | Denial | Question | None:
         """What gates say of a run's answer: another one, a denial, a question to a person, or nothing against it.
 
         Only a gate with a true `answers` is asked: one that knows tools alone would refuse every answer.
@@ -160,31 +184,64 @@ class Clearance:
         """Whether the gate wants to see a run's answer, which is that of the outermost engine: it has one gate."""
         return any(getattr(guard.gate, "answers", False) for guard in self.guards)
 
-    def _recorded(self, call: ToolCall, hashed: str, key: str, effect: Effect | None) -> Permit | Denial | None:
+    def _recorded(
+        self, call: ToolCall, hashed: str, key: str, effect: Effect | None
+    ) -> Permit | Denial | None:
         """What the journal says about this call, as far as it still holds; `effect` is what it does as of now."""
         replay = self.session.replay
         known = replay.decision(key)
         if known is None:
             return None
-        if known.tool != call.name or (known.arguments is None and known.arguments_hash not in ("", hashed)):
-            raise self.session.diverged(key, f"a decision about {known.tool}", f"{call.name} with other arguments")
+        if known.tool != call.name or (
+            known.arguments is None and known.arguments_hash not in ("", hashed)
+        ):
+            raise self.session.diverged(
+                key,
+                f"a decision about {known.tool}",
+                f"{call.name} with other arguments",
+            )
         if known.arguments is not None:
             call = dataclasses.replace(call, arguments=known.arguments)
         if known.verdict == "ask":
             return None
         if known.verdict in REFUSALS:
             if known.verdict in ("blocked", "stuck"):
-                ends = known.stop or ("repeated_action" if known.verdict == "stuck" else "")
+                ends = known.stop or (
+                    "repeated_action" if known.verdict == "stuck" else ""
+                )
                 self.monitor.recall(key, call.name, hashed, self._unknown(call), ends)
-            return Denial(call, hashed, key, REFUSALS[known.verdict], known.reason, final=known.verdict == "stuck")
-        holds = known.policy_version == self.version() and (not known.effect or effect in (None, known.effect))
-        holds = holds and not self.session.is_lost(key) and not self.session.told.is_doubted(known.command)
-        holds = holds and not (known.until and known.until <= self.session.parts.clock.wall())
-        if holds or isinstance(replay.intent(key), ToolStarted) or isinstance(replay.outcome(key), ToolFinished):
-            return self._taken_back(call, known, key) or self._permit(call, known.arguments_hash, key, known)
+            return Denial(
+                call,
+                hashed,
+                key,
+                REFUSALS[known.verdict],
+                known.reason,
+                final=known.verdict == "stuck",
+            )
+        holds = known.policy_version == self.version() and (
+            not known.effect or effect in (None, known.effect)
+        )
+        holds = (
+            holds
+            and not self.session.is_lost(key)
+            and not self.session.told.is_doubted(known.command)
+        )
+        holds = holds and not (
+            known.until and known.until <= self.session.parts.clock.wall()
+        )
+        if (
+            holds
+            or isinstance(replay.intent(key), ToolStarted)
+            or isinstance(replay.outcome(key), ToolFinished)
+        ):
+            return self._taken_back(call, known, key) or self._permit(
+                call, known.arguments_hash, key, known
+            )
         return None
 
-    def _taken_back(self, call: ToolCall, known: GateDecided, key: str) -> Denial | None:
+    def _taken_back(
+        self, call: ToolCall, known: GateDecided, key: str
+    ) -> Denial | None:
         """A denial, if a person said no after the yes that a decision rests on and before anything came of it."""
         if self.session.replay.unused_leave(key) is None:
             return None
@@ -192,15 +249,30 @@ class Clearance:
         if no is None:
             return None
         case = self._case(call, known.arguments_hash, key)
-        return self._refuse(dataclasses.replace(case, changed=known.arguments is not None), "deny", no.reason, no)
+        return self._refuse(
+            dataclasses.replace(case, changed=known.arguments is not None),
+            "deny",
+            no.reason,
+            no,
+        )
 
     def _unknown(self, call: ToolCall) -> str:
         """What is to be said of a tool that does not exist; empty if it does."""
         tools = self.parts.tools
-        return "" if tools.get(call.name) is not None else tools.problem(call.name, call.arguments) or ""
+        return (
+            ""
+            if tools.get(call.name) is not None
+            else tools.problem(call.name, call.arguments) or ""
+        )
 
     async def _gate(
-        self, call: ToolCall, hashed: str, state: PolicyState, effect: Effect | None = None, *, free: bool = False
+        self,
+        call: ToolCall,
+        hashed: str,
+        state: PolicyState,
+        effect: Effect | None = None,
+        *,
+        free: bool = False,
     ) -> Permit | Denial | Question:
         case, reasons = self._case(call, hashed, state.key, effect), list[str]()
         for _ in range(MAX_ROUNDS):
@@ -212,25 +284,41 @@ class Clearance:
             decision, leave = await self._decided(self._action(case, real), state, case)
             if isinstance(decision, Question):
                 asked = self._record(case, "ask", decision.text, until=decision.expires)
-                return dataclasses.replace(decision, text=asked.reason, arguments=case.call.arguments)
+                return dataclasses.replace(
+                    decision, text=asked.reason, arguments=case.call.arguments
+                )
             if isinstance(decision, Deny):
                 return self._refuse(case, "deny", decision.reason, leave)
-            if isinstance(decision, Allow) or arguments_hash(decision.arguments) == arguments_hash(real.arguments):
+            if isinstance(decision, Allow) or arguments_hash(
+                decision.arguments
+            ) == arguments_hash(real.arguments):
                 if case.version == self.version():
                     return self._allow(case, "; ".join(reasons), leave)
-                case = dataclasses.replace(case, version=self.version())  # the rules changed while a person decided
+                case = dataclasses.replace(
+                    case, version=self.version()
+                )  # the rules changed while a person decided
                 continue
             if effect is not None and not free:
                 return self._refuse(case, "deny", f"{CANNOT_CHANGE}: {decision.reason}")
             changed = self._changed(case.call, decision.arguments, case.key)
             hashed, version = arguments_hash(changed.arguments), self.version()
-            case = dataclasses.replace(case, call=changed, hashed=hashed, version=version, changed=True)
+            case = dataclasses.replace(
+                case, call=changed, hashed=hashed, version=version, changed=True
+            )
             reasons.append(decision.reason)
-        return self._refuse(case, "deny", KEEPS_CHANGING if case.changed else "the policy keeps changing")
+        return self._refuse(
+            case,
+            "deny",
+            KEEPS_CHANGING if case.changed else "the policy keeps changing",
+        )
 
-    def _problem(self, case: _Case, real: ToolCall, effect: Effect | None) -> str | None:
+    def _problem(
+        self, case: _Case, real: ToolCall, effect: Effect | None
+    ) -> str | None:
         """Why a call cannot be gated: it fits no tool, or nothing that could be written down."""
-        problem = None if effect else self.parts.tools.problem(real.name, real.arguments)
+        problem = (
+            None if effect else self.parts.tools.problem(real.name, real.arguments)
+        )
         if problem is None and not case.hashed:
             return f"The arguments of {real.name} are not plain JSON."
         return problem
@@ -244,20 +332,35 @@ class Clearance:
             self.session.keep_secret(key, whole)
         return clean
 
-    def _case(self, call: ToolCall, hashed: str, key: str, own: Effect | None = None) -> _Case:
+    def _case(
+        self, call: ToolCall, hashed: str, key: str, own: Effect | None = None
+    ) -> _Case:
         tool = self.parts.tools.get(call.name)
-        return _Case(call, hashed, key, self.version(), own or (tool.effect if tool else "write"), own is not None)
+        return _Case(
+            call,
+            hashed,
+            key,
+            self.version(),
+            own or (tool.effect if tool else "write"),
+            own is not None,
+        )
 
     def _action(self, case: _Case, real: ToolCall) -> Action:
         """The call as gates see it, with what the run may pass on by it."""
         session, call = self.session, case.call
         tool = None if case.is_own else self.parts.tools.get(call.name)
         defaults: JsonObject = copy.deepcopy(tool.defaults) if tool is not None else {}
-        labels: set[str] = {session.label} if at_least(session.label, "sensitive") else set()
+        labels: set[str] = (
+            {session.label} if at_least(session.label, "sensitive") else set()
+        )
         labels |= {"untrusted"} if session.untrusted else set()
-        return Action(call.name, real.arguments, call.id, case.effect, frozenset(labels), defaults)
+        return Action(
+            call.name, real.arguments, call.id, case.effect, frozenset(labels), defaults
+        )
 
-    async def _decided(self, action: Action, state: PolicyState, case: _Case) -> tuple[Told, Decided | None]:
+    async def _decided(
+        self, action: Action, state: PolicyState, case: _Case
+    ) -> tuple[Told, Decided | None]:
         """What all gates together say, and a person where they ask. A denial comes first, then a change.
 
         A person is asked about the call as it would be made: one that a gate changes is gated again before. With the
@@ -267,12 +370,17 @@ class Clearance:
         change: Modify | None = None
         questions: list[tuple[Guard, Ask]] = []
         for guard in self.guards:
-            decision = await _evaluate(guard.gate, action, state, self.session.remaining())
+            decision = await _evaluate(
+                guard.gate, action, state, self.session.remaining()
+            )
             if isinstance(decision, Deny):
                 return decision, None
             if isinstance(decision, Ask):
                 questions.append((guard, decision))
-            elif isinstance(decision, Modify) and arguments_hash(decision.arguments) != hashed:
+            elif (
+                isinstance(decision, Modify)
+                and arguments_hash(decision.arguments) != hashed
+            ):
                 change = change or decision
         if change is not None or not questions:
             return change or Allow(), None
@@ -297,34 +405,73 @@ class Clearance:
                 answer = await self._ask(guard.approver, action, ask)
             if isinstance(answer, (Deny, Question)):
                 return answer, given
-            leave = min(filter(None, (leave, given)), key=lambda known: known.until, default=None)
+            leave = min(
+                filter(None, (leave, given)),
+                key=lambda known: known.until,
+                default=None,
+            )
             if isinstance(answer, Modify):
                 change = change or answer
         return change or Allow(), leave
 
-    def _leave(self, suspend: Suspend, action: Action, ask: Ask, case: _Case) -> tuple[Told, Decided | None]:
+    def _leave(
+        self, suspend: Suspend, action: Action, ask: Ask, case: _Case
+    ) -> tuple[Told, Decided | None]:
         """What a person said from outside about the call, if anybody did and it holds; else the question."""
-        session, key, hashed, version = self.session, case.key, case.hashed, case.version
+        session, key, hashed, version = (
+            self.session,
+            case.key,
+            case.hashed,
+            case.version,
+        )
         now = session.parts.clock.wall()
         known = session.replay.decision(key)
-        asked = known if known and (known.verdict, known.policy_version) == ("ask", version) else None
+        asked = (
+            known
+            if known and (known.verdict, known.policy_version) == ("ask", version)
+            else None
+        )
         since = session.replay.leave_asked.get(key)
-        leave = session.told.decision(key, since, hashed, version, suspend.holds) if asked else None
+        leave = (
+            session.told.decision(key, since, hashed, version, suspend.holds)
+            if asked
+            else None
+        )
         if leave is None or (leave.allowed and leave.until <= now):
             leave = session.told.grant(action.tool, version, now)
         if leave is not None and not leave.allowed:
             return Deny(leave.reason), leave
         if leave is not None:
-            return (Allow() if leave.arguments is None else Modify(leave.arguments, "a person changed it")), leave
+            return (
+                Allow()
+                if leave.arguments is None
+                else Modify(leave.arguments, "a person changed it")
+            ), leave
         asked = asked if asked and asked.arguments_hash == hashed else None
         if asked and asked.until and asked.until <= now:
             return Deny("nobody approved it in time"), None
-        expires = asked.until if asked else 0.0 if suspend.expires is None else now + suspend.expires
+        expires = (
+            asked.until
+            if asked
+            else 0.0
+            if suspend.expires is None
+            else now + suspend.expires
+        )
         return Question(
-            key, ask.question, action.tool, action.arguments, action.call_id, "approval", hashed, version, expires
+            key,
+            ask.question,
+            action.tool,
+            action.arguments,
+            action.call_id,
+            "approval",
+            hashed,
+            version,
+            expires,
         ), None
 
-    async def _ask(self, approver: Approver | None, action: Action, ask: Ask) -> Allow | Deny | Modify:
+    async def _ask(
+        self, approver: Approver | None, action: Action, ask: Ask
+    ) -> Allow | Deny | Modify:
         if approver is None:
             return Deny(f"{action.tool} was not run: {NOBODY_TO_ASK}")
         with self.session.active.waiting():
@@ -338,10 +485,14 @@ class Clearance:
 
     def _allow(self, case: _Case, reason: str, leave: Decided | None) -> Permit:
         until = 0.0 if leave is None else leave.until
-        decided = self._record(case, "modify" if case.changed else "allow", reason, leave, until)
+        decided = self._record(
+            case, "modify" if case.changed else "allow", reason, leave, until
+        )
         return self._permit(case.call, case.hashed, case.key, decided)
 
-    def _permit(self, call: ToolCall, hashed: str, key: str, decided: GateDecided) -> Permit:
+    def _permit(
+        self, call: ToolCall, hashed: str, key: str, decided: GateDecided
+    ) -> Permit:
         real = self.session.secrets.get(key)
         permit = Permit.issue(
             call=call,
@@ -358,19 +509,39 @@ class Clearance:
         self.session.permits.add(permit)
         return permit
 
-    def _refuse(self, case: _Case, verdict: Verdict, reason: str, leave: Decided | None = None) -> Denial:
+    def _refuse(
+        self, case: _Case, verdict: Verdict, reason: str, leave: Decided | None = None
+    ) -> Denial:
         told = self._record(case, verdict, reason, leave).reason
-        return Denial(case.call, case.hashed, case.key, REFUSALS[verdict], told, final=verdict == "stuck")
+        return Denial(
+            case.call,
+            case.hashed,
+            case.key,
+            REFUSALS[verdict],
+            told,
+            final=verdict == "stuck",
+        )
 
     def _record(
-        self, case: _Case, verdict: Verdict, reason: str, leave: Decided | None = None, until: float = 0.0
+        self,
+        case: _Case,
+        verdict: Verdict,
+        reason: str,
+        leave: Decided | None = None,
+        until: float = 0.0,
     ) -> GateDecided:
         """Record a decision, with the policy version that it was made under and the word that it rests on."""
         call, key = case.call, case.key
         # A call in place of a failed one stands nowhere else, nor does what people are asked about and is no call.
-        alone = ("~" in key and verdict in ("allow", "modify", "ask")) or (case.is_own and verdict == "ask")
+        alone = ("~" in key and verdict in ("allow", "modify", "ask")) or (
+            case.is_own and verdict == "ask"
+        )
         arguments = call.arguments if case.hashed and (case.changed or alone) else None
-        waited, stop, sealed = self.session.active.take_waited(), self.monitor.stop_of(key), key in self.session.secrets
+        waited, stop, sealed = (
+            self.session.active.take_waited(),
+            self.monitor.stop_of(key),
+            key in self.session.secrets,
+        )
         decided = GateDecided(
             call.name, call.id, verdict, self.session.redactor.text(reason), case.version, case.hashed, arguments,
             waited, stop, sealed, 0 if leave is None else leave.command.number, until, case.effect,
@@ -382,7 +553,9 @@ class Clearance:
 def _fit(change: Modify) -> Modify | Deny:
     """A change as a journal gives it back; a denial if none can hold it."""
     try:
-        return Modify(from_json(to_json(change.arguments), allow_inf_nan=False), change.reason)
+        return Modify(
+            from_json(to_json(change.arguments), allow_inf_nan=False), change.reason
+        )
     except (TypeError, ValueError, RecursionError):
         return Deny("the policy wants arguments that are not plain JSON")
 
@@ -391,14 +564,17 @@ async def _call(approver: Any, action: Action, question: str) -> Any:
     return await approver(action, question)
 
 
-async def _evaluate(gate: PolicyGate, action: Action, state: PolicyState, remaining: float | None) -> Decision:
+async def _evaluate(
+    gate: PolicyGate, action: Action, state: PolicyState, remaining: float | None
+) -> Decision:
     """Ask one gate; whatever is not a decision in time, that of the run or its own, denies."""
     if is_instant(gate):
         ended = contained(lambda: gate.decide(action, state))
     else:
         timeout = float(getattr(gate, "timeout", GATE_TIMEOUT))
         ended = await run_bounded(
-            _consult(gate, action, state), timeout if remaining is None else min(timeout, remaining)
+            _consult(gate, action, state),
+            timeout if remaining is None else min(timeout, remaining),
         )
     if ended.timed_out:
         return Deny("the policy gate did not decide in time")
@@ -412,6 +588,9 @@ async def _evaluate(gate: PolicyGate, action: Action, state: PolicyState, remain
 
 
 async def _consult(gate: PolicyGate, action: Action, state: PolicyState) -> Any:
-    given, defaults = copy.deepcopy(dict(action.arguments)), copy.deepcopy(action.defaults)  # to keep, even to change
+    given, defaults = (
+        copy.deepcopy(dict(action.arguments)),
+        copy.deepcopy(action.defaults),
+    )  # to keep, even to change
     own = dataclasses.replace(action, arguments=given, defaults=defaults)
     return await gate.evaluate(own, state)

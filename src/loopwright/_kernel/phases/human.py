@@ -43,9 +43,13 @@ class Attended(Phases):
                 answer = await answer_of(self._session, key, question)
             except Suspended as waiting:
                 raise self._scope.halt(waiting) from None
-            self._session.read_aloud(label := label_of(self._session, answer), untrusted=False)
+            self._session.read_aloud(
+                label := label_of(self._session, answer), untrusted=False
+            )
             waited = self._session.active.take_waited()
-            self._session.record(key, EffectFinished("ask_user", answer, waited=waited, label=label))
+            self._session.record(
+                key, EffectFinished("ask_user", answer, waited=waited, label=label)
+            )
             return answer
 
     def followed_up(self, answer: str) -> bool:
@@ -59,7 +63,9 @@ class Attended(Phases):
         if not isinstance(recorded, FollowedUp):
             command = session.told.next(FOLLOW_UP, session.replay.taken)
             shown = session.replay.decision(ANSWERED)
-            gone_on = self._scope.replaying() or (shown is not None and shown.verdict != "ask")
+            gone_on = self._scope.replaying() or (
+                shown is not None and shown.verdict != "ask"
+            )
             if command is None or gone_on or self._scope.signal is not None:
                 return False
             session.replay.taken.add(command.number)
@@ -67,7 +73,9 @@ class Attended(Phases):
             recorded = FollowedUp(command.number, text, label_of(session, text))
             session.read_aloud(recorded.label, untrusted=False)
             session.record(key, recorded)
-        said = self.latest.assistant(answer, origin="model").user(recorded.text, origin="operator")
+        said = self.latest.assistant(answer, origin="model").user(
+            recorded.text, origin="operator"
+        )
         self.conversation = said
         self.keep(said)
         return True
@@ -82,14 +90,23 @@ class Attended(Phases):
         if outcome.answer is None or outcome.status == "waiting":
             return outcome
         told: dict[str, Json] = {"answer": outcome.answer, "status": outcome.status}
-        told |= {"stop_reason": outcome.stop_reason} | ({} if output is None else {"output": output})
-        decided = await self._clearance.decide_answer(ToolCall(RESPOND, told, RESPOND), self._state(ANSWERED))
+        told |= {"stop_reason": outcome.stop_reason} | (
+            {} if output is None else {"output": output}
+        )
+        decided = await self._clearance.decide_answer(
+            ToolCall(RESPOND, told, RESPOND), self._state(ANSWERED)
+        )
         if isinstance(decided, PendingQuestion):
             return outcome_of(await self._park([decided]))
         if isinstance(decided, Denial):
             error = Denied(f"the answer was withheld: {decided.reason}")
-            return dataclasses.replace(outcome_of(error) if outcome.status == "completed" else outcome, answer=None)
-        return outcome if decided is None else dataclasses.replace(outcome, answer=decided)
+            return dataclasses.replace(
+                outcome_of(error) if outcome.status == "completed" else outcome,
+                answer=None,
+            )
+        return (
+            outcome if decided is None else dataclasses.replace(outcome, answer=decided)
+        )
 
     async def _settle_call(self, decision: Permit | Denial) -> Observation:
         """A call of the tool that asks the user is answered by them."""
@@ -107,20 +124,29 @@ class Attended(Phases):
             return self._executor.end(permit, tool, "ok", "")
         question = str(permit.call.arguments.get("question", ""))
         try:
-            answer = await answer_of(self._session, permit.key, question, tool.name, permit.call.id)
+            answer = await answer_of(
+                self._session, permit.key, question, tool.name, permit.call.id
+            )
         except Suspended as waiting:
             raise self._scope.halt(waiting) from None
         return self._executor.end(permit, tool, "ok", answer)
 
     async def _permitted(
-        self, name: str, arguments: dict[str, Json], effect: Effect, key: str, clearance: Clearance
+        self,
+        name: str,
+        arguments: dict[str, Json],
+        effect: Effect,
+        key: str,
+        clearance: Clearance,
     ) -> None:
         call = ToolCall(name, arguments, f"{name}_{plain(key)}")
         question = await clearance.decide_own(call, effect, self._state(f"{key}#0"))
         if question is not None:
             raise await self._park([question])
 
-    async def _permitted_own(self, name: str, arguments: dict[str, Json], effect: Effect, key: str) -> None:
+    async def _permitted_own(
+        self, name: str, arguments: dict[str, Json], effect: Effect, key: str
+    ) -> None:
         try:
             await self._permitted(name, arguments, effect, key, self._clearance)
         except Denied as denied:

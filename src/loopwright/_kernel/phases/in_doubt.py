@@ -74,11 +74,20 @@ class Doubts:
     def known(self, permit: Permit) -> Known | None:
         """What was found out before a crash and still holds: not that it was not done, since it was made again then."""
         recorded = self.calls.session.replay.resolved(permit.key)
-        if recorded is not None and (recorded.verdict == "done" or (recorded.by, recorded.verdict) == LEFT):
-            return self._found(permit, recorded.by, _read(recorded.verdict, recorded.result), recorded.label)
+        if recorded is not None and (
+            recorded.verdict == "done" or (recorded.by, recorded.verdict) == LEFT
+        ):
+            return self._found(
+                permit,
+                recorded.by,
+                _read(recorded.verdict, recorded.result),
+                recorded.label,
+            )
         return None
 
-    def _found(self, permit: Permit, by: By, resolution: Resolution, label: Label) -> Known:
+    def _found(
+        self, permit: Permit, by: By, resolution: Resolution, label: Label
+    ) -> Known:
         """A word on a call with what its result is; a person is believed, a tool only if it is trusted.
 
         What nobody sees is taken out of a person's words too: they may have been copied from anywhere.
@@ -86,12 +95,18 @@ class Doubts:
         if not isinstance(resolution, Done):
             return resolution
         if by == "person":
-            clean = self.calls.session.redactor.text(cleaned(resolution.result))  # a secret may have been torn apart
+            clean = self.calls.session.redactor.text(
+                cleaned(resolution.result)
+            )  # a secret may have been torn apart
             return Found(clean, label, untrusted=False)
         tool = self.calls.parts.tools.get(permit.call.name)
-        return Found(resolution.result, label, untrusted=tool is None or not tool.trusted)
+        return Found(
+            resolution.result, label, untrusted=tool is None or not tool.trusted
+        )
 
-    def ask(self, permit: Permit, text: str, about: Literal["doubt", "failure"]) -> Known:
+    def ask(
+        self, permit: Permit, text: str, about: Literal["doubt", "failure"]
+    ) -> Known:
         """What a person said of a call; raises `Suspended` until somebody has."""
         session, call = self.calls.session, permit.call
         session.check_left_behind(permit.key)
@@ -99,11 +114,19 @@ class Doubts:
         if command is None and session.told.stopping:
             raise session.stopped()
         if command is None:
-            session.pending.append(Question(permit.key, text, call.name, call.arguments, call.id, about))
-            raise Suspended(text, reason="unknown_outcome" if about == "doubt" else "question")
+            session.pending.append(
+                Question(permit.key, text, call.name, call.arguments, call.id, about)
+            )
+            raise Suspended(
+                text, reason="unknown_outcome" if about == "doubt" else "question"
+            )
         told = str(command.body.get("result", ""))
         resolution = _read(command.body.get("verdict"), session.redactor.text(told))
-        label = label_of(session, cleaned(told)) if isinstance(resolution, Done) else "public"
+        label = (
+            label_of(session, cleaned(told))
+            if isinstance(resolution, Done)
+            else "public"
+        )
         self._note(permit, "person", resolution, command.number, label)
         session.replay.asked.pop(permit.key, None)
         return self._found(permit, "person", resolution, label)
@@ -115,8 +138,14 @@ class Doubts:
             ended = await run_bounded(self._ask_tool(tool, permit, timeout), timeout)
         if ended.error is not None:
             told = traceback_of(session.redactor, ended.error)
-            logger().warning("lookup_failed", tool=tool.name, run_id=session.run_id, traceback=told)
-        found = ended.value if isinstance(ended.value, (Done, NotDone, Unknown)) else Unknown()
+            logger().warning(
+                "lookup_failed", tool=tool.name, run_id=session.run_id, traceback=told
+            )
+        found = (
+            ended.value
+            if isinstance(ended.value, (Done, NotDone, Unknown))
+            else Unknown()
+        )
         label: Label = "public"
         if isinstance(found, Done):
             words = said(session, tool, str(found.result))
@@ -126,12 +155,25 @@ class Doubts:
 
     async def _ask_tool(self, tool: Tool, permit: Permit, timeout: float | None) -> Any:
         look_up, arguments = tool.lookup, copy.deepcopy(dict(permit.call.arguments))
-        context = dataclasses.replace(self.calls.context(permit, timeout), arguments=arguments)
-        return None if look_up is None else await called(self.calls.parts.threads.run, look_up, context)
+        context = dataclasses.replace(
+            self.calls.context(permit, timeout), arguments=arguments
+        )
+        return (
+            None
+            if look_up is None
+            else await called(self.calls.parts.threads.run, look_up, context)
+        )
 
-    def _note(self, permit: Permit, by: By, resolution: Resolution, command: int, label: Label) -> None:
-        call, result = permit.call, resolution.result if isinstance(resolution, Done) else ""
-        resolved = DoubtResolved(call.name, call.id, by, verdict_of(resolution), result, command, label)
+    def _note(
+        self, permit: Permit, by: By, resolution: Resolution, command: int, label: Label
+    ) -> None:
+        call, result = (
+            permit.call,
+            resolution.result if isinstance(resolution, Done) else "",
+        )
+        resolved = DoubtResolved(
+            call.name, call.id, by, verdict_of(resolution), result, command, label
+        )
         self.calls.session.record(permit.key, resolved)
 
 
@@ -143,5 +185,14 @@ def newest(session: Session, key: str) -> Command | None:
 def came_of(resolution: Known) -> Came:
     """What the model is told of a call, as far as it is known."""
     if isinstance(resolution, Found):
-        return Came("ok", resolution.result, label=resolution.label, untrusted=resolution.untrusted)
-    return Came("rejected", SECRET_LOST) if isinstance(resolution, NotDone) else Came("unknown", UNKNOWN)
+        return Came(
+            "ok",
+            resolution.result,
+            label=resolution.label,
+            untrusted=resolution.untrusted,
+        )
+    return (
+        Came("rejected", SECRET_LOST)
+        if isinstance(resolution, NotDone)
+        else Came("unknown", UNKNOWN)
+    )

@@ -19,21 +19,41 @@ from .stream import Telling
 MAX_ATTEMPTS = 3
 MAX_COOL_DOWNS = 3  # how often one call waits for a cool-down, beside its attempts
 MAX_RETRY_AFTER = 60.0  # seconds; a server that asks for more is not waited for
-FIRST_DELAY, MAX_DELAY = 0.5, 8.0  # seconds; the k-th pause is random in 0 … FIRST_DELAY * 2^k (full jitter)
+FIRST_DELAY, MAX_DELAY = (
+    0.5,
+    8.0,
+)  # seconds; the k-th pause is random in 0 … FIRST_DELAY * 2^k (full jitter)
 TOO_MANY = 429  # nothing is broken: the provider is left alone for as long as it asks
-BREAKING = (408, 409)  # of the statuses below 500, those that say something about the provider's health
+BREAKING = (
+    408,
+    409,
+)  # of the statuses below 500, those that say something about the provider's health
 
 
 class ModelCall:
     """One model call: one effect, whatever number of attempts it takes."""
 
-    def __init__(self, session: Session, key: str, provider: Provider, request: Request) -> None:
-        self._session, self._key, self._provider, self._request = session, key, provider, request
-        self.told = False  # whether words were streamed to somebody: those cannot be taken back
-        self._made, self._cooled = 0, 0  # attempts that the breaker let through, and those that met a cool-down
+    def __init__(
+        self, session: Session, key: str, provider: Provider, request: Request
+    ) -> None:
+        self._session, self._key, self._provider, self._request = (
+            session,
+            key,
+            provider,
+            request,
+        )
+        self.told = (
+            False  # whether words were streamed to somebody: those cannot be taken back
+        )
+        self._made, self._cooled = (
+            0,
+            0,
+        )  # attempts that the breaker let through, and those that met a cool-down
         self._paid = False  # whether the retry budget has paid for an attempt that is still to be made
         self._retries = session.parts.retry_budget(provider)
-        self._breaker: CircuitBreaker = session.parts.breakers.get(f"{provider.name}/{provider.model}")
+        self._breaker: CircuitBreaker = session.parts.breakers.get(
+            f"{provider.name}/{provider.model}"
+        )
 
     async def complete(self) -> Completion:
         """The reply, with usage. Raises `ProviderError`, or `LimitReached` when the run's time is over."""
@@ -66,7 +86,9 @@ class ModelCall:
             return await self._attempt()
 
         retrying = AsyncRetrying(
-            retry=retry_if_exception(lambda e: isinstance(e, ProviderError) and self._may_retry(e)),
+            retry=retry_if_exception(
+                lambda e: isinstance(e, ProviderError) and self._may_retry(e)
+            ),
             stop=self._too_late,
             wait=self._pause,
             sleep=self._session.parts.clock.sleep,
@@ -82,15 +104,26 @@ class ModelCall:
 
     def _may_retry(self, error: ProviderError) -> bool:
         """Whether another attempt is wise and within the budgets."""
-        if self.told or not error.retryable or (error.retry_after or 0.0) > MAX_RETRY_AFTER:
+        if (
+            self.told
+            or not error.retryable
+            or (error.retry_after or 0.0) > MAX_RETRY_AFTER
+        ):
             return False
-        if isinstance(error, CircuitOpen):  # a cool-down: to wait costs nothing but time
+        if isinstance(
+            error, CircuitOpen
+        ):  # a cool-down: to wait costs nothing but time
             return self._cooled < MAX_COOL_DOWNS
-        if self._breaker.state == "open" or self._made + self._session.replay.attempts(self._key) >= MAX_ATTEMPTS:
+        if (
+            self._breaker.state == "open"
+            or self._made + self._session.replay.attempts(self._key) >= MAX_ATTEMPTS
+        ):
             return False
         budget = self._session.budget
         most = budget.limits.max_llm_calls
-        return (most is None or budget.llm_calls < most - budget.held_back) and self._retries.left
+        return (
+            most is None or budget.llm_calls < most - budget.held_back
+        ) and self._retries.left
 
     def _too_late(self, state: Any) -> bool:
         """Whether a pause would outlast the run; by the run's clock, which tenacity does not know."""
@@ -102,16 +135,22 @@ class ModelCall:
         asked = error.retry_after if isinstance(error, ProviderError) else None
         if asked is not None:
             return asked
-        return random.uniform(0, min(MAX_DELAY, FIRST_DELAY * 2 ** (state.attempt_number - 1)))  # noqa: S311 - jitter
+        return random.uniform(  # noqa: S311 - jitter
+            0, min(MAX_DELAY, FIRST_DELAY * 2 ** (state.attempt_number - 1))
+        )
 
     def _note(self, state: Any) -> None:
         """Another attempt follows after a pause: pay for it, unless the one before was rejected and cost nothing."""
         error = state.outcome.exception()
         made = not isinstance(error, CircuitOpen)
-        if made and not self._retries.spend():  # another event loop took the last one meanwhile
+        if (
+            made and not self._retries.spend()
+        ):  # another event loop took the last one meanwhile
             raise error
         pause = state.next_action.sleep
-        self._session.record(self._key, AttemptFailed(state.attempt_number, self._record(error), pause))
+        self._session.record(
+            self._key, AttemptFailed(state.attempt_number, self._record(error), pause)
+        )
         self._session.budget.llm_calls += made
         self._cooled += not made
         self._paid = self._paid or made
@@ -127,7 +166,9 @@ class ModelCall:
         try:
             reply = await self._reply()
             if not isinstance(reply, Completion):  # pyright: ignore[reportUnnecessaryIsInstance] - strangers' providers
-                raise TypeError(f"complete() returned {type(reply).__name__}, not a Completion")
+                raise TypeError(
+                    f"complete() returned {type(reply).__name__}, not a Completion"
+                )
             check_size(self._provider, reply)
             breaker.success(given, changed)
             verdict = True
@@ -141,7 +182,9 @@ class ModelCall:
         except Exception as error:
             breaker.failure(given, changed)
             verdict = True
-            text = f"{self._provider.name} raised {type(error).__name__}: {text_of(error)}"
+            text = (
+                f"{self._provider.name} raised {type(error).__name__}: {text_of(error)}"
+            )
             raise ProviderError(text) from error
         finally:
             if not verdict:
@@ -163,7 +206,9 @@ class ModelCall:
             return await self._provider.complete(self._request)
         reply: Completion | None = None
         telling = Telling(session.redactor, self._key, session.delta_watchers)
-        async with contextlib.aclosing(deltas_of(self._provider, self._request)) as deltas:
+        async with contextlib.aclosing(
+            deltas_of(self._provider, self._request)
+        ) as deltas:
             async for delta in deltas:
                 telling.tell(delta)
                 self.told = telling.begun
@@ -175,12 +220,16 @@ class ModelCall:
         usage = reply.usage
         if usage.input_tokens is not None and usage.output_tokens is not None:
             return self._priced(reply)
-        said = len(reply.text or reply.answer or "") + sum(len(thought.text) for thought in reply.reasoning)
+        said = len(reply.text or reply.answer or "") + sum(
+            len(thought.text) for thought in reply.reasoning
+        )
         said += sum(len(call.name) + len(str(call.arguments)) for call in reply.calls)
         sent = self._request.conversation.size // BYTES_PER_TOKEN
         estimate = Usage(
             sent if usage.input_tokens is None else usage.input_tokens,
-            said // BYTES_PER_TOKEN + 1 if usage.output_tokens is None else usage.output_tokens,
+            said // BYTES_PER_TOKEN + 1
+            if usage.output_tokens is None
+            else usage.output_tokens,
             usage.cached_tokens,
             usage.cache_write_tokens,
             usage.reasoning_tokens,
@@ -192,12 +241,18 @@ class ModelCall:
     def _priced(self, reply: Completion) -> Completion:
         """The reply with its cost, if the provider did not tell it and the price is known."""
         parts, usage = self._session.parts, reply.usage
-        if usage.cost is not None or (not parts.prices and parts.limits.max_cost is None):
+        if usage.cost is not None or (
+            not parts.prices and parts.limits.max_cost is None
+        ):
             return reply
-        price = parts.prices.find(self._provider.name, self._provider.model, reply.model)
+        price = parts.prices.find(
+            self._provider.name, self._provider.model, reply.model
+        )
         if price is None:
             return reply
-        return dataclasses.replace(reply, usage=dataclasses.replace(usage, cost=price.cost(usage)))
+        return dataclasses.replace(
+            reply, usage=dataclasses.replace(usage, cost=price.cost(usage))
+        )
 
 
 def _is_unhealthy(error: ProviderError) -> bool:

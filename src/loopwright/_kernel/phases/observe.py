@@ -34,7 +34,11 @@ def label_of(session: Session, text: str | Callable[[], str]) -> Label:
     classifier = session.parts.classifier
     if classifier is None:
         return "public"
-    found = contained(lambda: LABELS[LABELS.index(classifier.label(text() if callable(text) else text))])
+    found = contained(
+        lambda: LABELS[
+            LABELS.index(classifier.label(text() if callable(text) else text))
+        ]
+    )
     if found.error is not None:
         told = traceback_of(session.redactor, found.error)
         logger().warning("classifier_failed", run_id=session.run_id, traceback=told)
@@ -51,7 +55,9 @@ def said(session: Session, tool: Tool, text: str) -> Said:
     """
     parts = session.parts
     most = tool.max_output_chars or parts.limits.max_output_chars
-    begin = text if most is None else text[: most + MARGIN]  # a secret that goes on behind the cut is seen whole
+    begin = (
+        text if most is None else text[: most + MARGIN]
+    )  # a secret that goes on behind the cut is seen whole
     plain = begin.encode("utf-8", "replace").decode()  # half pairs cannot be stored
     plain = plain if tool.trusted else cleaned(plain)
     label = highest((tool.label, label_of(session, plain)))
@@ -59,19 +65,31 @@ def said(session: Session, tool: Tool, text: str) -> Said:
     if most is None or len(text) <= most:
         return Said(clean, label=label)
     whole = len(begin) == len(text)
-    return Said(clean[:most] if whole else clean[: min(most, max(len(clean) - MARGIN, 0))], len(text), label)
+    return Said(
+        clean[:most] if whole else clean[: min(most, max(len(clean) - MARGIN, 0))],
+        len(text),
+        label,
+    )
 
 
 def marked(session: Session, source: str, text: str, cut: int = 0) -> str:
     """A text from outside as a model reads it, with a note if it was cut from so many characters."""
     told = shown(text, source=source, boundary=session.mark)
-    return f"{told}\n[cut: {cut} characters, the first {len(text)} shown]" if cut else told
+    return (
+        f"{told}\n[cut: {cut} characters, the first {len(text)} shown]" if cut else told
+    )
 
 
-def observation_of(session: Session, call: ToolCall, finished: ToolFinished) -> Observation:
+def observation_of(
+    session: Session, call: ToolCall, finished: ToolFinished
+) -> Observation:
     """What came of a call as engines and models see it; what is from outside is marked so."""
     if not finished.untrusted or finished.marked:
-        note = f"\n[cut: {finished.cut} characters, the first {len(finished.content)} shown]" if finished.cut else ""
+        note = (
+            f"\n[cut: {finished.cut} characters, the first {len(finished.content)} shown]"
+            if finished.cut
+            else ""
+        )
         return Observation(call, finished.status, finished.content + note)
     content = marked(session, finished.tool, finished.content, finished.cut)
     fence = functools.partial(shown, source=finished.tool, boundary=session.mark)

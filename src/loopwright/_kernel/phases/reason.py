@@ -81,10 +81,17 @@ class Inference:
             return self._recorded(key, question, known, outcome)
         self._session.check_gap(key)
         self._session.check_signal(begun=True)
-        if known is None or _fingerprint(question, known.delivered) != known.fingerprint:
+        if (
+            known is None
+            or _fingerprint(question, known.delivered) != known.fingerprint
+        ):
             prints = _fingerprint(question, nudges)
             provider = question.provider or self._parts.provider
-            label = highest(label_of(self._session, m.content) for m in nudges if m.origin == "operator")
+            label = highest(
+                label_of(self._session, m.content)
+                for m in nudges
+                if m.origin == "operator"
+            )
             request = ModelRequested(
                 question.verb, prints, self._setup(question), iteration, nudges,
                 provider.name, provider.model, question.sampling.chosen, question.purpose, commands, label,
@@ -92,9 +99,16 @@ class Inference:
             self._open(key, question, request, in_doubt=known is not None)
             known = request
         await self._session.barrier()
-        return Reply(key, await self._ask(key, question, known.delivered), known.delivered, known.commands)
+        return Reply(
+            key,
+            await self._ask(key, question, known.delivered),
+            known.delivered,
+            known.commands,
+        )
 
-    def _open(self, key: str, question: Question, intent: ModelRequested, *, in_doubt: bool) -> None:
+    def _open(
+        self, key: str, question: Question, intent: ModelRequested, *, in_doubt: bool
+    ) -> None:
         """Take a place in the budget (a key that is in doubt has one) and record the intent."""
         budget = self._session.budget
         try:
@@ -107,11 +121,15 @@ class Inference:
         self._session.read_aloud(intent.label, untrusted=False)
         self._session.record(key, intent)
 
-    async def _ask(self, key: str, question: Question, delivered: tuple[Message, ...]) -> Completion:
+    async def _ask(
+        self, key: str, question: Question, delivered: tuple[Message, ...]
+    ) -> Completion:
         session = self._session
         before = session.active.seconds()
         try:
-            completion = await self._fitted(key, question, question.conversation.add(*delivered))
+            completion = await self._fitted(
+                key, question, question.conversation.add(*delivered)
+            )
         except LimitReached as error:
             raise self._session.refuse(key, error, question.verb) from None
         except ProviderError as error:
@@ -122,23 +140,32 @@ class Inference:
                 raise
             raise clean from None
         session.budget.usage += completion.usage
-        return self._replied(key, completion, round(session.active.seconds() - before, 6))
+        return self._replied(
+            key, completion, round(session.active.seconds() - before, 6)
+        )
 
     def _replied(self, key: str, completion: Completion, seconds: float) -> Completion:
         """Record a reply without its secrets; those of its calls are kept for the tools of this process."""
         session = self._session
         redacted = redact_reply(session.redactor, completion)
-        originals = {n: dataclasses.replace(completion.calls[n], arguments=a) for n, a in redacted.originals.items()}
+        originals = {
+            n: dataclasses.replace(completion.calls[n], arguments=a)
+            for n, a in redacted.originals.items()
+        }
         session.keep_secrets(key, originals)
         clean, sealed = redacted.completion, tuple(redacted.originals)
         try:
             session.record(key, ModelReplied(clean, seconds, sealed))
-        except PydanticSerializationError:  # lone surrogates, which are no Unicode text and cannot be stored or sent
+        except (
+            PydanticSerializationError
+        ):  # lone surrogates, which are no Unicode text and cannot be stored or sent
             clean = without_surrogates(clean)
             session.record(key, ModelReplied(clean, seconds, sealed))
         return clean
 
-    async def _fitted(self, key: str, question: Question, whole: Conversation) -> Completion:
+    async def _fitted(
+        self, key: str, question: Question, whole: Conversation
+    ) -> Completion:
         """Send what fits; if the model still finds it too long, compact once more and give up after that."""
         tokens = self._parts.limits.context_tokens
         seen = whole if tokens is None else self._parts.context.fit(whole, tokens)
@@ -147,7 +174,9 @@ class Inference:
             return await call.complete()
         except ContextTooLong as error:
             smaller = self._parts.context.fit(seen, estimate_tokens(seen) // 2)
-            if smaller == seen or call.told:  # words that somebody has seen cannot be taken back
+            if (
+                smaller == seen or call.told
+            ):  # words that somebody has seen cannot be taken back
                 raise
             clean = redact_error(self._session.redactor, error)
             self._session.record(key, AttemptFailed(1, ErrorRecord.of(clean), 0.0))
@@ -164,9 +193,17 @@ class Inference:
             question.schema,
             as_text=question.verb == "ask",
         )
-        return ModelCall(self._session, key, question.provider or self._parts.provider, request)
+        return ModelCall(
+            self._session, key, question.provider or self._parts.provider, request
+        )
 
-    def _recorded(self, key: str, question: Question, intent: ModelRequested | None, outcome: object) -> Reply:
+    def _recorded(
+        self,
+        key: str,
+        question: Question,
+        intent: ModelRequested | None,
+        outcome: object,
+    ) -> Reply:
         session = self._session
         if isinstance(outcome, LimitHit):
             raise session.refused(key, outcome)
@@ -174,7 +211,9 @@ class Inference:
         if intent is None or not isinstance(outcome, (ModelReplied, ModelFailed)):
             raise session.diverged(key, type(outcome).__name__, question.verb)
         if found != intent.fingerprint:
-            raise session.diverged(key, f"{intent.verb} {intent.fingerprint}", f"{question.verb} {found}")
+            raise session.diverged(
+                key, f"{intent.verb} {intent.fingerprint}", f"{question.verb} {found}"
+            )
         session.replay.agree(key)
         setup = self._setup(question)
         if setup != intent.setup and not session.drifted:
@@ -191,7 +230,11 @@ class Inference:
         setups = self._parts.setups
         known = setups.get((name, question.sampling, question.tools))
         if known is None:
-            tools = [[t.name, t.description, t.schema] for t in self._parts.tools.specs] if question.tools else []
+            tools = (
+                [[t.name, t.description, t.schema] for t in self._parts.tools.specs]
+                if question.tools
+                else []
+            )
             limits = dataclasses.asdict(self._parts.limits)  # pyright: ignore[reportArgumentType] - a pydantic dataclass
             known = (
                 f"model={name} tools={_short(tools)} limits={_short(limits)} "
@@ -203,7 +246,9 @@ class Inference:
 
 def without_surrogates(completion: Completion) -> Completion:
     """The completion with a question mark for every character that is no Unicode text."""
-    plain = json.dumps(dataclasses.asdict(completion), ensure_ascii=False).encode("utf-8", "replace")
+    plain = json.dumps(dataclasses.asdict(completion), ensure_ascii=False).encode(
+        "utf-8", "replace"
+    )
     return TypeAdapter(Completion).validate_json(plain)
 
 
@@ -212,5 +257,10 @@ def _short(value: object) -> str:
 
 
 def _fingerprint(question: Question, delivered: tuple[Message, ...]) -> str:
-    conversation = question.conversation.add(*delivered) if delivered else question.conversation
-    return fingerprint(f"{question.verb} tools={question.tools} into={question.into}", conversation.digest)
+    conversation = (
+        question.conversation.add(*delivered) if delivered else question.conversation
+    )
+    return fingerprint(
+        f"{question.verb} tools={question.tools} into={question.into}",
+        conversation.digest,
+    )

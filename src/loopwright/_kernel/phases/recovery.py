@@ -14,11 +14,27 @@ from ...events.effects import CallDeadLettered, RecoveryTriggered, ToolFinished
 from ...events.effects import Question as Pending
 from ...gates.base import Denial, Permit
 from ...labels import Label, highest
-from ...messages import DOUBTFUL, Conversation, Json, Observation, ToolCall, canonical_json
+from ...messages import (
+    DOUBTFUL,
+    Conversation,
+    Json,
+    Observation,
+    ToolCall,
+    canonical_json,
+)
 from ...providers.base import Sampling
 from ...security.redaction import MARK
 from ...tools.base import Tool
-from ...tools.recovery import CachedResult, DeadLetter, Escalate, Fallback, LlmRecovery, Recovery, Retry, steps_of
+from ...tools.recovery import (
+    CachedResult,
+    DeadLetter,
+    Escalate,
+    Fallback,
+    LlmRecovery,
+    Recovery,
+    Retry,
+    steps_of,
+)
 from ...tools.resolution import NotDone
 from .in_doubt import Doubts, Found, came_of
 from .reason import Question, Reply
@@ -40,7 +56,9 @@ MEND = (
 class MendedCall(BaseModel):
     """What a model proposes in place of a call that failed."""
 
-    arguments: dict[str, Json] | None = Field(description="the arguments to try, or null if there is no point")
+    arguments: dict[str, Json] | None = Field(
+        description="the arguments to try, or null if there is no point"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +81,10 @@ class Recovering:
         came = _came_to(tool, last)
         if step >= len(steps) or steps[step].name != last.strategy:
             return came  # the tool's recovery was changed since: what it came to then stands
-        lost = self._is_lost(permit) and self.calls.session.replay.decision(f"{permit.key}~{step + 1}") is None
+        lost = (
+            self._is_lost(permit)
+            and self.calls.session.replay.decision(f"{permit.key}~{step + 1}") is None
+        )
         if lost and isinstance(steps[step], Fallback):  # it was not called yet
             return await self._walk(permit, tool, came, step + 1)
         taken = await self._take(steps[step], permit, tool, came, step)
@@ -77,7 +98,9 @@ class Recovering:
                 came = await self._begin(strategy, permit, tool, came, step)
         return came
 
-    def _helps(self, strategy: Recovery, tool: Tool, came: Came, permit: Permit) -> bool:
+    def _helps(
+        self, strategy: Recovery, tool: Tool, came: Came, permit: Permit
+    ) -> bool:
         """Whether a strategy is for this kind of failure: what may have taken effect is not done again or elsewhere.
 
         Of a side effect that is a time-out and any exception but `ToolError`, by which the tool says that it failed.
@@ -86,14 +109,18 @@ class Recovering:
             return True
         if came.failure == "elsewhere":
             return False
-        if self._is_lost(permit) and isinstance(strategy, (Retry, Fallback, LlmRecovery)):
+        if self._is_lost(permit) and isinstance(
+            strategy, (Retry, Fallback, LlmRecovery)
+        ):
             return False
         if came.failure in ("timed_out", "raised") and tool.effect in CHANGES_THINGS:
             return False
         if isinstance(strategy, Retry):
             return came.failure in ("raised", "timed_out") and self._may_retry()
         if isinstance(strategy, LlmRecovery):
-            return came.failure in ("told", "raised") and permit.real is None  # it would have to guess the secret
+            return (
+                came.failure in ("told", "raised") and permit.real is None
+            )  # it would have to guess the secret
         if isinstance(strategy, CachedResult):
             return self._fresh(strategy, permit) is not None
         return True
@@ -105,14 +132,22 @@ class Recovering:
     def _may_retry(self) -> bool:
         session = self.calls.session
         most = session.budget.limits.max_tool_calls
-        return session.remaining() != 0 and (most is None or session.budget.tool_calls < most)
+        return session.remaining() != 0 and (
+            most is None or session.budget.tool_calls < most
+        )
 
-    async def _begin(self, strategy: Recovery, permit: Permit, tool: Tool, came: Came, step: int) -> Came:
+    async def _begin(
+        self, strategy: Recovery, permit: Permit, tool: Tool, came: Came, step: int
+    ) -> Came:
         call, session, delay = permit.call, self.calls.session, 0.0
         session.check_signal(begun=True)
         if isinstance(strategy, Retry):
-            turn = sum(isinstance(earlier, Retry) for earlier in steps_of(tool.recovery)[:step])
-            delay = random.uniform(0, min(strategy.max_delay, strategy.base_delay * 2**turn))  # noqa: S311 - jitter
+            turn = sum(
+                isinstance(earlier, Retry) for earlier in steps_of(tool.recovery)[:step]
+            )
+            delay = random.uniform(  # noqa: S311 - jitter
+                0, min(strategy.max_delay, strategy.base_delay * 2**turn)
+            )
             left = session.remaining()
             if left is not None and delay >= left:
                 return came
@@ -132,7 +167,9 @@ class Recovering:
         )
         session.record(permit.key, triggered)
         session.replay.recovered(permit.key, triggered)
-        if isinstance(strategy, LlmRecovery):  # the model is about to read what came of the call
+        if isinstance(
+            strategy, LlmRecovery
+        ):  # the model is about to read what came of the call
             session.read_aloud(came.label, came.untrusted)
         if delay:
             try:
@@ -141,16 +178,22 @@ class Recovering:
             except asyncio.CancelledError:
                 if not session.aborting:
                     raise
-                return dataclasses.replace(came, failure="")  # what it came to so far stands
+                return dataclasses.replace(
+                    came, failure=""
+                )  # what it came to so far stands
         return await self._take(strategy, permit, tool, came, step)
 
-    async def _take(self, strategy: Recovery, permit: Permit, tool: Tool, came: Came, step: int) -> Came:
+    async def _take(
+        self, strategy: Recovery, permit: Permit, tool: Tool, came: Came, step: int
+    ) -> Came:
         """One step, live or again after a crash; gives what came of the call now."""
         match strategy:
             case Retry():
                 return await self.calls.attempt(permit, tool, "retry")
             case Fallback():
-                call = ToolCall(strategy.tool, permit.call.arguments, f"{permit.call.id}_{step + 1}")
+                call = ToolCall(
+                    strategy.tool, permit.call.arguments, f"{permit.call.id}_{step + 1}"
+                )
                 return await self._call_instead(call, permit, tool, came, step)
             case CachedResult():
                 return self._cached(strategy, permit, tool, came)
@@ -161,11 +204,15 @@ class Recovering:
             case DeadLetter():
                 return self._set_aside(strategy, permit, tool, came)
 
-    async def _call_instead(self, call: ToolCall, permit: Permit, tool: Tool, came: Came, step: int) -> Came:
+    async def _call_instead(
+        self, call: ToolCall, permit: Permit, tool: Tool, came: Came, step: int
+    ) -> Came:
         """Another call in place of the one that failed: gated, recorded and in doubt as any other."""
         key = f"{permit.key}~{step + 1}"
         if permit.real is not None:
-            self.calls.session.secrets.setdefault(key, dataclasses.replace(call, arguments=permit.real.arguments))
+            self.calls.session.secrets.setdefault(
+                key, dataclasses.replace(call, arguments=permit.real.arguments)
+            )
         decided = await self.decide(call, key)
         if isinstance(decided, Pending):
             self.calls.session.pending.append(decided)
@@ -175,26 +222,39 @@ class Recovering:
         finished = self.calls.outcome_instead(key)
         label: Label = "public" if finished is None else finished.label
         untrusted = finished is not None and finished.untrusted
-        ok, told = observation.status == "ok", f"[{_instead(permit, call)}]\n{observation.content}"
+        ok, told = (
+            observation.status == "ok",
+            f"[{_instead(permit, call)}]\n{observation.content}",
+        )
         if ok and call.name != tool.name:
-            return Came("ok", told, came.seconds, label=label, marked=True, untrusted=untrusted)
+            return Came(
+                "ok", told, came.seconds, label=label, marked=True, untrusted=untrusted
+            )
         label, untrusted = highest((came.label, label)), came.untrusted or untrusted
-        both = dataclasses.replace(came, cut=0, label=label, marked=True, untrusted=untrusted)
+        both = dataclasses.replace(
+            came, cut=0, label=label, marked=True, untrusted=untrusted
+        )
         if ok:  # it tells the arguments, which were made out of the failure
             return dataclasses.replace(both, status="ok", content=told, failure="")
         told = self.calls.told(tool, came)
         told = f"{told}\n[{_instead(permit, call)}: {observation.status}]\n{observation.content}"
         if finished is not None and self._may_have_taken_effect(finished):
-            return dataclasses.replace(both, status=observation.status, content=told, failure="elsewhere")
+            return dataclasses.replace(
+                both, status=observation.status, content=told, failure="elsewhere"
+            )
         return dataclasses.replace(both, content=told)
 
     def _may_have_taken_effect(self, finished: ToolFinished) -> bool:
         """Whether a call of which nobody knows that it did nothing changes things."""
         tool = self.calls.parts.tools.get(finished.tool)
         changes_things = tool is None or tool.effect in CHANGES_THINGS
-        return changes_things and (finished.status in DOUBTFUL or finished.failure == "raised")
+        return changes_things and (
+            finished.status in DOUBTFUL or finished.failure == "raised"
+        )
 
-    def _fresh(self, strategy: CachedResult, permit: Permit) -> tuple[float, ToolFinished] | None:
+    def _fresh(
+        self, strategy: CachedResult, permit: Permit
+    ) -> tuple[float, ToolFinished] | None:
         """The age in seconds of the last good result of the same call, and that result, if it is fresh enough."""
         session = self.calls.session
         known = session.replay.good.get((permit.call.name, permit.arguments_hash))
@@ -203,12 +263,23 @@ class Recovering:
         age = max(session.wall() - known[0], 0.0)
         return (age, known[1]) if age <= strategy.max_age else None
 
-    def _cached(self, strategy: CachedResult, permit: Permit, tool: Tool, came: Came) -> Came:
+    def _cached(
+        self, strategy: CachedResult, permit: Permit, tool: Tool, came: Came
+    ) -> Came:
         known = self._fresh(strategy, permit)
         if known is None:  # it grew too old while the process was down
             return came
         age, good = known
-        earlier = Came("ok", good.content, came.seconds, "", good.cut, good.label, good.marked, good.untrusted)
+        earlier = Came(
+            "ok",
+            good.content,
+            came.seconds,
+            "",
+            good.cut,
+            good.label,
+            good.marked,
+            good.untrusted,
+        )
         told = f"[the call fails now; this is its result of {age:.0f} s ago]\n{self.calls.told(tool, earlier)}"
         return dataclasses.replace(earlier, content=told, cut=0, marked=True)
 
@@ -217,7 +288,11 @@ class Recovering:
         arguments = canonical_json(dict(permit.call.arguments)).decode()
         error = self.calls.told(tool, came)
         asked = MEND.format(
-            tool=tool.name, arguments=arguments, error=error, description=tool.description, schema=schema
+            tool=tool.name,
+            arguments=arguments,
+            error=error,
+            description=tool.description,
+            schema=schema,
         )
         numbers = itertools.count()
 
@@ -226,28 +301,48 @@ class Recovering:
 
         provider = self.calls.parts.provider
         try:
-            mended = await ask_model(settle, Conversation.of(asked), MendedCall, Sampling(), provider, "recovery")
+            mended = await ask_model(
+                settle,
+                Conversation.of(asked),
+                MendedCall,
+                Sampling(),
+                provider,
+                "recovery",
+            )
         except (AskFailed, ProviderError, LimitReached):
             return came
         if mended.arguments is None or mended.arguments == dict(permit.call.arguments):
             return came
-        if MARK in canonical_json(mended.arguments).decode():  # it wrote a secret, which was taken out of its words
+        if (
+            MARK in canonical_json(mended.arguments).decode()
+        ):  # it wrote a secret, which was taken out of its words
             return came
         call = ToolCall(tool.name, mended.arguments, f"{permit.call.id}_{step + 1}")
         return await self._call_instead(call, permit, tool, came, step)
 
     async def _escalated(self, permit: Permit, tool: Tool, came: Came) -> Came:
         text = f"{permit.call.name} failed ({came.status}): {came.content}"
-        resolution = self.doubts.known(permit) or self.doubts.ask(permit, text, "failure")
+        resolution = self.doubts.known(permit) or self.doubts.ask(
+            permit, text, "failure"
+        )
         if isinstance(resolution, Found):
             return dataclasses.replace(came_of(resolution), seconds=came.seconds)
         if isinstance(resolution, NotDone):
             return await self.calls.attempt(permit, tool, "retry")
         return came
 
-    def _set_aside(self, strategy: DeadLetter, permit: Permit, tool: Tool, came: Came) -> Came:
+    def _set_aside(
+        self, strategy: DeadLetter, permit: Permit, tool: Tool, came: Came
+    ) -> Came:
         call = permit.call
-        letter = CallDeadLettered(call.name, call.id, call.arguments, came.status, came.content, strategy.queue)
+        letter = CallDeadLettered(
+            call.name,
+            call.id,
+            call.arguments,
+            came.status,
+            came.content,
+            strategy.queue,
+        )
         if permit.key not in self.calls.session.replay.set_aside:
             self.calls.session.record(permit.key, letter)
         told = self.calls.told(tool, came)
@@ -263,7 +358,9 @@ def _came_to(tool: Tool, last: RecoveryTriggered) -> Came:
     its_own = last.status in ("ok", "error") or last.failure == "raised"
     label = highest((last.label, tool.label)) if its_own else last.label
     untrusted = last.untrusted or (its_own and not tool.trusted)
-    return Came(last.status, last.error, 0.0, last.failure, 0, label, last.marked, untrusted)
+    return Came(
+        last.status, last.error, 0.0, last.failure, 0, label, last.marked, untrusted
+    )
 
 
 def _instead(permit: Permit, call: ToolCall) -> str:

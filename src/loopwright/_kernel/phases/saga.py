@@ -6,7 +6,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeAlias
 
 from ...errors import Denied, JournalError, Suspended, UndoFailed, text_of
-from ...events.effects import ErrorRecord, Question, UndoBegun, UndoCall, UndoFinished, UndoStarted
+from ...events.effects import (
+    ErrorRecord,
+    Question,
+    UndoBegun,
+    UndoCall,
+    UndoFinished,
+    UndoStarted,
+)
 from ...messages import DOUBTFUL, Observation, ObservationStatus, ToolCall
 from ...resilience.timeouts import called, contained, run_bounded
 from ...result import Outcome
@@ -36,9 +43,13 @@ class Undoing:
         if begun is None:
             why = None if outcome.error is None else ErrorRecord.of(outcome.error)
             calls = tuple(self._completed())
-            begun = UndoBegun(outcome.status, outcome.stop_reason, outcome.answer, why, calls)
+            begun = UndoBegun(
+                outcome.status, outcome.stop_reason, outcome.answer, why, calls
+            )
             session.record("", begun)
-        failed = [problem for call in begun.calls if (problem := await self._undo(call))]
+        failed = [
+            problem for call in begun.calls if (problem := await self._undo(call))
+        ]
         if not failed:
             return outcome
         told = f"the run ended as {outcome.status} ({outcome.stop_reason}) and could not undo: {'; '.join(failed)}"
@@ -49,14 +60,28 @@ class Undoing:
     def _completed(self) -> Iterator[UndoCall]:
         """What was done, or may have been, the last one first."""
         session = self.session
-        done = [(seq, key, observation) for key, (seq, observation, _) in session.completed.items()]
-        for key, (seq, call) in session.replay.in_doubt().items():  # a person was asked about it, and said `stop`
+        done = [
+            (seq, key, observation)
+            for key, (seq, observation, _) in session.completed.items()
+        ]
+        for (
+            key,
+            (seq, call),
+        ) in (
+            session.replay.in_doubt().items()
+        ):  # a person was asked about it, and said `stop`
             if any(tool.compensate is not None for tool in self._named(call.name)):
                 done.append((seq, key, Observation(call, "unknown", "")))
         for _, key, observation in sorted(done, key=lambda item: -item[0]):
             if observation.status == "ok" or observation.status in DOUBTFUL:
                 idempotency_key = session.idempotency_key(key)
-                yield UndoCall(key, observation.call, observation.text, idempotency_key, observation.status)
+                yield UndoCall(
+                    key,
+                    observation.call,
+                    observation.text,
+                    idempotency_key,
+                    observation.status,
+                )
 
     async def _undo(self, done: UndoCall) -> str:
         """Undo one call, unless the journal says that this was done; what is wrong, if anything."""
@@ -64,22 +89,41 @@ class Undoing:
         finished = self.session.replay.undone.get(key)
         if finished is None:
             status, content, seconds = await self._live(done, key)
-            finished = UndoFinished(call.name, call.id, status, content, round(seconds, 6))
+            finished = UndoFinished(
+                call.name, call.id, status, content, round(seconds, 6)
+            )
             self.session.record(key, finished)
-        return "" if finished.status == "ok" else f"{call.name} ({done.key}): {finished.content}"
+        return (
+            ""
+            if finished.status == "ok"
+            else f"{call.name} ({done.key}): {finished.content}"
+        )
 
-    async def _live(self, done: UndoCall, key: str) -> tuple[ObservationStatus, str, float]:
+    async def _live(
+        self, done: UndoCall, key: str
+    ) -> tuple[ObservationStatus, str, float]:
         session, tool = self.session, self._tool(done)
         if done.status != "ok":
-            return "unknown", "it is not known whether it took effect, so it was not undone", 0.0
+            return (
+                "unknown",
+                "it is not known whether it took effect, so it was not undone",
+                0.0,
+            )
         if session.is_lost(done.key):
-            return "unknown", "its arguments held a secret, which is not kept, so it was not undone", 0.0
+            return (
+                "unknown",
+                "its arguments held a secret, which is not kept, so it was not undone",
+                0.0,
+            )
         if tool is None or tool.compensate is None:
             gone = "the tool, or its compensate function, is not there any more, or another tool has its name"
             return "rejected", gone, 0.0
         try:
             waiting = await self.permitted(
-                ToolCall(f"{tool.name}:undo", done.call.arguments, f"undo_{done.call.id}"), key
+                ToolCall(
+                    f"{tool.name}:undo", done.call.arguments, f"undo_{done.call.id}"
+                ),
+                key,
             )
         except Denied as denied:
             return "denied", text_of(denied), 0.0
@@ -98,22 +142,44 @@ class Undoing:
         await session.barrier()
         await session.hold()
         timeout = tool.timeout or session.parts.limits.tool_timeout
-        arguments = copy.deepcopy(dict(session.secrets.get(done.key, done.call).arguments))
+        arguments = copy.deepcopy(
+            dict(session.secrets.get(done.key, done.call).arguments)
+        )
         context = ToolContext(
-            session.run_id, key, idempotency_key, timeout, session.deps, arguments, done.idempotency_key
+            session.run_id,
+            key,
+            idempotency_key,
+            timeout,
+            session.deps,
+            arguments,
+            done.idempotency_key,
         )
         before = session.wall()
-        ended = await run_bounded(called(session.in_thread, compensate, context, done.content), timeout)
+        ended = await run_bounded(
+            called(session.in_thread, compensate, context, done.content), timeout
+        )
         seconds = session.wall() - before
-        if session.fatal is not None and ended.error is session.fatal:  # it was not called
+        if (
+            session.fatal is not None and ended.error is session.fatal
+        ):  # it was not called
             raise session.fatal
         if ended.timed_out:
-            return "timed_out", f"undoing it gave no result within {timeout:g} s", seconds
+            return (
+                "timed_out",
+                f"undoing it gave no result within {timeout:g} s",
+                seconds,
+            )
         redact = session.redactor.text
-        written = contained(lambda: as_text(ended.value, session.parts.limits.max_output_chars))
+        written = contained(
+            lambda: as_text(ended.value, session.parts.limits.max_output_chars)
+        )
         error = ended.error
         if error is not None:
-            return "error", redact(f"undoing it failed: {type(error).__name__}: {text_of(error)}"), seconds
+            return (
+                "error",
+                redact(f"undoing it failed: {type(error).__name__}: {text_of(error)}"),
+                seconds,
+            )
         return "ok", redact(written.value if written.error is None else "done"), seconds
 
     def _tool(self, done: UndoCall) -> Tool | None:
@@ -134,7 +200,11 @@ def registries_of(engine: Any) -> tuple[ToolRegistry, ...]:
     for known in engines:  # grows while it is gone through
         inner: list[Any] = [tool.engine for tool in known.runtime.tools]
         inner += [getattr(known, str(name)) for name in known.__dict__]
-        engines += [value for value in inner if hasattr(value, "runtime") and not any(value is e for e in engines)]
+        engines += [
+            value
+            for value in inner
+            if hasattr(value, "runtime") and not any(value is e for e in engines)
+        ]
     return tuple(known.runtime.tools for known in engines)
 
 

@@ -47,7 +47,9 @@ def note(scope: Scope, fact: object) -> None:
         noted = scope.session.facts[key] = FactNoted(type(fact).__name__, value)
         scope.session.record(key, noted)
     elif isinstance(recorded, FactNoted) and recorded.value != value:
-        scope.session.record(key, DriftNoticed("note", str(recorded.value)[:200], str(value)[:200]))
+        scope.session.record(
+            key, DriftNoticed("note", str(recorded.value)[:200], str(value)[:200])
+        )
 
 
 def now(scope: Scope) -> datetime:
@@ -61,7 +63,9 @@ def now(scope: Scope) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def recorded_effect(scope: Scope, key: str, name: str, into: TypeAdapter[T]) -> tuple[T] | None:
+def recorded_effect(
+    scope: Scope, key: str, name: str, into: TypeAdapter[T]
+) -> tuple[T] | None:
     """The recorded value of an effect, in a tuple; `None` if there is none; raises the error that it raised."""
     replay = scope.session.replay
     recorded = replay.outcome(key)
@@ -78,7 +82,13 @@ def recorded_effect(scope: Scope, key: str, name: str, into: TypeAdapter[T]) -> 
     return (into.validate_json(to_json(recorded.value)),)
 
 
-async def do_effect(scope: Scope, key: str, name: str, function: Callable[[], Awaitable[T]], into: TypeAdapter[T]) -> T:
+async def do_effect(
+    scope: Scope,
+    key: str,
+    name: str,
+    function: Callable[[], Awaitable[T]],
+    into: TypeAdapter[T],
+) -> T:
     """Do an effect within the run's time and record what came of it; value or error are the same now as on replay."""
     session = scope.session
     session.check_signal(begun=True)
@@ -101,9 +111,14 @@ async def do_effect(scope: Scope, key: str, name: str, function: Callable[[], Aw
         encoded = to_json(value)
     except ValueError as error:  # what pydantic raises, and what foreign values may
         raise failed(
-            session, key, name, ConfigError(f"effect {name!r}: its value does not fit `into`: {error}")
+            session,
+            key,
+            name,
+            ConfigError(f"effect {name!r}: its value does not fit `into`: {error}"),
         ) from None
-    session.read_aloud(label := label_of(session, lambda: as_text(whole)), untrusted=False)
+    session.read_aloud(
+        label := label_of(session, lambda: as_text(whole)), untrusted=False
+    )
     session.record(key, EffectFinished(name, value, label=label))
     return into.validate_json(encoded)
 
@@ -112,13 +127,22 @@ async def _awaited(function: Callable[[], Awaitable[T]]) -> T:
     return await function()
 
 
-def failed(session: Session, key: str, name: str, error: BaseException) -> LoopwrightError:
+def failed(
+    session: Session, key: str, name: str, error: BaseException
+) -> LoopwrightError:
     """Record that an effect failed; gives the error as it will be raised on replay too."""
     redactor = session.redactor
-    record = ErrorRecord.of(redact_error(redactor, error) if isinstance(error, LoopwrightError) else error)
+    record = ErrorRecord.of(
+        redact_error(redactor, error) if isinstance(error, LoopwrightError) else error
+    )
     record = dataclasses.replace(record, message=redactor.text(record.message))
-    if isinstance(error, NOT_OURS_TO_END):  # another run's, met inside the effect: it does not end this one
-        record = ErrorRecord(EngineError.__name__, f"effect {name!r} raised {record.type}: {record.message}")
+    if isinstance(
+        error, NOT_OURS_TO_END
+    ):  # another run's, met inside the effect: it does not end this one
+        record = ErrorRecord(
+            EngineError.__name__,
+            f"effect {name!r} raised {record.type}: {record.message}",
+        )
     session.read_aloud(label := label_of(session, text_of(error)), untrusted=False)
     session.record(key, EffectFinished(name, error=record, label=label))
     again = record.restore()

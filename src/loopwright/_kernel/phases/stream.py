@@ -13,7 +13,9 @@ class Telling:
     `begun` says whether words have come, which cannot be taken back.
     """
 
-    def __init__(self, redactor: Redactor, key: str, watchers: Sequence[Callable[[Delta], None]]) -> None:
+    def __init__(
+        self, redactor: Redactor, key: str, watchers: Sequence[Callable[[Delta], None]]
+    ) -> None:
         self._redactor, self._key, self._watchers = redactor, key, watchers
         self._text, self._reasoning = redactor.stream(), redactor.stream()
         self._calls: dict[int, StreamRedactor] = {}
@@ -26,7 +28,9 @@ class Telling:
         reasoning = self._reasoning.feed(delta.reasoning) if delta.reasoning else ""
         call = None if delta.call is None else self._call(delta.call)
         last = delta.completion is not None
-        if last or call is not None or delta.text:  # a stretch of words is over when something else begins
+        if (
+            last or call is not None or delta.text
+        ):  # a stretch of words is over when something else begins
             reasoning += self._reasoning.end()
         if last or call is not None:
             text += self._text.end()
@@ -36,17 +40,37 @@ class Telling:
         self._show(Delta(call=call, key=self._key))
         for index, stream in self._calls.items():
             rest = stream.end()
-            self._show(Delta(call=CallDelta(index, arguments=rest) if rest else None, key=self._key))
-        self._show(Delta(text, reasoning, None, redact_reply(self._redactor, delta.completion).completion, self._key))
+            self._show(
+                Delta(
+                    call=CallDelta(index, arguments=rest) if rest else None,
+                    key=self._key,
+                )
+            )
+        self._show(
+            Delta(
+                text,
+                reasoning,
+                None,
+                redact_reply(self._redactor, delta.completion).completion,
+                self._key,
+            )
+        )
 
     def _call(self, call: CallDelta) -> CallDelta | None:
         """A piece of a call, as far as it may be shown by now."""
         stream = self._calls.setdefault(call.index, self._redactor.stream())
         redact = self._redactor.text
-        shown = CallDelta(call.index, redact(call.id), redact(call.name), stream.feed(call.arguments))
+        shown = CallDelta(
+            call.index, redact(call.id), redact(call.name), stream.feed(call.arguments)
+        )
         return shown if shown.id or shown.name or shown.arguments else None
 
     def _show(self, delta: Delta) -> None:
-        if delta.text or delta.reasoning or delta.call is not None or delta.completion is not None:
+        if (
+            delta.text
+            or delta.reasoning
+            or delta.call is not None
+            or delta.completion is not None
+        ):
             for watcher in self._watchers:
                 watcher(delta)

@@ -16,7 +16,9 @@ from .reason import Question, Reply
 
 M = TypeVar("M", bound=BaseModel)
 MAX_REPAIRS = 2
-INSTRUCTION = "Reply with one JSON value and nothing else. It must fit this JSON schema:\n"
+INSTRUCTION = (
+    "Reply with one JSON value and nothing else. It must fit this JSON schema:\n"
+)
 
 Settle = Callable[[Question], Awaitable[Reply]]
 
@@ -29,24 +31,41 @@ def read_model(text: str, model: type[M]) -> M:
     except ValidationError as error:
         raise ValueError(explain(error, model.__name__)) from None
     except Exception as error:
-        raise ValueError(f"{model.__name__} cannot be made of it: {text_of(error)}") from error
+        raise ValueError(
+            f"{model.__name__} cannot be made of it: {text_of(error)}"
+        ) from error
 
 
 def _said(completion: Completion) -> str:
     """What a reply says, without the thinking in front of it."""
-    return without_thinking(completion.answer if completion.answer is not None else completion.text)
+    return without_thinking(
+        completion.answer if completion.answer is not None else completion.text
+    )
 
 
 async def ask_text(
-    settle: Settle, conversation: Conversation, sampling: Sampling, provider: Provider, purpose: str = ""
+    settle: Settle,
+    conversation: Conversation,
+    sampling: Sampling,
+    provider: Provider,
+    purpose: str = "",
 ) -> str:
     """A model's plain reply. Plain text is never repaired: one that cannot be used, or was cut, raises `AskFailed`."""
-    question = Question("ask", conversation, into="str", sampling=sampling, provider=provider, purpose=purpose)
+    question = Question(
+        "ask",
+        conversation,
+        into="str",
+        sampling=sampling,
+        provider=provider,
+        purpose=purpose,
+    )
     reply = await settle(question)
     completion = reply.completion
     text = _said(completion)
     cut = completion.is_cut
-    problem = completion.problem or ("it called a tool instead of answering" if completion.calls else None)
+    problem = completion.problem or (
+        "it called a tool instead of answering" if completion.calls else None
+    )
     if problem is not None or cut:
         told = problem or "the reply reached the limit of output tokens"
         raise AskFailed(f"{provider.name}/{provider.model}: {told}", text=text, cut=cut)
@@ -65,7 +84,9 @@ async def ask_model(
     schema = into.model_json_schema()
     native = provider.capabilities.json_schema
     if not native:
-        conversation = conversation.user(INSTRUCTION + json.dumps(schema, ensure_ascii=False))
+        conversation = conversation.user(
+            INSTRUCTION + json.dumps(schema, ensure_ascii=False)
+        )
     problem, text, cut = "", "", False
     for _ in range(1 + MAX_REPAIRS):
         output = OutputSchema(into.__name__, schema) if native else None
@@ -86,4 +107,8 @@ async def ask_model(
         conversation = conversation.add(*reply.delivered).assistant(text, origin="model").user(
             f"That cannot be used: {problem}. Reply with the corrected JSON and nothing else.", origin="runtime"
         )  # fmt: skip
-    raise AskFailed(f"no valid {into.__name__} after {MAX_REPAIRS} repairs: {problem}", text=text, cut=cut)
+    raise AskFailed(
+        f"no valid {into.__name__} after {MAX_REPAIRS} repairs: {problem}",
+        text=text,
+        cut=cut,
+    )

@@ -13,7 +13,14 @@ from typing import Any, Literal, TypeAlias
 from pydantic_core import to_jsonable_python
 
 from ..._internal.log import logger
-from ...errors import CircuitOpen, LimitReached, PhaseError, ToolError, UnknownOutcome, text_of
+from ...errors import (
+    CircuitOpen,
+    LimitReached,
+    PhaseError,
+    ToolError,
+    UnknownOutcome,
+    text_of,
+)
 from ...events.effects import Failure, ToolFinished, ToolStarted
 from ...gates.base import PERMIT_SECONDS, Denial, Permit
 from ...labels import Label, highest
@@ -56,21 +63,33 @@ def check_permit(permit: Permit, session: Session, policy: str | None) -> None:
     `policy` is the policy version of now; `None` for a call whose intent is recorded, which was allowed then.
     """
     if permit not in session.permits:
-        raise PhaseError(f"the permit of {permit.call.name} was used or is not of this run: gate a new proposal")
+        raise PhaseError(
+            f"the permit of {permit.call.name} was used or is not of this run: gate a new proposal"
+        )
     if permit.expires < session.active.seconds():
-        raise PhaseError(f"the permit of {permit.call.name} has expired: act right after the gate")
+        raise PhaseError(
+            f"the permit of {permit.call.name} has expired: act right after the gate"
+        )
     check_same(permit, session, policy)
 
 
 def check_same(permit: Permit, session: Session, policy: str | None) -> None:
     """Raise `PhaseError` if approval, policy or arguments are not those of the permit any more."""
-    if permit.until and permit.until <= session.parts.clock.wall() and policy is not None:
+    if (
+        permit.until
+        and permit.until <= session.parts.clock.wall()
+        and policy is not None
+    ):
         raise PhaseError(f"the approval of {permit.call.name} has expired")
-    back = session.taken_back(permit.key, permit.call.name, permit.leave) or session.told.is_doubted(permit.leave)
+    back = session.taken_back(
+        permit.key, permit.call.name, permit.leave
+    ) or session.told.is_doubted(permit.leave)
     if back and policy is not None:
         raise PhaseError(f"the approval of {permit.call.name} was taken back")
     if policy is not None and permit.policy_version != policy:
-        raise PhaseError(f"the policy changed since {permit.call.name} was allowed: gate a new proposal")
+        raise PhaseError(
+            f"the policy changed since {permit.call.name} was allowed: gate a new proposal"
+        )
     real = permit.real
     if arguments_hash(permit.call.arguments) != permit.arguments_hash or (
         real is not None and arguments_hash(real.arguments) != permit.real_hash
@@ -87,20 +106,27 @@ class ToolCalls:
     session: Session
     parts: Parts
     policy: Callable[[], str]
-    instead: dict[str, ToolFinished] = dataclasses.field(default_factory=dict[str, ToolFinished])
+    instead: dict[str, ToolFinished] = dataclasses.field(
+        default_factory=dict[str, ToolFinished]
+    )
     """What came of calls that were made in place of failed ones, by key."""
 
     async def attempt(self, permit: Permit, tool: Tool, kind: Attempt) -> Came:
         """Call the tool once. The intent is durable before it starts; what came of it is for the caller to record."""
         session = self.session
-        async with session.slots_of(tool), session.tool_slots:  # who waits for its tool holds no other up
+        async with (
+            session.slots_of(tool),
+            session.tool_slots,
+        ):  # who waits for its tool holds no other up
             session.check_signal(begun=kind != "first")
             session.check_gap(permit.key)
             breaker = session.parts.breakers.get(f"tool/{tool.name}")
             try:
                 given = breaker.acquire(session.breaker_changed)
             except CircuitOpen as error:
-                return Came("rejected", session.redactor.text(str(error)), failure="open")
+                return Came(
+                    "rejected", session.redactor.text(str(error)), failure="open"
+                )
             ended, came = None, None
             try:
                 came, ended = await self._start(permit, tool, kind)
@@ -121,8 +147,18 @@ class ToolCalls:
             session.budget.take_tool_call()
         except LimitReached as error:
             raise session.refuse(permit.key, error) from None
-        idempotency_key, sealed = session.idempotency_key(permit.key), permit.real is not None
-        started = ToolStarted(call.name, call.id, permit.arguments_hash, idempotency_key, tool.effect, sealed)
+        idempotency_key, sealed = (
+            session.idempotency_key(permit.key),
+            permit.real is not None,
+        )
+        started = ToolStarted(
+            call.name,
+            call.id,
+            permit.arguments_hash,
+            idempotency_key,
+            tool.effect,
+            sealed,
+        )
         session.record(permit.key, started)
 
     def finish(self, decision: Permit | Denial, came: Came) -> Observation:
@@ -145,8 +181,15 @@ class ToolCalls:
         self.session.replay.settled(decision.key)
         if isinstance(decision, Permit):
             self.completed(decision, observation, entry.seq)
-            if came.status == "ok" and decision.real is None and self.session.replay.is_own(decision.key):
-                self.session.replay.good[call.name, decision.arguments_hash] = entry.at, finished
+            if (
+                came.status == "ok"
+                and decision.real is None
+                and self.session.replay.is_own(decision.key)
+            ):
+                self.session.replay.good[call.name, decision.arguments_hash] = (
+                    entry.at,
+                    finished,
+                )
         return observation
 
     def outcome_instead(self, key: str) -> ToolFinished | None:
@@ -157,14 +200,24 @@ class ToolCalls:
     def told(self, tool: Tool, came: Came) -> str:
         """What came of a call so far as a model reads it, to stand beside words of the runtime."""
         outside = came.untrusted and not came.marked
-        return marked(self.session, tool.name, came.content, came.cut) if outside else came.content
+        return (
+            marked(self.session, tool.name, came.content, came.cut)
+            if outside
+            else came.content
+        )
 
     def completed(self, permit: Permit, observation: Observation, seq: int) -> None:
         """Keep what a saga may have to undo: what the tool itself did, or may have done."""
-        tool, replay, key = self.parts.tools.get(permit.call.name), self.session.replay, permit.key
+        tool, replay, key = (
+            self.parts.tools.get(permit.call.name),
+            self.session.replay,
+            permit.key,
+        )
         if tool is None or tool.compensate is None:
             return
-        doubtful = replay.timed_out(key) and not (replay.is_own(key) and observation.status == "ok")
+        doubtful = replay.timed_out(key) and not (
+            replay.is_own(key) and observation.status == "ok"
+        )
         if doubtful:  # whatever came of it afterwards
             observation = Observation(permit.call, "timed_out", observation.text)
         if doubtful or replay.is_own(key):
@@ -189,7 +242,9 @@ class ToolCalls:
         """A call that was not made since its permit does not hold."""
         self.session.permits.discard(permit)
         text = f"{permit.call.name} was not run, propose it again if it is still wanted: {error}"
-        return Came("rejected", self.session.redactor.text(text))  # what does not fit is quoted
+        return Came(
+            "rejected", self.session.redactor.text(text)
+        )  # what does not fit is quoted
 
     def context(self, permit: Permit, timeout: float | None) -> ToolContext[Any]:
         """What the tool may know of the call."""
@@ -197,15 +252,35 @@ class ToolCalls:
         key, call = session.idempotency_key(permit.key), permit.call
         expires = session.wall() + (PERMIT_SECONDS if timeout is None else timeout)
         hashed = permit.real_hash or permit.arguments_hash  # of what the tool gets
-        claims = Claims(session.run_id, permit.key, call.id, call.name, hashed, permit.policy_version, expires)
+        claims = Claims(
+            session.run_id,
+            permit.key,
+            call.id,
+            call.name,
+            hashed,
+            permit.policy_version,
+            expires,
+        )
         arguments = copy.deepcopy(dict((permit.real or call).arguments))
-        return ToolContext(session.run_id, permit.key, key, timeout, session.deps, arguments, claims=claims)
+        return ToolContext(
+            session.run_id,
+            permit.key,
+            key,
+            timeout,
+            session.deps,
+            arguments,
+            claims=claims,
+        )
 
     def timeout(self, tool: Tool) -> float | None:
         """Seconds that one call of a tool may take now."""
-        return _least(tool.timeout or self.parts.limits.tool_timeout, self.session.remaining())
+        return _least(
+            tool.timeout or self.parts.limits.tool_timeout, self.session.remaining()
+        )
 
-    async def _start(self, permit: Permit, tool: Tool, kind: Attempt) -> tuple[Came, Ended | None]:
+    async def _start(
+        self, permit: Permit, tool: Tool, kind: Attempt
+    ) -> tuple[Came, Ended | None]:
         """Record the intent, make it durable, run the tool."""
         session, call = self.session, permit.call
         if kind == "first":
@@ -219,11 +294,17 @@ class ToolCalls:
             if kind == "retry":
                 check_same(permit, session, self.policy())
             else:
-                check_permit(permit, session, self.policy() if kind == "first" else None)
-            if permit.real is None and session.is_lost(permit.key):  # never with what stands in its place
+                check_permit(
+                    permit, session, self.policy() if kind == "first" else None
+                )
+            if permit.real is None and session.is_lost(
+                permit.key
+            ):  # never with what stands in its place
                 raise PhaseError(SECRET_LOST)
             arguments = (permit.real or call).arguments
-            keywords = tool.keywords(copy.deepcopy(dict(arguments)))  # the tool may change what it is given
+            keywords = tool.keywords(
+                copy.deepcopy(dict(arguments))
+            )  # the tool may change what it is given
         except (PhaseError, ValueError) as error:
             return self.not_run(permit, error), None
         finally:
@@ -231,37 +312,57 @@ class ToolCalls:
         await session.hold()
         return await self._run(permit, tool, keywords)
 
-    async def _run(self, permit: Permit, tool: Tool, keywords: dict[str, Any]) -> tuple[Came, Ended | None]:
+    async def _run(
+        self, permit: Permit, tool: Tool, keywords: dict[str, Any]
+    ) -> tuple[Came, Ended | None]:
         """Run the tool, now that all is recorded."""
         session, timeout = self.session, self.timeout(tool)
         before = session.active.seconds()
         with session.active.working():
             try:
-                ended = await run_bounded(self._call(tool, permit, keywords, timeout), timeout)
+                ended = await run_bounded(
+                    self._call(tool, permit, keywords, timeout), timeout
+                )
             except asyncio.CancelledError:
                 if not session.aborting:
                     raise
                 text = f"{tool.name} was interrupted; it is not known whether it took effect."
                 return Came("cancelled", text, session.active.seconds() - before), None
-        if session.fatal is not None and ended.error is session.fatal:  # the tool was not called
+        if (
+            session.fatal is not None and ended.error is session.fatal
+        ):  # the tool was not called
             raise session.fatal
-        return self._read(tool, ended, timeout, session.active.seconds() - before), ended
+        return self._read(
+            tool, ended, timeout, session.active.seconds() - before
+        ), ended
 
-    async def _call(self, tool: Tool, permit: Permit, keywords: dict[str, Any], timeout: float | None) -> Any:
+    async def _call(
+        self,
+        tool: Tool,
+        permit: Permit,
+        keywords: dict[str, Any],
+        timeout: float | None,
+    ) -> Any:
         positional = (self.context(permit, timeout),) if tool.takes_context else ()
         most = tool.max_output_chars or self.parts.limits.max_output_chars
         if tool.is_async:
             value = await tool.function(*positional, **keywords)
         else:
-            value = await self.session.in_thread(lambda: _written(tool.function(*positional, **keywords), most))
+            value = await self.session.in_thread(
+                lambda: _written(tool.function(*positional, **keywords), most)
+            )
             value = await value if inspect.isawaitable(value) else value
         if inspect.isasyncgen(value):
             value = await _taken(value, most)
-        if type(value) is not str and inspect.isgenerator(value):  # it takes its time, too
+        if type(value) is not str and inspect.isgenerator(
+            value
+        ):  # it takes its time, too
             return await self.session.in_thread(lambda: _written(value, most))
         return _written(value, most)
 
-    def _read(self, tool: Tool, ended: Ended, timeout: float | None, seconds: float) -> Came:
+    def _read(
+        self, tool: Tool, ended: Ended, timeout: float | None, seconds: float
+    ) -> Came:
         """The observation's status and text; tracebacks go to the log, not to the model."""
         if ended.timed_out:
             left = " It is still running in the background." if ended.abandoned else ""
@@ -271,9 +372,16 @@ class ToolCalls:
             return self.came(tool, "error", text_of(ended.error), seconds, "told")
         if ended.error is not None:
             told = traceback_of(self.session.redactor, ended.error)
-            logger().warning("tool_failed", tool=tool.name, run_id=self.session.run_id, traceback=told)
+            logger().warning(
+                "tool_failed",
+                tool=tool.name,
+                run_id=self.session.run_id,
+                traceback=told,
+            )
             text = f"{type(ended.error).__name__}: {text_of(ended.error)}"
-            status: ObservationStatus = "unknown" if isinstance(ended.error, UnknownOutcome) else "error"
+            status: ObservationStatus = (
+                "unknown" if isinstance(ended.error, UnknownOutcome) else "error"
+            )
             return self.came(tool, status, text, seconds, "raised")
         written: Ended = ended.value
         if written.error is None:
@@ -282,12 +390,27 @@ class ToolCalls:
         return self.came(tool, "error", text, seconds)
 
     def came(
-        self, tool: Tool, status: ObservationStatus, text: str, seconds: float = 0.0, failure: Failure = ""
+        self,
+        tool: Tool,
+        status: ObservationStatus,
+        text: str,
+        seconds: float = 0.0,
+        failure: Failure = "",
     ) -> Came:
         """What came of a call by the words of its tool."""
         words = said(self.session, tool, text)
-        untrusted = not tool.trusted and status != "cancelled"  # that is said by the runtime
-        return Came(status, words.text, seconds, failure, words.cut, words.label, untrusted=untrusted)
+        untrusted = (
+            not tool.trusted and status != "cancelled"
+        )  # that is said by the runtime
+        return Came(
+            status,
+            words.text,
+            seconds,
+            failure,
+            words.cut,
+            words.label,
+            untrusted=untrusted,
+        )
 
 
 async def _taken(values: AsyncGenerator[Any, Any], most: int | None) -> list[Any]:
@@ -305,7 +428,11 @@ def _written(value: Any, most: int | None) -> Any:
     """A result as text, or why it has none; what is to be awaited, and what is written already, as it is."""
     if type(value) is str:
         return Ended(value)
-    if isinstance(value, Ended) or inspect.isawaitable(value) or inspect.isasyncgen(value):
+    if (
+        isinstance(value, Ended)
+        or inspect.isawaitable(value)
+        or inspect.isasyncgen(value)
+    ):
         return value
     return contained(lambda: as_text(value, most))
 
@@ -319,7 +446,11 @@ def as_text(value: Any, most: int | None = None) -> str:
         return str.__str__(value)  # of a subclass too
     if inspect.isgenerator(value):
         value = list(itertools.islice(value, most))
-    return "done" if value is None else json.dumps(to_jsonable_python(value, fallback=str), ensure_ascii=False)
+    return (
+        "done"
+        if value is None
+        else json.dumps(to_jsonable_python(value, fallback=str), ensure_ascii=False)
+    )
 
 
 def _least(a: float | None, b: float | None) -> float | None:

@@ -17,7 +17,9 @@ class ActiveClock:
 
     def seconds(self) -> float:
         """Active seconds so far."""
-        return self._spent + (0.0 if self._since is None else self._clock.monotonic() - self._since)
+        return self._spent + (
+            0.0 if self._since is None else self._clock.monotonic() - self._since
+        )
 
     def working(self) -> "Span":
         """While a model or a tool is at work, as a context."""
@@ -33,14 +35,20 @@ class ActiveClock:
         self._waiting += waiting
         stands_still = self._waiting > 0 and self._at_work == 0
         if stands_still and self._since is not None:
-            self._spent, self._since, self._stood = self.seconds(), None, self._clock.monotonic()
+            self._spent, self._since, self._stood = (
+                self.seconds(),
+                None,
+                self._clock.monotonic(),
+            )
         elif not stands_still and self._since is None:
             self._since = self._clock.monotonic()
             self._waited += self._since - (self._stood or self._since)
 
     def take_waited(self) -> float:
         """Seconds for which the clock stood still since this was asked last; a journal needs them to fold its time."""
-        if self._since is None and self._stood is not None:  # it stands still now, and will go on to
+        if (
+            self._since is None and self._stood is not None
+        ):  # it stands still now, and will go on to
             now = self._clock.monotonic()
             self._waited, self._stood = self._waited + now - self._stood, now
         waited, self._waited = self._waited, 0.0
@@ -57,6 +65,9 @@ class Span:
         self._clock.shift(self._at_work, self._waiting)
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._clock.shift(-self._at_work, -self._waiting)

@@ -30,8 +30,12 @@ class TakenUp:
         journal, lease = self._parts.journal, self._parts.lease
         AT_WORK.discard(self.owner.token)
         self.owner = new_owner()
-        AT_WORK.add(self.owner.token)  # before the claim is visible, so that no one thinks its owner dead
-        self.claim = await journal.claim(self._run_id, str(self.owner), take_over=take_over, lease=lease)
+        AT_WORK.add(
+            self.owner.token
+        )  # before the claim is visible, so that no one thinks its owner dead
+        self.claim = await journal.claim(
+            self._run_id, str(self.owner), take_over=take_over, lease=lease
+        )
         self._claimed = True
         self.entries = await asyncio.to_thread(journal.read, self._run_id)
         self.commands = await asyncio.to_thread(journal.inbox, self._run_id)
@@ -39,13 +43,17 @@ class TakenUp:
     async def put_back(self) -> None:
         """Free the run as what it was before, if it was claimed; one that was at work is left as a cancelled one is."""
         AT_WORK.discard(self.owner.token)
-        if not self._claimed or self.claim.head_seq != len(self.entries):  # unread: then the owner's end frees it
+        if not self._claimed or self.claim.head_seq != len(
+            self.entries
+        ):  # unread: then the owner's end frees it
             return
         cancelled: asyncio.CancelledError | None = None
         with contextlib.suppress(JournalError):  # as above
             session = Session(self._parts, self.claim, self.owner, Replay(), None)
             status = told_of(self.entries)["status"]
-            if status == "running":  # its owner had died, and nothing has happened since
+            if (
+                status == "running"
+            ):  # its owner had died, and nothing has happened since
                 dead = max(session.wall() - self.entries[-1].at, 0.0)
                 session.leave(RunSuspended(LEFT.get(), waited=dead))
                 status = "released" if LEFT.get() == "released" else "suspended"
@@ -55,7 +63,9 @@ class TakenUp:
 
 
 @contextlib.asynccontextmanager
-async def taken_up(parts: Parts, run_id: str, entries: list[Entry], *, take_over: bool) -> AsyncGenerator[TakenUp]:
+async def taken_up(
+    parts: Parts, run_id: str, entries: list[Entry], *, take_over: bool
+) -> AsyncGenerator[TakenUp]:
     """A run, claimed and read again, to make ready for going on; `entries` are those that were read before.
 
     Raises `UnknownRun` and `RunBusy`. A cancellation waits until it is known whether the run was claimed.

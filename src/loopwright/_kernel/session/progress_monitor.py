@@ -10,9 +10,13 @@ from ...messages import Observation, ToolCall
 
 REPEATS = 3  # the same this often is a loop: a call with its result, a denial, an unknown tool, an error
 ALIKE = 0.85  # errors of this similarity are one error (Symbiont's progress tracker has the same threshold)
-COMPARED = 300  # characters of an error's text that are compared: the first and the last 150
+COMPARED = (
+    300  # characters of an error's text that are compared: the first and the last 150
+)
 
-_Identity: TypeAlias = tuple[str, str]  # of a call: its tool and the hash of its arguments
+_Identity: TypeAlias = tuple[
+    str, str
+]  # of a call: its tool and the hash of its arguments
 
 
 def similarity(a: str, b: str) -> float:
@@ -27,7 +31,9 @@ def alike(a: str, b: str) -> bool:
     longer = max(len(a), len(b))
     if a == b:
         return True
-    if 1 - abs(len(a) - len(b)) / longer < ALIKE:  # so much would have to be added that the rest does not matter
+    if (
+        1 - abs(len(a) - len(b)) / longer < ALIKE
+    ):  # so much would have to be added that the rest does not matter
         return False
     return similarity(a, b) >= ALIKE
 
@@ -46,14 +52,20 @@ def _distance(a: str, b: str) -> int:
     for i, character in enumerate(a):
         places[character] = places.get(character, 0) | 1 << i
     every, last, distance = (1 << len(a)) - 1, 1 << (len(a) - 1), len(a)
-    more, less = every, 0  # where a cell is one more than the cell above it, and one less
+    more, less = (
+        every,
+        0,
+    )  # where a cell is one more than the cell above it, and one less
     for character in b:
         same = places.get(character, 0)
         diagonal = (((same & more) + more) ^ more) | same | less
         right_more, right_less = less | ~(diagonal | more), more & diagonal
         distance += bool(right_more & last) - bool(right_less & last)
         right_more, right_less = right_more << 1 | 1, right_less << 1
-        more, less = (right_less | ~(diagonal | right_more)) & every, right_more & diagonal & every
+        more, less = (
+            (right_less | ~(diagonal | right_more)) & every,
+            right_more & diagonal & every,
+        )
     return distance
 
 
@@ -104,19 +116,27 @@ class ProgressMonitor:
       watched at all.
     """
 
-    _results: dict[_Identity, _Loop] = dataclasses.field(default_factory=dict[_Identity, _Loop])
+    _results: dict[_Identity, _Loop] = dataclasses.field(
+        default_factory=dict[_Identity, _Loop]
+    )
     _trail: collections.deque[tuple[_Identity, bytes]] = dataclasses.field(
         default_factory=lambda: collections.deque[tuple[_Identity, bytes]](maxlen=4)
     )
-    _pair: _Loop = dataclasses.field(default_factory=_Loop)  # of the two calls that the trail shows in turns
+    _pair: _Loop = dataclasses.field(
+        default_factory=_Loop
+    )  # of the two calls that the trail shows in turns
     _unknown: _Loop = dataclasses.field(default_factory=_Loop)
     _errors: dict[str, _Loop] = dataclasses.field(default_factory=dict[str, _Loop])
-    _denied: dict[_Identity, int] = dataclasses.field(default_factory=dict[_Identity, int])
+    _denied: dict[_Identity, int] = dataclasses.field(
+        default_factory=dict[_Identity, int]
+    )
     _stopped: dict[str, StopReason | Literal[""]] = dataclasses.field(
         default_factory=dict[str, StopReason | Literal[""]]
     )
 
-    def step(self, key: str, tool: str, arguments_hash: str, unknown: str = "") -> Stop | None:
+    def step(
+        self, key: str, tool: str, arguments_hash: str, unknown: str = ""
+    ) -> Stop | None:
         """Why a call that is about to be gated is not made; `None` for go.
 
         `key` is the call's key. `unknown` is what the registry says if there is no such tool.
@@ -129,7 +149,14 @@ class ProgressMonitor:
         self._stopped[key] = stop if verdict == "stuck" else ""
         return Stop(verdict, reason)
 
-    def recall(self, key: str, tool: str, arguments_hash: str, unknown: str, stop: StopReason | Literal[""]) -> None:
+    def recall(
+        self,
+        key: str,
+        tool: str,
+        arguments_hash: str,
+        unknown: str,
+        stop: StopReason | Literal[""],
+    ) -> None:
         """Take over from the journal that a call was blocked, or that it ended the run with a stop reason."""
         self.step(key, tool, arguments_hash, unknown)
         self._stopped[key] = stop
@@ -140,7 +167,9 @@ class ProgressMonitor:
 
     def denied(self, call: ToolCall, reason: str) -> bool:
         """Count a denial; whether the same one has now come too often."""
-        times = self._denied[call.name, reason] = self._denied.get((call.name, reason), 0) + 1
+        times = self._denied[call.name, reason] = (
+            self._denied.get((call.name, reason), 0) + 1
+        )
         return times >= REPEATS
 
     def observe(
@@ -165,14 +194,18 @@ class ProgressMonitor:
             self._trail.clear()
             return None
         identity = observation.call.name, arguments_hash
-        result = hashlib.sha256(f"{observation.status}|{observation.text}".encode()).digest()
+        result = hashlib.sha256(
+            f"{observation.status}|{observation.text}".encode()
+        ).digest()
         named = self._name_no_tool(observation) if unknown else None
         again = self._repeat(identity, result)
         in_turns = self._take_turns(identity, result)
         failed = self._fail(observation, refused, _turn(key))
         return named or again or in_turns or failed
 
-    def _found(self, identity: _Identity, unknown: str) -> tuple[_Loop, str, StopReason] | None:
+    def _found(
+        self, identity: _Identity, unknown: str
+    ) -> tuple[_Loop, str, StopReason] | None:
         """The loop that a call would go on with, what the model is told of it, and the stop reason of its end."""
         if unknown and self._unknown.times >= REPEATS:
             return self._unknown, f"{unknown} {NO_TOOL}", "repeated_error"
@@ -180,7 +213,11 @@ class ProgressMonitor:
         if again is not None and again.times >= REPEATS:
             return again, SAME_CALL, "repeated_action"
         two = self._two
-        if two is not None and identity in two and (identity == two[0] or self._pair.blocked):
+        if (
+            two is not None
+            and identity in two
+            and (identity == two[0] or self._pair.blocked)
+        ):
             return self._pair, IN_TURNS.format(_both(two)), "repeated_action"
         errors = self._errors.get(identity[0])
         if errors is not None and errors.tried:
@@ -220,7 +257,9 @@ class ProgressMonitor:
         if self._pair.blocked:
             self._pair = _Loop()
         two = self._two
-        if two is None or before is not None:  # what comes after four in turns is the same two
+        if (
+            two is None or before is not None
+        ):  # what comes after four in turns is the same two
             return None
         return (
             f"You go back and forth between {_both(two)}, with the same arguments and the same results. "
@@ -231,7 +270,9 @@ class ProgressMonitor:
         tool, status = observation.call.name, observation.status
         if status == "ok":
             self._errors.pop(tool, None)
-        if status not in ("error", "timed_out") and not (refused and status == "rejected"):
+        if status not in ("error", "timed_out") and not (
+            refused and status == "rejected"
+        ):
             return None
         text, errors = _ends(observation.text), self._errors.get(tool)
         if errors is None or not alike(str(errors.of), text):
@@ -249,7 +290,9 @@ class ProgressMonitor:
         return None
 
 
-SAME_CALL = "This exact call was made several times with the same result; it is not made again."
+SAME_CALL = (
+    "This exact call was made several times with the same result; it is not made again."
+)
 IN_TURNS = (
     "You go back and forth between {}, with the same arguments and the same results. Neither is made again before "
     "you have done something else."

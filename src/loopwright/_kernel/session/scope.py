@@ -3,7 +3,15 @@
 from collections.abc import Iterator
 from types import TracebackType
 
-from ...errors import Aborted, LimitReached, LoopwrightError, PhaseError, RunSignal, Suspended, UnknownOutcome
+from ...errors import (
+    Aborted,
+    LimitReached,
+    LoopwrightError,
+    PhaseError,
+    RunSignal,
+    Suspended,
+    UnknownOutcome,
+)
 from ...events.effects import LimitHit, ModelRequested
 from ...messages import Message, Usage
 from .progress_monitor import ProgressMonitor
@@ -52,14 +60,20 @@ class Scope:
     whole run is the session's.
     """
 
-    def __init__(self, session: Session, path: str, conduct: Conduct, heard: int = 0) -> None:
+    def __init__(
+        self, session: Session, path: str, conduct: Conduct, heard: int = 0
+    ) -> None:
         self.session, self.path, self.conduct = session, path, conduct
         self.monitor = ProgressMonitor()
         self.nudges: list[Message] = []
-        self.heard = heard  # the number of the last word of a person that its models were told
+        self.heard = (
+            heard  # the number of the last word of a person that its models were told
+        )
         self.iteration = 0  # of the innermost loop
         self.turns = 0  # of all loops
-        self.halted: LoopwrightError | None = None  # sticky: this scope is out of iterations, stuck, waiting, or over
+        self.halted: LoopwrightError | None = (
+            None  # sticky: this scope is out of iterations, stuck, waiting, or over
+        )
         self.verb = ""
         self._effects = 0
         self._sides: dict[str, int] = {}
@@ -100,7 +114,9 @@ class Scope:
         """What this scope has met so far, whether the engine minded it or not."""
         return self.session.fatal or self.halted or self.conduct.met
 
-    def enter(self, verb: str, *, recorded: bool = False, despite_signal: bool = False) -> "Scope":
+    def enter(
+        self, verb: str, *, recorded: bool = False, despite_signal: bool = False
+    ) -> "Scope":
         """One verb, as a context: refuses a second one in flight, and everything new after a signal.
 
         What ends the whole run waits until the scope has had all that it had begun (`recorded` says so of this verb):
@@ -108,9 +124,15 @@ class Scope:
         """
         self._refuse_second(verb)
         halted = self.session.fatal or self.halted
-        if halted is None and not recorded and (not self.replaying() or self._ended_before(verb)):
+        if (
+            halted is None
+            and not recorded
+            and (not self.replaying() or self._ended_before(verb))
+        ):
             halted = self.session.signal
-        if halted is not None and not (despite_signal and isinstance(halted, RunSignal)):
+        if halted is not None and not (
+            despite_signal and isinstance(halted, RunSignal)
+        ):
             if halted is self.session.signal:
                 self.conduct.meet(halted)
             raise halted
@@ -121,7 +143,11 @@ class Scope:
         """Whether the next thing that is recorded is the best answer, which came because this verb met the signal."""
         replay, key = self.session.replay, self.upcoming()
         known = replay.intent(key) or replay.outcome(key)
-        return verb != "best_answer" and isinstance(known, (ModelRequested, LimitHit)) and known.verb == "best_answer"
+        return (
+            verb != "best_answer"
+            and isinstance(known, (ModelRequested, LimitHit))
+            and known.verb == "best_answer"
+        )
 
     def _refuse_second(self, verb: str) -> None:
         if self.verb:
@@ -134,7 +160,10 @@ class Scope:
         """The verb is in flight since `enter`."""
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """The verb is done."""
         self.verb = ""
@@ -169,4 +198,9 @@ class Scope:
             return  # a recorded turn is not refused because the limit was lowered since
         else:
             self.session.record(key, LimitHit("max_iterations", str(limit)))
-        raise self.halt(LimitReached("max_iterations", f"the loop ran its {number - 1} iteration{'s' * (number != 2)}"))
+        raise self.halt(
+            LimitReached(
+                "max_iterations",
+                f"the loop ran its {number - 1} iteration{'s' * (number != 2)}",
+            )
+        )

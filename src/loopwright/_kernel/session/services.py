@@ -6,7 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, Self, TypeAlias
 
 from pydantic import GetCoreSchemaHandler
-from pydantic_core.core_schema import CoreSchema, custom_error_schema, is_instance_schema
+from pydantic_core.core_schema import (
+    CoreSchema,
+    custom_error_schema,
+    is_instance_schema,
+)
 
 from ...clock import Clock
 from ...errors import ConfigError
@@ -87,29 +91,41 @@ class Parts:
     user: User | None
     classifier: Classifier | None
     listener: Listener
-    setups: dict[tuple[str, Sampling, bool], str]  # what model calls are made with, worked out once for each kind
+    setups: dict[
+        tuple[str, Sampling, bool], str
+    ]  # what model calls are made with, worked out once for each kind
 
     def with_tools(self, tools: ToolRegistry) -> Self:
         """The same parts with other tools, and what these know and nobody is to be told."""
         other = copy.copy(self)
-        vars(other).update(tools=tools, setups={}, redactor=self.redactor.knowing(tools.secrets))
+        vars(other).update(
+            tools=tools, setups={}, redactor=self.redactor.knowing(tools.secrets)
+        )
         return other
 
     def named_provider(self, name: str, option: str = "provider") -> Provider:
         """The provider of that name; `ConfigError` naming the option if there is none."""
         if name not in self.providers:
             known = ", ".join(self.providers) or "none"
-            raise ConfigError(f"{option}: {name!r} is not among Runtime(providers=...), which has {known}")
+            raise ConfigError(
+                f"{option}: {name!r} is not among Runtime(providers=...), which has {known}"
+            )
         return self.providers[name]
 
     def retry_budget(self, provider: Provider) -> RetryBudget:
         """The retry budget of one provider and model."""
-        return self.retry_budgets.setdefault(f"{provider.name}/{provider.model}", RetryBudget())
+        return self.retry_budgets.setdefault(
+            f"{provider.name}/{provider.model}", RetryBudget()
+        )
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(
+        cls, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
         """An engine's `runtime` field is checked by its class alone."""
         hint = "needs a Runtime, like ReActEngine(Runtime(provider))"
         return custom_error_schema(
-            is_instance_schema(Parts), custom_error_type="runtime_type", custom_error_message=hint
+            is_instance_schema(Parts),
+            custom_error_type="runtime_type",
+            custom_error_message=hint,
         )

@@ -45,32 +45,58 @@ from ...limits import Budget
 from ...messages import Observation, ToolCall
 from ...providers.base import Delta
 from ...tools.base import Tool
-from ..control.commands import APPROVE, DECLASSIFY, Decided, Told, is_numbered, problem_of, read_command
+from ..control.commands import (
+    APPROVE,
+    DECLASSIFY,
+    Decided,
+    Told,
+    is_numbered,
+    problem_of,
+    read_command,
+)
 from ..durability.replay import Replay
 from .active_clock import ActiveClock
 from .services import Parts
 
 NO_SLOTS = nullcontext()
 _LAPSED = object()  # in place of a result: the lease was over before a thread was free
-LEFT_BEHIND = "waiting for a person, whose word nobody goes on with: the gather around has ended"
+LEFT_BEHIND = (
+    "waiting for a person, whose word nobody goes on with: the gather around has ended"
+)
 SECRET_LOST = "It was not made, and it cannot be now: its arguments held a secret, which is not kept. Propose it again."
-LEFT: ContextVar[Literal["cancelled", "released"]] = ContextVar("LEFT", default="cancelled")
+LEFT: ContextVar[Literal["cancelled", "released"]] = ContextVar(
+    "LEFT", default="cancelled"
+)
 """As what a run is left when its task is cancelled: a worker leaves its runs to the other workers of the journal."""
 
 
 class Session:
     """One run being worked on by this process."""
 
-    def __init__(self, parts: Parts, claim: Claim, owner: Owner, replay: Replay, deps: object) -> None:
-        self.parts, self.claim, self.owner, self.replay, self.deps = parts, claim, owner, replay, deps
+    def __init__(
+        self, parts: Parts, claim: Claim, owner: Owner, replay: Replay, deps: object
+    ) -> None:
+        self.parts, self.claim, self.owner, self.replay, self.deps = (
+            parts,
+            claim,
+            owner,
+            replay,
+            deps,
+        )
         self.run_id = claim.run_id
         self.seed = replay.seed or claim.run_id
-        self.budget = Budget(parts.limits, replay.llm_calls, replay.tool_calls, replay.usage)
+        self.budget = Budget(
+            parts.limits, replay.llm_calls, replay.tool_calls, replay.usage
+        )
         self.active = ActiveClock(parts.clock, replay.active_seconds)
-        self.fatal: LoopwrightError | None = None  # divergence, a dead journal: every verb meets it
+        self.fatal: LoopwrightError | None = (
+            None  # divergence, a dead journal: every verb meets it
+        )
         # Sticky too, but recorded effects come first: a limit that the journal knows holds for all that is new.
         hit = replay.limit
-        self.signal: LoopwrightError | None = None if hit is None else LimitReached(hit.limit, hit.detail)
+        self.signal: LoopwrightError | None = (
+            None if hit is None else LimitReached(hit.limit, hit.detail)
+        )
         self.pending: list[Question] = []
         self.told = Told()
         self.on_abort: Callable[[], None] = _nothing
@@ -78,7 +104,9 @@ class Session:
         self.label: Label = replay.label
         self.untrusted = replay.untrusted
         """The highest label of what the run has read, and whether any of it came from outside."""
-        self.mark = (replay.started.boundary if replay.started else "") or boundary_of(claim.run_id)
+        self.mark = (replay.started.boundary if replay.started else "") or boundary_of(
+            claim.run_id
+        )
         """What stands in the fences around text from outside."""
         self.kept = asyncio.Event()
         """Set once the journal has the run, so that others can send it commands."""
@@ -98,21 +126,27 @@ class Session:
         """
         self.facts: dict[str, FactNoted] = dict(replay.facts)
         self.watchers: list[Callable[[Entry], None]] = []
-        self.delta_watchers: list[Callable[[Delta], None]] = []  # with any, models are asked to stream
+        self.delta_watchers: list[
+            Callable[[Delta], None]
+        ] = []  # with any, models are asked to stream
         self.aborting = False
         self.over = False
         self._unnumbered = False  # whether a command has come that has no number
         """Whether the run's last entry is written, or that of its suspension: nothing is heard any more."""
         self.drifted = False
         most = parts.limits.max_concurrent_tools
-        self.tool_slots: AbstractAsyncContextManager[None] = NO_SLOTS if most is None else asyncio.Semaphore(most)
+        self.tool_slots: AbstractAsyncContextManager[None] = (
+            NO_SLOTS if most is None else asyncio.Semaphore(most)
+        )
         self._slots_by_tool: dict[str, asyncio.Semaphore] = {}
         self._wall = parts.clock.wall() - parts.clock.monotonic()
         self._unsent: list[Entry] = []
         # Nobody hears of a new run before the journal has taken it: its id may turn out to be another run's.
         self._untold: list[Entry] | None = [] if replay.started is None else None
         self._durable_seq = claim.head_seq
-        self._broken: LoopwrightError | None = None  # the journal failed: nothing is durable any more
+        self._broken: LoopwrightError | None = (
+            None  # the journal failed: nothing is durable any more
+        )
 
     def record(self, key: str, event: Event) -> Entry:
         """Add a fact to the journal; it is durable after the next `barrier`."""
@@ -129,7 +163,9 @@ class Session:
             "",
         )
         hashed = chain_hash(claim.head_hash, entry)
-        entry.__dict__.update(hash=hashed, event=event)  # the chain needs the other fields first
+        entry.__dict__.update(
+            hash=hashed, event=event
+        )  # the chain needs the other fields first
         claim.head_seq, claim.head_hash = entry.seq, hashed
         self._unsent.append(entry)
         if self._untold is None:
@@ -153,7 +189,11 @@ class Session:
             observer(entry)
         except Exception as error:  # noqa: BLE001 - an observer is foreign code and may not hurt the run
             redact = self.redactor.text
-            logger().warning("observer_failed", observer=redact(repr(observer)), error=redact(repr(error)))
+            logger().warning(
+                "observer_failed",
+                observer=redact(repr(observer)),
+                error=redact(repr(error)),
+            )
 
     def _tell_all(self) -> None:
         untold, self._untold = self._untold or [], None
@@ -197,13 +237,17 @@ class Session:
             raise
 
     def _is_held(self) -> bool:
-        until = self.claim.lease_until  # of the two clocks the first stands still with the machine
+        until = (
+            self.claim.lease_until
+        )  # of the two clocks the first stands still with the machine
         return until is None or max(self.wall(), self.parts.clock.wall()) < until
 
     async def in_thread(self, function: Callable[[], Any]) -> Any:
         """Call a plain function in a thread, if the run is still its own when a thread is free; raises `Fenced`."""
         while True:
-            value = await self.parts.threads.run(lambda: function() if self._is_held() else _LAPSED)
+            value = await self.parts.threads.run(
+                lambda: function() if self._is_held() else _LAPSED
+            )
             if value is not _LAPSED:
                 return value
             await self.hold()
@@ -235,7 +279,9 @@ class Session:
         """The slots of one tool, if it may not run at will."""
         if tool.max_concurrency is None:
             return NO_SLOTS
-        return self._slots_by_tool.setdefault(tool.name, asyncio.Semaphore(tool.max_concurrency))
+        return self._slots_by_tool.setdefault(
+            tool.name, asyncio.Semaphore(tool.max_concurrency)
+        )
 
     def check_signal(self, *, begun: bool = False) -> None:
         """Raise what nothing new may start behind: a signal, a divergence, a dead journal.
@@ -266,7 +312,9 @@ class Session:
         self.replay.agree(key)
         return self.stick(LimitReached(hit.limit, hit.detail))
 
-    def breaker_changed(self, name: str, before: str, after: str, reason: str = "") -> None:
+    def breaker_changed(
+        self, name: str, before: str, after: str, reason: str = ""
+    ) -> None:
         """Record that a circuit breaker changed its state, and why, if a person did it."""
         self.record("", BreakerChanged(name, before, after, self.redactor.text(reason)))
 
@@ -294,7 +342,10 @@ class Session:
 
     def hear(self, commands: Sequence[Command]) -> None:
         """Take in what people sent, in order; each command is recorded once."""
-        numbered, aborting = [sent for sent in commands if is_numbered(sent)], self.told.aborting
+        numbered, aborting = (
+            [sent for sent in commands if is_numbered(sent)],
+            self.told.aborting,
+        )
         if len(numbered) < len(commands) and not self._unnumbered:
             self._unnumbered = True
             logger().warning("command_without_number", run_id=self.run_id)
@@ -315,39 +366,75 @@ class Session:
         """A command as it is recorded, now or before, and why it is refused; empty if it is not."""
         known = self.replay.received.get(sent.number)
         if known is not None:
-            heard = Command(sent.number, self.run_id, known.sent, known.command, known.body)
+            heard = Command(
+                sent.number, self.run_id, known.sent, known.command, known.body
+            )
             return heard, known.refused or problem_of(heard)
         heard, refused = read_command(sent, self.redactor)
-        refused = refused or ("the time of its question was over" if self._is_late(heard) else "")
+        refused = refused or (
+            "the time of its question was over" if self._is_late(heard) else ""
+        )
         waited = self.active.take_waited()
-        self.record("", CommandReceived(heard.number, heard.kind, heard.body, heard.at, waited, refused))
+        self.record(
+            "",
+            CommandReceived(
+                heard.number, heard.kind, heard.body, heard.at, waited, refused
+            ),
+        )
         if refused:
-            told = {"run_id": self.run_id, "number": heard.number, "command": heard.kind, "problem": refused}
+            told = {
+                "run_id": self.run_id,
+                "number": heard.number,
+                "command": heard.kind,
+                "problem": refused,
+            }
             logger().warning("command_refused", **told)
         return heard, refused
 
     def _is_late(self, command: Command) -> bool:
         """Whether it approves what nobody could approve any more when it was sent."""
         question = command.body.get("question")
-        closed = self.replay.closes.get(question, math.inf) if isinstance(question, int) else math.inf
+        closed = (
+            self.replay.closes.get(question, math.inf)
+            if isinstance(question, int)
+            else math.inf
+        )
         return command.kind == APPROVE and command.at > closed
 
     def taken_back(self, key: str, tool: str, leave: int) -> Decided | None:
         """The later denial of a call that rests on the command with the number `leave`; `None` if it rests on none."""
-        return self.told.taken_back(key, self.replay.leave_asked.get(key), tool, leave) if leave else None
+        return (
+            self.told.taken_back(key, self.replay.leave_asked.get(key), tool, leave)
+            if leave
+            else None
+        )
 
     def _declassify(self, command: Command) -> None:
-        wanted = [rank for rank, label in enumerate(LABELS) if label == command.body.get("label")]
+        wanted = [
+            rank
+            for rank, label in enumerate(LABELS)
+            if label == command.body.get("label")
+        ]
         self.label = LABELS[min(LABELS.index(self.label), *wanted, len(LABELS))]
-        self.record("", Declassified(self.label, str(command.body.get("reason") or ""), command.number))
+        self.record(
+            "",
+            Declassified(
+                self.label, str(command.body.get("reason") or ""), command.number
+            ),
+        )
 
     def read_aloud(self, label: Label, untrusted: bool) -> None:
         """The run has read something with that label, from outside or not."""
-        self.label, self.untrusted = highest((self.label, label)), self.untrusted or untrusted
+        self.label, self.untrusted = (
+            highest((self.label, label)),
+            self.untrusted or untrusted,
+        )
 
     async def listen(self) -> None:
         """Look into the run's inbox; whoever reads the journal sees that the run has heard."""
-        commands = await asyncio.to_thread(self.parts.journal.inbox, self.run_id, self.told.last)
+        commands = await asyncio.to_thread(
+            self.parts.journal.inbox, self.run_id, self.told.last
+        )
         self.hear(commands)
         if commands:
             await self.barrier()
@@ -375,12 +462,20 @@ class Session:
 
     def stopped(self) -> LoopwrightError:
         """The sticky error that somebody said `stop`, or `abort`."""
-        was = "aborted" if self.told.aborting else "told to stop after the step that was under way"
+        was = (
+            "aborted"
+            if self.told.aborting
+            else "told to stop after the step that was under way"
+        )
         return self.stick(Aborted(f"the run was {was}"))
 
     def withdraw(self, place: str) -> None:
         """Ask no more what the branches of a gather wanted to know: it has ended, and nobody goes on with an answer."""
-        self.pending[:] = [question for question in self.pending if not question.key.startswith(f"{place}.")]
+        self.pending[:] = [
+            question
+            for question in self.pending
+            if not question.key.startswith(f"{place}.")
+        ]
 
     def leave(self, event: RunSuspended | RunFinished) -> None:
         """Write the run's last entry, or that of its suspension."""
@@ -409,12 +504,18 @@ class Session:
 
     def is_lost(self, key: str) -> bool:
         """Whether a call had a secret in its arguments that only a process knew which is gone."""
-        return key not in self.secrets and not self.replay.sealed.isdisjoint((key, key.partition("~")[0]))
+        return key not in self.secrets and not self.replay.sealed.isdisjoint(
+            (key, key.partition("~")[0])
+        )
 
     def idempotency_key(self, key: str) -> str:
         """The same for a call however often it is made again, also by a fork that was cut in the middle of it."""
         known = self.replay.intent(key)
-        return known.idempotency_key if isinstance(known, ToolStarted) else f"{self.run_id}:{key}"
+        return (
+            known.idempotency_key
+            if isinstance(known, ToolStarted)
+            else f"{self.run_id}:{key}"
+        )
 
 
 def boundary_of(run_id: str, created: float = 0.0) -> str:

@@ -20,7 +20,10 @@ from .request import Described, Vocabulary
 from .values import Unfit
 
 SUFFIX = ".cedar"
-OURS = ("ask", "reason")  # the annotations that the gate knows; others are the user's own
+OURS = (
+    "ask",
+    "reason",
+)  # the annotations that the gate knows; others are the user's own
 INSTALL = "CedarGate needs cedarpy 4.12 or later: pip install 'loopwright[cedar]'"
 MOST_PROBLEMS = 3  # of a set of policies, in one error
 
@@ -51,7 +54,11 @@ class CedarGate(InstantGate):
     _rules: "_Rules"
 
     def __init__(
-        self, policies: str | Mapping[str, str], *, tools: Iterable[Described] = (), answers: bool = False
+        self,
+        policies: str | Mapping[str, str],
+        *,
+        tools: Iterable[Described] = (),
+        answers: bool = False,
     ) -> None:
         self.answers = answers
         self._vocabulary = Vocabulary.of(tools)
@@ -60,7 +67,10 @@ class CedarGate(InstantGate):
 
     @classmethod
     def from_files(
-        cls, *paths: str | os.PathLike[str], tools: Iterable[Described] = (), answers: bool = False
+        cls,
+        *paths: str | os.PathLike[str],
+        tools: Iterable[Described] = (),
+        answers: bool = False,
     ) -> "CedarGate":
         """A gate of the policies in files, and in the files `*.cedar` directly in folders; all of them together decide.
 
@@ -80,11 +90,15 @@ class CedarGate(InstantGate):
         try:
             if policies is None:
                 if self._read is None:
-                    raise ConfigError("reload: this gate was not made from files: give it the new policies")
+                    raise ConfigError(
+                        "reload: this gate was not made from files: give it the new policies"
+                    )
                 policies = self._read()
             self._take(policies)
         except ConfigError as error:
-            logger().warning("cedar_reload_refused", problem=str(error), version=self.version)
+            logger().warning(
+                "cedar_reload_refused", problem=str(error), version=self.version
+            )
             raise
 
     def decide(self, action: Action, state: PolicyState) -> Decision:
@@ -93,11 +107,17 @@ class CedarGate(InstantGate):
         try:
             return rules.decide(self._vocabulary.request(action, state), action.tool)
         except Unfit as unfit:
-            return Deny(f"policy cannot judge this call of {action.tool}, so it was not made: {unfit}")
+            return Deny(
+                f"policy cannot judge this call of {action.tool}, so it was not made: {unfit}"
+            )
         except Exception as error:  # noqa: BLE001 - whatever goes wrong, nothing is allowed
-            problem = str(error) if isinstance(error, _Undecided) else type(error).__name__
+            problem = (
+                str(error) if isinstance(error, _Undecided) else type(error).__name__
+            )
             logger().warning("cedar_undecided", tool=action.tool, problem=problem)
-            return Deny(f"policy could not be evaluated for this call of {action.tool}, so it was not made")
+            return Deny(
+                f"policy could not be evaluated for this call of {action.tool}, so it was not made"
+            )
 
     def _take(self, policies: str | Mapping[str, str]) -> None:
         texts = {"policies": policies} if isinstance(policies, str) else policies
@@ -106,7 +126,9 @@ class CedarGate(InstantGate):
                 f"policies: texts are wanted, got {texts!r}: files are taken by CedarGate.from_files(...)"
             )
         rules = _Rules.of(texts, self._vocabulary.schema())
-        vars(self).update(_rules=rules, version=rules.version)  # at once: another thread may be deciding
+        vars(self).update(
+            _rules=rules, version=rules.version
+        )  # at once: another thread may be deciding
 
 
 class _Undecided(Exception):
@@ -142,7 +164,9 @@ class _Rules:
         try:
             schema = cedar.Schema.from_json_str(schema_text)
         except ValueError as error:
-            raise ConfigError(f"tools: their arguments make no Cedar schema: {error}") from None
+            raise ConfigError(
+                f"tools: their arguments make no Cedar schema: {error}"
+            ) from None
         policies: dict[str, _Policy] = {}
         for name, text in texts.items():
             for policy in _parsed(name, text, schema):
@@ -150,37 +174,74 @@ class _Rules:
         together = "\n".join(texts.values())
         every = cedar.PolicySet.from_str(together)
         tree = every.to_pst()
-        kept = {key: node for key, node in tree.static_policies.items() if _permits_or_forbids(policies[key])}
-        unasked = cedar.PolicySet.from_pst(dataclasses.replace(tree, static_policies=kept))
+        kept = {
+            key: node
+            for key, node in tree.static_policies.items()
+            if _permits_or_forbids(policies[key])
+        }
+        unasked = cedar.PolicySet.from_pst(
+            dataclasses.replace(tree, static_policies=kept)
+        )
         digest = hashlib.sha256(f"{schema_text}\n{together}".encode()).hexdigest()
-        entities = cedar.Entities.from_json_str("[]", schema)  # the actions are in it, with their groups
-        return cls(f"cedar-{digest[:16]}", schema, policies, every, unasked, entities, cedar)
+        entities = cedar.Entities.from_json_str(
+            "[]", schema
+        )  # the actions are in it, with their groups
+        return cls(
+            f"cedar-{digest[:16]}", schema, policies, every, unasked, entities, cedar
+        )
 
     def decide(self, request: dict[str, object], tool: str) -> Decision:
         """What the policies say. Raises `_Undecided` if nothing that counts."""
         allowed, deciding = self._ask(self.every, request)
-        if not allowed and deciding and all(policy.ask is not None for policy in deciding):
-            allowed, permits = self._ask(self.unasked, request)  # would it be permitted if a person said yes?
+        if (
+            not allowed
+            and deciding
+            and all(policy.ask is not None for policy in deciding)
+        ):
+            allowed, permits = self._ask(
+                self.unasked, request
+            )  # would it be permitted if a person said yes?
             if allowed:
-                return _question(deciding + (permits if _all_ask(permits) else []), tool)
+                return _question(
+                    deciding + (permits if _all_ask(permits) else []), tool
+                )
             deciding = permits
         if not allowed:
-            reasons = dict.fromkeys(policy.reason for policy in deciding if policy.reason)
-            return Deny("; ".join(reasons) or f"policy {'forbids' if deciding else 'does not permit'} {tool} here")
+            reasons = dict.fromkeys(
+                policy.reason for policy in deciding if policy.reason
+            )
+            return Deny(
+                "; ".join(reasons)
+                or f"policy {'forbids' if deciding else 'does not permit'} {tool} here"
+            )
         return _question(deciding, tool) if _all_ask(deciding) else Allow()
 
-    def _ask(self, policies: Any, request: dict[str, object]) -> tuple[bool, list[_Policy]]:
+    def _ask(
+        self, policies: Any, request: dict[str, object]
+    ) -> tuple[bool, list[_Policy]]:
         """Whether it is allowed, and by which policies; an error in any other policy makes it undecided."""
-        result = self.cedar.is_authorized(request, policies, self.entities, schema=self.schema)
+        result = self.cedar.is_authorized(
+            request, policies, self.entities, schema=self.schema
+        )
         verdict: str = result.decision.value
         if result.diagnostics.errors:
             named = [
-                policy.place for key, policy in self.policies.items() if f"`{key}`" in str(result.diagnostics.errors)
+                policy.place
+                for key, policy in self.policies.items()
+                if f"`{key}`" in str(result.diagnostics.errors)
             ]
-            raise _Undecided(f"failed: {', '.join(named)}" if named else "the request does not fit the schema")
+            raise _Undecided(
+                f"failed: {', '.join(named)}"
+                if named
+                else "the request does not fit the schema"
+            )
         reasons = result.diagnostics.reasons
         deciding = [policy for key, policy in self.policies.items() if key in reasons]
-        if verdict == "Allow" and deciding and all(policy.permits for policy in deciding):
+        if (
+            verdict == "Allow"
+            and deciding
+            and all(policy.permits for policy in deciding)
+        ):
             return True, deciding
         if verdict == "Deny" and not any(policy.permits for policy in deciding):
             return False, deciding
@@ -189,7 +250,9 @@ class _Rules:
 
 def _question(deciding: list[_Policy], tool: str) -> Ask:
     """What a person is asked, each question once."""
-    return Ask(" ".join(dict.fromkeys(policy.ask or f"Let {tool} run?" for policy in deciding)))
+    return Ask(
+        " ".join(dict.fromkeys(policy.ask or f"Let {tool} run?" for policy in deciding))
+    )
 
 
 def _all_ask(policies: list[_Policy]) -> bool:
@@ -208,17 +271,27 @@ def _parsed(name: str, text: str, schema: Any) -> list[_Policy]:
         tree = cedar.PolicySet.from_str(text).to_pst()
         checked = cedar.validate_policies(text, schema)
     except (ValueError, TypeError) as error:
-        raise ConfigError(f"{name}: is no set of Cedar policies: {_one_line(error)}") from None
+        raise ConfigError(
+            f"{name}: is no set of Cedar policies: {_one_line(error)}"
+        ) from None
     if not checked.validation_passed:
-        problems = "; ".join(_one_line(problem) for problem in checked.errors[:MOST_PROBLEMS])
+        problems = "; ".join(
+            _one_line(problem) for problem in checked.errors[:MOST_PROBLEMS]
+        )
         raise ConfigError(f"{name}: does not fit the schema of the gate: {problems}")
     if tree.templates:
-        raise ConfigError(f"{name}: holds a template, which decides nothing: put values in place of its slots")
+        raise ConfigError(
+            f"{name}: holds a template, which decides nothing: put values in place of its slots"
+        )
     made: list[_Policy] = []
     for number in range(len(tree.static_policies)):
         node = tree.static_policies[f"policy{number}"]
         place, notes = f"{name}, policy {number + 1}", _notes(name, node.annotations)
-        made.append(_Policy(place, node.effect == "permit", notes.get("ask"), notes.get("reason")))
+        made.append(
+            _Policy(
+                place, node.effect == "permit", notes.get("ask"), notes.get("reason")
+            )
+        )
     return made
 
 
@@ -255,7 +328,9 @@ def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{file}: cannot be read, and no policy is skipped: {error}") from None
+        raise ConfigError(
+            f"{file}: cannot be read, and no policy is skipped: {error}"
+        ) from None
 
 
 def _cedarpy() -> Any:
@@ -263,6 +338,8 @@ def _cedarpy() -> Any:
         import cedarpy  # noqa: PLC0415 - an extra, loaded when a gate is made
     except ImportError as error:
         raise ConfigError(INSTALL) from error
-    if not hasattr(cedarpy.PolicySet, "from_pst"):  # older ones parse the schema for every decision
+    if not hasattr(
+        cedarpy.PolicySet, "from_pst"
+    ):  # older ones parse the schema for every decision
         raise ConfigError(INSTALL)
     return cedarpy

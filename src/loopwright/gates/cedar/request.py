@@ -10,7 +10,19 @@ from ...errors import ConfigError
 from ...labels import LABELS
 from ...messages import Json, JsonObject
 from ..base import RESPOND, Action, PolicyState
-from .values import Cedar, CedarType, Field, JsonText, Record, SetOf, Text, Unfit, Whole, check_defaults, record_of
+from .values import (
+    Cedar,
+    CedarType,
+    Field,
+    JsonText,
+    Record,
+    SetOf,
+    Text,
+    Unfit,
+    Whole,
+    check_defaults,
+    record_of,
+)
 
 CALL, UNDO, DELEGATE, ANSWER = "call", "undo", "delegate", "respond"
 OWN = (CALL, UNDO, DELEGATE, ANSWER)
@@ -28,7 +40,9 @@ FACTS: Mapping[str, CedarType] = {
     "several": SetOf(Text()),
 }
 TYPED: Mapping[str, Record] = {
-    DELEGATE: Record({"engine": Field(Text(), required=True), "task": Field(Text(), required=True)}),
+    DELEGATE: Record(
+        {"engine": Field(Text(), required=True), "task": Field(Text(), required=True)}
+    ),
     ANSWER: Record(
         {
             "answer": Field(Text(), required=False),
@@ -70,10 +84,16 @@ class Vocabulary:
         typed = dict(TYPED)
         for tool in tools:
             if not isinstance(tool, Described):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ConfigError(f"tools: {tool!r} is no Tool: make one of a function with @tool")
+                raise ConfigError(
+                    f"tools: {tool!r} is no Tool: make one of a function with @tool"
+                )
             if tool.name in OWN or tool.name in typed:
-                what = "an action of the gate's own" if tool.name in OWN else "there twice"
-                raise ConfigError(f"tools: {tool.name!r} is {what}: leave it out, or give it another name")
+                what = (
+                    "an action of the gate's own" if tool.name in OWN else "there twice"
+                )
+                raise ConfigError(
+                    f"tools: {tool.name!r} is {what}: leave it out, or give it another name"
+                )
             typed[tool.name] = record_of(tool.schema)
             try:
                 check_defaults(typed[tool.name])
@@ -92,7 +112,9 @@ class Vocabulary:
         for name in self.typed.keys() - set(OWN):
             actions[name] = _action(self._arguments(name), [{"id": CALL}])
         entities: dict[str, Json] = {"Agent": {}, "Tool": {}}
-        return json.dumps({"": {"entityTypes": entities, "actions": actions}}, sort_keys=True)
+        return json.dumps(
+            {"": {"entityTypes": entities, "actions": actions}}, sort_keys=True
+        )
 
     def request(self, action: Action, state: PolicyState) -> dict[str, object]:
         """The request that asks about an action. Raises `Unfit` where its arguments have no counterpart in Cedar."""
@@ -100,7 +122,9 @@ class Vocabulary:
         several: set[str] = set()
         context = _facts(tool, action, state)
         if name in self.typed:
-            context["arguments"] = self.typed[name].encode(dict(action.arguments), "", several)
+            context["arguments"] = self.typed[name].encode(
+                dict(action.arguments), "", several
+            )
         context["several"] = cast("list[Cedar]", sorted(several))
         return {
             "principal": {"type": "Agent", "id": state.engine},
@@ -125,10 +149,17 @@ class Vocabulary:
 
 def _action(arguments: Mapping[str, Json], groups: list[Json]) -> Json:
     facts: dict[str, Json] = {name: kind.declared for name, kind in FACTS.items()}
-    context: Json = {"type": "Record", "attributes": {**facts, "at": MOMENT, **arguments}}
+    context: Json = {
+        "type": "Record",
+        "attributes": {**facts, "at": MOMENT, **arguments},
+    }
     return {
         "memberOf": groups,
-        "appliesTo": {"principalTypes": ["Agent"], "resourceTypes": ["Tool"], "context": context},
+        "appliesTo": {
+            "principalTypes": ["Agent"],
+            "resourceTypes": ["Tool"],
+            "context": context,
+        },
     }
 
 

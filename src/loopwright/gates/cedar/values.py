@@ -13,7 +13,10 @@ Cedar: TypeAlias = Json
 MAX_WHOLE = 2**63 - 1
 MAX_NUMBER = Decimal(MAX_WHOLE).scaleb(-4)
 EXACT = Context(prec=40)  # not the application's, which may round
-MAX_TYPES, MAX_DEPTH = 500, 20  # parts of a schema that get a type of their own, and how deep they are nested
+MAX_TYPES, MAX_DEPTH = (
+    500,
+    20,
+)  # parts of a schema that get a type of their own, and how deep they are nested
 SEPARATORS = frozenset(" ,;|")
 
 
@@ -111,7 +114,9 @@ class Number:
         written = exact.quantize(Decimal("0.0001"), context=EXACT)
         if written != exact:
             raise Unfit(f"{where} has more than four decimal places")
-        return {"__extn": {"fn": "decimal", "arg": f"{EXACT.plus(written):f}"}}  # `plus`: Cedar's zero has no sign
+        return {
+            "__extn": {"fn": "decimal", "arg": f"{EXACT.plus(written):f}"}
+        }  # `plus`: Cedar's zero has no sign
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +152,11 @@ class SetOf:
         """Each element; those that are null are left out."""
         if not isinstance(value, list):
             raise Unfit(f"{where} is no list")
-        return [self.element.encode(item, where, several) for item in value if item is not None]
+        return [
+            self.element.encode(item, where, several)
+            for item in value
+            if item is not None
+        ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +178,8 @@ class Record:
     def declared(self) -> dict[str, Json]:
         """A closed record."""
         attributes: dict[str, Json] = {
-            escaped(name): {**field.type.declared, "required": field.required} for name, field in self.fields.items()
+            escaped(name): {**field.type.declared, "required": field.required}
+            for name, field in self.fields.items()
         }
         return {"type": "Record", "attributes": attributes}
 
@@ -182,7 +192,9 @@ class Record:
             field = self.fields.get(name)
             path = f"{where}.{name}" if where else name
             if field is None:
-                raise Unfit(f"{shown(path)} is not among the arguments that the policy knows")
+                raise Unfit(
+                    f"{shown(path)} is not among the arguments that the policy knows"
+                )
             if item is not None or isinstance(field.type, JsonText):
                 encoded[escaped(name)] = field.type.encode(item, path, several)
         for name, field in self.fields.items():
@@ -235,8 +247,14 @@ class _Reader:
         fields: dict[str, Field] = {}
         for name, part in named.items():
             made, nullable = self._type(part, within)
-            default = part.get("default") if isinstance(part, dict) and name not in always else None
-            fields[name] = Field(made, not nullable and (name in always or default is not None), default)
+            default = (
+                part.get("default")
+                if isinstance(part, dict) and name not in always
+                else None
+            )
+            fields[name] = Field(
+                made, not nullable and (name in always or default is not None), default
+            )
         return Record(fields)
 
     def _type(self, schema: Json, within: tuple[str, ...]) -> tuple[CedarType, bool]:
@@ -258,18 +276,36 @@ class _Reader:
         made = [self._plain(kind, schema, within) for kind in listed if kind != "null"]
         return _merged(made), "null" in listed
 
-    def _one_of(self, parts: list[Json], within: tuple[str, ...]) -> tuple[CedarType, bool]:
+    def _one_of(
+        self, parts: list[Json], within: tuple[str, ...]
+    ) -> tuple[CedarType, bool]:
         made = [self._type(part, within) for part in parts if part != {"type": "null"}]
-        return _merged([one for one, _ in made]), len(made) < len(parts) or any(nullable for _, nullable in made)
+        return _merged([one for one, _ in made]), len(made) < len(parts) or any(
+            nullable for _, nullable in made
+        )
 
-    def _plain(self, kind: Json, schema: dict[str, Json], within: tuple[str, ...]) -> CedarType:
+    def _plain(
+        self, kind: Json, schema: dict[str, Json], within: tuple[str, ...]
+    ) -> CedarType:
         within = (*within, "of")
         if kind == "array":
-            return SetOf(self._type(schema.get("items"), within)[0] if "prefixItems" not in schema else JsonText())
+            return SetOf(
+                self._type(schema.get("items"), within)[0]
+                if "prefixItems" not in schema
+                else JsonText()
+            )
         if kind == "object":
-            closed = "properties" in schema and schema.get("additionalProperties", False) is False
+            closed = (
+                "properties" in schema
+                and schema.get("additionalProperties", False) is False
+            )
             return self.record(schema, within) if closed else JsonText()
-        plain: dict[Json, CedarType] = {"string": Text(), "integer": Whole(), "number": Number(), "boolean": Flag()}
+        plain: dict[Json, CedarType] = {
+            "string": Text(),
+            "integer": Whole(),
+            "number": Number(),
+            "boolean": Flag(),
+        }
         return plain[kind] if isinstance(kind, str) and kind in plain else JsonText()
 
 

@@ -22,7 +22,12 @@ MAX_DESTINATIONS = 50_000
 WEIGHT = 5
 """So many characters counts each of a text that is not ASCII, since other names of hosts take longer to read."""
 
-Scalar: TypeAlias = StrictBool | StrictInt | StrictStr | Annotated[StrictFloat, Field(allow_inf_nan=False)]
+Scalar: TypeAlias = (
+    StrictBool
+    | StrictInt
+    | StrictStr
+    | Annotated[StrictFloat, Field(allow_inf_nan=False)]
+)
 Number: TypeAlias = StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)]
 Texts: TypeAlias = Annotated[tuple[StrictStr, ...], Field(min_length=1)]
 Told: TypeAlias = bool | None
@@ -75,10 +80,16 @@ class Condition(Options):
 def teller(condition: Condition) -> Callable[[JsonObject], Told]:
     """The function that tells whether a condition holds of some arguments. Raises `ConfigError`, naming the field."""
     pointer = _named("argument", read_pointer, condition.argument)
-    tests = [test for field, make in TESTS.items() if (test := _test(condition, field, make)) is not None]
+    tests = [
+        test
+        for field, make in TESTS.items()
+        if (test := _test(condition, field, make)) is not None
+    ]
     missing = condition.missing
     if missing is None and not tests:
-        raise ConfigError(f"{condition.argument}: say what has to hold of it: missing, {', '.join(TESTS)}")
+        raise ConfigError(
+            f"{condition.argument}: say what has to hold of it: missing, {', '.join(TESTS)}"
+        )
     if missing is not None and (tests or condition.negate):
         raise ConfigError("missing: goes alone, in a condition of its own")
 
@@ -87,12 +98,17 @@ def teller(condition: Condition) -> Callable[[JsonObject], Told]:
             return None if value is not ABSENT else missing is True
         if missing is not None:
             return not missing
-        told = tests[0](value) if len(tests) == 1 else both(test(value) for test in tests)
+        told = (
+            tests[0](value) if len(tests) == 1 else both(test(value) for test in tests)
+        )
         return told if told is None else told is not condition.negate
 
     def tell_all(arguments: JsonObject) -> Told:
         found = find(arguments, pointer)
-        if condition.destinations is not None and sum(map(_size, found)) > MAX_DESTINATIONS:
+        if (
+            condition.destinations is not None
+            and sum(map(_size, found)) > MAX_DESTINATIONS
+        ):
             return None
         return tell(found[0]) if len(found) == 1 else _same(map(tell, found))
 
@@ -148,11 +164,17 @@ def _one_of(wanted: tuple[Scalar, ...]) -> Test:
 
 
 def _bound(fits: Callable[[float], bool]) -> Test:
-    return lambda value: fits(value) if isinstance(value, (int, float)) and _kind(value) is float else None
+    return lambda value: (
+        fits(value)
+        if isinstance(value, (int, float)) and _kind(value) is float
+        else None
+    )
 
 
 def _on_text(test: Callable[[str], Told]) -> Test:
-    return lambda value: test(value) if isinstance(value, str) and len(value) <= MAX_TEXT else None
+    return lambda value: (
+        test(value) if isinstance(value, str) and len(value) <= MAX_TEXT else None
+    )
 
 
 def _max_length(most: int) -> Test:
@@ -162,7 +184,11 @@ def _max_length(most: int) -> Test:
 def _size(value: Found) -> int:
     """The characters of a text, or of the texts in a list, as `MAX_DESTINATIONS` counts them."""
     texts: Sequence[Found] = value if isinstance(value, list) else [value]
-    return sum(len(text) * (1 if text.isascii() else WEIGHT) for text in texts if isinstance(text, str))
+    return sum(
+        len(text) * (1 if text.isascii() else WEIGHT)
+        for text in texts
+        if isinstance(text, str)
+    )
 
 
 def _destinations(wanted: tuple[str, ...]) -> Test:
@@ -172,7 +198,11 @@ def _destinations(wanted: tuple[str, ...]) -> Test:
         found = read_destinations(text)
         if found is None:
             return None
-        return _same(any(place.has(one) for place in places) for one in found) if found else False
+        return (
+            _same(any(place.has(one) for place in places) for one in found)
+            if found
+            else False
+        )
 
     one_text = _on_text(of_text)
 

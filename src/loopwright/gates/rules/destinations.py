@@ -8,17 +8,26 @@ from urllib.parse import urlsplit
 
 from ...errors import ConfigError
 
-_SCHEME = re.compile(r"(?:https?|wss?|ftp)://", re.I)  # those of which the host is where the request goes
-_LABELS = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_SCHEME = re.compile(
+    r"(?:https?|wss?|ftp)://", re.I
+)  # those of which the host is where the request goes
+_LABELS = re.compile(
+    r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+)
 # No more than mailboxes need: neither in them nor in names of people stands what ends the host of a URL, since a client
 # may take `evil.com/@example.com` for one without its scheme, nor what a mail program takes for an option or a route.
 _MAILBOX = re.compile(r"(?!-)[A-Za-z0-9_+'=-]+(?:\.[A-Za-z0-9_+'=-]+)*")
 # What stands before an `&` must not look like a host with a query behind it (`evil.com&x`), nor may there be a `cc=`.
-_MAILBOX_AND = re.compile(r"(?!localhost&)[a-z][a-z0-9_+'-]*(?:&[a-z0-9_+'-]+)+(?:\.[a-z0-9_+'-]+)*", re.I | re.A)
+_MAILBOX_AND = re.compile(
+    r"(?!localhost&)[a-z][a-z0-9_+'-]*(?:&[a-z0-9_+'-]+)+(?:\.[a-z0-9_+'-]+)*",
+    re.I | re.A,
+)
 _NAME = re.compile(r"(?!-)[^<>@,;:\"\\()\[\]/?#!%|{}^`$=*~]*")
 # In `Sales #1 <a@example.com>` no client can find another host, as long as there is none in front of what ends one:
 # nothing with a dot, a number or an escape. Nor are there routes (`evil!bob`) and encoded words (`=?utf-8?...`).
-_LOOSE_NAME = re.compile(r"(?=.* )[^\W_](?:[^<>@,;:\"\\()\[\]|{}^`~.。．｡!%=]|[!%](?= |\Z)|=(?!\?))*")  # noqa: RUF001
+_LOOSE_NAME = re.compile(
+    r"(?=.* )[^\W_](?:[^<>@,;:\"\\()\[\]|{}^`~.。．｡!%=]|[!%](?= |\Z)|=(?!\?))*"  # noqa: RUF001
+)
 _BEFORE_END = re.compile(r"(?!localhost *\Z)[a-z][a-z0-9 &'_+-]*", re.I | re.A)
 _BETWEEN = re.compile("[,;]")
 _NUMBER = re.compile("[0-9]+|0x[0-9a-f]*")
@@ -43,9 +52,16 @@ class Place:
 
     def has(self, destination: Destination) -> bool:
         """Whether a destination is there."""
-        if self.mailbox is not None and (destination.mailbox is None or self.mailbox not in ("*", destination.mailbox)):
+        if self.mailbox is not None and (
+            destination.mailbox is None
+            or self.mailbox not in ("*", destination.mailbox)
+        ):
             return False
-        return destination.host.endswith(f".{self.host}") if self.below else destination.host == self.host
+        return (
+            destination.host.endswith(f".{self.host}")
+            if self.below
+            else destination.host == self.host
+        )
 
 
 def read_place(text: str) -> Place:
@@ -84,7 +100,11 @@ def _destination(part: str) -> Destination | None:
         return _of_mail(part)
     name, colon, port = part.partition(":")
     host = _host(name)
-    if host is None or (colon and not _PORT.fullmatch(port)) or ("." not in host and host != "localhost"):
+    if (
+        host is None
+        or (colon and not _PORT.fullmatch(port))
+        or ("." not in host and host != "localhost")
+    ):
         return None
     return Destination(host)
 
@@ -116,13 +136,17 @@ def _of_mail(part: str) -> Destination | None:
 
 
 def _is_mailbox(text: str) -> bool:
-    return _MAILBOX.fullmatch(text) is not None or _MAILBOX_AND.fullmatch(text) is not None
+    return (
+        _MAILBOX.fullmatch(text) is not None or _MAILBOX_AND.fullmatch(text) is not None
+    )
 
 
 def _is_loose_name(text: str) -> bool:
     """Whether it is the name of somebody although it holds what may end a host."""
     head, *rest = re.split("[/?#]", text, maxsplit=1)
-    return _LOOSE_NAME.fullmatch(text) is not None and (not rest or _BEFORE_END.fullmatch(head) is not None)
+    return _LOOSE_NAME.fullmatch(text) is not None and (
+        not rest or _BEFORE_END.fullmatch(head) is not None
+    )
 
 
 def _host(name: str) -> str | None:

@@ -50,11 +50,15 @@ def _document(suffix: str, text: str) -> Json:
             return cast(Json, tomllib.loads(text))
         if suffix in (".yaml", ".yml"):
             return read_yaml(text)
-    except ValueError as error:  # a TOMLDecodeError, or what Python says of a number that is too long
+    except (
+        ValueError
+    ) as error:  # a TOMLDecodeError, or what Python says of a number that is too long
         raise ConfigError(f"is no TOML: {error}") from None
     except RecursionError:
         raise ConfigError("is nested too deeply") from None
-    raise ConfigError("is of no kind that rules are read from: call it .toml, .yaml or .yml")
+    raise ConfigError(
+        "is of no kind that rules are read from: call it .toml, .yaml or .yml"
+    )
 
 
 def _read(document: Json) -> tuple[tuple[Rule, ...], Otherwise]:
@@ -63,7 +67,9 @@ def _read(document: Json) -> tuple[tuple[Rule, ...], Otherwise]:
     if otherwise not in get_args(Otherwise):
         raise ConfigError(f'otherwise: "deny", "ask" or "allow", got {otherwise!r}')
     if not isinstance(tables, list) or not tables:
-        raise ConfigError("rules: a list of at least one rule is needed ([[rules]] in TOML)")
+        raise ConfigError(
+            "rules: a list of at least one rule is needed ([[rules]] in TOML)"
+        )
     rules = tuple(_rule(number, table) for number, table in enumerate(tables, 1))
     check_names(rules)
     return rules, cast(Otherwise, otherwise)
@@ -76,11 +82,14 @@ def _rule(number: int, table: Json) -> Rule:
         for field, kind in PARTS.items():
             if isinstance(parts := fields.get(field), list):
                 fields[field] = [
-                    _part(f"{field}.{at}", part, kind) for at, part in enumerate(cast("list[Json]", parts))
+                    _part(f"{field}.{at}", part, kind)
+                    for at, part in enumerate(cast("list[Json]", parts))
                 ]
         return _made(Rule, fields)
     except ConfigError as error:
-        raise ConfigError(f"rule {number}{f' {name!r}' if isinstance(name, str) else ''}: {error}") from None
+        raise ConfigError(
+            f"rule {number}{f' {name!r}' if isinstance(name, str) else ''}: {error}"
+        ) from None
 
 
 def _part(where: str, table: Json, kind: type[Options]) -> Options:
@@ -97,11 +106,17 @@ def _names(kind: type[Any]) -> list[str]:
 def _fields(table: Json, names: Sequence[str]) -> dict[str, Json]:
     """The fields of a table, all of which are known and say something."""
     if not isinstance(table, dict):
-        raise ConfigError(f"a table with the fields {', '.join(names)} is needed, got {table!r:.60}")
+        raise ConfigError(
+            f"a table with the fields {', '.join(names)} is needed, got {table!r:.60}"
+        )
     for field, value in table.items():
         if field not in names:
             near = difflib.get_close_matches(field, names, n=2)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names)}"
+            hint = (
+                f"did you mean {' or '.join(near)}?"
+                if near
+                else f"there are {', '.join(names)}"
+            )
             raise ConfigError(f"{field}: no such field; {hint}")
         if value is None:
             raise ConfigError(f"{field}: says nothing: leave it out")
@@ -113,4 +128,8 @@ def _made(kind: Callable[..., Part], fields: dict[str, Any]) -> Part:
         return kind(**fields)
     except ConfigError as error:
         told = re.sub("^(Rule|Condition|Hours): ", "", str(error))
-        raise ConfigError(told.replace("valid tuple", "list").replace("Tuple should have", "The list needs")) from None
+        raise ConfigError(
+            told.replace("valid tuple", "list").replace(
+                "Tuple should have", "The list needs"
+            )
+        ) from None

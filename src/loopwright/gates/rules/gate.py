@@ -11,7 +11,17 @@ from ..._internal.log import logger
 from ...clock import Clock, SystemClock
 from ...errors import ConfigError
 from ...messages import canonical_json
-from ..base import RESPOND, Action, Allow, Ask, Decision, Deny, InstantGate, Modify, PolicyState
+from ..base import (
+    RESPOND,
+    Action,
+    Allow,
+    Ask,
+    Decision,
+    Deny,
+    InstantGate,
+    Modify,
+    PolicyState,
+)
 from ..rate_limit import Tally
 from .file import Otherwise, read_rule_file
 from .rule import ANSWER, Applied, Rule, check_names
@@ -34,7 +44,13 @@ class RuleGate(InstantGate):
     Raises `ConfigError`. Threads and event loops may share a gate. Its `version` is a hash of the rules.
     """
 
-    def __init__(self, rules: Iterable[Rule], *, otherwise: Otherwise = "deny", clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        rules: Iterable[Rule],
+        *,
+        otherwise: Otherwise = "deny",
+        clock: Clock | None = None,
+    ) -> None:
         self._clock = clock or SystemClock()
         self._path: Path | None = None
         self._use(tuple(rules), otherwise, {})
@@ -54,21 +70,38 @@ class RuleGate(InstantGate):
         What was counted for a rule is kept for the rule of that name. Raises `ConfigError` if there is no file.
         """
         if self._path is None:
-            raise ConfigError("reload: this gate was not made from a file: use RuleGate.from_file(path)")
+            raise ConfigError(
+                "reload: this gate was not made from a file: use RuleGate.from_file(path)"
+            )
         try:
             rules, otherwise = read_rule_file(self._path)
-            self._use(rules, otherwise, {applied.rule.name: tally for applied, tally in self._rules[0]})
+            self._use(
+                rules,
+                otherwise,
+                {applied.rule.name: tally for applied, tally in self._rules[0]},
+            )
         except ConfigError as error:
-            logger().warning("rules_not_reloaded", file=str(self._path), problem=str(error), version=self.version)
+            logger().warning(
+                "rules_not_reloaded",
+                file=str(self._path),
+                problem=str(error),
+                version=self.version,
+            )
             return False
         return True
 
-    def _use(self, rules: tuple[Rule, ...], otherwise: Otherwise, tallies: dict[str, Tally]) -> None:
+    def _use(
+        self, rules: tuple[Rule, ...], otherwise: Otherwise, tallies: dict[str, Tally]
+    ) -> None:
         if otherwise not in get_args(Otherwise):
             raise ConfigError(f'otherwise: "deny", "ask" or "allow", got {otherwise!r}')
         check_names(rules)
-        said = canonical_json(to_jsonable_python({"rules": rules, "otherwise": otherwise}))
-        ready = tuple((Applied(rule), tallies.get(rule.name) or Tally()) for rule in rules)
+        said = canonical_json(
+            to_jsonable_python({"rules": rules, "otherwise": otherwise})
+        )
+        ready = tuple(
+            (Applied(rule), tallies.get(rule.name) or Tally()) for rule in rules
+        )
         self._rules = (
             ready,
             otherwise,
@@ -83,17 +116,32 @@ class RuleGate(InstantGate):
             told = applied.applies(action, state)
             if told is False or (told is None and applied.rule.then == "allow"):
                 continue
-            return self._decided(applied, tally, action, state, certain=told is not None)
+            return self._decided(
+                applied, tally, action, state, certain=told is not None
+            )
         if otherwise == "allow" or (action.tool == RESPOND and self.answers):
             return Allow()
-        return Ask(f"No rule speaks of {action.tool}: run it?") if otherwise == "ask" else Deny(NOT_ALLOWED)
+        return (
+            Ask(f"No rule speaks of {action.tool}: run it?")
+            if otherwise == "ask"
+            else Deny(NOT_ALLOWED)
+        )
 
     def _decided(
-        self, applied: Applied, tally: Tally, action: Action, state: PolicyState, *, certain: bool
+        self,
+        applied: Applied,
+        tally: Tally,
+        action: Action,
+        state: PolicyState,
+        *,
+        certain: bool,
     ) -> Decision:
         rule = applied.rule
         if rule.then == "ask":
-            return Ask(rule.question or f"{action.tool} needs leave by the rule {rule.name!r}: run it?")
+            return Ask(
+                rule.question
+                or f"{action.tool} needs leave by the rule {rule.name!r}: run it?"
+            )
         if rule.then == "deny":
             return _refusal(rule, rule.reason)
         if rule.then == "modify":
@@ -101,10 +149,18 @@ class RuleGate(InstantGate):
             if changed is None:
                 return _refusal(rule, "it cannot be applied to these arguments")
             if changed is not action.arguments:
-                return Modify(changed, rule.reason or f"changed by the rule {rule.name!r}")
-        return Allow() if self._within_limit(rule, tally, action, state) else _refusal(rule, "too many calls of late")
+                return Modify(
+                    changed, rule.reason or f"changed by the rule {rule.name!r}"
+                )
+        return (
+            Allow()
+            if self._within_limit(rule, tally, action, state)
+            else _refusal(rule, "too many calls of late")
+        )
 
-    def _within_limit(self, rule: Rule, tally: Tally, action: Action, state: PolicyState) -> bool:
+    def _within_limit(
+        self, rule: Rule, tally: Tally, action: Action, state: PolicyState
+    ) -> bool:
         if rule.at_most is None or rule.every is None:
             return True
         key = {"run": state.run_id, "tool": action.tool}.get(rule.per or "all", "")
@@ -112,4 +168,6 @@ class RuleGate(InstantGate):
 
 
 def _refusal(rule: Rule, reason: str) -> Deny:
-    return Deny(f"refused by the rule {rule.name!r}" + (f": {reason}" if reason else ""))
+    return Deny(
+        f"refused by the rule {rule.name!r}" + (f": {reason}" if reason else "")
+    )

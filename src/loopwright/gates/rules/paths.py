@@ -17,13 +17,21 @@ def within(roots: Iterable[str]) -> Callable[[str], bool | None]:
     for root in roots:
         parts = _parts(root)
         if parts is None:
-            raise ConfigError(f'{root!r} names no folder: write "/srv/data", or "notes" for paths that are relative')
+            raise ConfigError(
+                f'{root!r} names no folder: write "/srv/data", or "notes" for paths that are relative'
+            )
         read.append(parts)
 
     def check(path: str) -> bool | None:
         parts = _parts(path)
-        comparable = [root for root in read if parts is not None and root[0] == parts[0]]
-        return any(parts[: len(root)] == root for root in comparable) if parts and comparable else None
+        comparable = [
+            root for root in read if parts is not None and root[0] == parts[0]
+        ]
+        return (
+            any(parts[: len(root)] == root for root in comparable)
+            if parts and comparable
+            else None
+        )
 
     return check
 
@@ -31,7 +39,13 @@ def within(roots: Iterable[str]) -> Callable[[str], bool | None]:
 def _parts(path: str) -> Parts | None:
     """ "/" or ".", then the names of a path; `None` for what may mean another place than it seems to, or an option."""
     names = [name for name in path.split("/") if name not in ("", ".")]
-    unclear = not path or not path.isprintable() or "\\" in path or path.startswith(("//", "~", "-")) or ".." in names
+    unclear = (
+        not path
+        or not path.isprintable()
+        or "\\" in path
+        or path.startswith(("//", "~", "-"))
+        or ".." in names
+    )
     if unclear or (names and ":" in names[0]):  # C:/…, file:///…
         return None
     return ("/" if path.startswith("/") else ".", *names)

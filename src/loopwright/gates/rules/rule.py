@@ -77,9 +77,13 @@ class Rule(Options):
             raise ConfigError("name: has to be one line that can be shown")
         for field, kinds in ONLY.items():
             if getattr(self, field) and self.then not in kinds:
-                raise ConfigError(f"{field}: only for rules that {' or '.join(kinds)}, and this one says {self.then!r}")
+                raise ConfigError(
+                    f"{field}: only for rules that {' or '.join(kinds)}, and this one says {self.then!r}"
+                )
         if (self.then == "modify") is (self.set is None):
-            raise ConfigError('set: say which arguments to set, like {"/path" = "/tmp/x"}')
+            raise ConfigError(
+                'set: say which arguments to set, like {"/path" = "/tmp/x"}'
+            )
         given = {"at_most": self.at_most, "every": self.every, "per": self.per}
         lacking = [field for field, value in given.items() if value is None]
         if 0 < len(lacking) < len(given):
@@ -94,7 +98,9 @@ def check_names(rules: Sequence[Rule]) -> None:
     numbers: dict[str, int] = {}
     for number, rule in enumerate(rules, 1):
         if numbers.setdefault(rule.name, number) != number:
-            raise ConfigError(f"rule {number} {rule.name!r}: name: rule {numbers[rule.name]} has it too")
+            raise ConfigError(
+                f"rule {number} {rule.name!r}: name: rule {numbers[rule.name]} has it too"
+            )
 
 
 def values_to_set(rule: Rule) -> dict[Pointer, Json]:
@@ -124,7 +130,9 @@ class Applied:
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
-        self._fits: Callable[[str], bool] | None = globs(rule.tools) if rule.tools else None
+        self._fits: Callable[[str], bool] | None = (
+            globs(rule.tools) if rule.tools else None
+        )
         self._tellers = tuple(map(teller, rule.when or ()))
         self._values = values_to_set(rule)
 
@@ -142,10 +150,18 @@ class Applied:
             and (rule.engines is None or state.engine in rule.engines)
             and (rule.labels is None or at_least(state.label, rule.labels))
             and rule.untrusted in (None, state.untrusted)
-            and (rule.hours is None or any(hours.include(state.at) for hours in rule.hours))
+            and (
+                rule.hours is None
+                or any(hours.include(state.at) for hours in rule.hours)
+            )
         )
 
     def set(self, arguments: JsonObject) -> JsonObject | None:
         """The arguments with the rule's values: the same object if they are so already, `None` if they cannot be."""
         changed = put(arguments, self._values)
-        return arguments if changed is not None and canonical_json(changed) == canonical_json(arguments) else changed
+        return (
+            arguments
+            if changed is not None
+            and canonical_json(changed) == canonical_json(arguments)
+            else changed
+        )

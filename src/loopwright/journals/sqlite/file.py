@@ -79,18 +79,32 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
     """The absolute path of a journal file; raises `ConfigError` if no file can be there."""
     text = os.fspath(path)
     if text in ("", ":memory:"):
-        raise ConfigError(f"SQLiteJournal: path must name a file, got {text!r}: use MemoryJournal() to keep nothing")
+        raise ConfigError(
+            f"SQLiteJournal: path must name a file, got {text!r}: use MemoryJournal() to keep nothing"
+        )
     try:
         found = Path(text).resolve()
-        is_folder, has_parent, usable = found.is_dir(), found.parent.is_dir(), found.is_file() or not found.exists()
+        is_folder, has_parent, usable = (
+            found.is_dir(),
+            found.parent.is_dir(),
+            found.is_file() or not found.exists(),
+        )
     except (OSError, RuntimeError, ValueError) as error:
-        raise ConfigError(f"SQLiteJournal: path {text!r} cannot be used: {error}") from error
+        raise ConfigError(
+            f"SQLiteJournal: path {text!r} cannot be used: {error}"
+        ) from error
     if is_folder:
-        raise ConfigError(f"SQLiteJournal: path {text!r} is a folder: name a file in it, such as {text}/runs.db")
+        raise ConfigError(
+            f"SQLiteJournal: path {text!r} is a folder: name a file in it, such as {text}/runs.db"
+        )
     if not has_parent:
-        raise ConfigError(f"SQLiteJournal: path {text!r}: there is no folder {str(found.parent)!r}: make it first")
+        raise ConfigError(
+            f"SQLiteJournal: path {text!r}: there is no folder {str(found.parent)!r}: make it first"
+        )
     if not usable:
-        raise ConfigError(f"SQLiteJournal: path {text!r} is not an ordinary file: choose another path")
+        raise ConfigError(
+            f"SQLiteJournal: path {text!r} is not an ordinary file: choose another path"
+        )
     return found
 
 
@@ -102,7 +116,13 @@ def beside(path: Path, ending: str) -> Path:
 class JournalFile:
     """The file of a journal: opens connections to it and says in words what went wrong with it."""
 
-    def __init__(self, path: Path, synchronous: Synchronous, busy_timeout: float, form: Format = RUNS) -> None:
+    def __init__(
+        self,
+        path: Path,
+        synchronous: Synchronous,
+        busy_timeout: float,
+        form: Format = RUNS,
+    ) -> None:
         self.path = path
         self._form = form
         self._log = beside(path, "-wal")
@@ -111,11 +131,15 @@ class JournalFile:
 
     def exists(self) -> bool:
         """Whether anything was ever written here."""
-        return os.path.exists(self.path)  # unlike Path.exists it raises nothing, whatever the rights on the folder
+        return os.path.exists(
+            self.path
+        )  # unlike Path.exists it raises nothing, whatever the rights on the folder
 
     def explain(self, error: BaseException) -> JournalError:
         """A `JournalError` that names the file, the trouble and the cure, with `error` as its cause."""
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte of an extended code is the basic one
+        code = (
+            getattr(error, "sqlite_errorcode", 0) & 0xFF
+        )  # the low byte of an extended code is the basic one
         if isinstance(error, OSError):
             code = _SAME_TROUBLE.get(error.errno or 0, sqlite3.SQLITE_IOERR)
         cure = _CURES.get(code, "see the cause")
@@ -141,10 +165,14 @@ class JournalFile:
     def writing(self) -> "Generator[WritingConnection]":
         """The one connection that writes, for as long as it is needed."""
         with contextlib.ExitStack() as stack:
-            lock = stack.enter_context(ProcessLock(beside(self.path, ".lock"), self._busy_timeout))
+            lock = stack.enter_context(
+                ProcessLock(beside(self.path, ".lock"), self._busy_timeout)
+            )
             with lock.held():
                 self._create()
-                connection = stack.enter_context(contextlib.closing(self._connect("rw")))
+                connection = stack.enter_context(
+                    contextlib.closing(self._connect("rw"))
+                )
                 self._prepare(connection)
             try:
                 yield WritingConnection(connection, lock, (self.path, self._log))
@@ -156,17 +184,21 @@ class JournalFile:
 
     def _connect(self, mode: Literal["ro", "rw"]) -> sqlite3.Connection:
         uri = f"{self.path.as_uri()}?mode={mode}"
-        if mode == "ro" and not (os.access(self.path.parent, os.W_OK) or os.path.exists(self._log)):
-            uri += (
-                "&immutable=1"  # nobody has it open, and SQLite could not make the files that it shares with a writer
-            )
-        connection = sqlite3.connect(uri, uri=True, timeout=self._busy_timeout, isolation_level=None)
+        if mode == "ro" and not (
+            os.access(self.path.parent, os.W_OK) or os.path.exists(self._log)
+        ):
+            uri += "&immutable=1"  # nobody has it open, and SQLite could not make the files that it shares with a writer
+        connection = sqlite3.connect(
+            uri, uri=True, timeout=self._busy_timeout, isolation_level=None
+        )
         connection.text_factory = _decode
         return connection
 
     def _undo_what_broke_off(self) -> None:
         """Undo the making of a file whose process died in the middle of it: a connection that only reads cannot."""
-        if not os.path.exists(beside(self.path, "-journal")):  # only there until the file has its write-ahead log
+        if not os.path.exists(
+            beside(self.path, "-journal")
+        ):  # only there until the file has its write-ahead log
             return
         lock = ProcessLock(beside(self.path, ".lock"), self._busy_timeout)
         with lock, lock.held(), contextlib.closing(self._connect("rw")) as connection:
@@ -181,7 +213,9 @@ class JournalFile:
         known = self._recognise(connection)
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
-            raise JournalError(f"journal {str(self.path)!r}: no write-ahead log possible here: use a local disk")
+            raise JournalError(
+                f"journal {str(self.path)!r}: no write-ahead log possible here: use a local disk"
+            )
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         if not known:
@@ -203,7 +237,9 @@ class JournalFile:
         if (application, version, tables) == (0, 0, 0):
             return False
         if application != self._form.application_id:
-            raise JournalError(f"journal {str(self.path)!r} is another program's database: choose another path")
+            raise JournalError(
+                f"journal {str(self.path)!r} is another program's database: choose another path"
+            )
         if version > self._form.version:
             raise JournalError(
                 f"journal {str(self.path)!r} has format {version}, this version reads up to {self._form.version}: "
@@ -278,11 +314,15 @@ class ProcessLock:
 class WritingConnection:
     """The connection that writes; its transactions hold the process lock."""
 
-    def __init__(self, connection: sqlite3.Connection, lock: ProcessLock, files: Sequence[Path]) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, lock: ProcessLock, files: Sequence[Path]
+    ) -> None:
         self._connection = connection
         self._cursor = connection.cursor()
         self._lock = lock
-        self._files = {file: found for file in files if (found := _identity(file)) is not None}
+        self._files = {
+            file: found for file in files if (found := _identity(file)) is not None
+        }
 
     @contextlib.contextmanager
     def transaction(self) -> Generator[sqlite3.Cursor]:

@@ -39,7 +39,9 @@ class Inbox:
 
     def __init__(self, path: Path, busy_timeout: float) -> None:
         self._file = JournalFile(beside(path, ".inbox"), "FULL", busy_timeout, INBOX)
-        self._told: set[str] = set()  # the runs of which it was said that a command has no number
+        self._told: set[str] = (
+            set()
+        )  # the runs of which it was said that a command has no number
         self._paths = (beside(path, ".inbox"), beside(path, ".inbox-wal"))
 
     def add(self, run_id: str, at: float, kind: str, body: bytes) -> int:
@@ -62,9 +64,18 @@ class Inbox:
             (others,) = connection.execute(_OTHERS, (run_id,)).fetchone()
         if others and run_id not in self._told:
             self._told.add(run_id)
-            logger().warning("command_without_number", run_id=run_id, inbox=str(self._file.path), commands=others)
+            logger().warning(
+                "command_without_number",
+                run_id=run_id,
+                inbox=str(self._file.path),
+                commands=others,
+            )
         pairs = zip([(0, ""), *rows], rows, strict=False)
-        return [self._command(before, row, run_id) for before, row in pairs if row[0] > after]
+        return [
+            self._command(before, row, run_id)
+            for before, row in pairs
+            if row[0] > after
+        ]
 
     def news(self, after: int) -> tuple[int, frozenset[str]]:
         """The last command of all, and the runs to which any of those behind `after` were sent; none if below 0."""
@@ -75,7 +86,9 @@ class Inbox:
             if after < 0:  # who begins to listen reads what was sent before anyway
                 return last, frozenset()
             since = after if after <= last else 0  # another file may lie there now
-            return last, frozenset(row[0] for row in connection.execute(_TOLD, (since, last)))
+            return last, frozenset(
+                row[0] for row in connection.execute(_TOLD, (since, last))
+            )
 
     def mark(self) -> object:
         """What changes with the files. Of files that changed just now a new thing each time: their clock is coarse."""
@@ -83,17 +96,25 @@ class Inbox:
         newest = max(stamp[0] for stamp in found)
         return object() if abs(time.time_ns() - newest) < COARSE else found
 
-    def _command(self, before: tuple[Any, ...], row: tuple[Any, ...], of: str) -> Command:
+    def _command(
+        self, before: tuple[Any, ...], row: tuple[Any, ...], of: str
+    ) -> Command:
         number, run_id, at, kind, body, hashed = row
         try:
             if tuple(map(type, row)) not in _ROWS:
                 raise ValueError("a column holds a value of another type")
             command = Command(number, run_id, at, kind, read_command_body(body))
-            if number != before[0] + 1 or hashed != _hash(before[-1], number, run_id, at, kind, body):
-                raise ValueError("it does not follow the one before, or another hash was made of it")
+            if number != before[0] + 1 or hashed != _hash(
+                before[-1], number, run_id, at, kind, body
+            ):
+                raise ValueError(
+                    "it does not follow the one before, or another hash was made of it"
+                )
             return command
         except ValueError as error:
-            return Command(number, of, 0.0, "damaged", {}, f"command {number} was changed: {error}")
+            return Command(
+                number, of, 0.0, "damaged", {}, f"command {number} was changed: {error}"
+            )
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
@@ -104,7 +125,9 @@ def _stamp(path: Path) -> tuple[int, int, int]:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _hash(before: str, number: int, run_id: str, at: float, kind: str, body: bytes) -> str:
+def _hash(
+    before: str, number: int, run_id: str, at: float, kind: str, body: bytes
+) -> str:
     """The hash of a command (hex SHA-256) over each field, with its length where it is text, and the hash before."""
     head = f"{before}|{number}|{len(run_id)}:{run_id}|{at!r}|{len(kind)}:{kind}|"
     return hashlib.sha256(head.encode() + body).hexdigest()

@@ -33,7 +33,9 @@ _INSERT_BLOB = """INSERT INTO blobs (sha256, bytes) VALUES (?, ?)
 _TAKE_UP = "UPDATE runs SET fence = fence + 1, owner = ?, lease_until = ?, status = ? WHERE run_id = ?"
 _RENEW = "UPDATE runs SET lease_until = ? WHERE run_id = ? AND fence = ? AND owner IS NOT NULL"
 
-_columns = operator.attrgetter("run_id", "seq", "key", "kind", "at", "v", "fence", "body", "hash")
+_columns = operator.attrgetter(
+    "run_id", "seq", "key", "kind", "at", "v", "fence", "body", "hash"
+)
 _body = operator.attrgetter("body")
 
 
@@ -81,11 +83,26 @@ class Job(Protocol):
 class Append:
     """The entries that a claim has gathered, and the run's new status if any; with neither, a check of the fence."""
 
-    __slots__ = ("_claim", "_entries", "_frees", "_header", "_lease_until", "_status", "_tail", "failure", "waiter")
+    __slots__ = (
+        "_claim",
+        "_entries",
+        "_frees",
+        "_header",
+        "_lease_until",
+        "_status",
+        "_tail",
+        "failure",
+        "waiter",
+    )
 
     def __init__(self, claim: SQLiteClaim, waiter: Waiter | None) -> None:
         self._claim, self.waiter = claim, waiter
-        self._entries, self._status, self._frees, self._header = claim.pending, claim.status, claim.frees, claim.header
+        self._entries, self._status, self._frees, self._header = (
+            claim.pending,
+            claim.status,
+            claim.frees,
+            claim.header,
+        )
         self._tail = claim.tail  # as it is now: the loop may hand over more before the thread comes to this job
         self._lease_until = claim.lease_until
         if claim.frees:
@@ -109,18 +126,37 @@ class Append:
             _check(cursor, claim, self._tail)
         else:
             last, before = entries[-1], entries[0].seq - 1
-            cursor.execute(_MOVE_HEAD, (last.seq, last.hash, claim.run_id, claim.fence, before))
+            cursor.execute(
+                _MOVE_HEAD, (last.seq, last.hash, claim.run_id, claim.fence, before)
+            )
             if cursor.rowcount != 1:
                 _check(cursor, claim, before)
             large = max(map(len, map(_body, entries))) > BLOB_BYTES
-            rows.extend([_with_blob(cursor, entry) for entry in entries] if large else map(_columns, entries))
+            rows.extend(
+                [_with_blob(cursor, entry) for entry in entries]
+                if large
+                else map(_columns, entries)
+            )
         if self._status is not None:
-            cursor.execute(_FREE if self._frees else _SET_STATUS, (self._status, claim.run_id))
+            cursor.execute(
+                _FREE if self._frees else _SET_STATUS, (self._status, claim.run_id)
+            )
 
 
-def _begin(cursor: sqlite3.Cursor, header: RunHeader, fence: int, lease_until: float | None) -> None:
-    fields = (header.run_id, header.engine, header.options, header.version, header.owner, header.created)
-    cursor.execute(_INSERT_RUN, (*fields, header.parent_run, header.fork_seq, fence, lease_until))
+def _begin(
+    cursor: sqlite3.Cursor, header: RunHeader, fence: int, lease_until: float | None
+) -> None:
+    fields = (
+        header.run_id,
+        header.engine,
+        header.options,
+        header.version,
+        header.owner,
+        header.created,
+    )
+    cursor.execute(
+        _INSERT_RUN, (*fields, header.parent_run, header.fork_seq, fence, lease_until)
+    )
     if cursor.rowcount != 1:
         raise ConfigError(taken(header.run_id))
 
@@ -129,14 +165,20 @@ def _check(cursor: sqlite3.Cursor, claim: SQLiteClaim, head_seq: int) -> None:
     """Raise `Fenced` unless the run is still this claim's, with its head where the claim left it."""
     head = _head(cursor, claim)
     if head != head_seq:
-        raise Fenced(f"run {claim.run_id!r} has {head} entries where this worker left {head_seq}: another one wrote it")
+        raise Fenced(
+            f"run {claim.run_id!r} has {head} entries where this worker left {head_seq}: another one wrote it"
+        )
 
 
 def _head(cursor: sqlite3.Cursor, claim: Claim) -> int:
     """The number of the run's last entry; raises `Fenced` unless the run is still this claim's."""
-    found: tuple[int, str | None, int] | None = cursor.execute(_FENCE, (claim.run_id,)).fetchone()
+    found: tuple[int, str | None, int] | None = cursor.execute(
+        _FENCE, (claim.run_id,)
+    ).fetchone()
     if found is None:
-        raise Fenced(f"run {claim.run_id!r} is gone from the journal: somebody removed it")
+        raise Fenced(
+            f"run {claim.run_id!r} is gone from the journal: somebody removed it"
+        )
     fence, owner, head = found
     if fence != claim.fence:
         raise Fenced(f"run {claim.run_id!r} was taken over by {owner}")
@@ -156,10 +198,21 @@ class TakeUp:
     """A run to take up for a new owner; `claim` is the right to it once that is durable."""
 
     def __init__(
-        self, claim: SQLiteClaim, owner: str, take_over: bool, lease: float | None, clock: Clock, waiter: Waiter
+        self,
+        claim: SQLiteClaim,
+        owner: str,
+        take_over: bool,
+        lease: float | None,
+        clock: Clock,
+        waiter: Waiter,
     ) -> None:
         self.claim = claim
-        self._owner, self._take_over, self._lease, self._clock = owner, take_over, lease, clock
+        self._owner, self._take_over, self._lease, self._clock = (
+            owner,
+            take_over,
+            lease,
+            clock,
+        )
         self.waiter: Waiter | None = waiter
         self.failure: LoopwrightError | None = None
 
@@ -180,15 +233,23 @@ class TakeUp:
             raise JournalError(
                 f"run {claim.run_id!r} has an owner that cannot be read, {info.owner!r}: pass take_over=True"
             ) from error
-        cursor.execute(_TAKE_UP, (self._owner, lease_until, status_of_claimed(info), claim.run_id))
-        claim.fence, claim.head_seq, claim.head_hash = info.fence + 1, info.head_seq, info.head_hash
+        cursor.execute(
+            _TAKE_UP, (self._owner, lease_until, status_of_claimed(info), claim.run_id)
+        )
+        claim.fence, claim.head_seq, claim.head_hash = (
+            info.fence + 1,
+            info.head_seq,
+            info.head_hash,
+        )
         claim.tail, claim.lease_until = info.head_seq, lease_until
 
 
 class Renew:
     """A lease to be put off; `lease_until` is its new end, None if the run was freed. The claim goes on if it fails."""
 
-    def __init__(self, claim: SQLiteClaim, lease: float, clock: Clock, waiter: Waiter) -> None:
+    def __init__(
+        self, claim: SQLiteClaim, lease: float, clock: Clock, waiter: Waiter
+    ) -> None:
         self._claim, self._lease, self._clock = claim, lease, clock
         self.lease_until: float | None = None
         self.waiter: Waiter | None = waiter

@@ -8,7 +8,16 @@ from ...clock import Clock, SystemClock
 from ...errors import ConfigError, JournalError, LoopwrightError, UnknownRun
 from ...events.effects import Entry
 from ...messages import JsonObject
-from ..base import Claim, Command, RunHeader, RunInfo, Verification, command_body, follow_chain, lease_end
+from ..base import (
+    Claim,
+    Command,
+    RunHeader,
+    RunInfo,
+    Verification,
+    command_body,
+    follow_chain,
+    lease_end,
+)
 from .file import JournalFile, Synchronous, checked_path
 from .inbox import Inbox
 from .jobs import Append, Job, Renew, SQLiteClaim, TakeUp, Waiter, again
@@ -44,9 +53,13 @@ class SQLiteJournal:
         clock: Clock | None = None,
     ) -> None:
         if synchronous not in ("FULL", "NORMAL"):
-            raise ConfigError(f"SQLiteJournal: synchronous must be 'FULL' or 'NORMAL', got {synchronous!r}")
+            raise ConfigError(
+                f"SQLiteJournal: synchronous must be 'FULL' or 'NORMAL', got {synchronous!r}"
+            )
         if not 0 < busy_timeout <= 86_400:
-            raise ConfigError(f"SQLiteJournal: busy_timeout must be seconds above 0 up to a day, got {busy_timeout!r}")
+            raise ConfigError(
+                f"SQLiteJournal: busy_timeout must be seconds above 0 up to a day, got {busy_timeout!r}"
+            )
         self._file = JournalFile(checked_path(path), synchronous, busy_timeout)
         self._inbox = Inbox(self._file.path, busy_timeout)
         self._writer = Writer(self._file)
@@ -59,14 +72,32 @@ class SQLiteJournal:
     def create(self, header: RunHeader) -> Claim:
         """The claim to a new run; nothing is written before its first `append`."""
         until = lease_end(header.lease, self._clock.wall())
-        return SQLiteClaim(header.run_id, fence=1, header=header, file=self._file, lease_until=until)
+        return SQLiteClaim(
+            header.run_id, fence=1, header=header, file=self._file, lease_until=until
+        )
 
-    async def claim(self, run_id: str, owner: str, *, take_over: bool = False, lease: float | None = None) -> Claim:
+    async def claim(
+        self,
+        run_id: str,
+        owner: str,
+        *,
+        take_over: bool = False,
+        lease: float | None = None,
+    ) -> Claim:
         """Take a run up; durable when this returns."""
-        if not self._file.exists():  # a mistyped path must not leave an empty file behind
+        if (
+            not self._file.exists()
+        ):  # a mistyped path must not leave an empty file behind
             raise self._unknown(run_id)
         waiter = Waiter()
-        job = TakeUp(SQLiteClaim(run_id, fence=0, file=self._file), owner, take_over, lease, self._clock, waiter)
+        job = TakeUp(
+            SQLiteClaim(run_id, fence=0, file=self._file),
+            owner,
+            take_over,
+            lease,
+            self._clock,
+            waiter,
+        )
         self._writer.submit(job)
         await _done(job, waiter)
         return job.claim
@@ -82,14 +113,18 @@ class SQLiteJournal:
         await _done(job, waiter)
         held.lease_until = job.lease_until
 
-    def append(self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None) -> None:
+    def append(
+        self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None
+    ) -> None:
         """Hand over entries that follow those handed over before; costs no system call."""
         held = self._held(claim)
         if self._closed:
             raise self._writer.closed()
         if entries:
             if entries[0].seq != held.tail + 1:
-                raise JournalError(f"run {claim.run_id!r}: entry {held.tail + 1} must follow, got {entries[0].seq}")
+                raise JournalError(
+                    f"run {claim.run_id!r}: entry {held.tail + 1} must follow, got {entries[0].seq}"
+                )
             held.tail = entries[-1].seq
             held.pending.extend(entries)
         if status is not None:
@@ -112,9 +147,13 @@ class SQLiteJournal:
             if connection is None or info is None:
                 raise self._unknown(run_id)
             entries, damage = read_entries(connection, run_id)
-        damage = damage or follow_chain(run_id, entries, info).problem  # nobody may act on what was changed
+        damage = (
+            damage or follow_chain(run_id, entries, info).problem
+        )  # nobody may act on what was changed
         if damage:
-            raise JournalError(f"journal {str(self._file.path)!r}: run {run_id!r}: {damage}; verify it for more")
+            raise JournalError(
+                f"journal {str(self._file.path)!r}: run {run_id!r}: {damage}; verify it for more"
+            )
         return entries
 
     def runs(self, *, unfinished: bool = False) -> list[RunInfo]:
@@ -167,7 +206,9 @@ class SQLiteJournal:
 
     def _held(self, claim: Claim) -> SQLiteClaim:
         if not isinstance(claim, SQLiteClaim) or claim.file is not self._file:
-            raise JournalError(f"run {claim.run_id!r}: this claim was given by another journal")
+            raise JournalError(
+                f"run {claim.run_id!r}: this claim was given by another journal"
+            )
         if claim.failure is not None:
             raise again(claim.failure)
         return claim

@@ -24,7 +24,8 @@ _INFO_TYPES: tuple[Any, ...] = (
     (int, type(None)), (float, int, type(None)),
 )  # fmt: skip
 _ENTRY_TYPES = frozenset(
-    (str, int, str, str, at, int, int, body, str) for at, body in itertools.product((float, int), (bytes, str))
+    (str, int, str, str, at, int, int, body, str)
+    for at, body in itertools.product((float, int), (bytes, str))
 )
 
 
@@ -37,22 +38,31 @@ def read_info(connection: sqlite3.Connection, run_id: str) -> RunInfo | None:
 def read_infos(connection: sqlite3.Connection, unfinished: bool) -> list[RunInfo]:
     """All runs, or those that have not ended, the one begun last first."""
     which = _UNFINISHED if unfinished else ""
-    return [_info(row) for row in connection.execute(f"{_INFO} {which} ORDER BY rowid DESC")]
+    return [
+        _info(row) for row in connection.execute(f"{_INFO} {which} ORDER BY rowid DESC")
+    ]
 
 
 def is_kept(connection: sqlite3.Connection, run_id: str) -> bool:
     """Whether there is such a run."""
-    return connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone() is not None
+    return (
+        connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        is not None
+    )
 
 
 def _info(row: tuple[Any, ...]) -> RunInfo:
     for position, (value, types) in enumerate(zip(row, _INFO_TYPES, strict=True)):
         if not isinstance(value, types):
-            raise JournalError(f"run {row[0]!r}: its row in the table runs was changed: column {position} is {value!r}")
+            raise JournalError(
+                f"run {row[0]!r}: its row in the table runs was changed: column {position} is {value!r}"
+            )
     return RunInfo(*row)
 
 
-def read_entries(connection: sqlite3.Connection, run_id: str) -> tuple[list[Entry], str]:
+def read_entries(
+    connection: sqlite3.Connection, run_id: str
+) -> tuple[list[Entry], str]:
     """A run's entries, oldest first, up to the first that cannot be read; and what is wrong with that one, or ""."""
     entries: list[Entry] = []
     try:
@@ -74,7 +84,11 @@ def _entry(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Entry | str:
     body = row[7]
     if isinstance(body, str):
         blob = connection.execute(_BLOB, (body.removeprefix(REFERENCE),)).fetchone()
-        if blob is None or not body.startswith(REFERENCE) or not isinstance(blob[0], bytes):
+        if (
+            blob is None
+            or not body.startswith(REFERENCE)
+            or not isinstance(blob[0], bytes)
+        ):
             return f"its body {body[:80]!r} is not in the table blobs"
         body = blob[0]
     fields: list[Any] = [*row]
@@ -82,7 +96,9 @@ def _entry(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Entry | str:
     return Entry(*fields)
 
 
-def verify_run(connection: sqlite3.Connection, run_id: str, head: str | None) -> Verification | None:
+def verify_run(
+    connection: sqlite3.Connection, run_id: str, head: str | None
+) -> Verification | None:
     """Check a run's chain, rows and head; None if nothing was ever kept of it."""
     entries, damage = read_entries(connection, run_id)
     last = entries[-1].hash if entries else ""
@@ -92,7 +108,11 @@ def verify_run(connection: sqlite3.Connection, run_id: str, head: str | None) ->
         return Verification(run_id, len(entries), last, str(error))
     if info is None:
         missing = "its row in the table runs is gone"
-        return Verification(run_id, len(entries), last, missing) if entries or damage else None
+        return (
+            Verification(run_id, len(entries), last, missing)
+            if entries or damage
+            else None
+        )
     found = verify_chain(run_id, entries, info, head)
     # A change before the damage is the earlier find; else the damage is why the chain ends too soon.
     if damage and found.head_hash == last:

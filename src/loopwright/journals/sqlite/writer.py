@@ -50,7 +50,9 @@ class Writer:
                 raise self.closed()
             if self._thread is None:
                 self._process = os.getpid()
-                self._thread = threading.Thread(target=self._work, name="loopwright-journal", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._work, name="loopwright-journal", daemon=True
+                )
                 self._thread.start()
             self._jobs.put(job)
 
@@ -130,7 +132,9 @@ class Writer:
 
     def closed(self) -> JournalError:
         """What to say to one who comes too late."""
-        return JournalError(f"journal {str(self._file.path)!r} is closed: make a new SQLiteJournal to go on")
+        return JournalError(
+            f"journal {str(self._file.path)!r} is closed: make a new SQLiteJournal to go on"
+        )
 
 
 def _wake(jobs: list[Job]) -> None:

@@ -24,9 +24,12 @@ _REFERENCE = re.compile(
     re.IGNORECASE,
 )
 _MONEY_BEFORE = re.compile(
-    r"\b(?:under|below|above|than|at least|at most|up to|worth|costs?|pays?|spends?)\s*\Z", re.IGNORECASE
+    r"\b(?:under|below|above|than|at least|at most|up to|worth|costs?|pays?|spends?)\s*\Z",
+    re.IGNORECASE,
 )
-_SAID = re.compile(r"\b(?:step|task)[ _]?#?(\d{1,4})\b", re.IGNORECASE)  # "the result of step 1"
+_SAID = re.compile(
+    r"\b(?:step|task)[ _]?#?(\d{1,4})\b", re.IGNORECASE
+)  # "the result of step 1"
 _PLACEHOLDER = re.compile(  # `{step1}`, `{{E1}}`, `$step1`, `<result of step 1>`: meant as a reference, and none here
     r"\{[ \t]*+(?:step|task|result|output|E)[ _]?(\d{1,4})[^{}\n]{0,20}\}|\$\{?(?:step|task|E)_?(\d{1,4})\b\}?"
     r"|\b(?:results?|outputs?|answers?|values?) (?:of|from) (?:step|task) ?#?(\d{1,4})\b",
@@ -35,16 +38,22 @@ _PLACEHOLDER = re.compile(  # `{step1}`, `{{E1}}`, `$step1`, `<result of step 1>
 _MARK = re.compile(r"[()\[\]{},:=]\s*+")
 # A quote closes a string only where something may follow a value: 'Arthur's Magazine' is one string.
 _STRINGS = {
-    quote: re.compile(rf"""{quote}(?:[^{quote}\\]|\\.|{quote}(?!\s*+(?:[,)\]}}:+*/-]|\Z)))*+{quote}""", re.DOTALL)
+    quote: re.compile(
+        rf"""{quote}(?:[^{quote}\\]|\\.|{quote}(?!\s*+(?:[,)\]}}:+*/-]|\Z)))*+{quote}""",
+        re.DOTALL,
+    )
     for quote in ("'", '"')
 }
 _BARE = re.compile(
-    rf"""\\.|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|(?P<reference>{_REFERENCE.pattern})""", re.DOTALL | re.IGNORECASE
+    rf"""\\.|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|(?P<reference>{_REFERENCE.pattern})""",
+    re.DOTALL | re.IGNORECASE,
 )
 _NAMED = re.compile(r"(?P<name>[A-Za-z_]\w*+)\s*+=(?!=)\s*+(?P<value>.*)", re.DOTALL)
 
 
-def find_references(text: str, own: int, known: Collection[int], *, prose: bool) -> tuple[int, ...]:
+def find_references(
+    text: str, own: int, known: Collection[int], *, prose: bool
+) -> tuple[int, ...]:
     """The ids of the results that the text of step `own` refers to, in order: `$1`, `${1}`, `#E1`.
 
     `$5` can be an amount of money. In a call it is a reference if there is a step 5, and if there is none (so that it
@@ -59,7 +68,9 @@ def find_references(text: str, own: int, known: Collection[int], *, prose: bool)
             found[named] = None
         elif prose and _MONEY_BEFORE.search(_before(match)):
             continue
-        elif (named in known and (named < own or not prose)) or (not prose and _is_whole_value(match)):
+        elif (named in known and (named < own or not prose)) or (
+            not prose and _is_whole_value(match)
+        ):
             found[named] = None
         else:
             doubtful.append(named)
@@ -68,12 +79,19 @@ def find_references(text: str, own: int, known: Collection[int], *, prose: bool)
 
 def find_said(text: str, own: int, known: Collection[int]) -> tuple[int, ...]:
     """The earlier steps that a text names in words: `step 1`."""
-    return tuple(one for one in dict.fromkeys(map(int, _SAID.findall(text))) if one in known and one < own)
+    return tuple(
+        one
+        for one in dict.fromkeys(map(int, _SAID.findall(text)))
+        if one in known and one < own
+    )
 
 
 def find_placeholder(text: str, own: int) -> str:
     """What looks like a reference to a step before `own` and would reach the tool as it is, or an empty text."""
-    numbered = ((found[0], int(found[1] or found[2] or found[3])) for found in _PLACEHOLDER.finditer(text))
+    numbered = (
+        (found[0], int(found[1] or found[2] or found[3]))
+        for found in _PLACEHOLDER.finditer(text)
+    )
     return next((written for written, number in numbered if number < own), "")
 
 
@@ -82,8 +100,13 @@ def _before(match: re.Match[str]) -> str:
 
 
 def _is_whole_value(match: re.Match[str]) -> bool:
-    before, after = _before(match).rstrip()[-1:], match.string[match.end() : match.end() + NEAR].lstrip()[:1]
-    return (not before or before in "\"'([{,=+*/-") and (not after or after in "\"')]},+*/-")
+    before, after = (
+        _before(match).rstrip()[-1:],
+        match.string[match.end() : match.end() + NEAR].lstrip()[:1],
+    )
+    return (not before or before in "\"'([{,=+*/-") and (
+        not after or after in "\"')]},+*/-"
+    )
 
 
 def insert_results(text: str, results: Mapping[int, str]) -> str:
@@ -133,7 +156,9 @@ def split_values(text: str) -> list[str]:
     return [*values, wrapped[begin:-1].strip()]
 
 
-def call_arguments(text: str, tool: Signature, results: Mapping[int, str]) -> JsonObject:
+def call_arguments(
+    text: str, tool: Signature, results: Mapping[int, str]
+) -> JsonObject:
     """The arguments that a call in a plan means, with the results that it refers to put in.
 
     Args:
@@ -149,24 +174,42 @@ def call_arguments(text: str, tool: Signature, results: Mapping[int, str]) -> Js
     if body.startswith(("{", "```", "~~~")):
         arguments, rest = read_arguments(_quote_bare(body), tool.name, tool)
         if rest.strip():
-            raise ValueError(f"There is text behind the object of {tool.name}: {rest.strip()[:40]!r}.")
+            raise ValueError(
+                f"There is text behind the object of {tool.name}: {rest.strip()[:40]!r}."
+            )
     else:
         arguments = _by_place(body, tool)
     missing = [name for name in required(tool) if name not in arguments]
     if missing:
-        raise ValueError(f"{tool.name} needs {', '.join(missing)}. Its parameters: {describe_parameters(tool)}.")
-    return {name: _filled(name, value, tool, results) for name, value in arguments.items()}
+        raise ValueError(
+            f"{tool.name} needs {', '.join(missing)}. Its parameters: {describe_parameters(tool)}."
+        )
+    return {
+        name: _filled(name, value, tool, results) for name, value in arguments.items()
+    }
 
 
 def _by_place(body: str, tool: Signature) -> JsonObject:
     """The arguments that values in order mean; plain text where they are none, or where the tool takes one value."""
     values = split_values(body)
     alone = len(values) == 1 and len(required(tool)) == 1
-    places, known = required(tool) if alone else list(properties(tool)), properties(tool)
+    places, known = (
+        required(tool) if alone else list(properties(tool)),
+        properties(tool),
+    )
     named = [_NAMED.fullmatch(value) for value in values[: len(places) + 1]]
-    names = [match["name"] if match and match["name"] in known else None for match in named]
-    written = [m["value"] if m and name else value for m, name, value in zip(named, names, values, strict=False)]
-    takes_one = len(known) == 1 and names[0] is None and not written[0].startswith(("'", '"', "["))
+    names = [
+        match["name"] if match and match["name"] in known else None for match in named
+    ]
+    written = [
+        m["value"] if m and name else value
+        for m, name, value in zip(named, names, values, strict=False)
+    ]
+    takes_one = (
+        len(known) == 1
+        and names[0] is None
+        and not written[0].startswith(("'", '"', "["))
+    )
     try:
         read = [_literal(text, name) for text, name in zip(written, names, strict=True)]
     except ValueError:
@@ -181,7 +224,11 @@ def _by_place(body: str, tool: Signature) -> JsonObject:
                 f"{tool.name} takes {len(places)} value(s), each once, and the call gives {len(values)}. "
                 f"Its parameters: {describe_parameters(tool)}."
             )
-        arguments[place] = text if isinstance(value, (int, float)) and _is_text(known[place]) else value
+        arguments[place] = (
+            text
+            if isinstance(value, (int, float)) and _is_text(known[place])
+            else value
+        )
     return arguments
 
 
@@ -218,18 +265,27 @@ def _value(text: str) -> Json:
 
 def _quote_bare(text: str) -> str:
     """The text with quotes around the references that stand outside strings: `[$1]` means `["$1"]`."""
-    return _BARE.sub(lambda found: f'"{found[0]}"' if found["reference"] else found[0], text)
+    return _BARE.sub(
+        lambda found: f'"{found[0]}"' if found["reference"] else found[0], text
+    )
 
 
 def _typed(name: str, text: str, tool: Signature) -> Json:
     """A result as the value of one parameter: read as JSON where the parameter takes no text."""
     if not text:
         return text
-    schema: JsonObject = {"properties": {name: properties(tool).get(name, {})}, "required": [name]}
-    return plain_arguments(text, tool.name, ToolSpec(tool.name, "", schema), quotes_are_text=True)[name]
+    schema: JsonObject = {
+        "properties": {name: properties(tool).get(name, {})},
+        "required": [name],
+    }
+    return plain_arguments(
+        text, tool.name, ToolSpec(tool.name, "", schema), quotes_are_text=True
+    )[name]
 
 
-def _filled(name: str, value: Json, tool: Signature, results: Mapping[int, str]) -> Json:
+def _filled(
+    name: str, value: Json, tool: Signature, results: Mapping[int, str]
+) -> Json:
     """A value with the results put into its strings."""
     if isinstance(value, str):
         text = insert_results(value, results)
@@ -238,7 +294,9 @@ def _filled(name: str, value: Json, tool: Signature, results: Mapping[int, str])
     if isinstance(value, list):
         schema = properties(tool).get(name)
         items = schema.get("items") if isinstance(schema, dict) else None
-        one = ToolSpec(tool.name, "", {"properties": {name: items or {}}, "required": [name]})
+        one = ToolSpec(
+            tool.name, "", {"properties": {name: items or {}}, "required": [name]}
+        )
         return [_filled(name, item, one, results) for item in value]
     return _within(value, results)
 

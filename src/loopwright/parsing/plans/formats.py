@@ -22,15 +22,24 @@ _STEP = re.compile(
     re.IGNORECASE,
 )
 _BULLET = re.compile(r"[ \t]*+[-*+\u2022][ \t]++(?:\[[ xX]?\][ \t]++)?+(?P<body>.*)")
-_BELOW = re.compile(r"[ \t]++\S|[-*+\u2022][ \t]|\d{1,4}+\.\d|[A-Za-z][.)][ \t]")  # what belongs to the step above
-_THOUGHT = re.compile(r"[ \t]*+[*_]{0,3}thought[ \t]*+\d{0,4}[*_]{0,3}:[*_]{0,3}[ \t]*+(?P<thought>.*)", re.IGNORECASE)
+_BELOW = re.compile(
+    r"[ \t]++\S|[-*+\u2022][ \t]|\d{1,4}+\.\d|[A-Za-z][.)][ \t]"
+)  # what belongs to the step above
+_THOUGHT = re.compile(
+    r"[ \t]*+[*_]{0,3}thought[ \t]*+\d{0,4}[*_]{0,3}:[*_]{0,3}[ \t]*+(?P<thought>.*)",
+    re.IGNORECASE,
+)
 _CALL = re.compile(r"[`*]*+(?P<name>[A-Za-z_][\w.-]*+)(?P<gap>[`*]*+ ?)(?P<open>[(\[])")
 _JOIN = re.compile(r"[`*]*+join[`*]*+\s*+(?:\(.*\))?+[`*.;]*+\s*+", re.IGNORECASE)
 _LABEL = re.compile(
-    r"(?:^|(?<=[\s*`]))(?:#E(?P<id>\d{1,4}+)|E(?P<bare>\d{1,4}+))[*`]*+[ \t]*+=(?!=)[ \t]*+", re.MULTILINE
+    r"(?:^|(?<=[\s*`]))(?:#E(?P<id>\d{1,4}+)|E(?P<bare>\d{1,4}+))[*`]*+[ \t]*+=(?!=)[ \t]*+",
+    re.MULTILINE,
 )
 _BARE_LABEL = re.compile(r"(?<![\w#$])E(\d{1,4}+)\b")
-_PLAN = re.compile(r"^[ \t]*+(?:\d{1,4}+[.)][ \t]*+)?+[*_#]*+[ \t]*+plan[ \t]*+#?\d{0,4}[*_]*+:[*_]*+", re.I | re.M)
+_PLAN = re.compile(
+    r"^[ \t]*+(?:\d{1,4}+[.)][ \t]*+)?+[*_#]*+[ \t]*+plan[ \t]*+#?\d{0,4}[*_]*+:[*_]*+",
+    re.I | re.M,
+)
 _BEHIND = " \t`*.;,"
 _COMMENT = ("#", "//", "--", "- ", "->", "\u2013", "\u2014")
 
@@ -67,20 +76,30 @@ class PlanReader:
 
     def is_subgoal(self, draft: Draft) -> bool:
         """Whether a step calls no tool."""
-        return draft.tool is None or (draft.tool.casefold() == THINKER and not self.is_tool(draft.tool))
+        return draft.tool is None or (
+            draft.tool.casefold() == THINKER and not self.is_tool(draft.tool)
+        )
 
     def read(self, text: str) -> list[Draft]:
         """The steps in a text, in order; none if there are none. Raises ValueError with the reason for half a plan."""
         found = _find_json(text)
         if found is not None:
-            return self._without_join([self._from_json(step, self._first + i) for i, step in enumerate(found)])
-        labels = [label for label in _LABEL.finditer(text) if label["id"] or _CALL.match(text, label.end())]
+            return self._without_join(
+                [self._from_json(step, self._first + i) for i, step in enumerate(found)]
+            )
+        labels = [
+            label
+            for label in _LABEL.finditer(text)
+            if label["id"] or _CALL.match(text, label.end())
+        ]
         if labels:
             return self._labelled(text, labels)
         lines = list(_lines(text))
         drafts = self._listed(lines) or self._bulleted(lines)
         if not drafts:
-            inside = [(line, False) for fence in _fenced(text) for line in fence.splitlines()]
+            inside = [
+                (line, False) for fence in _fenced(text) for line in fence.splitlines()
+            ]
             drafts = self._listed(inside) or self._bulleted(inside)
         self.joined = not drafts and _JOIN.fullmatch(text.strip()) is not None
         return self._without_join([self._read_call(draft) for draft in drafts])
@@ -94,7 +113,11 @@ class PlanReader:
             step = None if fenced else _STEP.match(line)
             indent = len(line) - len(line.lstrip())
             said = _THOUGHT.match(line)
-            if step and int(step["id"]) <= MAX_STEP_NUMBER and (not drafts or indent <= outer):
+            if (
+                step
+                and int(step["id"]) <= MAX_STEP_NUMBER
+                and (not drafts or indent <= outer)
+            ):
                 self._check_number(int(step["id"]), drafts)
                 outer = indent if not drafts else outer
                 drafts.append(Draft(int(step["id"]), _body(step), thought))
@@ -108,8 +131,14 @@ class PlanReader:
     def _check_number(self, number: int, drafts: list[Draft]) -> None:
         expected = {drafts[-1].id + 1} if drafts else {self._first, 1}
         if number not in expected:
-            after = f"{drafts[-1].id} is followed by {number}" if drafts else f"the first is {number}"
-            raise ValueError(f"The steps must be numbered one by one from {self._first} on, in one list, but {after}.")
+            after = (
+                f"{drafts[-1].id} is followed by {number}"
+                if drafts
+                else f"the first is {number}"
+            )
+            raise ValueError(
+                f"The steps must be numbered one by one from {self._first} on, in one list, but {after}."
+            )
 
     def _bulleted(self, lines: list[tuple[str, bool]]) -> list[Draft]:
         drafts: list[Draft] = []
@@ -132,15 +161,25 @@ class PlanReader:
             self._check_lost(draft)
             return draft
         name, opening = called["name"], called.start("open")
-        close = find_call_end(whole, opening) if called["open"] == "(" else find_close(whole, opening)
+        close = (
+            find_call_end(whole, opening)
+            if called["open"] == "("
+            else find_close(whole, opening)
+        )
         if close is None:
-            raise ValueError(f"Step {draft.id}: the bracket of {name}{called['open']} is never closed.")
+            raise ValueError(
+                f"Step {draft.id}: the bracket of {name}{called['open']} is never closed."
+            )
         behind = whole[close + 1 :].partition("\n")[0].strip(_BEHIND)
         if not self.is_tool(name) and behind and not behind.startswith(_COMMENT):
             return draft  # prose that begins like a call: "f(x) is even"
-        other = next((c for c in _CALL.finditer(behind) if self.is_tool(c["name"])), None)
+        other = next(
+            (c for c in _CALL.finditer(behind) if self.is_tool(c["name"])), None
+        )
         if other is not None:
-            raise ValueError(f"Step {draft.id} calls {name} and {other['name']}: write one call a step.")
+            raise ValueError(
+                f"Step {draft.id} calls {name} and {other['name']}: write one call a step."
+            )
         draft.tool, draft.arguments = name, whole[opening + 1 : close].strip()
         draft.goal = behind.lstrip("#/->\u2013\u2014: ")
         return draft
@@ -150,12 +189,16 @@ class PlanReader:
         for line in draft.lines:
             called = _CALL.match(line)
             if called and self.is_tool(called["name"]) and line not in draft.goal:
-                raise ValueError(f"Step {draft.id}: write the call of {called['name']} right behind its number.")
+                raise ValueError(
+                    f"Step {draft.id}: write the call of {called['name']} right behind its number."
+                )
 
     def _may_call(self, called: re.Match[str]) -> bool:
         plainly = called["open"] == "(" and not called["gap"].endswith(" ")
         return (
-            plainly or self.is_tool(called["name"]) or (called["open"] == "[" and called["name"].casefold() == THINKER)
+            plainly
+            or self.is_tool(called["name"])
+            or (called["open"] == "[" and called["name"].casefold() == THINKER)
         )
 
     def _without_join(self, drafts: list[Draft]) -> list[Draft]:
@@ -163,7 +206,9 @@ class PlanReader:
             ends = (draft.tool or "").casefold() == JOIN or _JOIN.fullmatch(draft.text)
             if ends and not self.is_tool(JOIN):
                 if index + 1 < len(drafts):
-                    raise ValueError(f"Step {draft.id} is join(), which must be the last line, but more steps follow.")
+                    raise ValueError(
+                        f"Step {draft.id} is join(), which must be the last line, but more steps follow."
+                    )
                 self.joined = True
                 return drafts[:-1]
         return drafts
@@ -176,7 +221,9 @@ class PlanReader:
         for index, label in enumerate(labels):
             end = labels[index + 1].start() if index + 1 < len(labels) else len(text)
             plans = list(_PLAN.finditer(text, begin, label.start()))
-            goal = " ".join(text[plans[-1].end() : label.start()].split()) if plans else ""
+            goal = (
+                " ".join(text[plans[-1].end() : label.start()].split()) if plans else ""
+            )
             next_plan = _PLAN.search(text, label.end(), end)
             said = text[label.end() : next_plan.start() if next_plan else end].strip()
             said = _BARE_LABEL.sub(r"#E\1", said) if label["bare"] else said
@@ -192,8 +239,13 @@ class PlanReader:
         if called is not None and called["open"] == "[":
             close = find_close(draft.text, called.start("open"))
             if close is None:
-                raise ValueError(f"#E{draft.id}: the bracket of {called['name']}[ is never closed.")
-            draft.tool, draft.arguments = called["name"], draft.text[called.end() : close].strip()
+                raise ValueError(
+                    f"#E{draft.id}: the bracket of {called['name']}[ is never closed."
+                )
+            draft.tool, draft.arguments = (
+                called["name"],
+                draft.text[called.end() : close].strip(),
+            )
             draft.goal = draft.text[close + 1 :].strip()
         else:
             self._read_call(draft)
@@ -204,22 +256,56 @@ class PlanReader:
         if isinstance(step, str):
             return Draft(number, step)
         if not isinstance(step, dict):
-            raise ValueError(f"Step {number} must be an object with `tool` or `goal`, or a text.")
+            raise ValueError(
+                f"Step {number} must be an object with `tool` or `goal`, or a text."
+            )
         named = step.get("step")
-        given = step.get("id", named if not isinstance(named, str) or named.strip().isdigit() else None)
-        draft = Draft(number if given is None else _whole_number(given, f"the id of step {number}"), "")
+        given = step.get(
+            "id",
+            named if not isinstance(named, str) or named.strip().isdigit() else None,
+        )
+        draft = Draft(
+            number
+            if given is None
+            else _whole_number(given, f"the id of step {number}"),
+            "",
+        )
         tool = _first_text(step, "tool", "tool_name", "skill", "skill_name", "name")
         others = (_first_text(step, key) for key in ("step", "function", "action"))
         tool = tool or next((other for other in others if self.is_tool(other)), "")
         arguments = _first(
-            step, "arguments", "args", "input", "input_description", "query", "parameters", "tool_input", "action_input"
+            step,
+            "arguments",
+            "args",
+            "input",
+            "input_description",
+            "query",
+            "parameters",
+            "tool_input",
+            "action_input",
         )
-        written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        about = _first_text(step, "goal", "description", "task", "instruction", "step", "reason")
+        written = (
+            arguments
+            if isinstance(arguments, str)
+            else json.dumps(arguments, ensure_ascii=False)
+        )
+        about = _first_text(
+            step, "goal", "description", "task", "instruction", "step", "reason"
+        )
         if tool.casefold() in ("", "none", "null"):
-            draft.text = about if about and not about.isdigit() else written if arguments is not None else ""
+            draft.text = (
+                about
+                if about and not about.isdigit()
+                else written
+                if arguments is not None
+                else ""
+            )
         else:
-            draft.tool, draft.arguments, draft.goal = tool, written if arguments is not None else "", about
+            draft.tool, draft.arguments, draft.goal = (
+                tool,
+                written if arguments is not None else "",
+                about,
+            )
         draft.thought = _first_text(step, "thought")
         draft.depends_on = _dependencies(step, number)
         return draft
@@ -255,18 +341,28 @@ def _add_line(draft: Draft, line: str, fenced: bool) -> None:
         draft.text = line.strip()
     else:
         draft.lines.append(line)
-        draft.open = draft.open and (fenced or not line.strip() or _BELOW.match(line) is not None)
+        draft.open = draft.open and (
+            fenced or not line.strip() or _BELOW.match(line) is not None
+        )
         if draft.open and line.strip():
             draft.goal += f"\n{line}"
 
 
 def _find_json(text: str) -> list[Json] | None:
     """The steps of a JSON plan; `None` if the text holds none."""
-    unfenced = [match.start() for match in re.finditer(r"^[ \t]*+[{\[]", text, re.MULTILINE)][:1]
+    unfenced = [
+        match.start() for match in re.finditer(r"^[ \t]*+[{\[]", text, re.MULTILINE)
+    ][:1]
     for body in [*_fenced(text), *(text[start:] for start in unfenced)]:
         value = _json_value(body.strip())
-        steps = _first(value, "steps", "plan", "new_plan") if isinstance(value, dict) else value
-        if isinstance(steps, list) and (isinstance(value, dict) or any(isinstance(step, dict) for step in steps)):
+        steps = (
+            _first(value, "steps", "plan", "new_plan")
+            if isinstance(value, dict)
+            else value
+        )
+        if isinstance(steps, list) and (
+            isinstance(value, dict) or any(isinstance(step, dict) for step in steps)
+        ):
             return steps
     return None
 
@@ -279,12 +375,20 @@ def _json_value(body: str) -> Json:
         return read_json(body)[0] if body[0] == "[" else read_object(body)[0]
     except ValueError as error:
         try:
-            return read_object(f'{{"steps": {body}}}')[0]["steps"] if body[0] == "[" else None
+            return (
+                read_object(f'{{"steps": {body}}}')[0]["steps"]
+                if body[0] == "["
+                else None
+            )
         except ValueError:
             return None
         finally:
-            if body[0] == "{" and re.match(r"""\{\s*+["'](?:steps|plan|new_plan)["']""", body):
-                raise ValueError(f"The JSON of the plan cannot be read: {error}. Write it again, whole.") from None
+            if body[0] == "{" and re.match(
+                r"""\{\s*+["'](?:steps|plan|new_plan)["']""", body
+            ):
+                raise ValueError(
+                    f"The JSON of the plan cannot be read: {error}. Write it again, whole."
+                ) from None
 
 
 def _first(step: dict[str, Json], *names: str) -> Json:
@@ -292,13 +396,24 @@ def _first(step: dict[str, Json], *names: str) -> Json:
 
 
 def _first_text(step: dict[str, Json], *names: str) -> str:
-    return next((value.strip() for value in map(step.get, names) if isinstance(value, str) and value.strip()), "")
+    return next(
+        (
+            value.strip()
+            for value in map(step.get, names)
+            if isinstance(value, str) and value.strip()
+        ),
+        "",
+    )
 
 
 def _whole_number(value: Json, what: str) -> int:
-    digits = re.fullmatch(r"(?:[$#]|#?E|step)?[ _]?\{?(\d{1,4})\}?", str(value).strip(), re.IGNORECASE)
+    digits = re.fullmatch(
+        r"(?:[$#]|#?E|step)?[ _]?\{?(\d{1,4})\}?", str(value).strip(), re.IGNORECASE
+    )
     if digits is None:
-        raise ValueError(f"It must be a whole number, and {what} is {str(value)[:40]!r}.")
+        raise ValueError(
+            f"It must be a whole number, and {what} is {str(value)[:40]!r}."
+        )
     return int(digits[1])
 
 

@@ -55,12 +55,21 @@ class Plan:
         """The steps as JSON, for whoever has to approve them."""
         shown = ("id", "tool", "arguments", "goal")
         return [
-            {**{name: getattr(step, name) for name in shown}, "depends_on": list(step.depends_on)}
+            {
+                **{name: getattr(step, name) for name in shown},
+                "depends_on": list(step.depends_on),
+            }
             for step in self.steps
         ]
 
 
-def read_plan(text: str, tools: Collection[str] = (), *, first: int = 1, done: Collection[int] = ()) -> Plan:
+def read_plan(
+    text: str,
+    tools: Collection[str] = (),
+    *,
+    first: int = 1,
+    done: Collection[int] = (),
+) -> Plan:
     """The plan in a model's reply.
 
     Four dialects: LLMCompiler (`1. search("x")`, `Thought: …`, `2. join()`; arXiv:2312.04511), ReWOO (`Plan: …`,
@@ -79,30 +88,49 @@ def read_plan(text: str, tools: Collection[str] = (), *, first: int = 1, done: C
     if not text.strip():
         raise ValueError("The reply is empty. Write the plan.")
     if len(text) > MAX_PLAN_CHARS:
-        raise ValueError(f"The plan is longer than {MAX_PLAN_CHARS:,} characters. Write a shorter one.")
+        raise ValueError(
+            f"The plan is longer than {MAX_PLAN_CHARS:,} characters. Write a shorter one."
+        )
     reader = PlanReader({name.casefold() for name in tools}, first)
     drafts = reader.read(text)
     if not drafts and reader.joined and done:
         return Plan((), PlanStep(first, JOIN))  # nothing more has to be found out
     if not drafts:
-        raise ValueError("The reply has no steps. Write one step a line, numbered 1., 2., 3. and so on.")
+        raise ValueError(
+            "The reply has no steps. Write one step a line, numbered 1., 2., 3. and so on."
+        )
     steps = _linked(drafts, reader, first, done)
-    join = PlanStep(steps[-1].id + 1, JOIN, depends_on=tuple(step.id for step in steps)) if reader.joined else None
+    join = (
+        PlanStep(steps[-1].id + 1, JOIN, depends_on=tuple(step.id for step in steps))
+        if reader.joined
+        else None
+    )
     return Plan(steps, join)
 
 
-def _linked(drafts: list[Draft], reader: PlanReader, first: int, done: Collection[int]) -> tuple[PlanStep, ...]:
+def _linked(
+    drafts: list[Draft], reader: PlanReader, first: int, done: Collection[int]
+) -> tuple[PlanStep, ...]:
     """The steps with what they depend on."""
-    known = {draft.id for draft in drafts} | set(range(1, first))  # also those that failed: no amount is meant
+    known = {draft.id for draft in drafts} | set(
+        range(1, first)
+    )  # also those that failed: no amount is meant
     for draft in drafts:
         draft.goal = draft.goal if draft.tool else (draft.text + draft.goal).strip()
     references = [
-        find_references(d.arguments if d.tool else d.goal, d.id, known, prose=reader.is_subgoal(d)) for d in drafts
+        find_references(
+            d.arguments if d.tool else d.goal, d.id, known, prose=reader.is_subgoal(d)
+        )
+        for d in drafts
     ]
-    says_nothing = not any(references) and all(draft.depends_on is None for draft in drafts)
+    says_nothing = not any(references) and all(
+        draft.depends_on is None for draft in drafts
+    )
     if min(draft.id for draft in drafts) < first:
         if not says_nothing:
-            raise ValueError(f"Earlier steps have lower numbers already: number the new steps from {first} on.")
+            raise ValueError(
+                f"Earlier steps have lower numbers already: number the new steps from {first} on."
+            )
         for index, draft in enumerate(drafts):
             draft.id = first + index
     steps: list[PlanStep] = []
@@ -111,19 +139,40 @@ def _linked(drafts: list[Draft], reader: PlanReader, first: int, done: Collectio
         said = find_said(draft.goal, draft.id, {one.id for one in drafts}.union(done))
         told = (*named, *said, *(draft.depends_on or ()))
         sums_up = draft is drafts[-1] and not told and draft.depends_on is None
-        needed = tuple(before) if reader.is_subgoal(draft) and (says_nothing or sums_up) else told
+        needed = (
+            tuple(before)
+            if reader.is_subgoal(draft) and (says_nothing or sums_up)
+            else told
+        )
         depends_on = tuple(sorted(set(needed)))
-        steps.append(PlanStep(draft.id, draft.tool, draft.arguments, draft.goal, depends_on, named, draft.thought))
+        steps.append(
+            PlanStep(
+                draft.id,
+                draft.tool,
+                draft.arguments,
+                draft.goal,
+                depends_on,
+                named,
+                draft.thought,
+            )
+        )
         before.append(draft.id)
     return tuple(steps)
 
 
 def is_subgoal(step: PlanStep, tools: Sequence[Signature]) -> bool:
     """Whether a step calls no tool: a goal in words, or `LLM[…]` where no tool is named so."""
-    return step.tool is None or (step.tool.casefold() == THINKER and find_tool(step.tool, tools) is None)
+    return step.tool is None or (
+        step.tool.casefold() == THINKER and find_tool(step.tool, tools) is None
+    )
 
 
-def check_plan(plan: Plan, tools: Sequence[Signature], max_steps: int, done: Sequence[PlanStep] = ()) -> None:
+def check_plan(
+    plan: Plan,
+    tools: Sequence[Signature],
+    max_steps: int,
+    done: Sequence[PlanStep] = (),
+) -> None:
     """Raise ValueError unless every step of a plan can run, naming up to five reasons why not.
 
     Reasons are too many steps, an id that is used twice, a tool that is not there (with near names), a call whose
@@ -133,8 +182,13 @@ def check_plan(plan: Plan, tools: Sequence[Signature], max_steps: int, done: Seq
     ids, known = [step.id for step in plan.steps], {step.id for step in done}
     problems: list[str] = []
     if len(ids) > max_steps:
-        problems.append(f"The plan has {len(ids)} steps; at most {max_steps} are allowed.")
-    problems += [f"Two steps have the number {one}." for one in sorted({one for one in ids if ids.count(one) > 1})]
+        problems.append(
+            f"The plan has {len(ids)} steps; at most {max_steps} are allowed."
+        )
+    problems += [
+        f"Two steps have the number {one}."
+        for one in sorted({one for one in ids if ids.count(one) > 1})
+    ]
     for step in plan.steps:
         problem = _call_problem(step, tools) or _repeats(step, tools, done)
         problems += [problem] if problem else []
@@ -145,14 +199,20 @@ def check_plan(plan: Plan, tools: Sequence[Signature], max_steps: int, done: Seq
         ]
     waiting = _circle(plan)
     if waiting:
-        problems.append(f"Steps wait for themselves or each other and can never start: {', '.join(map(str, waiting))}.")
+        problems.append(
+            f"Steps wait for themselves or each other and can never start: {', '.join(map(str, waiting))}."
+        )
     if problems:
         raise ValueError(" ".join(problems[:SHOWN_PROBLEMS]))
 
 
 def _call_problem(step: PlanStep, tools: Sequence[Signature]) -> str | None:
     if step.tool is None or is_subgoal(step, tools):
-        return None if step.goal or step.arguments else f"Step {step.id} says nothing: name a tool or a goal."
+        return (
+            None
+            if step.goal or step.arguments
+            else f"Step {step.id} says nothing: name a tool or a goal."
+        )
     tool = find_tool(step.tool, tools)
     names = [known.name for known in tools]
     if tool is None:
@@ -169,14 +229,22 @@ def _call_problem(step: PlanStep, tools: Sequence[Signature]) -> str | None:
     return None
 
 
-def _repeats(step: PlanStep, tools: Sequence[Signature], done: Sequence[PlanStep]) -> str | None:
+def _repeats(
+    step: PlanStep, tools: Sequence[Signature], done: Sequence[PlanStep]
+) -> str | None:
     """What is wrong with a call that was made already, however it is written: side effects would happen twice."""
     call = _meant(step, tools)
     same = [one.id for one in done if call is not None and _meant(one, tools) == call]
-    return f"Step {step.id} repeats step {same[0]}, which is done: refer to its result as ${same[0]}." if same else None
+    return (
+        f"Step {step.id} repeats step {same[0]}, which is done: refer to its result as ${same[0]}."
+        if same
+        else None
+    )
 
 
-def _meant(step: PlanStep, tools: Sequence[Signature]) -> tuple[str, JsonObject | str] | None:
+def _meant(
+    step: PlanStep, tools: Sequence[Signature]
+) -> tuple[str, JsonObject | str] | None:
     """The call of a step, by its tool and its arguments as they are read; `None` for a goal in words."""
     tool = find_tool(step.tool, tools) if step.tool else None
     if tool is None:
@@ -201,9 +269,17 @@ def read_join(text: str) -> bool | None:
     The decision is the first word behind `Decision:` (or `Action:`, as in LLMCompiler), or the reply's first word.
     """
     marks = _DECISION.scan(text).marks
-    spoken = [text[mark.value : mark.value + 40] for mark in marks] or [text.lstrip()[:40]]
-    words = {match[0].casefold() for said in spoken if (match := re.search(r"\w+", said.strip()))}
-    return {frozenset({"finish"}): True, frozenset({"replan"}): False}.get(frozenset(words))
+    spoken = [text[mark.value : mark.value + 40] for mark in marks] or [
+        text.lstrip()[:40]
+    ]
+    words = {
+        match[0].casefold()
+        for said in spoken
+        if (match := re.search(r"\w+", said.strip()))
+    }
+    return {frozenset({"finish"}): True, frozenset({"replan"}): False}.get(
+        frozenset(words)
+    )
 
 
 def read_result(answer: str) -> str:

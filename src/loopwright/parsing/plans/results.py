@@ -38,7 +38,9 @@ class Ledger:
     def __bool__(self) -> bool:
         return bool(self._finished)
 
-    def add(self, step: PlanStep, outcome: StepFinished, shown: str | None = None) -> None:
+    def add(
+        self, step: PlanStep, outcome: StepFinished, shown: str | None = None
+    ) -> None:
         """Keep a step's outcome, and its content as a model is to read it."""
         self._finished[step.id] = step, outcome
         self._shown[step.id] = outcome.content if shown is None else shown
@@ -51,7 +53,9 @@ class Ledger:
     @property
     def done(self) -> tuple[PlanStep, ...]:
         """The steps that have a result."""
-        return tuple(step for step, outcome in self._finished.values() if outcome.status == "ok")
+        return tuple(
+            step for step, outcome in self._finished.values() if outcome.status == "ok"
+        )
 
     def worked(self, plan: Plan) -> bool:
         """Whether every step of a plan has a result."""
@@ -63,10 +67,14 @@ class Ledger:
 
     def skipped(self, step: PlanStep) -> StepFinished | None:
         """The outcome of a step that needs one without a result; `None` if none of those it needs has failed."""
-        broken = set(step.depends_on) & self._finished.keys() - {one.id for one in self.done}
+        broken = set(step.depends_on) & self._finished.keys() - {
+            one.id for one in self.done
+        }
         if not broken:
             return None
-        return StepFinished(step.id, "skipped", f"It needs step {min(broken)}, which has no result.")
+        return StepFinished(
+            step.id, "skipped", f"It needs step {min(broken)}, which has no result."
+        )
 
     def ready(self, step: PlanStep) -> bool:
         """Whether all that a step needs has an outcome."""
@@ -89,7 +97,11 @@ class Ledger:
         for one in sorted(self._finished if ids is None else ids):
             step, outcome = self._finished[one]
             told += [str(step), LABELS[outcome.status], _indented(self._shown[one])]
-            told += ["As far as it came:", _indented(outcome.partial)] if outcome.partial else []
+            told += (
+                ["As far as it came:", _indented(outcome.partial)]
+                if outcome.partial
+                else []
+            )
         return "\n".join(told) or "none"
 
 

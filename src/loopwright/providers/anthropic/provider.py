@@ -28,7 +28,9 @@ KEY_VARIABLE = "ANTHROPIC_API_KEY"
 VERSION = "2023-06-01"
 SMALLEST_BUDGET = 1024  # tokens; the API refuses less
 LEAST_TOP_P = 0.95  # with thinking the API takes no less
-INSTRUCTION = "Reply with one JSON value and nothing else. It must fit this JSON schema:\n"
+INSTRUCTION = (
+    "Reply with one JSON value and nothing else. It must fit this JSON schema:\n"
+)
 
 Effort: TypeAlias = Literal["adaptive", "low", "medium", "high", "xhigh", "max"]
 EFFORTS = ("adaptive", "low", "medium", "high", "xhigh", "max")
@@ -53,9 +55,13 @@ class MessagesQuirks:
         """What is known of a model by its name, and of the endpoint behind a URL."""
         if "claude" not in model.lower():
             return cls()
-        version = [int(number) for number in _NUMBERS.findall(model)[:2]] or [99]  # the newest have no number
+        version = [int(number) for number in _NUMBERS.findall(model)[:2]] or [
+            99
+        ]  # the newest have no number
         is_theirs = urlsplit(base_url).hostname == HOST
-        return cls(sampling=version < [4, 7], json_schema=is_theirs and version >= [4, 5])
+        return cls(
+            sampling=version < [4, 7], json_schema=is_theirs and version >= [4, 5]
+        )
 
 
 class AnthropicProvider(Endpoint):
@@ -105,7 +111,9 @@ class AnthropicProvider(Endpoint):
         key = key_of(given, KEY_VARIABLE)
         del given
         if not model:
-            raise ConfigError("model: name the model, like AnthropicProvider('claude-sonnet-4-5')")
+            raise ConfigError(
+                "model: name the model, like AnthropicProvider('claude-sonnet-4-5')"
+            )
         url = (base_url or DEFAULT_URL).rstrip("/")
         is_theirs = urlsplit(url).hostname == HOST
         if not key and is_theirs:
@@ -116,7 +124,11 @@ class AnthropicProvider(Endpoint):
         headers: dict[str, str | SecretStr] = {**HEADERS, "anthropic-version": VERSION}
         if key:
             headers["x-api-key"] = key
-        path = "/messages" if urlsplit(url).path.rstrip("/").endswith("/v1") else "/v1/messages"
+        path = (
+            "/messages"
+            if urlsplit(url).path.rstrip("/").endswith("/v1")
+            else "/v1/messages"
+        )
         self._transport = HTTPTransport(url, path, headers=headers, client=client)
         self._model, self._base_url = model, self._transport.url.removesuffix(path)
         self._sampling = sampling if sampling is not None else Sampling()
@@ -154,7 +166,9 @@ class AnthropicProvider(Endpoint):
 
         Raises as `complete` does, and a retryable `ProviderError` for a stream that ends before the reply does.
         """
-        async with await self._transport.open(self._encode(request, b',"stream":true}')) as answer:
+        async with await self._transport.open(
+            self._encode(request, b',"stream":true}')
+        ) as answer:
             if not (answer.is_events and 200 <= answer.status < 300):
                 completion = self._completion(await answer.read())
                 yield Delta(text=completion.text, completion=completion)
@@ -171,7 +185,9 @@ class AnthropicProvider(Endpoint):
         self._check_end(wire, reply.status)
         yield Delta(completion=wire.completion())
 
-    async def _next_deltas(self, answer: OpenReply, assembly: Assembly) -> list[Delta] | None:
+    async def _next_deltas(
+        self, answer: OpenReply, assembly: Assembly
+    ) -> list[Delta] | None:
         """What the next bytes tell those who watch, while the assembly takes every event; `None` at the end."""
         if assembly.is_over:
             await answer.finish()
@@ -182,9 +198,14 @@ class AnthropicProvider(Endpoint):
         told: list[Delta] = []
         events.reverse()
         while events and not assembly.is_over:
-            delta = self._take(Reply(answer.status, answer.headers, events.pop().data.encode()), assembly)
+            delta = self._take(
+                Reply(answer.status, answer.headers, events.pop().data.encode()),
+                assembly,
+            )
             if isinstance(delta, ProviderError):
-                del events  # so that no frame of an error shows what a server may have echoed
+                del (
+                    events
+                )  # so that no frame of an error shows what a server may have echoed
                 raise delta
             told += [delta] if delta is not None else []
         return told
@@ -199,7 +220,9 @@ class AnthropicProvider(Endpoint):
         try:
             return assembly.take(event)
         except ValueError as error:
-            text = f"{self._transport.url}: the stream of {self._model} is broken: {error}"
+            text = (
+                f"{self._transport.url}: the stream of {self._model} is broken: {error}"
+            )
             return ProviderError(text, status=told.status, retryable=True)
 
     def _completion(self, reply: Reply) -> Completion:
@@ -228,13 +251,19 @@ class AnthropicProvider(Endpoint):
             parts += [to_json(self._options(request, messages, format_))[1:-1], end]
             return b"".join(parts)
         except ValueError as error:
-            raise ProviderError(f"the request to {self._model} cannot be written as JSON: {error}") from None
+            raise ProviderError(
+                f"the request to {self._model} cannot be written as JSON: {error}"
+            ) from None
 
     def _tools(self, request: Request) -> list[bytes]:
         """The tools on offer; where a conversation holds calls, the API wants some described in any case."""
         specs, choice = request.tools, request.tool_choice
         if not specs:
-            names = {call.name: None for message in request.conversation for call in message.calls}
+            names = {
+                call.name: None
+                for message in request.conversation
+                for call in message.calls
+            }
             specs, choice = tuple([ToolSpec(name, "", {}) for name in names]), "none"
         if not specs:
             return []
@@ -249,15 +278,21 @@ class AnthropicProvider(Endpoint):
         if request.schema is None:
             return None, ""
         if not self._quirks.json_schema:
-            raise ProviderError(f"{self._model} takes no JSON schema by its quirks: ask it for text")
+            raise ProviderError(
+                f"{self._model} takes no JSON schema by its quirks: ask it for text"
+            )
         format_ = encode_format(request.schema)
         told = INSTRUCTION + json.dumps(request.schema.schema, ensure_ascii=False)
         return format_, "" if format_ is not None else told
 
-    def _options(self, request: Request, messages: Sequence[Message], format_: JsonObject | None) -> dict[str, Json]:
+    def _options(
+        self, request: Request, messages: Sequence[Message], format_: JsonObject | None
+    ) -> dict[str, Json]:
         """Everything that is neither conversation nor tools: the request's own sampling, else the provider's."""
         chosen = {**self._sampling.chosen, **request.sampling.chosen}
-        most = request.sampling.max_tokens or self._sampling.max_tokens or self._max_tokens
+        most = (
+            request.sampling.max_tokens or self._sampling.max_tokens or self._max_tokens
+        )
         options: dict[str, Json] = {"max_tokens": most}
         config: dict[str, Json] = {} if format_ is None else {"format": dict(format_)}
         if isinstance(self._thinking, int) and may_think(messages):
@@ -291,9 +326,13 @@ def _check_tokens(max_tokens: int, thinking: int | Effort | None) -> None:
     if max_tokens < 1:
         raise ConfigError(f"max_tokens: must be 1 or more, got {max_tokens}")
     if isinstance(thinking, str) and thinking not in EFFORTS:
-        raise ConfigError(f"thinking: must be a number of tokens or one of {', '.join(EFFORTS)}, got {thinking!r}")
+        raise ConfigError(
+            f"thinking: must be a number of tokens or one of {', '.join(EFFORTS)}, got {thinking!r}"
+        )
     if isinstance(thinking, int) and thinking < SMALLEST_BUDGET:
-        raise ConfigError(f"thinking: must be {SMALLEST_BUDGET} tokens or more, got {thinking!r}")
+        raise ConfigError(
+            f"thinking: must be {SMALLEST_BUDGET} tokens or more, got {thinking!r}"
+        )
 
 
 def _picking(chosen: dict[str, Json], *, is_thinking: bool) -> dict[str, Json]:

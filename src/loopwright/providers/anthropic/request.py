@@ -18,7 +18,9 @@ from ..base import OutputSchema
 FORM = "thinking"
 """The `Reasoning.form` of thinking that goes back to this API."""
 
-CACHE_HERE = b',"cache_control":{"type":"ephemeral"}}'  # takes the place of a block's last brace
+CACHE_HERE = (
+    b',"cache_control":{"type":"ephemeral"}}'  # takes the place of a block's last brace
+)
 BEGIN = b'{"type":"text","text":"Begin."}'
 GO_ON = b'{"type":"text","text":"Go on."}'
 
@@ -26,13 +28,21 @@ Speaker: TypeAlias = Literal["", "user", "assistant"]
 # What stands before a message, by who spoke before it and who speaks now.
 BETWEEN: dict[tuple[Speaker, Speaker], bytes] = {
     ("", "user"): b'{"role":"user","content":[',
-    ("", "assistant"): b'{"role":"user","content":[' + BEGIN + b']},{"role":"assistant","content":[',
+    ("", "assistant"): b'{"role":"user","content":['
+    + BEGIN
+    + b']},{"role":"assistant","content":[',
     ("user", "user"): b",",
     ("user", "assistant"): b']},{"role":"assistant","content":[',
     ("assistant", "assistant"): b",",
     ("assistant", "user"): b']},{"role":"user","content":[',
 }
-TEXT_TYPES = ("text/", "application/json", "application/xml", "application/yaml", "application/toml")
+TEXT_TYPES = (
+    "text/",
+    "application/json",
+    "application/xml",
+    "application/yaml",
+    "application/toml",
+)
 
 _CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
 _REFERENCES = re.compile(rb'"\$ref":"#/\$defs/([^"]+)"')
@@ -40,7 +50,16 @@ _REFERENCES = re.compile(rb'"\$ref":"#/\$defs/([^"]+)"')
 _SAID = frozenset({"type", "enum", "const", "required", "title", "default", "$ref"})
 # What it may not say; the reply is checked for it afterwards, and the model reads it in the description.
 _TOLD = frozenset(
-    {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern"}
+    {
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "multipleOf",
+        "minLength",
+        "maxLength",
+        "pattern",
+    }
     | {"format", "minItems", "maxItems", "uniqueItems", "examples"}
 )
 _SHAPES = ("type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const")
@@ -57,7 +76,9 @@ class Turns:
     messages: bytes
 
 
-def encode_turns(messages: Sequence[Message], *, cache: bool, last_words: str = "") -> Turns:
+def encode_turns(
+    messages: Sequence[Message], *, cache: bool, last_words: str = ""
+) -> Turns:
     """Put messages into alternating turns: neighbours of one role become one turn of several blocks.
 
     System messages go to the front from wherever they stand. A conversation that does not begin with the user gets
@@ -86,7 +107,10 @@ def _in_turns(messages: Iterable[Message]) -> tuple[list[bytes], list[bytes]]:
         if message.role == "system":
             system.append(blocks)
             continue
-        before, speaker = speaker, "assistant" if message.role == "assistant" else "user"
+        before, speaker = (
+            speaker,
+            "assistant" if message.role == "assistant" else "user",
+        )
         parts += (BETWEEN[before, speaker], blocks)
     if speaker != "user":
         parts += (BETWEEN[speaker, "user"], GO_ON if speaker else BEGIN)
@@ -101,29 +125,53 @@ def cached(blocks: bytes) -> bytes:
 def encode_blocks(message: Message) -> bytes:
     """The content blocks of a message, joined by commas; nothing for one that says nothing, which the API refuses."""
     if message.role == "tool":
-        result: dict[str, JsonValue] = {"type": "tool_result", "tool_use_id": wire_id(message.call_id)}
-        return to_json({**result, "content": message.content} if message.content.strip() else result)
+        result: dict[str, JsonValue] = {
+            "type": "tool_result",
+            "tool_use_id": wire_id(message.call_id),
+        }
+        return to_json(
+            {**result, "content": message.content}
+            if message.content.strip()
+            else result
+        )
     said = [_text(message.content)] if message.content.strip() else []
     if message.role != "assistant":
-        return b",".join([*(part for sent in message.attachments for part in _attached(sent)), *said])
+        return b",".join(
+            [*(part for sent in message.attachments for part in _attached(sent)), *said]
+        )
     said += [encode_call(call) for call in message.calls]
-    return b",".join([*thinking_of(message), *said]) if said else b""  # thinking cannot be the end of a turn
+    return (
+        b",".join([*thinking_of(message), *said]) if said else b""
+    )  # thinking cannot be the end of a turn
 
 
 def encode_call(call: ToolCall) -> bytes:
     """A call as the wire has it."""
-    return to_json({"type": "tool_use", "id": wire_id(call.id), "name": call.name, "input": call.arguments})
+    return to_json(
+        {
+            "type": "tool_use",
+            "id": wire_id(call.id),
+            "name": call.name,
+            "input": call.arguments,
+        }
+    )
 
 
 def encode_tool(spec: ToolSpec) -> bytes:
     """A tool as the wire has it."""
     about = {"description": spec.description} if spec.description else {}
-    return to_json({"name": spec.name, **about, "input_schema": {"type": "object", **spec.schema}})
+    return to_json(
+        {"name": spec.name, **about, "input_schema": {"type": "object", **spec.schema}}
+    )
 
 
 def thinking_of(message: Message) -> list[bytes]:
     """The thinking blocks of a message that came from this API, as they came: they are signed."""
-    return [to_json(thought.block) for thought in message.reasoning if thought.form == FORM and thought.block]
+    return [
+        to_json(thought.block)
+        for thought in message.reasoning
+        if thought.form == FORM and thought.block
+    ]
 
 
 def may_think(messages: Iterable[Message]) -> bool:
@@ -147,7 +195,10 @@ def wire_id(call_id: str) -> str:
     """The id itself where the API takes its letters, else one made of it: the same for a call and for its result."""
     if _CALL_ID.fullmatch(call_id):
         return call_id
-    return "call_" + hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return (
+        "call_"
+        + hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    )
 
 
 def _with_distinct_ids(messages: Sequence[Message]) -> Sequence[Message]:
@@ -161,12 +212,19 @@ def _with_distinct_ids(messages: Sequence[Message]) -> Sequence[Message]:
     for message in messages:
         if message.calls:
             waiting = {}
-            calls = tuple([dataclasses.replace(call, id=_free_id(call.id, taken)) for call in message.calls])
+            calls = tuple(
+                [
+                    dataclasses.replace(call, id=_free_id(call.id, taken))
+                    for call in message.calls
+                ]
+            )
             for before, after in zip(message.calls, calls, strict=True):
                 waiting.setdefault(before.id, []).append(after.id)
             renamed.append(dataclasses.replace(message, calls=calls))
         elif message.role == "tool":
-            renamed.append(dataclasses.replace(message, call_id=waiting[message.call_id].pop(0)))
+            renamed.append(
+                dataclasses.replace(message, call_id=waiting[message.call_id].pop(0))
+            )
         else:
             renamed.append(message)
     return renamed
@@ -201,9 +259,15 @@ def _source(sent: Attachment) -> dict[str, str]:
         return {"type": "base64", "media_type": media_type, "data": sent.data}
     try:
         if media_type.startswith(TEXT_TYPES):
-            return {"type": "text", "media_type": "text/plain", "data": sent.content.decode()}
+            return {
+                "type": "text",
+                "media_type": "text/plain",
+                "data": sent.content.decode(),
+            }
     except UnicodeDecodeError:
-        raise ProviderError(f"document {sent.name!r}: the Messages API takes text in UTF-8 only: convert it") from None
+        raise ProviderError(
+            f"document {sent.name!r}: the Messages API takes text in UTF-8 only: convert it"
+        ) from None
     raise ProviderError(
         f"document {sent.name!r}: the Messages API takes PDF and text, not {sent.media_type}: convert it"
     )
@@ -230,13 +294,25 @@ def closed_form(schema: JsonValue | JsonObject) -> dict[str, JsonValue]:
         raise ValueError("a reference to elsewhere")
     if schema.get("type") == "object" and "properties" not in schema:
         raise ValueError("an object with free properties")
-    closed: dict[str, JsonValue] = {word: value for word, value in schema.items() if word in _SAID}
-    for word in [word for word in schema if word not in _SAID | _TOLD | {"description", "discriminator"}]:
-        closed["anyOf" if word == "oneOf" else word] = _closed_inside(word, schema[word])
+    closed: dict[str, JsonValue] = {
+        word: value for word, value in schema.items() if word in _SAID
+    }
+    for word in [
+        word
+        for word in schema
+        if word not in _SAID | _TOLD | {"description", "discriminator"}
+    ]:
+        closed["anyOf" if word == "oneOf" else word] = _closed_inside(
+            word, schema[word]
+        )
     about = [str(schema["description"])] if "description" in schema else []
-    about += [f"{word}: {to_json(schema[word]).decode()}" for word in schema if word in _TOLD]
+    about += [
+        f"{word}: {to_json(schema[word]).decode()}" for word in schema if word in _TOLD
+    ]
     described: dict[str, JsonValue] = {"description": "; ".join(about)} if about else {}
-    shut: dict[str, JsonValue] = {"additionalProperties": False} if schema.get("type") == "object" else {}
+    shut: dict[str, JsonValue] = (
+        {"additionalProperties": False} if schema.get("type") == "object" else {}
+    )
     return {**closed, **described, **shut}
 
 
@@ -247,9 +323,17 @@ def _closed_inside(word: str, value: JsonValue) -> JsonValue:
         return [closed_form(inner) for inner in value]
     if word in {"properties", "$defs"} and isinstance(value, dict):
         if word == "$defs":
-            graph = {name: _REFERENCES.findall(to_json(inner)) for name, inner in value.items()}
-            named = {name: [found.decode() for found in references] for name, references in graph.items()}
-            TopologicalSorter(named).prepare()  # raises a ValueError for a definition that contains itself
+            graph = {
+                name: _REFERENCES.findall(to_json(inner))
+                for name, inner in value.items()
+            }
+            named = {
+                name: [found.decode() for found in references]
+                for name, references in graph.items()
+            }
+            TopologicalSorter(
+                named
+            ).prepare()  # raises a ValueError for a definition that contains itself
         return {name: closed_form(inner) for name, inner in value.items()}
     if word == "additionalProperties" and value is False:
         return value

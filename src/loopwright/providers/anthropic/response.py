@@ -6,7 +6,14 @@ from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict, Field, JsonValue, ValidationError
 
-from ...messages import Completion, JsonObject, Reasoning, ToolCall, Usage, canonical_json
+from ...messages import (
+    Completion,
+    JsonObject,
+    Reasoning,
+    ToolCall,
+    Usage,
+    canonical_json,
+)
 from ...parsing import strict_json
 from ..http.wire import Count, Wire, WireError
 from .request import FORM
@@ -57,12 +64,20 @@ class WireBlock(Wire):
             raise ValueError("A tool call has no tool name. Name one of the tools.")
         given = self.input
         try:
-            read = strict_json(given if isinstance(given, str) else canonical_json(given).decode())
+            read = strict_json(
+                given if isinstance(given, str) else canonical_json(given).decode()
+            )
         except ValueError as error:
-            raise ValueError(f"The arguments of the call of {self.name!r} are not valid JSON: {error}.") from None
+            raise ValueError(
+                f"The arguments of the call of {self.name!r} are not valid JSON: {error}."
+            ) from None
         if not isinstance(read, dict):
-            raise ValueError(f"The arguments of the call of {self.name!r} are not a JSON object; no arguments is {{}}.")
-        return ToolCall(self.name, given if isinstance(given, dict) else read, self.id or "")
+            raise ValueError(
+                f"The arguments of the call of {self.name!r} are not a JSON object; no arguments is {{}}."
+            )
+        return ToolCall(
+            self.name, given if isinstance(given, dict) else read, self.id or ""
+        )
 
     def reasoning(self) -> Reasoning:
         """The thinking that a `thinking` or `redacted_thinking` block holds, with the block to send back."""
@@ -88,7 +103,9 @@ class WireUsage(Wire):
         """The same in this library's words: the input in total, and what the server does not tell unknown."""
         total = self.input_tokens
         if total is not None:
-            total += (self.cache_creation_input_tokens or 0) + (self.cache_read_input_tokens or 0)
+            total += (self.cache_creation_input_tokens or 0) + (
+                self.cache_read_input_tokens or 0
+            )
         details = self.output_tokens_details or WireOutputDetails()
         return Usage(
             total,
@@ -110,7 +127,9 @@ class WireReply(Wire):
 
     content: list[WireBlock]
     stop_reason: str | None = None
-    stop_details: Annotated[WireStopDetails | Any, Field(union_mode="left_to_right")] = None
+    stop_details: Annotated[
+        WireStopDetails | Any, Field(union_mode="left_to_right")
+    ] = None
     usage: Annotated[WireUsage | Any, Field(union_mode="left_to_right")] = None
     model: Annotated[str | Any, Field(union_mode="left_to_right")] = None
 
@@ -133,14 +152,20 @@ class WireReply(Wire):
     @property
     def text(self) -> str:
         """The words of the reply."""
-        return "".join([block.text or "" for block in self.content if block.type == "text"])
+        return "".join(
+            [block.text or "" for block in self.content if block.type == "text"]
+        )
 
     @property
     def refusal(self) -> str | None:
         """The words with which the model refused, or None if it did not."""
         if self.stop_reason != "refusal":
             return None
-        details = self.stop_details if isinstance(self.stop_details, WireStopDetails) else WireStopDetails()
+        details = (
+            self.stop_details
+            if isinstance(self.stop_details, WireStopDetails)
+            else WireStopDetails()
+        )
         return details.explanation or self.text or "no reason"
 
     def completion(self, body: bytes = b"") -> Completion:
@@ -149,19 +174,32 @@ class WireReply(Wire):
         `body` is where the reply was read from, to look for keys that are given twice.
         """
         calls = [block for block in self.content if block.type == "tool_use"]
-        text, reason = self.text, self.stop_reason or ("tool_use" if calls else "end_turn")
+        text, reason = (
+            self.text,
+            self.stop_reason or ("tool_use" if calls else "end_turn"),
+        )
         say = functools.partial(
             Completion,
             text,
             finish_reason=FINISH.get(reason, reason),
             usage=self.usage.read() if isinstance(self.usage, WireUsage) else Usage(),
             model=self.model if isinstance(self.model, str) else "",
-            reasoning=tuple([b.reasoning() for b in self.content if b.type in {"thinking", "redacted_thinking"}]),
+            reasoning=tuple(
+                [
+                    b.reasoning()
+                    for b in self.content
+                    if b.type in {"thinking", "redacted_thinking"}
+                ]
+            ),
         )
         if reason in CUT:
             return say(problem=_cut(reason, calls))
         if not calls:
-            return say(answer=text) if text.strip() else say(problem="The reply is empty. Answer, or call a tool.")
+            return (
+                say(answer=text)
+                if text.strip()
+                else say(problem="The reply is empty. Answer, or call a tool.")
+            )
         try:
             _refuse_doubles(body, calls)
             return say(calls=tuple([block.call() for block in calls]), thought=text)
@@ -171,7 +209,9 @@ class WireReply(Wire):
 
 def _cut(reason: str, calls: list[WireBlock]) -> str:
     names = [block.name for block in calls if block.name]
-    where = f"in a call of {names[-1]!r}; nothing was run" if names else "before its end"
+    where = (
+        f"in a call of {names[-1]!r}; nothing was run" if names else "before its end"
+    )
     return f"The reply {CUT[reason]} {where}. Say it more briefly."
 
 
@@ -181,7 +221,9 @@ def _refuse_doubles(body: bytes, calls: list[WireBlock]) -> None:
         json.loads(body or b"null", object_pairs_hook=_unique)
     except ValueError as error:
         names = ", ".join([repr(block.name) for block in calls])
-        raise ValueError(f"The arguments of the call of {names} are not valid JSON: {error}.") from None
+        raise ValueError(
+            f"The arguments of the call of {names} are not valid JSON: {error}."
+        ) from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -10,7 +10,12 @@ from ..base import CallDelta, Delta
 from ..http.wire import Wire
 from .response import WireReply
 
-KINDS = {"text": "text", "thinking": "thinking", "signature": "thinking", "input": "tool_use"}
+KINDS = {
+    "text": "text",
+    "thinking": "thinking",
+    "signature": "thinking",
+    "input": "tool_use",
+}
 
 
 class WireDelta(Wire):
@@ -65,13 +70,17 @@ class Block:
 
     begun: dict[str, JsonValue]
     call: int = -1  # the how-manieth call of the reply it is
-    pieces: dict[str, list[str]] = dataclasses.field(default_factory=dict[str, list[str]])
+    pieces: dict[str, list[str]] = dataclasses.field(
+        default_factory=dict[str, list[str]]
+    )
     has_ended: bool = False
 
     @property
     def is_half(self) -> bool:
         """Whether it is a call that has no arguments yet: only the end of its block says that it has none."""
-        return self.call >= 0 and not (self.begun.get("input") or self.pieces or self.has_ended)
+        return self.call >= 0 and not (
+            self.begun.get("input") or self.pieces or self.has_ended
+        )
 
     @property
     def whole(self) -> dict[str, JsonValue]:
@@ -106,7 +115,9 @@ class Assembly:
         """The reply, or None if its end has not come."""
         blocks: list[JsonValue] = [block.whole for block in self._blocks]
         ended = self._message.get("stop_reason") or (self.is_over and not self._calls)
-        if not ended or any(block.is_half for block in self._blocks):  # half a call is no call
+        if not ended or any(
+            block.is_half for block in self._blocks
+        ):  # half a call is no call
             return None
         usage: dict[str, JsonValue] = {"usage": self._usage} if self._usage else {}
         return WireReply.of({**self._message, **usage, "content": blocks})
@@ -125,7 +136,9 @@ class Assembly:
                     self._open[event.index].has_ended = True
             case "message_delta":
                 told = event.delta or WireDelta()
-                self._message.update(stop_reason=told.stop_reason, stop_details=told.stop_details)
+                self._message.update(
+                    stop_reason=told.stop_reason, stop_details=told.stop_details
+                )
                 self._count(event.usage)
             case "message_stop":
                 self.is_over = True
@@ -154,7 +167,11 @@ class Assembly:
             arguments = to_json(given).decode() if given else ""
             return Delta(call=CallDelta(block.call, call_id, name, arguments))
         text, thought = begun.get("text"), begun.get("thinking")
-        return Delta(text=str(text or ""), reasoning=str(thought or "")) if text or thought else None
+        return (
+            Delta(text=str(text or ""), reasoning=str(thought or ""))
+            if text or thought
+            else None
+        )
 
     def _go_on(self, index: int, delta: WireDelta) -> Delta | None:
         field, piece = delta.piece
@@ -178,6 +195,8 @@ class Assembly:
         """Take over what was counted: the figures are running totals, and where one shrinks, a gateway left it out."""
         for name, value in usage.items() if isinstance(usage, dict) else ():
             before = self._usage.get(name)
-            if value is None or (isinstance(before, int) and isinstance(value, int) and value < before):
+            if value is None or (
+                isinstance(before, int) and isinstance(value, int) and value < before
+            ):
                 continue
             self._usage[name] = value

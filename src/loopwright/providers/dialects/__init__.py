@@ -7,4 +7,13 @@ from .react import ReActDialect
 from .streaming import Watch, Watched
 from .xml import XmlDialect
 
-__all__ = ["Dialect", "JsonDialect", "Parsed", "ReActDialect", "Signature", "Watch", "Watched", "XmlDialect"]
+__all__ = [
+    "Dialect",
+    "JsonDialect",
+    "Parsed",
+    "ReActDialect",
+    "Signature",
+    "Watch",
+    "Watched",
+    "XmlDialect",
+]

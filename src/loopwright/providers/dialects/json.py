@@ -5,7 +5,13 @@ from collections.abc import Iterable, Sequence
 
 from ...messages import Conversation, Json, JsonObject, ToolCall, ToolSpec
 from ...parsing import read_object
-from ...parsing.arguments import Signature, find_tool, list_tools, read_arguments, read_name
+from ...parsing.arguments import (
+    Signature,
+    find_tool,
+    list_tools,
+    read_arguments,
+    read_name,
+)
 from ...prompts import PromptSet
 from ..base import OutputSchema, Request
 from .dialect import Parsed
@@ -50,7 +56,11 @@ class JsonDialect:
         if not request.tools:
             return dataclasses.replace(request, conversation=told)
         used = set[str]() if self.repeats else called_since_user(request.conversation)
-        offered = [tool for tool in request.tools if request.tool_choice == "auto" and tool.name not in used]
+        offered = [
+            tool
+            for tool in request.tools
+            if request.tool_choice == "auto" and tool.name not in used
+        ]
         return Request(
             told.with_system(instructions(self.prompts, request, signature)),
             sampling=request.sampling,
@@ -75,13 +85,19 @@ class JsonDialect:
         try:
             return _read(_the_object(text), tools)
         except ValueError as error:
-            form = f'{{"action": one of {list_tools(tools)}, "action_input": {{…}}}} or ' if tools else ""
+            form = (
+                f'{{"action": one of {list_tools(tools)}, "action_input": {{…}}}} or '
+                if tools
+                else ""
+            )
             cure = f'Reply with one JSON object: {form}{{"action": "{FINAL}", "action_input": "the answer"}}.'
             return Parsed("", (), None, f"{error} {cure}")
 
     def watch(self, request: Request) -> Watch:
         """Tells the thought, and the answer as its string is written."""
-        return JsonWatch(lambda action: _is_final(read_name(action, request.tools), request.tools))
+        return JsonWatch(
+            lambda action: _is_final(read_name(action, request.tools), request.tools)
+        )
 
 
 def signature(schema: JsonObject) -> str:
@@ -95,16 +111,30 @@ def signature(schema: JsonObject) -> str:
     told = {name: _kind(parameter) for name, parameter in parameters.items()}
     if not all(told.values()):
         return compact_json(schema)
-    return ", ".join([f"{name}{'' if name in needed else '?'}: {kind}" for name, kind in told.items()])
+    return ", ".join(
+        [
+            f"{name}{'' if name in needed else '?'}: {kind}"
+            for name, kind in told.items()
+        ]
+    )
 
 
 def _kind(parameter: Json) -> str:
     """The type of a plain parameter, or its choices; an empty string for one that is more than that."""
-    if not isinstance(parameter, dict) or parameter.keys() - {"type", "enum", "default"}:
+    if not isinstance(parameter, dict) or parameter.keys() - {
+        "type",
+        "enum",
+        "default",
+    }:
         return ""
     choices, kind = parameter.get("enum"), parameter.get("type")
     if isinstance(choices, list):
-        return "|".join([choice if isinstance(choice, str) else compact_json(choice) for choice in choices])
+        return "|".join(
+            [
+                choice if isinstance(choice, str) else compact_json(choice)
+                for choice in choices
+            ]
+        )
     return kind if isinstance(kind, str) and kind not in {"object", "array"} else ""
 
 
@@ -121,7 +151,9 @@ def called_since_user(conversation: Conversation) -> set[str]:
 def reply_schema(tools: Iterable[ToolSpec]) -> JsonObject:
     """The schema of a reply: a branch for each tool, with its arguments, and one for the final answer."""
     definitions: dict[str, Json] = {}
-    calls: list[Json] = [_branch(tool.name, _arguments_schema(tool, definitions)) for tool in tools]
+    calls: list[Json] = [
+        _branch(tool.name, _arguments_schema(tool, definitions)) for tool in tools
+    ]
     answer = _branch(FINAL, {"type": "string", "minLength": 1})
     schema: JsonObject = {"anyOf": [*calls, answer]} if calls else answer
     return {**schema, "$defs": definitions} if definitions else schema
@@ -130,7 +162,11 @@ def reply_schema(tools: Iterable[ToolSpec]) -> JsonObject:
 def _branch(action: str, action_input: dict[str, Json]) -> dict[str, Json]:
     return {
         "type": "object",
-        "properties": {"thought": {"type": "string"}, "action": {"const": action}, "action_input": action_input},
+        "properties": {
+            "thought": {"type": "string"},
+            "action": {"const": action},
+            "action_input": action_input,
+        },
         "required": ["action", "action_input"],
         "additionalProperties": False,
     }
@@ -178,17 +214,28 @@ def _the_object(text: str) -> dict[str, Json]:
 def _read(reply: dict[str, Json], tools: Sequence[Signature]) -> Parsed:
     strange = sorted(reply.keys() - KEYS)
     if strange:
-        raise ValueError(f"The object has a key that means nothing here: {strange[0]!r}.")
+        raise ValueError(
+            f"The object has a key that means nothing here: {strange[0]!r}."
+        )
     thought, action = reply.get("thought") or "", reply.get("action")
     if not isinstance(thought, str) or not isinstance(action, str):
-        raise ValueError("`action` must be there, and it and `thought` must be strings.")
+        raise ValueError(
+            "`action` must be there, and it and `thought` must be strings."
+        )
     name = read_name(action, tools)
     tool = find_tool(name, tools)
     if _is_final(name, tools):
         return Parsed(thought, (), _final(reply), None)
     if not name or "answer" in reply:
-        raise ValueError("`action` must be the name of one tool, with its arguments in `action_input`.")
-    return Parsed(thought, (ToolCall(name, _arguments(reply.get("action_input"), name, tool)),), None, None)
+        raise ValueError(
+            "`action` must be the name of one tool, with its arguments in `action_input`."
+        )
+    return Parsed(
+        thought,
+        (ToolCall(name, _arguments(reply.get("action_input"), name, tool)),),
+        None,
+        None,
+    )
 
 
 def _is_final(name: str, tools: Sequence[Signature]) -> bool:
@@ -199,7 +246,9 @@ def _final(reply: dict[str, Json]) -> str:
     answers = [reply[key] for key in ("action_input", "answer") if key in reply]
     answer = answers[0] if len(answers) == 1 else None
     if not isinstance(answer, str) or not answer.strip():
-        raise ValueError("The `action_input` of the final answer must be a string that is not empty.")
+        raise ValueError(
+            "The `action_input` of the final answer must be a string that is not empty."
+        )
     return answer.strip()
 
 

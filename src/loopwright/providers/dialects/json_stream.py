@@ -99,4 +99,6 @@ class JsonWatch:
 
     def _is_known(self, key: str) -> bool:
         """Whether the value of a key can be told: an answer only once the action is known."""
-        return key in ("thought", "action") or (key in ("action_input", "answer") and self._has_answer)
+        return key in ("thought", "action") or (
+            key in ("action_input", "answer") and self._has_answer
+        )

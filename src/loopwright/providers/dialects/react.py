@@ -90,7 +90,11 @@ answer, finish in place of using a tool:
 Thought 4: why you are done
 Action 4: Finish[the answer]""",
 )
-PROMPTS_OF: dict[Form, PromptSet] = {"input": PROMPTS, "bracket": BRACKET, "numbered": NUMBERED}
+PROMPTS_OF: dict[Form, PromptSet] = {
+    "input": PROMPTS,
+    "bracket": BRACKET,
+    "numbered": NUMBERED,
+}
 ENDINGS = {"finish", "final answer", "final_answer", "finalanswer"}
 THINK = "think"
 
@@ -126,7 +130,9 @@ class ReActDialect:
     def __post_init__(self) -> None:
         """Complete the prompts, and name the dialect after its form."""
         if self.form not in PROMPTS_OF:
-            raise ConfigError(f"form: there is no {self.form!r}; use {', '.join(map(repr, PROMPTS_OF))}")
+            raise ConfigError(
+                f"form: there is no {self.form!r}; use {', '.join(map(repr, PROMPTS_OF))}"
+            )
         prompts = PROMPTS_OF[self.form].override(**self.prompts.changes(PROMPTS))
         object.__setattr__(self, "prompts", prompts)
         if self.form != "input":
@@ -136,19 +142,33 @@ class ReActDialect:
         """The request as plain text: instructions in the system message, results as observations, a stop sequence."""
         conversation = request.conversation
         if not request.tools:
-            return dataclasses.replace(request, conversation=self._tell(conversation, ()))
+            return dataclasses.replace(
+                request, conversation=self._tell(conversation, ())
+            )
         if request.tool_choice == "none":
-            conversation = conversation.user(self.prompts.fill("answer_now"), origin="runtime")
-        told = self._tell(conversation, request.tools).with_system(self._instructions(request))
+            conversation = conversation.user(
+                self.prompts.fill("answer_now"), origin="runtime"
+            )
+        told = self._tell(conversation, request.tools).with_system(
+            self._instructions(request)
+        )
         observation = f"\nObservation{self._number(next_step(conversation))}:"
         stop = tuple(dict.fromkeys([*request.sampling.stop, observation]))
         return Request(told, sampling=dataclasses.replace(request.sampling, stop=stop))
 
     def _instructions(self, request: Request) -> str:
-        told = instructions(self.prompts, request, None if self.form == "input" else _inside)
-        return f"{told}\n\n{self.prompts.fill('thoughts_alone')}" if self.thoughts_alone else told
+        told = instructions(
+            self.prompts, request, None if self.form == "input" else _inside
+        )
+        return (
+            f"{told}\n\n{self.prompts.fill('thoughts_alone')}"
+            if self.thoughts_alone
+            else told
+        )
 
-    def _tell(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> Conversation:
+    def _tell(
+        self, conversation: Conversation, tools: Sequence[ToolSpec]
+    ) -> Conversation:
         return tell_steps(
             conversation,
             lambda step: Telling(self.form, self._number(step), tools),
@@ -171,7 +191,9 @@ class ReActDialect:
         decision = reading.decision
         thought = reading.thought(decision)
         try:
-            return Reader(reading, thought, tools, self.prompts, self.thoughts_alone).read(decision)
+            return Reader(
+                reading, thought, tools, self.prompts, self.thoughts_alone
+            ).read(decision)
         except ValueError as error:
             return Parsed(thought, (), None, str(error), reading.flags)
 
@@ -195,13 +217,19 @@ class Telling(NamedTuple):
         if self.form == "input":
             action = f"Action: {call.name}\nAction Input: {compact_json(dict(call.arguments))}"
         else:
-            action = f"Action{self.number}: {call.name}[{_bracket_input(call, self.tools)}]"
+            action = (
+                f"Action{self.number}: {call.name}[{_bracket_input(call, self.tools)}]"
+            )
         return f"Thought{self.number}: {thought}\n{action}" if thought else action
 
     def say_answer(self, answer: str) -> str:
         """A turn that answers."""
         fits = self.form != "input" and _fits_in_brackets(answer)
-        return f"Action{self.number}: Finish[{answer}]" if fits else f"Final Answer: {answer}"
+        return (
+            f"Action{self.number}: Finish[{answer}]"
+            if fits
+            else f"Final Answer: {answer}"
+        )
 
     def say_observation(self, result: str) -> str:
         """A tool's result; its lines that start like markers are quoted."""
@@ -213,7 +241,10 @@ def _inside(schema: JsonObject) -> str:
     parameters = properties(ToolSpec("", "", schema))
     if len(parameters) > 1:
         return f"JSON object, as JSON schema: {compact_json(schema)}"
-    plain = all(isinstance(one, dict) and one.keys() <= {"type", "title"} for one in parameters.values())
+    plain = all(
+        isinstance(one, dict) and one.keys() <= {"type", "title"}
+        for one in parameters.values()
+    )
     name = "".join(parameters)
     return name if plain else f"{name}, as JSON schema: {compact_json(schema)}"
 
@@ -221,12 +252,20 @@ def _inside(schema: JsonObject) -> str:
 def _bracket_input(call: ToolCall, tools: Sequence[Signature]) -> str:
     """The arguments as plain text (or nothing at all) where that is read back as the same, else as a JSON object."""
     arguments = dict(call.arguments)
-    plain = "".join(value if isinstance(value, str) else compact_json(value) for value in arguments.values())
+    plain = "".join(
+        value if isinstance(value, str) else compact_json(value)
+        for value in arguments.values()
+    )
     if len(arguments) > 1 or (arguments and not _fits_in_brackets(plain)):
         return compact_json(arguments)
     unknown = ToolSpec(call.name, "", {"properties": {name: {} for name in arguments}})
     try:
-        read = plain_arguments(plain, call.name, find_tool(call.name, tools) or unknown, quotes_are_text=True)
+        read = plain_arguments(
+            plain,
+            call.name,
+            find_tool(call.name, tools) or unknown,
+            quotes_are_text=True,
+        )
     except ValueError:
         return compact_json(arguments)
     return plain if read == arguments else compact_json(arguments)
@@ -235,7 +274,11 @@ def _bracket_input(call: ToolCall, tools: Sequence[Signature]) -> str:
 def _fits_in_brackets(text: str) -> bool:
     """Whether `[text]` is one line that is read back as this text."""
     one_line = text == text.strip() and len(text.splitlines()) == 1
-    return one_line and not text.startswith("{") and find_close(f"[{text}]", 0) == len(text) + 1
+    return (
+        one_line
+        and not text.startswith("{")
+        and find_close(f"[{text}]", 0) == len(text) + 1
+    )
 
 
 # --- reading ---
@@ -272,8 +315,13 @@ class Reader(NamedTuple):
             if self.reading.thinks_only:
                 return Parsed(self.thought, (), None, None)
             words = self.reading.text.strip()
-            if words.casefold().startswith(f"{THINK}[") and find_close(words, len(THINK)) == len(words) - 1:
-                return self._thought_alone(words[len(THINK) + 1 : -1].strip(), self.reading.flags)
+            if (
+                words.casefold().startswith(f"{THINK}[")
+                and find_close(words, len(THINK)) == len(words) - 1
+            ):
+                return self._thought_alone(
+                    words[len(THINK) + 1 : -1].strip(), self.reading.flags
+                )
         raise ValueError(self._nothing_to_do())
 
     def _thought_alone(self, thought: str, flags: tuple[str, ...]) -> Parsed:
@@ -291,13 +339,13 @@ class Reader(NamedTuple):
             return f"Never write `Observation:` yourself: it comes after your action. {cure}"
         if self.reading.scan.unread is not None:
             return f"A code fence is never closed, so nothing after it is read. {cure}"
-        return (
-            f"The reply has neither an action nor a final answer, each at the start of a line and outside code. {cure}"
-        )
+        return f"The reply has neither an action nor a final answer, each at the start of a line and outside code. {cure}"
 
     def _answer(self, last: int, answer: str, rest: str) -> Parsed:
         if not answer:
-            raise ValueError(f"The final answer is empty. Write {self.prompts.fill('how_to_answer')}.")
+            raise ValueError(
+                f"The final answer is empty. Write {self.prompts.fill('how_to_answer')}."
+            )
         return Parsed(self.thought, (), answer, None, self._flags(last, rest))
 
     def _flags(self, last: int, rest: str) -> tuple[str, ...]:
@@ -317,20 +365,31 @@ class Reader(NamedTuple):
         name = read_name(line, self.tools)
         marks = self.reading.scan.marks
         given = index + 1 < len(marks) and marks[index + 1].kind == "input"
-        if not name or (not given and " " in name and find_tool(name, self.tools) is None):
-            raise ValueError(self.prompts.fill("bad_name", tools=list_tools(self.tools)))
+        if not name or (
+            not given and " " in name and find_tool(name, self.tools) is None
+        ):
+            raise ValueError(
+                self.prompts.fill("bad_name", tools=list_tools(self.tools))
+            )
         if behind.strip() and not given:
             raise ValueError(self.prompts.fill("bad_input", name=name))
-        return self._with_input(index + given, name, self.reading.value(index + 1) if given else "")
+        return self._with_input(
+            index + given, name, self.reading.value(index + 1) if given else ""
+        )
 
     def _bracketed(self, last: int, call: Bracketed) -> Parsed:
         close = _close(call)
-        inside, rest = call.text[call.opening + 1 : close].strip(), call.text[close + 1 :]
+        inside, rest = (
+            call.text[call.opening + 1 : close].strip(),
+            call.text[close + 1 :],
+        )
         tool = find_tool(call.name, self.tools)
         if tool is None and call.name.casefold() in ENDINGS:
             return self._answer(last, inside, rest)
         if tool is None and self.thoughts_alone and call.name.casefold() == THINK:
-            return self._thought_alone("\n".join(filter(None, (self.thought, inside))), self._flags(last, rest))
+            return self._thought_alone(
+                "\n".join(filter(None, (self.thought, inside))), self._flags(last, rest)
+            )
         if inside.startswith("{"):
             arguments, _ = read_arguments(inside, call.name, tool)
         else:
@@ -343,14 +402,29 @@ class Reader(NamedTuple):
             return self._answer(last, _only_text(given), "")
         closes_itself = given.startswith(("{", "```", "~~~"))
         unread = self.reading.scan.unread
-        if unread is not None and unread >= self.reading.scan.marks[last].value and not closes_itself:
-            raise ValueError(f"A code fence in the input of {name} is never closed. Write the whole call again.")
+        if (
+            unread is not None
+            and unread >= self.reading.scan.marks[last].value
+            and not closes_itself
+        ):
+            raise ValueError(
+                f"A code fence in the input of {name} is never closed. Write the whole call again."
+            )
         arguments, rest = read_arguments(given, name, tool)
         complete = closes_itself or self.reading.goes_on_behind(last)
         return self._call(name, arguments, self._flags(last, rest), complete=complete)
 
-    def _call(self, name: str, arguments: JsonObject, flags: tuple[str, ...], *, complete: bool = True) -> Parsed:
-        return Parsed(self.thought, (ToolCall(name, arguments),), None, None, flags, complete)
+    def _call(
+        self,
+        name: str,
+        arguments: JsonObject,
+        flags: tuple[str, ...],
+        *,
+        complete: bool = True,
+    ) -> Parsed:
+        return Parsed(
+            self.thought, (ToolCall(name, arguments),), None, None, flags, complete
+        )
 
 
 def _close(call: Bracketed) -> int:
@@ -362,11 +436,15 @@ def _close(call: Bracketed) -> int:
         try:
             _, length = read_object(inside)
         except ValueError as error:
-            raise ValueError(f"The input of {call.name} cannot be read: {error}. Write the whole call again.") from None
+            raise ValueError(
+                f"The input of {call.name} cannot be read: {error}. Write the whole call again."
+            ) from None
         behind = inside[length:].lstrip()
         close = len(call.text) - len(behind) if behind.startswith("]") else None
     if close is None:
-        raise ValueError(f"The bracket of {call.name}[ is never closed. Write the whole call again.")
+        raise ValueError(
+            f"The bracket of {call.name}[ is never closed. Write the whole call again."
+        )
     return close
 
 

@@ -32,7 +32,9 @@ class ReActWatch:
     def __init__(self) -> None:
         self._telling: Telling = "opening"
         self._opening: list[str] = []
-        self._cut: list[str] = []  # lines that are dropped if they are the last: the beginning of "Observation"
+        self._cut: list[
+            str
+        ] = []  # lines that are dropped if they are the last: the beginning of "Observation"
         self._trimmed = Trimmed()
         self._has_thought = self._is_next = self._is_over = False
         self._marks = 0
@@ -63,13 +65,19 @@ class ReActWatch:
         text = line.text
         if line.mark is not None and line.mark.kind == "action" and not self._is_over:
             value = text[line.mark.value :].strip().strip(" \r.").casefold()
-            self._is_over = not (text.endswith("\n") and not line.mark.markup and value in NO_ACTION)
+            self._is_over = not (
+                text.endswith("\n") and not line.mark.markup and value in NO_ACTION
+            )
         self._fences.read(text)
-        self._line = Line(may_be_marker=not self._fences.is_open and self._marks < MAX_MARKS)
+        self._line = Line(
+            may_be_marker=not self._fences.is_open and self._marks < MAX_MARKS
+        )
 
     def _take_plain(self, text: str, *, ends: bool) -> Iterator[Delta]:
         word = text.strip().strip(" \t*#").casefold()
-        may_be_cut = ends and len(word) >= CUT_STOP_WORD and "observation".startswith(word)
+        may_be_cut = (
+            ends and len(word) >= CUT_STOP_WORD and "observation".startswith(word)
+        )
         if may_be_cut or (self._cut and not word):
             self._cut.append(text)
         else:
@@ -83,12 +91,21 @@ class ReActWatch:
         if mark.kind == "observation" or self._telling == "answer":
             self._is_over = True
             return
-        cut, self._cut = "".join(self._cut), []  # lines behind which there is a marker are the last no more
+        cut, self._cut = (
+            "".join(self._cut),
+            [],
+        )  # lines behind which there is a marker are the last no more
         yield from self._tell(cut)
         if self._telling == "opening":
             self._telling = "thought"
             yield from self._tell("".join(self._opening))
-        self._telling = "thought" if mark.kind == "thought" else "answer" if mark.kind == "answer" else "nothing"
+        self._telling = (
+            "thought"
+            if mark.kind == "thought"
+            else "answer"
+            if mark.kind == "answer"
+            else "nothing"
+        )
         self._trimmed, self._is_next = Trimmed(mark.markup), self._has_thought
         yield from self._tell(text[mark.value :])
 
@@ -141,7 +158,9 @@ class Line:
         text = self.text
         marks = ALL_MARKERS.scan(text.translate(_NO_FENCES)).marks
         mark = marks[0] if marks else None
-        self.is_certain = ends or mark is None or len(text) > mark.value  # a star behind the colon may be the marker's
+        self.is_certain = (
+            ends or mark is None or len(text) > mark.value
+        )  # a star behind the colon may be the marker's
         if self.is_certain and self._may_be_marker:
             self.mark = mark
 
@@ -149,7 +168,9 @@ class Line:
         first = "" if self._has_begun else piece.lstrip()[:1]
         self._has_begun = self._has_begun or first != ""
         self._letters += sum(letter.isalpha() for letter in piece)
-        begins_otherwise = first != "" and first.isascii() and first not in _FIRST_LETTERS
+        begins_otherwise = (
+            first != "" and first.isascii() and first not in _FIRST_LETTERS
+        )
         self.is_certain = begins_otherwise or self._letters > LONGEST_MARKER
 
 
@@ -172,6 +193,8 @@ class Fences:
             self._runs += 1
             if not self._opening:
                 self._opening, self._on_this_line = run[0], True
-            elif run[0].startswith(self._opening) and (self._on_this_line or not line[run.end() :].strip()):
+            elif run[0].startswith(self._opening) and (
+                self._on_this_line or not line[run.end() :].strip()
+            ):
                 self._opening = ""
         self._on_this_line = self._on_this_line and not line.endswith("\n")

@@ -11,9 +11,12 @@ from ...messages import Completion, Conversation, Message
 from ...parsing.thinking import without_thinking
 from ..base import Capabilities, Delta, Provider, Request, deltas_of
 from ..fallback import close_all, secrets_of
-from . import Dialect, JsonDialect, Parsed, ReActDialect, Watch, Watched, XmlDialect
-from .streaming import Open, Silent
+from .dialect import Dialect, Parsed
+from .json import JsonDialect
+from .react import ReActDialect
+from .streaming import Open, Silent, Watch, Watched
 from .think_block import ThinkBlock
+from .xml import XmlDialect
 
 NO_TOOL_NOW = "No tool can be used now: reply with the final answer."
 CUT_SHORT = "The reply was cut short inside a call. Write the call again, with less text before it."
@@ -34,11 +37,17 @@ class TextTools:
     """
 
     def __init__(
-        self, provider: Provider, dialect: str | Dialect = "auto", *, examples: Sequence[Conversation] = ()
+        self,
+        provider: Provider,
+        dialect: str | Dialect = "auto",
+        *,
+        examples: Sequence[Conversation] = (),
     ) -> None:
         self._provider = provider
         self.dialect = _dialect(dialect, provider.capabilities)
-        self._examples: tuple[Message, ...] = tuple(m for example in examples for m in example.messages)
+        self._examples: tuple[Message, ...] = tuple(
+            m for example in examples for m in example.messages
+        )
 
     @property
     def name(self) -> str:
@@ -90,29 +99,51 @@ class TextTools:
 
     def _turn(self, request: Request) -> "Turn":
         open_turn = request.tool_choice == "auto" and request.schema is None
-        if not request.tools or request.as_text or (request.tool_choice == "none" and request.schema is not None):
+        if (
+            not request.tools
+            or request.as_text
+            or (request.tool_choice == "none" and request.schema is not None)
+        ):
             asked = self._as_text(request)
             if not open_turn:
                 return Turn(asked, Open(), _as_it_is)
-            return Turn(asked, self._watch(asked), functools.partial(self._marked_answer, request=request))
-        shown = dataclasses.replace(request, conversation=self._shown(request.conversation))
+            return Turn(
+                asked,
+                self._watch(asked),
+                functools.partial(self._marked_answer, request=request),
+            )
+        shown = dataclasses.replace(
+            request, conversation=self._shown(request.conversation)
+        )
         read = functools.partial(self._in_dialect, request=request)
-        return Turn(self.dialect.render(shown), self._watch(request), read, ThinkBlock())
+        return Turn(
+            self.dialect.render(shown), self._watch(request), read, ThinkBlock()
+        )
 
     def _watch(self, request: Request) -> Watch:
-        return self.dialect.watch(request) if isinstance(self.dialect, Watched) else Silent()
+        return (
+            self.dialect.watch(request)
+            if isinstance(self.dialect, Watched)
+            else Silent()
+        )
 
     def _in_dialect(self, completion: Completion, request: Request) -> Completion:
         if completion.problem is not None:
             return completion
         text = without_thinking(completion.text or completion.answer or "")
-        return _as_parsed(completion, text, self.dialect.parse(text, request.tools), request)
+        return _as_parsed(
+            completion, text, self.dialect.parse(text, request.tools), request
+        )
 
     def _marked_answer(self, completion: Completion, request: Request) -> Completion:
         """The reply of a turn without tools: a model that is used to a dialect marks its answer all the same."""
         text = completion.text or completion.answer or ""
         parsed = self.dialect.parse(text, ())
-        if completion.problem is not None or parsed.answer is None or parsed.answer == text.strip():
+        if (
+            completion.problem is not None
+            or parsed.answer is None
+            or parsed.answer == text.strip()
+        ):
             return completion
         return _as_parsed(completion, text, parsed, request)
 
@@ -160,7 +191,11 @@ class Telling:
         if delta.completion is not None:
             yield self._last(self._turn.read(delta.completion))
             return
-        words, thinking = self._turn.thinking.feed(delta.text) if self._turn.thinking else (delta.text, "")
+        words, thinking = (
+            self._turn.thinking.feed(delta.text)
+            if self._turn.thinking
+            else (delta.text, "")
+        )
         if thinking:
             yield Delta(reasoning=thinking)
         for told in self._turn.watch.feed(words):
@@ -171,7 +206,11 @@ class Telling:
     def _last(self, completion: Completion) -> Delta:
         told, answer = "".join(self._told), completion.answer or ""
         rest = answer[len(told) :] if answer.startswith(told) else ""
-        known = self._has_thought or completion.problem is not None or completion.thought == "".join(self._reasoning)
+        known = (
+            self._has_thought
+            or completion.problem is not None
+            or completion.thought == "".join(self._reasoning)
+        )
         thought = "" if known else completion.thought
         return Delta(text=rest, reasoning=thought, completion=completion)
 
@@ -179,17 +218,27 @@ class Telling:
 def _dialect(dialect: str | Dialect, capabilities: Capabilities) -> Dialect:
     if not isinstance(dialect, str):
         return dialect
-    name = ("json" if capabilities.json_schema else "react") if dialect == "auto" else dialect
+    name = (
+        ("json" if capabilities.json_schema else "react")
+        if dialect == "auto"
+        else dialect
+    )
     known: tuple[Dialect, ...] = (JsonDialect(), ReActDialect(), XmlDialect())
     forms: tuple[Dialect, ...] = (ReActDialect("bracket"), ReActDialect("numbered"))
     found = next((one for one in known + forms if one.name == name), None)
     if found is None:
-        names, more = (", ".join(repr(one.name) for one in some) for some in (known, forms))
-        raise ConfigError(f"dialect: there is no {dialect!r}; use 'auto', {names} or your own (react also as {more})")
+        names, more = (
+            ", ".join(repr(one.name) for one in some) for some in (known, forms)
+        )
+        raise ConfigError(
+            f"dialect: there is no {dialect!r}; use 'auto', {names} or your own (react also as {more})"
+        )
     return found
 
 
-def _as_parsed(completion: Completion, text: str, parsed: Parsed, request: Request) -> Completion:
+def _as_parsed(
+    completion: Completion, text: str, parsed: Parsed, request: Request
+) -> Completion:
     """The completion with what its text says in a dialect."""
     parsed = _checked(parsed, text, request, completion.finish_reason)
     return dataclasses.replace(
@@ -205,7 +254,9 @@ def _as_parsed(completion: Completion, text: str, parsed: Parsed, request: Reque
 
 def _checked(parsed: Parsed, text: str, request: Request, finish_reason: str) -> Parsed:
     """What was parsed, seen with what was asked for and how the reply ended."""
-    goes_on = parsed.answer is None and parsed.problem is None  # with calls, or as a thought alone
+    goes_on = (
+        parsed.answer is None and parsed.problem is None
+    )  # with calls, or as a thought alone
     if goes_on and request.tool_choice == "none":
         return dataclasses.replace(parsed, calls=(), problem=NO_TOOL_NOW)
     if parsed.calls and finish_reason == "length" and not parsed.complete:
@@ -214,5 +265,7 @@ def _checked(parsed: Parsed, text: str, request: Request, finish_reason: str) ->
         return dataclasses.replace(parsed, answer=None, problem=ANSWER_CUT)
     plain_words = parsed.problem is not None and parsed.thought == text.strip() != ""
     if plain_words and request.tool_choice == "none":
-        return Parsed("", (), text.strip(), None)  # nothing but an answer was asked for, and no marker says otherwise
+        return Parsed(
+            "", (), text.strip(), None
+        )  # nothing but an answer was asked for, and no marker says otherwise
     return parsed

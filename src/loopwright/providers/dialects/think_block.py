@@ -51,7 +51,14 @@ class ThinkBlock:
         if closed:
             self._held, self._take = "", self._behind
             return self._behind(rest)[0], thinking
-        kept = next((size for size in range(len(CLOSE) - 1, 0, -1) if thinking.endswith(CLOSE[:size])), 0)
+        kept = next(
+            (
+                size
+                for size in range(len(CLOSE) - 1, 0, -1)
+                if thinking.endswith(CLOSE[:size])
+            ),
+            0,
+        )
         self._held = thinking[len(thinking) - kept :]
         return "", thinking[: len(thinking) - kept]
 

@@ -9,7 +9,9 @@ from ...messages import Conversation, JsonObject, Message, ToolCall
 from ...prompts import PromptSet
 from ..base import Request
 
-LINE_ENDS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}  # those that JSON leaves as they are
+LINE_ENDS = {
+    code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)
+}  # those that JSON leaves as they are
 
 
 class Voice(Protocol):
@@ -28,7 +30,11 @@ class Voice(Protocol):
         ...
 
 
-def instructions(prompts: PromptSet, request: Request, tell_schema: Callable[[JsonObject], str] | None = None) -> str:
+def instructions(
+    prompts: PromptSet,
+    request: Request,
+    tell_schema: Callable[[JsonObject], str] | None = None,
+) -> str:
     """What the model is told of the tools, and of the schema that its answer must fit if there is one.
 
     `prompts` holds `instructions` with {tools}, `tool` with {name}, {description} and {schema}, and `answer_schema`
@@ -36,7 +42,12 @@ def instructions(prompts: PromptSet, request: Request, tell_schema: Callable[[Js
     """
     tell_schema = tell_schema or compact_json
     tools = [
-        prompts.fill("tool", name=tool.name, description=tool.description, schema=tell_schema(tool.schema))
+        prompts.fill(
+            "tool",
+            name=tool.name,
+            description=tool.description,
+            schema=tell_schema(tool.schema),
+        )
         for tool in request.tools
     ]
     told = prompts.fill("instructions", tools="\n".join(tools))
@@ -56,7 +67,9 @@ def tell(conversation: Conversation, voice: Voice) -> Conversation:
 
 
 def tell_steps(
-    conversation: Conversation, voice: Callable[[int], Voice], remark: Callable[[int, str], str] | None = None
+    conversation: Conversation,
+    voice: Callable[[int], Voice],
+    remark: Callable[[int, str], str] | None = None,
 ) -> Conversation:
     """`tell` with a voice for each step, a call with its result, counted from 1 since somebody last asked something.
 
@@ -71,8 +84,13 @@ def merged(turns: Iterable[Message]) -> list[Message]:
     for message in turns:
         last = told[-1] if told else None
         if last is not None and last.role == message.role == "user":
-            content, sent = f"{last.content}\n\n{message.content}", last.attachments + message.attachments
-            told[-1] = dataclasses.replace(last, content=content, origin=message.origin, attachments=sent)
+            content, sent = (
+                f"{last.content}\n\n{message.content}",
+                last.attachments + message.attachments,
+            )
+            told[-1] = dataclasses.replace(
+                last, content=content, origin=message.origin, attachments=sent
+            )
         else:
             told.append(message)
     return told
@@ -87,17 +105,23 @@ def next_step(conversation: Conversation) -> int:
 
 
 def _turns(
-    messages: Sequence[Message], voice: Callable[[int], Voice], remark: Callable[[int, str], str] | None
+    messages: Sequence[Message],
+    voice: Callable[[int], Voice],
+    remark: Callable[[int, str], str] | None,
 ) -> Iterator[Message]:
     number = 1
     for position, message in enumerate(messages):
         after = position + 1
         number = 1 if _asks(message) else number
         if message.calls:
-            yield from _exchanges(message, messages[after : after + len(message.calls)], voice, number)
+            yield from _exchanges(
+                message, messages[after : after + len(message.calls)], voice, number
+            )
             number += len(message.calls)
         elif message.role == "assistant" and _was_answer(messages[after : after + 1]):
-            yield dataclasses.replace(message, content=voice(number).say_answer(message.content))
+            yield dataclasses.replace(
+                message, content=voice(number).say_answer(message.content)
+            )
         elif message.role == "assistant" and remark is not None:
             yield dataclasses.replace(message, content=remark(number, message.content))
         elif message.role != "tool":
@@ -115,7 +139,10 @@ def _was_answer(after: Sequence[Message]) -> bool:
 
 
 def _exchanges(
-    asked: Message, results: Sequence[Message], voice: Callable[[int], Voice], number: int
+    asked: Message,
+    results: Sequence[Message],
+    voice: Callable[[int], Voice],
+    number: int,
 ) -> Iterator[Message]:
     """Several calls of one turn become exchanges of one call each, which is what the dialects allow."""
     waiting = list(results)
@@ -123,6 +150,10 @@ def _exchanges(
     for step, call in enumerate(asked.calls, number):
         result = next(message for message in waiting if message.call_id == call.id)
         waiting.remove(result)
-        yield Message("assistant", voice(step).say_call(thought, call), origin=asked.origin)
-        yield Message("user", voice(step).say_observation(result.content), origin="tool")
+        yield Message(
+            "assistant", voice(step).say_call(thought, call), origin=asked.origin
+        )
+        yield Message(
+            "user", voice(step).say_observation(result.content), origin="tool"
+        )
         thought = ""

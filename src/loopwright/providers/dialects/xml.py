@@ -58,7 +58,9 @@ _BEGINS_AS_CALL = re.compile(
     r"""\s*+(?:(?:`{3,}+|~{3,}+)\w*+)?+[\[{\s]*+(?:["']function["']\s*+:\s*+\{\s*+)?+"""
     r"""["'](?:name|tool|tool_name|function)["']\s*+:\s*+["'](?P<name>[^"'\n]{1,256}+)["']"""
 )
-_WORDS = re.compile(r"[^\s,;]")  # what may stand before a call without tags is none of it
+_WORDS = re.compile(
+    r"[^\s,;]"
+)  # what may stand before a call without tags is none of it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +87,9 @@ class XmlDialect:
         if not request.tools:
             return dataclasses.replace(request, conversation=tell(conversation))
         if request.tool_choice == "none":
-            conversation = conversation.user(self.prompts.fill("answer_now"), origin="runtime")
+            conversation = conversation.user(
+                self.prompts.fill("answer_now"), origin="runtime"
+            )
         told = tell(conversation).with_system(instructions(self.prompts, request))
         stop = tuple(dict.fromkeys([*request.sampling.stop, "<tool_response>"]))
         return Request(told, sampling=dataclasses.replace(request.sampling, stop=stop))
@@ -112,13 +116,19 @@ class XmlDialect:
     def _without_tags(self, reply: TaggedReply, tools: Sequence[Signature]) -> Parsed:
         answer = reply.rest.strip()
         if reply.invented:
-            raise ValueError("Never write `<tool_response>` yourself: it comes after your call.")
+            raise ValueError(
+                "Never write `<tool_response>` yourself: it comes after your call."
+            )
         if reply.only_code:
             raise ValueError("What stands in code is an example and no call.")
         if not answer:
             raise ValueError("The reply is empty.")
         calls = _bare_calls(answer, tools)
-        return Parsed("", calls, None, None, complete=False) if calls else Parsed("", (), answer, None)
+        return (
+            Parsed("", calls, None, None, complete=False)
+            if calls
+            else Parsed("", (), answer, None)
+        )
 
     def _cure(self, tools: Sequence[Signature]) -> str:
         answer = self.prompts.fill("how_to_answer")
@@ -139,9 +149,18 @@ def _turns(messages: Sequence[Message]) -> Iterator[Message]:
     for position, message in enumerate(messages):
         if message.calls:
             blocks = [say_call(call) for call in message.calls]
-            yield dataclasses.replace(message, content="\n".join(filter(None, [message.content, *blocks])), calls=())
-            results = {m.call_id: m.content for m in messages[position + 1 : position + 1 + len(message.calls)]}
-            told = "\n".join(say_result(call.name, results[call.id]) for call in message.calls)
+            yield dataclasses.replace(
+                message,
+                content="\n".join(filter(None, [message.content, *blocks])),
+                calls=(),
+            )
+            results = {
+                m.call_id: m.content
+                for m in messages[position + 1 : position + 1 + len(message.calls)]
+            }
+            told = "\n".join(
+                say_result(call.name, results[call.id]) for call in message.calls
+            )
             yield Message("user", told, origin="tool")
         elif message.role != "tool":
             yield message
@@ -170,16 +189,22 @@ def _call(written: Written, tools: Sequence[Signature]) -> ToolCall:
         _check_keys(written.keys() - MEANINGLESS - {"function"})
         written = wrapped
     _check_keys(written.keys() - MEANINGLESS - {*NAMES, *ARGUMENTS})
-    names, given = ([written[key] for key in keys if key in written] for keys in (NAMES, ARGUMENTS))
+    names, given = (
+        [written[key] for key in keys if key in written] for keys in (NAMES, ARGUMENTS)
+    )
     if len(names) != 1 or len(given) > 1:
         raise ValueError("The JSON of a call must have one `name` and one `arguments`.")
     name = _registered(names[0], tools)
-    return ToolCall(name, _arguments(given[0] if given else None, name, find_tool(name, tools)))
+    return ToolCall(
+        name, _arguments(given[0] if given else None, name, find_tool(name, tools))
+    )
 
 
 def _check_keys(strange: set[str]) -> None:
     if strange:
-        raise ValueError(f"The JSON of a call has a key that means nothing here: {min(strange)!r}.")
+        raise ValueError(
+            f"The JSON of a call has a key that means nothing here: {min(strange)!r}."
+        )
 
 
 def _registered(written: Json, tools: Sequence[Signature]) -> str:
@@ -205,9 +230,16 @@ def _typed(values: Mapping[str, str], name: str, tool: Signature | None) -> Json
     known: Mapping[str, Json] = {} if tool is None else properties(tool)
     arguments: dict[str, Json] = {}
     for parameter, value in values.items():
-        schema: JsonObject = {"properties": {parameter: known.get(parameter, {})}, "required": [parameter]}
+        schema: JsonObject = {
+            "properties": {parameter: known.get(parameter, {})},
+            "required": [parameter],
+        }
         alone = ToolSpec(name, "", schema)
-        arguments |= plain_arguments(value, name, alone, quotes_are_text=True) if value else {parameter: ""}
+        arguments |= (
+            plain_arguments(value, name, alone, quotes_are_text=True)
+            if value
+            else {parameter: ""}
+        )
     return arguments
 
 
@@ -243,7 +275,9 @@ def _describes_tool(written: JsonObject, tool: Signature | None) -> bool:
     if tool is None or schema_words <= properties(tool).keys():
         return False
     given = [value for key in ARGUMENTS if isinstance(value := written.get(key), dict)]
-    return any(schema_words <= value.keys() and value["type"] == "object" for value in given)
+    return any(
+        schema_words <= value.keys() and value["type"] == "object" for value in given
+    )
 
 
 # --- watching ---

@@ -12,8 +12,15 @@ from .transport import HTTPTransport
 from .wire import WireError
 
 LONGEST_REFUSAL = 2_000
-SHORTEST_KEY, LONGEST_WORD = 8, 20  # characters of an API key; one without a digit is a word unless it is long
-HEADERS = {"content-type": "application/json", "accept": "application/json", "user-agent": "loopwright"}
+SHORTEST_KEY, LONGEST_WORD = (
+    8,
+    20,
+)  # characters of an API key; one without a digit is a word unless it is long
+HEADERS = {
+    "content-type": "application/json",
+    "accept": "application/json",
+    "user-agent": "loopwright",
+}
 
 
 def key_of(given: str | SecretStr | None, variable: str) -> SecretStr | None:
@@ -26,7 +33,9 @@ def key_of(given: str | SecretStr | None, variable: str) -> SecretStr | None:
 
 def _is_secret(key: str) -> bool:
     """Whether a key is one, and no word that is written where a local server wants any key ("ollama", "EMPTY")."""
-    return len(key) >= SHORTEST_KEY and (any(letter.isdigit() for letter in key) or len(key) >= LONGEST_WORD)
+    return len(key) >= SHORTEST_KEY and (
+        any(letter.isdigit() for letter in key) or len(key) >= LONGEST_WORD
+    )
 
 
 class Endpoint:
@@ -61,14 +70,19 @@ class Endpoint:
         return f"{type(self).__name__}({self._model!r}, base_url={self._base_url!r})"
 
     def __reduce__(self) -> Never:
-        raise TypeError("a provider holds an API key and open connections: it cannot be pickled or copied")
+        raise TypeError(
+            "a provider holds an API key and open connections: it cannot be pickled or copied"
+        )
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop; an injected client stays open."""
         await self._transport.aclose()
 
     def _refused(self, words: str, status: int) -> ProviderError:
-        return ProviderError(f"{self._model} refused: {self._transport.hidden(words)[:LONGEST_REFUSAL]}", status=status)
+        return ProviderError(
+            f"{self._model} refused: {self._transport.hidden(words)[:LONGEST_REFUSAL]}",
+            status=status,
+        )
 
     def _unusable(self, reply: Reply) -> ProviderError:
         """An answer of status 2xx that is no reply: a gateway's error, or something else than this API."""
@@ -87,11 +101,15 @@ class Endpoint:
         """The error that a status other than 2xx stands for."""
         told = WireError.read(reply.body)
         words = self._transport.excerpt(told.text or reply.body) or "no reason"
-        text = f"{self._transport.url}: {self._advice(status)} (status {status}): {words}"
+        text = (
+            f"{self._transport.url}: {self._advice(status)} (status {status}): {words}"
+        )
         if self._is_too_long(status, told):
             return ContextTooLong(text, status=status)
         retryable = worth_retrying(dataclasses.replace(reply, status=status))
-        return ProviderError(text, status=status, retryable=retryable, retry_after=retry_after(reply))
+        return ProviderError(
+            text, status=status, retryable=retryable, retry_after=retry_after(reply)
+        )
 
     def _status_in(self, told: WireError) -> int | None:
         """The HTTP status that a failure told with status 2xx stands for."""

@@ -12,13 +12,21 @@ class Reply:
     """What a server sent back: status, header pairs as they came, and the decoded body."""
 
     status: int
-    headers: tuple[tuple[bytes, bytes], ...] = dataclasses.field(repr=False)  # it may echo the key
+    headers: tuple[tuple[bytes, bytes], ...] = dataclasses.field(
+        repr=False
+    )  # it may echo the key
     body: bytes = dataclasses.field(repr=False)
 
     def header(self, name: str) -> str:
         """The value of a header (several values joined by commas), or an empty string."""
         wanted = name.lower().encode()
-        return ", ".join([value.decode("latin-1") for key, value in self.headers if key.lower() == wanted])
+        return ", ".join(
+            [
+                value.decode("latin-1")
+                for key, value in self.headers
+                if key.lower() == wanted
+            ]
+        )
 
 
 def worth_retrying(reply: Reply) -> bool:

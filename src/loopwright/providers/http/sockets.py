@@ -56,7 +56,10 @@ class AsyncioStream(httpcore.AsyncNetworkStream):
         if self._writer.is_closing():
             return  # also after a failed `start_tls`, whose writer nobody would tell that it is closed
         transport = self._writer.transport
-        if self._writer.get_extra_info("ssl_object") is None and not transport.get_write_buffer_size():
+        if (
+            self._writer.get_extra_info("ssl_object") is None
+            and not transport.get_write_buffer_size()
+        ):
             self._writer.close()
         else:
             transport.abort()
@@ -66,12 +69,17 @@ class AsyncioStream(httpcore.AsyncNetworkStream):
             return  # it is gone already
 
     async def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
     ) -> httpcore.AsyncNetworkStream:
         """Go on encrypted."""
         try:
             async with asyncio.timeout(timeout):
-                await self._writer.start_tls(ssl_context, server_hostname=server_hostname)
+                await self._writer.start_tls(
+                    ssl_context, server_hostname=server_hostname
+                )
         except TimeoutError as error:
             raise httpcore.ConnectTimeout(str(error)) from error
         except (OSError, ssl.SSLError) as error:
@@ -128,13 +136,17 @@ class AsyncioBackend(httpcore.AsyncNetworkBackend):
                 loop = asyncio.get_running_loop()
                 reader = CountingReader(loop=loop)
                 protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-                transport, _ = await loop.create_connection(lambda: protocol, host, port, local_addr=local)
+                transport, _ = await loop.create_connection(
+                    lambda: protocol, host, port, local_addr=local
+                )
                 writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         except TimeoutError as error:
             raise httpcore.ConnectTimeout(str(error)) from error
         except OSError as error:
             raise httpcore.ConnectError(str(error)) from error
-        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        writer.get_extra_info("socket").setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+        )
         return AsyncioStream(reader, writer)
 
     async def sleep(self, seconds: float) -> None:

@@ -23,12 +23,16 @@ class EventReader:
     """
 
     def __init__(self) -> None:
-        self._unfinished: list[bytes] = []  # a line in pieces, joined once it has come to its end
+        self._unfinished: list[
+            bytes
+        ] = []  # a line in pieces, joined once it has come to its end
         self._length = 0
         self._is_first_line = True
         self._after_carriage_return = False
         self._event = b""
-        self._data = bytearray()  # the lines of it so far, each with its end: lists of short ones are large
+        self._data = (
+            bytearray()
+        )  # the lines of it so far, each with its end: lists of short ones are large
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
         """The events that end in `chunk`. Raises ValueError for a line, or an event, of more than 10 MB."""
@@ -38,7 +42,9 @@ class EventReader:
                 self._take(line)
             elif self._data:
                 data = self._data[:-1].decode(errors="replace")
-                events.append(ServerEvent(self._event.decode(errors="replace") or "message", data))
+                events.append(
+                    ServerEvent(self._event.decode(errors="replace") or "message", data)
+                )
                 self._event = b""
                 self._data.clear()
             else:
@@ -55,14 +61,21 @@ class EventReader:
         lines = chunk.splitlines()  # of bytes: only CR, LF and CR LF end a line
         rest = b"" if chunk.endswith((b"\n", b"\r")) else lines.pop()
         self._after_carriage_return = chunk.endswith(b"\r")
-        longest = max([self._length + len(lines[0]), *map(len, lines)]) if lines else self._length + len(rest)
+        longest = (
+            max([self._length + len(lines[0]), *map(len, lines)])
+            if lines
+            else self._length + len(rest)
+        )
         if longest > MAX_LINE:
             raise ValueError(f"a line of more than {MAX_LINE // 1_000_000} MB")
         if lines:
             lines[0] = b"".join([*self._unfinished, lines[0]])
             self._unfinished, self._length = [], 0
             if self._is_first_line:
-                lines[0], self._is_first_line = lines[0].removeprefix(BYTE_ORDER_MARK), False
+                lines[0], self._is_first_line = (
+                    lines[0].removeprefix(BYTE_ORDER_MARK),
+                    False,
+                )
         if rest:
             self._unfinished.append(rest)
             self._length += len(rest)

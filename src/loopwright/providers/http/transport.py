@@ -5,7 +5,14 @@ import collections
 import contextlib
 import functools
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+)
 from types import TracebackType
 from typing import Never, Self, TypeAlias, cast
 from weakref import WeakKeyDictionary
@@ -29,8 +36,12 @@ MAX_STREAM = 50_000_000  # bytes of a stream, whose events are small and many
 MAX_AT_ONCE = 65_536  # bytes of events that are read before others get their turn
 MAX_READ = 10_000
 MAX_EXCERPT = 200
-MAX_LAST_EVENTS = 5.0  # seconds to wait for usage, and the mark of the end, of a reply that has ended
-MAX_FAREWELL = 0.25  # seconds to wait for the end mark of a stream whose last event has come
+MAX_LAST_EVENTS = (
+    5.0  # seconds to wait for usage, and the mark of the end, of a reply that has ended
+)
+MAX_FAREWELL = (
+    0.25  # seconds to wait for the end mark of a stream whose last event has come
+)
 LONGEST_SECRET = 1_000
 SHORTEST_SECRET = 6  # shorter keys are placeholders ("none", "x"), and hiding those would garble every text
 
@@ -65,7 +76,9 @@ class _Connections:
 
     def __init__(self, origin: httpcore.Origin) -> None:
         self._origin = origin
-        self._idle: collections.deque[httpcore.AsyncHTTPConnection] = collections.deque()
+        self._idle: collections.deque[httpcore.AsyncHTTPConnection] = (
+            collections.deque()
+        )
         self._open = True
         self._lifetime = self._until_the_loop_ends()
 
@@ -79,11 +92,15 @@ class _Connections:
     async def take(self) -> httpcore.AsyncHTTPConnection:
         while self._idle:
             connection = self._idle.pop()
-            if not connection.has_expired():  # looks at the socket too: the server may have hung up
+            if (
+                not connection.has_expired()
+            ):  # looks at the socket too: the server may have hung up
                 return connection
             await connection.aclose()
         tls = _tls() if self._origin.scheme == b"https" else None
-        return httpcore.AsyncHTTPConnection(self._origin, tls, keepalive_expiry=KEEP_ALIVE, network_backend=_SOCKETS)
+        return httpcore.AsyncHTTPConnection(
+            self._origin, tls, keepalive_expiry=KEEP_ALIVE, network_backend=_SOCKETS
+        )
 
     async def give_back(self, connection: httpcore.AsyncHTTPConnection) -> None:
         if not (self._open and connection.is_available()):
@@ -129,14 +146,19 @@ class OpenReply:
         self._transport, self._chunks, self.aclose = transport, chunks, close
         self._head = Reply(status, headers, b"")
         self._size, self._most = 0, MAX_STREAM
-        self._parts: Iterator[bytes] = iter(())  # of a chunk whose events are being read
+        self._parts: Iterator[bytes] = iter(
+            ()
+        )  # of a chunk whose events are being read
         self._events = EventReader()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.aclose()
 
@@ -156,7 +178,10 @@ class OpenReply:
     @property
     def is_events(self) -> bool:
         """Whether the server calls its body a stream of events."""
-        return self.header("content-type").partition(";")[0].strip().lower() == "text/event-stream"
+        return (
+            self.header("content-type").partition(";")[0].strip().lower()
+            == "text/event-stream"
+        )
 
     def header(self, name: str) -> str:
         """The value of a header (several values joined by commas), or an empty string."""
@@ -182,8 +207,12 @@ class OpenReply:
         try:
             return self._events.feed(part)
         except ValueError as error:
-            self._events = EventReader()  # or the error would hold on to what it had read
-            failure = ProviderError(f"{self._transport.url} sent {error}", status=self.status)
+            self._events = (
+                EventReader()
+            )  # or the error would hold on to what it had read
+            failure = ProviderError(
+                f"{self._transport.url} sent {error}", status=self.status
+            )
         raise failure  # outside the except block: what cannot be read may echo the key
 
     async def read_last_events(self) -> list[ServerEvent] | None:
@@ -204,12 +233,17 @@ class OpenReply:
         """The next bytes in parts: a small chunk may have unpacked to so much that its events take seconds to read."""
         part = next(self._parts, None)
         if part is not None:
-            await asyncio.sleep(0)  # so that a deadline is met in the middle of a chunk too
+            await asyncio.sleep(
+                0
+            )  # so that a deadline is met in the middle of a chunk too
             return part
         chunk = await self._next()
         if chunk is None or len(chunk) <= MAX_AT_ONCE:
             return chunk
-        self._parts = (chunk[start : start + MAX_AT_ONCE] for start in range(0, len(chunk), MAX_AT_ONCE))
+        self._parts = (
+            chunk[start : start + MAX_AT_ONCE]
+            for start in range(0, len(chunk), MAX_AT_ONCE)
+        )
         return next(self._parts)
 
     async def _next(self) -> bytes | None:
@@ -222,7 +256,9 @@ class OpenReply:
             self._size += len(chunk or b"")
             if self._size <= self._most:
                 return chunk
-            del chunk  # as large as it may be, unpacked; whoever unpacked it holds on to it too
+            del (
+                chunk
+            )  # as large as it may be, unpacked; whoever unpacked it holds on to it too
             unpacking: object = self._chunks
             if isinstance(unpacking, AsyncGenerator):
                 await cast("AsyncGenerator[bytes, None]", unpacking).aclose()
@@ -265,26 +301,40 @@ class HTTPTransport:
         self.host = url.netloc.decode()
         self._headers, self._hide = _seal({"host": self.host, **headers})
         self._target = url
-        self._wire = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
+        self._wire = httpcore.URL(
+            scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
+        )
         self._client = client
         limits = httpx.Timeout(timeout, connect=CONNECT_TIMEOUT, pool=None)
         self._timeout = (
-            limits if client is not None and client.timeout == httpx.Timeout(5.0) else httpx.USE_CLIENT_DEFAULT
+            limits
+            if client is not None and client.timeout == httpx.Timeout(5.0)
+            else httpx.USE_CLIENT_DEFAULT
         )
         self._extensions = {"timeout": limits.as_dict()}
-        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Connections] = WeakKeyDictionary()
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Connections] = (
+            WeakKeyDictionary()
+        )
 
     def __repr__(self) -> str:
         return f"HTTPTransport({self.url!r})"
 
     def __reduce__(self) -> Never:
-        raise TypeError("a transport holds an API key and open connections: it cannot be pickled or copied")
+        raise TypeError(
+            "a transport holds an API key and open connections: it cannot be pickled or copied"
+        )
 
     def excerpt(self, text: str | bytes) -> str:
         """The first 200 characters on one line, every secret header value replaced by asterisks."""
         most = MAX_READ + LONGEST_SECRET
-        start = text[:most] if isinstance(text, str) else text[:most].decode(errors="replace")
-        shown = self._hide(start)[:MAX_READ]  # hidden first: a key that is cut is still half a key
+        start = (
+            text[:most]
+            if isinstance(text, str)
+            else text[:most].decode(errors="replace")
+        )
+        shown = self._hide(start)[
+            :MAX_READ
+        ]  # hidden first: a key that is cut is still half a key
         return " ".join(shown.split())[:MAX_EXCERPT]
 
     def hidden(self, text: str) -> str:
@@ -314,7 +364,11 @@ class HTTPTransport:
         closed otherwise. Raises as `post` does.
         """
         try:
-            reply = await (self._exchange(body) if self._client is None else self._ask(self._client, body))
+            reply = await (
+                self._exchange(body)
+                if self._client is None
+                else self._ask(self._client, body)
+            )
         except FAILURES as error:
             failure = self.told(error)
         else:
@@ -329,26 +383,48 @@ class HTTPTransport:
     def told(self, error: Exception) -> ProviderError:
         """The error that a failed connection stands for."""
         if isinstance(error, TIMEOUTS):
-            return ProviderTimeout(f"{self.url} gave no answer in time: {type(error).__name__}", retryable=True)
+            return ProviderTimeout(
+                f"{self.url} gave no answer in time: {type(error).__name__}",
+                retryable=True,
+            )
         detail = self.excerpt(str(error))
         text = f"the connection to {self.url} failed: {type(error).__name__}{': ' if detail else ''}{detail}"
-        return ProviderError(text, retryable=not isinstance(error.__cause__, ssl.SSLCertVerificationError))
+        return ProviderError(
+            text,
+            retryable=not isinstance(error.__cause__, ssl.SSLCertVerificationError),
+        )
 
     async def _ask(self, client: Client, body: bytes) -> OpenReply:
         if client.is_closed:
-            raise ProviderError(f"client: the one that was given for {self.url} is closed")
+            raise ProviderError(
+                f"client: the one that was given for {self.url} is closed"
+            )
         request = client.build_request(  # the headers are in no variable, where a report of an error would show them
-            "POST", self._target, content=body, headers=self._headers(body), timeout=self._timeout
+            "POST",
+            self._target,
+            content=body,
+            headers=self._headers(body),
+            timeout=self._timeout,
         )
         response = await client.send(request, stream=True)
         close = functools.partial(_quietly, response.aclose)
-        return OpenReply(self, response.status_code, tuple(response.headers.raw), response.aiter_bytes(), close)
+        return OpenReply(
+            self,
+            response.status_code,
+            tuple(response.headers.raw),
+            response.aiter_bytes(),
+            close,
+        )
 
     async def _exchange(self, body: bytes) -> OpenReply:
         connections = await self._connections()
         connection = await connections.take()
         request = httpcore.Request(
-            b"POST", self._wire, headers=self._headers(body), content=body, extensions=self._extensions
+            b"POST",
+            self._wire,
+            headers=self._headers(body),
+            content=body,
+            extensions=self._extensions,
         )
         try:
             response = await connection.handle_async_request(request)
@@ -362,17 +438,24 @@ class HTTPTransport:
             finally:
                 await _quietly(connections.give_back, connection)
 
-        return OpenReply(self, response.status, tuple(response.headers), _decoded(response), close)
+        return OpenReply(
+            self, response.status, tuple(response.headers), _decoded(response), close
+        )
 
     def too_large(self, most: int, status: int) -> ProviderError:
         """The error that an answer is larger than anybody wants to keep."""
-        return ProviderError(f"{self.url} sent more than {most // 1_000_000} MB (status {status})", status=status)
+        return ProviderError(
+            f"{self.url} sent more than {most // 1_000_000} MB (status {status})",
+            status=status,
+        )
 
     async def _connections(self) -> _Connections:
         loop = asyncio.get_running_loop()
         found = self._loops.get(loop)
         if found is None:
-            for other in [known() for known in self._loops.keyrefs()]:  # a list: other threads may add their loops
+            for other in [
+                known() for known in self._loops.keyrefs()
+            ]:  # a list: other threads may add their loops
                 if other is not None and other.is_closed():
                     self._loops.pop(other, None)
             found = self._loops[loop] = _Connections(self._wire.origin)
@@ -389,7 +472,9 @@ async def _quietly(close: Callable[..., Awaitable[None]], *what: object) -> None
 def _decoded(response: httpcore.Response) -> AsyncIterator[bytes]:
     chunks = response.aiter_stream()
     if any(name.lower() == b"content-encoding" for name, _ in response.headers):
-        return httpx.Response(response.status, headers=response.headers, stream=_Chunks(chunks)).aiter_bytes()
+        return httpx.Response(
+            response.status, headers=response.headers, stream=_Chunks(chunks)
+        ).aiter_bytes()
     return chunks
 
 
@@ -397,11 +482,17 @@ def _parse(base_url: str, path: str) -> httpx.URL:
     try:
         url = httpx.URL(base_url)
     except (httpx.InvalidURL, TypeError) as error:
-        raise ConfigError(f"base_url: {error}: give something like 'http://localhost:8080/v1'") from None
+        raise ConfigError(
+            f"base_url: {error}: give something like 'http://localhost:8080/v1'"
+        ) from None
     if url.scheme not in {"http", "https"} or not url.host:
-        raise ConfigError("base_url: needs a scheme and a host, like 'http://localhost:8080/v1'")
+        raise ConfigError(
+            "base_url: needs a scheme and a host, like 'http://localhost:8080/v1'"
+        )
     if url.userinfo:
-        raise ConfigError("base_url: holds a user name or password, which would show up in errors: use api_key")
+        raise ConfigError(
+            "base_url: holds a user name or password, which would show up in errors: use api_key"
+        )
     return url.copy_with(path=url.path.rstrip("/") + path, fragment=None)
 
 
@@ -411,9 +502,18 @@ def _seal(
     """Two functions that know the header values, so that no attribute holds them: one lists them, one hides them."""
     for name in headers:
         if not _is_sendable(headers[name]):
-            raise ConfigError(f"the header {name} holds characters that HTTP does not allow, such as a line break")
-    pairs = [(name.encode("ascii"), _plain(value).encode("ascii")) for name, value in headers.items()]
-    keys = [_plain(value).removeprefix("Bearer ") for value in headers.values() if isinstance(value, SecretStr)]
+            raise ConfigError(
+                f"the header {name} holds characters that HTTP does not allow, such as a line break"
+            )
+    pairs = [
+        (name.encode("ascii"), _plain(value).encode("ascii"))
+        for name, value in headers.items()
+    ]
+    keys = [
+        _plain(value).removeprefix("Bearer ")
+        for value in headers.values()
+        if isinstance(value, SecretStr)
+    ]
     secrets = [key for key in keys if len(key) >= SHORTEST_SECRET]
 
     def listed(body: bytes) -> list[tuple[bytes, bytes]]:

@@ -18,7 +18,9 @@ TOO_LONG = (
 class Wire(BaseModel):
     """What servers send: unknown fields are passed over, numbers serve as text."""
 
-    model_config = ConfigDict(coerce_numbers_to_str=True, allow_inf_nan=False, defer_build=True)
+    model_config = ConfigDict(
+        coerce_numbers_to_str=True, allow_inf_nan=False, defer_build=True
+    )
 
 
 Count = Annotated[int | None, Field(ge=0)]
@@ -46,13 +48,19 @@ class WireError(Wire):
         """The server's own words, or an empty string."""
         if isinstance(self.error, WireError):
             return self.error.text
-        return next((str(said) for said in (self.error, self.message, self.detail) if said), "")
+        return next(
+            (str(said) for said in (self.error, self.message, self.detail) if said), ""
+        )
 
     @property
     def status(self) -> int | None:
         """An HTTP status in the place of the code: how a gateway tells in a 200 that the server behind it failed."""
         code = self.error.code if isinstance(self.error, WireError) else self.code
-        return int(code) if isinstance(code, str) and code in map(str, range(400, 600)) else None
+        return (
+            int(code)
+            if isinstance(code, str) and code in map(str, range(400, 600))
+            else None
+        )
 
     @property
     def is_too_long(self) -> bool:

@@ -18,13 +18,17 @@ ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 
 def openrouter(model: str = "") -> OpenAIProvider:
     """A model at OpenRouter: "openrouter:qwen/qwen3-32b". Raises `ConfigError` without OPENROUTER_API_KEY."""
     if model.strip() and not os.environ.get(OPENROUTER.key_variable, "").strip():
-        raise ConfigError(f"api_key: OpenRouter wants one: set {OPENROUTER.key_variable}")
+        raise ConfigError(
+            f"api_key: OpenRouter wants one: set {OPENROUTER.key_variable}"
+        )
     return _provider("openrouter", model, "https://openrouter.ai/api/v1", OPENROUTER)
 
 
 def ollama(model: str = "") -> OpenAIProvider:
     """A model of Ollama: "ollama:qwen3", at OLLAMA_HOST or on this machine."""
-    return _provider("ollama", model, ollama_url(os.environ.get("OLLAMA_HOST", "")), OLLAMA)
+    return _provider(
+        "ollama", model, ollama_url(os.environ.get("OLLAMA_HOST", "")), OLLAMA
+    )
 
 
 def vllm(model: str = "") -> OpenAIProvider:
@@ -51,9 +55,13 @@ def ollama_url(host: str) -> str:
     try:
         place = urlsplit(f"{scheme}://{rest}")
         name = place.hostname or ""
-        port = place.port or {"https": 443, "http": 80}.get(scheme if is_url else "", OLLAMA_PORT)
+        port = place.port or {"https": 443, "http": 80}.get(
+            scheme if is_url else "", OLLAMA_PORT
+        )
     except ValueError as error:
-        raise ConfigError(f"OLLAMA_HOST: {given!r}: {error}: give a host, host:port or URL") from None
+        raise ConfigError(
+            f"OLLAMA_HOST: {given!r}: {error}: give a host, host:port or URL"
+        ) from None
     name = ANYWHERE.get(name, name)
     shown = f"[{name}]" if ":" in name else name
     return f"{scheme}://{shown}:{port}{place.path.rstrip('/')}/v1"
@@ -63,4 +71,9 @@ def _provider(name: str, model: str, usual: str, quirks: Quirks) -> OpenAIProvid
     if not model.strip():
         raise ConfigError(f'model: name one: write "{name}:MODEL"')
     url = os.environ.get(f"{name.upper()}_BASE_URL", "").strip() or usual
-    return OpenAIProvider(model, base_url=url, api_key=os.environ.get(quirks.key_variable, ""), quirks=quirks)
+    return OpenAIProvider(
+        model,
+        base_url=url,
+        api_key=os.environ.get(quirks.key_variable, ""),
+        quirks=quirks,
+    )

@@ -16,13 +16,22 @@ from ..http.sse import ServerEvent
 from ..http.transport import Client, HTTPTransport, OpenReply
 from ..http.wire import WireError
 from .quirks import Quirks as Quirks
-from .request import encode_schema, encode_tool, message_encoder, with_one_system_message
+from .request import (
+    encode_schema,
+    encode_tool,
+    message_encoder,
+    with_one_system_message,
+)
 from .response import WireMessage, WireReply
 from .stream import ReplyAssembly, WireChunk
 
 DEFAULT_URL = "https://api.openai.com/v1"
 END_OF_STREAM = "[DONE]"
-BROKEN_OFF = {"error", "abort", "insufficient_system_resource"}  # OpenRouter's, vLLM's and DeepSeek's words for it
+BROKEN_OFF = {
+    "error",
+    "abort",
+    "insufficient_system_resource",
+}  # OpenRouter's, vLLM's and DeepSeek's words for it
 
 
 class OpenAIProvider(Endpoint):
@@ -62,7 +71,9 @@ class OpenAIProvider(Endpoint):
         key = key_of(given, self._quirks.key_variable)
         del given
         if not model:
-            raise ConfigError("model: name the model, like OpenAIProvider('gpt-4.1-mini')")
+            raise ConfigError(
+                "model: name the model, like OpenAIProvider('gpt-4.1-mini')"
+            )
         if not key and url.rstrip("/") == DEFAULT_URL:
             raise ConfigError(
                 "api_key: OpenAI wants one: set OPENAI_API_KEY, or pass api_key (or base_url for another endpoint)"
@@ -70,15 +81,30 @@ class OpenAIProvider(Endpoint):
         headers: dict[str, str | SecretStr] = {**HEADERS}
         if key:
             headers["authorization"] = SecretStr(f"Bearer {key.get_secret_value()}")
-        self._transport = HTTPTransport(url, "/chat/completions", headers=headers, client=client)
-        self._model, self._base_url = model, self._transport.url.removesuffix("/chat/completions")
+        self._transport = HTTPTransport(
+            url, "/chat/completions", headers=headers, client=client
+        )
+        self._model, self._base_url = (
+            model,
+            self._transport.url.removesuffix("/chat/completions"),
+        )
         self._encode_message = message_encoder(self._quirks)
         self._sampling = sampling if sampling is not None else Sampling()
-        self._key, self._has_key, self._key_variable = key, bool(key), self._quirks.key_variable
-        self._name = "openai" if url.rstrip("/") == DEFAULT_URL else self._transport.host
+        self._key, self._has_key, self._key_variable = (
+            key,
+            bool(key),
+            self._quirks.key_variable,
+        )
+        self._name = (
+            "openai" if url.rstrip("/") == DEFAULT_URL else self._transport.host
+        )
         self._head = b'{"model":' + to_json(model) + b',"messages":['
         self._default_tail = self._sampled(Sampling())
-        usage = b',"stream_options":{"include_usage":true}' if self._quirks.stream_usage else b""
+        usage = (
+            b',"stream_options":{"include_usage":true}'
+            if self._quirks.stream_usage
+            else b""
+        )
         self._streamed = b',"stream":true' + usage
 
     @classmethod
@@ -93,7 +119,11 @@ class OpenAIProvider(Endpoint):
     def capabilities(self) -> Capabilities:
         """What the endpoint can do, by its quirks."""
         quirks = self._quirks
-        return Capabilities(native_tools=quirks.native_tools, json_schema=quirks.json_schema, stop=quirks.stop)
+        return Capabilities(
+            native_tools=quirks.native_tools,
+            json_schema=quirks.json_schema,
+            stop=quirks.stop,
+        )
 
     async def complete(self, request: Request) -> Completion:
         """Ask the model once.
@@ -111,7 +141,9 @@ class OpenAIProvider(Endpoint):
         An endpoint that answers in one piece all the same gives one delta. Raises as `complete` does; a stream that
         breaks off before the model came to an end is an error, never a completion.
         """
-        async with await self._transport.open(self._encode(request, self._streamed)) as reply:
+        async with await self._transport.open(
+            self._encode(request, self._streamed)
+        ) as reply:
             if not (200 <= reply.status < 300 and reply.is_events):
                 completion = self._completion(await reply.read())
                 yield Delta(text=completion.text, completion=completion)
@@ -124,25 +156,33 @@ class OpenAIProvider(Endpoint):
                 yield delta
             yield Delta(completion=self._assembled(assembly, reply.status))
 
-    async def _next_deltas(self, reply: OpenReply, assembly: ReplyAssembly) -> list[Delta] | None:
+    async def _next_deltas(
+        self, reply: OpenReply, assembly: ReplyAssembly
+    ) -> list[Delta] | None:
         """What the next bytes add to the reply; `None` at the end of the stream."""
         if assembly.is_over:
             await reply.finish()
             return None
         deltas: list[Delta] = []
         try:
-            events = await (reply.read_last_events() if assembly.has_ended else reply.read_events())
+            events = await (
+                reply.read_last_events() if assembly.has_ended else reply.read_events()
+            )
             if events is None:
                 return None
             for event in events:
                 deltas += self._told(event, reply, assembly)
         except ProviderError:
-            if not assembly.has_ended:  # else only figures, or the mark of the end, can be missing
+            if (
+                not assembly.has_ended
+            ):  # else only figures, or the mark of the end, can be missing
                 raise
             assembly.end()
         return deltas
 
-    def _told(self, event: ServerEvent, reply: OpenReply, assembly: ReplyAssembly) -> list[Delta]:
+    def _told(
+        self, event: ServerEvent, reply: OpenReply, assembly: ReplyAssembly
+    ) -> list[Delta]:
         if event.data == END_OF_STREAM:
             assembly.end()
         if assembly.is_over or not event.data:
@@ -178,10 +218,14 @@ class OpenAIProvider(Endpoint):
         wire = WireReply.read(reply.body)
         if wire is None:
             raise self._unusable(reply)
-        self._check_end(wire.choices[0].message, wire.choices[0].finish_reason, reply.status)
+        self._check_end(
+            wire.choices[0].message, wire.choices[0].finish_reason, reply.status
+        )
         return wire.completion(reply.body)
 
-    def _check_end(self, message: WireMessage, finish_reason: str | None, status: int) -> None:
+    def _check_end(
+        self, message: WireMessage, finish_reason: str | None, status: int
+    ) -> None:
         """Raise if the model did not come to an end of its own: it refused, was filtered, or broke down half-way."""
         if message.refused:
             raise self._refused(message.refused, status)
@@ -199,31 +243,52 @@ class OpenAIProvider(Endpoint):
             conversation = with_one_system_message(conversation)
         try:
             messages = conversation.joined(self._encode_message)
-            return b"".join([self._head, messages, b"]", *self._tail(request), streamed, b"}"])
+            return b"".join(
+                [self._head, messages, b"]", *self._tail(request), streamed, b"}"]
+            )
         except ValueError as error:
-            raise ProviderError(f"the request to {self._model} cannot be written as JSON: {error}") from None
+            raise ProviderError(
+                f"the request to {self._model} cannot be written as JSON: {error}"
+            ) from None
 
     def _tail(self, request: Request) -> list[bytes]:
         quirks = self._quirks
-        parts = [self._default_tail if request.sampling == Sampling() else self._sampled(request.sampling)]
+        parts = [
+            self._default_tail
+            if request.sampling == Sampling()
+            else self._sampled(request.sampling)
+        ]
         parts += self._tools(request) if request.tools else []
         if request.schema is not None:
             if not quirks.json_schema:
-                raise ProviderError(f"{self._model} takes no JSON schema by its quirks: ask it for text")
-            parts.append(b',"response_format":' + encode_schema(request.schema, strict=quirks.strict_schema))
+                raise ProviderError(
+                    f"{self._model} takes no JSON schema by its quirks: ask it for text"
+                )
+            parts.append(
+                b',"response_format":'
+                + encode_schema(request.schema, strict=quirks.strict_schema)
+            )
         return parts
 
     def _tools(self, request: Request) -> list[bytes]:
         quirks = self._quirks
         if not quirks.native_tools:
-            raise ProviderError(f"{self._model} takes no tools by its quirks: wrap the provider in TextTools")
+            raise ProviderError(
+                f"{self._model} takes no tools by its quirks: wrap the provider in TextTools"
+            )
         if request.tool_choice == "none" and not quirks.tool_choice_none:
             return []
-        parts = [b',"tools":[' + b",".join([spec.encoded(encode_tool) for spec in request.tools]) + b"]"]
+        parts = [
+            b',"tools":['
+            + b",".join([spec.encoded(encode_tool) for spec in request.tools])
+            + b"]"
+        ]
         if request.tool_choice == "none":
             parts.append(b',"tool_choice":"none"')
         if quirks.parallel_tool_calls is not None:
-            parts.append(b',"parallel_tool_calls":' + to_json(quirks.parallel_tool_calls))
+            parts.append(
+                b',"parallel_tool_calls":' + to_json(quirks.parallel_tool_calls)
+            )
         return parts
 
     def _sampled(self, sampling: Sampling) -> bytes:
@@ -239,7 +304,9 @@ class OpenAIProvider(Endpoint):
         """The error that an event of a stream tells."""
         told = WireError.read(event.data.encode())
         if told.status is not None:
-            return self._failure(Reply(reply.status, reply.headers, event.data.encode()), told.status)
+            return self._failure(
+                Reply(reply.status, reply.headers, event.data.encode()), told.status
+            )
         words = self._transport.excerpt(told.text or event.data)
         text = f"{self._transport.url}: {self._model} broke down in the middle of its reply: {words}"
         if told.is_too_long:

@@ -71,19 +71,39 @@ def _is_this_machine(host: str) -> bool:
 BOTH: frozenset[AttachmentKind] = frozenset({"image", "document"})
 
 STRANGER = Quirks()
-OPENAI = Quirks(max_tokens_field="max_completion_tokens", json_schema=True, stream_usage=True, attachments=BOTH)
+OPENAI = Quirks(
+    max_tokens_field="max_completion_tokens",
+    json_schema=True,
+    stream_usage=True,
+    attachments=BOTH,
+)
 OPENROUTER = Quirks(
-    stream_usage=True, attachments=BOTH, send_reasoning="reasoning_details", key_variable="OPENROUTER_API_KEY"
+    stream_usage=True,
+    attachments=BOTH,
+    send_reasoning="reasoning_details",
+    key_variable="OPENROUTER_API_KEY",
 )
 LOCAL = Quirks(json_schema=True, stream_usage=True)  # what those below have in common
 VLLM = dataclasses.replace(LOCAL, one_system_message=True, key_variable="VLLM_API_KEY")
 LLAMACPP = dataclasses.replace(
-    LOCAL, one_system_message=True, parallel_tool_calls=True, key_variable="LLAMACPP_API_KEY"
+    LOCAL,
+    one_system_message=True,
+    parallel_tool_calls=True,
+    key_variable="LLAMACPP_API_KEY",
 )
 OLLAMA = dataclasses.replace(
-    LOCAL, one_system_message=True, tool_choice_none=False, fetches_images=False, key_variable="OLLAMA_API_KEY"
+    LOCAL,
+    one_system_message=True,
+    tool_choice_none=False,
+    fetches_images=False,
+    key_variable="OLLAMA_API_KEY",
 )
-LMSTUDIO = dataclasses.replace(LOCAL, one_system_message=True, fetches_images=False, key_variable="LMSTUDIO_API_KEY")
+LMSTUDIO = dataclasses.replace(
+    LOCAL,
+    one_system_message=True,
+    fetches_images=False,
+    key_variable="LMSTUDIO_API_KEY",
+)
 
 BY_HOST = {"api.openai.com": OPENAI, "openrouter.ai": OPENROUTER}
 BY_PORT = {11434: OLLAMA, 1234: LMSTUDIO, 8080: LLAMACPP, 8000: VLLM}

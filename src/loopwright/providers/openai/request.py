@@ -16,10 +16,23 @@ from .quirks import STRANGER, Quirks
 
 # What a schema may say so that its strict form means the same.
 STRICT_WORDS = frozenset(
-    {"type", "properties", "required", "additionalProperties", "items", "anyOf", "$ref", "$defs", "enum", "const"}
+    {
+        "type",
+        "properties",
+        "required",
+        "additionalProperties",
+        "items",
+        "anyOf",
+        "$ref",
+        "$defs",
+        "enum",
+        "const",
+    }
     | {"title", "description"}
 )
-TEXTS = frozenset({"application/json", "application/xml", "application/yaml"})  # beside text/*
+TEXTS = frozenset(
+    {"application/json", "application/xml", "application/yaml"}
+)  # beside text/*
 
 
 def encode_message(message: Message, quirks: Quirks = STRANGER) -> bytes:
@@ -30,7 +43,13 @@ def encode_message(message: Message, quirks: Quirks = STRANGER) -> bytes:
     if message.attachments:
         return _with_attachments(message, quirks)
     if message.role == "tool":
-        return to_json({"role": "tool", "tool_call_id": message.call_id, "content": message.content})
+        return to_json(
+            {
+                "role": "tool",
+                "tool_call_id": message.call_id,
+                "content": message.content,
+            }
+        )
     wire: dict[str, object] = {"role": message.role, "content": message.content}
     if message.calls:
         wire["content"] = message.content or None
@@ -38,7 +57,10 @@ def encode_message(message: Message, quirks: Quirks = STRANGER) -> bytes:
             {
                 "id": call.id,
                 "type": "function",
-                "function": {"name": call.name, "arguments": to_json(call.arguments).decode()},
+                "function": {
+                    "name": call.name,
+                    "arguments": to_json(call.arguments).decode(),
+                },
             }
             for call in message.calls
         ]
@@ -59,13 +81,17 @@ def _reasoning(message: Message, form: str) -> dict[str, object]:
     if not thoughts:
         return {}
     if form == "reasoning_details":
-        return {form: [thought.block for thought in thoughts if thought.block is not None]}
+        return {
+            form: [thought.block for thought in thoughts if thought.block is not None]
+        }
     return {form: "".join([thought.text for thought in thoughts])}
 
 
 def _with_attachments(message: Message, quirks: Quirks) -> bytes:
     if message.role != "user":
-        raise ProviderError(f"Chat Completions takes attachments of the user only, not of the {message.role}")
+        raise ProviderError(
+            f"Chat Completions takes attachments of the user only, not of the {message.role}"
+        )
     parts = [_part(attachment, quirks) for attachment in message.attachments]
     if message.content:
         parts.append({"type": "text", "text": message.content})
@@ -75,9 +101,16 @@ def _with_attachments(message: Message, quirks: Quirks) -> bytes:
 def _part(attachment: Attachment, quirks: Quirks) -> dict[str, object]:
     named = attachment.name or attachment.url or f"of type {attachment.media_type}"
     if attachment.kind == "document" and attachment.url:
-        raise ProviderError(f"the document {named}: Chat Completions takes none by URL: send its content")
-    if attachment.media_type.startswith("text/") or (attachment.kind == "document" and attachment.media_type in TEXTS):
-        return {"type": "text", "text": f"{attachment.name or 'document'}:\n{_text(attachment, named)}"}
+        raise ProviderError(
+            f"the document {named}: Chat Completions takes none by URL: send its content"
+        )
+    if attachment.media_type.startswith("text/") or (
+        attachment.kind == "document" and attachment.media_type in TEXTS
+    ):
+        return {
+            "type": "text",
+            "text": f"{attachment.name or 'document'}:\n{_text(attachment, named)}",
+        }
     if attachment.kind not in quirks.attachments:
         takes = " and ".join(sorted(quirks.attachments)) or "none"
         raise ProviderError(
@@ -86,17 +119,27 @@ def _part(attachment: Attachment, quirks: Quirks) -> dict[str, object]:
         )
     if attachment.kind == "image":
         if attachment.url and not quirks.fetches_images:
-            raise ProviderError(f"the image {named}: this endpoint fetches none by URL: send its content")
+            raise ProviderError(
+                f"the image {named}: this endpoint fetches none by URL: send its content"
+            )
         return {"type": "image_url", "image_url": {"url": attachment.data_url}}
-    name = attachment.name or f"document{mimetypes.guess_extension(attachment.media_type) or ''}"
-    return {"type": "file", "file": {"filename": name, "file_data": attachment.data_url}}
+    name = (
+        attachment.name
+        or f"document{mimetypes.guess_extension(attachment.media_type) or ''}"
+    )
+    return {
+        "type": "file",
+        "file": {"filename": name, "file_data": attachment.data_url},
+    }
 
 
 def _text(attachment: Attachment, named: str) -> str:
     try:
         return attachment.content.decode("utf-8-sig")
     except ValueError:
-        raise ProviderError(f"the document {named} is called {attachment.media_type}, but is no UTF-8 text") from None
+        raise ProviderError(
+            f"the document {named} is called {attachment.media_type}, but is no UTF-8 text"
+        ) from None
 
 
 def with_one_system_message(conversation: Conversation) -> Conversation:
@@ -104,13 +147,24 @@ def with_one_system_message(conversation: Conversation) -> Conversation:
     messages = conversation.messages
     if not any(message.role == "system" for message in messages[1:]):
         return conversation
-    system = "\n\n".join([message.content for message in messages if message.role == "system"])
-    return Conversation([Message("system", system), *(message for message in messages if message.role != "system")])
+    system = "\n\n".join(
+        [message.content for message in messages if message.role == "system"]
+    )
+    return Conversation(
+        [
+            Message("system", system),
+            *(message for message in messages if message.role != "system"),
+        ]
+    )
 
 
 def encode_tool(spec: ToolSpec) -> bytes:
     """A tool as the wire has it."""
-    function = {"name": spec.name, "description": spec.description, "parameters": spec.schema}
+    function = {
+        "name": spec.name,
+        "description": spec.description,
+        "parameters": spec.schema,
+    }
     return to_json({"type": "function", "function": function})
 
 
@@ -119,19 +173,33 @@ def encode_schema(output: OutputSchema, *, strict: bool = True) -> bytes:
 
     Where the endpoint knows no `strict` mode, nothing is said about it.
     """
-    name = "".join([c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in output.name])[:64] or "reply"
+    name = (
+        "".join(
+            [
+                c if c.isascii() and (c.isalnum() or c in "_-") else "_"
+                for c in output.name
+            ]
+        )[:64]
+        or "reply"
+    )
     wire: dict[str, object] = {"name": name, "schema": output.schema}
     if strict:
         wire = {"name": name, "strict": False, "schema": output.schema}
         if output.schema.get("type") == "object":
-            with contextlib.suppress(ValueError):  # then the model is told it, but not held to it word by word
+            with contextlib.suppress(
+                ValueError
+            ):  # then the model is told it, but not held to it word by word
                 wire.update(schema=strict_form(output.schema), strict=True)
     return to_json({"type": "json_schema", "json_schema": wire})
 
 
 def strict_form(schema: JsonValue | JsonObject) -> dict[str, JsonValue]:
     """The schema with every object closed, as strict mode demands; ValueError where that would change its meaning."""
-    if not isinstance(schema, dict) or schema.keys() - STRICT_WORDS or not schema.keys() & {"type", "$ref", "anyOf"}:
+    if (
+        not isinstance(schema, dict)
+        or schema.keys() - STRICT_WORDS
+        or not schema.keys() & {"type", "$ref", "anyOf"}
+    ):
         raise ValueError("something that strict mode cannot say")
     if "$ref" in schema and len(schema) > 1:
         raise ValueError("strict mode allows nothing beside a reference")
@@ -150,7 +218,11 @@ def strict_form(schema: JsonValue | JsonObject) -> dict[str, JsonValue]:
 
 def _closed(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
     properties, required = schema.get("properties"), schema.get("required")
-    if not isinstance(properties, dict) or not isinstance(required, list) or set(properties) != set(map(str, required)):
+    if (
+        not isinstance(properties, dict)
+        or not isinstance(required, list)
+        or set(properties) != set(map(str, required))
+    ):
         raise ValueError("strict mode has no optional properties")
     if schema.get("additionalProperties", False) is not False:
         raise ValueError("strict mode has no free properties")

@@ -24,14 +24,20 @@ def _or_none(value: Any, validate: Callable[[Any], Any]) -> Any:
 Words = Annotated[str | None, WrapValidator(_or_none)]
 
 
-CUT_SHORT = {"length", "max_tokens", "model_length"}  # the last is Mistral's word for a full context
+CUT_SHORT = {
+    "length",
+    "max_tokens",
+    "model_length",
+}  # the last is Mistral's word for a full context
 
 
 class WireFunction(Wire):
     """A function that a call names; its arguments are JSON in a string, or the object itself."""
 
     name: str | None = None
-    arguments: Annotated[str | JsonValue, Field(union_mode="left_to_right")] = None  # mostly text, so that first
+    arguments: Annotated[str | JsonValue, Field(union_mode="left_to_right")] = (
+        None  # mostly text, so that first
+    )
 
 
 class WireCall(Wire):
@@ -51,7 +57,9 @@ class WireCall(Wire):
             if isinstance(arguments, str):
                 arguments = strict_json(arguments)
         except ValueError as error:
-            raise ValueError(f"The arguments of the call of {function.name!r} are not valid JSON: {error}.") from None
+            raise ValueError(
+                f"The arguments of the call of {function.name!r} are not valid JSON: {error}."
+            ) from None
         if not isinstance(arguments, dict):
             raise ValueError(
                 f"The arguments of the call of {function.name!r} are not a JSON object; no arguments is {{}}."
@@ -74,7 +82,9 @@ class WireMessage(Wire):
     tool_calls: list[WireCall] | None = None
     reasoning_content: Words = None
     reasoning: Words = None
-    reasoning_details: Annotated[list[dict[str, JsonValue]] | None, WrapValidator(_or_none)] = None
+    reasoning_details: Annotated[
+        list[dict[str, JsonValue]] | None, WrapValidator(_or_none)
+    ] = None
 
     @property
     def raw(self) -> str:
@@ -102,9 +112,17 @@ class WireMessage(Wire):
     @property
     def thoughts(self) -> tuple[Reasoning, ...]:
         """All reasoning, each stretch with the form that it came in; blocks go before the text that repeats them."""
-        found = [Reasoning(shown_of(block), "reasoning_details", block) for block in self.reasoning_details or ()]
+        found = [
+            Reasoning(shown_of(block), "reasoning_details", block)
+            for block in self.reasoning_details or ()
+        ]
         if not found and self.thinking:
-            found = [Reasoning(self.thinking, "reasoning_content" if self.reasoning_content else "reasoning")]
+            found = [
+                Reasoning(
+                    self.thinking,
+                    "reasoning_content" if self.reasoning_content else "reasoning",
+                )
+            ]
         block = thinking_of(self.raw)
         return (*found, Reasoning(block, "think")) if block else tuple(found)
 
@@ -155,11 +173,17 @@ class WireUsage(Wire):
     def read(self) -> Usage:
         """The same in this library's words: what the server does not tell stays unknown."""
         prompt = self.prompt_tokens_details or WirePromptDetails()
-        reasoning = self.completion_tokens_details.reasoning_tokens if self.completion_tokens_details else None
+        reasoning = (
+            self.completion_tokens_details.reasoning_tokens
+            if self.completion_tokens_details
+            else None
+        )
         return Usage(
             self.prompt_tokens,
             self.completion_tokens,
-            prompt.cached_tokens if prompt.cached_tokens is not None else self.prompt_cache_hit_tokens,
+            prompt.cached_tokens
+            if prompt.cached_tokens is not None
+            else self.prompt_cache_hit_tokens,
             prompt.cache_write_tokens,
             reasoning,
             self.cost,
@@ -187,11 +211,17 @@ class WireReply(Wire):
         `body` is looked into where arguments are given as an object, since only there keys given twice can be seen.
         """
         choice = self.choices[0]
-        return completion_of(choice.message, choice.finish_reason, self.usage, self.model, body)
+        return completion_of(
+            choice.message, choice.finish_reason, self.usage, self.model, body
+        )
 
 
 def completion_of(
-    message: WireMessage, finish_reason: str | None, usage: WireUsage | Any, model: str | Any, body: bytes
+    message: WireMessage,
+    finish_reason: str | None,
+    usage: WireUsage | Any,
+    model: str | Any,
+    body: bytes,
 ) -> Completion:
     """What a message says with what came beside it; see `WireReply.completion`."""
     text, calls = message.text, message.tool_calls or []
@@ -208,7 +238,11 @@ def completion_of(
     if finish == "length":
         return say(problem=_cut(calls))
     if not calls:
-        return say(answer=text) if text.strip() else say(problem="The reply is empty. Answer, or call a tool.")
+        return (
+            say(answer=text)
+            if text.strip()
+            else say(problem="The reply is empty. Answer, or call a tool.")
+        )
     try:
         return say(calls=_read_calls(calls, body), thought=text)
     except ValueError as error:
@@ -216,16 +250,33 @@ def completion_of(
 
 
 def _cut(calls: list[WireCall]) -> str:
-    names = [call.function.name for call in calls if call.function is not None and call.function.name]
+    names = [
+        call.function.name
+        for call in calls
+        if call.function is not None and call.function.name
+    ]
     what = f"in a call of {names[-1]!r}; nothing was run" if names else "before its end"
     return f"The reply reached the limit of output tokens and was cut {what}. Say it more briefly."
 
 
 def _read_calls(calls: list[WireCall], body: bytes) -> tuple[ToolCall, ...]:
-    if any(call.function is not None and isinstance(call.function.arguments, dict) for call in calls):
+    if any(
+        call.function is not None and isinstance(call.function.arguments, dict)
+        for call in calls
+    ):
         try:
-            strict_json(body.decode())  # an object inside the reply has been read without care for duplicate keys
+            strict_json(
+                body.decode()
+            )  # an object inside the reply has been read without care for duplicate keys
         except ValueError as error:
-            names = ", ".join([repr(call.function.name) for call in calls if call.function is not None])
-            raise ValueError(f"The arguments of the call of {names} are not valid JSON: {error}.") from None
+            names = ", ".join(
+                [
+                    repr(call.function.name)
+                    for call in calls
+                    if call.function is not None
+                ]
+            )
+            raise ValueError(
+                f"The arguments of the call of {names} are not valid JSON: {error}."
+            ) from None
     return tuple([call.read() for call in calls])

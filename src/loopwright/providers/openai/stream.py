@@ -65,20 +65,35 @@ class _Call:
         self._only = piece if piece is self._only else None
         if not self.id:
             self.id = piece.id or ""
-        names = bool(function.name) and function.name != self.name and len(self.name) < LONGEST_NAME
+        names = (
+            bool(function.name)
+            and function.name != self.name
+            and len(self.name) < LONGEST_NAME
+        )
         if names:
             self.name += function.name or ""
         said = function.arguments
         if said is not None:
             self.arguments.append(said)
-        words = said if isinstance(said, str) else "" if said is None else to_json(said).decode()
-        return CallDelta(self.place, self.id if piece.id else "", self.name if names else "", words)
+        words = (
+            said
+            if isinstance(said, str)
+            else ""
+            if said is None
+            else to_json(said).decode()
+        )
+        return CallDelta(
+            self.place, self.id if piece.id else "", self.name if names else "", words
+        )
 
     def whole(self) -> WireCall:
         """The call as it would have come in one piece, or as it did."""
         if self._only is not None:
             return self._only
-        return WireCall(id=self.id or None, function=WireFunction(name=self.name or None, arguments=self._joined()))
+        return WireCall(
+            id=self.id or None,
+            function=WireFunction(name=self.name or None, arguments=self._joined()),
+        )
 
     def _joined(self) -> JsonValue:
         """Pieces of text joined; an object stands alone, or what it is joined with makes it unreadable."""
@@ -87,7 +102,12 @@ class _Call:
             return pieces[0]
         if not self.arguments:
             return None
-        return "".join([piece if isinstance(piece, str) else to_json(piece).decode() for piece in pieces])
+        return "".join(
+            [
+                piece if isinstance(piece, str) else to_json(piece).decode()
+                for piece in pieces
+            ]
+        )
 
 
 class CallAssembly:
@@ -125,7 +145,9 @@ class CallAssembly:
         last = self._calls[-1] if self._calls else None
         here = last if piece.index is None else self._at.get(piece.index)
         if piece.id:
-            only_arguments = bool(not name and piece.function and piece.function.arguments)
+            only_arguments = bool(
+                not name and piece.function and piece.function.arguments
+            )
             return self._by_id.get(piece.id) or (here if only_arguments else None)
         return None if here is not None and here.is_another(name) else here
 
@@ -141,7 +163,9 @@ class _Block:
         """Whether a piece belongs to this block, which is the last one."""
         fields = self._fields
         same = all(fields.get(name) == piece.get(name) for name in ("type", "index"))
-        return same and (not fields.get("id") or not piece.get("id") or fields["id"] == piece["id"])
+        return same and (
+            not fields.get("id") or not piece.get("id") or fields["id"] == piece["id"]
+        )
 
     def add(self, piece: dict[str, JsonValue]) -> None:
         """Take a piece of it: text grows, anything else is what was said last (a signature comes late)."""
@@ -154,7 +178,10 @@ class _Block:
 
     def whole(self) -> dict[str, JsonValue]:
         """The block as it would have come in one piece."""
-        return {**self._fields, **{name: "".join(parts) for name, parts in self._grown.items()}}
+        return {
+            **self._fields,
+            **{name: "".join(parts) for name, parts in self._grown.items()},
+        }
 
 
 class ReplyAssembly:
@@ -219,7 +246,9 @@ class ReplyAssembly:
     def completion(self, message: WireMessage) -> Completion:
         """What the reply says, read as if it had come whole."""
         objects = f"[{','.join(self._objects)}]".encode()
-        return completion_of(message, self.finish_reason, self._usage, self._model, objects)
+        return completion_of(
+            message, self.finish_reason, self._usage, self._model, objects
+        )
 
     def _said(self, message: WireMessage, data: str, deltas: list[Delta]) -> None:
         words = message.raw
@@ -235,7 +264,9 @@ class ReplyAssembly:
             self._refusal.append(message.refused)
         for piece in message.tool_calls or ():
             deltas.append(Delta(call=self._calls.add(piece)))
-            if piece.function is not None and isinstance(piece.function.arguments, dict):
+            if piece.function is not None and isinstance(
+                piece.function.arguments, dict
+            ):
                 self._objects.append(data)
 
     def _thought(self, message: WireMessage) -> str:

@@ -5,4 +5,6 @@ Secrets are what `Redactor` finds, and passwords that are told in words or in a 
 
 from .classifier import PatternClassifier as PatternClassifier
 
-__all__ = ["PatternClassifier"]
+__all__ = [
+    "PatternClassifier",
+]

@@ -31,7 +31,9 @@ class PatternClassifier:
         if self._redactor.text(text) is not text:
             return "secret"
         lowered = text.lower()
-        if len(lowered) != len(text):  # some letters become two: then places are not the same
+        if len(lowered) != len(
+            text
+        ):  # some letters become two: then places are not the same
             text = lowered
         if tells_secret(text, lowered):
             return "secret"

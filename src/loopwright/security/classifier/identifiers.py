@@ -17,14 +17,24 @@ _LENGTHS = {
     22: "BG BH CR DE GB GE IE ME RS", 23: "AE GI IL", 24: "AD CZ ES MD PK RO SA SE SK TN VA", 25: "PT", 26: "IS TR",
     27: "FR GR IT MC SM", 28: "AL AZ CY DO GT HU LB PL", 29: "BR EG PS QA UA", 30: "JO KW MU", 31: "MT SC",
 }  # fmt: skip
-_LENGTH_OF = {country: length for length, countries in _LENGTHS.items() for country in countries.split()}
+_LENGTH_OF = {
+    country: length
+    for length, countries in _LENGTHS.items()
+    for country in countries.split()
+}
 
 
 def _is_account(found: "re.Match[str]") -> bool:
     """Whether it has the length of its country, and is 1 modulo 97 (ISO 7064)."""
-    number = found.string[found.start() - 2 : found.start()] + re.sub("[ -]", "", found[0])
+    number = found.string[found.start() - 2 : found.start()] + re.sub(
+        "[ -]", "", found[0]
+    )
     length = _LENGTH_OF.get(number[:2], 0)
-    return len(number) >= length > 0 and int("".join(str(int(sign, 36)) for sign in _turned(number[:length]))) % 97 == 1
+    return (
+        len(number) >= length > 0
+        and int("".join(str(int(sign, 36)) for sign in _turned(number[:length]))) % 97
+        == 1
+    )
 
 
 def _turned(number: str) -> str:
@@ -37,7 +47,8 @@ _DNI_LETTERS = "TRWAGMYFPDXBNJZSQVHLCKE"
 _ODD = dict(
     zip(
         "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ",
-        (1, 0, 5, 7, 9, 13, 15, 17, 19, 21) * 2 + (2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23),
+        (1, 0, 5, 7, 9, 13, 15, 17, 19, 21) * 2
+        + (2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23),
         strict=True,
     )
 )
@@ -49,13 +60,18 @@ def _digits(written: str) -> str:
 
 
 def _weighted(digits: str, weights: tuple[int, ...]) -> int:
-    return sum(int(digit) * weight for digit, weight in zip(digits, weights, strict=False))
+    return sum(
+        int(digit) * weight for digit, weight in zip(digits, weights, strict=False)
+    )
 
 
 def _is_cpf(found: "re.Match[str]") -> bool:
     """Brazil: two check digits modulo 11."""
     digits = _digits(found[0])
-    checks = [_weighted(digits, tuple(range(first, 1, -1))) * 10 % 11 % 10 for first in (10, 11)]
+    checks = [
+        _weighted(digits, tuple(range(first, 1, -1))) * 10 % 11 % 10
+        for first in (10, 11)
+    ]
     return len(set(digits)) > 1 and digits[9:] == f"{checks[0]}{checks[1]}"
 
 
@@ -80,7 +96,10 @@ def _is_codice(found: "re.Match[str]") -> bool:
     """Italy: a letter by the places of the others."""
     number = found.string[found.start() - 6 : found.end()]
     even = (int(sign) if sign.isdigit() else ord(sign) - 65 for sign in number[1:15:2])
-    return chr(65 + (sum(_ODD[sign] for sign in number[:15:2]) + sum(even)) % 26) == number[15]
+    return (
+        chr(65 + (sum(_ODD[sign] for sign in number[:15:2]) + sum(even)) % 26)
+        == number[15]
+    )
 
 
 def _is_resident(found: "re.Match[str]") -> bool:
@@ -92,12 +111,16 @@ def _is_resident(found: "re.Match[str]") -> bool:
 
 _SSN = re.compile(r"(?!000|666|9)[0-9]{3}([ -])(?!00)[0-9]{2}\1(?!0000)[0-9]{4}")
 _SSN_WORD = re.compile(r"(?:ssn|social security)[^\n]{0,40}\Z", re.IGNORECASE)
-_CARD = re.compile(r"[0-9]{14,16}|[0-9]{4}([ -])[0-9]{4}\1[0-9]{4}\1[0-9]{4}|[0-9]{4}([ -])[0-9]{6}\2[0-9]{4,5}")
+_CARD = re.compile(
+    r"[0-9]{14,16}|[0-9]{4}([ -])[0-9]{4}\1[0-9]{4}\1[0-9]{4}|[0-9]{4}([ -])[0-9]{6}\2[0-9]{4,5}"
+)
 _ISSUER = re.compile(
     r"4[0-9]{15}|(?:5[1-5]|2[2-7]|35|65)[0-9]{14}|(?:6011|64[4-9][0-9])[0-9]{12}|3[47][0-9]{13}"
     r"|3(?:0[0-5]|[689][0-9])[0-9]{11}"
 )
-_AMERICAN = re.compile(r"(?:1[ .-]?)?\(?(?P<area>[2-9][0-9]{2})(?:\) ?|[ .-])[2-9][0-9]{2}[ .-][0-9]{4}")
+_AMERICAN = re.compile(
+    r"(?:1[ .-]?)?\(?(?P<area>[2-9][0-9]{2})(?:\) ?|[ .-])[2-9][0-9]{2}[ .-][0-9]{4}"
+)
 _TOLL_FREE = {"800", "833", "844", "855", "866", "877", "888"}
 _PHONE_WORD = re.compile(
     r"(?:tel|phone|mobile?|mobil|handy|cell|fax|whatsapp|call|ring|rufen|t\u00e9l|m\u00f3vil|celular|telefon\w{0,2}"
@@ -111,10 +134,16 @@ def _is_persons(found: "re.Match[str]") -> bool:
     written, text = found[0], found.string
     before = text[max(found.start() - _BEFORE, 0) : found.start()]
     social = _SSN.fullmatch(written)
-    if social is not None and (social[1] == "-" or _SSN_WORD.search(before) is not None):
+    if social is not None and (
+        social[1] == "-" or _SSN_WORD.search(before) is not None
+    ):
         return True
     digits = _digits(written)
-    if _CARD.fullmatch(written) and _ISSUER.fullmatch(digits) and _has_check_digit(digits):
+    if (
+        _CARD.fullmatch(written)
+        and _ISSUER.fullmatch(digits)
+        and _has_check_digit(digits)
+    ):
         return True
     american = _AMERICAN.fullmatch(written)
     if american is not None:
@@ -133,14 +162,26 @@ def _has_check_digit(digits: str) -> bool:
 # --- all of them: what follows the first digit ---
 
 _BODIES: tuple[tuple[str, Callable[["re.Match[str]"], bool]], ...] = (
-    (rf"{_ALONE}(?:[ .()/-]{{0,3}}+[0-9]){{8,18}}+(?![0-9]|[ ./-]?[A-Za-z]{{0,2}}[0-9]|\w)", _is_persons),
-    (r"(?<=\b[A-Z]{2}.)[0-9](?:[ -]?[A-Z0-9]{4}){2,7}(?:[ -]?[A-Z0-9]{1,3})?\b", _is_account),
+    (
+        rf"{_ALONE}(?:[ .()/-]{{0,3}}+[0-9]){{8,18}}+(?![0-9]|[ ./-]?[A-Za-z]{{0,2}}[0-9]|\w)",
+        _is_persons,
+    ),
+    (
+        r"(?<=\b[A-Z]{2}.)[0-9](?:[ -]?[A-Z0-9]{4}){2,7}(?:[ -]?[A-Z0-9]{1,3})?\b",
+        _is_account,
+    ),
     (rf"{_ALONE}[0-9]{{2}}\.[0-9]{{3}}\.[0-9]{{3}}-[0-9]{{2}}(?![\w-]|\.\w)", _is_cpf),
     (rf"{_ALONE}[0-9]{{7}}-?[A-HJ-NP-TV-Z](?![\w-])", _is_dni),
     (r"(?<=(?<![\w.-])[XYZ].)[0-9]{6}-?[A-HJ-NP-TV-Z](?![\w-])", _is_nie),
-    (rf"{_ALONE}(?<=[12]) ?[0-9]{{2}} ?[01][0-9] ?[0-9][0-9AB](?: ?[0-9]{{3}}){{2}} ?[0-9]{{2}}(?!\w|\.\w)", _is_nir),
+    (
+        rf"{_ALONE}(?<=[12]) ?[0-9]{{2}} ?[01][0-9] ?[0-9][0-9AB](?: ?[0-9]{{3}}){{2}} ?[0-9]{{2}}(?!\w|\.\w)",
+        _is_nir,
+    ),
     (r"(?<=\b[A-Z]{6}.)[0-9][A-EHLMPRST][0-9]{2}[A-Z][0-9]{3}[A-Z]\b", _is_codice),
-    (rf"{_ALONE}[0-9]{{5}}(?:19|20)[0-9]{{2}}[01][0-9][0-3][0-9]{{4}}[0-9Xx](?!\w)", _is_resident),
+    (
+        rf"{_ALONE}[0-9]{{5}}(?:19|20)[0-9]{{2}}[01][0-9][0-3][0-9]{{4}}[0-9Xx](?!\w)",
+        _is_resident,
+    ),
 )
 _ANY = re.compile(f"[0-9](?={'|'.join(body for body, _ in _BODIES)})")
 _FORMS = tuple((re.compile(f"[0-9]{body}"), check) for body, check in _BODIES)
@@ -152,4 +193,8 @@ def has_number(text: str) -> bool:
 
 
 def _is_one(text: str, place: int) -> bool:
-    return any(found is not None and check(found) for form, check in _FORMS for found in (form.match(text, place),))
+    return any(
+        found is not None and check(found)
+        for form, check in _FORMS
+        for found in (form.match(text, place),)
+    )

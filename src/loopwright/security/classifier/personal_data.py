@@ -13,7 +13,9 @@ MAX_ROW = 4_000  # characters of one
 BEFORE, BEHIND = 60, 200  # characters around a word that are looked at
 
 
-def _has(text: str, lowered: str, words: tuple[str, ...], pattern: "re.Pattern[str]") -> bool:
+def _has(
+    text: str, lowered: str, words: tuple[str, ...], pattern: "re.Pattern[str]"
+) -> bool:
     """Whether a pattern is found near one of its words; in the whole text at once where they stand everywhere."""
     stretches = list(_around(lowered, words))
     if sum(end - begin for begin, end in stretches) > len(text):
@@ -27,7 +29,9 @@ def _around(lowered: str, words: tuple[str, ...]) -> Iterator[tuple[int, int]]:
         place = lowered.find(word)
         while place >= 0:
             begin, end = max(place - BEFORE, 0), place + BEHIND
-            while (last := lowered.rfind(word, place + 1, end)) > place:  # the next are near: one longer stretch
+            while (
+                last := lowered.rfind(word, place + 1, end)
+            ) > place:  # the next are near: one longer stretch
                 place, end = last, last + BEHIND
             yield begin, end
             place = lowered.find(word, place + 1)
@@ -47,8 +51,22 @@ _PASSWORDS = (
         "wachtwoord",
         "parola",
     ),
-    *("has\u0142o", "\u043f\u0430\u0440\u043e\u043b\u044c", "l\u00f6senord", "adgangskode", "salasana", "wi-fi key"),
-    *("wifi key", "\u30d1\u30b9\u30ef\u30fc\u30c9", "\u5bc6\u7801", "\u5bc6\u78bc", "\ube44\ubc00\ubc88\ud638", "pass"),
+    *(
+        "has\u0142o",
+        "\u043f\u0430\u0440\u043e\u043b\u044c",
+        "l\u00f6senord",
+        "adgangskode",
+        "salasana",
+        "wi-fi key",
+    ),
+    *(
+        "wifi key",
+        "\u30d1\u30b9\u30ef\u30fc\u30c9",
+        "\u5bc6\u7801",
+        "\u5bc6\u78bc",
+        "\ube44\ubc00\ubc88\ud638",
+        "pass",
+    ),
 )
 _IS = re.compile(
     r"(?:\s{0,3}[:\uff1a=]|\s(?:is|was|ist|lautet|est|es|\u00e9|\u00e8|jest)\s)\s{0,3}[\"'`\u201c]?"
@@ -63,11 +81,26 @@ _OTHER_SECRETS = re.compile(
     r"|(?:private|secret|master|signing|encryption) key\W{1,4}(?:0x)?[0-9a-f]{32,128}\b",
     re.IGNORECASE,
 )
-_OTHER_WORDS = ("seed ", "recovery ", "mnemonic ", "backup ", "totp", "2fa", "otp ", "otp_", "otp-", " key")
+_OTHER_WORDS = (
+    "seed ",
+    "recovery ",
+    "mnemonic ",
+    "backup ",
+    "totp",
+    "2fa",
+    "otp ",
+    "otp_",
+    "otp-",
+    " key",
+)
 _QUOTES = r"[\"'`* ]{0,4}+"
 _NAME = rf"{_QUOTES}\w[\w -]{{0,40}}+{_QUOTES}"
-_HEAD = re.compile(rf"[|\t ]{{0,4}}+{_NAME}(?:[|\t;,]{_NAME}){{0,{MAX_CELLS}}}+[|\t\r ]{{0,4}}+")  # short names
-_SHADOW = re.compile(r"\$(?:1|2[aby]|5|6|y|apr1|argon2id?)\$[./0-9A-Za-z$=,+]{16,256}")  # crypt(5)
+_HEAD = re.compile(
+    rf"[|\t ]{{0,4}}+{_NAME}(?:[|\t;,]{_NAME}){{0,{MAX_CELLS}}}+[|\t\r ]{{0,4}}+"
+)  # short names
+_SHADOW = re.compile(
+    r"\$(?:1|2[aby]|5|6|y|apr1|argon2id?)\$[./0-9A-Za-z$=,+]{16,256}"
+)  # crypt(5)
 
 
 def tells_secret(text: str, lowered: str) -> bool:
@@ -76,9 +109,13 @@ def tells_secret(text: str, lowered: str) -> bool:
         return True
     if "PIN" in text and _PIN.search(text) is not None:
         return True
-    if _has(text, lowered, _OTHER_WORDS, _OTHER_SECRETS) or ("$" in text and _SHADOW.search(text) is not None):
+    if _has(text, lowered, _OTHER_WORDS, _OTHER_SECRETS) or (
+        "$" in text and _SHADOW.search(text) is not None
+    ):
         return True
-    return ("pass" in lowered or "secret" in lowered or "key" in lowered) and _has_secret_column(text)
+    return (
+        "pass" in lowered or "secret" in lowered or "key" in lowered
+    ) and _has_secret_column(text)
 
 
 def _tells_password(text: str, lowered: str, word: str) -> bool:
@@ -87,7 +124,9 @@ def _tells_password(text: str, lowered: str, word: str) -> bool:
         found = _IS.match(text, place + len(word))
         if found is not None:
             value = found["value"].strip(".,;)")
-            if not value.isalpha() and is_bare_secret("password", value, tight=False, last=False):
+            if not value.isalpha() and is_bare_secret(
+                "password", value, tight=False, last=False
+            ):
                 return True
         place = lowered.find(word, place + 1)
     return False
@@ -96,7 +135,10 @@ def _tells_password(text: str, lowered: str, word: str) -> bool:
 def _has_secret_column(text: str) -> bool:
     """Whether a table (Markdown, commas, semicolons or tabs) has a column named like a secret, with secrets in it."""
     lines = text.split("\n")
-    return any(_heads_secrets(line, lines[number : number + 3]) for number, line in enumerate(lines, 1))
+    return any(
+        _heads_secrets(line, lines[number : number + 3])
+        for number, line in enumerate(lines, 1)
+    )
 
 
 def _heads_secrets(head: str, below: list[str]) -> bool:
@@ -105,11 +147,19 @@ def _heads_secrets(head: str, below: list[str]) -> bool:
     if mark is None or _HEAD.fullmatch(head) is None:
         return False
     names = _cells(head, mark)
-    rows = [cells for row in below if len(row) <= MAX_ROW and len(cells := _cells(row, mark)) == len(names)]
-    kinds: list[tuple[int, Kind]] = [
-        (place, kind) for place, name in enumerate(names) if (kind := kind_of_name(name)) is not None
+    rows = [
+        cells
+        for row in below
+        if len(row) <= MAX_ROW and len(cells := _cells(row, mark)) == len(names)
     ]
-    return any(_is_cell_secret(kind, row[place]) for place, kind in kinds for row in rows)
+    kinds: list[tuple[int, Kind]] = [
+        (place, kind)
+        for place, name in enumerate(names)
+        if (kind := kind_of_name(name)) is not None
+    ]
+    return any(
+        _is_cell_secret(kind, row[place]) for place, kind in kinds for row in rows
+    )
 
 
 def _is_cell_secret(kind: Kind, cell: str) -> bool:
@@ -122,7 +172,9 @@ def _cells(line: str, mark: str) -> list[str]:
 
 # --- e-mail addresses ---
 
-_AT = re.compile(r"@(?=(?P<domain>(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24})(?![\w-]|:[^\s]))")
+_AT = re.compile(
+    r"@(?=(?P<domain>(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24})(?![\w-]|:[^\s]))"
+)
 _LOCAL = re.compile(r"(?<![\w.+%/-])[A-Za-z0-9_][\w.+%'-]{0,63}\Z", re.ASCII)
 _NOBODY = re.compile(  # addresses that are no person's
     r"(?:support|info|no-?reply|do-?not-?reply|contact|kontakt|hello|help|helpdesk|admin|administrator|root|webmaster"
@@ -132,7 +184,24 @@ _NOBODY = re.compile(  # addresses that are no person's
     re.IGNORECASE,
 )
 _FILES = {
-    *("png", "jpg", "jpeg", "gif", "webp", "svg", "ico", "css", "js", "ts", "mjs", "json", "html", "py", "rb", "go"),
+    *(
+        "png",
+        "jpg",
+        "jpeg",
+        "gif",
+        "webp",
+        "svg",
+        "ico",
+        "css",
+        "js",
+        "ts",
+        "mjs",
+        "json",
+        "html",
+        "py",
+        "rb",
+        "go",
+    ),
     *("rs", "zip", "gz", "tar", "md", "txt", "pdf", "service"),
 }
 
@@ -143,9 +212,15 @@ def has_address(text: str) -> bool:
         return False
     for found in _AT.finditer(text):
         before = text[max(found.start() - 65, 0) : found.start()]
-        local = None if "://" in before else _LOCAL.search(before)  # who logs in is no address
+        local = (
+            None if "://" in before else _LOCAL.search(before)
+        )  # who logs in is no address
         ending = found["domain"].rpartition(".")[2].lower()
-        if local is not None and ending not in _FILES and _NOBODY.fullmatch(local[0]) is None:
+        if (
+            local is not None
+            and ending not in _FILES
+            and _NOBODY.fullmatch(local[0]) is None
+        ):
             return True
     return False
 
@@ -157,8 +232,27 @@ _DATE = (
     r"|(?:19|20)[0-9]{2}-[01][0-9]-[0-3][0-9])"
 )
 _BIRTH_WORDS = (
-    *("dob", "d.o.b", "of birth", "of_birth", "birthd", "birth_d", "birth d", "birth-d", "geburtsdatum", "geb."),
-    *("geboren am", "nacimiento", "nascimento", "naissance", "n\u00e9e le", "n\u00e9 le", "nascita"),
+    *(
+        "dob",
+        "d.o.b",
+        "of birth",
+        "of_birth",
+        "birthd",
+        "birth_d",
+        "birth d",
+        "birth-d",
+        "geburtsdatum",
+        "geb.",
+    ),
+    *(
+        "geboren am",
+        "nacimiento",
+        "nascimento",
+        "naissance",
+        "n\u00e9e le",
+        "n\u00e9 le",
+        "nascita",
+    ),
     *("\u751f\u5e74\u6708\u65e5", "\u51fa\u751f\u65e5\u671f"),
 )
 _BIRTH = re.compile(
@@ -168,7 +262,18 @@ _BIRTH = re.compile(
     re.IGNORECASE,
 )
 _PATIENT_WORDS = (
-    *("patient", "mrn", "medical ", "hiv", "blood ", "allergic to", "insurance ", "health plan", "diagnos", "befund:"),
+    *(
+        "patient",
+        "mrn",
+        "medical ",
+        "hiv",
+        "blood ",
+        "allergic to",
+        "insurance ",
+        "health plan",
+        "diagnos",
+        "befund:",
+    ),
     "prescribed ",
 )
 _PATIENT = re.compile(
@@ -180,7 +285,18 @@ _PATIENT = re.compile(
     re.IGNORECASE,
 )
 _PAPER_WORDS = (
-    *("pesel", "aadhaar", "steuer", "bsn", "personnummer", "nhs ", "ni n", "insurance n", "passport", "reisepass"),
+    *(
+        "pesel",
+        "aadhaar",
+        "steuer",
+        "bsn",
+        "personnummer",
+        "nhs ",
+        "ni n",
+        "insurance n",
+        "passport",
+        "reisepass",
+    ),
     *("driver", "licen", "tax id", "national id"),
 )
 _PAPER = re.compile(  # numbers whose form says little without their name
@@ -204,14 +320,31 @@ def is_personal(text: str, lowered: str) -> bool:
 # --- what calls itself confidential ---
 
 _CAPITALS = (
-    *("CONFIDENTIAL", "VERTRAULICH", "CONFIDENTIEL", "CONFIDENCIAL", "RISERVATO", "POUFNE", "INTERNAL USE ONLY"),
+    *(
+        "CONFIDENTIAL",
+        "VERTRAULICH",
+        "CONFIDENTIEL",
+        "CONFIDENCIAL",
+        "RISERVATO",
+        "POUFNE",
+        "INTERNAL USE ONLY",
+    ),
     "PRIVILEGED",
 )
 _BANNER = re.compile(  # a heading in capitals
-    rf"^[^\w\n]{{0,40}}(?:[A-Z]{{2,12}}[ -]){{0,4}}(?:{'|'.join(_CAPITALS)})\b(?![ \t]*[=({{\w])", re.MULTILINE
+    rf"^[^\w\n]{{0,40}}(?:[A-Z]{{2,12}}[ -]){{0,4}}(?:{'|'.join(_CAPITALS)})\b(?![ \t]*[=({{\w])",
+    re.MULTILINE,
 )
 _SAYS_WORDS = (
-    *("confidential", "attorney", "classification", "sensitivity", "tlp:", "vertraulich", "einstufung"),
+    *(
+        "confidential",
+        "attorney",
+        "classification",
+        "sensitivity",
+        "tlp:",
+        "vertraulich",
+        "einstufung",
+    ),
     *("restricted",),
 )
 _SAYS = re.compile(

@@ -9,4 +9,8 @@ from .heuristics import MARK as MARK
 from .redactor import Redactor as Redactor
 from .redactor import StreamRedactor as StreamRedactor
 
-__all__ = ["MARK", "Redactor", "StreamRedactor"]
+__all__ = [
+    "MARK",
+    "Redactor",
+    "StreamRedactor",
+]

@@ -11,7 +11,17 @@ MARK = "[redacted]"
 """What stands where a secret was."""
 
 # What names a secret. A match begins at its rarest letter, which keeps the search fast; the rest is looked back at.
-_KEYS = ("api", "access", "account", "private", "signing", "encryption", "auth", "master", "secret")
+_KEYS = (
+    "api",
+    "access",
+    "account",
+    "private",
+    "signing",
+    "encryption",
+    "auth",
+    "master",
+    "secret",
+)
 _COMPOUND = "|".join(f"(?<={word}key)|(?<={word}[ _-]key)" for word in _KEYS)
 NAMES = (
     rf"[kKwWpPcC](?ai:(?<=tok)en|ey(?:{_COMPOUND})|(?<=passw)(?:or)?d|(?<=pw)d|(?<=passp)hrase|(?<=[_-]p)ass"
@@ -19,16 +29,57 @@ NAMES = (
     r")(?ai:[_-]?(?:[0-9]{1,2}|value|base64|b64|hex|plain|text))?(?![A-Za-z0-9_-])"
 )
 _WHOLE_NAME = re.compile(rf"{NAMES}\Z")
-_CORE = re.compile(r"(?ai:pass(?:word|wd|phrase)?|pwd|secret|token|key|credential|auth)")
+_CORE = re.compile(
+    r"(?ai:pass(?:word|wd|phrase)?|pwd|secret|token|key|credential|auth)"
+)
 
 # Tokens that are no secrets: cursors that a model must be able to hand back, and pieces of text.
 _OTHER_TOKENS = (
-    *("next", "page", "previous", "prev", "continuation", "cursor", "pagination", "resume", "sync"),
-    *("eos", "bos", "pad", "unk", "sep", "cls", "mask", "stop", "start", "end", "special", "new", "begin"),
-    *("max", "min", "num", "per", "first", "last", "input", "output", "prompt", "completion", "total", "cached"),
+    *(
+        "next",
+        "page",
+        "previous",
+        "prev",
+        "continuation",
+        "cursor",
+        "pagination",
+        "resume",
+        "sync",
+    ),
+    *(
+        "eos",
+        "bos",
+        "pad",
+        "unk",
+        "sep",
+        "cls",
+        "mask",
+        "stop",
+        "start",
+        "end",
+        "special",
+        "new",
+        "begin",
+    ),
+    *(
+        "max",
+        "min",
+        "num",
+        "per",
+        "first",
+        "last",
+        "input",
+        "output",
+        "prompt",
+        "completion",
+        "total",
+        "cached",
+    ),
 )
 LONGEST_NAME = 100  # characters
-_LOOK_BACK = 24  # characters, enough for the longest word that changes what a name means
+_LOOK_BACK = (
+    24  # characters, enough for the longest word that changes what a name means
+)
 
 _TYPES = (
     "str string text int integer float number bool boolean bytes bytearray object array list dict map tuple set null "
@@ -41,7 +92,10 @@ _SAYINGS = (
     "for to in of with value input self this prompt env config settings args kwargs here below above"
 )
 _NO_SECRETS = frozenset(f"{_TYPES} {_SAYINGS}".split())
-_TYPE = re.compile(rf"(?=[A-Za-z]{{3,12}}+\s*+[\[|?])(?ai:(?:{'|'.join(_TYPES.split())})(?:\[.*|\s*[|?].*))\Z", re.S)
+_TYPE = re.compile(
+    rf"(?=[A-Za-z]{{3,12}}+\s*+[\[|?])(?ai:(?:{'|'.join(_TYPES.split())})(?:\[.*|\s*[|?].*))\Z",
+    re.S,
+)
 _CODE = re.compile(
     r"[A-Za-z_][A-Za-z0-9_]*+(?:\.[A-Za-z_][A-Za-z0-9_]*+)*+[(\[]|[A-Za-z_]++(?:\.[A-Za-z_]++)++\Z|[a-z]++://"
 )
@@ -54,7 +108,9 @@ _PART = "(?:[A-Z]{2,}+|[A-Za-z]?+[a-z]*+)"  # of a word; no two ways to read one
 _WORD = re.compile(rf"{_PART}(?:[-_/']{_PART})*+|[a-z]++(?:[A-Z][a-z]++)++")
 _LETTERS = re.compile(r"_*+[A-Za-z]{1,24}+(?:[-_/'][A-Za-z]{1,24}+)*+_*+")
 _CLASS = re.compile(r"_*+[A-Za-z][a-z]++(?:[A-Z]++[a-z]++)++")
-_KEY_CLASS = re.compile("[A-Z][A-Za-z0-9]{0,16}PrivateKey")  # such as "Ed25519PrivateKey"
+_KEY_CLASS = re.compile(
+    "[A-Z][A-Za-z0-9]{0,16}PrivateKey"
+)  # such as "Ed25519PrivateKey"
 _FOLDER = re.compile(r"(?:~|[A-Za-z]:)?[/\\]")
 _LETTER, _DIGIT = re.compile(r"[A-Za-z]"), re.compile(r"[0-9]")
 
@@ -79,7 +135,11 @@ def kind_of_name(name: str) -> Kind | None:
 
 def is_random(text: str, least: int) -> bool:
     """Whether a text of at least so many characters has both letters and digits, as no word has."""
-    return len(text) >= least and _DIGIT.search(text) is not None and _LETTER.search(text) is not None
+    return (
+        len(text) >= least
+        and _DIGIT.search(text) is not None
+        and _LETTER.search(text) is not None
+    )
 
 
 def is_word(text: str) -> bool:
@@ -96,14 +156,22 @@ def stands_for_something(text: str) -> bool:
     """Whether a value is a type, a template, a placeholder, or redacted already."""
     if text.lower() in _NO_SECRETS:
         return True
-    if text.isalnum() and text.isascii():  # as most secrets are, and nothing below but "xxx"
+    if (
+        text.isalnum() and text.isascii()
+    ):  # as most secrets are, and nothing below but "xxx"
         return not text.strip("xX")
-    return MARK in text or _TYPE.match(text) is not None or _TEMPLATE.match(text) is not None
+    return (
+        MARK in text
+        or _TYPE.match(text) is not None
+        or _TEMPLATE.match(text) is not None
+    )
 
 
 def is_quoted_secret(kind: Kind, value: str) -> bool:
     """Whether the string that is the value of such a name is a secret."""
-    if stands_for_something(value.strip()) or (_CLASS.fullmatch(value) and _CORE.search(value)):
+    if stands_for_something(value.strip()) or (
+        _CLASS.fullmatch(value) and _CORE.search(value)
+    ):
         return False
     if kind == "pwd":
         return _FOLDER.match(value) is None
@@ -115,7 +183,12 @@ def is_quoted_secret(kind: Kind, value: str) -> bool:
 def is_bare_secret(kind: Kind, value: str, *, tight: bool, last: bool) -> bool:
     """Whether a word without quotes is one; `tight` if it follows `=` directly, `last` if it ends its line."""
     word = value.rstrip(".!?")
-    if not word or is_code(value) or stands_for_something(word) or (kind == "pwd" and _FOLDER.match(value)):
+    if (
+        not word
+        or is_code(value)
+        or stands_for_something(word)
+        or (kind == "pwd" and _FOLDER.match(value))
+    ):
         return False
     if not tight and value[0] in "*&!|>%@":  # YAML's own signs
         return False
@@ -124,7 +197,14 @@ def is_bare_secret(kind: Kind, value: str, *, tight: bool, last: bool) -> bool:
     password = kind in {"password", "pwd"}
     if _LETTERS.fullmatch(word):
         named = _CORE.search(word) is not None
-        return not named and kind != "token" and (tight or (password and last)) and len(word) > 3
+        return (
+            not named
+            and kind != "token"
+            and (tight or (password and last))
+            and len(word) > 3
+        )
     if _LETTER.search(word) is None and word.isascii():  # a number, a date, a range
         return password and len(word) >= (4 if word.isdigit() else 6)
-    return is_random(word, 8) if kind == "token" else len(word) >= (4 if password else 6)
+    return (
+        is_random(word, 8) if kind == "token" else len(word) >= (4 if password else 6)
+    )

@@ -85,12 +85,18 @@ class Shape:
 # --- tokens that are known by how they begin ---
 
 _URL64 = "[A-Za-z0-9_-]"
-_TOKENS: tuple[tuple[str, str, int], ...] = (  # how they begin; of what the rest is made, and at least how much of it
+_TOKENS: tuple[
+    tuple[str, str, int], ...
+] = (  # how they begin; of what the rest is made, and at least how much of it
     ("sk-", _URL64, 16),  # OpenAI, Anthropic, OpenRouter, DeepSeek, Langfuse …
     ("ghp_ gho_ ghu_ ghs_ ghr_", "[A-Za-z0-9]", 20),
     ("github_pat_", "[A-Za-z0-9_]", 20),
     ("glpat- gldt- glrt- glptt- glcbt- gloas-", "[A-Za-z0-9_.-]", 16),
-    ("xoxb- xoxp- xoxa- xoxr- xoxs- xoxe- xoxc- xoxd- xapp-", "[A-Za-z0-9.%-]", 10),  # Slack
+    (
+        "xoxb- xoxp- xoxa- xoxr- xoxs- xoxe- xoxc- xoxd- xapp-",
+        "[A-Za-z0-9.%-]",
+        10,
+    ),  # Slack
     ("sk_live_ rk_live_ sk_test_ rk_test_ whsec_", "[A-Za-z0-9+/=]", 10),  # Stripe
     ("npm_", "[A-Za-z0-9]", 30),
     ("pypi-", _URL64, 30),
@@ -98,18 +104,40 @@ _TOKENS: tuple[tuple[str, str, int], ...] = (  # how they begin; of what the res
     ("dop_v1_ doo_v1_ dor_v1_", "[0-9a-f]", 32),  # DigitalOcean
     ("shpat_ shpca_ shppa_ shpss_", "[0-9a-fA-F]", 24),  # Shopify
     ("key-", "[0-9a-f]", 32),  # Mailgun
-    ("xai- pplx- tvly- pcsk_ glsa_ sntrys_ lin_api_ lsv2_pt_ dckr_pat_ GOCSPX- PMAK- NRAK-", _URL64, 20),
+    (
+        "xai- pplx- tvly- pcsk_ glsa_ sntrys_ lin_api_ lsv2_pt_ dckr_pat_ GOCSPX- PMAK- NRAK-",
+        _URL64,
+        20,
+    ),
 )
-_PREFIXES: defaultdict[str, list[str]] = defaultdict(list)  # by their last three characters
-for _prefix in sorted(" ".join(tokens for tokens, _, _ in _TOKENS).split(), key=len, reverse=True):
+_PREFIXES: defaultdict[str, list[str]] = defaultdict(
+    list
+)  # by their last three characters
+for _prefix in sorted(
+    " ".join(tokens for tokens, _, _ in _TOKENS).split(), key=len, reverse=True
+):
     _PREFIXES[_prefix[-3:]].append(_prefix)
-_DENSE = re.compile(r"(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{8}|[A-Za-z0-9]{20}")
-_HYPHENS = ("sk-", "pypi-", "xai-", "pplx-", "tvly-", "pcsk_", "glsa_")  # their alphabet can spell words
+_DENSE = re.compile(
+    r"(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{8}|[A-Za-z0-9]{20}"
+)
+_HYPHENS = (
+    "sk-",
+    "pypi-",
+    "xai-",
+    "pplx-",
+    "tvly-",
+    "pcsk_",
+    "glsa_",
+)  # their alphabet can spell words
 
 
 def _edge(prefix: str) -> str:
     """Behind `prefix`: that it began a word, or stood behind an escape (`\\n`, `%20`); nothing cut off here."""
-    behind = (rf"\\[nrtbf]{prefix}", rf"%[0-9A-Fa-f][0-9A-Fa-f]{prefix}", rf"\\u[0-9A-Fa-f]{{4}}{prefix}")
+    behind = (
+        rf"\\[nrtbf]{prefix}",
+        rf"%[0-9A-Fa-f][0-9A-Fa-f]{prefix}",
+        rf"\\u[0-9A-Fa-f]{{4}}{prefix}",
+    )
     return rf"(?:(?<![A-Za-z0-9]{prefix})|{'|'.join(f'(?<={b})' for b in behind)})(?<!\[redacted\]{prefix})"
 
 
@@ -118,15 +146,23 @@ def _by_prefix(last: str) -> str:
     branches: defaultdict[str, list[str]] = defaultdict(list)
     for prefixes, alphabet, least in _TOKENS:
         for prefix in filter(lambda prefix: prefix.endswith(last), prefixes.split()):
-            edge = _edge(prefix) if len(prefix) < 5 and not prefix.startswith("gh") else ""
-            branches[prefix[-2:]].append(f"(?<={prefix}){edge}{alphabet}{{{least},4096}}+")
-    found = "|".join(f"(?<={end})(?:{'|'.join(rest)})" for end, rest in branches.items())
+            edge = (
+                _edge(prefix) if len(prefix) < 5 and not prefix.startswith("gh") else ""
+            )
+            branches[prefix[-2:]].append(
+                f"(?<={prefix}){edge}{alphabet}{{{least},4096}}+"
+            )
+    found = "|".join(
+        f"(?<={end})(?:{'|'.join(rest)})" for end, rest in branches.items()
+    )
     return f"{last}(?<=[A-Za-z0-9]{last})(?=[A-Za-z0-9_.%+/=-]{{9}})(?:{found})"
 
 
 def _judge_prefixed(match: "re.Match[str]") -> tuple[int, int] | None:
     text, at, end = match.string, match.start() + 1, match.end()
-    prefix = next(known for known in _PREFIXES[text[at - 3 : at]] if text.endswith(known, 0, at))
+    prefix = next(
+        known for known in _PREFIXES[text[at - 3 : at]] if text.endswith(known, 0, at)
+    )
     if prefix in _HYPHENS and _DENSE.search(text, at, end) is None:
         return None
     return at - len(prefix), end
@@ -144,19 +180,29 @@ def _group(name: str) -> Judge:
 
 HYPHEN, UNDERSCORE = (Shape(_by_prefix(last), _judge_prefixed) for last in "-_")
 AWS_GOOGLE = Shape(
-    rf"A(?:[KS]IA{_edge('A[KS]IA')}[A-Z0-9]{{16,128}}+|Iza{_edge('AIza')}{_URL64}{{30,4096}}+)", _from(0)
+    rf"A(?:[KS]IA{_edge('A[KS]IA')}[A-Z0-9]{{16,128}}+|Iza{_edge('AIza')}{_URL64}{{30,4096}}+)",
+    _from(0),
 )
 TWILIO_SENDGRID = Shape(
-    rf"S(?:K{_edge('SK')}[0-9a-f]{{32,128}}+|G\.{_edge('SG.')}{_URL64}{{16,128}}+\.{_URL64}{{16,128}}+)", _from(0)
+    rf"S(?:K{_edge('SK')}[0-9a-f]{{32,128}}+|G\.{_edge('SG.')}{_URL64}{{16,128}}+\.{_URL64}{{16,128}}+)",
+    _from(0),
 )
 GOOGLE_ACCESS = Shape(rf"9\.(?<=ya29\.){_edge('ya29.')}{_URL64}{{20,4096}}+", _from(3))
-GOOGLE_REFRESH = Shape(rf"//0(?<=1//0)(?<![/+=]1//0){_edge('1//0')}{_URL64}{{20,512}}+", _from(1))
+GOOGLE_REFRESH = Shape(
+    rf"//0(?<=1//0)(?<![/+=]1//0){_edge('1//0')}{_URL64}{{20,512}}+", _from(1)
+)
 DATABRICKS = Shape(rf"pi(?<=dapi){_edge('dapi')}[0-9a-f]{{32,128}}+", _from(2))
 SLACK_HOOK = Shape(
-    r"/[swt](?<=hooks\.slack\.com/.)(?:ervices|orkflows|riggers)/(?P<hook>[A-Za-z0-9/_+-]{8,512}+)", _group("hook")
+    r"/[swt](?<=hooks\.slack\.com/.)(?:ervices|orkflows|riggers)/(?P<hook>[A-Za-z0-9/_+-]{8,512}+)",
+    _group("hook"),
 )
-DISCORD_HOOK = Shape(rf"/[0-9](?<=/api/webhooks/.)[0-9]{{7,24}}/(?P<hook>{_URL64}{{20,512}}+)", _group("hook"))
-TELEGRAM = Shape(rf":AA(?<=[0-9]{{8}}:AA)(?P<key>{_URL64}{{30,128}}+)", _from(-1))  # before it is the bot's public id
+DISCORD_HOOK = Shape(
+    rf"/[0-9](?<=/api/webhooks/.)[0-9]{{7,24}}/(?P<hook>{_URL64}{{20,512}}+)",
+    _group("hook"),
+)
+TELEGRAM = Shape(
+    rf":AA(?<=[0-9]{{8}}:AA)(?P<key>{_URL64}{{30,128}}+)", _from(-1)
+)  # before it is the bot's public id
 
 
 def _judge_jwt(match: "re.Match[str]") -> tuple[int, int] | None:
@@ -172,11 +218,25 @@ JWT = Shape(
 def _judge_bot(match: "re.Match[str]") -> tuple[int, int] | None:
     text, at = match.string, match.start()
     first = text[max(0, at - 28) : at]
-    start = at - len(first) + max((i + 1 for i, c in enumerate(first) if not (c.isalnum() or c in "_-")), default=0)
-    return (start, match.end()) if text[start] in "MNO" and is_random(match["bot"], 27) else None
+    start = (
+        at
+        - len(first)
+        + max(
+            (i + 1 for i, c in enumerate(first) if not (c.isalnum() or c in "_-")),
+            default=0,
+        )
+    )
+    return (
+        (start, match.end())
+        if text[start] in "MNO" and is_random(match["bot"], 27)
+        else None
+    )
 
 
-DISCORD_BOT = Shape(rf"\.{_URL64}{{6}}\.(?<={_URL64}{{23}}\..{{6}}\.)(?P<bot>{_URL64}{{27,128}}+)", _judge_bot)
+DISCORD_BOT = Shape(
+    rf"\.{_URL64}{{6}}\.(?<={_URL64}{{23}}\..{{6}}\.)(?P<bot>{_URL64}{{27,128}}+)",
+    _judge_bot,
+)
 
 
 def _judge_bearer(match: "re.Match[str]") -> tuple[int, int] | None:
@@ -189,7 +249,9 @@ def _is_credential(word: str, *, basic: bool) -> bool:
     if not basic:
         return is_random(word, 16) and not stands_for_something(word)
     try:
-        user, _, password = base64.b64decode(word + "=" * (-len(word) % 4), validate=True).partition(b":")
+        user, _, password = base64.b64decode(
+            word + "=" * (-len(word) % 4), validate=True
+        ).partition(b":")
         return password != b"" and user.isascii()
     except binascii.Error:
         return False
@@ -242,8 +304,15 @@ def _judge_named(match: "re.Match[str]") -> tuple[int, int] | None:
     if kind is None:
         return None
     if match["bare"] is not None:
-        return _judge_bare(match, kind, tight=match["sign"].endswith("="), last=match["last"] is not None)
-    return _judge_quoted(match, kind, named=match.string[match.end("closing") - 1] in "\"'`]")
+        return _judge_bare(
+            match,
+            kind,
+            tight=match["sign"].endswith("="),
+            last=match["last"] is not None,
+        )
+    return _judge_quoted(
+        match, kind, named=match.string[match.end("closing") - 1] in "\"'`]"
+    )
 
 
 def _judge_flag(match: "re.Match[str]") -> tuple[int, int] | None:
@@ -253,19 +322,31 @@ def _judge_flag(match: "re.Match[str]") -> tuple[int, int] | None:
     return _judge_quoted(match, kind, named=True)
 
 
-def _judge_bare(match: "re.Match[str]", kind: Kind, *, tight: bool, last: bool) -> tuple[int, int] | None:
+def _judge_bare(
+    match: "re.Match[str]", kind: Kind, *, tight: bool, last: bool
+) -> tuple[int, int] | None:
     start = match.start("bare")
     bare, mark, _ = match["bare"].partition(MARK)
-    bare = bare if mark else bare.rstrip(")]}>*,;:")  # what stands before a mark may be the rest of a secret
+    bare = (
+        bare if mark else bare.rstrip(")]}>*,;:")
+    )  # what stands before a mark may be the rest of a secret
     if not bare or not is_bare_secret(kind, bare, tight=tight, last=last):
         return None
     return start, start + len(bare)
 
 
-def _judge_quoted(match: "re.Match[str]", kind: Kind, *, named: bool) -> tuple[int, int] | None:
-    start, stop = match.span("escaped") if match["quoted"] is None else (match.start("quoted") + 1, match.end("quoted"))
+def _judge_quoted(
+    match: "re.Match[str]", kind: Kind, *, named: bool
+) -> tuple[int, int] | None:
+    start, stop = (
+        match.span("escaped")
+        if match["quoted"] is None
+        else (match.start("quoted") + 1, match.end("quoted"))
+    )
     value = match.string[start:stop]
-    if not named and (value[:1] in tuple(" \t,)+:;}]") or not value):  # the quote that ends a prompt: "Password: "
+    if not named and (
+        value[:1] in tuple(" \t,)+:;}]") or not value
+    ):  # the quote that ends a prompt: "Password: "
         return None
     return (start, stop) if is_quoted_secret(kind, value) else None
 
@@ -287,7 +368,9 @@ def _line(space: str, depth: str) -> str:
 
 
 _LIST = _line("(?<=,)[ ](?=[A-Za-z_]{1,30}=)", "list_depth")
-_JAR = "[A-Za-z0-9_.$!%*+~|^#-]{1,64}+(?==)" + _line(r"(?<=;)[ \t](?=[A-Za-z0-9_$])", "jar_depth")
+_JAR = "[A-Za-z0-9_.$!%*+~|^#-]{1,64}+(?==)" + _line(
+    r"(?<=;)[ \t](?=[A-Za-z0-9_$])", "jar_depth"
+)
 _OPEN = rf"(?<==)\\{{0,7}}+(?:\"(?:{_INSIDE})?+\\{{0,7}}+\"?)?"  # a value in quotes that has not ended
 _HEADERS = (
     rf"[zZkKgG](?:(?ai:(?<=authoriz)ation){_CLOSING}{_SIGN}{_QUOTE}"
@@ -301,7 +384,18 @@ _HEADERS_SO_FAR = (
     rf"|(?ai:(?<=cook)ie){_CLOSING}(?:[ \t]{{0,8}}+\Z|{_SIGN}(?:{_RUN}\Z|{_QUOTE}{_JAR}(?:[ \t]|{_OPEN})?\Z)))"
 )
 _SCHEMES = frozenset(
-    ("basic", "bearer", "token", "apikey", "api-key", "key", "bot", "oauth", "sharedkey", "aws4-hmac-sha256")
+    (
+        "basic",
+        "bearer",
+        "token",
+        "apikey",
+        "api-key",
+        "key",
+        "bot",
+        "oauth",
+        "sharedkey",
+        "aws4-hmac-sha256",
+    )
 )
 
 
@@ -310,26 +404,47 @@ def _judge_header(match: "re.Match[str]") -> tuple[int, int] | None:
         return match.span("jar")
     if match["query"] is not None:
         return (
-            match.span("query") if is_random(match["query"], 16) and not stands_for_something(match["query"]) else None
+            match.span("query")
+            if is_random(match["query"], 16)
+            and not stands_for_something(match["query"])
+            else None
         )
     value = match["list"].rstrip(")]}>*,;.")
     start = match.start("list")
     if not value or stands_for_something(match["list"].rstrip(".,;")) or is_word(value):
         return None
     known = (match["scheme"] or "").lower() in _SCHEMES
-    return (start, start + len(value)) if known or (is_random(value, 8) and not is_code(value)) else None
+    return (
+        (start, start + len(value))
+        if known or (is_random(value, 8) and not is_code(value))
+        else None
+    )
 
 
 # --- addresses and private keys ---
 
-_ADDRESS = rf":(?://)[^{GAPS}/:\"'`<>\\]{{0,256}}+:(?P<secret>[^{GAPS}/\"'`<>\\]{{1,512}})@"
+_ADDRESS = (
+    rf":(?://)[^{GAPS}/:\"'`<>\\]{{0,256}}+:(?P<secret>[^{GAPS}/\"'`<>\\]{{1,512}})@"
+)
 _PORT = re.compile(r"[0-9]{1,5}(?:[?#].*)?", re.S)
 
 
 def _judge_address(match: "re.Match[str]") -> tuple[int, int] | None:
     word = match["secret"]
-    example = word.lower() in {"password", "passwd", "pass", "pwd", "pw", "secret", "token"}
-    no_secret = example or stands_for_something(word) or (("?" in word or "#" in word) and _PORT.fullmatch(word))
+    example = word.lower() in {
+        "password",
+        "passwd",
+        "pass",
+        "pwd",
+        "pw",
+        "secret",
+        "token",
+    }
+    no_secret = (
+        example
+        or stands_for_something(word)
+        or (("?" in word or "#" in word) and _PORT.fullmatch(word))
+    )
     return None if no_secret else match.span("secret")
 
 

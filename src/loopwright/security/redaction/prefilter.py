@@ -94,9 +94,19 @@ def _behind_hyphens(plain: str, lowered: str) -> Sequence[Shape]:
 def _behind_signs(plain: str, lowered: str) -> Sequence[Shape]:
     found: list[Shape] = []
     left = plain.encode().translate(_LEFT, _DROPPED).decode()
-    if "ky:" in left or "ok:" in left or "rd:" in left or "cr:" in left or _has_rare_name(left, lowered):
+    if (
+        "ky:" in left
+        or "ok:" in left
+        or "rd:" in left
+        or "cr:" in left
+        or _has_rare_name(left, lowered)
+    ):
         found.append(NAMED)
-    if "oro:" in left or "ook:" in left or ("=" in plain and _has_signature(plain, lowered)):
+    if (
+        "oro:" in left
+        or "ook:" in left
+        or ("=" in plain and _has_signature(plain, lowered))
+    ):
         found.append(HEADER)  # "authorization", "cookie"
     if "@" in plain and "://" in plain:
         found.append(ADDRESS)
@@ -114,7 +124,9 @@ def _has_rare_name(left: str, lowered: str) -> bool:
 
 def _has_signature(plain: str, lowered: str) -> bool:
     """Whether an address in the text may hold a key or a signature."""
-    return "sig" in lowered or ("key=" in lowered and ("?" in plain or "&" in plain or ";" in plain))
+    return "sig" in lowered or (
+        "key=" in lowered and ("?" in plain or "&" in plain or ";" in plain)
+    )
 
 
 def _by_letters(plain: str) -> list[Shape]:

@@ -45,16 +45,27 @@ class Redactor:
     def __init__(self, secrets: Iterable[str] = (), *, shapes: bool = True) -> None:
         if isinstance(secrets, str):
             raise ConfigError("secrets: give a list of texts, not one text")
-        self._secrets = tuple(_checked(place, secret) for place, secret in enumerate(secrets))
-        roots = {s: _root(secret, s) for secret in self._secrets for s in spellings(secret) if s not in MARK}
+        self._secrets = tuple(
+            _checked(place, secret) for place, secret in enumerate(secrets)
+        )
+        roots = {
+            s: _root(secret, s)
+            for secret in self._secrets
+            for s in spellings(secret)
+            if s not in MARK
+        }
         self._spellings = sorted(roots, key=lambda s: (-len(s), s))
         self._by_root: defaultdict[str, list[str]] = defaultdict(list)
         for spelling in self._spellings:
             self._by_root[roots[spelling]].append(spelling)
-        self._spaced = [spelling for spelling in self._spellings if _gap().search(spelling)]
+        self._spaced = [
+            spelling for spelling in self._spellings if _gap().search(spelling)
+        ]
         self._by_shape = shapes
         self._learned = 0
-        self.longest = max([LONGEST, *(len(spelling) + 1 for spelling in self._spellings)])
+        self.longest = max(
+            [LONGEST, *(len(spelling) + 1 for spelling in self._spellings)]
+        )
         """Characters: nothing that is found is longer."""
 
     def __repr__(self) -> str:
@@ -72,20 +83,31 @@ class Redactor:
 
     def knowing(self, *several: Iterable[str]) -> "Redactor":
         """The same, with the values of these that it does not know yet; itself if it knows all."""
-        more = dict.fromkeys(secret for secrets in several for secret in secrets if secret not in self._secrets)
+        more = dict.fromkeys(
+            secret
+            for secrets in several
+            for secret in secrets
+            if secret not in self._secrets
+        )
         return self.also(*more) if more else self
 
     def learning(self, *values: Json | JsonObject) -> "Redactor":
         """The same, with the secrets that it finds in these: elsewhere they may come without what gives them away."""
-        new = [secret for secret in self.secrets_in(*values) if secret not in self._secrets]
+        new = [
+            secret for secret in self.secrets_in(*values) if secret not in self._secrets
+        ]
         more = self.knowing(new[: MOST_LEARNED - self._learned])
         more._learned += len(more._secrets) - len(self._secrets)
         return more
 
     def secrets_in(self, *values: Json | JsonObject) -> tuple[str, ...]:
         """The secrets that it finds in these, each once, as far as they are long enough to be told from words."""
-        found = dict.fromkeys(secret for value in values for secret in self._found_in(value, None))
-        return tuple(s for s in found if len(s) >= SHORTEST and MARK not in s and s not in MARK)
+        found = dict.fromkeys(
+            secret for value in values for secret in self._found_in(value, None)
+        )
+        return tuple(
+            s for s in found if len(s) >= SHORTEST and MARK not in s and s not in MARK
+        )
 
     def text(self, text: str) -> str:
         """A text without secrets; the same object if there are none."""
@@ -119,7 +141,11 @@ class Redactor:
         found: list[Found] = []
         for root, spelled in self._by_root.items():
             if root in text:
-                found += (match for spelling in spelled for match in _occurrences(spelling, text, at))
+                found += (
+                    match
+                    for spelling in spelled
+                    for match in _occurrences(spelling, text, at)
+                )
         if self._by_shape:
             for shape in hinted(text):
                 found += shape.matches(text, at)
@@ -143,7 +169,9 @@ class Redactor:
         elif kind is dict:
             return self._reads_plain_fields(cast("dict[str, object]", value), texts)
         elif kind is list:
-            return all(self._reads_plain(inner, texts) for inner in cast("list[object]", value))
+            return all(
+                self._reads_plain(inner, texts) for inner in cast("list[object]", value)
+            )
         elif kind is int or kind is float:
             texts.append(_written(cast("float", value)))
             return texts[-1] != MARK
@@ -154,13 +182,19 @@ class Redactor:
     def _reads_plain_fields(self, fields: dict[str, object], texts: list[str]) -> bool:
         for name, value in fields.items():
             texts.append(name)
-            if (self._by_shape and _asks_for_a_look(name)) or not self._reads_plain(value, texts):
+            if (self._by_shape and _asks_for_a_look(name)) or not self._reads_plain(
+                value, texts
+            ):
                 return False
         return True
 
     def _value(self, value: Json | JsonObject, name: str | None) -> Json:
         if isinstance(value, str):
-            return self._named(name, value) if name is not None and self._by_shape else self.text(value)
+            return (
+                self._named(name, value)
+                if name is not None and self._by_shape
+                else self.text(value)
+            )
         if isinstance(value, Mapping):
             return self._fields(value)
         if isinstance(value, list):
@@ -197,8 +231,16 @@ class Redactor:
         if isinstance(value, str):
             if name is not None and self._named(name, value) == MARK:
                 yield value
-            line = f"{name}: {value}" if name is not None and name.lower() in _HEADERS else value
-            yield from (line[match.start : match.stop] for match in self.found(line, 0) if match.start < match.stop)
+            line = (
+                f"{name}: {value}"
+                if name is not None and name.lower() in _HEADERS
+                else value
+            )
+            yield from (
+                line[match.start : match.stop]
+                for match in self.found(line, 0)
+                if match.start < match.stop
+            )
         elif isinstance(value, Mapping):
             for field, inner in value.items():
                 yield from self._found_in(field, None)
@@ -211,8 +253,15 @@ class Redactor:
 
     def _number(self, number: float, name: str | None) -> Json:
         written = _written(number)
-        secret = self._by_shape and name is not None and len(written) > 3 and kind_of_name(name) in {"password", "pwd"}
-        return MARK if secret or written == MARK or written in self._spellings else number
+        secret = (
+            self._by_shape
+            and name is not None
+            and len(written) > 3
+            and kind_of_name(name) in {"password", "pwd"}
+        )
+        return (
+            MARK if secret or written == MARK or written in self._spellings else number
+        )
 
 
 class StreamRedactor:
@@ -227,7 +276,9 @@ class StreamRedactor:
         self._redactor = redactor
         self._text = ""  # what was let go lately, for what looks back, and what is held
         self._done = 0  # how much of `_text` was let go
-        self._enough = 0  # length of `_text` before which another look would tell nothing new
+        self._enough = (
+            0  # length of `_text` before which another look would tell nothing new
+        )
 
     def feed(self, piece: str) -> str:
         """What may be shown by now."""
@@ -255,7 +306,9 @@ class StreamRedactor:
         begin = max(0, cut - _CONTEXT)
         self._text, self._done = text[begin:], cut - begin
         held = len(text) - cut
-        self._enough = len(self._text) + held // 8  # so that a long wait costs no more than a short one
+        self._enough = (
+            len(self._text) + held // 8
+        )  # so that a long wait costs no more than a short one
         return shown
 
     def _cut(self, text: str, found: list[Found]) -> int:
@@ -264,7 +317,9 @@ class StreamRedactor:
         first = self._redactor.open_from(text, self._done)
         if found or first < cut:
             cut = _before(found, min(cut, first), len(text))
-            word = _last_word(text, self._done, cut)  # a name is told as a whole, if it can be
+            word = _last_word(
+                text, self._done, cut
+            )  # a name is told as a whole, if it can be
             cut = word if _before(found, word, len(text)) == word else cut
         longest = self._redactor.longest
         if len(text) - cut <= 2 * longest:
@@ -354,5 +409,7 @@ def _checked(place: int, secret: object) -> str:
             f"secrets[{place}]: give a text of {SHORTEST} characters or more, since ordinary words hold shorter ones"
         )
     if secret in MARK or MARK in secret:
-        raise ConfigError(f"secrets[{place}]: {MARK} is what secrets are replaced with, so it cannot be one")
+        raise ConfigError(
+            f"secrets[{place}]: {MARK} is what secrets are replaced with, so it cannot be one"
+        )
     return secret

@@ -54,7 +54,9 @@ class EngineContract:
 
     def engine(self, runtime: Runtime) -> LoopEngine:
         """Your engine on that runtime; it is made anew for each run."""
-        raise NotImplementedError(f"{type(self).__name__}: override engine(self, runtime)")
+        raise NotImplementedError(
+            f"{type(self).__name__}: override engine(self, runtime)"
+        )
 
     def model(self, request: Request) -> Line:
         """What a sensible model says to that request: a text, a call, a list of calls; the same to the same request."""
@@ -81,7 +83,9 @@ class EngineContract:
 
     def runtime(self, journal: Journal) -> Runtime:
         """What the run that is killed works on; its `put` may not be repeated."""
-        return Runtime(witnessed(self.model), tools=[_look, _put, *self.tools()], journal=journal)
+        return Runtime(
+            witnessed(self.model), tools=[_look, _put, *self.tools()], journal=journal
+        )
 
     # --- the checks ---
 
@@ -91,13 +95,18 @@ class EngineContract:
         result = await self.bench(limits=Limits()).run(self.engine)
 
         same(result.status, "completed", f"{result.stop_reason}: {result.error}")
-        holds(self.answer in (result.answer or ""), f"{self.answer!r} is not in the answer {result.answer!r}")
+        holds(
+            self.answer in (result.answer or ""),
+            f"{self.answer!r} is not in the answer {result.answer!r}",
+        )
 
     @in_a_loop
     async def test_it_survives_any_model(self) -> None:
         """It neither raises nor runs away, whatever the model says."""
         for seed in range(20):
-            await self.bench(babble(seed, self.model), limits=Limits(max_llm_calls=30)).run(self.engine)
+            await self.bench(
+                babble(seed, self.model), limits=Limits(max_llm_calls=30)
+            ).run(self.engine)
 
     @in_a_loop
     async def test_it_obeys_limits(self) -> None:
@@ -112,7 +121,9 @@ class EngineContract:
                     Limits(max_iterations=most, max_llm_calls=40),
                 ):
                     await self.bench(model, limits=limits).run(self.engine)
-                await self.bench(model, limits=Limits(timeout=100 * most), seconds=40).run(self.engine)
+                await self.bench(
+                    model, limits=Limits(timeout=100 * most), seconds=40
+                ).run(self.engine)
 
     @in_a_loop
     async def test_it_turns_no_more_often_than_it_may(self) -> None:
@@ -121,9 +132,15 @@ class EngineContract:
 
         def restless(request: Request) -> Line:
             may_call = request.tools and request.tool_choice == "auto"
-            return call("look", what=f"sky {next(numbers)}") if may_call else self.model(request)
+            return (
+                call("look", what=f"sky {next(numbers)}")
+                if may_call
+                else self.model(request)
+            )
 
-        result = await self.bench(restless, limits=Limits(max_iterations=3, max_llm_calls=200)).run(self.engine)
+        result = await self.bench(
+            restless, limits=Limits(max_iterations=3, max_llm_calls=200)
+        ).run(self.engine)
         told = f"with max_iterations=3 it asked its model {result.llm_calls} times: does it loop by run.iterations()?"
         holds(result.stop_reason != "max_llm_calls", told)
 
@@ -135,17 +152,31 @@ class EngineContract:
             await bench.run(self.engine)
 
             same(bench.ran, [], "tools ran though they were denied")
-            begun = [entry.key for entry in bench.entries if isinstance(entry.event, ToolStarted)]
+            begun = [
+                entry.key
+                for entry in bench.entries
+                if isinstance(entry.event, ToolStarted)
+            ]
             same(begun, [], "tools started though they were denied")
 
     @in_a_loop
     async def test_it_fails_with_its_provider(self) -> None:
         """A provider that always fails ends the run as `failed`, without an answer."""
-        for error in (DOWN, ProviderError(f"later {ERROR}", retryable=True), RuntimeError(f"a bug {ERROR}")):
-            result = await self.bench(functools.partial(_always, error)).run(self.engine)
+        for error in (
+            DOWN,
+            ProviderError(f"later {ERROR}", retryable=True),
+            RuntimeError(f"a bug {ERROR}"),
+        ):
+            result = await self.bench(functools.partial(_always, error)).run(
+                self.engine
+            )
 
             found = (result.status, result.stop_reason, result.answer)
-            same(found, ("failed", "provider_error", None), f"when the provider raises {type(error).__name__}")
+            same(
+                found,
+                ("failed", "provider_error", None),
+                f"when the provider raises {type(error).__name__}",
+            )
 
     @in_a_loop
     async def test_it_can_be_aborted(self) -> None:
@@ -154,7 +185,11 @@ class EngineContract:
         async def abort(run: Any, work: "asyncio.Future[Any]") -> None:
             result = await run.abort()
             await work
-            same((result.status, result.stop_reason), ("aborted", "aborted"), "how an aborted run ended")
+            same(
+                (result.status, result.stop_reason),
+                ("aborted", "aborted"),
+                "how an aborted run ended",
+            )
 
         for number in itertools.count(1):
             journal = await self._held_at(number, abort)
@@ -162,7 +197,9 @@ class EngineContract:
                 holds(number > 1, "the engine never asked its model")
                 return
             check_chain(journal.read(RUN))
-            holds(journal.verify(RUN).ok, "the journal of an aborted run does not verify")
+            holds(
+                journal.verify(RUN).ok, "the journal of an aborted run does not verify"
+            )
 
     @in_a_loop
     async def test_it_can_be_suspended(self) -> None:
@@ -178,7 +215,11 @@ class EngineContract:
             journal = await self._held_at(number, cancel)
             if journal is None:
                 return
-            same(journal.runs()[0].status, "suspended", "the status of a run whose host was cancelled")
+            same(
+                journal.runs()[0].status,
+                "suspended",
+                "the status of a run whose host was cancelled",
+            )
             bench = self.bench(journal=journal)
             result = await self.engine(bench.runtime).resume(RUN)
             check_outcome(result, bench.entries)
@@ -214,7 +255,9 @@ class EngineContract:
     async def test_it_tells_the_same_to_who_watches(self) -> None:
         """A run that somebody watches, with its deltas, comes to the same, and every entry is seen once."""
         whole, bench = await self.bench().run(self.engine), self.bench()
-        async with self.engine(bench.runtime).start(self.task, run_id=RUN, deltas=True) as run:
+        async with self.engine(bench.runtime).start(
+            self.task, run_id=RUN, deltas=True
+        ) as run:
             items: AsyncIterator[Any] = aiter(run)
             seen = [item.seq async for item in items if not isinstance(item, Delta)]
             result = await run.result()
@@ -231,13 +274,24 @@ class EngineContract:
             entries = whole.entries
             step = max(len(entries) // CUTS, 1)
             for keep in sorted({*range(1, len(entries), step), len(entries)}):
-                bench = self.bench(model, limits=_loose(), journal=crashed(entries, keep))
+                bench = self.bench(
+                    model, limits=_loose(), journal=crashed(entries, keep)
+                )
                 result = await self.engine(bench.runtime).resume(RUN)
                 check_resumed(entries[:keep], bench)
-                same(told(result), told(expected), f"cut after entry {keep} of {len(entries)}")
-                holds(bench.runtime.journal.verify(RUN, result.head_hash).ok, "the resumed journal does not verify")
+                same(
+                    told(result),
+                    told(expected),
+                    f"cut after entry {keep} of {len(entries)}",
+                )
+                holds(
+                    bench.runtime.journal.verify(RUN, result.head_hash).ok,
+                    "the resumed journal does not verify",
+                )
 
-    def test_killed_at_any_barrier_it_goes_on_in_a_new_process(self, tmp_path: Path) -> None:
+    def test_killed_at_any_barrier_it_goes_on_in_a_new_process(
+        self, tmp_path: Path
+    ) -> None:
         """Killed before or after any barrier, a run is resumed by a fresh interpreter with another hash seed.
 
         It gives the same answer, repeats no recorded effect, and writes nothing twice.
@@ -258,14 +312,24 @@ class EngineContract:
     @in_a_loop
     async def test_it_honours_the_conversation(self) -> None:
         """Every model call is made inside what the caller gave: system message, history and task, in this order."""
-        bench, history = self.bench(), Conversation([*HISTORY, Message("user", self.task)])
+        bench, history = (
+            self.bench(),
+            Conversation([*HISTORY, Message("user", self.task)]),
+        )
         await self.engine(bench.runtime).run(history)
         for request in bench.provider.requests:
             messages = iter(request.conversation.messages)
             for given in history:
-                found = any(message.role == given.role and given.content in message.content for message in messages)
+                found = any(
+                    message.role == given.role and given.content in message.content
+                    for message in messages
+                )
                 holds(found, f"{given.role}: {given.content!r} is missing")
-            systems = [message for message in request.conversation.messages if message.role == "system"]
+            systems = [
+                message
+                for message in request.conversation.messages
+                if message.role == "system"
+            ]
             same(len(systems), 1, "system messages")
 
     @in_a_loop
@@ -337,10 +401,19 @@ def _always(line: Line, request: Request) -> Line:
 
 def _loose() -> Limits:
     """Limits of each loop alone: which branch meets one of the whole run may differ after a crash."""
-    return Limits(max_iterations=4, max_llm_calls=None, max_tokens=None, timeout=None, max_tool_calls=None)
+    return Limits(
+        max_iterations=4,
+        max_llm_calls=None,
+        max_tokens=None,
+        timeout=None,
+        max_tool_calls=None,
+    )
 
 
 def _said(bench: Bench) -> list[tuple[str, str, bytes]]:
     """A run's entries, without how long failed calls took: the pause before another attempt is random."""
     timed = (AttemptFailed, ModelFailed)
-    return [(e.key, e.kind, b"" if isinstance(e.event, timed) else e.body) for e in bench.entries]
+    return [
+        (e.key, e.kind, b"" if isinstance(e.event, timed) else e.body)
+        for e in bench.entries
+    ]

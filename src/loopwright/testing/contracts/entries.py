@@ -18,7 +18,9 @@ HOST = Owner.of_this_process("").host
 ME = str(Owner.of_this_process("me"))
 LIVE = str(Owner(HOST, os.getppid(), process_start(os.getppid()), "live"))
 DEAD = str(Owner(HOST, 2**22 + 1, "1", "dead"))  # a number that no process can have
-AWAY = str(Owner(f"not-{HOST}", 1, "1", "away"))  # on a host of which nothing is known here
+AWAY = str(
+    Owner(f"not-{HOST}", 1, "1", "away")
+)  # on a host of which nothing is known here
 
 
 class Opens(Protocol):
@@ -47,27 +49,45 @@ def with_journal(
 
         asyncio.run(work())
 
-    for name in ("__name__", "__qualname__", "__doc__"):  # and no `__wrapped__`: a test runner would ask for `journal`
+    for name in (
+        "__name__",
+        "__qualname__",
+        "__doc__",
+    ):  # and no `__wrapped__`: a test runner would ask for `journal`
         setattr(test, name, getattr(check, name))
     return test
 
 
 def header(run_id: str = "r1", owner: str = ME) -> RunHeader:
     """A run as an engine begins it."""
-    return RunHeader(run_id, "react", '{"max_iterations":5}', "1", owner, 1_700_000_000.25)
+    return RunHeader(
+        run_id, "react", '{"max_iterations":5}', "1", owner, 1_700_000_000.25
+    )
 
 
-def follow(claim: Claim, *bodies: bytes, key: str = "0", kind: str = "fact_noted", at: float = 1.5) -> list[Entry]:
+def follow(
+    claim: Claim,
+    *bodies: bytes,
+    key: str = "0",
+    kind: str = "fact_noted",
+    at: float = 1.5,
+) -> list[Entry]:
     """The entries that come next in a run, numbered and hashed as the kernel does it."""
     entries: list[Entry] = []
     for body in bodies:
-        bare = Entry(claim.run_id, claim.head_seq + 1, key, kind, at, 1, claim.fence, body, "")
-        entries.append(dataclasses.replace(bare, hash=chain_hash(claim.head_hash, bare)))
+        bare = Entry(
+            claim.run_id, claim.head_seq + 1, key, kind, at, 1, claim.fence, body, ""
+        )
+        entries.append(
+            dataclasses.replace(bare, hash=chain_hash(claim.head_hash, bare))
+        )
         claim.head_seq, claim.head_hash = entries[-1].seq, entries[-1].hash
     return entries
 
 
-async def write(journal: Journal, claim: Claim, *bodies: bytes, status: str | None = None) -> list[Entry]:
+async def write(
+    journal: Journal, claim: Claim, *bodies: bytes, status: str | None = None
+) -> list[Entry]:
     """Append and wait until it is kept."""
     entries = follow(claim, *bodies)
     journal.append(claim, entries, status=status)
@@ -78,17 +98,26 @@ async def write(journal: Journal, claim: Claim, *bodies: bytes, status: str | No
 async def until_over(claim: Claim) -> None:
     """Wait until the lease that a claim was given is over."""
     if claim.lease_until is None:
-        raise AssertionError(f"the claim to {claim.run_id!r} was asked for with a lease and has no end of one")
+        raise AssertionError(
+            f"the claim to {claim.run_id!r} was asked for with a lease and has no end of one"
+        )
     await asyncio.sleep(max(claim.lease_until - time.time(), 0.0) + 0.05)
 
 
-async def one_writes(journals: Sequence[Journal], run_id: str, owner: str, entries: list[Entry]) -> None:
+async def one_writes(
+    journals: Sequence[Journal], run_id: str, owner: str, entries: list[Entry]
+) -> None:
     """Take a run up through all these at once: one of them can write afterwards, the others never."""
-    taken = await asyncio.gather(*(journal.claim(run_id, owner) for journal in journals), return_exceptions=True)
+    taken = await asyncio.gather(
+        *(journal.claim(run_id, owner) for journal in journals), return_exceptions=True
+    )
     claims: list[tuple[Claim, Journal]] = []
     for claim, journal in zip(taken, journals, strict=True):
         if isinstance(claim, BaseException):
-            holds(isinstance(claim, RunBusy), f"taking a run up with others: RunBusy expected, got {claim!r}")
+            holds(
+                isinstance(claim, RunBusy),
+                f"taking a run up with others: RunBusy expected, got {claim!r}",
+            )
         else:
             claims.append((claim, journal))
     fences = sorted(claim.fence for claim, _ in claims)
@@ -96,7 +125,9 @@ async def one_writes(journals: Sequence[Journal], run_id: str, owner: str, entri
     same(len(set(fences)), len(fences), f"fences of their own, of {fences}")
     for claim, journal in claims:
         if claim.fence < fences[-1]:
-            with refused(Fenced, "writing after another took the run up in the same moment"):
+            with refused(
+                Fenced, "writing after another took the run up in the same moment"
+            ):
                 await write(journal, claim, b"not mine")
     claim, journal = max(claims, key=lambda pair: pair[0].fence)
     entries = [*entries, *await write(journal, claim, b"mine")]

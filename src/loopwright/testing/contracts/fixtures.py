@@ -64,7 +64,12 @@ class Bench:
         more: Sequence[Tool] = (),
         task: str = TASK,
     ) -> None:
-        self.clock, self.ran, self.broken, self.task = FakeClock(), list[str](), broken, task
+        self.clock, self.ran, self.broken, self.task = (
+            FakeClock(),
+            list[str](),
+            broken,
+            task,
+        )
         self.limits = limits or Limits(max_llm_calls=300, max_tokens=None, timeout=None)
 
         def timed(request: Request) -> Line:
@@ -74,7 +79,14 @@ class Bench:
         self.provider = ScriptedProvider(timed)
         provider: Provider = self.provider if wrap is None else wrap(self.provider)
         tools = [*self._tools(), *more]
-        self.runtime = Runtime(provider, tools=tools, limits=self.limits, gate=gate, journal=journal, clock=self.clock)
+        self.runtime = Runtime(
+            provider,
+            tools=tools,
+            limits=self.limits,
+            gate=gate,
+            journal=journal,
+            clock=self.clock,
+        )
 
     def _tools(self) -> list[Tool]:
         @tool(effect="read")
@@ -119,8 +131,14 @@ class Bench:
         result = await factory(self.runtime).run(self.task, run_id=RUN, **options)
         asked = len(self.provider.requests)
         await self.check(factory, result)
-        holds(len(self.provider.requests) == asked, "resuming a finished run asked its model")
-        holds(asked <= result.llm_calls, f"{asked} model calls were made, {result.llm_calls} are recorded")
+        holds(
+            len(self.provider.requests) == asked,
+            "resuming a finished run asked its model",
+        )
+        holds(
+            asked <= result.llm_calls,
+            f"{asked} model calls were made, {result.llm_calls} are recorded",
+        )
         return result
 
     @property
@@ -135,7 +153,10 @@ class Bench:
         check_outcome(result, entries)
         check_gated(entries, self.ran)
         check_budget(entries, self.limits)
-        holds(self.runtime.journal.verify(RUN, result.head_hash).ok, "the hash chain does not verify")
+        holds(
+            self.runtime.journal.verify(RUN, result.head_hash).ok,
+            "the hash chain does not verify",
+        )
         again = await factory(self.runtime).resume(RUN)
         same(
             (again.answer, again.status, again.stop_reason),
@@ -150,11 +171,18 @@ class Bench:
 def check_chain(entries: Sequence[Entry]) -> None:
     """One beginning, one end, no gap, and one outcome for each effect."""
     kinds = [entry.kind for entry in entries]
-    same([entry.seq for entry in entries], list(range(1, len(entries) + 1)), "the sequence has gaps")
+    same(
+        [entry.seq for entry in entries],
+        list(range(1, len(entries) + 1)),
+        "the sequence has gaps",
+    )
     same((kinds[0], kinds.count("run_started")), ("run_started", 1), "the beginning")
     same(kinds.count("run_finished"), 1, "terminal entries")
     same(kinds[-1], "run_finished", "the last entry")
-    for intent, outcome in ((ModelRequested, ModelReplied), (ToolStarted, ToolFinished)):
+    for intent, outcome in (
+        (ModelRequested, ModelReplied),
+        (ToolStarted, ToolFinished),
+    ):
         begun = [entry.key for entry in entries if isinstance(entry.event, intent)]
         ended = [entry.key for entry in entries if isinstance(entry.event, outcome)]
         holds(len(set(ended)) == len(ended), f"two outcomes: {ended}")
@@ -165,19 +193,41 @@ def check_chain(entries: Sequence[Entry]) -> None:
 def check_outcome(result: Result, entries: Sequence[Entry]) -> None:
     """A status and a stop reason of the closed sets, and an answer that is one."""
     holds(result.status in get_args(Status), f"status {result.status!r}")
-    holds(result.stop_reason in get_args(StopReason), f"stop reason {result.stop_reason!r}")
+    holds(
+        result.stop_reason in get_args(StopReason),
+        f"stop reason {result.stop_reason!r}",
+    )
     cause = None if result.error is None else result.error.__cause__
-    holds(result.stop_reason != "engine_error", f"the engine raised: {result.error!r} {cause!r}")
-    same(result.status == "completed", result.stop_reason == "answered", "completed means answered")
+    holds(
+        result.stop_reason != "engine_error",
+        f"the engine raised: {result.error!r} {cause!r}",
+    )
+    same(
+        result.status == "completed",
+        result.stop_reason == "answered",
+        "completed means answered",
+    )
     if result.status == "completed":
         holds(result.answer is not None, "a completed run has no answer")
         same(result.error, None, "a completed run has an error")
     if result.answer is not None:
-        holds(ERROR not in result.answer, f"an error text is the answer: {result.answer!r}")
+        holds(
+            ERROR not in result.answer,
+            f"an error text is the answer: {result.answer!r}",
+        )
     finished = entries[-1].event
-    holds(isinstance(finished, RunFinished) and finished.answer == result.answer, "another answer is recorded")
-    replies = [entry.event.completion.usage for entry in entries if isinstance(entry.event, ModelReplied)]
-    same(result.usage, sum(replies, Usage()), "the usage is not the sum of the replies'")
+    holds(
+        isinstance(finished, RunFinished) and finished.answer == result.answer,
+        "another answer is recorded",
+    )
+    replies = [
+        entry.event.completion.usage
+        for entry in entries
+        if isinstance(entry.event, ModelReplied)
+    ]
+    same(
+        result.usage, sum(replies, Usage()), "the usage is not the sum of the replies'"
+    )
 
 
 def check_gated(entries: Sequence[Entry], ran: Sequence[str]) -> None:
@@ -185,10 +235,16 @@ def check_gated(entries: Sequence[Entry], ran: Sequence[str]) -> None:
     allowed: dict[str, str] = {}
     begun: set[str] = set()
     for entry in entries:
-        if isinstance(entry.event, GateDecided) and entry.event.verdict in ("allow", "modify"):
+        if isinstance(entry.event, GateDecided) and entry.event.verdict in (
+            "allow",
+            "modify",
+        ):
             allowed[entry.key] = entry.event.arguments_hash
         if isinstance(entry.event, ToolStarted):
-            holds(allowed.get(entry.key) == entry.event.arguments_hash, f"{entry.event.tool} started ungated")
+            holds(
+                allowed.get(entry.key) == entry.event.arguments_hash,
+                f"{entry.event.tool} started ungated",
+            )
             begun.add(entry.key)
     holds(set(ran) <= begun, f"tools ran without an intent: {set(ran) - begun}")
     holds(len(set(ran)) == len(ran), f"tools ran twice: {list(ran)}")
@@ -208,11 +264,20 @@ def check_budget(entries: Sequence[Entry], limits: Limits) -> None:
         calls += 1
         past = limits.max_tokens is not None and spent.total_tokens >= limits.max_tokens
         reserved += past
-        holds(not past or (event.verb == "best_answer" and reserved == 1), "a call began past max_tokens")
+        holds(
+            not past or (event.verb == "best_answer" and reserved == 1),
+            "a call began past max_tokens",
+        )
         late = limits.timeout is not None and entry.at - entries[0].at >= limits.timeout
         holds(not late, "a call began when the run's time was over")
-    holds(limits.max_llm_calls is None or calls <= limits.max_llm_calls, f"{calls} model calls")
-    holds(limits.max_tool_calls is None or tools <= limits.max_tool_calls, f"{tools} tool calls")
+    holds(
+        limits.max_llm_calls is None or calls <= limits.max_llm_calls,
+        f"{calls} model calls",
+    )
+    holds(
+        limits.max_tool_calls is None or tools <= limits.max_tool_calls,
+        f"{tools} tool calls",
+    )
 
 
 def check_resumed(before: Sequence[Entry], bench: Bench) -> None:
@@ -220,14 +285,33 @@ def check_resumed(before: Sequence[Entry], bench: Bench) -> None:
     replied = {entry.key for entry in before if isinstance(entry.event, ModelReplied)}
     finished = {entry.key for entry in before if isinstance(entry.event, ToolFinished)}
     after = [entry for entry in bench.entries if entry.seq > len(before)]
-    asked = {entry.key for entry in after if isinstance(entry.event, (ModelRequested, ModelReplied))}
-    holds(not asked & replied, f"recorded replies were asked for again: {asked & replied}")
+    asked = {
+        entry.key
+        for entry in after
+        if isinstance(entry.event, (ModelRequested, ModelReplied))
+    }
+    holds(
+        not asked & replied, f"recorded replies were asked for again: {asked & replied}"
+    )
     holds(finished.isdisjoint(bench.ran), f"repeated: {finished & set(bench.ran)}")
     holds(len(set(bench.ran)) == len(bench.ran), f"tools ran twice: {bench.ran}")
-    unknown = [e.key for e in after if isinstance(e.event, ToolFinished) and e.event.status == "unknown"]
-    same(unknown, [], "calls whose outcome is unknown, though all tools may be repeated")
+    unknown = [
+        e.key
+        for e in after
+        if isinstance(e.event, ToolFinished) and e.event.status == "unknown"
+    ]
+    same(
+        unknown, [], "calls whose outcome is unknown, though all tools may be repeated"
+    )
 
 
 def told(result: Result) -> tuple[object, ...]:
     """What must be the same however often a run was interrupted."""
-    return result.answer, result.status, result.stop_reason, result.llm_calls, result.tool_calls, result.usage
+    return (
+        result.answer,
+        result.status,
+        result.stop_reason,
+        result.llm_calls,
+        result.tool_calls,
+        result.usage,
+    )

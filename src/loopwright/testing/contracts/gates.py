@@ -9,7 +9,17 @@ from unittest import SkipTest
 
 from ...engines.react import ReActEngine
 from ...events.effects import GateDecided
-from ...gates.base import Action, Allow, Ask, Decision, Deny, Modify, PolicyGate, PolicyState, is_instant
+from ...gates.base import (
+    Action,
+    Allow,
+    Ask,
+    Decision,
+    Deny,
+    Modify,
+    PolicyGate,
+    PolicyState,
+    is_instant,
+)
 from ...journals.base import Journal
 from ...limits import Limits
 from ...messages import Effect, Json
@@ -22,8 +32,19 @@ from .models import Model, babble, polite
 ARGUMENTS: Sequence[dict[str, Json]] = (
     {},
     {"what": "sky"},
-    {"path": "../../etc/passwd", "to": ["a@example.com", "b@example.com"], "sum": 1e300, "n": 2**70, "none": None},
-    {"__entity": {"type": "Role", "id": "admin"}, "$ref": "#", "": "", "ünï": "\u202eeulb\x00"},
+    {
+        "path": "../../etc/passwd",
+        "to": ["a@example.com", "b@example.com"],
+        "sum": 1e300,
+        "n": 2**70,
+        "none": None,
+    },
+    {
+        "__entity": {"type": "Role", "id": "admin"},
+        "$ref": "#",
+        "": "",
+        "ünï": "\u202eeulb\x00",
+    },
     {"deep": [[[[{"a": [{"b": [None, True, -0.0]}]}]]]], "long": "x" * 20_000},
 )
 DECISIONS = (Allow, Deny, Modify, Ask)
@@ -62,7 +83,9 @@ class GateContract:
 
     def actions(self) -> Iterable[Action]:
         """What it is asked about; add what your rules speak of."""
-        for (tool, effect), arguments in itertools.product(zip(TOOLS, itertools.cycle(get_args(Effect))), ARGUMENTS):
+        for (tool, effect), arguments in itertools.product(
+            zip(TOOLS, itertools.cycle(get_args(Effect))), ARGUMENTS
+        ):
             yield Action(tool, copy.deepcopy(arguments), f"call-{tool[:4]}", effect)
 
     @in_a_loop
@@ -72,11 +95,17 @@ class GateContract:
         for number, action in enumerate(self.actions()):
             decision = await gate.evaluate(action, _state(number))
             about = f"{action.tool} ({action.effect}): {decision!r}"
-            is_a(decision, DECISIONS, f"no decision about {action.tool} ({action.effect})")
+            is_a(
+                decision,
+                DECISIONS,
+                f"no decision about {action.tool} ({action.effect})",
+            )
             if isinstance(decision, (Deny, Modify)):
                 holds(decision.reason.strip(), f"a reason that says nothing: {about}")
             if isinstance(decision, Ask):
-                holds(decision.question.strip(), f"a question that asks nothing: {about}")
+                holds(
+                    decision.question.strip(), f"a question that asks nothing: {about}"
+                )
 
     @in_a_loop
     async def test_it_changes_nothing_that_it_is_shown(self) -> None:
@@ -85,9 +114,16 @@ class GateContract:
         for number, action in enumerate(self.actions()):
             before = copy.deepcopy(dict(action.arguments))
             decision = await gate.evaluate(action, _state(number))
-            same(dict(action.arguments), before, f"the arguments of {action.tool} were changed in place")
+            same(
+                dict(action.arguments),
+                before,
+                f"the arguments of {action.tool} were changed in place",
+            )
             if isinstance(decision, Modify):
-                holds(decision.arguments is not action.arguments, "Modify gives back the mapping that it was shown")
+                holds(
+                    decision.arguments is not action.arguments,
+                    "Modify gives back the mapping that it was shown",
+                )
 
     @in_a_loop
     async def test_it_decides_the_same_again(self) -> None:
@@ -95,11 +131,20 @@ class GateContract:
         gates = self.gate(), self.gate()
         versions = [getattr(gate, "version", "") for gate in gates]
         decisions = [
-            [await gate.evaluate(action, _state(number)) for number, action in enumerate(self.actions())]
+            [
+                await gate.evaluate(action, _state(number))
+                for number, action in enumerate(self.actions())
+            ]
             for gate in gates
         ]
-        same(decisions[1], decisions[0], "decisions of two gates that are made the same")
-        same([getattr(gate, "version", "") for gate in gates], versions, "versions after use")
+        same(
+            decisions[1], decisions[0], "decisions of two gates that are made the same"
+        )
+        same(
+            [getattr(gate, "version", "") for gate in gates],
+            versions,
+            "versions after use",
+        )
         same(versions[1], versions[0], "versions of two gates that are made the same")
         is_a(versions[0], str, "the version is no text")
 
@@ -107,12 +152,17 @@ class GateContract:
     async def test_it_can_be_asked_by_many_at_once(self) -> None:
         """Each gets a decision; a gate that only computes says the same as when it is asked alone."""
         gate, actions = self.gate(), list(self.actions())
-        decided = await asyncio.gather(*(gate.evaluate(action, _state(n)) for n, action in enumerate(actions)))
+        decided = await asyncio.gather(
+            *(gate.evaluate(action, _state(n)) for n, action in enumerate(actions))
+        )
         for decision in decided:
             is_a(decision, DECISIONS, "no decision when asked by many")
         if is_instant(gate):
             alone = self.gate()
-            expected = [await alone.evaluate(action, _state(number)) for number, action in enumerate(actions)]
+            expected = [
+                await alone.evaluate(action, _state(number))
+                for number, action in enumerate(actions)
+            ]
             same(decided, expected, "decisions when asked by many at once")
 
     @in_a_loop
@@ -132,18 +182,30 @@ class GateContract:
             for keep in range(1, len(entries) + 1):
                 gate = Counted(self.gate())
                 bench, result = await self._resumed(gate, model, crashed(entries, keep))
-                decisions = [(e.key, e.event) for e in entries[:keep] if isinstance(e.event, GateDecided)]
-                again = {key for key, decided in decisions if decided.verdict != "ask"} & set(gate.asked)
+                decisions = [
+                    (e.key, e.event)
+                    for e in entries[:keep]
+                    if isinstance(e.event, GateDecided)
+                ]
+                again = {
+                    key for key, decided in decisions if decided.verdict != "ask"
+                } & set(gate.asked)
                 same(again, set[str](), f"cut after entry {keep}, it was asked again")
                 check_gated(bench.entries, bench.ran)
-                same(told(result), told(expected), f"cut after entry {keep} of {len(entries)}")
+                same(
+                    told(result),
+                    told(expected),
+                    f"cut after entry {keep} of {len(entries)}",
+                )
 
     @in_a_loop
     async def test_it_fails_closed(self) -> None:
         """Where what it asks is down, slow or silent (`broken`), no tool runs; skipped where `broken` gives no gate."""
         broken = list(self.broken())
         if not broken:
-            raise SkipTest("broken() gives no gates whose service is down, so nothing shows that yours fails closed")
+            raise SkipTest(
+                "broken() gives no gates whose service is down, so nothing shows that yours fails closed"
+            )
         for gate in broken:
             bench = await self._run(gate, polite)
             same(bench.ran, [], f"tools ran under {gate!r}, which is broken")
@@ -157,7 +219,9 @@ class GateContract:
         check_outcome(result, bench.entries)
         return bench
 
-    async def _resumed(self, gate: PolicyGate, model: Model, journal: Journal) -> tuple[Bench, Result]:
+    async def _resumed(
+        self, gate: PolicyGate, model: Model, journal: Journal
+    ) -> tuple[Bench, Result]:
         bench = Bench(model, limits=_limits(), gate=gate, journal=journal)
         return bench, await ReActEngine(bench.runtime).resume(RUN)
 

@@ -18,7 +18,18 @@ from ...tools.base import ToolContext, tool
 from ..assertions import holds, refused, same
 from ..crash_harness import kill_everywhere, witness, witnessed
 from ..scripted import call
-from .entries import AWAY, DEAD, LIVE, ME, follow, header, one_writes, until_over, with_journal, write
+from .entries import (
+    AWAY,
+    DEAD,
+    LIVE,
+    ME,
+    follow,
+    header,
+    one_writes,
+    until_over,
+    with_journal,
+    write,
+)
 from .models import Line
 from .subprocess_checks import visited
 from .workers import WorkerChecks
@@ -55,14 +66,25 @@ class JournalContract(WorkerChecks):
         for number in range(30):
             run_id = f"{number} {source.choice(TEXTS)[:100]}"
             claim = journal.create(header(run_id))
-            bodies = [source.randbytes(source.choice((0, 1, 200, 70_000))) for _ in range(3)]
+            bodies = [
+                source.randbytes(source.choice((0, 1, 200, 70_000))) for _ in range(3)
+            ]
             at = source.choice((0.0, -1.5, 1e300, source.random(), float("inf")))
-            entries = follow(claim, *bodies, key=source.choice(TEXTS), kind=source.choice(TEXTS), at=at)
+            entries = follow(
+                claim,
+                *bodies,
+                key=source.choice(TEXTS),
+                kind=source.choice(TEXTS),
+                at=at,
+            )
             journal.append(claim, entries)
             await journal.barrier(claim)
 
             same(journal.read(run_id), entries, f"run {run_id!r}")
-            holds(journal.verify(run_id, claim.head_hash).ok, f"run {run_id!r} does not verify")
+            holds(
+                journal.verify(run_id, claim.head_hash).ok,
+                f"run {run_id!r} does not verify",
+            )
 
     @with_journal
     async def test_several_appends_wait_for_one_barrier(self, journal: Journal) -> None:
@@ -72,7 +94,11 @@ class JournalContract(WorkerChecks):
             journal.append(claim, follow(claim, str(number).encode()))
         await journal.barrier(claim)
 
-        same([entry.body for entry in journal.read("r1")], [str(number).encode() for number in range(600)], "bodies")
+        same(
+            [entry.body for entry in journal.read("r1")],
+            [str(number).encode() for number in range(600)],
+            "bodies",
+        )
 
     @with_journal
     async def test_what_is_read_is_a_copy(self, journal: Journal) -> None:
@@ -90,27 +116,55 @@ class JournalContract(WorkerChecks):
 
         async def run(number: int) -> list[Entry]:
             claim = journal.create(header(f"r{number}"))
-            return [entry for step in range(10) for entry in await write(journal, claim, b"%d" % step, b"more")]
+            return [
+                entry
+                for step in range(10)
+                for entry in await write(journal, claim, b"%d" % step, b"more")
+            ]
 
         written = await asyncio.gather(*map(run, range(40)))
-        same([journal.read(f"r{number}") for number in range(40)], written, "the entries of 40 runs")
-        holds(all(journal.verify(f"r{number}").ok for number in range(40)), "a chain does not verify")
+        same(
+            [journal.read(f"r{number}") for number in range(40)],
+            written,
+            "the entries of 40 runs",
+        )
+        holds(
+            all(journal.verify(f"r{number}").ok for number in range(40)),
+            "a chain does not verify",
+        )
 
     # --- runs ---
 
     @with_journal
-    async def test_a_new_run_is_listed_with_what_its_header_says(self, journal: Journal) -> None:
+    async def test_a_new_run_is_listed_with_what_its_header_says(
+        self, journal: Journal
+    ) -> None:
         """Engine, options, version, owner, time, and the run it was forked from."""
-        claim = journal.create(dataclasses.replace(header(), parent_run="r0", fork_seq=7))
+        claim = journal.create(
+            dataclasses.replace(header(), parent_run="r0", fork_seq=7)
+        )
         (entry,) = await write(journal, claim, b"{}")
 
         info = RunInfo(
-            "r1", "react", '{"max_iterations":5}', "1", "running", ME, 1, 1, entry.hash, 1_700_000_000.25, "r0", 7
+            "r1",
+            "react",
+            '{"max_iterations":5}',
+            "1",
+            "running",
+            ME,
+            1,
+            1,
+            entry.hash,
+            1_700_000_000.25,
+            "r0",
+            7,
         )
         same(journal.runs(), [info], "the list of runs")
 
     @with_journal
-    async def test_nothing_is_kept_of_a_run_that_has_no_entry_yet(self, journal: Journal) -> None:
+    async def test_nothing_is_kept_of_a_run_that_has_no_entry_yet(
+        self, journal: Journal
+    ) -> None:
         """`create` alone writes nothing; reading an unknown run is `UnknownRun` naming it."""
         journal.create(header())
 
@@ -124,41 +178,66 @@ class JournalContract(WorkerChecks):
         for run_id in ("b", "c", "a"):
             await write(journal, journal.create(header(run_id)), b"{}")
 
-        same([info.run_id for info in journal.runs()], ["a", "c", "b"], "the list of runs")
+        same(
+            [info.run_id for info in journal.runs()],
+            ["a", "c", "b"],
+            "the list of runs",
+        )
 
     @with_journal
-    async def test_a_taken_run_id_is_a_config_error_by_the_first_barrier(self, journal: Journal) -> None:
+    async def test_a_taken_run_id_is_a_config_error_by_the_first_barrier(
+        self, journal: Journal
+    ) -> None:
         """And the run that has the id stays as it was."""
         first = await write(journal, journal.create(header()), b"{}")
 
         listed = journal.runs()
 
         with refused(ConfigError, "a second run of the same id"):
-            await write(journal, journal.create(dataclasses.replace(header(), engine="another")), b"another")
+            await write(
+                journal,
+                journal.create(dataclasses.replace(header(), engine="another")),
+                b"another",
+            )
         same(journal.read("r1"), first, "the entries of the first run")
         same(journal.runs(), listed, "the list of runs")
 
     @with_journal
-    async def test_of_two_new_runs_with_one_id_the_first_to_write_has_it(self, journal: Journal) -> None:
+    async def test_of_two_new_runs_with_one_id_the_first_to_write_has_it(
+        self, journal: Journal
+    ) -> None:
         """Both were created before either wrote; the other is refused by its barrier, and the first goes on."""
-        first, second = journal.create(header()), journal.create(dataclasses.replace(header(), engine="another"))
+        first, second = (
+            journal.create(header()),
+            journal.create(dataclasses.replace(header(), engine="another")),
+        )
         entries = await write(journal, first, b"first")
         with refused(ConfigError, "a second run of the same id"):
             await write(journal, second, b"second")
         entries += await write(journal, first, b"more")
 
         same(journal.read("r1"), entries, "the entries of the first run")
-        same([info.engine for info in journal.runs()], ["react"], "the engines of the runs")
+        same(
+            [info.engine for info in journal.runs()],
+            ["react"],
+            "the engines of the runs",
+        )
 
     @with_journal
-    async def test_a_status_other_than_running_frees_the_run(self, journal: Journal) -> None:
+    async def test_a_status_other_than_running_frees_the_run(
+        self, journal: Journal
+    ) -> None:
         """It has no owner any more."""
         for status in ("suspended", "waiting", "completed", "failed"):
             claim = journal.create(header(status))
             await write(journal, claim, b"{}")
             await write(journal, claim, b"{}", status=status)
 
-            same((journal.runs()[0].status, journal.runs()[0].owner), (status, None), "status and owner")
+            same(
+                (journal.runs()[0].status, journal.runs()[0].owner),
+                (status, None),
+                "status and owner",
+            )
 
     @with_journal
     async def test_a_status_may_come_without_an_entry(self, journal: Journal) -> None:
@@ -175,14 +254,24 @@ class JournalContract(WorkerChecks):
     # --- claims ---
 
     @with_journal
-    async def test_a_claim_goes_on_where_the_last_owner_ended(self, journal: Journal) -> None:
+    async def test_a_claim_goes_on_where_the_last_owner_ended(
+        self, journal: Journal
+    ) -> None:
         """It has the next fence and the head of the chain."""
         old = journal.create(header())
         entries = await write(journal, old, b"1", b"2", status="suspended")
 
         claim = await journal.claim("r1", ME)
-        same((claim.fence, claim.head_seq, claim.head_hash), (2, 2, entries[-1].hash), "the claim")
-        same((*_state(journal), journal.runs()[0].fence), ("running", ME, 2, 2), "the run")
+        same(
+            (claim.fence, claim.head_seq, claim.head_hash),
+            (2, 2, entries[-1].hash),
+            "the claim",
+        )
+        same(
+            (*_state(journal), journal.runs()[0].fence),
+            ("running", ME, 2, 2),
+            "the run",
+        )
 
         entries += await write(journal, claim, b"3", status="running")
         same(journal.read("r1"), entries, "the entries")
@@ -203,24 +292,36 @@ class JournalContract(WorkerChecks):
 
         with refused(RunBusy, "claiming a run that somebody works on"):
             await journal.claim("r1", ME)
-        same((await journal.claim("r1", ME, take_over=True)).fence, 2, "the fence of who took over")
+        same(
+            (await journal.claim("r1", ME, take_over=True)).fence,
+            2,
+            "the fence of who took over",
+        )
 
     @with_journal
-    async def test_a_run_with_a_dead_owner_is_taken_up_at_once(self, journal: Journal) -> None:
+    async def test_a_run_with_a_dead_owner_is_taken_up_at_once(
+        self, journal: Journal
+    ) -> None:
         """Nobody waits for a lease of a process that is gone."""
         await write(journal, journal.create(header(owner=DEAD)), b"{}")
 
         same((await journal.claim("r1", ME)).fence, 2, "the fence")
 
     @with_journal
-    async def test_of_several_that_take_up_one_run_one_writes_it(self, journal: Journal) -> None:
+    async def test_of_several_that_take_up_one_run_one_writes_it(
+        self, journal: Journal
+    ) -> None:
         """At the same moment, they are refused as `RunBusy`, or have fences of their own: the highest one counts."""
         for run_id, owner in (("alive", LIVE), ("gone", ME)):
-            entries = await write(journal, journal.create(header(run_id)), b"1", status="suspended")
+            entries = await write(
+                journal, journal.create(header(run_id)), b"1", status="suspended"
+            )
             await one_writes([journal] * 5, run_id, owner, entries)
 
     @with_journal
-    async def test_a_worker_that_was_taken_over_is_stopped_for_good(self, journal: Journal) -> None:
+    async def test_a_worker_that_was_taken_over_is_stopped_for_good(
+        self, journal: Journal
+    ) -> None:
         """What it writes is refused as `Fenced`, by the barrier at the latest, and never kept."""
         old = journal.create(header())
         entries = await write(journal, old, b"1")
@@ -235,7 +336,9 @@ class JournalContract(WorkerChecks):
         same(journal.read("r1"), entries, "the entries")
 
     @with_journal
-    async def test_a_barrier_with_nothing_to_wait_for_still_sees_a_take_over(self, journal: Journal) -> None:
+    async def test_a_barrier_with_nothing_to_wait_for_still_sees_a_take_over(
+        self, journal: Journal
+    ) -> None:
         """A worker learns of it before its next side effect."""
         old = journal.create(header())
         await write(journal, old, b"1")
@@ -246,29 +349,44 @@ class JournalContract(WorkerChecks):
             await journal.barrier(old)
 
     @with_journal
-    async def test_one_fenced_worker_does_not_hurt_the_others(self, journal: Journal) -> None:
+    async def test_one_fenced_worker_does_not_hurt_the_others(
+        self, journal: Journal
+    ) -> None:
         """Even if they write in the same moment."""
         claims = [journal.create(header(f"r{number}")) for number in range(10)]
         await asyncio.gather(*(write(journal, claim, b"1") for claim in claims))
         await journal.claim("r3", ME, take_over=True)
 
-        ended = await asyncio.gather(*(write(journal, claim, b"2") for claim in claims), return_exceptions=True)
-        same([number for number, end in enumerate(ended) if isinstance(end, Fenced)], [3], "the fenced")
+        ended = await asyncio.gather(
+            *(write(journal, claim, b"2") for claim in claims), return_exceptions=True
+        )
+        same(
+            [number for number, end in enumerate(ended) if isinstance(end, Fenced)],
+            [3],
+            "the fenced",
+        )
         kept = [len(journal.read(f"r{number}")) for number in range(10)]
         same(kept, [2, 2, 2, 1, 2, 2, 2, 2, 2, 2], "entries of each run")
 
     # --- verification ---
 
     @with_journal
-    async def test_another_head_than_the_caller_kept_is_found(self, journal: Journal) -> None:
+    async def test_another_head_than_the_caller_kept_is_found(
+        self, journal: Journal
+    ) -> None:
         """So a cut tail is found."""
         await write(journal, journal.create(header()), b"{}")
 
         holds(journal.verify("r1").ok, "the chain does not verify")
-        holds("head" in journal.verify("r1", "0" * 64).problem, "another head is not noticed")
+        holds(
+            "head" in journal.verify("r1", "0" * 64).problem,
+            "another head is not noticed",
+        )
 
     @with_journal
-    async def test_an_entry_that_does_not_fit_the_chain_is_found(self, journal: Journal) -> None:
+    async def test_an_entry_that_does_not_fit_the_chain_is_found(
+        self, journal: Journal
+    ) -> None:
         """A changed body, a wrong number, another run's entry: `append` refuses them, or `verify` finds them."""
         changes: Sequence[dict[str, Any]] = (
             {"body": b"changed"}, {"at": 2.5}, {"kind": "run_finished"}, {"key": "9"}, {"seq": 3}, {"run_id": "other"},
@@ -284,7 +402,9 @@ class JournalContract(WorkerChecks):
                 continue
             found = journal.verify(f"r{number}")
             same(found.ok, False, f"an entry with another {next(iter(change))}")
-            if "run_id" not in change:  # which may be filed under the other run, and missing in this one
+            if (
+                "run_id" not in change
+            ):  # which may be filed under the other run, and missing in this one
                 same(found.seq, 2, f"where an entry has another {next(iter(change))}")
 
 
@@ -310,11 +430,17 @@ async def _send(ctx: ToolContext[None], what: str) -> str:
     return f"{what} sent"
 
 
-TURNS: Sequence[Line] = ([call("look", what="sky"), call("send", what="card")], call("send", what="end"), "blue")
+TURNS: Sequence[Line] = (
+    [call("look", what="sky"), call("send", what="card")],
+    call("send", what="end"),
+    "blue",
+)
 
 
 def _turn(request: Request) -> Line:
-    return TURNS[sum(message.role == "assistant" for message in request.conversation.messages)]
+    return TURNS[
+        sum(message.role == "assistant" for message in request.conversation.messages)
+    ]
 
 
 class DurableJournalContract(JournalContract):
@@ -330,7 +456,9 @@ class DurableJournalContract(JournalContract):
         """What the run that is killed is a run of."""
         return ReActEngine(runtime)
 
-    def test_what_a_barrier_returned_for_is_there_for_another_reader(self, tmp_path: Path) -> None:
+    def test_what_a_barrier_returned_for_is_there_for_another_reader(
+        self, tmp_path: Path
+    ) -> None:
         """A second journal in the same folder sees it while the first is open, and after it was closed."""
         asyncio.run(self._opened_twice(tmp_path))
 
@@ -349,7 +477,10 @@ class DurableJournalContract(JournalContract):
         again = self.journal(folder)
         same(again.read("r1"), entries, "what is there when it is opened again")
         same(again.runs(), listed, "the runs when it is opened again")
-        holds(again.verify("r1", entries[-1].hash).ok, "the chain does not verify when it is opened again")
+        holds(
+            again.verify("r1", entries[-1].hash).ok,
+            "the chain does not verify when it is opened again",
+        )
         entries += await write(again, await again.claim("r1", ME), b"4")
         same(again.read("r1"), entries, "what was written when it was opened again")
         await again.close()
@@ -370,7 +501,9 @@ class DurableJournalContract(JournalContract):
         same(journal.read("r1"), entries, "the entries")
         asyncio.run(journal.close())
 
-    def test_a_take_over_from_another_journal_object_fences_this_one(self, tmp_path: Path) -> None:
+    def test_a_take_over_from_another_journal_object_fences_this_one(
+        self, tmp_path: Path
+    ) -> None:
         """As from another process."""
         asyncio.run(self._taken_over(tmp_path))
 
@@ -386,13 +519,17 @@ class DurableJournalContract(JournalContract):
         await journal.close()
         await beside.close()
 
-    def test_of_several_journal_objects_that_take_up_one_run_one_writes_it(self, tmp_path: Path) -> None:
+    def test_of_several_journal_objects_that_take_up_one_run_one_writes_it(
+        self, tmp_path: Path
+    ) -> None:
         """As from several processes."""
         asyncio.run(self._taken_up_at_once(tmp_path))
 
     async def _taken_up_at_once(self, folder: Path) -> None:
         journals = [self.journal(folder) for _ in range(4)]
-        entries = await write(journals[0], journals[0].create(header()), b"1", status="suspended")
+        entries = await write(
+            journals[0], journals[0].create(header()), b"1", status="suspended"
+        )
         await one_writes(journals, "r1", LIVE, entries)
         for journal in journals:
             await journal.close()
@@ -412,17 +549,30 @@ class DurableJournalContract(JournalContract):
         seen = await asyncio.to_thread(visited, type(self), folder, ("held", "left"))
 
         commands = journal.inbox("held")
-        same(seen.taken, {"held": None, "left": 2}, "the fences that another process got")
-        same(seen.read, [first], "the numbers of the commands that another process read")
-        same([command.number for command in commands], [first, *seen.sent], "the commands that arrived")
+        same(
+            seen.taken, {"held": None, "left": 2}, "the fences that another process got"
+        )
+        same(
+            seen.read, [first], "the numbers of the commands that another process read"
+        )
+        same(
+            [command.number for command in commands],
+            [first, *seen.sent],
+            "the commands that arrived",
+        )
         same(commands[-1].body, {"n": len(seen.sent)}, "the last command that arrived")
         await write(journal, held, b"still mine")
         with refused(Fenced, "writing after another process took over"):
             await write(journal, left, b"too late")
         await journal.close()
 
-    def test_a_run_killed_at_any_barrier_goes_on_in_a_new_process(self, tmp_path: Path) -> None:
+    def test_a_run_killed_at_any_barrier_goes_on_in_a_new_process(
+        self, tmp_path: Path
+    ) -> None:
         """Killed by SIGKILL before and after every barrier: what was durable is there, and nothing is done twice."""
         kills = sum(1 for _ in kill_everywhere(type(self), folder=tmp_path))
 
-        holds(kills >= 2 * 4, f"the run was killed {kills} times only: are all barriers waited for?")
+        holds(
+            kills >= 2 * 4,
+            f"the run was killed {kills} times only: are all barriers waited for?",
+        )

@@ -32,7 +32,9 @@ def polite(request: Request) -> Line:
     return next((line for mark, line in PROTOCOLS.items() if mark in asked), "blue")
 
 
-PROTOCOLS: Mapping[str, str] = {  # a phrase of what is asked → what fits; the first that is there counts
+PROTOCOLS: Mapping[
+    str, str
+] = {  # a phrase of what is asked → what fits; the first that is there counts
     "Evidence: sky is blue": "Verdict: VERIFIED",
     "Nothing more can be looked up": "Verdict: VERIFIED",
     "To look a claim up": "Claim: the sky is blue\nTool: look\nTool Input: sky",
@@ -50,7 +52,9 @@ PROTOCOLS: Mapping[str, str] = {  # a phrase of what is asked → what fits; the
 }
 
 
-def instance(schema: Mapping[str, Any], definitions: Mapping[str, Any] | None = None) -> Any:
+def instance(
+    schema: Mapping[str, Any], definitions: Mapping[str, Any] | None = None
+) -> Any:
     """A small value that fits a JSON schema as pydantic writes them."""
     definitions = definitions or cast("Mapping[str, Any]", schema.get("$defs", {}))
     if "$ref" in schema:
@@ -58,7 +62,10 @@ def instance(schema: Mapping[str, Any], definitions: Mapping[str, Any] | None = 
     given = next((schema[key] for key in ("const", "default") if key in schema), None)
     if given is not None:
         return given
-    choices = next((schema[key] for key in ("enum", "anyOf", "oneOf", "allOf") if key in schema), None)
+    choices = next(
+        (schema[key] for key in ("enum", "anyOf", "oneOf", "allOf") if key in schema),
+        None,
+    )
     if choices is not None:
         return choices[0] if "enum" in schema else instance(choices[0], definitions)
     return _plain_instance(schema, definitions)
@@ -67,10 +74,21 @@ def instance(schema: Mapping[str, Any], definitions: Mapping[str, Any] | None = 
 def _plain_instance(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Any:
     kind = schema.get("type", "object")
     if kind == "object":
-        return {name: instance(schema["properties"][name], definitions) for name in schema.get("required", [])}
+        return {
+            name: instance(schema["properties"][name], definitions)
+            for name in schema.get("required", [])
+        }
     if kind == "array":
-        return [instance(schema["items"], definitions) for _ in range(schema.get("minItems", 1))]
-    plain: dict[str, Any] = {"string": "blue", "integer": schema.get("minimum", 1), "number": 1.0, "boolean": True}
+        return [
+            instance(schema["items"], definitions)
+            for _ in range(schema.get("minItems", 1))
+        ]
+    plain: dict[str, Any] = {
+        "string": "blue",
+        "integer": schema.get("minimum", 1),
+        "number": 1.0,
+        "boolean": True,
+    }
     return plain.get(kind)
 
 
@@ -110,8 +128,13 @@ def calls_of(source: random.Random) -> list[ToolCall]:
 
 def say_anything(source: random.Random) -> Line:
     """One reply of a mad model."""
-    kind = source.choices(("text", "calls", "cut", "problem", "both", "down", "crash"), (60, 15, 8, 5, 4, 2, 1))[0]
-    text = source.choice(("\n", "\n", " ", "")).join(source.choices(FRAGMENTS, k=source.choice((1, 1, 2, 3, 6))))
+    kind = source.choices(
+        ("text", "calls", "cut", "problem", "both", "down", "crash"),
+        (60, 15, 8, 5, 4, 2, 1),
+    )[0]
+    text = source.choice(("\n", "\n", " ", "")).join(
+        source.choices(FRAGMENTS, k=source.choice((1, 1, 2, 3, 6)))
+    )
     usage = source.choice((Usage(10, 5), Usage(10, 5), Usage()))
     match kind:
         case "calls":
@@ -121,9 +144,13 @@ def say_anything(source: random.Random) -> Line:
         case "problem":
             return Completion(text, problem="it cannot be read", usage=usage)
         case "both":
-            return Completion(text, calls=tuple(calls_of(source)), thought=text, usage=usage)
+            return Completion(
+                text, calls=tuple(calls_of(source)), thought=text, usage=usage
+            )
         case "down":
-            return ProviderError(f"the model is down {ERROR}", retryable=source.random() < 0.5)
+            return ProviderError(
+                f"the model is down {ERROR}", retryable=source.random() < 0.5
+            )
         case "crash":
             return RuntimeError(f"the provider has a bug {ERROR}")
         case _:
@@ -139,6 +166,8 @@ def babble(seed: int, politely: Model = polite) -> Model:
 
     def model(request: Request) -> Line:
         source = random.Random(f"{seed}|{request.conversation.digest.hex()}")  # noqa: S311 - no secret: it must repeat
-        return politely(request) if source.random() < politeness else say_anything(source)
+        return (
+            politely(request) if source.random() < politeness else say_anything(source)
+        )
 
     return model

@@ -15,14 +15,26 @@ from ...engines.react import ReActEngine
 from ...errors import ProviderError
 from ...events.effects import ModelReplied, ModelRequested
 from ...messages import Completion, Conversation, Message, ToolCall, ToolSpec, Usage
-from ...providers.base import Capabilities, Delta, OutputSchema, Provider, Request, Sampling
+from ...providers.base import (
+    Capabilities,
+    Delta,
+    OutputSchema,
+    Provider,
+    Request,
+    Sampling,
+)
 from ...runtime import Runtime
 from ..assertions import holds, in_a_loop, is_a, same
 
 LOOK = ToolSpec(
     "look",
     "Look something up.",
-    {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"], "additionalProperties": False},
+    {
+        "type": "object",
+        "properties": {"what": {"type": "string"}},
+        "required": ["what"],
+        "additionalProperties": False,
+    },
 )
 COLOUR = OutputSchema(
     "Colour",
@@ -35,7 +47,12 @@ COLOUR = OutputSchema(
 )
 QUESTION = Conversation.of("What colour is the sky?", system="Be brief.")
 LOOKED = QUESTION.add(
-    Message("assistant", "I look.", (ToolCall("look", {"what": "sky"}, "call_1"),), origin="model"),
+    Message(
+        "assistant",
+        "I look.",
+        (ToolCall("look", {"what": "sky"}, "call_1"),),
+        origin="model",
+    ),
     Message("tool", "The sky is blue.", call_id="call_1", origin="tool"),
 )
 AT_ONCE = 8
@@ -74,7 +91,12 @@ class ProviderContract:
         asked = [
             Request(QUESTION),
             Request(Conversation.of("Say it in one word: ünï ☃ 🌍")),
-            Request(QUESTION, sampling=Sampling(temperature=0.0, stop=("\nObservation:",), max_tokens=200, seed=1)),
+            Request(
+                QUESTION,
+                sampling=Sampling(
+                    temperature=0.0, stop=("\nObservation:",), max_tokens=200, seed=1
+                ),
+            ),
             Request(QUESTION, as_text=True),
         ]
         if able.native_tools:
@@ -96,7 +118,11 @@ class ProviderContract:
         is_a(known[2], Capabilities, "capabilities")
         await provider.complete(Request(QUESTION))
 
-        same((provider.name, provider.model, provider.capabilities), known, "name, model and capabilities after use")
+        same(
+            (provider.name, provider.model, provider.capabilities),
+            known,
+            "name, model and capabilities after use",
+        )
 
     @in_a_loop
     async def test_it_answers_every_kind_of_request(self) -> None:
@@ -131,7 +157,9 @@ class ProviderContract:
             try:
                 read = reader.validate_json(to_json(completion))
             except ValueError as error:
-                raise AssertionError(f"the reply as the journal has it: {error}") from error
+                raise AssertionError(
+                    f"the reply as the journal has it: {error}"
+                ) from error
             same(read, completion, "the reply as the journal has it")
 
     @in_a_loop
@@ -146,7 +174,11 @@ class ProviderContract:
             check_completion(cast("Completion", streamed), request)
             if self.repeats:
                 whole = await provider.complete(request)
-                same(_said(cast("Completion", streamed)), _said(whole), "what was streamed, and what was told whole")
+                same(
+                    _said(cast("Completion", streamed)),
+                    _said(whole),
+                    "what was streamed, and what was told whole",
+                )
 
     @in_a_loop
     async def test_it_raises_provider_errors_and_nothing_else(self) -> None:
@@ -163,7 +195,11 @@ class ProviderContract:
         for provider in self._failing():
             run = ReActEngine(Runtime(provider)).start(QUESTION)
             result = await run.result()
-            same((result.status, result.stop_reason, result.answer), ("failed", "provider_error", None), "the run")
+            same(
+                (result.status, result.stop_reason, result.answer),
+                ("failed", "provider_error", None),
+                "the run",
+            )
 
     @in_a_loop
     async def test_a_cancelled_call_ends_and_the_next_one_works(self) -> None:
@@ -193,22 +229,33 @@ class ProviderContract:
         if not call.done():
             with contextlib.suppress(RuntimeError):
                 work.close()  # else the event loop would wait for it for ever
-            raise AssertionError(f"cancelled, it was at work {self.patience:g} seconds later")
+            raise AssertionError(
+                f"cancelled, it was at work {self.patience:g} seconds later"
+            )
         error = None if call.cancelled() else call.exception()
         holds(error is None, f"cancelled, it raised: {error!r}")
-        holds(call.cancelled() or not in_flight, "cancelled in flight, it went on and gave a reply")
+        holds(
+            call.cancelled() or not in_flight,
+            "cancelled in flight, it went on and gave a reply",
+        )
 
     @in_a_loop
     async def test_streams_at_the_same_time_do_not_mix(self) -> None:
         """Each streams the reply to its own request, and all of it."""
         provider, asked = self._streaming(), self.requests()
         alone = [await _deltas(provider, request) for request in asked]
-        together = await asyncio.gather(*(_deltas(provider, request) for request in asked * AT_ONCE))
+        together = await asyncio.gather(
+            *(_deltas(provider, request) for request in asked * AT_ONCE)
+        )
         for deltas in together:
             check_deltas(deltas)
         if self.repeats:
             expected = [_streamed(deltas) for deltas in alone] * AT_ONCE
-            same([_streamed(deltas) for deltas in together], expected, "streams at the same time")
+            same(
+                [_streamed(deltas) for deltas in together],
+                expected,
+                "streams at the same time",
+            )
 
     @in_a_loop
     async def test_calls_at_the_same_time_do_not_mix(self) -> None:
@@ -216,18 +263,30 @@ class ProviderContract:
         provider = self.provider()
         asked = self.requests()
         alone = [await provider.complete(request) for request in asked]
-        together = await asyncio.gather(*(provider.complete(request) for request in asked * AT_ONCE))
+        together = await asyncio.gather(
+            *(provider.complete(request) for request in asked * AT_ONCE)
+        )
         if self.repeats:
-            same([_said(c) for c in together], [_said(c) for c in alone] * AT_ONCE, "replies at the same time")
+            same(
+                [_said(c) for c in together],
+                [_said(c) for c in alone] * AT_ONCE,
+                "replies at the same time",
+            )
             again = [await provider.complete(request) for request in reversed(asked)]
-            same([_said(c) for c in reversed(again)], [_said(c) for c in alone], "replies in another order")
+            same(
+                [_said(c) for c in reversed(again)],
+                [_said(c) for c in alone],
+                "replies in another order",
+            )
         for request, completion in zip(asked * AT_ONCE, together, strict=True):
             check_completion(completion, request)
 
     def test_one_provider_serves_several_event_loops(self) -> None:
         """One after the other, as scripts do that call `asyncio.run` twice."""
         provider = self.provider()
-        said = [_said(asyncio.run(_once(provider, Request(QUESTION)))) for _ in range(3)]
+        said = [
+            _said(asyncio.run(_once(provider, Request(QUESTION)))) for _ in range(3)
+        ]
         if self.repeats:
             same(said, [said[0]] * 3, "replies in three event loops")
 
@@ -246,8 +305,15 @@ class ProviderContract:
                     result = await run.result()
             events = [entry.event for entry in runtime.journal.read(run_id)]
             asked = next(event for event in events if isinstance(event, ModelRequested))
-            same((asked.provider, asked.model), (provider.name, provider.model), "who was asked")
-            holds(any(isinstance(event, ModelReplied) for event in events), f"no reply: {result.error}")
+            same(
+                (asked.provider, asked.model),
+                (provider.name, provider.model),
+                "who was asked",
+            )
+            holds(
+                any(isinstance(event, ModelReplied) for event in events),
+                f"no reply: {result.error}",
+            )
             answers.append((result.answer, result.status))
         if self.repeats:
             same(answers[1], answers[0], "the run whose model streamed")
@@ -268,12 +334,28 @@ class ProviderContract:
 def check_completion(completion: object, request: Request) -> None:
     """A reply that the runtime can go on with."""
     if not isinstance(completion, Completion):
-        raise AssertionError(f"a reply of type {type(completion).__name__}, not a Completion")
-    set_ = [name for name in ("calls", "answer", "problem") if getattr(completion, name) not in ((), None)]
-    holds(len(set_) == 1, f"one of calls, answer and problem is to be set, got {set_}: {completion!r}")
-    offered = {spec.name for spec in request.tools} if request.tool_choice == "auto" else set[str]()
+        raise AssertionError(
+            f"a reply of type {type(completion).__name__}, not a Completion"
+        )
+    set_ = [
+        name
+        for name in ("calls", "answer", "problem")
+        if getattr(completion, name) not in ((), None)
+    ]
+    holds(
+        len(set_) == 1,
+        f"one of calls, answer and problem is to be set, got {set_}: {completion!r}",
+    )
+    offered = (
+        {spec.name for spec in request.tools}
+        if request.tool_choice == "auto"
+        else set[str]()
+    )
     for call in completion.calls:
-        holds(call.name in offered, f"a call of {call.name!r}, which was not offered: return a problem instead")
+        holds(
+            call.name in offered,
+            f"a call of {call.name!r}, which was not offered: return a problem instead",
+        )
         is_a(call.arguments, Mapping, "arguments that are no object")
     ids = [call.id for call in completion.calls if call.id]
     holds(len(set(ids)) == len(ids), f"two calls have one id: {ids}")
@@ -283,9 +365,16 @@ def check_completion(completion: object, request: Request) -> None:
 
 def check_usage(usage: Usage) -> None:
     """Counts that can be true."""
-    counts = {name: value for name, value in dataclasses.asdict(usage).items() if name.endswith("_tokens")}
+    counts = {
+        name: value
+        for name, value in dataclasses.asdict(usage).items()
+        if name.endswith("_tokens")
+    }
     for name, count in counts.items():
-        holds(count is None or (type(count) is int and count >= 0), f"usage.{name} is {count!r}")
+        holds(
+            count is None or (type(count) is int and count >= 0),
+            f"usage.{name} is {count!r}",
+        )
     holds(usage.input_tokens != 0, "usage.input_tokens is 0: what is not known is None")
     for part, whole in (
         ("cached_tokens", "input_tokens"),
@@ -293,7 +382,10 @@ def check_usage(usage: Usage) -> None:
         ("reasoning_tokens", "output_tokens"),
     ):
         known = counts[part] is not None and counts[whole] is not None
-        holds(not known or counts[part] <= counts[whole], f"usage.{part} is part of {whole}: {usage!r}")
+        holds(
+            not known or counts[part] <= counts[whole],
+            f"usage.{part} is part of {whole}: {usage!r}",
+        )
     holds(usage.cost is None or usage.cost >= 0, f"usage.cost is {usage.cost!r}")
 
 
@@ -301,17 +393,30 @@ def check_deltas(deltas: list[Delta]) -> None:
     """The completion comes last and once, and the pieces are those of it."""
     holds(deltas, "a stream without a delta")
     whole = [delta.completion for delta in deltas if delta.completion is not None]
-    holds(len(whole) == 1 and deltas[-1].completion is not None, "the completion comes once, in the last delta")
+    holds(
+        len(whole) == 1 and deltas[-1].completion is not None,
+        "the completion comes once, in the last delta",
+    )
     completion = whole[0]
     text = "".join(delta.text for delta in deltas)
-    holds(text in ("", completion.text, completion.answer), f"streamed was {text!r}, the reply is {completion.text!r}")
+    holds(
+        text in ("", completion.text, completion.answer),
+        f"streamed was {text!r}, the reply is {completion.text!r}",
+    )
     pieces: dict[int, list[str]] = {}
     for call in (delta.call for delta in deltas if delta.call is not None):
         name, arguments = pieces.setdefault(call.index, ["", ""])
         pieces[call.index] = [name or call.name, arguments + call.arguments]
     if completion.calls and pieces:
-        joined = [(name, json.loads(arguments or "{}")) for _, (name, arguments) in sorted(pieces.items())]
-        same(joined, [(call.name, dict(call.arguments)) for call in completion.calls], "the calls in pieces")
+        joined = [
+            (name, json.loads(arguments or "{}"))
+            for _, (name, arguments) in sorted(pieces.items())
+        ]
+        same(
+            joined,
+            [(call.name, dict(call.arguments)) for call in completion.calls],
+            "the calls in pieces",
+        )
 
 
 def check_error(error: BaseException | None) -> None:
@@ -320,8 +425,14 @@ def check_error(error: BaseException | None) -> None:
     failed = cast("ProviderError", error)
     holds(str(failed).strip(), "an error that says nothing")
     is_a(failed.retryable, bool, "retryable")
-    holds(failed.status is None or 100 <= failed.status <= 599, f"status: {failed.status!r}")
-    holds(failed.retry_after is None or failed.retry_after >= 0, f"retry_after: {failed.retry_after!r}")
+    holds(
+        failed.status is None or 100 <= failed.status <= 599,
+        f"status: {failed.status!r}",
+    )
+    holds(
+        failed.retry_after is None or failed.retry_after >= 0,
+        f"retry_after: {failed.retry_after!r}",
+    )
 
 
 async def _error(work: Any) -> BaseException | None:
@@ -343,7 +454,11 @@ async def _deltas(provider: Provider, request: Request) -> list[Delta]:
 def _streamed(deltas: list[Delta]) -> tuple[object, ...]:
     """What a stream came to; where it was cut into pieces may differ."""
     text = "".join(delta.text for delta in deltas)
-    return text, "".join(delta.reasoning for delta in deltas), _said(cast("Completion", deltas[-1].completion))
+    return (
+        text,
+        "".join(delta.reasoning for delta in deltas),
+        _said(cast("Completion", deltas[-1].completion)),
+    )
 
 
 async def _drained(deltas: AsyncIterator[Delta]) -> None:
@@ -359,10 +474,24 @@ def _stream(provider: Provider, request: Request) -> AsyncIterator[Delta]:
 def _said(completion: Completion) -> tuple[object, ...]:
     """What of a reply must be the same again; ids and counts may differ."""
     calls = [(call.name, dict(call.arguments)) for call in completion.calls]
-    return completion.text, calls, completion.answer, completion.problem, completion.finish_reason
+    return (
+        completion.text,
+        calls,
+        completion.answer,
+        completion.problem,
+        completion.finish_reason,
+    )
 
 
 def _plain(request: Request) -> str:
     tools = [(tool.name, tool.description, tool.schema) for tool in request.tools]
     schema = request.schema and (request.schema.name, request.schema.schema)
-    return repr((request.conversation.messages, tools, request.sampling, schema, request.tool_choice))
+    return repr(
+        (
+            request.conversation.messages,
+            tools,
+            request.sampling,
+            schema,
+            request.tool_choice,
+        )
+    )

@@ -36,12 +36,21 @@ def visited(make: type[Killable], folder: Path, run_ids: Sequence[str]) -> Seen:
         "folder": str(folder),
         "run_ids": list(run_ids),
     }
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(part for part in sys.path if part),
+    }
     command = [sys.executable, "-m", __name__, json.dumps(job)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=False)  # noqa: S603 - ours
+    done = subprocess.run(  # noqa: S603 - ours
+        command, stdout=subprocess.PIPE, text=True, env=environment, check=False
+    )
     if done.returncode != 0:
-        raise AssertionError(f"another process that opens the journal ended with {done.returncode}")
-    return Seen(**json.loads(done.stdout.splitlines()[-1]))  # what the journal prints comes before
+        raise AssertionError(
+            f"another process that opens the journal ended with {done.returncode}"
+        )
+    return Seen(
+        **json.loads(done.stdout.splitlines()[-1])
+    )  # what the journal prints comes before
 
 
 async def _visit(journal: Journal, run_ids: Sequence[str]) -> Seen:
@@ -50,7 +59,9 @@ async def _visit(journal: Journal, run_ids: Sequence[str]) -> Seen:
     taken: dict[str, int | None] = {}
     for run_id in run_ids:
         try:
-            taken[run_id] = (await journal.claim(run_id, str(owner), lease=3600.0)).fence
+            taken[run_id] = (
+                await journal.claim(run_id, str(owner), lease=3600.0)
+            ).fence
         except RunBusy:
             taken[run_id] = None
     read = [command.number for command in journal.inbox(run_ids[0])]
@@ -61,5 +72,7 @@ async def _visit(journal: Journal, run_ids: Sequence[str]) -> Seen:
 
 if __name__ == "__main__":
     work = json.loads(sys.argv[1])
-    told = asyncio.run(_visit(made(work).journal(Path(work["folder"])), work["run_ids"]))
+    told = asyncio.run(
+        _visit(made(work).journal(Path(work["folder"])), work["run_ids"])
+    )
     sys.stdout.write(json.dumps(dataclasses.asdict(told)) + "\n")

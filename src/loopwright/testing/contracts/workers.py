@@ -7,14 +7,29 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, Fenced, RunBusy, UnknownRun
-from ...journals.base import COMMAND_BYTES, RESUMABLE, Claim, Command, Journal, RunInfo, orphaned
+from ...journals.base import (
+    COMMAND_BYTES,
+    RESUMABLE,
+    Claim,
+    Command,
+    Journal,
+    RunInfo,
+    orphaned,
+)
 from ..assertions import holds, is_a, refused, same
 from .entries import AWAY, DEAD, LIVE, ME, header, until_over, with_journal, write
 
 BODIES: tuple[dict[str, Any], ...] = (
     {},
     {"text": "ünï ☃ 🌍 \0 'quoted' \\ \n"},
-    {"n": 1, "f": 1.5, "t": True, "nothing": None, "list": [1, [2, {}]], "object": {"a": {"b": "c"}}},
+    {
+        "n": 1,
+        "f": 1.5,
+        "t": True,
+        "nothing": None,
+        "list": [1, [2, {}]],
+        "object": {"a": {"b": "c"}},
+    },
 )
 
 
@@ -23,22 +38,32 @@ class WorkerChecks:
 
     def journal(self, folder: Path) -> Journal:
         """Your journal in that folder: a new one where the folder is empty, else the one that was there."""
-        raise NotImplementedError(f"{type(self).__name__}: override journal(self, folder)")
+        raise NotImplementedError(
+            f"{type(self).__name__}: override journal(self, folder)"
+        )
 
     # --- leases ---
 
     @with_journal
-    async def test_a_new_run_has_the_lease_that_its_header_asks_for(self, journal: Journal) -> None:
+    async def test_a_new_run_has_the_lease_that_its_header_asks_for(
+        self, journal: Journal
+    ) -> None:
         """It begins with the first entries; without one there is no end."""
         before = time.time()
         claim = await _begun(journal, "r1", AWAY, lease=100.0)
         await _begun(journal, "r2", AWAY)
 
         _ends(claim, before + 100.0, time.time() + 100.0)
-        same([info.lease_until for info in journal.runs()], [None, claim.lease_until], "the ends of the leases")
+        same(
+            [info.lease_until for info in journal.runs()],
+            [None, claim.lease_until],
+            "the ends of the leases",
+        )
 
     @with_journal
-    async def test_a_claim_has_the_lease_that_it_asks_for(self, journal: Journal) -> None:
+    async def test_a_claim_has_the_lease_that_it_asks_for(
+        self, journal: Journal
+    ) -> None:
         """In place of the one before; without one there is no end."""
         await _begun(journal, "r1", DEAD, lease=1.0)
         before = time.time()
@@ -47,22 +72,36 @@ class WorkerChecks:
         _ends(claim, before + 100.0, time.time() + 100.0)
         same(_info(journal).lease_until, claim.lease_until, "the end of the lease")
         claim = await journal.claim("r1", ME, take_over=True)
-        same((claim.lease_until, _info(journal).lease_until), (None, None), "the end of no lease")
+        same(
+            (claim.lease_until, _info(journal).lease_until),
+            (None, None),
+            "the end of no lease",
+        )
 
     @with_journal
-    async def test_a_run_is_busy_until_its_lease_is_over(self, journal: Journal) -> None:
+    async def test_a_run_is_busy_until_its_lease_is_over(
+        self, journal: Journal
+    ) -> None:
         """Its owner is on a host of which nothing is known here; the error says when the lease ends."""
         await _begun(journal, "r1", AWAY, lease=3600.0)
-        with refused(RunBusy, "claiming a run with a lease that is not over", saying="UTC"):
+        with refused(
+            RunBusy, "claiming a run with a lease that is not over", saying="UTC"
+        ):
             await journal.claim("r1", ME)
         await _begun(journal, "r2", AWAY)
         with refused(RunBusy, "claiming a run of another host that has no lease"):
             await journal.claim("r2", ME)
 
-        same((await journal.claim("r1", ME, take_over=True)).fence, 2, "the fence of who took over")
+        same(
+            (await journal.claim("r1", ME, take_over=True)).fence,
+            2,
+            "the fence of who took over",
+        )
 
     @with_journal
-    async def test_a_run_whose_lease_is_over_is_taken_up_although_its_owner_lives(self, journal: Journal) -> None:
+    async def test_a_run_whose_lease_is_over_is_taken_up_although_its_owner_lives(
+        self, journal: Journal
+    ) -> None:
         """The old owner is refused as `Fenced` from then on, whatever it does."""
         for run_id, owner in (("r1", LIVE), ("r2", AWAY)):
             old = await _begun(journal, run_id, owner, lease=0.05)
@@ -70,7 +109,9 @@ class WorkerChecks:
             try:
                 new = await journal.claim(run_id, ME)
             except RunBusy as busy:
-                raise AssertionError(f"a run whose lease is over was not free: {busy}") from busy
+                raise AssertionError(
+                    f"a run whose lease is over was not free: {busy}"
+                ) from busy
             same(new.fence, 2, "the fence of who took it up")
             with refused(Fenced, "renewing a lease after another took the run up"):
                 await journal.renew(old, 100.0)
@@ -83,7 +124,9 @@ class WorkerChecks:
             holds(journal.verify(run_id).ok, "the chain does not verify")
 
     @with_journal
-    async def test_a_dead_owner_is_taken_over_at_once_whatever_its_lease(self, journal: Journal) -> None:
+    async def test_a_dead_owner_is_taken_over_at_once_whatever_its_lease(
+        self, journal: Journal
+    ) -> None:
         """Nobody waits for a lease of a process that is gone."""
         await _begun(journal, "r1", DEAD, lease=3600.0)
 
@@ -113,7 +156,11 @@ class WorkerChecks:
 
         with refused(Fenced, "renewing a lease after a take-over"):
             await journal.renew(old, 3600.0)
-        same(_info(journal).lease_until, new.lease_until, "the end of the new owner's lease")
+        same(
+            _info(journal).lease_until,
+            new.lease_until,
+            "the end of the new owner's lease",
+        )
 
     @with_journal
     async def test_a_run_that_is_freed_has_no_lease(self, journal: Journal) -> None:
@@ -121,12 +168,20 @@ class WorkerChecks:
         for status in ("suspended", "waiting", "completed"):
             claim = await _begun(journal, status, AWAY, lease=100.0)
             await write(journal, claim, b"{}", status="running")
-            same(_info(journal).lease_until, claim.lease_until, "the end of the lease of a running run")
+            same(
+                _info(journal).lease_until,
+                claim.lease_until,
+                "the end of the lease of a running run",
+            )
             await write(journal, claim, status=status)
             await journal.renew(claim, 100.0)
 
             info = _info(journal)
-            same((info.owner, info.lease_until, claim.lease_until), (None, None, None), f"owner and lease: {status}")
+            same(
+                (info.owner, info.lease_until, claim.lease_until),
+                (None, None, None),
+                f"owner and lease: {status}",
+            )
 
     @with_journal
     async def test_a_lease_is_a_number_of_seconds(self, journal: Journal) -> None:
@@ -147,24 +202,49 @@ class WorkerChecks:
     @with_journal
     async def test_unfinished_runs_are_listed_alone(self, journal: Journal) -> None:
         """Those that run, wait or are suspended, newest first."""
-        statuses = ("completed", "running", "failed", "suspended", "limit", "waiting", "aborted", "stuck")
+        statuses = (
+            "completed",
+            "running",
+            "failed",
+            "suspended",
+            "limit",
+            "waiting",
+            "aborted",
+            "stuck",
+        )
         for status in statuses:
             await write(journal, await _begun(journal, status, LIVE), status=status)
 
         unfinished = [status for status in reversed(statuses) if status in RESUMABLE]
-        same([info.run_id for info in journal.runs(unfinished=True)], unfinished, "the unfinished runs")
-        same([info.run_id for info in journal.runs()], list(reversed(statuses)), "all runs")
+        same(
+            [info.run_id for info in journal.runs(unfinished=True)],
+            unfinished,
+            "the unfinished runs",
+        )
+        same(
+            [info.run_id for info in journal.runs()],
+            list(reversed(statuses)),
+            "all runs",
+        )
 
     @with_journal
     async def test_orphans_are_told_from_runs_at_work(self, journal: Journal) -> None:
         """Running, with an owner that is dead or whose lease is over."""
         await _begun(journal, "dead", DEAD, lease=3600.0)
         await until_over(await _begun(journal, "over", AWAY, lease=0.05))
-        for run_id, owner, lease in (("at work", LIVE, None), ("away", AWAY, None), ("leased", AWAY, 3600.0)):
+        for run_id, owner, lease in (
+            ("at work", LIVE, None),
+            ("away", AWAY, None),
+            ("leased", AWAY, 3600.0),
+        ):
             await _begun(journal, run_id, owner, lease=lease)
         await write(journal, await _begun(journal, "waits", DEAD), status="waiting")
 
-        found = [info.run_id for info in journal.runs(unfinished=True) if orphaned(info, time.time())]
+        found = [
+            info.run_id
+            for info in journal.runs(unfinished=True)
+            if orphaned(info, time.time())
+        ]
         same(found, ["over", "dead"], "the orphans")
 
     # --- the inbox ---
@@ -179,30 +259,54 @@ class WorkerChecks:
         journal.send("r2", "abort", {"of": "r2"})
 
         commands = journal.inbox("r1")
-        holds(all(before <= command.at <= time.time() for command in commands), "the times of the commands")
-        sent = [Command(n, "r1", c.at, "steer", b) for n, c, b in zip(numbers, commands, BODIES, strict=True)]
+        holds(
+            all(before <= command.at <= time.time() for command in commands),
+            "the times of the commands",
+        )
+        sent = [
+            Command(n, "r1", c.at, "steer", b)
+            for n, c, b in zip(numbers, commands, BODIES, strict=True)
+        ]
         same(commands, sent, "the commands")
-        same(numbers, sorted({n for n in numbers if n > 0}), "numbers that grow, above 0")
-        same([(c.kind, c.body) for c in journal.inbox("r2")], [("abort", {"of": "r2"})], "the other run's commands")
+        same(
+            numbers, sorted({n for n in numbers if n > 0}), "numbers that grow, above 0"
+        )
+        same(
+            [(c.kind, c.body) for c in journal.inbox("r2")],
+            [("abort", {"of": "r2"})],
+            "the other run's commands",
+        )
 
     @with_journal
-    async def test_an_inbox_is_read_from_where_its_reader_is(self, journal: Journal) -> None:
+    async def test_an_inbox_is_read_from_where_its_reader_is(
+        self, journal: Journal
+    ) -> None:
         """`after` the last number it has seen; an inbox to which nothing was sent is empty."""
         same(journal.inbox("nowhere"), [], "the inbox of no run")
         await _begun(journal, "r1", LIVE)
         same(journal.inbox("r1"), [], "an inbox to which nothing was sent")
         numbers = [journal.send("r1", "steer", {"n": n}) for n in range(5)]
 
-        same([c.body for c in journal.inbox("r1", numbers[2])], [{"n": 3}, {"n": 4}], "commands after the third")
+        same(
+            [c.body for c in journal.inbox("r1", numbers[2])],
+            [{"n": 3}, {"n": 4}],
+            "commands after the third",
+        )
         same(journal.inbox("r1", numbers[-1]), [], "commands after the last")
         journal.inbox("r1").clear()
         body = journal.inbox("r1")[0].body
         is_a(body, dict, "the body of a command")
         dict.clear(body)  # type: ignore[arg-type]
-        same([c.body for c in journal.inbox("r1")], [{"n": n} for n in range(5)], "what a reader cannot change")
+        same(
+            [c.body for c in journal.inbox("r1")],
+            [{"n": n} for n in range(5)],
+            "what a reader cannot change",
+        )
 
     @with_journal
-    async def test_commands_to_an_unknown_run_are_refused(self, journal: Journal) -> None:
+    async def test_commands_to_an_unknown_run_are_refused(
+        self, journal: Journal
+    ) -> None:
         """As `UnknownRun` naming it; also before the run has entries."""
         journal.create(header("nowhere"))
 
@@ -222,14 +326,20 @@ class WorkerChecks:
             {"lone": "\ud800"}, {"object": object()}, ["a"], "text", None, {"deep": deep},
         )  # fmt: skip
         for body in wrong:
-            with refused(ConfigError, "sending what is no JSON object of that size", saying="body"):
+            with refused(
+                ConfigError,
+                "sending what is no JSON object of that size",
+                saying="body",
+            ):
                 journal.send("r1", "steer", body)
         for kind in ("", " ", "two words", "x" * 65, "ünï"):
             with refused(ConfigError, f"a command of kind {kind!r}", saying="kind"):
                 journal.send("r1", kind, {})
         same(journal.inbox("r1"), [], "the inbox")
 
-        journal.send("r1", "steer", {"text": "x" * (COMMAND_BYTES - len('{"text":""}'))})
+        journal.send(
+            "r1", "steer", {"text": "x" * (COMMAND_BYTES - len('{"text":""}'))}
+        )
         same(len(journal.inbox("r1")), 1, "commands of the greatest size")
 
     @with_journal
@@ -238,9 +348,14 @@ class WorkerChecks:
         claim = await _begun(journal, "r1", LIVE)
 
         def send(sender: int) -> list[tuple[int, int, int]]:
-            return [(journal.send("r1", "note", {"of": sender, "n": n}), sender, n) for n in range(5)]
+            return [
+                (journal.send("r1", "note", {"of": sender, "n": n}), sender, n)
+                for n in range(5)
+            ]
 
-        senders = asyncio.gather(*(asyncio.to_thread(send, sender) for sender in range(4)))
+        senders = asyncio.gather(
+            *(asyncio.to_thread(send, sender) for sender in range(4))
+        )
         await write(journal, claim, b"{}")
         sent = [told for telling in await senders for told in telling]
         found = [(c.number, c.body["of"], c.body["n"]) for c in journal.inbox("r1")]
@@ -250,7 +365,9 @@ class WorkerChecks:
         holds(journal.verify("r1").ok, "the chain does not verify")
 
 
-async def _begun(journal: Journal, run_id: str, owner: str, *, lease: float | None = None) -> Claim:
+async def _begun(
+    journal: Journal, run_id: str, owner: str, *, lease: float | None = None
+) -> Claim:
     """A run with one entry."""
     claim = journal.create(dataclasses.replace(header(run_id, owner), lease=lease))
     await write(journal, claim, b"{}")
@@ -263,4 +380,7 @@ def _info(journal: Journal) -> RunInfo:
 
 def _ends(claim: Claim, earliest: float, latest: float) -> None:
     until = claim.lease_until
-    holds(until is not None and earliest <= until <= latest, f"the lease ends at {until}, not {earliest} to {latest}")
+    holds(
+        until is not None and earliest <= until <= latest,
+        f"the lease ends at {until}, not {earliest} to {latest}",
+    )

@@ -37,18 +37,26 @@ if TYPE_CHECKING:
     import mcp.shared.message as sdk_message
     import mcp_types as types
 
-    Inward: TypeAlias = streams.MemoryObjectReceiveStream[sdk_message.SessionMessage | Exception]
+    Inward: TypeAlias = streams.MemoryObjectReceiveStream[
+        sdk_message.SessionMessage | Exception
+    ]
     Outward: TypeAlias = streams.MemoryObjectSendStream[sdk_message.SessionMessage]
 else:
     anyio, sdk, types = _Later("anyio"), _Later("mcp"), _Later("mcp_types")
-    sdk_http, sdk_message = _Later("mcp.client.streamable_http"), _Later("mcp.shared.message")
+    sdk_http, sdk_message = (
+        _Later("mcp.client.streamable_http"),
+        _Later("mcp.shared.message"),
+    )
 
 MOST_TOOLS = 1_000
 MOST_BLOCKS = 1_000  # of a result
 COMPARED = 8  # blocks of a result that may say once more what its structured part says
 CLOSING = 5.0  # seconds to leave a server
 LISTENING = 5.0  # seconds for a server to say that it will tell when its list changes
-ENDINGS = ("Connection closed", "SSE stream ")  # with which an error of the SDK's own begins; it marks them no better
+ENDINGS = (
+    "Connection closed",
+    "SSE stream ",
+)  # with which an error of the SDK's own begins; it marks them no better
 
 
 def check_installed() -> None:
@@ -56,8 +64,12 @@ def check_installed() -> None:
     try:
         importlib.import_module("mcp")
     except ImportError as error:
-        raise ConfigError("an MCP toolbox needs the package mcp: pip install 'loopwright[mcp]'") from error
-    logging.getLogger("mcp").addHandler(logging.NullHandler())  # else Python prints its log where nobody asked for it
+        raise ConfigError(
+            "an MCP toolbox needs the package mcp: pip install 'loopwright[mcp]'"
+        ) from error
+    logging.getLogger("mcp").addHandler(
+        logging.NullHandler()
+    )  # else Python prints its log where nobody asked for it
 
 
 class Connection:
@@ -71,10 +83,20 @@ class Connection:
     """
 
     def __init__(
-        self, server: StdioServer | HttpServer, *, timeout: float, max_bytes: int, on_change: Callable[[], None]
+        self,
+        server: StdioServer | HttpServer,
+        *,
+        timeout: float,
+        max_bytes: int,
+        on_change: Callable[[], None],
     ) -> None:
         check_installed()
-        self._server, self._timeout, self._max_bytes, self._on_change = server, timeout, max_bytes, on_change
+        self._server, self._timeout, self._max_bytes, self._on_change = (
+            server,
+            timeout,
+            max_bytes,
+            on_change,
+        )
         self._client: sdk.Client | None = None
         self._process: ServerProcess | None = None
         self._task: asyncio.Task[None] | None = None
@@ -84,7 +106,9 @@ class Connection:
     @property
     def alive(self) -> bool:
         """Whether a call can be sent, as far as is known."""
-        return self._client is not None and not self._over.is_set() and not self._retired
+        return (
+            self._client is not None and not self._over.is_set() and not self._retired
+        )
 
     async def open(self) -> None:
         """Connect. Raises `Unreachable` that says why not."""
@@ -126,17 +150,29 @@ class Connection:
         except (Refused, Unreadable) as error:
             raise Unreachable(f"its tools cannot be listed: {error}") from None
         except TimeoutError:
-            raise Unreachable(f"it did not list its tools within {self._timeout:g} s") from None
+            raise Unreachable(
+                f"it did not list its tools within {self._timeout:g} s"
+            ) from None
 
-    async def call(self, tool: str, arguments: JsonObject, meta: Mapping[str, Json]) -> Answer:
+    async def call(
+        self, tool: str, arguments: JsonObject, meta: Mapping[str, Json]
+    ) -> Answer:
         """Call a tool. Raises `Lost`, `Refused` or `Unreadable`; a cancelled call is cancelled at the server, too."""
         async with self._at_work() as client:
             # Not client.call_tool: that would validate the result by a schema, and so run patterns, of the server's.
-            fields: dict[str, Any] = {"name": tool, "arguments": dict(arguments), "_meta": dict(meta)}
-            request = types.CallToolRequest(params=types.CallToolRequestParams.model_validate(fields))
+            fields: dict[str, Any] = {
+                "name": tool,
+                "arguments": dict(arguments),
+                "_meta": dict(meta),
+            }
+            request = types.CallToolRequest(
+                params=types.CallToolRequestParams.model_validate(fields)
+            )
             result = await client.session.send_request(request, _results())
         if isinstance(result, types.InputRequiredResult):
-            raise Refused("it asks for something from a person, which is not given to it")
+            raise Refused(
+                "it asks for something from a person, which is not given to it"
+            )
         return _answer(result)
 
     @contextlib.asynccontextmanager
@@ -149,7 +185,9 @@ class Connection:
         except sdk.MCPError as error:
             raise self._failure(error) from None
         except ValidationError as error:
-            raise Unreadable(f"its answer is not as MCP wants it: {error.error_count()} faults") from None
+            raise Unreadable(
+                f"its answer is not as MCP wants it: {error.error_count()} faults"
+            ) from None
         finally:
             self._busy -= 1
             if self._retired and not self._busy:
@@ -158,10 +196,14 @@ class Connection:
     def _failure(self, error: "sdk.MCPError") -> Exception:
         """What an error means: a server may use the code of a lost connection for what it likes."""
         marked = error.data in (NOT_SENT, BROKEN, GONE, NOT_FOUND)
-        if error.code == CLOSED and (marked or self._over.is_set() or error.message.startswith(ENDINGS)):
+        if error.code == CLOSED and (
+            marked or self._over.is_set() or error.message.startswith(ENDINGS)
+        ):
             if error.data in (GONE, NOT_FOUND):
                 self._over.set()
-            return Lost(self._why(error.message), sent=error.data not in (NOT_SENT, GONE))
+            return Lost(
+                self._why(error.message), sent=error.data not in (NOT_SENT, GONE)
+            )
         if error.code == PARSE_ERROR:
             return Unreadable(error.message)
         return Refused(error.message, error.code)
@@ -202,12 +244,20 @@ class Connection:
         )  # fmt: skip
         return await stack.enter_async_context(client)
 
-    async def _listen(self, client: "sdk.Client", stack: contextlib.AsyncExitStack) -> None:
+    async def _listen(
+        self, client: "sdk.Client", stack: contextlib.AsyncExitStack
+    ) -> None:
         """Have the server tell when its list changes; older protocol versions do so unasked."""
         tools = client.server_capabilities.tools
-        if tools is None or not tools.list_changed or client.session.discover_result is None:
+        if (
+            tools is None
+            or not tools.list_changed
+            or client.session.discover_result is None
+        ):
             return
-        with contextlib.suppress(sdk.MCPError, RuntimeError, TimeoutError):  # then it is read when something is amiss
+        with contextlib.suppress(
+            sdk.MCPError, RuntimeError, TimeoutError
+        ):  # then it is read when something is amiss
             async with asyncio.timeout(LISTENING):
                 await stack.enter_async_context(client.listen(tools_list_changed=True))
 
@@ -227,7 +277,11 @@ class Connection:
 
 @functools.cache
 def _results() -> "TypeAdapter[types.CallToolResult | types.InputRequiredResult]":
-    return TypeAdapter(Annotated[types.CallToolResult | types.InputRequiredResult, BeforeValidator(_cut)])
+    return TypeAdapter(
+        Annotated[
+            types.CallToolResult | types.InputRequiredResult, BeforeValidator(_cut)
+        ]
+    )
 
 
 def _cut(result: Any) -> Any:
@@ -235,7 +289,9 @@ def _cut(result: Any) -> Any:
     if not isinstance(result, dict):
         return result
     fields = cast("dict[str, Any]", result)
-    parts: list[Any] = fields["content"] if isinstance(fields.get("content"), list) else []
+    parts: list[Any] = (
+        fields["content"] if isinstance(fields.get("content"), list) else []
+    )
     if len(parts) <= MOST_BLOCKS:
         return fields
     note = f"[the first {MOST_BLOCKS:,} parts of {len(parts):,} are shown]"
@@ -247,11 +303,20 @@ async def _listed(client: "sdk.Client") -> tuple[Listed, ...]:
     cursor: str | None = None
     pages = 0
     while True:
-        page = await client.session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
+        page = await client.session.list_tools(
+            params=types.PaginatedRequestParams(cursor=cursor)
+        )
         for tool in page.tools[: MOST_TOOLS + 1]:
             hints = tool.annotations or types.ToolAnnotations()
             told = (hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint)
-            found.append(Listed(tool.name, tool.description or tool.title or "", tool.input_schema, *told))
+            found.append(
+                Listed(
+                    tool.name,
+                    tool.description or tool.title or "",
+                    tool.input_schema,
+                    *told,
+                )
+            )
         pages += 1
         if max(len(found), pages) > MOST_TOOLS:
             raise Refused(f"it has more than {MOST_TOOLS:,} tools")
@@ -264,7 +329,9 @@ def _answer(result: "types.CallToolResult") -> Answer:
     """The text of a result: its texts, the names of what is no text, and its structured part unless a text says it."""
     parts = [_part(block) for block in result.content]
     structured = result.structured_content
-    if structured is not None and not any(_says(part, structured) for part in parts[:COMPARED]):
+    if structured is not None and not any(
+        _says(part, structured) for part in parts[:COMPARED]
+    ):
         parts.append(json.dumps(structured, ensure_ascii=False))
     return Answer("\n".join(parts), result.is_error)
 
@@ -302,24 +369,38 @@ def _part(block: "types.ContentBlock") -> str:
 
 
 @contextlib.asynccontextmanager
-async def _by_lines(process: ServerProcess, on_end: Callable[[], None]) -> "AsyncGenerator[tuple[Inward, Outward]]":
+async def _by_lines(
+    process: ServerProcess, on_end: Callable[[], None]
+) -> "AsyncGenerator[tuple[Inward, Outward]]":
     """A transport of the SDK's over a process: one JSON text a line."""
     await process.start()
-    to_session, inward = anyio.create_memory_object_stream[sdk_message.SessionMessage | Exception](0)
-    outward, from_session = anyio.create_memory_object_stream[sdk_message.SessionMessage](0)
+    to_session, inward = anyio.create_memory_object_stream[
+        sdk_message.SessionMessage | Exception
+    ](0)
+    outward, from_session = anyio.create_memory_object_stream[
+        sdk_message.SessionMessage
+    ](0)
 
     async def read() -> None:
         async with to_session:
             while (line := await process.line()) is not None:
-                with contextlib.suppress(ValueError):  # a program that prints where it should not
-                    message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+                with contextlib.suppress(
+                    ValueError
+                ):  # a program that prints where it should not
+                    message = types.jsonrpc_message_adapter.validate_json(
+                        line, by_name=False
+                    )
                     await to_session.send(sdk_message.SessionMessage(message))
             on_end()  # before the session hears of it, so that what it says then is believed
 
     async def write() -> None:
         async with from_session:
             async for message in from_session:
-                await process.send(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+                await process.send(
+                    message.message.model_dump_json(
+                        by_alias=True, exclude_unset=True
+                    ).encode()
+                )
 
     tasks = [_quietly(read()), _quietly(write())]
     tasks[0].add_done_callback(lambda _: on_end())
@@ -344,9 +425,13 @@ def _quietly(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
 
 
 @contextlib.asynccontextmanager
-async def _by_http(server: HttpServer, timeout: float, max_bytes: int) -> "AsyncGenerator[tuple[Any, Any]]":
+async def _by_http(
+    server: HttpServer, timeout: float, max_bytes: int
+) -> "AsyncGenerator[tuple[Any, Any]]":
     """The SDK's own transport, over a client of ours."""
     client = http_client(server, timeout=timeout, max_bytes=max_bytes)
-    opened = sdk_http.streamable_http_client(server.url, http_client=client, max_sse_event_size=max_bytes)
+    opened = sdk_http.streamable_http_client(
+        server.url, http_client=client, max_sse_event_size=max_bytes
+    )
     async with client, opened as streams_of_both:
         yield streams_of_both

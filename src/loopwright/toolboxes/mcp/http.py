@@ -19,7 +19,9 @@ refused it since the session is over; something on the way, maybe a gateway, say
 ABOUT_TIME = (408, 499)  # a gateway did not wait
 
 
-def http_client(server: HttpServer, *, timeout: float, max_bytes: int) -> "httpx2.AsyncClient":
+def http_client(
+    server: HttpServer, *, timeout: float, max_bytes: int
+) -> "httpx2.AsyncClient":
     """A client that takes nothing from the environment.
 
     A request that cannot be made is answered with a JSON-RPC error of our own, since the SDK ends the whole session for
@@ -31,19 +33,34 @@ def http_client(server: HttpServer, *, timeout: float, max_bytes: int) -> "httpx
     class Guarded(httpx2.AsyncHTTPTransport):
         """The network, as the docstring above says."""
 
-        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        async def handle_async_request(
+            self, request: httpx2.Request
+        ) -> httpx2.Response:
             try:
                 response = await super().handle_async_request(request)
-            except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-                return _failed(502, CLOSED, f"it cannot be reached: {text_of(error)}", NOT_SENT)
+            except (
+                httpx2.ConnectError,
+                httpx2.ConnectTimeout,
+                httpx2.PoolTimeout,
+            ) as error:
+                return _failed(
+                    502, CLOSED, f"it cannot be reached: {text_of(error)}", NOT_SENT
+                )
             except httpx2.TransportError as error:
-                return _failed(502, CLOSED, f"the connection broke: {text_of(error) or type(error).__name__}", BROKEN)
+                return _failed(
+                    502,
+                    CLOSED,
+                    f"the connection broke: {text_of(error) or type(error).__name__}",
+                    BROKEN,
+                )
             return await _checked(request, response, max_bytes)
 
     return httpx2.AsyncClient(
         transport=Guarded(trust_env=False),
         headers={**server.headers, "accept-encoding": "identity"},
-        timeout=httpx2.Timeout(timeout, read=None),  # how long a call may take is for the runtime to say
+        timeout=httpx2.Timeout(
+            timeout, read=None
+        ),  # how long a call may take is for the runtime to say
         trust_env=False,
     )
 
@@ -55,7 +72,9 @@ def _failed(status: int, code: int, message: str, data: str = "") -> "httpx2.Res
     return httpx2.Response(status, json={"jsonrpc": "2.0", "id": 0, "error": error})
 
 
-async def _checked(request: "httpx2.Request", response: "httpx2.Response", max_bytes: int) -> "httpx2.Response":
+async def _checked(
+    request: "httpx2.Request", response: "httpx2.Response", max_bytes: int
+) -> "httpx2.Response":
     """The response with a body that is counted, or what stands in its place if it is no answer of an MCP server."""
     kind = response.headers.get("content-type", "").lower()
     if response.status_code < 400 and kind.startswith("text/event-stream"):
@@ -68,23 +87,38 @@ async def _checked(request: "httpx2.Request", response: "httpx2.Response", max_b
     return instead
 
 
-async def _instead(request: "httpx2.Request", response: "httpx2.Response", kind: str) -> "httpx2.Response | None":
+async def _instead(
+    request: "httpx2.Request", response: "httpx2.Response", kind: str
+) -> "httpx2.Response | None":
     """What stands in the place of a response, if something has to."""
     status = response.status_code
     if status < 400:
-        if not _is_call(request) or (status == 200 and kind.startswith("application/json")):
+        if not _is_call(request) or (
+            status == 200 and kind.startswith("application/json")
+        ):
             return None
-        return _failed(502, PARSE_ERROR, f"it answered HTTP {status} of type {kind[:80]!r}, which is no answer")
+        return _failed(
+            502,
+            PARSE_ERROR,
+            f"it answered HTTP {status} of type {kind[:80]!r}, which is no answer",
+        )
     error = await _rpc_error(response) if kind.startswith("application/json") else None
     if status == 404 and ("mcp-session-id" in request.headers or _is_call(request)):
         if error is None:
             return _failed(502, CLOSED, "it answered HTTP 404", NOT_FOUND)
         if error["code"] != NO_METHOD and "session" in error["message"].lower():
             return _failed(502, CLOSED, "the server had ended the session", GONE)
-    if error is not None or status == 404:  # the SDK knows what 404 means before there is a session
+    if (
+        error is not None or status == 404
+    ):  # the SDK knows what 404 means before there is a session
         return None
     lost = status >= 500 or status in ABOUT_TIME
-    return _failed(status, CLOSED if lost else INVALID, f"it answered HTTP {status}", BROKEN if lost else "")
+    return _failed(
+        status,
+        CLOSED if lost else INVALID,
+        f"it answered HTTP {status}",
+        BROKEN if lost else "",
+    )
 
 
 def _is_call(request: "httpx2.Request") -> bool:
@@ -99,11 +133,19 @@ async def _rpc_error(response: "httpx2.Response") -> dict[str, Any] | None:
         body = json.loads(await response.aread())
     except (httpx2.StreamError, ValueError, RecursionError):
         return None
-    error = cast("dict[str, Any]", body).get("error") if isinstance(body, dict) and "jsonrpc" in body else None
+    error = (
+        cast("dict[str, Any]", body).get("error")
+        if isinstance(body, dict) and "jsonrpc" in body
+        else None
+    )
     if not isinstance(error, dict):
         return None
     told = cast("dict[str, Any]", error)
-    return told if isinstance(told.get("code"), int) and isinstance(told.get("message"), str) else None
+    return (
+        told
+        if isinstance(told.get("code"), int) and isinstance(told.get("message"), str)
+        else None
+    )
 
 
 def _counted(response: "httpx2.Response", max_bytes: int) -> "httpx2.Response":
@@ -118,12 +160,18 @@ def _counted(response: "httpx2.Response", max_bytes: int) -> "httpx2.Response":
                 async for chunk in response.aiter_raw():
                     size += len(chunk)
                     if size > max_bytes:
-                        raise httpx2.StreamError(f"it sent a message of more than {max_bytes:,} bytes")
+                        raise httpx2.StreamError(
+                            f"it sent a message of more than {max_bytes:,} bytes"
+                        )
                     yield chunk
             except httpx2.TransportError as error:
-                raise httpx2.StreamError(f"the connection broke: {text_of(error) or type(error).__name__}") from None
+                raise httpx2.StreamError(
+                    f"the connection broke: {text_of(error) or type(error).__name__}"
+                ) from None
 
         async def aclose(self) -> None:
             await response.aclose()
 
-    return httpx2.Response(response.status_code, headers=response.headers, stream=Counted())
+    return httpx2.Response(
+        response.status_code, headers=response.headers, stream=Counted()
+    )

@@ -10,10 +10,14 @@ from typing import Any, TypeVar, cast
 from ...messages import Effect, Json, JsonObject, canonical_json
 from ...security.spotlighting import cleaned, quoted
 
-MOST_DESCRIPTION = 2_000  # characters of a description, of a tool or of a part of its schema
+MOST_DESCRIPTION = (
+    2_000  # characters of a description, of a tool or of a part of its schema
+)
 MOST_SCHEMA = 50_000  # characters of a schema as JSON
 MOST_CHECKS = 5_000  # parts of a schema that one value may have to be compared with, references followed
-MOST_PARTS = 2_000  # parts of a schema, whether used or not: each takes 0.2 ms to look at
+MOST_PARTS = (
+    2_000  # parts of a schema, whether used or not: each takes 0.2 ms to look at
+)
 MOST_PARTS_IN_ALL = 10_000  # the same of all tools of a server
 
 Part = TypeVar("Part", dict[str, Any], list[Any])
@@ -24,8 +28,26 @@ _NAMED = frozenset(("properties", "$defs", "definitions"))
 _ONE = frozenset(("items", "additionalProperties"))
 _PLAIN = frozenset(
     (
-        *("type", "enum", "const", "default", "required", "format", "$ref", "multipleOf", "minimum", "maximum"),
-        *("exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems"),
+        *(
+            "type",
+            "enum",
+            "const",
+            "default",
+            "required",
+            "format",
+            "$ref",
+            "multipleOf",
+            "minimum",
+            "maximum",
+        ),
+        *(
+            "exclusiveMinimum",
+            "exclusiveMaximum",
+            "minLength",
+            "maxLength",
+            "minItems",
+            "maxItems",
+        ),
         *("minProperties", "maxProperties"),
     )
 )
@@ -104,7 +126,9 @@ def described(text: str) -> str:
     It is cut where it is longer than is sensible.
     """
     line = " ".join(cleaned(text).split())
-    return quoted(line if len(line) <= MOST_DESCRIPTION else f"{line[:MOST_DESCRIPTION]} [cut]")
+    return quoted(
+        line if len(line) <= MOST_DESCRIPTION else f"{line[:MOST_DESCRIPTION]} [cut]"
+    )
 
 
 def parts_of(listed: Listed, *, beside: int) -> int:
@@ -113,12 +137,16 @@ def parts_of(listed: Listed, *, beside: int) -> int:
     That is what has no pin, and what would take too long to look at, be it its own fault or that of all together.
     """
     if not listed.pin:
-        raise Unfit("its definition holds what is no JSON, such as NaN, so that nobody could tell when it changes")
+        raise Unfit(
+            "its definition holds what is no JSON, such as NaN, so that nobody could tell when it changes"
+        )
     parts = _parts(listed.schema)
     if parts > MOST_PARTS:
         raise Unfit(f"its schema has more than {MOST_PARTS:,} parts")
     if beside + parts > MOST_PARTS_IN_ALL:
-        raise Unfit(f"the schemas of the tools before it have {MOST_PARTS_IN_ALL:,} parts already: include fewer tools")
+        raise Unfit(
+            f"the schemas of the tools before it have {MOST_PARTS_IN_ALL:,} parts already: include fewer tools"
+        )
     return parts
 
 
@@ -138,8 +166,13 @@ def arguments_schema(listed: Listed) -> JsonObject:
     if len(text) > MOST_SCHEMA:
         raise Unfit(f"its schema is longer than {MOST_SCHEMA:,} characters")
     if cleaned(text) != text:
-        raise Unfit("its schema has invisible characters in the names or values of arguments")
-    if schema.keys() & {*_MANY, "$ref"}:  # these may allow properties that the registry would close out
+        raise Unfit(
+            "its schema has invisible characters in the names or values of arguments"
+        )
+    if schema.keys() & {
+        *_MANY,
+        "$ref",
+    }:  # these may allow properties that the registry would close out
         schema.setdefault("additionalProperties", True)
     return {"properties": {}, **schema}
 
@@ -157,7 +190,9 @@ def _checked(schema: Any) -> dict[str, Json]:
     for key in _ONE & given.keys():
         kept[key] = given[key] if isinstance(given[key], bool) else _checked(given[key])
     for key in _NAMED & given.keys():
-        kept[key] = {name: _checked(part) for name, part in _as(dict, given[key]).items()}
+        kept[key] = {
+            name: _checked(part) for name, part in _as(dict, given[key]).items()
+        }
     for key in _MANY & given.keys():
         kept[key] = [_checked(part) for part in _as(list, given[key])]
     return _loosened(kept, given)
@@ -166,7 +201,9 @@ def _checked(schema: Any) -> dict[str, Json]:
 def _loosened(kept: dict[str, Json], given: dict[str, Any]) -> dict[str, Json]:
     """What was left out may have let something through that is refused without it."""
     alternatives = kept.pop("oneOf", None)
-    if alternatives is not None:  # of parts that lost a keyword several may fit, so one of them has to be enough
+    if (
+        alternatives is not None
+    ):  # of parts that lost a keyword several may fit, so one of them has to be enough
         kept.setdefault("anyOf", alternatives)
     if "patternProperties" in given:
         kept["additionalProperties"] = True
@@ -198,7 +235,11 @@ class _Measure:
         named = part.get("properties")
         parts += named.values() if isinstance(named, dict) else ()
         reference = part.get("$ref")
-        return 1 + sum(map(self._cost, parts)) + (self._follow(reference) if isinstance(reference, str) else 0)
+        return (
+            1
+            + sum(map(self._cost, parts))
+            + (self._follow(reference) if isinstance(reference, str) else 0)
+        )
 
     def _follow(self, reference: str) -> int:
         if reference in self._under_way:
@@ -218,10 +259,14 @@ def _measure(root: dict[str, Json]) -> None:
     """
     measure = _Measure(root)
     if measure.total > MOST_CHECKS:
-        raise Unfit("its schema refers to itself so often that a check would take too long")
+        raise Unfit(
+            "its schema refers to itself so often that a check would take too long"
+        )
     text = json.dumps(root)
     if measure.recursive and ('"anyOf"' in text or '"allOf"' in text):
-        raise Unfit("its schema is recursive and has alternatives, so that a check may take too long")
+        raise Unfit(
+            "its schema is recursive and has alternatives, so that a check may take too long"
+        )
 
 
 def _parts(value: Json | JsonObject) -> int:
@@ -240,8 +285,13 @@ def _at(root: dict[str, Json], reference: str) -> Json:
     by_name = False
     for step in steps:
         name = step.replace("~1", "/").replace("~0", "~")
-        by_name, known = not by_name and name in _NAMED, by_name or name in _NAMED | _ONE
+        by_name, known = (
+            not by_name and name in _NAMED,
+            by_name or name in _NAMED | _ONE,
+        )
         here = here.get(name) if known and isinstance(here, dict) else None
     if start != "#" or by_name or not isinstance(here, dict):
-        raise Unfit(f"its schema has a $ref to {reference[:80]!r}, by which there is no schema in it")
+        raise Unfit(
+            f"its schema has a $ref to {reference[:80]!r}, by which there is no schema in it"
+        )
     return here

@@ -17,15 +17,23 @@ from .servers import StdioServer
 PASSED_ON = ("HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TZ")
 """Of our environment, besides the PATH, a server gets these: programs look for their files there."""
 LAST_WORDS = 2_000  # bytes of what it wrote to its standard error, for who set it up
-MOST_LINES = 64  # that wait to be read, or one message's worth of bytes; then the server waits
+MOST_LINES = (
+    64  # that wait to be read, or one message's worth of bytes; then the server waits
+)
 DRAINING = 0.25  # seconds in which lines may still arrive once it has ended
-GRACE = (1.0, 0.5, 1.0)  # seconds to end once its input is closed, once it was asked to, once it was killed
+GRACE = (
+    1.0,
+    0.5,
+    1.0,
+)  # seconds to end once its input is closed, once it was asked to, once it was killed
 
 
 class _Stream(asyncio.Protocol):
     """What comes out of a process, told to somebody."""
 
-    def __init__(self, heard: Callable[[bytes], None], closed: Callable[[], None]) -> None:
+    def __init__(
+        self, heard: Callable[[bytes], None], closed: Callable[[], None]
+    ) -> None:
         self._heard, self._closed = heard, closed
 
     def data_received(self, data: bytes) -> None:
@@ -50,10 +58,16 @@ class ServerProcess(asyncio.BaseProtocol):
         self._outputs: list[asyncio.ReadTransport] = []
         self._lines: deque[bytes] = deque()
         self._parts: list[bytes] = []
-        self._held = self._waiting = 0  # bytes of the line that is being read, and of those that wait
+        self._held = self._waiting = (
+            0  # bytes of the line that is being read, and of those that wait
+        )
         self._errors = bytearray()
         self._fault = ""
-        self._more, self._ended, self._exited = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._more, self._ended, self._exited = (
+            asyncio.Event(),
+            asyncio.Event(),
+            asyncio.Event(),
+        )
         self._writable = asyncio.Event()
         self._writable.set()
 
@@ -66,20 +80,29 @@ class ServerProcess(asyncio.BaseProtocol):
             [server.command, *server.args], env=environment, cwd=server.cwd, start_new_session=True, bufsize=0,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
-        threading.Thread(target=self._watch, args=(child, loop), name="loopwright-mcp-watch", daemon=True).start()
+        threading.Thread(
+            target=self._watch,
+            args=(child, loop),
+            name="loopwright-mcp-watch",
+            daemon=True,
+        ).start()
         try:
             for pipe, heard, closed in (
                 (child.stdout, self._hear, self._end),
                 (child.stderr, self._complain, _nothing),
             ):
-                output, _ = await loop.connect_read_pipe(functools.partial(_Stream, heard, closed), pipe)
+                output, _ = await loop.connect_read_pipe(
+                    functools.partial(_Stream, heard, closed), pipe
+                )
                 self._outputs.append(output)
             self._input, _ = await loop.connect_write_pipe(lambda: self, child.stdin)
         except BaseException:
             self._let_go(child)
             raise
 
-    def _watch(self, child: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop) -> None:
+    def _watch(
+        self, child: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop
+    ) -> None:
         """Wait, in a thread, until the server has ended, and leave it a zombie: nobody else gets its number so."""
         if hasattr(os, "waitid"):
             with contextlib.suppress(ChildProcessError):  # it was let go of
@@ -93,7 +116,11 @@ class ServerProcess(asyncio.BaseProtocol):
     def ending(self) -> str:
         """How it ended, and what it said last, for who set it up."""
         code = self._child.returncode if self._child is not None else None
-        how = self._fault or (f"it ended with exit code {code}" if code is not None else "it closed its output")
+        how = self._fault or (
+            f"it ended with exit code {code}"
+            if code is not None
+            else "it closed its output"
+        )
         said = self._errors.decode("utf-8", "replace").strip()
         return f"{how}; it wrote: {said}" if said else how
 
@@ -132,7 +159,9 @@ class ServerProcess(asyncio.BaseProtocol):
         if self._input is not None:
             self._input.close()
         try:
-            for grace, number in zip(GRACE, (signal.SIGTERM, signal.SIGKILL, None), strict=True):
+            for grace, number in zip(
+                GRACE, (signal.SIGTERM, signal.SIGKILL, None), strict=True
+            ):
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._exited.wait(), grace)
                     return
@@ -209,7 +238,11 @@ class ServerProcess(asyncio.BaseProtocol):
         self._writable.set()
 
     def _signal(self, number: signal.Signals | None) -> None:
-        if number is not None and self._child is not None and self._child.returncode is None:
+        if (
+            number is not None
+            and self._child is not None
+            and self._child.returncode is None
+        ):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._child.pid, number)
 

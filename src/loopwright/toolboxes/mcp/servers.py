@@ -29,15 +29,21 @@ class StdioServer:
 
     command: str
     args: tuple[str, ...] = ()
-    env: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str], repr=False)
+    env: Mapping[str, str] = dataclasses.field(
+        default_factory=dict[str, str], repr=False
+    )
     cwd: str | Path | None = None
     show_stderr: bool = False
 
     def __post_init__(self) -> None:
         if not self.command:
-            raise ConfigError('command: name the program of the MCP server, like StdioServer("npx", ("-y", "..."))')
+            raise ConfigError(
+                'command: name the program of the MCP server, like StdioServer("npx", ("-y", "..."))'
+            )
         if isinstance(self.args, str):
-            raise ConfigError(f"args: needs a list of arguments, got the text {self.args!r}")
+            raise ConfigError(
+                f"args: needs a list of arguments, got the text {self.args!r}"
+            )
         object.__setattr__(self, "args", tuple(str(argument) for argument in self.args))
 
     @property
@@ -61,11 +67,15 @@ class HttpServer:
     """
 
     url: str
-    headers: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str], repr=False)
+    headers: Mapping[str, str] = dataclasses.field(
+        default_factory=dict[str, str], repr=False
+    )
 
     def __post_init__(self) -> None:
         if not URL.match(self.url) or not urlsplit(self.url).hostname:
-            raise ConfigError(f"url: an MCP server's URL begins with https:// or http://, got {self.url!r}")
+            raise ConfigError(
+                f"url: an MCP server's URL begins with https:// or http://, got {self.url!r}"
+            )
 
     @property
     def label(self) -> str:
@@ -83,13 +93,17 @@ def server_of(given: StdioServer | HttpServer | str) -> StdioServer | HttpServer
     if isinstance(given, (StdioServer, HttpServer)):
         return given
     if not given.strip():
-        raise ConfigError(f'server: name an MCP server by its URL or its command, "npx -y a-server", got {given!r}')
+        raise ConfigError(
+            f'server: name an MCP server by its URL or its command, "npx -y a-server", got {given!r}'
+        )
     if URL.match(given):
         return HttpServer(given.strip())
     try:
         command, *args = shlex.split(given)
     except ValueError as error:
-        raise ConfigError(f"server: the command {given!r} cannot be read: {error}") from None
+        raise ConfigError(
+            f"server: the command {given!r} cannot be read: {error}"
+        ) from None
     return StdioServer(command, tuple(args))
 
 
@@ -129,7 +143,9 @@ def _of_headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             if scheme.lower() == "basic":
                 yield "password", _password(credential)
         elif name.lower() == "cookie":
-            yield from (("token", crumb.partition("=")[2].strip()) for crumb in value.split(";"))
+            yield from (
+                ("token", crumb.partition("=")[2].strip()) for crumb in value.split(";")
+            )
 
 
 def _password(credential: str) -> str:

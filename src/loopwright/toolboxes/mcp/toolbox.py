@@ -36,7 +36,9 @@ from .servers import HttpServer, StdioServer, named, server_of
 __all__ = ["HttpServer", "McpToolbox", "StdioServer", "mcp"]
 
 OnChange: TypeAlias = Literal["refuse", "accept"]
-IDEMPOTENCY_KEY = "loopwright/idempotency-key"  # in `_meta`; the SDK puts W3C's traceparent beside it
+IDEMPOTENCY_KEY = (
+    "loopwright/idempotency-key"  # in `_meta`; the SDK puts W3C's traceparent beside it
+)
 REST = 60.0  # seconds
 AGAIN = ("read", "idempotent")  # a call with such an effect may be made a second time
 
@@ -93,13 +95,24 @@ class McpToolbox:
     ) -> None:
         check_installed()
         self.server = server_of(server)
-        self.name = name if name is not None else re.sub("[^A-Za-z0-9]+", "_", self.server.label).strip("_")[:24]
+        self.name = (
+            name
+            if name is not None
+            else re.sub("[^A-Za-z0-9]+", "_", self.server.label).strip("_")[:24]
+        )
         self._trusted = trusted
         self._secrets = self.server.secrets
         self._effects: Mapping[str, Effect] = dict(effects or {})
-        self._include, self._exclude = _names("include", include), _names("exclude", exclude)
+        self._include, self._exclude = (
+            _names("include", include),
+            _names("exclude", exclude),
+        )
         self._label: Label = label
-        self._timeout, self._connect_timeout, self._max_bytes = timeout, connect_timeout, max_bytes
+        self._timeout, self._connect_timeout, self._max_bytes = (
+            timeout,
+            connect_timeout,
+            max_bytes,
+        )
         self._pins, self._on_change = None if pins is None else dict(pins), on_change
         self._check()
         self._links: dict[asyncio.AbstractEventLoop, _Link] = {}
@@ -111,15 +124,26 @@ class McpToolbox:
 
     def _check(self) -> None:
         if not NAME.fullmatch(self.name):
-            raise ConfigError(f"name: use letters, digits, '_' or '-', got {self.name!r}")
+            raise ConfigError(
+                f"name: use letters, digits, '_' or '-', got {self.name!r}"
+            )
         for tool, effect in self._effects.items():
             if effect not in EFFECTS:
-                raise ConfigError(f"effects: {tool!r} must be one of {', '.join(EFFECTS)}, got {effect!r}")
+                raise ConfigError(
+                    f"effects: {tool!r} must be one of {', '.join(EFFECTS)}, got {effect!r}"
+                )
         if self._label not in LABELS:
-            raise ConfigError(f"label: must be one of {', '.join(LABELS)}, got {self._label!r}")
+            raise ConfigError(
+                f"label: must be one of {', '.join(LABELS)}, got {self._label!r}"
+            )
         if self._on_change not in ("refuse", "accept"):
-            raise ConfigError(f'on_change: must be "refuse" or "accept", got {self._on_change!r}')
-        for field, value in (("connect_timeout", self._connect_timeout), ("max_bytes", self._max_bytes)):
+            raise ConfigError(
+                f'on_change: must be "refuse" or "accept", got {self._on_change!r}'
+            )
+        for field, value in (
+            ("connect_timeout", self._connect_timeout),
+            ("max_bytes", self._max_bytes),
+        ):
             if not value > 0:
                 raise ConfigError(f"{field}: must be greater than 0, got {value!r}")
 
@@ -129,12 +153,20 @@ class McpToolbox:
     def tools(self) -> tuple[Tool, ...]:
         """The tools that can be called now: without those that are gone, or that changed and were not accepted."""
         self._must_know()
-        return tuple(o.tool for name, o in self._offers.items() if name in self._now and self._now[name].pin == o.pin)
+        return tuple(
+            o.tool
+            for name, o in self._offers.items()
+            if name in self._now and self._now[name].pin == o.pin
+        )
 
     @property
     def changed(self) -> tuple[str, ...]:
         """Tools whose definition is not any more what it was when they were first offered, by the server's names."""
-        return tuple(name for name, o in self._offers.items() if name in self._now and self._now[name].pin != o.pin)
+        return tuple(
+            name
+            for name, o in self._offers.items()
+            if name in self._now and self._now[name].pin != o.pin
+        )
 
     @property
     def pins(self) -> dict[str, str]:
@@ -151,7 +183,9 @@ class McpToolbox:
         """Offer tools that changed as they are now, all of them without names; call it when somebody has looked."""
         for name in names or self.changed:
             if name not in self.changed:
-                raise ConfigError(f"accept: {name!r} did not change; changed are {', '.join(self.changed) or 'none'}")
+                raise ConfigError(
+                    f"accept: {name!r} did not change; changed are {', '.join(self.changed) or 'none'}"
+                )
             now = self._now[name]
             if self._pins is not None:
                 self._pins[name] = now.pin
@@ -194,14 +228,19 @@ class McpToolbox:
             self._must_be_there("effects", self._effects.keys())
         except (Lost, Unreachable) as error:
             await self.aclose()
-            raise ConfigError(f"server: the MCP server {self.name!r} cannot be used: {error}") from None
+            raise ConfigError(
+                f"server: the MCP server {self.name!r} cannot be used: {error}"
+            ) from None
         except BaseException:
             await self.aclose()
             raise
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Leave the server; one that was started has ended then."""
         await self.aclose()
@@ -217,12 +256,16 @@ class McpToolbox:
                 await link.close()
             elif loop.is_running():
                 with contextlib.suppress(RuntimeError):  # it was closed in between
-                    await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(link.close(), loop))
+                    await asyncio.wrap_future(
+                        asyncio.run_coroutine_threadsafe(link.close(), loop)
+                    )
 
     def _link(self) -> "_Link":
         """The way to the server from the event loop that runs here."""
         if self._closed:
-            raise Unreachable("its toolbox is closed: call its tools inside of `async with`")
+            raise Unreachable(
+                "its toolbox is closed: call its tools inside of `async with`"
+            )
         loop = asyncio.get_running_loop()
         if loop not in self._links:
             for over in [known for known in self._links if known.is_closed()]:
@@ -232,7 +275,12 @@ class McpToolbox:
 
     def connect(self) -> Connection:
         """A new connection, not opened yet."""
-        return Connection(self.server, timeout=self._connect_timeout, max_bytes=self._max_bytes, on_change=self.doubt)
+        return Connection(
+            self.server,
+            timeout=self._connect_timeout,
+            max_bytes=self._max_bytes,
+            on_change=self.doubt,
+        )
 
     def doubt(self) -> None:
         """The list of tools may not be true any more: it is read again before the next call, or by `renewed`."""
@@ -247,7 +295,11 @@ class McpToolbox:
         taken, or, if that raises, nothing.
         """
         count = collections.Counter(one.name for one in listed)
-        left_out = {name: "the server lists it more than once" for name, n in count.items() if n > 1}
+        left_out = {
+            name: "the server lists it more than once"
+            for name, n in count.items()
+            if n > 1
+        }
         before, parts = self._now.keys(), 0
         now: dict[str, Listed] = {}
         offers = dict(self._offers)
@@ -257,29 +309,47 @@ class McpToolbox:
             try:
                 parts += parts_of(one, beside=parts)
                 now[one.name], known = one, offers.get(one.name)
-                if known is None or (self._on_change == "accept" and known.pin != one.pin):
+                if known is None or (
+                    self._on_change == "accept" and known.pin != one.pin
+                ):
                     offers.pop(one.name, None)
                     offers[one.name] = self._offer(one)
             except Unfit as error:
                 left_out[one.name] = str(error)
         for name, why in left_out.items() - self.left_out.items():
             logger().warning("mcp_tool_left_out", server=self.name, tool=name, why=why)
-        self._now, self._offers, self.left_out, self._known = now, offers, left_out, doubts
+        self._now, self._offers, self.left_out, self._known = (
+            now,
+            offers,
+            left_out,
+            doubts,
+        )
         if before and (self.changed or before - now.keys()):
             logger().warning(
-                "mcp_tools_changed", server=self.name, changed=list(self.changed), gone=sorted(before - now.keys())
+                "mcp_tools_changed",
+                server=self.name,
+                changed=list(self.changed),
+                gone=sorted(before - now.keys()),
             )
 
     def _wanted(self, name: str) -> bool:
-        return name not in self._exclude and (not self._include or name in self._include)
+        return name not in self._exclude and (
+            not self._include or name in self._include
+        )
 
     def _offer(self, one: Listed) -> _Offer:
         """A tool made of what the server says. Raises `Unfit`."""
         name, pin = f"{self.name}_{one.name}", one.pin
         if self._pins is not None and self._pins.get(one.name) != pin:
-            raise Unfit("it is not as it was pinned" if one.name in self._pins else "it was not pinned")
+            raise Unfit(
+                "it is not as it was pinned"
+                if one.name in self._pins
+                else "it was not pinned"
+            )
         if not NAME.fullmatch(name):
-            raise Unfit("its name has characters that no tool's name may have, or too many")
+            raise Unfit(
+                "its name has characters that no tool's name may have, or too many"
+            )
         schema = arguments_schema(one)
         try:
             ArgumentSchema(name, schema, ours=False)
@@ -287,7 +357,11 @@ class McpToolbox:
             raise Unfit(str(error)) from None
         except RecursionError:
             raise Unfit("its schema is nested too deeply") from None
-        effect = self._effects[one.name] if one.name in self._effects else one.effect(trusted=self._trusted)
+        effect = (
+            self._effects[one.name]
+            if one.name in self._effects
+            else one.effect(trusted=self._trusted)
+        )
         tool = Tool(
             name,
             described(one.description),
@@ -304,17 +378,31 @@ class McpToolbox:
 
     def _must_know(self) -> None:
         if self._known == 0:
-            raise ConfigError(f"the tools of {self.name!r} are not known yet: `async with` the toolbox first")
+            raise ConfigError(
+                f"the tools of {self.name!r} are not known yet: `async with` the toolbox first"
+            )
 
     def _must_be_there(self, field: str, names: Collection[str]) -> None:
-        missing = sorted(set(names) - self._now.keys() - self.left_out.keys() - self._exclude)
+        missing = sorted(
+            set(names) - self._now.keys() - self.left_out.keys() - self._exclude
+        )
         if missing:
             known = ", ".join(self._now) or "none"
-            raise ConfigError(f"{field}: the MCP server {self.name!r} has no tool {missing[0]!r}; it has {known}")
+            raise ConfigError(
+                f"{field}: the MCP server {self.name!r} has no tool {missing[0]!r}; it has {known}"
+            )
 
     # --- calls ---
 
-    async def _call(self, name: str, pin: str, again: bool, ctx: ToolContext[Any], /, **arguments: Json) -> str:
+    async def _call(
+        self,
+        name: str,
+        pin: str,
+        again: bool,
+        ctx: ToolContext[Any],
+        /,
+        **arguments: Json,
+    ) -> str:
         """Call a tool. If the connection is lost, it is made once more, and if `again` says so, the call is, too."""
         meta = {IDEMPOTENCY_KEY: ctx.idempotency_key} if ctx.idempotency_key else {}
         sent, connection = False, None
@@ -322,7 +410,9 @@ class McpToolbox:
             for last in (False, True):
                 try:
                     connection = await self._link().connection(after=connection)
-                    self._must_stand(name, pin, "The call was not made" + (" again" if sent else ""))
+                    self._must_stand(
+                        name, pin, "The call was not made" + (" again" if sent else "")
+                    )
                     return _text(await connection.call(name, arguments, meta))
                 except Lost as lost:
                     sent = sent or lost.sent
@@ -331,26 +421,46 @@ class McpToolbox:
             raise AssertionError("the second turn returns or raises")
         except Refused as error:
             kind = "" if error.code is None else f" (JSON-RPC error {error.code})"
-            raise ToolError(f"The server {self.name} refused the call{kind}: {error}") from None
+            raise ToolError(
+                f"The server {self.name} refused the call{kind}: {error}"
+            ) from None
         except (Lost, Unreachable, Unreadable) as error:
-            raise self._failure(name, error, sent=sent or isinstance(error, Unreadable), again=again) from None
+            raise self._failure(
+                name, error, sent=sent or isinstance(error, Unreadable), again=again
+            ) from None
 
     def _must_stand(self, name: str, pin: str, otherwise: str) -> None:
         """Raise `ToolError`, which says `otherwise`, unless the tool is there as it was when it was offered."""
         now = self._now.get(name)
         if now is None:
-            raise ToolError(f"The server {self.name} has no tool {name!r} any more. {otherwise}.")
+            raise ToolError(
+                f"The server {self.name} has no tool {name!r} any more. {otherwise}."
+            )
         if now.pin != pin:
             offer = self._offers.get(name)
-            cure = "propose the call again" if offer and offer.pin == now.pin else "somebody has to look at it first"
-            raise ToolError(f"The server {self.name} changed what {name!r} is. {otherwise}: {cure}.")
+            cure = (
+                "propose the call again"
+                if offer and offer.pin == now.pin
+                else "somebody has to look at it first"
+            )
+            raise ToolError(
+                f"The server {self.name} changed what {name!r} is. {otherwise}: {cure}."
+            )
 
-    def _failure(self, name: str, error: Exception, *, sent: bool, again: bool) -> Exception:
+    def _failure(
+        self, name: str, error: Exception, *, sent: bool, again: bool
+    ) -> Exception:
         if again:  # an error that a Retry is for, and that a circuit breaker counts
-            return ConnectionError(f"the server {self.name} gave no answer to {name!r}: {error}")
+            return ConnectionError(
+                f"the server {self.name} gave no answer to {name!r}: {error}"
+            )
         if not sent:
-            return ToolError(f"The call of {name!r} was not made, the server {self.name} has no connection: {error}")
-        return UnknownOutcome(f"it is not known whether {name!r} took effect at the server {self.name}: {error}")
+            return ToolError(
+                f"The call of {name!r} was not made, the server {self.name} has no connection: {error}"
+            )
+        return UnknownOutcome(
+            f"it is not known whether {name!r} took effect at the server {self.name}: {error}"
+        )
 
 
 class _Link:
@@ -359,7 +469,9 @@ class _Link:
     def __init__(self, box: McpToolbox) -> None:
         self._box, self._lock = box, asyncio.Lock()
         self._connection: Connection | None = None
-        self._seen = 0  # doubts about the list of tools that this connection has settled
+        self._seen = (
+            0  # doubts about the list of tools that this connection has settled
+        )
         self._failed = -math.inf  # when, by the loop's clock, it was tried in vain to connect, or to list the tools
 
     @property

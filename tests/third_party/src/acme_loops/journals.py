@@ -59,14 +59,28 @@ class JSONLinesJournal:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"folder: {folder} cannot be made: {error.strerror}") from error
+            raise ConfigError(
+                f"folder: {folder} cannot be made: {error.strerror}"
+            ) from error
         self._claims: dict[int, LinesClaim] = {}
 
     def create(self, header: RunHeader) -> Claim:
         """The claim to a new run."""
-        return LinesClaim(header.run_id, fence=1, header=header, lease_until=lease_end(header.lease, time.time()))
+        return LinesClaim(
+            header.run_id,
+            fence=1,
+            header=header,
+            lease_until=lease_end(header.lease, time.time()),
+        )
 
-    async def claim(self, run_id: str, owner: str, *, take_over: bool = False, lease: float | None = None) -> Claim:
+    async def claim(
+        self,
+        run_id: str,
+        owner: str,
+        *,
+        take_over: bool = False,
+        lease: float | None = None,
+    ) -> Claim:
         """Take a run up."""
         with self._writing():
             info, now = self._kept(run_id).info, time.time()
@@ -75,7 +89,9 @@ class JSONLinesJournal:
             self._add(run_id, {
                 "fence": info.fence + 1, "owner": owner, "lease_until": until, "status": status_of_claimed(info)
             })  # fmt: skip
-            return LinesClaim(run_id, info.fence + 1, info.head_seq, info.head_hash, lease_until=until)
+            return LinesClaim(
+                run_id, info.fence + 1, info.head_seq, info.head_hash, lease_until=until
+            )
 
     async def renew(self, claim: Claim, lease: float) -> None:
         """Put the end of the claim's lease off."""
@@ -87,10 +103,15 @@ class JSONLinesJournal:
             if info.owner is None:
                 until = None
             else:
-                self._add(claim.run_id, {"fence": info.fence, "owner": info.owner, "lease_until": until})
+                self._add(
+                    claim.run_id,
+                    {"fence": info.fence, "owner": info.owner, "lease_until": until},
+                )
             claim.lease_until = until
 
-    def append(self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None) -> None:
+    def append(
+        self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None
+    ) -> None:
         """Hand over entries."""
         mine = self._mine(claim)
         mine.entries += entries
@@ -108,9 +129,16 @@ class JSONLinesJournal:
 
     def runs(self, *, unfinished: bool = False) -> list[RunInfo]:
         """All runs, newest first; or those that have not ended."""
-        numbered = [(json.loads(lines[0])["number"], self._folded(lines).info) for lines in self._all()]
+        numbered = [
+            (json.loads(lines[0])["number"], self._folded(lines).info)
+            for lines in self._all()
+        ]
         infos = [info for _, info in sorted(numbered, key=lambda pair: -pair[0])]
-        return [info for info in infos if info.status in RESUMABLE] if unfinished else infos
+        return (
+            [info for info in infos if info.status in RESUMABLE]
+            if unfinished
+            else infos
+        )
 
     def verify(self, run_id: str, head: str | None = None) -> Verification:
         """Check a run's chain."""
@@ -124,14 +152,26 @@ class JSONLinesJournal:
         with self._writing():
             path = self._path(run_id, ".inbox")
             number = len(_whole_lines(path)) + 1
-            _write_line(path, {"number": number, "run_id": run_id, "at": time.time(), "kind": kind, "body": text})
+            _write_line(
+                path,
+                {
+                    "number": number,
+                    "run_id": run_id,
+                    "at": time.time(),
+                    "kind": kind,
+                    "body": text,
+                },
+            )
             self._flush_folder()
         return number
 
     def inbox(self, run_id: str, after: int = 0) -> list[Command]:
         """The commands sent to a run."""
         told = [json.loads(line) for line in _whole_lines(self._path(run_id, ".inbox"))]
-        commands = [Command(**{**line, "body": read_command_body(line["body"].encode())}) for line in told]
+        commands = [
+            Command(**{**line, "body": read_command_body(line["body"].encode())})
+            for line in told
+        ]
         return [command for command in commands if command.number > after]
 
     def inbox_mark(self) -> object:
@@ -160,7 +200,10 @@ class JSONLinesJournal:
             if claim.header is None:
                 self._owned(claim)
             if changed:
-                self._add(claim.run_id, {"entries": [_plain(entry) for entry in entries], "status": status})
+                self._add(
+                    claim.run_id,
+                    {"entries": [_plain(entry) for entry in entries], "status": status},
+                )
                 claim.lease_until = self._kept(claim.run_id).info.lease_until
 
     def _owned(self, claim: Claim) -> RunInfo:
@@ -173,7 +216,10 @@ class JSONLinesJournal:
         if self._path(header.run_id).exists():
             raise ConfigError(taken(header.run_id))
         number = sum(1 for _ in self._folder.glob("*.jsonl"))
-        self._add(header.run_id, {"number": number, "info": dataclasses.asdict(header.begun(time.time()))})
+        self._add(
+            header.run_id,
+            {"number": number, "info": dataclasses.asdict(header.begun(time.time()))},
+        )
 
     def _path(self, run_id: str, ending: str = ".jsonl") -> Path:
         return self._folder / f"{hashlib.sha256(run_id.encode()).hexdigest()}{ending}"
@@ -221,7 +267,10 @@ class JSONLinesJournal:
             if "fence" in line:
                 kept.info = dataclasses.replace(kept.info, **line)
                 continue
-            kept.entries += [Entry(**{**e, "body": base64.b64decode(e["body"])}) for e in line["entries"]]
+            kept.entries += [
+                Entry(**{**e, "body": base64.b64decode(e["body"])})
+                for e in line["entries"]
+            ]
             status = line["status"]
             freed = status not in (None, "running")
             last = kept.entries[-1] if kept.entries else None
@@ -252,5 +301,7 @@ def _write_line(path: Path, line: dict[str, Any]) -> None:
 
 
 def _plain(entry: Entry) -> dict[str, Any]:
-    fields = {field.name: getattr(entry, field.name) for field in dataclasses.fields(entry)}
+    fields = {
+        field.name: getattr(entry, field.name) for field in dataclasses.fields(entry)
+    }
     return {**fields, "body": base64.b64encode(entry.body).decode()}

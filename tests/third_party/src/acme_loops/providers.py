@@ -3,7 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from loopwright import Capabilities, Completion, ConfigError, Delta, ProviderError, Request, ToolCall, Usage
+from loopwright import (
+    Capabilities,
+    Completion,
+    ConfigError,
+    Delta,
+    ProviderError,
+    Request,
+    ToolCall,
+    Usage,
+)
 
 PARROTS = ("grey", "green", "mute")
 
@@ -16,7 +25,9 @@ class ParrotProvider:
 
     def __init__(self, model: str = "grey") -> None:
         if model not in PARROTS:
-            raise ConfigError(f"model: acme has the parrots {', '.join(PARROTS)}, got {model!r}")
+            raise ConfigError(
+                f"model: acme has the parrots {', '.join(PARROTS)}, got {model!r}"
+            )
         self.model = model
 
     async def complete(self, request: Request) -> Completion:
@@ -29,7 +40,13 @@ class ParrotProvider:
         if request.tools and request.tool_choice == "auto" and heard.role == "user":
             call = _call(request, heard.content)
             if call is not None:
-                return Completion("Krah?", (call,), finish_reason="tool_calls", usage=usage, model=self.model)
+                return Completion(
+                    "Krah?",
+                    (call,),
+                    finish_reason="tool_calls",
+                    usage=usage,
+                    model=self.model,
+                )
         said = f"{heard.content}, krah!"
         return Completion(said, answer=said, usage=usage, model=self.model)
 

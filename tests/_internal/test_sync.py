@@ -51,7 +51,7 @@ def python(script: str, *arguments: str) -> subprocess.Popen[str]:
         textwrap.dedent(script),
         *arguments,
     ]
-    source = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "src")}
+    source = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     return subprocess.Popen(
         command, env=source, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -32,7 +32,7 @@ from loopwright.testing import FakeClock, ScriptedProvider, call
 from waiting import eventually
 
 from .scripted_cli import HOSTILE, door, pay, wipe
-from .test_serving import until
+from .test_worker import until
 from .using import AtTerminal, Invoke, Start
 
 WIPE = ("--provider", "scripted:wipe", "--tools", "scripted_cli:wipe")

@@ -16,9 +16,10 @@ from forked import PIPE, Forked, fork
 from loopwright.errors import JournalError
 from loopwright.journals import Claim, SQLiteJournal
 
-from .entries import ME, header, write
+import journal_child
+from journal_entries import ME, header, write
 
-CHILD = Path(__file__).with_name("child.py")
+CHILD = Path(journal_child.__file__)
 LEASE = 0.3
 CROWD, STEPS = 5, 8
 

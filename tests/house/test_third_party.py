@@ -36,7 +36,7 @@ from loopwright.testing import (
 )
 from strangers import SOURCE, installed
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 BUILD: dict[str, Callable[[str], Any]] = {
     "engines": lambda name: Runtime(ScriptedProvider([])).engine(name),
     "providers": build_provider,

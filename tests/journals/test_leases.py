@@ -24,7 +24,7 @@ from loopwright.journals import (
 )
 from loopwright.testing import FakeClock
 
-from .entries import DEAD, LIVE, ME, follow, header, write
+from journal_entries import DEAD, LIVE, ME, follow, header, write
 
 NOW = 1_700_000_000.0
 AWAY = "another-host|1|1|away"

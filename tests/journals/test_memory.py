@@ -7,8 +7,8 @@ import pytest
 from loopwright.errors import ConfigError
 from loopwright.journals import MemoryJournal, RunHeader
 
-from .entries import header, write
-from .journal_contract import HypothesisContract
+from journal_entries import header, write
+from journal_contract import HypothesisContract
 
 
 class TestMemoryJournal(HypothesisContract):

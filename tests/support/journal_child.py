@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from entries import ME, follow, header, write
+from journal_entries import ME, follow, header, write
 
 from loopwright.errors import JournalError
 from loopwright.journals import Claim, SQLiteJournal

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from loopwright.testing import JournalContract
 
-from .entries import follow, header
+from journal_entries import follow, header
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 

@@ -14,7 +14,7 @@ from loopwright.messages import Completion
 from loopwright.providers import AnthropicProvider, Request
 
 KEY = "sk-ant-very-secret-1234567890"
-STREAMS = Path(__file__).parent.parent / "providers" / "streams_anthropic"
+STREAMS = Path(__file__).parent.parent / "providers" / "anthropic" / "streams"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,7 @@ from loopwright.errors import JournalError, UnknownRun
 from loopwright.journals import Command, SQLiteJournal
 from loopwright.testing import FakeClock
 
-from .entries import header, write
+from journal_entries import header, write
 
 
 @pytest.fixture

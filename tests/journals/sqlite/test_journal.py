@@ -29,10 +29,11 @@ from loopwright.journals.sqlite.writer import Writer
 from loopwright.testing import DurableJournalContract
 from users import another_user
 
-from .entries import ME, follow, header, write
-from .journal_contract import HypothesisContract
+import journal_child
+from journal_entries import ME, follow, header, write
+from journal_contract import HypothesisContract
 
-CHILD = Path(__file__).with_name("child.py")
+CHILD = Path(journal_child.__file__)
 TABLES = {
     "runs": "run_id engine options version status owner fence lease_until head_seq head_hash parent_run fork_seq "
     "created",

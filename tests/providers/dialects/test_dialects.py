@@ -580,7 +580,7 @@ def test_no_tool_result_is_read_as_a_call_or_an_answer(
 
 
 def bench() -> Any:
-    path = Path(__file__).parents[1] / "benchmarks" / "bench_parsers.py"
+    path = Path(__file__).parents[2] / "benchmarks" / "bench_parsers.py"
     loader = importlib.util.spec_from_file_location("bench_parsers", path)
     assert loader is not None
     assert loader.loader is not None

@@ -828,7 +828,7 @@ def test_hints_do_not_depend_on_capitals_where_shapes_do_not(
 def test_the_texts_of_this_repository_stay(folder: str) -> None:
     files = [
         path
-        for path in (Path(__file__).parents[1] / folder).rglob("*.[pm][yd]")
+        for path in (Path(__file__).parents[3] / folder).rglob("*.[pm][yd]")
         if path.stem != "secrets"
     ]
 

@@ -27,7 +27,7 @@ from loopwright.toolboxes.mcp.listing import Listed, described
 from loopwright.toolboxes.mcp.process import ServerProcess
 from loopwright.tools import Tool, ToolContext, ToolRegistry
 
-ROGUE = str(Path(__file__).parents[1] / "support" / "mcp_rogue.py")
+ROGUE = str(Path(__file__).parents[2] / "support" / "mcp_rogue.py")
 CONTEXT = ToolContext[Any]("run", "0", "key-1", None, None)
 READ = {"readOnlyHint": True}
 ANYTHING = {"type": "object", "additionalProperties": True}

@@ -22,7 +22,7 @@ from loopwright.testing import ScriptedProvider, call
 from loopwright.toolboxes import McpToolbox, StdioServer
 from loopwright.tools import ToolContext
 
-SERVER = str(Path(__file__).parents[1] / "support" / "mcp_server.py")
+SERVER = str(Path(__file__).parents[2] / "support" / "mcp_server.py")
 CONTEXT = ToolContext[Any]("run", "0", "key-1", None, None)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

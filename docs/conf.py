@@ -114,7 +114,9 @@ def _signature(
     arguments = _BOUNDS.sub(
         r"\1", arguments.replace("~typing.Annotated[", "~types.Annotated[")
     )
-    positional = "(*args: ~typing.Any, runtime: ~loopwright.parts.Parts"
+    positional = (
+        "(*args: ~typing.Any, runtime: ~loopwright._kernel.session.services.Services"
+    )
     arguments = arguments.replace(
         positional, "(runtime: ~loopwright.runtime.Runtime, *"
     )

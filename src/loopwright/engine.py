@@ -16,7 +16,7 @@ from ._internal.version import __version__
 from ._kernel.durability.fork import fork
 from ._kernel.durability.replay import Replay
 from ._kernel.session.claim import taken_up
-from ._kernel.session.services import Parts
+from ._kernel.session.services import Services
 from ._kernel.session.session import Session, boundary_of
 from .errors import ConfigError, PhaseError
 from .events.effects import Entry, FactNoted, RunFinished, RunResumed, RunStarted
@@ -47,7 +47,7 @@ class LoopEngine(Options):
     """
 
     name: ClassVar[str] = ""
-    runtime: Parts = dataclasses.field(kw_only=False)
+    runtime: Services = dataclasses.field(kw_only=False)
 
     def __post_init__(self) -> None:
         """Complete the prompts, those that were given override the engine's own; look up the names of providers."""
@@ -212,9 +212,9 @@ class LoopEngine(Options):
 
         Raises `UnknownRun`, or `ConfigError` for an entry that is not there or is the last of a finished run.
         """
-        parts = self.runtime
+        services = self.runtime
         return await fork(
-            parts.journal, run_id, at=at, clock=parts.clock, new_id=new_id
+            services.journal, run_id, at=at, clock=services.clock, new_id=new_id
         )
 
     def resume_sync(
@@ -310,11 +310,11 @@ class LoopEngine(Options):
         owner = new_owner()
         run_id = checked_id(run_id) or f"run-{owner.token}"
         _check_output(output)
-        parts = self.runtime
-        _check_native_tools(parts)
+        services = self.runtime
+        _check_native_tools(services)
         options, opaque = self.recorded_options()
         try:
-            encoded, created = to_json(options).decode(), parts.clock.wall()
+            encoded, created = to_json(options).decode(), services.clock.wall()
         except PydanticSerializationError as error:
             raise ConfigError(
                 f"an option of {self.name} is no Unicode text: {error}"
@@ -326,12 +326,14 @@ class LoopEngine(Options):
             __version__,
             str(owner),
             created,
-            lease=parts.lease,
+            lease=services.lease,
         )
-        session = Session(parts, parts.journal.create(header), owner, Replay(), deps)
-        limits: dict[str, Json] = to_jsonable_python(parts.limits)
+        session = Session(
+            services, services.journal.create(header), owner, Replay(), deps
+        )
+        limits: dict[str, Json] = to_jsonable_python(services.limits)
         model = None if output is None else output.__name__
-        classifier = parts.classifier
+        classifier = services.classifier
         boundary = boundary_of(run_id, created)
         label: Label = (
             "normal"
@@ -355,10 +357,10 @@ def _own_prompts(field: dataclasses.Field[Any]) -> PromptSet | None:
     return default if isinstance(default, PromptSet) else None
 
 
-def _check_native_tools(parts: Parts) -> None:
-    if len(parts.tools) and not parts.provider.capabilities.native_tools:
+def _check_native_tools(services: Services) -> None:
+    if len(services.tools) and not services.provider.capabilities.native_tools:
         raise ConfigError(
-            f"provider {parts.provider.name!r} has no native tool calls: wrap it, Runtime(TextTools(provider), ...)"
+            f"provider {services.provider.name!r} has no native tool calls: wrap it, Runtime(TextTools(provider), ...)"
         )
 
 

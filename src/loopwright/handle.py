@@ -72,15 +72,15 @@ class RunHandle(Control, Generic[Item, Output]):
 
     @property
     def _journal(self) -> Journal:
-        return self._session.parts.journal
+        return self._session.services.journal
 
     @property
     def _redactor(self) -> Redactor:
-        return self._session.parts.redactor
+        return self._session.services.redactor
 
     @property
     def _clock(self) -> Clock:
-        return self._session.parts.clock
+        return self._session.services.clock
 
     async def _send(self, kind: str, body: Mapping[str, Json]) -> None:
         """Put a command into the inbox, and hear it at once."""
@@ -179,9 +179,9 @@ class RunHandle(Control, Generic[Item, Output]):
             self._session.take_up()
             self._task = asyncio.ensure_future(self._work())
             self._task.add_done_callback(self._ended)
-            if self._session.parts.lease is not None:
+            if self._session.services.lease is not None:
                 self._keeper = asyncio.ensure_future(
-                    self._keep(self._task, self._session.parts.lease)
+                    self._keep(self._task, self._session.services.lease)
                 )
         return self._task
 

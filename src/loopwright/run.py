@@ -20,7 +20,7 @@ from ._kernel.phases.saga import registries_of
 from ._kernel.phases.side_effects import do_effect, note, now, recorded_effect
 from ._kernel.phases.structured_output import ask_model, ask_text
 from ._kernel.session.scope import Conduct, Scope
-from ._kernel.session.services import Parts
+from ._kernel.session.services import Services
 from ._kernel.session.session import Session, fingerprint
 from .errors import (
     ConfigError,
@@ -53,8 +53,8 @@ class Strategy(Protocol):
     """What a run needs of an engine."""
 
     @property
-    def runtime(self) -> Parts:
-        """Its parts."""
+    def runtime(self) -> Services:
+        """Its services."""
         ...
 
     def recorded_options(self) -> tuple[dict[str, Json], tuple[str, ...]]:
@@ -150,7 +150,7 @@ class Run(Attended):
 
     def _may_ask_once_more(self, error: LoopwrightError | None) -> bool:
         """Whether an ending allows the reserved call for a best-effort answer."""
-        limits = self._parts.limits
+        limits = self._services.limits
         if not limits.best_effort or (
             limits.max_llm_calls is not None and limits.max_llm_calls < 2
         ):
@@ -199,9 +199,9 @@ class Run(Attended):
         """
         conversation = Conversation.of(prompt) if isinstance(prompt, str) else prompt
         chosen = (
-            self._parts.provider
+            self._services.provider
             if provider is None
-            else self._parts.named_provider(provider)
+            else self._services.named_provider(provider)
         )
         with self._scope.enter("ask"):
             if into is str:
@@ -285,7 +285,7 @@ class Run(Attended):
             )
             conversation = Conversation.of(task) if isinstance(task, str) else task
             conversation = without_secrets(
-                self._parts.redactor.joined(engine.runtime.redactor), conversation
+                self._services.redactor.joined(engine.runtime.redactor), conversation
             )
             await self._start_child(engine, conversation, key)
             outcome, child = await self._drive_child(engine, conversation, key)
@@ -299,7 +299,7 @@ class Run(Attended):
 
     async def _settle_call(self, decision: Permit | Denial) -> Observation:
         """A call of a tool that is an engine is a child run at the call's place; it is driven again on resume."""
-        tool = self._parts.tools.get(decision.call.name)
+        tool = self._services.tools.get(decision.call.name)
         if isinstance(decision, Denial) or tool is None or tool.engine is None:
             return await super()._settle_call(decision)
         engine: Strategy = tool.engine
@@ -453,7 +453,9 @@ class Run(Attended):
         """
         with self._scope.enter("permit"):
             key = self._scope.next_key()
-            arguments = cast("dict[str, Json]", self._parts.redactor.value(arguments))
+            arguments = cast(
+                "dict[str, Json]", self._services.redactor.value(arguments)
+            )
             known = self._session.replay.decision(f"{key}#0")
             if known is not None and known.arguments_hash != arguments_hash(arguments):
                 raise self._session.diverged(
@@ -469,7 +471,7 @@ class Run(Attended):
             raise EngineError(
                 f"{self._engine_name}.solve returned {type(answer).__name__}, not a text"
             )
-        return self._parts.redactor.text(
+        return self._services.redactor.text(
             answer.encode("utf-8", "replace").decode()
         )  # half a pair is no text
 

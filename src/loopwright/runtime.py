@@ -9,7 +9,7 @@ from typing import Any, Self, cast
 from ._internal.sync import LOOP_THREAD
 from ._kernel.control.inbox_poller import Listener
 from ._kernel.control.run_control import RunControl
-from ._kernel.session.services import Observer, OnUnknown, Parts, User
+from ._kernel.session.services import Observer, OnUnknown, Services, User
 from .clock import Clock, SystemClock
 from .engine import LoopEngine
 from .errors import ConfigError
@@ -31,7 +31,7 @@ from .tools.profile import ToolProfile
 from .tools.resolution import Resolution
 
 
-class Runtime(Parts):
+class Runtime(Services):
     """What the engines of an application share. Make one, hand it to engines.
 
     Args:

@@ -70,20 +70,20 @@ async def cassette_from_journal(
     retold = Cassette(path, secrets=secrets)
     provider = _Retold(entries, retold, capabilities)
     again = engine(provider)
-    owner, parts = new_owner(), again.runtime
-    claim = parts.journal.create(
+    owner, services = new_owner(), again.runtime
+    claim = services.journal.create(
         RunHeader(run_id, again.name, "{}", "", str(owner), entries[0].at)
     )
-    parts.journal.append(claim, entries[:-1])
+    services.journal.append(claim, entries[:-1])
     claim.head_seq, claim.head_hash = entries[-2].seq, entries[-2].hash
     session = Session(
-        parts, claim, owner, _WithoutReplies(entries[:-1], provider.told), None
+        services, claim, owner, _WithoutReplies(entries[:-1], provider.told), None
     )
     handle: RunHandle[Entry, Any] = RunHandle(
         again, session, Conversation(started.messages), output
     )
     result = await handle.result()
-    _check(result, entries, parts.journal.read(run_id)[len(entries) - 1 :])
+    _check(result, entries, services.journal.read(run_id)[len(entries) - 1 :])
     return retold
 
 

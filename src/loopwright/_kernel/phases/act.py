@@ -19,7 +19,11 @@ class Executor:
     """Settles the calls of one scope."""
 
     def __init__(self, calls: ToolCalls, decide: Decide, ask: Asked) -> None:
-        self._calls, self._session, self._parts = calls, calls.session, calls.parts
+        self._calls, self._session, self._services = (
+            calls,
+            calls.session,
+            calls.services,
+        )
         self._doubts = Doubts(calls)
         self._recovering = Recovering(
             calls, self._doubts, decide, ask, self._settle_instead
@@ -43,7 +47,7 @@ class Executor:
         if isinstance(decision, Denial):
             return self._calls.finish(decision, Came(decision.status, decision.reason))
         tool, started = (
-            self._parts.tools.get(decision.call.name),
+            self._services.tools.get(decision.call.name),
             replay.intent(decision.key),
         )
         if isinstance(started, ToolStarted):
@@ -162,6 +166,6 @@ class Executor:
         return came_of(resolution)
 
     def _stop_if_told(self, observation: Observation) -> None:
-        if observation.status == "unknown" and self._parts.on_unknown == "stop":
+        if observation.status == "unknown" and self._services.on_unknown == "stop":
             text = f"{observation.call.name} was interrupted; it is not known whether it took effect"
             raise self._session.stick(UnknownOutcome(text))

@@ -21,11 +21,11 @@ async def answer_of(
     if session.told.stopping:
         raise session.stopped()
     session.check_signal(begun=True)
-    if session.parts.user is None:
+    if session.services.user is None:
         session.pending.append(Question(key, question, tool, {}, call_id, "question"))
         raise Suspended(f"waiting for an answer: {question}", reason="question")
     with session.active.waiting():
-        ended = await run_bounded(_asked(session.parts.user, question), None)
+        ended = await run_bounded(_asked(session.services.user, question), None)
     if ended.error is not None:
         raise ConfigError(
             f"user: the callback of Runtime(user=...) failed: {text_of(ended.error)}"

@@ -30,7 +30,7 @@ from ...security.redact import redact_calls
 from ...security.spotlighting import OPERATED, fenced
 from ..control.commands import OVERRIDE
 from ..session.scope import Scope
-from ..session.services import Parts
+from ..session.services import Services
 from ..session.session import Session, fingerprint
 from .act import Executor
 from .gate import Clearance, Guard
@@ -48,7 +48,7 @@ class Phases:
     def __init__(
         self,
         scope: Scope,
-        parts: Parts,
+        services: Services,
         engine_name: str,
         guards: tuple[Guard, ...],
         conversation: Conversation,
@@ -56,27 +56,29 @@ class Phases:
         self.conversation = conversation
         self._scope, self._engine_name, self._guards = scope, engine_name, guards
         self._session: Session = scope.session
-        self._use(parts)
+        self._use(services)
         self._issued: Proposal | Cleared | None = None
         self._gated: Proposal | None = None
         self._latest = conversation
         self._turn: tuple[Proposal, tuple[Observation, ...]] | None = None
 
-    def _use(self, parts: Parts) -> None:
-        self._parts = parts
-        self._inference = Inference(self._session, parts)
+    def _use(self, services: Services) -> None:
+        self._services = services
+        self._inference = Inference(self._session, services)
         self._clearance = Clearance(
-            self._session, parts, self._guards, self._scope.monitor
+            self._session, services, self._guards, self._scope.monitor
         )
-        calls = ToolCalls(self._session, parts, self._clearance.version)
+        calls = ToolCalls(self._session, services, self._clearance.version)
         self._executor = Executor(calls, self._decide, self._mend)
 
     async def _renew_tools(self) -> None:
         """Between two steps, and at no other time, a list of tools may change: what is proposed is what is called."""
-        tools = await self._parts.tools.renewed(self._session.remaining())
-        if tools is not self._parts.tools:
-            self._use(self._parts.with_tools(tools))
-            self._session.redactor = self._session.redactor.joined(self._parts.redactor)
+        tools = await self._services.tools.renewed(self._session.remaining())
+        if tools is not self._services.tools:
+            self._use(self._services.with_tools(tools))
+            self._session.redactor = self._session.redactor.joined(
+                self._services.redactor
+            )
 
     @functools.cached_property
     def random(self) -> random.Random:
@@ -99,7 +101,7 @@ class Phases:
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools that calls may name, as a model is told of them."""
-        return self._parts.tools.specs
+        return self._services.tools.specs
 
     @property
     def latest(self) -> Conversation:
@@ -165,7 +167,7 @@ class Phases:
         self, key: str, given: tuple[ToolCall, ...], command: int = 0
     ) -> tuple[ToolCall, ...]:
         """Calls that no model wrote, recorded; without their secrets."""
-        named, originals = redact_calls(self._parts.redactor, given)
+        named, originals = redact_calls(self._services.redactor, given)
         self._session.keep_secrets(key, {number: given[number] for number in originals})
         content = canonical_json(
             [[call.name, dict(call.arguments), call.id] for call in named]
@@ -258,9 +260,9 @@ class Phases:
         """Have policy decide about undoing a call of a saga; raises `Denied`. For the runtime, not for engines."""
         return await self._clearance.decide_own(call, "write", self._state(key))
 
-    def _known(self, verb: str, key: str, parts: Sized) -> bool:
+    def _known(self, verb: str, key: str, calls: Sized) -> bool:
         """Whether a phase had begun, as far as the journal tells; of one without calls it tells nothing."""
-        return len(parts) == 0 or self._session.replay.begun(verb, key)
+        return len(calls) == 0 or self._session.replay.begun(verb, key)
 
     def _proposed_hash(self, index: int, decision: Permit | Denial) -> str:
         """The hash of the arguments as the model wrote them: by those the monitor knows a call again."""
@@ -320,7 +322,7 @@ class Phases:
         self, decision: Permit | Denial, observation: Observation, arguments_hash: str
     ) -> None:
         tool, refused = (
-            self._parts.tools.get(decision.call.name),
+            self._services.tools.get(decision.call.name),
             isinstance(decision, Denial),
         )
         nudge = self._scope.monitor.observe(
@@ -419,7 +421,7 @@ class Phases:
         told, taken = self._session.told, self._session.replay.taken
         for command in told.waiting(OVERRIDE, taken):
             tool = str(command.body["tool"])
-            if self._parts.tools.get(tool) is not None or not (
+            if self._services.tools.get(tool) is not None or not (
                 self._scope.conduct.is_inner or self._is_below(tool)
             ):
                 return command
@@ -447,7 +449,7 @@ class Phases:
         """What the model is told of such a call: the person's words apart from those of the tool."""
         arguments = canonical_json(dict(call.arguments)).decode()
         told = f"{OPERATED} {call.name}({arguments}): {observation.status}"
-        tool = self._parts.tools.get(call.name)
+        tool = self._services.tools.get(call.name)
         if isinstance(decided, Denial) or (tool is not None and tool.trusted):
             yield Message("user", f"{told}\n{observation.content}", origin="operator")
             return
@@ -484,7 +486,7 @@ class Phases:
         session, budget = self._session, self._session.budget
         return PolicyState(
             self.run_id, key, self._engine_name, self._scope.iteration, budget.llm_calls, budget.tool_calls,
-            session.label, session.untrusted, session.parts.clock.wall(),
+            session.label, session.untrusted, session.services.clock.wall(),
         )  # fmt: skip
 
 

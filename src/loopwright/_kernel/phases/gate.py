@@ -33,7 +33,7 @@ from ...security.redact import redact_calls
 from ..control.commands import Decided
 from ..control.questions import question_of
 from ..session.progress_monitor import ProgressMonitor
-from ..session.services import Parts
+from ..session.services import Services
 from ..session.session import SECRET_LOST, Session
 
 Told: TypeAlias = Allow | Deny | Modify | Question
@@ -76,9 +76,9 @@ class Guard:
     approver: Approver | Suspend | None
 
     @classmethod
-    def of(cls, parts: Parts) -> "Guard":
+    def of(cls, services: Services) -> "Guard":
         """The guard of a runtime."""
-        return cls(parts.gate, parts.approver)
+        return cls(services.gate, services.approver)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Clearance:
     """Decides about the calls of one scope; every decision is recorded before anything runs."""
 
     session: Session
-    parts: Parts
+    services: Services
     guards: tuple[Guard, ...]
     monitor: ProgressMonitor
 
@@ -113,7 +113,7 @@ class Clearance:
     ) -> Permit | Denial | Question:
         """A permit, a denial, or the question that someone has to answer first."""
         hashed = arguments_hash(call.arguments)
-        tool = self.parts.tools.get(call.name)
+        tool = self.services.tools.get(call.name)
         recorded = self._recorded(
             call, hashed, state.key, tool.effect if tool else None
         )
@@ -227,7 +227,7 @@ class Clearance:
             and not self.session.told.is_doubted(known.command)
         )
         holds = holds and not (
-            known.until and known.until <= self.session.parts.clock.wall()
+            known.until and known.until <= self.session.services.clock.wall()
         )
         if (
             holds
@@ -258,7 +258,7 @@ class Clearance:
 
     def _unknown(self, call: ToolCall) -> str:
         """What is to be said of a tool that does not exist; empty if it does."""
-        tools = self.parts.tools
+        tools = self.services.tools
         return (
             ""
             if tools.get(call.name) is not None
@@ -317,7 +317,7 @@ class Clearance:
     ) -> str | None:
         """Why a call cannot be gated: it fits no tool, or nothing that could be written down."""
         problem = (
-            None if effect else self.parts.tools.problem(real.name, real.arguments)
+            None if effect else self.services.tools.problem(real.name, real.arguments)
         )
         if problem is None and not case.hashed:
             return f"The arguments of {real.name} are not plain JSON."
@@ -335,7 +335,7 @@ class Clearance:
     def _case(
         self, call: ToolCall, hashed: str, key: str, own: Effect | None = None
     ) -> _Case:
-        tool = self.parts.tools.get(call.name)
+        tool = self.services.tools.get(call.name)
         return _Case(
             call,
             hashed,
@@ -348,7 +348,7 @@ class Clearance:
     def _action(self, case: _Case, real: ToolCall) -> Action:
         """The call as gates see it, with what the run may pass on by it."""
         session, call = self.session, case.call
-        tool = None if case.is_own else self.parts.tools.get(call.name)
+        tool = None if case.is_own else self.services.tools.get(call.name)
         defaults: JsonObject = copy.deepcopy(tool.defaults) if tool is not None else {}
         labels: set[str] = (
             {session.label} if at_least(session.label, "sensitive") else set()
@@ -424,7 +424,7 @@ class Clearance:
             case.hashed,
             case.version,
         )
-        now = session.parts.clock.wall()
+        now = session.services.clock.wall()
         known = session.replay.decision(key)
         asked = (
             known

@@ -37,7 +37,7 @@ class Attended(Phases):
             if recorded is not None:
                 return recorded[0]
             await self._session.boundary()
-            question = self._parts.redactor.text(question)
+            question = self._services.redactor.text(question)
             await self._permitted_own("ask_user", {"question": question}, "read", key)
             try:
                 answer = await answer_of(self._session, key, question)
@@ -110,7 +110,7 @@ class Attended(Phases):
 
     async def _settle_call(self, decision: Permit | Denial) -> Observation:
         """A call of the tool that asks the user is answered by them."""
-        tool = self._parts.tools.get(decision.call.name)
+        tool = self._services.tools.get(decision.call.name)
         if isinstance(decision, Permit) and tool is not None and tool.asks_user:
             return await self._ask_by_tool(decision, tool)
         return await super()._settle_call(decision)

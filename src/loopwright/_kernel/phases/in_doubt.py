@@ -59,7 +59,7 @@ class Doubts:
         known = self.known(permit)
         if known is not None:
             return known
-        asks = self.calls.parts.on_unknown == "ask"
+        asks = self.calls.services.on_unknown == "ask"
         if asks:  # then that is where it stood still
             self.calls.session.check_left_behind(permit.key)
         if tool is not None and tool.lookup is not None:
@@ -99,7 +99,7 @@ class Doubts:
                 cleaned(resolution.result)
             )  # a secret may have been torn apart
             return Found(clean, label, untrusted=False)
-        tool = self.calls.parts.tools.get(permit.call.name)
+        tool = self.calls.services.tools.get(permit.call.name)
         return Found(
             resolution.result, label, untrusted=tool is None or not tool.trusted
         )
@@ -161,7 +161,7 @@ class Doubts:
         return (
             None
             if look_up is None
-            else await called(self.calls.parts.threads.run, look_up, context)
+            else await called(self.calls.services.threads.run, look_up, context)
         )
 
     def _note(

@@ -50,8 +50,8 @@ class ModelCall:
             0,
         )  # attempts that the breaker let through, and those that met a cool-down
         self._paid = False  # whether the retry budget has paid for an attempt that is still to be made
-        self._retries = session.parts.retry_budget(provider)
-        self._breaker: CircuitBreaker = session.parts.breakers.get(
+        self._retries = session.services.retry_budget(provider)
+        self._breaker: CircuitBreaker = session.services.breakers.get(
             f"{provider.name}/{provider.model}"
         )
 
@@ -91,7 +91,7 @@ class ModelCall:
             ),
             stop=self._too_late,
             wait=self._pause,
-            sleep=self._session.parts.clock.sleep,
+            sleep=self._session.services.clock.sleep,
             before_sleep=self._note,
             reraise=True,
         )
@@ -240,12 +240,12 @@ class ModelCall:
 
     def _priced(self, reply: Completion) -> Completion:
         """The reply with its cost, if the provider did not tell it and the price is known."""
-        parts, usage = self._session.parts, reply.usage
+        services, usage = self._session.services, reply.usage
         if usage.cost is not None or (
-            not parts.prices and parts.limits.max_cost is None
+            not services.prices and services.limits.max_cost is None
         ):
             return reply
-        price = parts.prices.find(
+        price = services.prices.find(
             self._provider.name, self._provider.model, reply.model
         )
         if price is None:

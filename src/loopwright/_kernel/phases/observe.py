@@ -31,7 +31,7 @@ def label_of(session: Session, text: str | Callable[[], str]) -> Label:
 
     A text about which a classifier fails, or gives no label, may be anything: it is secret.
     """
-    classifier = session.parts.classifier
+    classifier = session.services.classifier
     if classifier is None:
         return "public"
     found = contained(
@@ -53,8 +53,8 @@ def said(session: Session, tool: Tool, text: str) -> Said:
     It is labelled as it came, and cleaned before secrets are looked for: one that is torn apart by what nobody sees
     would not be found.
     """
-    parts = session.parts
-    most = tool.max_output_chars or parts.limits.max_output_chars
+    services = session.services
+    most = tool.max_output_chars or services.limits.max_output_chars
     begin = (
         text if most is None else text[: most + MARGIN]
     )  # a secret that goes on behind the cut is seen whole

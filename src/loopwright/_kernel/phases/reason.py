@@ -22,7 +22,7 @@ from ...messages import Completion, Conversation, Message, canonical_json
 from ...providers.base import OutputSchema, Provider, Request, Sampling
 from ...providers.context import estimate_tokens
 from ...security.redact import redact_error, redact_reply
-from ..session.services import Parts
+from ..session.services import Services
 from ..session.session import Session, fingerprint
 from .model_call import ModelCall
 from .observe import label_of
@@ -59,8 +59,8 @@ class Reply:
 class Inference:
     """Makes the model effects of one scope."""
 
-    def __init__(self, session: Session, parts: Parts) -> None:
-        self._session, self._parts = session, parts
+    def __init__(self, session: Session, services: Services) -> None:
+        self._session, self._services = session, services
 
     async def settle(
         self,
@@ -86,7 +86,7 @@ class Inference:
             or _fingerprint(question, known.delivered) != known.fingerprint
         ):
             prints = _fingerprint(question, nudges)
-            provider = question.provider or self._parts.provider
+            provider = question.provider or self._services.provider
             label = highest(
                 label_of(self._session, m.content)
                 for m in nudges
@@ -167,13 +167,13 @@ class Inference:
         self, key: str, question: Question, whole: Conversation
     ) -> Completion:
         """Send what fits; if the model still finds it too long, compact once more and give up after that."""
-        tokens = self._parts.limits.context_tokens
-        seen = whole if tokens is None else self._parts.context.fit(whole, tokens)
+        tokens = self._services.limits.context_tokens
+        seen = whole if tokens is None else self._services.context.fit(whole, tokens)
         call = self._call(key, question, seen)
         try:
             return await call.complete()
         except ContextTooLong as error:
-            smaller = self._parts.context.fit(seen, estimate_tokens(seen) // 2)
+            smaller = self._services.context.fit(seen, estimate_tokens(seen) // 2)
             if (
                 smaller == seen or call.told
             ):  # words that somebody has seen cannot be taken back
@@ -187,14 +187,14 @@ class Inference:
         mentioned = question.tools or any(message.calls for message in seen.messages)
         request = Request(
             seen,
-            self._parts.tools.specs if mentioned else (),
+            self._services.tools.specs if mentioned else (),
             "auto" if question.tools else "none",
             question.sampling,
             question.schema,
             as_text=question.verb == "ask",
         )
         return ModelCall(
-            self._session, key, question.provider or self._parts.provider, request
+            self._session, key, question.provider or self._services.provider, request
         )
 
     def _recorded(
@@ -225,17 +225,17 @@ class Inference:
 
     def _setup(self, question: Question) -> str:
         """What may change between deployments: model, sampling, tools and limits, as a short text."""
-        provider = question.provider or self._parts.provider
+        provider = question.provider or self._services.provider
         name = f"{provider.name}/{provider.model}"
-        setups = self._parts.setups
+        setups = self._services.setups
         known = setups.get((name, question.sampling, question.tools))
         if known is None:
             tools = (
-                [[t.name, t.description, t.schema] for t in self._parts.tools.specs]
+                [[t.name, t.description, t.schema] for t in self._services.tools.specs]
                 if question.tools
                 else []
             )
-            limits = dataclasses.asdict(self._parts.limits)  # pyright: ignore[reportArgumentType] - a pydantic dataclass
+            limits = dataclasses.asdict(self._services.limits)  # pyright: ignore[reportArgumentType] - a pydantic dataclass
             known = (
                 f"model={name} tools={_short(tools)} limits={_short(limits)} "
                 f"sampling={_short(dataclasses.asdict(question.sampling))}"

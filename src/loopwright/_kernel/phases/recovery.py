@@ -174,7 +174,7 @@ class Recovering:
         if delay:
             try:
                 with session.active.working():
-                    await session.parts.clock.sleep(delay)
+                    await session.services.clock.sleep(delay)
             except asyncio.CancelledError:
                 if not session.aborting:
                     raise
@@ -246,7 +246,7 @@ class Recovering:
 
     def _may_have_taken_effect(self, finished: ToolFinished) -> bool:
         """Whether a call of which nobody knows that it did nothing changes things."""
-        tool = self.calls.parts.tools.get(finished.tool)
+        tool = self.calls.services.tools.get(finished.tool)
         changes_things = tool is None or tool.effect in CHANGES_THINGS
         return changes_things and (
             finished.status in DOUBTFUL or finished.failure == "raised"
@@ -299,7 +299,7 @@ class Recovering:
         async def settle(question: Question) -> Reply:
             return await self.ask(f"{permit.key}~{step + 1}m{next(numbers)}", question)
 
-        provider = self.calls.parts.provider
+        provider = self.calls.services.provider
         try:
             mended = await ask_model(
                 settle,

@@ -141,7 +141,7 @@ class Undoing:
             session.record(key, UndoStarted(tool.name, done.call.id, idempotency_key))
         await session.barrier()
         await session.hold()
-        timeout = tool.timeout or session.parts.limits.tool_timeout
+        timeout = tool.timeout or session.services.limits.tool_timeout
         arguments = copy.deepcopy(
             dict(session.secrets.get(done.key, done.call).arguments)
         )
@@ -171,7 +171,7 @@ class Undoing:
             )
         redact = session.redactor.text
         written = contained(
-            lambda: as_text(ended.value, session.parts.limits.max_output_chars)
+            lambda: as_text(ended.value, session.services.limits.max_output_chars)
         )
         error = ended.error
         if error is not None:

@@ -41,7 +41,7 @@ NOT_OURS_TO_END = (RunSignal, UnknownOutcome, JournalError, ReplayDivergence)
 def note(scope: Scope, fact: object) -> None:
     """Record a fact once; another fact in its place on replay is only a warning."""
     key = scope.side_key("note")
-    value = scope.session.parts.redactor.value(to_jsonable_python(fact))
+    value = scope.session.services.redactor.value(to_jsonable_python(fact))
     recorded = scope.session.replay.side(key)
     if recorded is None:
         noted = scope.session.facts[key] = FactNoted(type(fact).__name__, value)
@@ -58,7 +58,7 @@ def now(scope: Scope) -> datetime:
     recorded = scope.session.replay.side(key)
     if isinstance(recorded, ClockRead):
         return datetime.fromtimestamp(recorded.seconds, UTC)
-    seconds = scope.session.parts.clock.wall()
+    seconds = scope.session.services.clock.wall()
     scope.session.record(key, ClockRead(seconds))
     return datetime.fromtimestamp(seconds, UTC)
 

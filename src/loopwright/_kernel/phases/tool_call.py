@@ -29,7 +29,7 @@ from ...resilience.timeouts import Ended, contained, run_bounded
 from ...security.permit_claims import Claims
 from ...security.redact import traceback_of
 from ...tools.base import Tool, ToolContext
-from ..session.services import Parts
+from ..session.services import Services
 from ..session.session import SECRET_LOST, Session
 from .observe import label_of, marked, observation_of, said
 
@@ -77,7 +77,7 @@ def check_same(permit: Permit, session: Session, policy: str | None) -> None:
     """Raise `PhaseError` if approval, policy or arguments are not those of the permit any more."""
     if (
         permit.until
-        and permit.until <= session.parts.clock.wall()
+        and permit.until <= session.services.clock.wall()
         and policy is not None
     ):
         raise PhaseError(f"the approval of {permit.call.name} has expired")
@@ -104,7 +104,7 @@ class ToolCalls:
     """Makes the calls of one scope."""
 
     session: Session
-    parts: Parts
+    services: Services
     policy: Callable[[], str]
     instead: dict[str, ToolFinished] = dataclasses.field(
         default_factory=dict[str, ToolFinished]
@@ -120,7 +120,7 @@ class ToolCalls:
         ):  # who waits for its tool holds no other up
             session.check_signal(begun=kind != "first")
             session.check_gap(permit.key)
-            breaker = session.parts.breakers.get(f"tool/{tool.name}")
+            breaker = session.services.breakers.get(f"tool/{tool.name}")
             try:
                 given = breaker.acquire(session.breaker_changed)
             except CircuitOpen as error:
@@ -163,7 +163,7 @@ class ToolCalls:
 
     def finish(self, decision: Permit | Denial, came: Came) -> Observation:
         """Record what came of a call."""
-        call, tool = decision.call, self.parts.tools.get(decision.call.name)
+        call, tool = decision.call, self.services.tools.get(decision.call.name)
         label, untrusted = came.label, came.untrusted
         if tool is not None and came.status == "ok":
             label = highest((label, tool.label))
@@ -209,7 +209,7 @@ class ToolCalls:
     def completed(self, permit: Permit, observation: Observation, seq: int) -> None:
         """Keep what a saga may have to undo: what the tool itself did, or may have done."""
         tool, replay, key = (
-            self.parts.tools.get(permit.call.name),
+            self.services.tools.get(permit.call.name),
             self.session.replay,
             permit.key,
         )
@@ -227,7 +227,10 @@ class ToolCalls:
         """The same for what was done in place of a call whose outcome is recorded: nothing goes through it again."""
         replay = self.session.replay
         for other, finished in replay.done_instead(key):
-            decided, tool = replay.decision(other), self.parts.tools.get(finished.tool)
+            decided, tool = (
+                replay.decision(other),
+                self.services.tools.get(finished.tool),
+            )
             if (
                 tool is not None
                 and tool.compensate is not None
@@ -275,7 +278,7 @@ class ToolCalls:
     def timeout(self, tool: Tool) -> float | None:
         """Seconds that one call of a tool may take now."""
         return _least(
-            tool.timeout or self.parts.limits.tool_timeout, self.session.remaining()
+            tool.timeout or self.services.limits.tool_timeout, self.session.remaining()
         )
 
     async def _start(
@@ -344,7 +347,7 @@ class ToolCalls:
         timeout: float | None,
     ) -> Any:
         positional = (self.context(permit, timeout),) if tool.takes_context else ()
-        most = tool.max_output_chars or self.parts.limits.max_output_chars
+        most = tool.max_output_chars or self.services.limits.max_output_chars
         if tool.is_async:
             value = await tool.function(*positional, **keywords)
         else:

@@ -10,7 +10,7 @@ from ...events.lifecycle import told_of
 from ...journals.base import Claim, Command
 from ...journals.owner import AT_WORK, new_owner
 from ..durability.replay import Replay
-from .services import Parts
+from .services import Services
 from .session import LEFT, Session, outlast
 
 
@@ -19,15 +19,15 @@ class TakenUp:
 
     claim: Claim
 
-    def __init__(self, parts: Parts, run_id: str, entries: list[Entry]) -> None:
+    def __init__(self, services: Services, run_id: str, entries: list[Entry]) -> None:
         self.owner = new_owner()
         self.entries = entries
         self.commands: list[Command] = []
-        self._parts, self._run_id, self._claimed = parts, run_id, False
+        self._services, self._run_id, self._claimed = services, run_id, False
 
     async def take(self, *, take_over: bool) -> None:
         """Claim the run and read it. It may be begun again: to the next owner, one that was broken off is dead."""
-        journal, lease = self._parts.journal, self._parts.lease
+        journal, lease = self._services.journal, self._services.lease
         AT_WORK.discard(self.owner.token)
         self.owner = new_owner()
         AT_WORK.add(
@@ -49,7 +49,7 @@ class TakenUp:
             return
         cancelled: asyncio.CancelledError | None = None
         with contextlib.suppress(JournalError):  # as above
-            session = Session(self._parts, self.claim, self.owner, Replay(), None)
+            session = Session(self._services, self.claim, self.owner, Replay(), None)
             status = told_of(self.entries)["status"]
             if (
                 status == "running"
@@ -64,13 +64,13 @@ class TakenUp:
 
 @contextlib.asynccontextmanager
 async def taken_up(
-    parts: Parts, run_id: str, entries: list[Entry], *, take_over: bool
+    services: Services, run_id: str, entries: list[Entry], *, take_over: bool
 ) -> AsyncGenerator[TakenUp]:
     """A run, claimed and read again, to make ready for going on; `entries` are those that were read before.
 
     Raises `UnknownRun` and `RunBusy`. A cancellation waits until it is known whether the run was claimed.
     """
-    taken = TakenUp(parts, run_id, entries)
+    taken = TakenUp(services, run_id, entries)
     try:
         cancelled = await outlast(lambda: taken.take(take_over=take_over))
         if cancelled is not None:

@@ -190,7 +190,7 @@ class Scope:
 
     def _check_iteration(self, key: str, number: int) -> None:
         recorded = self.session.replay.side(key)
-        limit = self.session.parts.limits.max_iterations
+        limit = self.session.services.limits.max_iterations
         if isinstance(recorded, LimitHit):
             if number <= int(recorded.detail):
                 return

@@ -1,4 +1,4 @@
-"""Parts: what the engines of one runtime share, as one frozen dataclass."""
+"""Services: what the engines of one runtime share, as one frozen dataclass."""
 
 import copy
 import dataclasses
@@ -68,8 +68,8 @@ class RetryBudget:
 
 
 @dataclasses.dataclass(frozen=True)
-class Parts:
-    """The shared parts of a runtime; an engine holds them, a strategy never touches them."""
+class Services:
+    """The shared services of a runtime; an engine holds them, a strategy never touches them."""
 
     provider: Provider
     tools: ToolRegistry
@@ -96,7 +96,7 @@ class Parts:
     ]  # what model calls are made with, worked out once for each kind
 
     def with_tools(self, tools: ToolRegistry) -> Self:
-        """The same parts with other tools, and what these know and nobody is to be told."""
+        """The same services with other tools, and what these know and nobody is to be told."""
         other = copy.copy(self)
         vars(other).update(
             tools=tools, setups={}, redactor=self.redactor.knowing(tools.secrets)
@@ -125,7 +125,7 @@ class Parts:
         """An engine's `runtime` field is checked by its class alone."""
         hint = "needs a Runtime, like ReActEngine(Runtime(provider))"
         return custom_error_schema(
-            is_instance_schema(Parts),
+            is_instance_schema(Services),
             custom_error_type="runtime_type",
             custom_error_message=hint,
         )

@@ -56,7 +56,7 @@ from ..control.commands import (
 )
 from ..durability.replay import Replay
 from .active_clock import ActiveClock
-from .services import Parts
+from .services import Services
 
 NO_SLOTS = nullcontext()
 _LAPSED = object()  # in place of a result: the lease was over before a thread was free
@@ -74,10 +74,15 @@ class Session:
     """One run being worked on by this process."""
 
     def __init__(
-        self, parts: Parts, claim: Claim, owner: Owner, replay: Replay, deps: object
+        self,
+        services: Services,
+        claim: Claim,
+        owner: Owner,
+        replay: Replay,
+        deps: object,
     ) -> None:
-        self.parts, self.claim, self.owner, self.replay, self.deps = (
-            parts,
+        self.services, self.claim, self.owner, self.replay, self.deps = (
+            services,
             claim,
             owner,
             replay,
@@ -86,9 +91,9 @@ class Session:
         self.run_id = claim.run_id
         self.seed = replay.seed or claim.run_id
         self.budget = Budget(
-            parts.limits, replay.llm_calls, replay.tool_calls, replay.usage
+            services.limits, replay.llm_calls, replay.tool_calls, replay.usage
         )
-        self.active = ActiveClock(parts.clock, replay.active_seconds)
+        self.active = ActiveClock(services.clock, replay.active_seconds)
         self.fatal: LoopwrightError | None = (
             None  # divergence, a dead journal: every verb meets it
         )
@@ -118,7 +123,7 @@ class Session:
         self.permits: set[Permit] = set()
         self.secrets: dict[str, ToolCall] = {}
         """Calls whose arguments hold secrets, whole, by key: for gates and tools of this process, never recorded."""
-        self.redactor = parts.redactor
+        self.redactor = services.redactor
         """Knows, beside what the runtime's knows, the secrets of this run's calls and of its child engines.
 
         It is for what is recorded as it comes (replies, results, errors, reasons): what an engine makes by itself comes
@@ -134,12 +139,12 @@ class Session:
         self._unnumbered = False  # whether a command has come that has no number
         """Whether the run's last entry is written, or that of its suspension: nothing is heard any more."""
         self.drifted = False
-        most = parts.limits.max_concurrent_tools
+        most = services.limits.max_concurrent_tools
         self.tool_slots: AbstractAsyncContextManager[None] = (
             NO_SLOTS if most is None else asyncio.Semaphore(most)
         )
         self._slots_by_tool: dict[str, asyncio.Semaphore] = {}
-        self._wall = parts.clock.wall() - parts.clock.monotonic()
+        self._wall = services.clock.wall() - services.clock.monotonic()
         self._unsent: list[Entry] = []
         # Nobody hears of a new run before the journal has taken it: its id may turn out to be another run's.
         self._untold: list[Entry] | None = [] if replay.started is None else None
@@ -176,12 +181,12 @@ class Session:
 
     def wall(self) -> float:
         """Wall time in seconds, never going back while this process works on the run."""
-        return self._wall + self.parts.clock.monotonic()
+        return self._wall + self.services.clock.monotonic()
 
     def _tell(self, entry: Entry) -> None:
         for watcher in self.watchers:
             watcher(entry)
-        for observer in self.parts.observers:
+        for observer in self.services.observers:
             self._tell_observer(observer, entry)
 
     def _tell_observer(self, observer: Callable[[Entry], None], entry: Entry) -> None:
@@ -208,8 +213,8 @@ class Session:
             return
         unsent, self._unsent = self._unsent, []
         try:
-            self.parts.journal.append(self.claim, unsent, status=status)
-            await self.parts.journal.barrier(self.claim)
+            self.services.journal.append(self.claim, unsent, status=status)
+            await self.services.journal.barrier(self.claim)
         except ConfigError as error:  # the run id is taken: this run never was
             self.fatal = self._broken = error
             raise
@@ -240,12 +245,12 @@ class Session:
         until = (
             self.claim.lease_until
         )  # of the two clocks the first stands still with the machine
-        return until is None or max(self.wall(), self.parts.clock.wall()) < until
+        return until is None or max(self.wall(), self.services.clock.wall()) < until
 
     async def in_thread(self, function: Callable[[], Any]) -> Any:
         """Call a plain function in a thread, if the run is still its own when a thread is free; raises `Fenced`."""
         while True:
-            value = await self.parts.threads.run(
+            value = await self.services.threads.run(
                 lambda: function() if self._is_held() else _LAPSED
             )
             if value is not _LAPSED:
@@ -256,7 +261,7 @@ class Session:
         """Put the end of the lease off. An error is sticky if another worker took over."""
         self._check_broken()
         try:
-            await self.parts.journal.renew(self.claim, self.parts.lease or 0.0)
+            await self.services.journal.renew(self.claim, self.services.lease or 0.0)
         except Fenced as error:
             self.fatal = self._broken = error
             raise
@@ -267,7 +272,7 @@ class Session:
 
     def remaining(self) -> float | None:
         """Active seconds left, at least 0; `None` without a time limit."""
-        timeout = self.parts.limits.timeout
+        timeout = self.services.limits.timeout
         return None if timeout is None else max(timeout - self.active.seconds(), 0.0)
 
     def facts_below(self, path: str = "") -> tuple[FactNoted, ...]:
@@ -433,7 +438,7 @@ class Session:
     async def listen(self) -> None:
         """Look into the run's inbox; whoever reads the journal sees that the run has heard."""
         commands = await asyncio.to_thread(
-            self.parts.journal.inbox, self.run_id, self.told.last
+            self.services.journal.inbox, self.run_id, self.told.last
         )
         self.hear(commands)
         if commands:
@@ -445,7 +450,7 @@ class Session:
         if told.stands_still():
             self._standing += 1
             if self._standing == 1:
-                self._paused_at = self.parts.clock.monotonic()
+                self._paused_at = self.services.clock.monotonic()
                 self.record("", RunPaused())
             try:
                 with self.active.waiting():
@@ -455,7 +460,9 @@ class Session:
             finally:
                 self._standing -= 1
                 if self._standing == 0:
-                    seconds = round(self.parts.clock.monotonic() - self._paused_at, 6)
+                    seconds = round(
+                        self.services.clock.monotonic() - self._paused_at, 6
+                    )
                     self.record("", RunContinued(self.active.take_waited(), seconds))
         if told.stopping:
             raise self.stopped()
@@ -485,12 +492,12 @@ class Session:
     def take_up(self) -> None:
         """This process works on the run from now on."""
         AT_WORK.add(self.owner.token)
-        self.parts.listener.add(self)
+        self.services.listener.add(self)
 
     def let_go(self) -> None:
         """This process no longer works on the run."""
         AT_WORK.discard(self.owner.token)
-        self.parts.listener.discard(self)
+        self.services.listener.discard(self)
 
     def keep_secrets(self, key: str, calls: Mapping[int, ToolCall]) -> None:
         """Remember the calls of a proposal as they were before their secrets were taken out."""

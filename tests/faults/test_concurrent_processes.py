@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
+import journal_child
 from forked import PIPE, Forked, fork
+from journal_entries import ME, header, write
 from loopwright.errors import JournalError
 from loopwright.journals import Claim, SQLiteJournal
-
-import journal_child
-from journal_entries import ME, header, write
 
 CHILD = Path(journal_child.__file__)
 LEASE = 0.3

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from journal_entries import DEAD, LIVE, ME, follow, header, write
 from loopwright.errors import Fenced, JournalError, RunBusy
 from loopwright.journals import (
     Journal,
@@ -23,8 +24,6 @@ from loopwright.journals import (
     orphaned,
 )
 from loopwright.testing import FakeClock
-
-from journal_entries import DEAD, LIVE, ME, follow, header, write
 
 NOW = 1_700_000_000.0
 AWAY = "another-host|1|1|away"

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from journal_contract import HypothesisContract
+from journal_entries import header, write
 from loopwright.errors import ConfigError
 from loopwright.journals import MemoryJournal, RunHeader
-
-from journal_entries import header, write
-from journal_contract import HypothesisContract
 
 
 class TestMemoryJournal(HypothesisContract):

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 from journal_entries import ME, follow, header, write
-
 from loopwright.errors import JournalError
 from loopwright.journals import Claim, SQLiteJournal
 

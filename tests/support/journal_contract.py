@@ -6,9 +6,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loopwright.testing import JournalContract
-
 from journal_entries import follow, header
+from loopwright.testing import JournalContract
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from loopwright import ConfigError, ToolError
-from loopwright.toolboxes import GuardedTransport, egress
+from loopwright.toolboxes import GuardedTransport, ssrf_guard
 from loopwright.toolboxes.ssrf_guard import Refused, look_up
 from websites import Answer, Site, answered, redirected, secure, website
 
@@ -771,7 +771,7 @@ async def test_name_servers_that_do_not_answer_hold_up_nothing_else(
         return real("127.0.0.1", *options, **named)
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    monkeypatch.setattr(egress, "MOST_HANGING", 10)
+    monkeypatch.setattr(ssrf_guard, "MOST_HANGING", 10)
     transport = GuardedTransport(timeout=0.3)
     try:
         async with httpx.AsyncClient(transport=transport) as http:
@@ -785,7 +785,7 @@ async def test_name_servers_that_do_not_answer_hold_up_nothing_else(
                 await asyncio.gather(*(asyncio.to_thread(int) for _ in range(40)))
                 assert await asyncio.get_running_loop().getaddrinfo("good.example", 80)
             before = threading.active_count()
-            while egress._LOOK_UPS.abandoned < 10:
+            while ssrf_guard._LOOK_UPS.abandoned < 10:
                 with pytest.raises((httpx.ConnectTimeout, httpx.ReadTimeout)):
                     await http.get("http://slow.example/")
             with pytest.raises(httpx.ConnectError):
@@ -793,9 +793,9 @@ async def test_name_servers_that_do_not_answer_hold_up_nothing_else(
             assert threading.active_count() <= before + 10
     finally:
         go.set()
-    while egress._LOOK_UPS.abandoned:  # noqa: ASYNC110 - nobody tells
+    while ssrf_guard._LOOK_UPS.abandoned:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.01)
-    with pytest.raises(egress.Refused, match="not a public address"):
+    with pytest.raises(ssrf_guard.Refused, match="not a public address"):
         await GuardedTransport().handle_async_request(
             httpx.Request("GET", "http://good.example/")
         )

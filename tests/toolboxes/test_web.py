@@ -14,7 +14,7 @@ import pytest
 from loopwright import ConfigError, Limits, ReActEngine, Runtime, Tool, ToolError
 from loopwright.plugins import build_tools
 from loopwright.testing import ScriptedProvider, call
-from loopwright.toolboxes import GuardedTransport, addresses
+from loopwright.toolboxes import GuardedTransport, ip_policy
 from loopwright.toolboxes import web as web_module
 from loopwright.toolboxes.web import web
 from websites import Answer, Site, answered, redirected, secure, website
@@ -287,10 +287,10 @@ async def test_a_redirect_within_a_host_is_followed_and_the_last_address_told(
 def public(monkeypatch: pytest.MonkeyPatch) -> None:
     """127.0.0.1 counts as an address of the public internet; 127.0.0.2 does not."""
 
-    def is_public(address: addresses.Address) -> bool:
+    def is_public(address: ip_policy.Address) -> bool:
         return str(address) == HOME
 
-    monkeypatch.setattr(addresses, "is_public", is_public)
+    monkeypatch.setattr(ip_policy, "is_public", is_public)
     monkeypatch.setattr(web_module, "is_public", is_public)
 
 

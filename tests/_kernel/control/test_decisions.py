@@ -24,9 +24,9 @@ from loopwright import (
     Runtime,
     Suspend,
     Tool,
-    clearance,
     tool,
 )
+from loopwright._kernel.phases import gate as gate_phase
 from loopwright.events import GateDecided
 from loopwright.gates import RESPOND, Deny, InstantGate
 from loopwright.messages import arguments_hash
@@ -364,7 +364,7 @@ async def test_a_gate_has_the_time_that_it_says_it_needs(
             await asyncio.sleep(0.2)
             return Allow()
 
-    monkeypatch.setattr(clearance, "GATE_TIMEOUT", 0.05)
+    monkeypatch.setattr(gate_phase, "GATE_TIMEOUT", 0.05)
     gate = Slow(lambda action: Allow())
 
     assert told(

@@ -15,9 +15,9 @@ from loopwright import (
     ReActEngine,
     Run,
     Runtime,
-    own_effects,
     tool,
 )
+from loopwright._kernel.phases import side_effects
 from loopwright._kernel.phases.tool_call import as_text
 from loopwright.events import Declassified, RunStarted, ToolFinished
 from loopwright.labels import Label, at_least, highest
@@ -206,7 +206,7 @@ async def test_the_text_of_an_effect_is_made_for_a_classifier_alone(
     async def words() -> list[str]:
         return ["A", "B"]
 
-    monkeypatch.setattr(own_effects, "as_text", counting)
+    monkeypatch.setattr(side_effects, "as_text", counting)
     result = await Reading(Runtime(ScriptedProvider([]), classifier=classifier)).run(
         "go"
     )

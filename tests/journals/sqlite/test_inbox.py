@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 import structlog.testing
 
+from journal_entries import header, write
 from loopwright.errors import JournalError, UnknownRun
 from loopwright.journals import Command, SQLiteJournal
 from loopwright.testing import FakeClock
-
-from journal_entries import header, write
 
 
 @pytest.fixture

@@ -19,7 +19,10 @@ from pathlib import Path
 
 import pytest
 
+import journal_child
 from forked import PIPE, Forked, fork
+from journal_contract import HypothesisContract
+from journal_entries import ME, follow, header, write
 from loopwright.errors import ConfigError, Fenced, JournalError, UnknownRun
 from loopwright.journals import Journal, RunInfo, chain_hash
 from loopwright.journals.sqlite.file import JournalFile
@@ -28,10 +31,6 @@ from loopwright.journals.sqlite.journal import HAND_OVER, SQLiteJournal
 from loopwright.journals.sqlite.writer import Writer
 from loopwright.testing import DurableJournalContract
 from users import another_user
-
-import journal_child
-from journal_entries import ME, follow, header, write
-from journal_contract import HypothesisContract
 
 CHILD = Path(journal_child.__file__)
 TABLES = {

@@ -15,7 +15,8 @@ import httpcore
 import pytest
 
 from loopwright import Conversation, ProviderError, Request
-from loopwright.providers import OpenAIProvider, transport
+from loopwright.providers import OpenAIProvider
+from loopwright.providers.http import transport
 from loopwright.providers.http.sockets import AsyncioBackend
 
 ANSWER = json.dumps(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright.providers import sse
+from loopwright.providers.http import sse
 from loopwright.providers.http.sse import EventReader, ServerEvent
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from loopwright import LoopEngine, ReActEngine, Run, Runtime, tool
 from loopwright.errors import ConfigError
 from loopwright.messages import Json
-from loopwright.security.redaction import MARK, Redactor, shapes
+from loopwright.security.redaction import MARK, Redactor, patterns
 from loopwright.security.redaction.encodings import spellings
 from loopwright.security.redaction.prefilter import hinted, hinted_at_end
 from loopwright.testing import ScriptedProvider, call
@@ -22,7 +22,9 @@ from planted import B64, HEX, PLANTED, RANDOM, marked, pem
 from stopwatch import quickest
 
 PLAIN = Redactor()
-SHAPES = [shape for shape in vars(shapes).values() if isinstance(shape, shapes.Shape)]
+SHAPES = [
+    shape for shape in vars(patterns).values() if isinstance(shape, patterns.Shape)
+]
 
 # Nothing of this is a secret.
 HARMLESS = (
@@ -215,7 +217,7 @@ def test_the_longest_header_is_found_as_a_whole_and_is_no_longer_than_it_may_be(
     stream = PLAIN.stream()
     told = [stream.feed(text[at : at + 99]) for at in range(0, len(text), 99)]
 
-    assert 12_000 < found[0].end < shapes.LONGEST
+    assert 12_000 < found[0].end < patterns.LONGEST
     assert "".join(told) + stream.end() == PLAIN.text(text)
 
 
@@ -743,9 +745,9 @@ def test_time_is_linear_in_hostile_text(name: str) -> None:
 
 COMPILED = """
 import sys
-from loopwright.security.redaction import Redactor, shapes
+from loopwright.security.redaction import Redactor, patterns
 def compiled():
-    known = [(name, shape) for name, shape in vars(shapes).items() if isinstance(shape, shapes.Shape)]
+    known = [(name, shape) for name, shape in vars(patterns).items() if isinstance(shape, patterns.Shape)]
     return sorted(name for name, shape in known if vars(shape).keys() & {"pattern", "opening"})
 before = compiled()
 for text in sys.argv[1:]:

@@ -17,8 +17,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from loopwright import (
-    Done,
-    NotDone,
+    CallCompleted,
+    CallNotExecuted,
     ReActEngine,
     Request,
     Runtime,
@@ -42,10 +42,12 @@ def ledger(folder: Path) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
-def was_done(ctx: ToolContext[Path]) -> Done | NotDone:
+def was_done(ctx: ToolContext[Path]) -> CallCompleted | CallNotExecuted:
     """Whether a step was done by a process that died before it could say so."""
     line = f"{ctx.arguments['bed']} {ctx.arguments['step']}"
-    return Done("done before") if line in ledger(ctx.deps) else NotDone()
+    return (
+        CallCompleted("done before") if line in ledger(ctx.deps) else CallNotExecuted()
+    )
 
 
 @tool(effect="write", lookup=was_done)

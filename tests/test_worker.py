@@ -18,15 +18,15 @@ from pydantic import BaseModel
 
 from forked import DEVNULL, Forked, fork
 from loopwright import (
+    CallCompleted,
+    CallNotExecuted,
     Completion,
     ConfigError,
-    Done,
     Fenced,
     JournalError,
     Limits,
     LoopEngine,
     MemoryJournal,
-    NotDone,
     ReActEngine,
     Request,
     Run,
@@ -291,7 +291,7 @@ async def test_a_waiting_run_is_taken_up_when_somebody_said_what_it_waits_for():
 
     [waiting] = await worker.drain()
     assert (waiting.status, await worker.drain()) == ("waiting", [])
-    await parts.resolve("r", "0#0", Done("paid, says the bank"))
+    await parts.resolve("r", "0#0", CallCompleted("paid, says the bank"))
     [result] = await worker.drain()
 
     assert (result.answer, LOOKED) == ("done", [])
@@ -414,7 +414,7 @@ async def test_more_answered_runs_than_there_are_places_for_are_all_taken_up():
         (name, "waiting") for name in sorted(names)
     ]
     for name in names:
-        await parts.resolve(name, "0#0", Done("paid, says the bank"))
+        await parts.resolve(name, "0#0", CallCompleted("paid, says the bank"))
 
     results = [result for _ in names for result in await worker.drain()]
 
@@ -516,7 +516,7 @@ async def test_a_waiting_run_that_could_not_be_taken_up_when_it_was_answered_is_
     )
     worker = Worker(parts)
     await worker.drain()
-    await parts.resolve("r", "0#0", Done("paid, says the bank"))
+    await parts.resolve("r", "0#0", CallCompleted("paid, says the bank"))
     journal.trouble = trouble
     with structlog.testing.capture_logs():
         assert await worker.drain() == []
@@ -612,7 +612,7 @@ async def test_a_waiting_run_whose_inbox_cannot_be_read_holds_up_no_other(
     worker, journal.damaged = Worker(parts), ""
     assert len(await worker.drain()) == 2
     for name in ("first", "second"):
-        await parts.resolve(name, "0#0", Done("paid, says the bank"))
+        await parts.resolve(name, "0#0", CallCompleted("paid, says the bank"))
 
     journal.damaged = "first"
     with structlog.testing.capture_logs() as logs:
@@ -689,7 +689,7 @@ async def test_a_run_that_ends_its_process_time_and_again_is_left_to_people():
 async def test_a_run_whose_process_dies_whenever_its_payment_was_looked_up_is_left_to_people():
     """That a look-up is recorded in each life is no progress."""
 
-    @tool(effect="write", lookup=lambda ctx: NotDone())
+    @tool(effect="write", lookup=lambda ctx: CallNotExecuted())
     async def pay() -> str:
         """Pay."""
         return "paid"

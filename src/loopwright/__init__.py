@@ -117,17 +117,17 @@ if TYPE_CHECKING:
     from .tools.recovery import Fallback as Fallback
     from .tools.recovery import LlmRecovery as LlmRecovery
     from .tools.recovery import Retry as Retry
-    from .tools.resolution import Done as Done
-    from .tools.resolution import NotDone as NotDone
-    from .tools.resolution import Unknown as Unknown
+    from .tools.resolution import CallCompleted as CallCompleted
+    from .tools.resolution import CallNotExecuted as CallNotExecuted
+    from .tools.resolution import OutcomeUnknown as OutcomeUnknown
     from .worker import Worker as Worker
 
 _HOMES = {  # loaded at first use, so that importing the package costs next to nothing
     ".attachments": ("Attachment",),
     ".tools.resolution": (
-        "Done",
-        "NotDone",
-        "Unknown",
+        "CallCompleted",
+        "CallNotExecuted",
+        "OutcomeUnknown",
     ),
     ".providers.prices": ("Price",),
     ".engines.recommend": (
@@ -288,7 +288,9 @@ __all__ = [
     "Attachment",
     "Attempt",
     "CachedResult",
+    "CallCompleted",
     "CallDelta",
+    "CallNotExecuted",
     "Capabilities",
     "CapabilityError",
     "ChainOfThoughtEngine",
@@ -309,7 +311,6 @@ __all__ = [
     "Denied",
     "Deny",
     "DenyAll",
-    "Done",
     "EngineError",
     "Entry",
     "Escalate",
@@ -334,8 +335,8 @@ __all__ = [
     "Message",
     "ModelJudge",
     "Modify",
-    "NotDone",
     "Observation",
+    "OutcomeUnknown",
     "PatternClassifier",
     "Permit",
     "PhaseError",
@@ -385,7 +386,6 @@ __all__ = [
     "ToolSpec",
     "TreeOfThoughtsEngine",
     "UndoFailed",
-    "Unknown",
     "UnknownOutcome",
     "UnknownRun",
     "Unreadable",

@@ -162,7 +162,7 @@ class Runtime(Services):
         )
 
     async def resolve(self, run_id: str, key: str, resolution: Resolution) -> None:
-        """Say what came of a call that a waiting run asks about: `Done(result)`, `NotDone()` or `Unknown()`.
+        """Answer a waiting run's question about a call: `CallCompleted(result)`, `CallNotExecuted()` or `OutcomeUnknown()`.
 
         `key` is that of the question in `result.pending`. It counts when the run is resumed, for that question only.
         Any process that has the journal may say it. Raises `ConfigError` for a call that the run does not ask about.

@@ -15,10 +15,10 @@ from .errors import ConfigError, Fenced, JournalError, RunBusy, text_of
 from .events.effects import (
     BreakerChanged,
     CommandReceived,
-    DoubtResolved,
     DriftNoticed,
     Entry,
     RunResumed,
+    UnknownOutcomeResolved,
 )
 from .events.lifecycle import beginning
 from .journals.base import RunInfo, orphaned
@@ -290,4 +290,6 @@ def _pickups(entries: list[Entry]) -> int:
 
 def _is_look_up(entry: Entry) -> bool:
     """Whether a tool was asked about a call, which each life does again."""
-    return isinstance(entry.event, DoubtResolved) and entry.event.by == "lookup"
+    return (
+        isinstance(entry.event, UnknownOutcomeResolved) and entry.event.by == "lookup"
+    )

@@ -13,10 +13,10 @@ from fault_sizes import LONG, figure
 from leaks import SHAPES, Left, secret_of
 from loopwright import (
     Action,
+    CallCompleted,
     Conversation,
     Delta,
     Deny,
-    Done,
     Message,
     ReActEngine,
     Runtime,
@@ -92,7 +92,7 @@ async def undone_and_doubted(text: str, left: Left, parts: Runtime) -> None:
         assert result.status == ("waiting" if fails else "completed")
         if fails:
             await failing.resolve(
-                run_id, result.pending[0].key, Done(f"a person says: {text}")
+                run_id, result.pending[0].key, CallCompleted(f"a person says: {text}")
             )
             result = await engine.resume(run_id)
         assert result.status == "completed"

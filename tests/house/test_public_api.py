@@ -26,7 +26,7 @@ NAMES = """
     RunHandle Runtime Sampling Suspend Tool ToolCall ToolContext ToolRegistry ToolSpec Usage available_engines
     tool Attachment Reasoning CallDelta Delta StreamingProvider Price ProviderName
     Classifier Decision Label PatternClassifier RunControl ToolProfile ToolSource ask_user
-    CachedResult DeadLetter Escalate Fallback LlmRecovery Retry Done NotDone Unknown Worker
+    CachedResult DeadLetter Escalate Fallback LlmRecovery Retry CallCompleted CallNotExecuted OutcomeUnknown Worker
 """.split()  # noqa: SIM905 - a list would be a page
 LATE = {"httpx", "jsonschema", "sqlite3", "structlog", "tenacity"}
 

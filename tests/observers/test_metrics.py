@@ -102,9 +102,9 @@ async def test_retries_limits_and_breakers_are_counted() -> None:
 
     assert told.count("loopwright.model.retries") == {(): 3}
     assert told.count(
-        "loopwright.resilience.circuit_breaker.changes",
-        "loopwright.resilience.circuit_breaker.name",
-        "loopwright.resilience.circuit_breaker.after",
+        "loopwright.breaker.changes",
+        "loopwright.breaker.name",
+        "loopwright.breaker.after",
     ) == {("scripted/script", "open"): 1}
     assert told.count("loopwright.limits", "loopwright.limit") == {"max_llm_calls": 1}
     assert told.count("loopwright.model.calls", "error.type") == {"503": 2, None: 2}

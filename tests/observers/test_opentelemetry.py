@@ -646,9 +646,9 @@ async def test_a_breaker_that_opens_is_an_event() -> None:
         (
             "loopwright.breaker_changed",
             {
-                "loopwright.resilience.circuit_breaker.name": "scripted/script",
-                "loopwright.resilience.circuit_breaker.before": "closed",
-                "loopwright.resilience.circuit_breaker.after": "open",
+                "loopwright.breaker.name": "scripted/script",
+                "loopwright.breaker.before": "closed",
+                "loopwright.breaker.after": "open",
                 "loopwright.key": "",
             },
         )

@@ -5,17 +5,17 @@ from typing import Any
 import pytest
 
 from loopwright import (
+    CallCompleted,
+    CallNotExecuted,
     DeadLetter,
-    Done,
     Fallback,
     LlmRecovery,
-    NotDone,
+    OutcomeUnknown,
     ProviderError,
     ReActEngine,
     Retry,
     Runtime,
     Tool,
-    Unknown,
     tool,
 )
 from loopwright.events import Entry
@@ -93,8 +93,8 @@ async def test_a_retry_is_an_event_of_the_call_and_one_call_is_one_span() -> Non
             "gen_ai.tool.name": "fetch",
             "gen_ai.tool.call.id": "call_0_0",
             "loopwright.tool.status": "error",
-            "loopwright.tools.recovery.strategy": "retry",
-            "loopwright.tools.recovery.attempt": 1,
+            "loopwright.recovery.strategy": "retry",
+            "loopwright.recovery.attempt": 1,
             "loopwright.delay": 0.0,
             "loopwright.key": "0#0",
         },
@@ -102,7 +102,7 @@ async def test_a_retry_is_an_event_of_the_call_and_one_call_is_one_span() -> Non
     assert told.count(
         "loopwright.tool.recoveries",
         "gen_ai.tool.name",
-        "loopwright.tools.recovery.strategy",
+        "loopwright.recovery.strategy",
     ) == {("fetch", "retry"): 1}
     assert told.count("loopwright.tool.calls", "loopwright.tool.status") == {"ok": 1}
 
@@ -127,7 +127,7 @@ async def test_what_is_called_or_asked_in_place_of_a_call_is_below_it() -> None:
         "    execute_tool mirror",
         "  chat script",
     ]
-    assert told.count("loopwright.tool.recoveries", "loopwright.tools.recovery.strategy") == {
+    assert told.count("loopwright.tool.recoveries", "loopwright.recovery.strategy") == {
         "llm_recovery": 1, "fallback": 1,
     }  # fmt: skip
 
@@ -147,11 +147,11 @@ async def test_a_dead_letter_is_an_event_with_its_queue() -> None:
     ]
     assert said == {
         "gen_ai.tool.name": "fetch", "gen_ai.tool.call.id": "call_0_0", "loopwright.tool.status": "error",
-        "loopwright.tools.recovery.queue": "billing", "loopwright.key": "0#0",
+        "loopwright.recovery.queue": "billing", "loopwright.key": "0#0",
     }  # fmt: skip
-    assert told.count(
-        "loopwright.tool.dead_letters", "loopwright.tools.recovery.queue"
-    ) == {"billing": 1}
+    assert told.count("loopwright.tool.dead_letters", "loopwright.recovery.queue") == {
+        "billing": 1
+    }
 
 
 async def begun(pay: Tool) -> list[Entry]:
@@ -166,9 +166,9 @@ async def begun(pay: Tool) -> list[Entry]:
 @pytest.mark.parametrize(
     ("found", "verdict", "status", "spans"),
     [
-        (Done("paid"), "done", "ok", 0),
-        (Unknown(), "unknown", "unknown", 0),
-        (NotDone(), "not_done", "ok", 1),
+        (CallCompleted("paid"), "done", "ok", 0),
+        (OutcomeUnknown(), "unknown", "unknown", 0),
+        (CallNotExecuted(), "not_done", "ok", 1),
     ],
 )
 async def test_a_call_that_was_looked_up_is_counted_and_is_a_span_only_if_it_was_made(
@@ -187,14 +187,14 @@ async def test_a_call_that_was_looked_up_is_counted_and_is_a_span_only_if_it_was
 
     assert [said for name, said in lines(told) if name == "loopwright.doubt_resolved"] == [
         {
-            "gen_ai.tool.name": "pay", "gen_ai.tool.call.id": "call_0_0", "loopwright.tools.resolution.by": "lookup",
-            "loopwright.tools.resolution.verdict": verdict, "loopwright.key": "0#0",
+            "gen_ai.tool.name": "pay", "gen_ai.tool.call.id": "call_0_0", "loopwright.doubt.by": "lookup",
+            "loopwright.doubt.verdict": verdict, "loopwright.key": "0#0",
         }
     ]  # fmt: skip
     assert told.count(
         "loopwright.tool.doubts",
-        "loopwright.tools.resolution.by",
-        "loopwright.tools.resolution.verdict",
+        "loopwright.doubt.by",
+        "loopwright.doubt.verdict",
     ) == {("lookup", verdict): 1}
     assert (
         len([span for span in told.spans if span.name.startswith("execute_tool")])
@@ -290,7 +290,7 @@ async def test_words_of_failures_and_results_are_told_with_content_only(
 ) -> None:
     told, log = Telemetry(content=content), Log(content=content)
 
-    @tool(lookup=lambda ctx: Done(SECRET))
+    @tool(lookup=lambda ctx: CallCompleted(SECRET))
     async def pay() -> str:
         """Pay."""
         return "paid"

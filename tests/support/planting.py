@@ -15,10 +15,10 @@ from loopwright import (
     Allow,
     Ask,
     AskFailed,
+    CallCompleted,
     DeadLetter,
     Delta,
     Deny,
-    Done,
     LoopEngine,
     LoopwrightError,
     ProviderError,
@@ -273,10 +273,10 @@ class Payer(Model):
 def pay(text: str, *, fails: bool = False) -> Tool:
     """A tool that is looked up and undone in the words of the text, or fails with it in both."""
 
-    async def look_up(ctx: ToolContext[Any]) -> Done:
+    async def look_up(ctx: ToolContext[Any]) -> CallCompleted:
         if fails:
             raise OSError(text)
-        return Done(f"known: {text}")
+        return CallCompleted(f"known: {text}")
 
     async def undo(ctx: ToolContext[Any], result: str) -> str:
         if fails:

@@ -13,7 +13,6 @@ from ..events.effects import (
     ChildStarted,
     CommandReceived,
     Declassified,
-    DoubtResolved,
     DriftNoticed,
     EffectFinished,
     Entry,
@@ -38,6 +37,7 @@ from ..events.effects import (
     UndoBegun,
     UndoFinished,
     UnknownEvent,
+    UnknownOutcomeResolved,
 )
 from ..messages import ToolCall, Usage
 from .text import as_call, as_process, as_value
@@ -277,7 +277,7 @@ class Timeline:
         ]
 
     @_told.register
-    def _(self, event: DoubtResolved, key: str) -> list[tuple[str, str]]:
+    def _(self, event: UnknownOutcomeResolved, key: str) -> list[tuple[str, str]]:
         who = "it was looked up" if event.by == "lookup" else "somebody said"
         result = f": {event.result}" if event.result else ""
         return [

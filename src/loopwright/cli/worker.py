@@ -16,7 +16,12 @@ from ..resilience.circuit_breaker import CircuitBreakers
 from ..result import Model, Result
 from ..runtime import Runtime
 from ..security.redaction import Redactor
-from ..tools.resolution import Done, NotDone, Resolution, Unknown
+from ..tools.resolution import (
+    CallCompleted,
+    CallNotExecuted,
+    OutcomeUnknown,
+    Resolution,
+)
 from ..worker import Worker
 from .config import Chosen, journal_name, limits_of, open_journal, output_model
 from .questions import answers
@@ -164,8 +169,8 @@ def resolution_of(done: str | None, not_done: bool, unknown: bool) -> Resolution
             "say what came of the call: one of --done TEXT, --not-done and --unknown"
         )
     if done is not None:
-        return Done(Redactor().text(done))
-    return NotDone() if not_done else Unknown()
+        return CallCompleted(Redactor().text(done))
+    return CallNotExecuted() if not_done else OutcomeUnknown()
 
 
 def tell_resolution(

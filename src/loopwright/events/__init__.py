@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from .effects import ChildFinished as ChildFinished
     from .effects import ChildStarted as ChildStarted
     from .effects import ClockRead as ClockRead
-    from .effects import DoubtResolved as DoubtResolved
     from .effects import DriftNoticed as DriftNoticed
     from .effects import EffectFinished as EffectFinished
     from .effects import EffectStarted as EffectStarted
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from .effects import UndoFinished as UndoFinished
     from .effects import UndoStarted as UndoStarted
     from .effects import UnknownEvent as UnknownEvent
+    from .effects import UnknownOutcomeResolved as UnknownOutcomeResolved
     from .effects import Verdict as Verdict
     from .effects import decode_event as decode_event
     from .effects import encode_event as encode_event
@@ -68,7 +68,6 @@ __all__ = [
     "ClockRead",
     "CommandReceived",
     "Declassified",
-    "DoubtResolved",
     "DriftNoticed",
     "EffectFinished",
     "EffectStarted",
@@ -101,6 +100,7 @@ __all__ = [
     "UndoFinished",
     "UndoStarted",
     "UnknownEvent",
+    "UnknownOutcomeResolved",
     "Verdict",
     "decode_event",
     "encode_event",
@@ -120,7 +120,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             "ClockRead": ".effects",
             "CommandReceived": ".run",
             "Declassified": ".run",
-            "DoubtResolved": ".effects",
+            "UnknownOutcomeResolved": ".effects",
             "DriftNoticed": ".effects",
             "EVENT_TYPES": ".effects",
             "EVENT_VERSION": ".effects",

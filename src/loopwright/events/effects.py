@@ -201,7 +201,7 @@ class RecoveryTriggered:
 
 
 @dataclasses.dataclass(frozen=True)
-class DoubtResolved:
+class UnknownOutcomeResolved:
     """It became known what came of a call that was in doubt or had failed: its tool looked it up, or a person said.
 
     "not_done" lets it be made (again), with "unknown" the model is told that nobody knows. `command` is the number of
@@ -362,14 +362,16 @@ Event: TypeAlias = (
     RunStarted | RunResumed | RunForked | RunSuspended | RunPaused | RunContinued | RunFinished | CommandReceived |
     FollowedUp | Declassified | ModelRequested | ModelReplied | ModelFailed |
     AttemptFailed | LimitHit | CallsProposed | GateDecided | ToolStarted | ToolFinished | RecoveryTriggered |
-    DoubtResolved | CallDeadLettered | UndoBegun | UndoStarted | UndoFinished | EffectStarted | EffectFinished |
+    UnknownOutcomeResolved | CallDeadLettered | UndoBegun | UndoStarted | UndoFinished | EffectStarted | EffectFinished |
     ChildStarted | ChildFinished | FactNoted | ClockRead | BreakerChanged | DriftNoticed | UnknownEvent
 )  # fmt: skip
 EVENT_VERSION = 1
 
 
 def kind_of(event_type: type) -> str:
-    """The name of an event type in a journal: `ModelReplied` is `model_replied`."""
+    """Return the name of an event type in a journal: `ModelReplied` is `model_replied`."""
+    if event_type is UnknownOutcomeResolved:
+        return "doubt_resolved"  # the stored name is older than the class name
     return re.sub(r"(?<!^)(?=[A-Z])", "_", event_type.__name__).lower()
 
 

@@ -11,7 +11,6 @@ from ..events.effects import (
     CallDeadLettered,
     CommandReceived,
     Declassified,
-    DoubtResolved,
     DriftNoticed,
     Entry,
     Event,
@@ -27,6 +26,7 @@ from ..events.effects import (
     ToolStarted,
     UndoBegun,
     UndoFinished,
+    UnknownOutcomeResolved,
 )
 from .semconv import (
     Attributes,
@@ -131,7 +131,7 @@ COUNTERS = {
 }
 RECOVERIES: dict[type, str] = {
     RecoveryTriggered: "loopwright.tool.recoveries",
-    DoubtResolved: "loopwright.tool.doubts",
+    UnknownOutcomeResolved: "loopwright.tool.doubts",
     CallDeadLettered: "loopwright.tool.dead_letters",
     UndoFinished: "loopwright.tool.undos",
 }
@@ -394,7 +394,7 @@ def _told(event: Event, tool: str, *, content: bool) -> Attributes:
             }
         case (
             RecoveryTriggered()
-            | DoubtResolved()
+            | UnknownOutcomeResolved()
             | CallDeadLettered()
             | UndoBegun()
             | UndoFinished()
@@ -541,7 +541,7 @@ class Measures:
                 self._count_tool(noted.tool, done.status)
             case (
                 RecoveryTriggered()
-                | DoubtResolved()
+                | UnknownOutcomeResolved()
                 | CallDeadLettered()
                 | UndoFinished() as fact
             ):

@@ -14,7 +14,6 @@ from ..events.effects import (
     ChildFinished,
     CommandReceived,
     Declassified,
-    DoubtResolved,
     Event,
     ModelReplied,
     ModelRequested,
@@ -25,6 +24,7 @@ from ..events.effects import (
     ToolFinished,
     UndoBegun,
     UndoFinished,
+    UnknownOutcomeResolved,
 )
 from ..messages import Completion, JsonObject, Message, Reasoning, ToolCall, Usage
 from .span_tracker import Activity
@@ -177,7 +177,7 @@ def ending_attributes(outcome: Event | None) -> Attributes:
 
 
 def recovery_labels(
-    event: RecoveryTriggered | DoubtResolved | CallDeadLettered | UndoFinished,
+    event: RecoveryTriggered | UnknownOutcomeResolved | CallDeadLettered | UndoFinished,
 ) -> Attributes:
     """What became of a call that failed, was in doubt or is undone: few values, fit for metrics."""
     tool: Attributes = {
@@ -186,7 +186,7 @@ def recovery_labels(
     match event:
         case RecoveryTriggered():
             return {**tool, "loopwright.recovery.strategy": event.strategy}
-        case DoubtResolved():
+        case UnknownOutcomeResolved():
             return {
                 **tool,
                 "loopwright.doubt.by": event.by,
@@ -200,7 +200,7 @@ def recovery_labels(
 
 def recovery_attributes(
     event: RecoveryTriggered
-    | DoubtResolved
+    | UnknownOutcomeResolved
     | CallDeadLettered
     | UndoBegun
     | UndoFinished,
@@ -221,7 +221,7 @@ def recovery_attributes(
             found["loopwright.recovery.attempt"] = event.attempt
             found["loopwright.delay"] = event.delay
             text = {"exception.message": event.error}
-        case DoubtResolved():
+        case UnknownOutcomeResolved():
             text = {"gen_ai.tool.call.result": event.result} if event.result else {}
         case CallDeadLettered():
             found["loopwright.tool.status"] = event.status

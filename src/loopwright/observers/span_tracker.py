@@ -10,7 +10,6 @@ from ..events.effects import (
     CallsProposed,
     ChildFinished,
     ChildStarted,
-    DoubtResolved,
     EffectFinished,
     EffectStarted,
     Entry,
@@ -28,6 +27,7 @@ from ..events.effects import (
     RunSuspended,
     ToolFinished,
     ToolStarted,
+    UnknownOutcomeResolved,
 )
 from ..messages import JsonObject, ToolCall
 
@@ -335,12 +335,15 @@ class FollowedRun:
                 self._vetted.add(key)
             if self._arguments and event.arguments is not None:
                 self._changed[key] = event.arguments
-        elif isinstance(event, (RecoveryTriggered, DoubtResolved, CallDeadLettered)):
+        elif isinstance(
+            event, (RecoveryTriggered, UnknownOutcomeResolved, CallDeadLettered)
+        ):
             self._vetted.add(
                 key
             )  # only a call that was let through can fail, or be in doubt
             if isinstance(event, CallDeadLettered) or (
-                isinstance(event, DoubtResolved) and event.verdict != "not_done"
+                isinstance(event, UnknownOutcomeResolved)
+                and event.verdict != "not_done"
             ):
                 self._not_made.add(key)
         elif self._arguments and isinstance(event, CallsProposed):

@@ -14,7 +14,6 @@ from ..events.effects import (
     ClockRead,
     CommandReceived,
     Declassified,
-    DoubtResolved,
     DriftNoticed,
     EffectFinished,
     EffectStarted,
@@ -40,6 +39,7 @@ from ..events.effects import (
     UndoBegun,
     UndoFinished,
     UndoStarted,
+    UnknownOutcomeResolved,
 )
 from ..messages import Completion, Usage
 from .span_tracker import MAX_RUNS, Ended, Following, Noted, Step
@@ -57,7 +57,8 @@ INFO = (
     ChildStarted,
 )
 WARNING = (
-    ModelFailed, AttemptFailed, LimitHit, RecoveryTriggered, DoubtResolved, CallDeadLettered, UndoBegun, BreakerChanged,
+    ModelFailed, AttemptFailed, LimitHit, RecoveryTriggered, UnknownOutcomeResolved, CallDeadLettered, UndoBegun,
+    BreakerChanged,
     DriftNoticed, Declassified,
 )  # fmt: skip
 VERDICTS: dict[str, Level] = {
@@ -89,7 +90,7 @@ PLAIN: dict[type, tuple[str, ...]] = {
     ToolStarted: ("tool", "call_id", "effect", "idempotency_key"),
     ToolFinished: ("call_id", "status", "seconds", "label", "untrusted"),
     RecoveryTriggered: ("tool", "call_id", "strategy", "attempt", "status", "delay"),
-    DoubtResolved: ("tool", "call_id", "by", "verdict", "command"),
+    UnknownOutcomeResolved: ("tool", "call_id", "by", "verdict", "command"),
     CallDeadLettered: ("tool", "call_id", "status", "queue"),
     UndoBegun: ("status", "stop_reason"),
     UndoStarted: ("tool", "call_id", "idempotency_key"),
@@ -114,7 +115,7 @@ CONTENT: dict[type, tuple[str, ...]] = {
     GateDecided: ("reason", "arguments"),
     ToolFinished: ("content",),
     RecoveryTriggered: ("error",),
-    DoubtResolved: ("result",),
+    UnknownOutcomeResolved: ("result",),
     CallDeadLettered: ("arguments", "error"),
     UndoBegun: ("answer", "calls"),
     UndoFinished: ("content",),

@@ -35,17 +35,18 @@ if TYPE_CHECKING:
     from .recovery import LlmRecovery as LlmRecovery
     from .recovery import Recovery as Recovery
     from .recovery import Retry as Retry
-    from .resolution import Done as Done
-    from .resolution import NotDone as NotDone
+    from .resolution import CallCompleted as CallCompleted
+    from .resolution import CallNotExecuted as CallNotExecuted
+    from .resolution import OutcomeUnknown as OutcomeUnknown
     from .resolution import Resolution as Resolution
-    from .resolution import Unknown as Unknown
 
 __all__ = [
     "CachedResult",
+    "CallCompleted",
+    "CallNotExecuted",
     "Cidr",
     "Compensate",
     "DeadLetter",
-    "Done",
     "Duration",
     "DurationBetween",
     "Escalate",
@@ -56,7 +57,7 @@ __all__ = [
     "LlmRecovery",
     "Lookup",
     "Matching",
-    "NotDone",
+    "OutcomeUnknown",
     "PlainWord",
     "Port",
     "Recovery",
@@ -71,7 +72,6 @@ __all__ = [
     "ToolRegistry",
     "ToolSource",
     "Tools",
-    "Unknown",
     "WebUrl",
     "ask_user",
     "tool",
@@ -85,7 +85,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             "Cidr": ".argument_types",
             "Compensate": ".base",
             "DeadLetter": ".recovery",
-            "Done": ".resolution",
+            "CallCompleted": ".resolution",
             "Duration": ".argument_types",
             "DurationBetween": ".argument_types",
             "Escalate": ".recovery",
@@ -96,7 +96,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             "LlmRecovery": ".recovery",
             "Lookup": ".base",
             "Matching": ".argument_types",
-            "NotDone": ".resolution",
+            "CallNotExecuted": ".resolution",
             "PlainWord": ".argument_types",
             "Port": ".argument_types",
             "Recovery": ".recovery",
@@ -111,7 +111,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             "ToolRegistry": ".base",
             "ToolSource": ".base",
             "Tools": ".base",
-            "Unknown": ".resolution",
+            "OutcomeUnknown": ".resolution",
             "WebUrl": ".argument_types",
             "ask_user": ".base",
             "tool": ".base",

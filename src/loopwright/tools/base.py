@@ -101,8 +101,8 @@ class Tool:
         max_output_chars: longest result, if other than the run's limit.
         recovery: what is done when a call fails, in order: `Retry`, `Fallback`, `CachedResult`, `LlmRecovery`,
             `Escalate`, `DeadLetter`. With none the model is told, and that is all.
-        lookup: finds out whether an interrupted call took effect: given a `ToolContext` it returns `Done(result)`,
-            `NotDone()` or `Unknown()`; async or sync.
+        lookup: finds out whether an interrupted call took effect: given a `ToolContext` it returns `CallCompleted(result)`,
+            `CallNotExecuted()` or `OutcomeUnknown()`; async or sync.
         compensate: undoes a call when a run marked `saga` does not complete: given a `ToolContext` and the call's
             result. It may be called again after a crash, with the same idempotency key.
         label: how sensitive its results are at least; the run is as sensitive from then on.

@@ -1,24 +1,24 @@
-"""What can be said of a call of which nobody knows whether it took effect."""
+"""The answers to a call whose outcome is unknown: what a tool's `lookup` returns, or a person says."""
 
 import dataclasses
 from typing import TypeAlias
 
 
 @dataclasses.dataclass(frozen=True)
-class Done:
-    """It took effect; `result` is what the model is told of it."""
+class CallCompleted:
+    """The call took effect; the model reads `result` as its outcome."""
 
     result: str
 
 
 @dataclasses.dataclass(frozen=True)
-class NotDone:
-    """It certainly took no effect: it may be made (again)."""
+class CallNotExecuted:
+    """The call certainly took no effect: it may be made (again)."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Unknown:
-    """It cannot be told."""
+class OutcomeUnknown:
+    """It cannot be found out whether the call took effect."""
 
 
-Resolution: TypeAlias = Done | NotDone | Unknown
+Resolution: TypeAlias = CallCompleted | CallNotExecuted | OutcomeUnknown

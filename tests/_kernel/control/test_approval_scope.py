@@ -29,7 +29,7 @@ from loopwright import (
 from loopwright.events import Entry, GateDecided
 from loopwright.gates import AllOf, Condition, InstantGate, Rule, RuleGate
 from loopwright.testing import FakeClock, ScriptedProvider, call
-from loopwright.tools import NotDone
+from loopwright.tools import CallNotExecuted
 from redrive import crashed, upto
 from waiting import eventually
 
@@ -244,8 +244,8 @@ async def test_leave_that_ran_out_makes_no_call_that_its_tool_says_was_not_made(
 ):
     clock = FakeClock()
 
-    async def look(ctx: object) -> NotDone:
-        return NotDone()
+    async def look(ctx: object) -> CallNotExecuted:
+        return CallNotExecuted()
 
     @tool(effect="destructive", lookup=look)
     async def wipe(what: str) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from loopwright import (
+    CallCompleted,
     ConfigError,
-    Done,
     Journal,
     LoopEngine,
     MemoryJournal,
@@ -207,7 +207,7 @@ async def test_a_fork_that_waits_takes_the_first_answer_that_it_gets_and_none_th
     await engine(journal).run("Write.", run_id="whole")
     first = await interrupted("whole", 0)
     assert (await ReActEngine(parts()).resume(first)).status == "waiting"
-    await parts().resolve(first, "0#0", Done("the first was sent"))
+    await parts().resolve(first, "0#0", CallCompleted("the first was sent"))
     assert (await parts().resume(first)).answer == "done"
 
     again, second = await interrupted(first, 0), await interrupted(first, 1)
@@ -217,7 +217,7 @@ async def test_a_fork_that_waits_takes_the_first_answer_that_it_gets_and_none_th
         assert [question.key for question in waiting.pending] == [key]
         assert (await parts().resume(fork)).status == "waiting"
 
-        await parts().resolve(fork, key, Done("it was sent"))
+        await parts().resolve(fork, key, CallCompleted("it was sent"))
         result = await parts().resume(fork)
 
         assert (result.answer, done) == ("done", ["Bob"] if fork == again else [])

@@ -14,7 +14,6 @@ from loopwright.events import (
     ChildFinished,
     ChildStarted,
     ClockRead,
-    DoubtResolved,
     EffectFinished,
     EffectStarted,
     Entry,
@@ -37,6 +36,7 @@ from loopwright.events import (
     ToolStarted,
     UndoBegun,
     UndoFinished,
+    UnknownOutcomeResolved,
     encode_event,
 )
 from loopwright.messages import Completion, ToolCall, Usage
@@ -289,7 +289,7 @@ def test_calls_whose_secrets_are_not_in_the_journal_are_known_by_reply_proposal_
 def test_what_was_done_about_a_call_answers_by_its_key_and_the_last_word_counts() -> (
     None
 ):
-    resolved = DoubtResolved("look", "c1", "person", "done", "blue", 7)
+    resolved = UnknownOutcomeResolved("look", "c1", "person", "done", "blue", 7)
     known = replay(
         ("1#0", turned("retry")),
         ("1#0", turned("fallback")),
@@ -331,7 +331,7 @@ def test_a_call_of_which_an_attempt_took_too_long_may_have_taken_effect_whatever
 def test_a_person_is_asked_about_a_call_from_the_first_time_until_it_is_settled() -> (
     None
 ):
-    settled = DoubtResolved("look", "c1", "person", "unknown")
+    settled = UnknownOutcomeResolved("look", "c1", "person", "unknown")
     first = waiting({"1#0": "doubt", "1#1": "approval"})
     second = waiting({"1#0": "doubt", "1#2": "failure", "1#3": "doubt"})
     known = replay(
@@ -359,7 +359,7 @@ def test_nobody_is_asked_about_a_call_that_has_an_outcome_nor_by_a_run_that_ende
 
 
 def test_what_became_known_of_a_call_is_not_known_of_the_next_step() -> None:
-    resolved = DoubtResolved("look", "c1", "person", "not_done")
+    resolved = UnknownOutcomeResolved("look", "c1", "person", "not_done")
     known = replay(
         ("1#0", resolved),
         ("1#0", turned("retry")),

@@ -25,24 +25,24 @@ from loopwright import (
 )
 from loopwright.events import (
     CallDeadLettered,
-    DoubtResolved,
     Entry,
     RecoveryTriggered,
     ToolFinished,
+    UnknownOutcomeResolved,
 )
 from loopwright.gates import Action, Ask, InstantGate, PolicyState
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from loopwright.tools import (
     CachedResult,
+    CallCompleted,
+    CallNotExecuted,
     DeadLetter,
-    Done,
     Escalate,
     Fallback,
     LlmRecovery,
-    NotDone,
+    OutcomeUnknown,
     Recovery,
     Retry,
-    Unknown,
 )
 from redrive import crashed, upto
 
@@ -485,9 +485,9 @@ async def test_mended_arguments_that_do_not_fit_the_schema_run_nothing():
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        (Done("by hand"), ("ok", "by hand")),
-        (NotDone(), ("ok", "broken worked with 3")),
-        (Unknown(), ("error", "OSError: down")),
+        (CallCompleted("by hand"), ("ok", "by hand")),
+        (CallNotExecuted(), ("ok", "broken worked with 3")),
+        (OutcomeUnknown(), ("error", "OSError: down")),
     ],
 )
 async def test_an_escalated_call_waits_for_a_person_and_goes_on_with_what_it_says(
@@ -517,7 +517,7 @@ async def test_an_escalated_call_waits_for_a_person_and_goes_on_with_what_it_say
     assert [
         e.event.by
         for e in parts.journal.read("r")
-        if isinstance(e.event, DoubtResolved)
+        if isinstance(e.event, UnknownOutcomeResolved)
     ] == ["person"]
 
 
@@ -755,7 +755,7 @@ async def ended(parts: Runtime) -> Result:
         else ReActEngine(parts).run("Go.", run_id="r")
     )
     for question in result.pending:
-        await parts.resolve("r", question.key, Done("by hand"))
+        await parts.resolve("r", question.key, CallCompleted("by hand"))
         result = await parts.resume("r")
     return result
 
@@ -801,7 +801,7 @@ async def test_a_crash_after_any_entry_of_a_chain_of_recoveries_goes_on_with_its
         assert again.journal.verify("r").ok
 
 
-@pytest.mark.parametrize("said", [Done("by hand"), Unknown()])
+@pytest.mark.parametrize("said", [CallCompleted("by hand"), OutcomeUnknown()])
 async def test_what_a_person_said_of_a_failure_is_not_asked_for_again_after_a_crash(
     said: Any,
 ):
@@ -826,7 +826,7 @@ async def test_what_a_person_said_of_a_failure_is_not_asked_for_again_after_a_cr
         assert [
             e.event.by
             for e in again.journal.read("r")
-            if isinstance(e.event, DoubtResolved)
+            if isinstance(e.event, UnknownOutcomeResolved)
         ] == ["person"]
     assert RAN == []
 
@@ -835,8 +835,8 @@ async def test_an_answer_to_an_escalation_that_is_given_twice_allows_one_attempt
     broken = failing("broken", 99, effect="write", recovery=[Escalate()])
     parts = runtime(broken, script=[call("broken"), "done"])
     await ReActEngine(parts).run("Go.", run_id="r")
-    await parts.resolve("r", "0#0", NotDone())
-    await parts.resolve("r", "0#0", NotDone())
+    await parts.resolve("r", "0#0", CallNotExecuted())
+    await parts.resolve("r", "0#0", CallNotExecuted())
     await parts.resume("r")
     assert RAN == ["broken(0)"] * 2
 
@@ -860,11 +860,11 @@ async def test_a_second_escalation_waits_for_an_answer_of_its_own():
     main = failing("main", 99, recovery=[Escalate(), Fallback("mirror"), Escalate()])
     parts = runtime(main, failing("mirror", 99), script=[call("main"), "done"])
     await ReActEngine(parts).run("Go.", run_id="r")
-    await parts.resolve("r", "0#0", Unknown())
+    await parts.resolve("r", "0#0", OutcomeUnknown())
     assert (await parts.resume("r")).status == "waiting"
     assert (await parts.resume("r")).status == "waiting"
 
-    await parts.resolve("r", "0#0", Done("by hand"))
+    await parts.resolve("r", "0#0", CallCompleted("by hand"))
     result = await parts.resume("r")
 
     assert (RAN, seen(parts, result)) == (["main(0)", "mirror(0)"], [("ok", "by hand")])

@@ -39,7 +39,14 @@ from loopwright.events import (
 from loopwright.gates import Action, Decision, InstantGate, PolicyState
 from loopwright.security import Redactor
 from loopwright.testing import ScriptedProvider, call
-from loopwright.tools import DeadLetter, Fallback, LlmRecovery, NotDone, Recovery, Retry
+from loopwright.tools import (
+    CallNotExecuted,
+    DeadLetter,
+    Fallback,
+    LlmRecovery,
+    Recovery,
+    Retry,
+)
 from loopwright.worker import MAX_PICKUPS
 from redrive import crashed, kinds, upto
 
@@ -883,8 +890,8 @@ async def test_a_call_that_failed_is_not_named_for_what_may_have_happened_in_its
 
 
 async def test_a_call_that_turns_out_not_to_have_happened_is_not_named_when_the_run_was_aborted():
-    async def not_done(ctx: ToolContext[Any]) -> NotDone:
-        return NotDone()
+    async def not_done(ctx: ToolContext[Any]) -> CallNotExecuted:
+        return CallNotExecuted()
 
     @tool(compensate=cancel_booking, lookup=not_done)
     async def reserve(what: str) -> str:

@@ -27,7 +27,7 @@ from loopwright import (
 from loopwright.events import ToolFinished, ToolStarted
 from loopwright.resilience.timeouts import GRACE, WorkerThreads, run_bounded
 from loopwright.testing import FakeClock, ScriptedProvider, call
-from loopwright.tools import Done
+from loopwright.tools import CallCompleted
 
 LATEST = 0.1  # seconds after a deadline by which control is back
 
@@ -923,8 +923,8 @@ async def undo_by_yielding(ctx: ToolContext[Any], result: str) -> AsyncGenerator
     yield "never done"
 
 
-def look_up_by_yielding(ctx: ToolContext[Any]) -> Generator[Done]:
-    yield Done("never found")
+def look_up_by_yielding(ctx: ToolContext[Any]) -> Generator[CallCompleted]:
+    yield CallCompleted("never found")
 
 
 @pytest.mark.parametrize(

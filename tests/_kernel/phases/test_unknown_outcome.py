@@ -19,10 +19,10 @@ from loopwright import (
     UnknownRun,
     tool,
 )
-from loopwright.events import DoubtResolved, Entry, ToolFinished
+from loopwright.events import Entry, ToolFinished, UnknownOutcomeResolved
 from loopwright.gates import Action, InstantGate, PolicyState
 from loopwright.testing import ScriptedProvider, call
-from loopwright.tools import Done, NotDone, Unknown
+from loopwright.tools import CallCompleted, CallNotExecuted, OutcomeUnknown
 from redrive import crashed, upto
 
 PAID: list[str] = []
@@ -77,7 +77,7 @@ def resolved(parts: Runtime) -> list[tuple[str, str, str]]:
     return [
         (event.by, event.verdict, event.result)
         for event in events
-        if isinstance(event, DoubtResolved)
+        if isinstance(event, UnknownOutcomeResolved)
     ]
 
 
@@ -98,14 +98,14 @@ LOOKED = "looked up r:0#0 {'amount': 5}"
 async def test_what_may_be_repeated_is_made_again_with_the_same_key_and_looked_up_by_nobody(
     effect: Any,
 ):
-    parts = await taken_up(payment(answering(Done("no")), effect))
+    parts = await taken_up(payment(answering(CallCompleted("no")), effect))
     await ReActEngine(parts).resume("r")
 
     assert (PAID, told(parts)) == (["5 r:0#0"], [("ok", "paid 5")])
 
 
 async def test_a_payment_that_its_tool_finds_is_not_made_again():
-    parts = await taken_up(payment(answering(Done("paid 5 before"))))
+    parts = await taken_up(payment(answering(CallCompleted("paid 5 before"))))
     result = await ReActEngine(parts).resume("r")
 
     assert (PAID, told(parts), result.answer) == (
@@ -117,14 +117,15 @@ async def test_a_payment_that_its_tool_finds_is_not_made_again():
 
 
 async def test_a_payment_that_its_tool_knows_was_not_made_is_made_with_the_same_key():
-    parts = await taken_up(payment(answering(NotDone())))
+    parts = await taken_up(payment(answering(CallNotExecuted())))
     await ReActEngine(parts).resume("r")
 
     assert (PAID, told(parts)) == ([LOOKED, "5 r:0#0"], [("ok", "paid 5")])
 
 
 @pytest.mark.parametrize(
-    "found", [Unknown(), None, "paid", OSError("the bank is closed"), SystemExit(1)]
+    "found",
+    [OutcomeUnknown(), None, "paid", OSError("the bank is closed"), SystemExit(1)],
 )
 async def test_a_look_up_without_a_clear_word_leaves_it_unknown(found: Any):
     parts = await taken_up(payment(answering(found)))
@@ -151,7 +152,9 @@ async def test_a_look_up_that_hangs_is_left_after_the_time_of_its_tool():
 
 
 async def test_a_look_up_may_be_a_plain_function():
-    parts = await taken_up(payment(lambda ctx: Done(f"found {ctx.idempotency_key}")))
+    parts = await taken_up(
+        payment(lambda ctx: CallCompleted(f"found {ctx.idempotency_key}"))
+    )
     await ReActEngine(parts).resume("r")
 
     assert told(parts) == [("ok", "found r:0#0")]
@@ -159,7 +162,7 @@ async def test_a_look_up_may_be_a_plain_function():
 
 async def test_a_look_up_that_was_interrupted_too_is_made_again():
     """Every crash between the look-up and the outcome: one payment at most, and the same end."""
-    pay = payment(answering(NotDone()))
+    pay = payment(answering(CallNotExecuted()))
     parts = await taken_up(pay)
     await ReActEngine(parts).resume("r")
     entries = parts.journal.read("r")
@@ -178,7 +181,7 @@ async def test_a_look_up_that_was_interrupted_too_is_made_again():
 
 
 async def test_a_run_told_to_ask_waits_until_somebody_says_what_happened():
-    parts = await taken_up(payment(answering(Unknown())), on_unknown="ask")
+    parts = await taken_up(payment(answering(OutcomeUnknown())), on_unknown="ask")
 
     waiting = await ReActEngine(parts).resume("r")
     [question] = waiting.pending
@@ -190,7 +193,7 @@ async def test_a_run_told_to_ask_waits_until_somebody_says_what_happened():
         {"amount": 5},
     )
 
-    await parts.resolve("r", "0#0", Done("paid, says the bank"))
+    await parts.resolve("r", "0#0", CallCompleted("paid, says the bank"))
     result = await parts.resume("r")
 
     assert (result.answer, told(parts)) == ("done", [("ok", "paid, says the bank")])
@@ -200,7 +203,7 @@ async def test_a_run_told_to_ask_waits_until_somebody_says_what_happened():
 async def test_a_person_may_say_that_it_was_not_done_and_that_counts_for_one_attempt_only():
     parts = await taken_up(payment(), on_unknown="ask")
     await ReActEngine(parts).resume("r")
-    await parts.resolve("r", "0#0", NotDone())
+    await parts.resolve("r", "0#0", CallNotExecuted())
     result = await parts.resume("r")
     assert (PAID, result.answer) == (["5 r:0#0"], "done")
 
@@ -229,8 +232,8 @@ async def test_an_answer_that_is_given_twice_allows_one_payment_and_each_further
     parts = await taken_up(payment(), on_unknown="ask")
     await ReActEngine(parts).resume("r")
     for payments in range(1, 4):
-        await parts.resolve("r", "0#0", NotDone())
-        await parts.resolve("r", "0#0", NotDone())  # somebody clicks twice
+        await parts.resolve("r", "0#0", CallNotExecuted())
+        await parts.resolve("r", "0#0", CallNotExecuted())  # somebody clicks twice
         assert (await parts.resume("r")).answer == "done"
         assert ["5 r:0#0"] * payments == PAID
 
@@ -245,15 +248,15 @@ async def test_an_answer_that_is_given_twice_allows_one_payment_and_each_further
 async def test_the_last_of_several_answers_to_a_question_counts():
     parts = await taken_up(payment(), on_unknown="ask")
     await ReActEngine(parts).resume("r")
-    await parts.resolve("r", "0#0", NotDone())
-    await parts.resolve("r", "0#0", Done("paid after all, says the bank"))
+    await parts.resolve("r", "0#0", CallNotExecuted())
+    await parts.resolve("r", "0#0", CallCompleted("paid after all, says the bank"))
     await parts.resume("r")
 
     assert (PAID, told(parts)) == ([], [("ok", "paid after all, says the bank")])
 
 
 @pytest.mark.parametrize(
-    ("said", "status"), [(Done("paid"), "ok"), (Unknown(), "unknown")]
+    ("said", "status"), [(CallCompleted("paid"), "ok"), (OutcomeUnknown(), "unknown")]
 )
 async def test_what_a_person_said_is_not_asked_for_again_after_a_crash(
     said: Any, status: str
@@ -279,18 +282,18 @@ async def test_what_the_run_does_not_ask_about_cannot_be_answered():
     with pytest.raises(
         ConfigError, match="does not ask what came of '0#0'; it asks about no call"
     ):
-        await parts.resolve("r", "0#0", NotDone())  # not yet
+        await parts.resolve("r", "0#0", CallNotExecuted())  # not yet
 
     await ReActEngine(parts).resume("r")
     with pytest.raises(
         ConfigError, match="does not ask what came of '0#1'; it asks about '0#0'"
     ):
-        await parts.resolve("r", "0#1", NotDone())
+        await parts.resolve("r", "0#1", CallNotExecuted())
 
-    await parts.resolve("r", "0#0", Done("paid"))
+    await parts.resolve("r", "0#0", CallCompleted("paid"))
     await parts.resume("r")
     with pytest.raises(ConfigError, match="it asks about no call"):
-        await parts.resolve("r", "0#0", NotDone())  # the run has ended
+        await parts.resolve("r", "0#0", CallNotExecuted())  # the run has ended
     assert len(parts.journal.inbox("r")) == 1
 
 
@@ -303,7 +306,7 @@ async def test_a_question_that_was_never_answered_ends_with_its_run():
     assert (await ReActEngine(telling).resume("r")).answer == "done"
 
     with pytest.raises(ConfigError, match="it asks about no call"):
-        await parts.resolve("r", "0#0", NotDone())
+        await parts.resolve("r", "0#0", CallNotExecuted())
 
 
 async def test_a_question_for_approval_is_not_answered_by_a_resolution():
@@ -318,7 +321,7 @@ async def test_a_question_for_approval_is_not_answered_by_a_resolution():
     ]
 
     with pytest.raises(ConfigError, match="it asks about no call"):
-        await parts.resolve("r", "0#0", Done("paid"))
+        await parts.resolve("r", "0#0", CallCompleted("paid"))
 
 
 class PolicyOfTheDay(InstantGate):
@@ -336,7 +339,7 @@ class PolicyOfTheDay(InstantGate):
 async def test_a_payment_that_was_not_made_is_not_made_when_the_policy_of_now_denies_it(
     by: str,
 ):
-    pay = payment(answering(NotDone()) if by == "lookup" else None)
+    pay = payment(answering(CallNotExecuted()) if by == "lookup" else None)
     first = Runtime(
         ScriptedProvider([call("pay", amount=5), "done"]),
         tools=[pay],
@@ -355,7 +358,7 @@ async def test_a_payment_that_was_not_made_is_not_made_when_the_policy_of_now_de
     )
     result = await ReActEngine(parts).resume("r")
     if by == "person":
-        await parts.resolve("r", "0#0", NotDone())
+        await parts.resolve("r", "0#0", CallNotExecuted())
         result = await parts.resume("r")
 
     assert ([line for line in PAID if line != LOOKED], result.answer) == ([], "done")
@@ -379,7 +382,7 @@ async def test_a_call_in_doubt_whose_tool_is_gone_is_unknown_unless_it_only_read
 async def test_a_person_who_does_not_know_lets_the_model_be_told():
     parts = await taken_up(payment(), on_unknown="ask")
     await ReActEngine(parts).resume("r")
-    await parts.resolve("r", "0#0", Unknown())
+    await parts.resolve("r", "0#0", OutcomeUnknown())
     result = await parts.resume("r")
 
     assert (PAID, [status for status, _ in told(parts)], result.answer) == (
@@ -390,7 +393,7 @@ async def test_a_person_who_does_not_know_lets_the_model_be_told():
 
 
 async def test_a_run_told_to_stop_ends_unless_its_tool_knows():
-    parts = await taken_up(payment(answering(Unknown())), on_unknown="stop")
+    parts = await taken_up(payment(answering(OutcomeUnknown())), on_unknown="stop")
     result = await ReActEngine(parts).resume("r")
     assert (result.status, result.stop_reason, PAID) == (
         "failed",
@@ -398,7 +401,7 @@ async def test_a_run_told_to_stop_ends_unless_its_tool_knows():
         [LOOKED],
     )
 
-    parts = await taken_up(payment(answering(Done("paid"))), on_unknown="stop")
+    parts = await taken_up(payment(answering(CallCompleted("paid"))), on_unknown="stop")
     assert (await ReActEngine(parts).resume("r")).answer == "done"
 
 
@@ -428,7 +431,7 @@ async def test_one_call_in_doubt_does_not_hold_up_what_was_called_beside_it():
     waiting = await ReActEngine(parts).resume("r")
     assert (waiting.status, PAID) == ("waiting", ["looked"])
 
-    await parts.resolve("r", "0#0", Done("paid 5"))
+    await parts.resolve("r", "0#0", CallCompleted("paid 5"))
     result = await parts.resume("r")
 
     assert (result.answer, PAID) == ("done", ["looked"])
@@ -441,10 +444,10 @@ async def test_one_call_in_doubt_does_not_hold_up_what_was_called_beside_it():
 async def test_words_that_are_no_resolution_are_refused():
     parts = await taken_up(payment(), on_unknown="ask")
     await ReActEngine(parts).resume("r")
-    with pytest.raises(ConfigError, match="resolution: must be Done"):
+    with pytest.raises(ConfigError, match="resolution: must be CallCompleted"):
         await parts.resolve("r", "0#0", "paid")  # type: ignore[arg-type]
     with pytest.raises(UnknownRun):
-        await parts.resolve("another", "0#0", NotDone())
+        await parts.resolve("another", "0#0", CallNotExecuted())
 
 
 @pytest.mark.parametrize("value", ["later", None, 3])

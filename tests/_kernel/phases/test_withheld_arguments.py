@@ -11,18 +11,18 @@ from loopwright import (
     Allow,
     AllowAll,
     Ask,
+    CallCompleted,
+    CallNotExecuted,
     Deny,
-    Done,
     Limits,
     LoopEngine,
     Modify,
-    NotDone,
+    OutcomeUnknown,
     ReActEngine,
     Run,
     Runtime,
     Suspend,
     ToolContext,
-    Unknown,
     tool,
 )
 from loopwright.events import (
@@ -407,9 +407,9 @@ async def test_wherever_it_breaks_off_the_call_is_never_made_without_its_secret(
 @pytest.mark.parametrize(
     ("found", "status", "content"),
     [
-        (Done("it is in"), "ok", "it is in"),
-        (NotDone(), "rejected", LOST),
-        (Unknown(), "unknown", "not known"),
+        (CallCompleted("it is in"), "ok", "it is in"),
+        (CallNotExecuted(), "rejected", LOST),
+        (OutcomeUnknown(), "unknown", "not known"),
     ],
 )
 async def test_behind_the_intent_the_tool_may_know_what_came_of_it(
@@ -622,7 +622,10 @@ async def test_a_person_may_settle_a_sealed_call_that_failed() -> None:
         got.append(password)
         raise OSError("closed")
 
-    for resolution, status in ((Done("by hand"), "ok"), (NotDone(), "rejected")):
+    for resolution, status in (
+        (CallCompleted("by hand"), "ok"),
+        (CallNotExecuted(), "rejected"),
+    ):
         got.clear()
         parts = Runtime(once(call("enter", password=PASSWORD)), tools=[enter])
         waiting = await ReActEngine(parts).run("Go.", run_id="r")

@@ -24,15 +24,15 @@ from loopwright import (
     tool,
 )
 from loopwright._kernel.durability.replay import Replay
-from loopwright.events import DoubtResolved, ToolFinished
+from loopwright.events import ToolFinished, UnknownOutcomeResolved
 from loopwright.gates import InstantGate
 from loopwright.labels import Label
 from loopwright.security import MARK, Redactor
 from loopwright.testing import call
 from loopwright.tools import (
     CachedResult,
+    CallCompleted,
     DeadLetter,
-    Done,
     Escalate,
     Fallback,
     LlmRecovery,
@@ -316,8 +316,8 @@ async def begun(make: Callable[[Any], LoopEngine]) -> Any:
 
 
 async def test_what_a_tool_looks_up_is_as_sensitive_as_what_it_says() -> None:
-    async def look_up(ctx: ToolContext[Any]) -> Done:
-        return Done(f"booked, with {PRIVATE}")
+    async def look_up(ctx: ToolContext[Any]) -> CallCompleted:
+        return CallCompleted(f"booked, with {PRIVATE}")
 
     def make(journal: Any) -> LoopEngine:
         model = turns(call("transfer", to="a"), call("send", text="x"), "done")
@@ -329,7 +329,7 @@ async def test_what_a_tool_looks_up_is_as_sensitive_as_what_it_says() -> None:
     [resolved] = [
         entry.event
         for entry in journal.read("r")
-        if isinstance(entry.event, DoubtResolved)
+        if isinstance(entry.event, UnknownOutcomeResolved)
     ]
     assert (resolved.by, resolved.label) == ("lookup", "sensitive")
     await stays_after_any_crash(make, journal, upto(journal.read("r"), "tool_started"))
@@ -349,7 +349,7 @@ async def test_what_a_person_says_of_a_call_is_as_sensitive_as_the_words_and_the
 
     journal = await begun(make)
     [question] = (await make(journal).resume("r")).pending
-    await make(journal).runtime.control("r").resolve(question.key, Done(words))
+    await make(journal).runtime.control("r").resolve(question.key, CallCompleted(words))
     await make(journal).resume("r")
 
     await stays_after_any_crash(make, journal, upto(journal.read("r"), "run_suspended"))
@@ -366,13 +366,15 @@ async def test_a_person_who_says_what_came_of_an_escalated_call_says_how_sensiti
 
     journal = MemoryJournal()
     [question] = (await make(journal).run("Go.", run_id="r")).pending
-    await make(journal).runtime.control("r").resolve(question.key, Done(PRIVATE))
+    await (
+        make(journal).runtime.control("r").resolve(question.key, CallCompleted(PRIVATE))
+    )
     await make(journal).resume("r")
 
     [resolved] = [
         entry.event
         for entry in journal.read("r")
-        if isinstance(entry.event, DoubtResolved)
+        if isinstance(entry.event, UnknownOutcomeResolved)
     ]
     assert (resolved.by, resolved.label) == ("person", "sensitive")
     await stays_after_any_crash(make, journal, upto(journal.read("r"), "run_suspended"))
@@ -401,8 +403,8 @@ async def origin(make: Callable[[Any], LoopEngine], journal: Any) -> list[bool]:
 async def test_what_is_looked_up_is_from_outside_unless_its_tool_is_trusted(
     trusted: bool,
 ) -> None:
-    async def look_up(ctx: ToolContext[Any]) -> Done:
-        return Done("booked")
+    async def look_up(ctx: ToolContext[Any]) -> CallCompleted:
+        return CallCompleted("booked")
 
     def make(journal: Any) -> LoopEngine:
         model = turns(call("transfer", to="a"), call("send", text="x"), "done")
@@ -438,7 +440,9 @@ async def test_the_word_of_a_person_on_a_call_is_no_text_from_outside_and_read_a
     await (
         make(journal)
         .runtime.control("r")
-        .resolve(question.key, Done("boo\u200bked\x1b[31m by tul\u200bip-4711"))
+        .resolve(
+            question.key, CallCompleted("boo\u200bked\x1b[31m by tul\u200bip-4711")
+        )
     )
     engine = make(journal)
     gate: Any = engine.runtime.gate

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 from ...errors import ConfigError
 from ...events.effects import Entry, GateDecided, Question
 from ...messages import JsonObject
-from ...tools.resolution import Done, NotDone, Resolution
+from ...tools.resolution import CallCompleted, CallNotExecuted, Resolution
 from ..durability.replay import Replay
 
 Verdict: TypeAlias = Literal["done", "not_done", "unknown"]
@@ -38,7 +38,7 @@ def resolve_body(
         raise ConfigError(
             f"key: run {run_id!r} does not ask what came of {key!r}; {asks}"
         )
-    result = resolution.result if isinstance(resolution, Done) else ""
+    result = resolution.result if isinstance(resolution, CallCompleted) else ""
     return {
         "key": key,
         "question": asked[key],
@@ -50,8 +50,8 @@ def resolve_body(
 def verdict_of(resolution: Resolution) -> Verdict:
     return (
         "done"
-        if isinstance(resolution, Done)
+        if isinstance(resolution, CallCompleted)
         else "not_done"
-        if isinstance(resolution, NotDone)
+        if isinstance(resolution, CallNotExecuted)
         else "unknown"
     )

@@ -12,7 +12,12 @@ from ...journals.base import Command, Journal
 from ...labels import LABELS, Label
 from ...messages import Json, JsonObject, arguments_hash
 from ...security.redaction import Redactor
-from ...tools.resolution import Done, NotDone, Resolution, Unknown
+from ...tools.resolution import (
+    CallCompleted,
+    CallNotExecuted,
+    OutcomeUnknown,
+    Resolution,
+)
 from ..durability.replay import Replay
 from .commands import (
     ABORT,
@@ -238,13 +243,13 @@ class Control(ABC):
         )
 
     async def resolve(self, question: str, resolution: Resolution) -> None:
-        """Say what came of a call of which nobody knows: `Done(result)`, `NotDone()` or `Unknown()`."""
-        if not isinstance(resolution, (Done, NotDone, Unknown)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        """Answer a call whose outcome is unknown: `CallCompleted(result)`, `CallNotExecuted()` or `OutcomeUnknown()`."""
+        if not isinstance(resolution, (CallCompleted, CallNotExecuted, OutcomeUnknown)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
-                f"resolution: must be Done(result), NotDone() or Unknown(), got {resolution!r}"
+                f"resolution: must be CallCompleted(result), CallNotExecuted() or OutcomeUnknown(), got {resolution!r}"
             )
-        if isinstance(resolution, Done):
-            resolution = Done(self._redactor.text(resolution.result))
+        if isinstance(resolution, CallCompleted):
+            resolution = CallCompleted(self._redactor.text(resolution.result))
         await self._send(
             RESOLVE,
             resolve_body(self.run_id, await self._entries(), question, resolution),

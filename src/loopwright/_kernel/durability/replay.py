@@ -14,7 +14,6 @@ from ...events.effects import (
     ClockRead,
     CommandReceived,
     Declassified,
-    DoubtResolved,
     EffectFinished,
     EffectStarted,
     Entry,
@@ -39,6 +38,7 @@ from ...events.effects import (
     UndoBegun,
     UndoFinished,
     UndoStarted,
+    UnknownOutcomeResolved,
 )
 from ...labels import Label, highest
 from ...messages import ToolCall, Usage
@@ -92,7 +92,7 @@ class Replay:
         self._side: dict[str, FactNoted | ClockRead | FollowedUp | LimitHit] = {}
         self._attempts: dict[str, int] = {}
         self._recoveries: dict[str, RecoveryTriggered] = {}
-        self._resolved: dict[str, DoubtResolved] = {}
+        self._resolved: dict[str, UnknownOutcomeResolved] = {}
         self._timed_out: set[str] = set()
         self.asked: dict[str, int] = {}
         """Since which entry a person is asked something else than to approve, by the key of the question."""
@@ -156,7 +156,9 @@ class Replay:
         elif isinstance(event, GateDecided):
             self.sealed.update([key] if event.sealed else [])
             self._keep_decision(key, event, entry.seq)
-        elif isinstance(event, (AttemptFailed, RecoveryTriggered, DoubtResolved)):
+        elif isinstance(
+            event, (AttemptFailed, RecoveryTriggered, UnknownOutcomeResolved)
+        ):
             self._keep_turn(key, event)
         elif isinstance(event, (CommandReceived, RunContinued, Declassified)):
             self._keep_word(event)
@@ -182,7 +184,9 @@ class Replay:
             self.untrusted = self.untrusted or event.untrusted
 
     def _keep_turn(
-        self, key: str, event: AttemptFailed | RecoveryTriggered | DoubtResolved
+        self,
+        key: str,
+        event: AttemptFailed | RecoveryTriggered | UnknownOutcomeResolved,
     ) -> None:
         """What happened to a call between its intent and its outcome."""
         if isinstance(event, AttemptFailed):
@@ -454,7 +458,7 @@ class Replay:
         self._recoveries[key] = event
         self._resolved.pop(key, None)  # that was about what came before this step
 
-    def resolved(self, key: str) -> DoubtResolved | None:
+    def resolved(self, key: str) -> UnknownOutcomeResolved | None:
         """What became known last of a call that was in doubt or had failed."""
         return self._resolved.get(key)
 

@@ -6,7 +6,7 @@ from ...gates.base import Denial, Permit
 from ...messages import Observation, ObservationStatus, arguments_hash
 from ...tools.base import Tool
 from ...tools.recovery import Retry
-from ...tools.resolution import NotDone
+from ...tools.resolution import CallNotExecuted
 from .in_doubt import Doubts, came_of
 from .observe import observation_of
 from .recovery import Asked, Decide, Recovering
@@ -153,7 +153,7 @@ class Executor:
         if repeatable and (tool is not None or started.effect == "read"):
             return await self._attempt(permit, tool, "in doubt", recover=recover)
         resolution = await self._doubts.resolve(permit, tool)
-        if isinstance(resolution, NotDone) and not started.sealed:
+        if isinstance(resolution, CallNotExecuted) and not started.sealed:
             if isinstance(self._session.signal, Aborted):
                 return Came(
                     "rejected",

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from ..._internal.log import logger
 from ...errors import Suspended
-from ...events.effects import DoubtResolved, Question
+from ...events.effects import Question, UnknownOutcomeResolved
 from ...gates.base import Permit
 from ...journals.base import Command
 from ...labels import Label
@@ -15,7 +15,12 @@ from ...resilience.timeouts import called, run_bounded
 from ...security.redact import traceback_of
 from ...security.spotlighting import cleaned
 from ...tools.base import Tool
-from ...tools.resolution import Done, NotDone, Resolution, Unknown
+from ...tools.resolution import (
+    CallCompleted,
+    CallNotExecuted,
+    OutcomeUnknown,
+    Resolution,
+)
 from ..control.commands import RESOLVE
 from ..control.questions import verdict_of
 from ..session.session import SECRET_LOST, Session
@@ -32,8 +37,8 @@ UNKNOWN = (
 
 def _read(verdict: Json, result: Json) -> Resolution:
     if verdict == "done":
-        return Done(str(result))
-    return NotDone() if verdict == "not_done" else Unknown()
+        return CallCompleted(str(result))
+    return CallNotExecuted() if verdict == "not_done" else OutcomeUnknown()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Found:
     untrusted: bool
 
 
-Known: TypeAlias = Found | NotDone | Unknown
+Known: TypeAlias = Found | CallNotExecuted | OutcomeUnknown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,12 +69,12 @@ class Doubts:
             self.calls.session.check_left_behind(permit.key)
         if tool is not None and tool.lookup is not None:
             found = await self._look_up(permit, tool)
-            if not isinstance(found, Unknown):
+            if not isinstance(found, OutcomeUnknown):
                 return found
         if asks:
             text = f"{permit.call.name} was interrupted: did it take effect?"
             return self.ask(permit, text, "doubt")
-        return Unknown()
+        return OutcomeUnknown()
 
     def known(self, permit: Permit) -> Known | None:
         """What was found out before a crash and still holds: not that it was not done, since it was made again then."""
@@ -92,7 +97,7 @@ class Doubts:
 
         What nobody sees is taken out of a person's words too: they may have been copied from anywhere.
         """
-        if not isinstance(resolution, Done):
+        if not isinstance(resolution, CallCompleted):
             return resolution
         if by == "person":
             clean = self.calls.session.redactor.text(
@@ -124,7 +129,7 @@ class Doubts:
         resolution = _read(command.body.get("verdict"), session.redactor.text(told))
         label = (
             label_of(session, cleaned(told))
-            if isinstance(resolution, Done)
+            if isinstance(resolution, CallCompleted)
             else "public"
         )
         self._note(permit, "person", resolution, command.number, label)
@@ -143,13 +148,13 @@ class Doubts:
             )
         found = (
             ended.value
-            if isinstance(ended.value, (Done, NotDone, Unknown))
-            else Unknown()
+            if isinstance(ended.value, (CallCompleted, CallNotExecuted, OutcomeUnknown))
+            else OutcomeUnknown()
         )
         label: Label = "public"
-        if isinstance(found, Done):
+        if isinstance(found, CallCompleted):
             words = said(session, tool, str(found.result))
-            found, label = Done(words.text), words.label
+            found, label = CallCompleted(words.text), words.label
         self._note(permit, "lookup", found, 0, label)
         return self._found(permit, "lookup", found, label)
 
@@ -169,9 +174,9 @@ class Doubts:
     ) -> None:
         call, result = (
             permit.call,
-            resolution.result if isinstance(resolution, Done) else "",
+            resolution.result if isinstance(resolution, CallCompleted) else "",
         )
-        resolved = DoubtResolved(
+        resolved = UnknownOutcomeResolved(
             call.name, call.id, by, verdict_of(resolution), result, command, label
         )
         self.calls.session.record(permit.key, resolved)
@@ -193,6 +198,6 @@ def came_of(resolution: Known) -> Came:
         )
     return (
         Came("rejected", SECRET_LOST)
-        if isinstance(resolution, NotDone)
+        if isinstance(resolution, CallNotExecuted)
         else Came("unknown", UNKNOWN)
     )

@@ -35,7 +35,7 @@ from ...tools.recovery import (
     Retry,
     steps_of,
 )
-from ...tools.resolution import NotDone
+from ...tools.resolution import CallNotExecuted
 from .in_doubt import Doubts, Found, came_of
 from .reason import Question, Reply
 from .structured_output import ask_model
@@ -327,7 +327,7 @@ class Recovering:
         )
         if isinstance(resolution, Found):
             return dataclasses.replace(came_of(resolution), seconds=came.seconds)
-        if isinstance(resolution, NotDone):
+        if isinstance(resolution, CallNotExecuted):
             return await self.calls.attempt(permit, tool, "retry")
         return came
 

@@ -1,10 +1,12 @@
 """The public surface as data: which names there are, that each is there, and what asking for them loads."""
 
+import ast
 import importlib
 import inspect
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +30,12 @@ NAMES = """
     Classifier Decision Label PatternClassifier RunControl ToolProfile ToolSource ask_user
     CachedResult DeadLetter Escalate Fallback LlmRecovery Retry CallCompleted CallNotExecuted OutcomeUnknown Worker
 """.split()  # noqa: SIM905 - a list would be a page
+ROOT = Path(loopwright.__file__).parent
+LAZY_PACKAGES = [
+    ".".join((ROOT.name, *path.parent.relative_to(ROOT).parts))
+    for path in sorted(ROOT.rglob("__init__.py"))
+    if "lazy_attributes(" in path.read_text(encoding="utf-8")
+]
 LATE = {"httpx", "jsonschema", "sqlite3", "structlog", "tenacity"}
 
 
@@ -80,3 +88,35 @@ def test_an_unknown_name_is_an_attribute_error_that_names_it() -> None:
 
     with pytest.raises(ImportError, match="NoSuchEngine"):
         importlib.import_module("loopwright.NoSuchEngine")
+
+
+@pytest.mark.parametrize("name", LAZY_PACKAGES)
+def test_a_lazy_package_exports_exactly_what_type_checkers_see(name: str) -> None:
+    package = importlib.import_module(name)
+    (imports,) = [
+        node.body
+        for node in ast.parse(inspect.getsource(package)).body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    seen = {
+        alias.asname: (imported.module, alias.name)
+        for imported in imports
+        if isinstance(imported, ast.ImportFrom)
+        for alias in imported.names
+    }
+
+    assert package.__all__ == sorted(seen)
+    for exported, (module, original) in seen.items():
+        home = importlib.import_module(f"{name}.{module}")
+        assert getattr(package, exported) is getattr(home, original)
+
+
+def test_a_lazy_name_is_looked_up_once_and_then_kept() -> None:
+    script = (
+        "import loopwright.providers as package",
+        "assert 'Price' in dir(package) and 'Price' not in vars(package)",
+        "first = package.Price",
+        "assert vars(package)['Price'] is first is package.Price",
+    )
+
+    assert "loopwright" in loaded_after(*script)

@@ -1,16 +1,35 @@
-"""Names that are loaded at first use (PEP 562), so that importing a package costs nothing that is not used."""
+"""Names that are imported at first use (PEP 562), so that an unused name costs nothing."""
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from typing import TypeAlias
+
+LazyAttributes: TypeAlias = tuple[
+    list[str], Callable[[str], object], Callable[[], list[str]]
+]
 
 
-def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """A module `__getattr__` for `package` that finds each name in its home module, relative to the package."""
+def lazy_attributes(
+    package: str, exports: Mapping[str, tuple[str, ...]]
+) -> LazyAttributes:
+    """Return `__all__`, `__getattr__` and `__dir__` of a package that loads its names late.
 
-    def load(name: str) -> object:
+    Args:
+        package: the `__name__` of the package.
+        exports: the public names by the module that defines them, relative to the package.
+    """
+    homes = {name: home for home, names in exports.items() for name in names}
+    namespace = vars(sys.modules[package])
+
+    def load_attribute(name: str) -> object:
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(home, package), name)
+        value = namespace[name] = getattr(import_module(home, package), name)
+        return value
 
-    return load
+    def list_attributes() -> list[str]:
+        return sorted({*namespace, *homes})
+
+    return sorted(homes), load_attribute, list_attributes

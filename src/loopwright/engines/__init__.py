@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .._internal.lazy import lazily
+from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from .attempt import Attempt as Attempt
@@ -27,54 +27,27 @@ if TYPE_CHECKING:
     from .thoughts import ThoughtProblem as ThoughtProblem
     from .tree_of_thoughts import TreeOfThoughtsEngine as TreeOfThoughtsEngine
 
-__all__ = [
-    "Attempt",
-    "ChainOfThoughtEngine",
-    "CriticEngine",
-    "Evaluation",
-    "Evaluator",
-    "ExactMatch",
-    "FileReflections",
-    "Heuristics",
-    "MemoryReflections",
-    "ModelJudge",
-    "PlanExecuteEngine",
-    "ReActEngine",
-    "Recommendation",
-    "ReflectionStore",
-    "ReflexionEngine",
-    "SelfAskEngine",
-    "SelfTests",
-    "TextThoughts",
-    "ThoughtProblem",
-    "TreeOfThoughtsEngine",
-    "recommend_engine",
-]
-
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
-    __getattr__ = lazily(
+    __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
-            "Attempt": ".attempt",
-            "ChainOfThoughtEngine": ".chain_of_thought",
-            "CriticEngine": ".critic",
-            "Evaluation": ".attempt",
-            "Evaluator": ".evaluators",
-            "ExactMatch": ".evaluators",
-            "FileReflections": ".reflections",
-            "Heuristics": ".evaluators",
-            "MemoryReflections": ".reflections",
-            "ModelJudge": ".evaluators",
-            "PlanExecuteEngine": ".plan_execute",
-            "ReActEngine": ".react",
-            "Recommendation": ".recommend",
-            "ReflectionStore": ".reflections",
-            "ReflexionEngine": ".reflexion",
-            "SelfAskEngine": ".self_ask",
-            "SelfTests": ".evaluators",
-            "TextThoughts": ".thoughts",
-            "ThoughtProblem": ".thoughts",
-            "TreeOfThoughtsEngine": ".tree_of_thoughts",
-            "recommend_engine": ".recommend",
+            ".attempt": ("Attempt", "Evaluation"),
+            ".chain_of_thought": ("ChainOfThoughtEngine",),
+            ".critic": ("CriticEngine",),
+            ".evaluators": (
+                "Evaluator",
+                "ExactMatch",
+                "Heuristics",
+                "ModelJudge",
+                "SelfTests",
+            ),
+            ".plan_execute": ("PlanExecuteEngine",),
+            ".react": ("ReActEngine",),
+            ".recommend": ("Recommendation", "recommend_engine"),
+            ".reflections": ("FileReflections", "MemoryReflections", "ReflectionStore"),
+            ".reflexion": ("ReflexionEngine",),
+            ".self_ask": ("SelfAskEngine",),
+            ".thoughts": ("TextThoughts", "ThoughtProblem"),
+            ".tree_of_thoughts": ("TreeOfThoughtsEngine",),
         },
     )

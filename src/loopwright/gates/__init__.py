@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .._internal.lazy import lazily
+from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from .all_of import AllOf as AllOf
@@ -35,70 +35,40 @@ if TYPE_CHECKING:
     from .supervisor import SupervisorGate as SupervisorGate
     from .time_window import Hours as Hours
 
-__all__ = [
-    "PERMIT_SECONDS",
-    "RESPOND",
-    "Action",
-    "AllOf",
-    "Allow",
-    "AllowAll",
-    "ApprovalGate",
-    "Approver",
-    "Ask",
-    "CedarGate",
-    "Cleared",
-    "Condition",
-    "Decision",
-    "DefaultGate",
-    "Denial",
-    "Deny",
-    "DenyAll",
-    "Hours",
-    "InstantGate",
-    "Modify",
-    "OpaGate",
-    "Permit",
-    "PolicyGate",
-    "PolicyState",
-    "Rule",
-    "RuleGate",
-    "SupervisorGate",
-    "Suspend",
-    "is_instant",
-]
-
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
-    __getattr__ = lazily(
+    __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
-            "Action": ".base",
-            "AllOf": ".all_of",
-            "Allow": ".base",
-            "AllowAll": ".base",
-            "ApprovalGate": ".approval",
-            "Approver": ".base",
-            "Ask": ".base",
-            "CedarGate": ".cedar.gate",
-            "Cleared": ".base",
-            "Condition": ".rules.conditions",
-            "Decision": ".base",
-            "DefaultGate": ".base",
-            "Denial": ".base",
-            "Deny": ".base",
-            "DenyAll": ".base",
-            "Hours": ".time_window",
-            "InstantGate": ".base",
-            "Modify": ".base",
-            "OpaGate": ".opa",
-            "PERMIT_SECONDS": ".base",
-            "Permit": ".base",
-            "PolicyGate": ".base",
-            "PolicyState": ".base",
-            "RESPOND": ".base",
-            "Rule": ".rules.rule",
-            "RuleGate": ".rules.gate",
-            "SupervisorGate": ".supervisor",
-            "Suspend": ".base",
-            "is_instant": ".base",
+            ".all_of": ("AllOf",),
+            ".approval": ("ApprovalGate",),
+            ".base": (
+                "PERMIT_SECONDS",
+                "RESPOND",
+                "Action",
+                "Allow",
+                "AllowAll",
+                "Approver",
+                "Ask",
+                "Cleared",
+                "Decision",
+                "DefaultGate",
+                "Denial",
+                "Deny",
+                "DenyAll",
+                "InstantGate",
+                "Modify",
+                "Permit",
+                "PolicyGate",
+                "PolicyState",
+                "Suspend",
+                "is_instant",
+            ),
+            ".cedar.gate": ("CedarGate",),
+            ".opa": ("OpaGate",),
+            ".rules.conditions": ("Condition",),
+            ".rules.gate": ("RuleGate",),
+            ".rules.rule": ("Rule",),
+            ".supervisor": ("SupervisorGate",),
+            ".time_window": ("Hours",),
         },
     )

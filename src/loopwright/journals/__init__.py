@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .._internal.lazy import lazily
+from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from .base import COMMAND_BYTES as COMMAND_BYTES
@@ -29,58 +29,34 @@ if TYPE_CHECKING:
     from .owner import Owner as Owner
     from .sqlite.journal import SQLiteJournal as SQLiteJournal
 
-__all__ = [
-    "COMMAND_BYTES",
-    "RESUMABLE",
-    "Claim",
-    "Command",
-    "Journal",
-    "MemoryJournal",
-    "Owner",
-    "RunHeader",
-    "RunInfo",
-    "SQLiteJournal",
-    "Verification",
-    "chain_hash",
-    "check_row",
-    "checked_id",
-    "command_body",
-    "ensure_free",
-    "follow_chain",
-    "lease_end",
-    "orphaned",
-    "read_command_body",
-    "status_of_claimed",
-    "taken",
-    "verify_chain",
-]
-
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
-    __getattr__ = lazily(
+    __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
-            "COMMAND_BYTES": ".base",
-            "Claim": ".base",
-            "Command": ".base",
-            "Journal": ".base",
-            "MemoryJournal": ".base",
-            "Owner": ".owner",
-            "RESUMABLE": ".base",
-            "RunHeader": ".base",
-            "RunInfo": ".base",
-            "SQLiteJournal": ".sqlite.journal",
-            "Verification": ".base",
-            "chain_hash": ".base",
-            "check_row": ".base",
-            "checked_id": ".base",
-            "command_body": ".base",
-            "ensure_free": ".base",
-            "follow_chain": ".base",
-            "lease_end": ".base",
-            "orphaned": ".base",
-            "read_command_body": ".base",
-            "status_of_claimed": ".base",
-            "taken": ".base",
-            "verify_chain": ".base",
+            ".base": (
+                "COMMAND_BYTES",
+                "RESUMABLE",
+                "Claim",
+                "Command",
+                "Journal",
+                "MemoryJournal",
+                "RunHeader",
+                "RunInfo",
+                "Verification",
+                "chain_hash",
+                "check_row",
+                "checked_id",
+                "command_body",
+                "ensure_free",
+                "follow_chain",
+                "lease_end",
+                "orphaned",
+                "read_command_body",
+                "status_of_claimed",
+                "taken",
+                "verify_chain",
+            ),
+            ".owner": ("Owner",),
+            ".sqlite.journal": ("SQLiteJournal",),
         },
     )

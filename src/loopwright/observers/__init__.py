@@ -2,19 +2,17 @@
 
 from typing import TYPE_CHECKING
 
-from .._internal.lazy import lazily
+from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from .opentelemetry import OpenTelemetryObserver as OpenTelemetryObserver
     from .structlog import StructlogObserver as StructlogObserver
 
-__all__ = [
-    "OpenTelemetryObserver",
-    "StructlogObserver",
-]
-
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
-    __getattr__ = lazily(
+    __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
-        {"OpenTelemetryObserver": ".opentelemetry", "StructlogObserver": ".structlog"},
+        {
+            ".opentelemetry": ("OpenTelemetryObserver",),
+            ".structlog": ("StructlogObserver",),
+        },
     )

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .._internal.lazy import lazily
+from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from .anthropic.provider import AnthropicProvider as AnthropicProvider
@@ -28,56 +28,31 @@ if TYPE_CHECKING:
     from .prices import Prices as Prices
     from .tiers import Tiers as Tiers
 
-__all__ = [
-    "AnthropicProvider",
-    "CallDelta",
-    "Capabilities",
-    "ContextPolicy",
-    "Delta",
-    "FallbackProvider",
-    "LocalProvider",
-    "OpenAIProvider",
-    "OutputSchema",
-    "Price",
-    "Prices",
-    "Provider",
-    "Quirks",
-    "Request",
-    "Sampling",
-    "SlidingContext",
-    "StreamingProvider",
-    "TextTools",
-    "Tiers",
-    "ToolChoice",
-    "check_size",
-    "deltas_of",
-]
-
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
-    __getattr__ = lazily(
+    __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
-            "AnthropicProvider": ".anthropic.provider",
-            "CallDelta": ".base",
-            "Capabilities": ".base",
-            "ContextPolicy": ".context",
-            "Delta": ".base",
-            "FallbackProvider": ".fallback",
-            "LocalProvider": ".local",
-            "OpenAIProvider": ".openai.provider",
-            "OutputSchema": ".base",
-            "Price": ".prices",
-            "Prices": ".prices",
-            "Provider": ".base",
-            "Quirks": ".openai.quirks",
-            "Request": ".base",
-            "Sampling": ".base",
-            "SlidingContext": ".context",
-            "StreamingProvider": ".base",
-            "TextTools": ".dialects.text_tools",
-            "Tiers": ".tiers",
-            "ToolChoice": ".base",
-            "check_size": ".base",
-            "deltas_of": ".base",
+            ".anthropic.provider": ("AnthropicProvider",),
+            ".base": (
+                "CallDelta",
+                "Capabilities",
+                "Delta",
+                "OutputSchema",
+                "Provider",
+                "Request",
+                "Sampling",
+                "StreamingProvider",
+                "ToolChoice",
+                "check_size",
+                "deltas_of",
+            ),
+            ".context": ("ContextPolicy", "SlidingContext"),
+            ".dialects.text_tools": ("TextTools",),
+            ".fallback": ("FallbackProvider",),
+            ".local": ("LocalProvider",),
+            ".openai.provider": ("OpenAIProvider",),
+            ".openai.quirks": ("Quirks",),
+            ".prices": ("Price", "Prices"),
+            ".tiers": ("Tiers",),
         },
     )

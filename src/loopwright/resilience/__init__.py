@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .._internal.lazy import lazily
+from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from .circuit_breaker import BreakerOptions as BreakerOptions
@@ -10,20 +10,15 @@ if TYPE_CHECKING:
     from .circuit_breaker import CircuitBreaker as CircuitBreaker
     from .circuit_breaker import CircuitBreakers as CircuitBreakers
 
-__all__ = [
-    "BreakerOptions",
-    "BreakerState",
-    "CircuitBreaker",
-    "CircuitBreakers",
-]
-
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
-    __getattr__ = lazily(
+    __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
-            "BreakerOptions": ".circuit_breaker",
-            "BreakerState": ".circuit_breaker",
-            "CircuitBreaker": ".circuit_breaker",
-            "CircuitBreakers": ".circuit_breaker",
+            ".circuit_breaker": (
+                "BreakerOptions",
+                "BreakerState",
+                "CircuitBreaker",
+                "CircuitBreakers",
+            ),
         },
     )

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .._internal.lazy import lazily
+from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from .classifier import PatternClassifier as PatternClassifier
@@ -17,34 +17,19 @@ if TYPE_CHECKING:
     from .spotlighting import cleaned as cleaned
     from .spotlighting import shown as shown
 
-__all__ = [
-    "MARK",
-    "CapabilitySigner",
-    "CapabilityVerifier",
-    "MemoryNonces",
-    "NonceStore",
-    "PatternClassifier",
-    "Redactor",
-    "SQLiteNonces",
-    "StreamRedactor",
-    "cleaned",
-    "shown",
-]
-
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
-    __getattr__ = lazily(
+    __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
-            "CapabilitySigner": ".signed_permits",
-            "CapabilityVerifier": ".signed_permits",
-            "MARK": ".redaction",
-            "MemoryNonces": ".signed_permits",
-            "NonceStore": ".signed_permits",
-            "PatternClassifier": ".classifier",
-            "Redactor": ".redaction",
-            "SQLiteNonces": ".signed_permits",
-            "StreamRedactor": ".redaction",
-            "cleaned": ".spotlighting",
-            "shown": ".spotlighting",
+            ".classifier": ("PatternClassifier",),
+            ".redaction": ("MARK", "Redactor", "StreamRedactor"),
+            ".signed_permits": (
+                "CapabilitySigner",
+                "CapabilityVerifier",
+                "MemoryNonces",
+                "NonceStore",
+                "SQLiteNonces",
+            ),
+            ".spotlighting": ("cleaned", "shown"),
         },
     )

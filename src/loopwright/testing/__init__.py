@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .._internal.lazy import lazily
+from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from .cassettes import Cassette as Cassette
@@ -26,52 +26,25 @@ if TYPE_CHECKING:
     from .scripted import call as call
     from .truncated_journal import crashed as crashed
 
-__all__ = [
-    "Cassette",
-    "CassetteMiss",
-    "DurableJournalContract",
-    "EngineContract",
-    "FakeClock",
-    "GateContract",
-    "JournalContract",
-    "Line",
-    "ProviderContract",
-    "RecordingProvider",
-    "ReplayingProvider",
-    "Script",
-    "ScriptedProvider",
-    "call",
-    "cassette",
-    "cassette_from_journal",
-    "crashed",
-    "kill_everywhere",
-    "witness",
-    "witnessed",
-]
-
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
-    __getattr__ = lazily(
+    __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
-            "Cassette": ".cassettes",
-            "CassetteMiss": ".requests",
-            "DurableJournalContract": ".contracts.journals",
-            "EngineContract": ".contracts.engines",
-            "FakeClock": ".clock",
-            "GateContract": ".contracts.gates",
-            "JournalContract": ".contracts.journals",
-            "Line": ".scripted",
-            "ProviderContract": ".contracts.providers",
-            "RecordingProvider": ".cassettes",
-            "ReplayingProvider": ".cassettes",
-            "Script": ".scripted",
-            "ScriptedProvider": ".scripted",
-            "call": ".scripted",
-            "cassette": ".cassettes",
-            "cassette_from_journal": ".journal_cassette",
-            "crashed": ".truncated_journal",
-            "kill_everywhere": ".crash_harness",
-            "witness": ".crash_harness",
-            "witnessed": ".crash_harness",
+            ".cassettes": (
+                "Cassette",
+                "RecordingProvider",
+                "ReplayingProvider",
+                "cassette",
+            ),
+            ".clock": ("FakeClock",),
+            ".contracts.engines": ("EngineContract",),
+            ".contracts.gates": ("GateContract",),
+            ".contracts.journals": ("DurableJournalContract", "JournalContract"),
+            ".contracts.providers": ("ProviderContract",),
+            ".crash_harness": ("kill_everywhere", "witness", "witnessed"),
+            ".journal_cassette": ("cassette_from_journal",),
+            ".requests": ("CassetteMiss",),
+            ".scripted": ("Line", "Script", "ScriptedProvider", "call"),
+            ".truncated_journal": ("crashed",),
         },
     )

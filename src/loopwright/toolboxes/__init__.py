@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .._internal.lazy import lazily
+from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from .mcp.toolbox import HttpServer as HttpServer
@@ -10,20 +10,11 @@ if TYPE_CHECKING:
     from .mcp.toolbox import StdioServer as StdioServer
     from .ssrf_guard import GuardedTransport as GuardedTransport
 
-__all__ = [
-    "GuardedTransport",
-    "HttpServer",
-    "McpToolbox",
-    "StdioServer",
-]
-
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
-    __getattr__ = lazily(
+    __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
-            "GuardedTransport": ".ssrf_guard",
-            "HttpServer": ".mcp.toolbox",
-            "McpToolbox": ".mcp.toolbox",
-            "StdioServer": ".mcp.toolbox",
+            ".mcp.toolbox": ("HttpServer", "McpToolbox", "StdioServer"),
+            ".ssrf_guard": ("GuardedTransport",),
         },
     )

@@ -2,19 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from ..._internal.lazy import lazily
+from ..._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from .gate import CedarGate as CedarGate
 
-__all__ = [
-    "CedarGate",
-]
-
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
-    __getattr__ = lazily(
+    __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
-            "CedarGate": ".gate",
+            ".gate": ("CedarGate",),
         },
     )

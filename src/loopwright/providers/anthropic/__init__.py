@@ -2,22 +2,16 @@
 
 from typing import TYPE_CHECKING
 
-from ..._internal.lazy import lazily
+from ..._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from .provider import AnthropicProvider as AnthropicProvider
     from .provider import MessagesQuirks as MessagesQuirks
 
-__all__ = [
-    "AnthropicProvider",
-    "MessagesQuirks",
-]
-
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
-    __getattr__ = lazily(
+    __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
-            "AnthropicProvider": ".provider",
-            "MessagesQuirks": ".provider",
+            ".provider": ("AnthropicProvider", "MessagesQuirks"),
         },
     )

@@ -2,22 +2,17 @@
 
 from typing import TYPE_CHECKING
 
-from ..._internal.lazy import lazily
+from ..._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from .provider import OpenAIProvider as OpenAIProvider
     from .quirks import Quirks as Quirks
 
-__all__ = [
-    "OpenAIProvider",
-    "Quirks",
-]
-
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
-    __getattr__ = lazily(
+    __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
-            "OpenAIProvider": ".provider",
-            "Quirks": ".quirks",
+            ".provider": ("OpenAIProvider",),
+            ".quirks": ("Quirks",),
         },
     )

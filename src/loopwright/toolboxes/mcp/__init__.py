@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ..._internal.lazy import lazily
+from ..._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from .servers import HttpServer as HttpServer
@@ -10,20 +10,11 @@ if TYPE_CHECKING:
     from .toolbox import McpToolbox as McpToolbox
     from .toolbox import mcp as mcp
 
-__all__ = [
-    "HttpServer",
-    "McpToolbox",
-    "StdioServer",
-    "mcp",
-]
-
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
-    __getattr__ = lazily(
+    __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
-            "HttpServer": ".servers",
-            "McpToolbox": ".toolbox",
-            "StdioServer": ".servers",
-            "mcp": ".toolbox",
+            ".servers": ("HttpServer", "StdioServer"),
+            ".toolbox": ("McpToolbox", "mcp"),
         },
     )

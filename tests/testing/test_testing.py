@@ -34,7 +34,8 @@ def test_the_package_alone_loads_nothing() -> None:
     loaded = loaded_after("import loopwright.testing")
 
     assert {name for name in loaded if name.startswith("loopwright")} == {
-        "loopwright", "loopwright._internal.lazy", "loopwright.testing",
+        "loopwright", "loopwright._internal", "loopwright._internal.lazy",
+        "loopwright.testing",
     }  # fmt: skip
 
 

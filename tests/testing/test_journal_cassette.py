@@ -77,7 +77,9 @@ async def again(
 
 
 @pytest.mark.parametrize(
-    "model", [polite, babble(1), babble(2), babble(3), babble(6)], ids=str
+    "model",
+    [polite, babble(1), babble(2), babble(3), babble(6)],
+    ids=["polite", "babble 1", "babble 2", "babble 3", "babble 6"],
 )
 @pytest.mark.parametrize("name", available_engines())
 async def test_a_run_of_every_engine_replays_from_its_journal_alone(

@@ -193,7 +193,9 @@ def test_a_command_from_no_time_is_refused(at: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [None, [1], {"text": "\ud800"}, {"text": object()}, {1: 2}], ids=repr
+    "body",
+    [None, [1], {"text": "\ud800"}, {"text": object()}, {1: 2}],
+    ids=["null", "a list", "a lone surrogate", "an object", "a number as key"],
 )
 def test_what_cannot_be_written_down_is_refused(body: Any) -> None:
     command, problem = read_command(sent("steer", body), Redactor())

@@ -193,6 +193,7 @@ async def test_a_connection_that_the_server_closed_is_let_go_when_another_one_co
 @pytest.mark.parametrize(
     ("encoding", "encoded"),
     [("gzip", gzip.compress(b"hello")), ("deflate", zlib.compress(b"hello"))],
+    ids=["gzip", "deflate"],
 )
 async def test_a_compressed_body_is_decoded(encoding: str, encoded: bytes) -> None:
     head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(encoded)}\r\n\r\n"

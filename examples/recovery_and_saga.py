@@ -14,13 +14,9 @@ import logging
 import structlog
 
 from loopwright import (
-    DeadLetter,
     Entry,
-    Fallback,
-    LlmRecovery,
     ProviderError,
     ReActEngine,
-    Retry,
     Runtime,
     ToolContext,
     ToolError,
@@ -28,6 +24,7 @@ from loopwright import (
 )
 from loopwright.events import CallDeadLettered, RecoveryTriggered, UndoFinished
 from loopwright.testing import Script, ScriptedProvider, call
+from loopwright.tools import DeadLetter, Fallback, LlmRecovery, Retry
 
 BUSY = ["the line is busy"]  # what the timetable says before it works
 

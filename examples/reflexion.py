@@ -10,15 +10,8 @@ No model is needed: `SCRIPT` says what one would say. For a real one put `OpenAI
 import re
 from typing import Any
 
-from loopwright import (
-    Attempt,
-    Evaluation,
-    ReActEngine,
-    ReflexionEngine,
-    Runtime,
-    ToolCall,
-    tool,
-)
+from loopwright import ReActEngine, ReflexionEngine, Runtime, ToolCall, tool
+from loopwright.engines import Attempt, Evaluation
 from loopwright.testing import ScriptedProvider, call
 
 GOOD = ["AB-1234", "ZZ-0001", "QX-9000"]

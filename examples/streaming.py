@@ -11,17 +11,9 @@ No model is needed: `SCRIPT` says what one would say. For a real one put `OpenAI
 import asyncio
 import sys
 
-from loopwright import (
-    CallDelta,
-    Completion,
-    Delta,
-    Entry,
-    ReActEngine,
-    Reasoning,
-    Runtime,
-    tool,
-)
+from loopwright import Completion, Delta, Entry, ReActEngine, Reasoning, Runtime, tool
 from loopwright.events import GateDecided, RunFinished, ToolFinished
+from loopwright.providers import CallDelta
 from loopwright.testing import ScriptedProvider, call
 
 

@@ -17,8 +17,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from loopwright import (
-    CallCompleted,
-    CallNotExecuted,
     ReActEngine,
     Request,
     Runtime,
@@ -30,6 +28,7 @@ from loopwright import (
 from loopwright.events import RunResumed
 from loopwright.journals import SQLiteJournal
 from loopwright.testing import ScriptedProvider, call
+from loopwright.tools import CallCompleted, CallNotExecuted
 
 RUNS = ("roses", "tulips", "herbs")
 STEPS = 4

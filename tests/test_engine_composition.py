@@ -26,12 +26,12 @@ from loopwright import (
     Run,
     Runtime,
     Suspend,
-    Suspended,
     Tool,
     ToolContext,
     Usage,
     tool,
 )
+from loopwright.errors import Suspended
 from loopwright.events import (
     Entry,
     GateDecided,

@@ -17,10 +17,10 @@ from loopwright import (
     Result,
     Run,
     Runtime,
-    Stuck,
     Usage,
     tool,
 )
+from loopwright.errors import Stuck
 from loopwright.events import LimitHit, RunFinished
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from redrive import crashed, upto

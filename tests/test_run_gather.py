@@ -12,10 +12,8 @@ from loopwright import (
     Allow,
     AllowAll,
     Ask,
-    AskFailed,
     Completion,
     ConfigError,
-    Denied,
     Deny,
     DenyAll,
     LimitReached,
@@ -24,7 +22,6 @@ from loopwright import (
     MemoryJournal,
     Modify,
     Observation,
-    PhaseError,
     ReActEngine,
     ReplayDivergence,
     Request,
@@ -36,6 +33,7 @@ from loopwright import (
     ToolSpec,
     tool,
 )
+from loopwright.errors import AskFailed, Denied, PhaseError
 from loopwright.events import EffectFinished, Entry, GateDecided
 from loopwright.testing import ScriptedProvider, call
 from redrive import crashed, upto

@@ -17,7 +17,6 @@ from loopwright import (
     ConfigError,
     Conversation,
     Entry,
-    JournalError,
     LimitReached,
     Limits,
     LoopwrightError,
@@ -28,12 +27,11 @@ from loopwright import (
     Request,
     RunBusy,
     Runtime,
-    Stuck,
     Suspend,
     ToolCall,
-    UnknownRun,
     tool,
 )
+from loopwright.errors import JournalError, Stuck, UnknownRun
 from loopwright.journals import SQLiteJournal
 from loopwright.providers import Capabilities, OpenAIProvider
 from loopwright.testing import ScriptedProvider, call

@@ -18,12 +18,9 @@ from pydantic import BaseModel
 
 from forked import DEVNULL, Forked, fork
 from loopwright import (
-    CallCompleted,
-    CallNotExecuted,
     Completion,
     ConfigError,
     Fenced,
-    JournalError,
     Limits,
     LoopEngine,
     MemoryJournal,
@@ -34,10 +31,10 @@ from loopwright import (
     Runtime,
     Suspend,
     ToolContext,
-    UnknownRun,
     Worker,
     tool,
 )
+from loopwright.errors import JournalError, UnknownRun
 from loopwright.events import (
     EVENT_VERSION,
     KINDS,
@@ -51,6 +48,7 @@ from loopwright.events import (
 from loopwright.journals import Command, Owner, SQLiteJournal, chain_hash
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from loopwright.testing.truncated_journal import NO_PROCESS
+from loopwright.tools import CallCompleted, CallNotExecuted
 from loopwright.worker import LATER, MAX_PICKUPS
 from redrive import crashed, kinds, upto
 

@@ -21,7 +21,6 @@ from loopwright import (
     Completion,
     ConfigError,
     MemoryJournal,
-    PhaseError,
     ReActEngine,
     Request,
     Result,
@@ -30,6 +29,7 @@ from loopwright import (
     tool,
 )
 from loopwright._internal.sync import LOOP_THREAD
+from loopwright.errors import PhaseError
 from loopwright.journals import SQLiteJournal
 from loopwright.providers import OpenAIProvider
 from loopwright.testing import ScriptedProvider, call

@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable
 
-from loopwright import CircuitBreaker, CircuitBreakers, CircuitOpen
+from loopwright import CircuitBreaker, CircuitBreakers
+from loopwright.errors import CircuitOpen
 
 REPEATS, CALLS = 15, 20_000
 

@@ -11,21 +11,19 @@ from pathlib import Path
 from pydantic import BaseModel, field_validator
 
 from loopwright import (
-    Attempt,
     Capabilities,
     Completion,
-    DeadLetter,
     Delta,
-    Escalate,
     ProviderError,
     Reasoning,
     Request,
-    Retry,
     ToolContext,
     tool,
 )
+from loopwright.engines import Attempt
 from loopwright.testing import ScriptedProvider, call
 from loopwright.testing.scripted import Line
+from loopwright.tools import DeadLetter, Escalate, Retry
 
 HOSTILE = (
     "\x1b[31mred\x1b[0m \x1b]0;title\x07 [bold]not bold[/bold] \x9b2J \u202eabc end\r"

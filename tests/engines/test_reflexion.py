@@ -12,7 +12,6 @@ from loopwright import (
     Ask,
     Completion,
     ConfigError,
-    ContextTooLong,
     Conversation,
     Deny,
     Limits,
@@ -32,6 +31,7 @@ from loopwright import (
 from loopwright.engines import Attempt, Evaluation, ExactMatch, Heuristics, ModelJudge
 from loopwright.engines.reflections import FileReflections, MemoryReflections, task_key
 from loopwright.engines.reflexion import PROMPTS, BestAttempt, Episode, Reflection
+from loopwright.errors import ContextTooLong
 from loopwright.events import EffectFinished, Entry, FactNoted
 from loopwright.testing import ScriptedProvider, call
 from redrive import crashed

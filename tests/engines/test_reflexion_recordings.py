@@ -7,7 +7,6 @@ import pytest
 from loopwright import (
     Capabilities,
     Completion,
-    ContextTooLong,
     Limits,
     ReActEngine,
     ReflexionEngine,
@@ -17,6 +16,7 @@ from loopwright import (
     tool,
 )
 from loopwright.engines import ExactMatch
+from loopwright.errors import ContextTooLong
 from loopwright.events import FactNoted
 from loopwright.parsing.answers import normalized
 from loopwright.providers import TextTools

@@ -20,7 +20,8 @@ from hypothesis.stateful import (
 )
 
 from fault_sizes import figure, sized
-from loopwright import CircuitBreaker, CircuitBreakers, CircuitOpen
+from loopwright import CircuitBreaker, CircuitBreakers
+from loopwright.errors import CircuitOpen
 from loopwright.resilience.circuit_breaker import BreakerPass
 from loopwright.testing import FakeClock
 

@@ -47,11 +47,11 @@ from loopwright import (
     RunHandle,
     Runtime,
     Tool,
-    UnknownRun,
     Usage,
     plugins,
     tool,
 )
+from loopwright.errors import UnknownRun
 from loopwright.events import ModelReplied, ToolFinished, ToolStarted
 from loopwright.gates import Decision
 from loopwright.journals import Claim, SQLiteJournal

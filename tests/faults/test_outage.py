@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from fault_sizes import figure, sized
 from loopwright import (
     CircuitBreakers,
-    CircuitOpen,
     Completion,
     Limits,
     ProviderError,
@@ -24,6 +23,7 @@ from loopwright import (
     Runtime,
     tool,
 )
+from loopwright.errors import CircuitOpen
 from loopwright.events import ToolFinished
 from loopwright.providers import OpenAIProvider
 from loopwright.testing import FakeClock, ScriptedProvider, call

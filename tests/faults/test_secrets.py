@@ -11,22 +11,14 @@ import structlog
 
 from fault_sizes import LONG, figure
 from leaks import SHAPES, Left, secret_of
-from loopwright import (
-    Action,
-    CallCompleted,
-    Conversation,
-    Delta,
-    Deny,
-    Message,
-    ReActEngine,
-    Runtime,
-)
+from loopwright import Action, Conversation, Delta, Deny, Message, ReActEngine, Runtime
 from loopwright.journals import SQLiteJournal
 from loopwright.messages import Reasoning, ToolCall, ToolSpec
 from loopwright.observers import StructlogObserver
 from loopwright.providers import Request
 from loopwright.security import Redactor
 from loopwright.testing import RecordingProvider, ReplayingProvider
+from loopwright.tools import CallCompleted
 from planted import PLANTED
 from planting import EverythingEngine, Gate, Model, Payer, pay, tools
 from telemetry import Telemetry, everything_said

@@ -4,23 +4,19 @@ from typing import Any
 
 import pytest
 
-from loopwright import (
+from loopwright import ProviderError, ReActEngine, Runtime, Tool, tool
+from loopwright.events import Entry
+from loopwright.observers import StructlogObserver
+from loopwright.testing import FakeClock, ScriptedProvider, call
+from loopwright.tools import (
     CallCompleted,
     CallNotExecuted,
     DeadLetter,
     Fallback,
     LlmRecovery,
     OutcomeUnknown,
-    ProviderError,
-    ReActEngine,
     Retry,
-    Runtime,
-    Tool,
-    tool,
 )
-from loopwright.events import Entry
-from loopwright.observers import StructlogObserver
-from loopwright.testing import FakeClock, ScriptedProvider, call
 from redrive import crashed, upto
 from telemetry import Telemetry, events
 

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from loopwright import (
     Attachment,
-    ContextTooLong,
     Conversation,
     Limits,
     Message,
@@ -17,6 +16,7 @@ from loopwright import (
     ToolCall,
     tool,
 )
+from loopwright.errors import ContextTooLong
 from loopwright.events import ModelFailed, ModelReplied, ModelRequested
 from loopwright.messages import check_pairs
 from loopwright.providers.context import MASK, SlidingContext, estimate_tokens, turns

@@ -16,16 +16,15 @@ from loopwright import (
     AllowAll,
     CircuitBreaker,
     CircuitBreakers,
-    CircuitOpen,
     ConfigError,
     ProviderError,
-    ProviderTimeout,
     ReActEngine,
     Result,
     Runtime,
     ToolError,
     tool,
 )
+from loopwright.errors import CircuitOpen, ProviderTimeout
 from loopwright.events import BreakerChanged, ToolFinished, ToolStarted
 from loopwright.resilience.circuit_breaker import BreakerPass
 from loopwright.testing import FakeClock, ScriptedProvider, call

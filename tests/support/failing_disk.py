@@ -14,7 +14,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from loopwright import ConfigError, JournalError, ReActEngine, Request, Runtime, tool
+from loopwright import ConfigError, ReActEngine, Request, Runtime, tool
+from loopwright.errors import JournalError
 from loopwright.journals import Claim, Journal, SQLiteJournal
 from loopwright.messages import ToolCall
 from loopwright.testing import ScriptedProvider, call

@@ -21,7 +21,8 @@ from typing import Any
 
 from kill_lives import Ending, Life, Notes, Scenario
 from kill_programs import ENDLESS, KILL_PROGRAMS, tools_of
-from loopwright import Limits, LoopEngine, Result, Runtime, UnknownRun
+from loopwright import Limits, LoopEngine, Result, Runtime
+from loopwright.errors import UnknownRun
 from loopwright.journals import Claim, SQLiteJournal
 from loopwright.providers import Delta, OpenAIProvider, Quirks
 from loopwright.testing.crash_harness import WITNESS

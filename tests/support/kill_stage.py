@@ -21,7 +21,7 @@ from kill_checks import Story
 from kill_lives import Death, Ending, Life, Scenario
 from kill_model import ModelServer
 from kill_programs import KILL_PROGRAMS
-from loopwright import UnknownRun
+from loopwright.errors import UnknownRun
 from loopwright.journals import SQLiteJournal
 
 UNHARMED = Death()

@@ -14,9 +14,6 @@ from loopwright import (
     Action,
     Allow,
     Ask,
-    AskFailed,
-    CallCompleted,
-    DeadLetter,
     Delta,
     Deny,
     LoopEngine,
@@ -28,10 +25,12 @@ from loopwright import (
     ToolError,
     tool,
 )
+from loopwright.errors import AskFailed
 from loopwright.gates import PolicyState
 from loopwright.messages import Completion, Reasoning, ToolCall
 from loopwright.providers import CallDelta, Capabilities, Request
 from loopwright.testing import call
+from loopwright.tools import CallCompleted, DeadLetter
 
 
 class Words(BaseModel):

@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from loopwright import (
-    DeadLetter,
-    Fallback,
     Limits,
     LoopEngine,
     ProviderError,
@@ -36,6 +34,7 @@ from loopwright.gates import Action, Approver
 from loopwright.journals import RESUMABLE, SQLiteJournal
 from loopwright.messages import Effect, ToolCall
 from loopwright.testing import FakeClock, ScriptedProvider, call
+from loopwright.tools import DeadLetter, Fallback
 
 FOLDER = Path(__file__).parents[1] / "journals" / "released"
 LARGE = "The sea is blue. " * 4000  # more than an entry keeps beside itself

@@ -31,9 +31,9 @@ from loopwright import (
     Result,
     Runtime,
     Suspend,
-    UnknownRun,
     available_engines,
 )
+from loopwright.errors import UnknownRun
 from loopwright.events import GateDecided
 from loopwright.journals import SQLiteJournal
 from loopwright.journals.owner import AT_WORK

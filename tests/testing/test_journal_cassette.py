@@ -20,11 +20,10 @@ from loopwright import (
     Request,
     Run,
     Runtime,
-    UnknownRun,
     available_engines,
     tool,
 )
-from loopwright.errors import ContextTooLong
+from loopwright.errors import ContextTooLong, UnknownRun
 from loopwright.journals import SQLiteJournal
 from loopwright.providers import Capabilities
 from loopwright.testing import (

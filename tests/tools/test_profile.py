@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from loopwright import ConfigError, Fallback, ReActEngine, Runtime, Tool, tool
+from loopwright import ConfigError, ReActEngine, Runtime, Tool, tool
 from loopwright.providers import Request
 from loopwright.testing import ScriptedProvider, call
-from loopwright.tools import ToolProfile
+from loopwright.tools import Fallback, ToolProfile
 
 
 def made(name: str, *, verified: bool = False) -> Tool:

@@ -36,7 +36,6 @@ from loopwright import (
     RunHandle,
     Runtime,
     Sampling,
-    StreamingProvider,
     Suspend,
     Tool,
     ToolCall,
@@ -49,7 +48,7 @@ from loopwright import (
 from loopwright.events import ModelReplied, RunFinished, ToolFinished
 from loopwright.journals import SQLiteJournal
 from loopwright.plugins import Plugin
-from loopwright.providers import OpenAIProvider, TextTools
+from loopwright.providers import OpenAIProvider, StreamingProvider, TextTools
 from loopwright.testing import ScriptedProvider, call
 
 # --- tools ---

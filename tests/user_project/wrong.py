@@ -19,11 +19,10 @@ from loopwright import (
     Run,
     Runtime,
     Sampling,
-    StreamingProvider,
     ToolContext,
     tool,
 )
-from loopwright.providers import OpenAIProvider
+from loopwright.providers import OpenAIProvider, StreamingProvider
 
 
 class Deps:

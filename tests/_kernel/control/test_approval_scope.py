@@ -23,9 +23,9 @@ from loopwright import (
     Suspend,
     Tool,
     ToolCall,
-    UnknownRun,
     tool,
 )
+from loopwright.errors import UnknownRun
 from loopwright.events import Entry, GateDecided
 from loopwright.gates import AllOf, Condition, InstantGate, Rule, RuleGate
 from loopwright.testing import FakeClock, ScriptedProvider, call

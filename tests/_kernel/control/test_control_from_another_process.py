@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from loopwright import JournalError, ReActEngine, Request, Runtime, Suspend, tool
+from loopwright import ReActEngine, Request, Runtime, Suspend, tool
+from loopwright.errors import JournalError
 from loopwright.events import CommandReceived, RunContinued, RunPaused
 from loopwright.journals import SQLiteJournal
 from loopwright.testing import ScriptedProvider, call

@@ -14,7 +14,6 @@ import structlog.testing
 from hand import Hand, events
 from loopwright import (
     ConfigError,
-    JournalError,
     MemoryJournal,
     ReActEngine,
     Request,
@@ -24,6 +23,7 @@ from loopwright import (
 )
 from loopwright._kernel.control.commands import Told, read_command
 from loopwright._kernel.control.run_control import RunControl
+from loopwright.errors import JournalError
 from loopwright.events import (
     CommandReceived,
     FollowedUp,

@@ -18,7 +18,6 @@ from loopwright import (
     Limits,
     LoopEngine,
     MemoryJournal,
-    PhaseError,
     PlanExecuteEngine,
     ProviderError,
     ReActEngine,
@@ -33,6 +32,7 @@ from loopwright import (
     ToolError,
     tool,
 )
+from loopwright.errors import PhaseError
 from loopwright.events import (
     AttemptFailed,
     DriftNoticed,

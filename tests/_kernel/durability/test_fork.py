@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from loopwright import (
-    CallCompleted,
     ConfigError,
     Journal,
     LoopEngine,
@@ -19,14 +18,15 @@ from loopwright import (
     RunHandle,
     Runtime,
     ToolContext,
-    UnknownRun,
     tool,
 )
 from loopwright._internal.version import __version__
+from loopwright.errors import UnknownRun
 from loopwright.events import RunForked
 from loopwright.journals import SQLiteJournal
 from loopwright.providers import Request
 from loopwright.testing import ScriptedProvider, call
+from loopwright.tools import CallCompleted
 
 done: list[str] = []
 

@@ -15,7 +15,6 @@ from loopwright import (
     Message,
     Observation,
     Permit,
-    PhaseError,
     Proposal,
     Request,
     Result,
@@ -24,6 +23,7 @@ from loopwright import (
     ToolCall,
     tool,
 )
+from loopwright.errors import PhaseError
 from loopwright.testing import FakeClock, ScriptedProvider, call
 
 RAN: list[dict[str, Any]] = []

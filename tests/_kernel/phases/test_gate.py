@@ -14,10 +14,8 @@ from loopwright import (
     AllowAll,
     Ask,
     ConfigError,
-    Denied,
     Deny,
     DenyAll,
-    JournalError,
     Limits,
     LoopEngine,
     MemoryJournal,
@@ -32,6 +30,7 @@ from loopwright import (
     tool,
 )
 from loopwright._kernel.phases.gate import policy_version
+from loopwright.errors import Denied, JournalError
 from loopwright.events import (
     Entry,
     GateDecided,

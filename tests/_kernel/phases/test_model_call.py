@@ -8,15 +8,11 @@ from typing import Any
 import pytest
 
 from loopwright import (
-    CallDelta,
     CircuitBreakers,
-    CircuitOpen,
     Completion,
-    ContextTooLong,
     Delta,
     Limits,
     ProviderError,
-    ProviderTimeout,
     ReActEngine,
     Reasoning,
     Request,
@@ -26,7 +22,9 @@ from loopwright import (
     tool,
 )
 from loopwright._kernel.session.services import RetryBudget
+from loopwright.errors import CircuitOpen, ContextTooLong, ProviderTimeout
 from loopwright.events import AttemptFailed, ErrorRecord, ModelFailed, ModelReplied
+from loopwright.providers import CallDelta
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from redrive import crashed, upto
 

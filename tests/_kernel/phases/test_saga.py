@@ -24,10 +24,10 @@ from loopwright import (
     ToolCall,
     ToolContext,
     ToolError,
-    UndoFailed,
     Worker,
     tool,
 )
+from loopwright.errors import UndoFailed
 from loopwright.events import (
     RunFinished,
     ToolFinished,

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from loopwright import (
-    CallDelta,
     Completion,
-    ContextTooLong,
     Conversation,
     Delta,
     Entry,
@@ -24,6 +22,8 @@ from loopwright import (
     Tool,
     tool,
 )
+from loopwright.errors import ContextTooLong
+from loopwright.providers import CallDelta
 from loopwright.testing import FakeClock, ScriptedProvider, call
 
 RUN = "the-run"

@@ -18,7 +18,6 @@ from loopwright import (
     CriticEngine,
     Delta,
     Entry,
-    InvalidOutput,
     LoopEngine,
     MemoryJournal,
     PlanExecuteEngine,
@@ -31,6 +30,7 @@ from loopwright import (
     TreeOfThoughtsEngine,
     tool,
 )
+from loopwright.errors import InvalidOutput
 from loopwright.testing import FakeClock, ScriptedProvider
 from loopwright.testing.contracts.models import polite
 

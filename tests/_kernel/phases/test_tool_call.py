@@ -21,9 +21,9 @@ from loopwright import (
     Runtime,
     ToolContext,
     ToolError,
-    UnknownOutcome,
     tool,
 )
+from loopwright.errors import UnknownOutcome
 from loopwright.events import ToolFinished, ToolStarted
 from loopwright.resilience.timeouts import GRACE, WorkerThreads, run_bounded
 from loopwright.testing import FakeClock, ScriptedProvider, call

@@ -16,9 +16,9 @@ from loopwright import (
     Suspend,
     Tool,
     ToolContext,
-    UnknownRun,
     tool,
 )
+from loopwright.errors import UnknownRun
 from loopwright.events import Entry, ToolFinished, UnknownOutcomeResolved
 from loopwright.gates import Action, InstantGate, PolicyState
 from loopwright.testing import ScriptedProvider, call

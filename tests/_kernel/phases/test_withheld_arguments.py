@@ -11,13 +11,10 @@ from loopwright import (
     Allow,
     AllowAll,
     Ask,
-    CallCompleted,
-    CallNotExecuted,
     Deny,
     Limits,
     LoopEngine,
     Modify,
-    OutcomeUnknown,
     ReActEngine,
     Run,
     Runtime,
@@ -44,7 +41,16 @@ from loopwright.messages import (
 from loopwright.providers import Delta, Request
 from loopwright.security import MARK, Redactor
 from loopwright.testing import ScriptedProvider, call, crashed
-from loopwright.tools import CachedResult, Escalate, Fallback, LlmRecovery, Retry
+from loopwright.tools import (
+    CachedResult,
+    CallCompleted,
+    CallNotExecuted,
+    Escalate,
+    Fallback,
+    LlmRecovery,
+    OutcomeUnknown,
+    Retry,
+)
 
 PASSWORD = "open sesame 7"
 OTHER = "swordfish 88!"

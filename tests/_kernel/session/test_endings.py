@@ -9,28 +9,24 @@ import pytest
 from pydantic import BaseModel
 
 from loopwright import (
-    Aborted,
     ChainOfThoughtEngine,
     CircuitBreakers,
-    CircuitOpen,
     Completion,
     ConfigError,
-    EngineError,
     Fenced,
     LoopEngine,
     LoopwrightError,
     MemoryJournal,
-    PhaseError,
     ProviderError,
     ReActEngine,
     Run,
     RunBusy,
     Runtime,
     ToolCall,
-    Unreadable,
     Usage,
     tool,
 )
+from loopwright.errors import Aborted, CircuitOpen, EngineError, PhaseError, Unreadable
 from loopwright.events import Entry, ErrorRecord, RunFinished, RunSuspended
 from loopwright.journals import SQLiteJournal
 from loopwright.testing import ScriptedProvider, call

@@ -17,7 +17,6 @@ from loopwright import (
     Request,
     Result,
     Runtime,
-    Stuck,
     Tool,
     ToolError,
     tool,
@@ -29,6 +28,7 @@ from loopwright._kernel.session.progress_monitor import (
     alike,
     similarity,
 )
+from loopwright.errors import Stuck
 from loopwright.events import Entry, GateDecided, ModelRequested
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 

@@ -20,10 +20,10 @@ from loopwright import (
     Tool,
     ToolContext,
     ToolError,
-    UnknownOutcome,
     tool,
 )
 from loopwright._kernel.durability.replay import Replay
+from loopwright.errors import UnknownOutcome
 from loopwright.events import ToolFinished, UnknownOutcomeResolved
 from loopwright.gates import InstantGate
 from loopwright.labels import Label

@@ -11,16 +11,13 @@ from loopwright import (
     AllowAll,
     Ask,
     ConfigError,
-    Denied,
     Deny,
     DenyAll,
-    EngineError,
     LimitReached,
     Limits,
     LoopEngine,
     MemoryJournal,
     Modify,
-    PhaseError,
     ProviderError,
     ReActEngine,
     ReplayDivergence,
@@ -31,6 +28,7 @@ from loopwright import (
     Suspend,
     tool,
 )
+from loopwright.errors import Denied, EngineError, PhaseError
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from redrive import crashed, upto
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from loopwright import ConfigError, Entry, Fenced, JournalError, UnknownRun
+from loopwright import ConfigError, Entry, Fenced
+from loopwright.errors import JournalError, UnknownRun
 from loopwright.journals import (
     RESUMABLE,
     Claim,

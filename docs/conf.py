@@ -4,7 +4,7 @@ import os.path
 import re
 from pathlib import Path
 
-from loopwright.version import __version__
+from loopwright._internal.version import __version__
 from sphinx.application import Sphinx
 
 DOCS = Path(__file__).parent

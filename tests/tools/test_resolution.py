@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import structlog
 
-from loopwright import Limits, ReActEngine, Runtime, Tool, ToolSource, tool, tools
+from loopwright import Limits, ReActEngine, Runtime, Tool, ToolSource, tool
+from loopwright.tools import base as tools
 from loopwright.testing import ScriptedProvider, call
 
 

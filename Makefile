@@ -4,6 +4,8 @@ ARGS ?=
 BENCH_DIR ?= ../shared/bench
 FIGURES := $(CURDIR)/build/faults.txt
 SIZE :=
+# Processes that run the tests: a number, or `auto` for one on each core.
+WORKERS ?= auto
 # Left out of measuring: what is timed, and what says which modules a process loads.
 MEASURABLE := not (hostile_text or microseconds or loads_no or imports_no or needs_a_test_runner)
 
@@ -21,12 +23,12 @@ help:  ## this list
 demo: $(VENV)/.installed-demo  ## run examples/quickstart.py with a small model on this machine
 	$(PYTHON) examples/quickstart.py $(ARGS)
 
-test: $(VENV)/.installed-dev  ## run the tests; ARGS="-k resume" chooses
-	$(PYTHON) -m pytest -q $(ARGS)
+test: $(VENV)/.installed-dev  ## run the tests without tests/faults; ARGS="-k resume" chooses
+	$(PYTHON) -m pytest -q -n $(WORKERS) --dist loadfile --ignore=tests/faults $(ARGS)
 
-faults: $(VENV)/.installed-dev  ## the fault tests alone, a few minutes; figures in build/faults.txt
+faults: $(VENV)/.installed-dev  ## kills, damaged files, full disks, hostile peers; figures in build/faults.txt
 	@mkdir -p build && rm -f "$(FIGURES)"
-	@$(SIZE) LOOPWRIGHT_FIGURES="$(FIGURES)" $(PYTHON) -m pytest -q tests/faults $(ARGS); \
+	@$(SIZE) LOOPWRIGHT_FIGURES="$(FIGURES)" $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadfile tests/faults $(ARGS); \
 	status=$$?; test ! -f "$(FIGURES)" || cat "$(FIGURES)"; exit $$status
 
 faults-long: SIZE := LOOPWRIGHT_FAULTS=long
@@ -45,9 +47,9 @@ mutate: $(VENV)/.installed-dev  ## break gate, breaker and replay in a thousand 
 	CI=1 $(VENV)/bin/mutmut run $(ARGS)
 	$(VENV)/bin/mutmut results
 
-check: lint test docs  ## all that a change must pass: format, lint, types, floors, tests, docs
+check: lint test faults docs  ## all that a change must pass: format, lint, types, layers, tests, docs
 
-lint: $(VENV)/.installed-dev  ## format, lint, types and floors, without the tests
+lint: $(VENV)/.installed-dev  ## format, lint, types and layers, without the tests
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy

@@ -37,6 +37,7 @@ from .errors import (
     Unreadable,
     text_of,
 )
+from .events.effect_key import EffectKey, call_key
 from .events.effects import ChildFinished, ChildStarted, EffectFinished, ErrorRecord
 from .gates.base import Denial, Permit
 from .messages import Conversation, Json, Observation, arguments_hash
@@ -310,7 +311,7 @@ class Run(Attended):
         conversation = Conversation.of(str(decision.call.arguments["task"]))
         try:
             outcome, _ = await self._drive_child(
-                engine, conversation, decision.key.replace("#", ".")
+                engine, conversation, EffectKey.parse(decision.key).child_path
             )
         except asyncio.CancelledError:
             if not self._session.aborting:
@@ -376,7 +377,7 @@ class Run(Attended):
             return
         if started or outcome:
             raise session.diverged(key, "another effect", f"delegate {name_of(engine)}")
-        known = session.replay.decision(f"{key}#0")
+        known = session.replay.decision(call_key(key, 0))
         if (
             known is None or known.verdict != "deny"
         ):  # a denial that the engine caught is all there is of its effect
@@ -456,7 +457,7 @@ class Run(Attended):
             arguments = cast(
                 "dict[str, Json]", self._services.redactor.value(arguments)
             )
-            known = self._session.replay.decision(f"{key}#0")
+            known = self._session.replay.decision(call_key(key, 0))
             if known is not None and known.arguments_hash != arguments_hash(arguments):
                 raise self._session.diverged(
                     key, f"{known.tool} with other arguments", name

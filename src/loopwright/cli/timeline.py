@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterable
 from functools import singledispatchmethod
 
+from ..events.effect_key import EffectKey, call_key
 from ..events.effects import (
     AttemptFailed,
     BreakerChanged,
@@ -197,7 +198,7 @@ class Timeline:
     def _(self, event: ModelReplied, key: str) -> list[tuple[str, str]]:
         reply = event.completion
         for number, call in enumerate(reply.calls):
-            self._calls[f"{key}#{number}"] = call
+            self._calls[call_key(key, number)] = call
         told = [
             (
                 "model",
@@ -240,7 +241,7 @@ class Timeline:
     @_told.register
     def _(self, event: CallsProposed, key: str) -> list[tuple[str, str]]:
         self._calls.update(
-            {f"{key}#{number}": call for number, call in enumerate(event.calls)}
+            {call_key(key, number): call for number, call in enumerate(event.calls)}
         )
         return []
 
@@ -384,4 +385,4 @@ def _error(error: ErrorRecord | None) -> str:
 
 def _place(key: str) -> str:
     """The key without the word before it that notes and clock readings have."""
-    return key.partition(":")[2].lstrip(".") if ":" in key else key
+    return EffectKey.parse(key).place

@@ -5,6 +5,7 @@ import threading
 from collections import OrderedDict
 from typing import Literal, TypeAlias
 
+from ..events.effect_key import EffectKey, call_key
 from ..events.effects import (
     CallDeadLettered,
     CallsProposed,
@@ -264,8 +265,9 @@ class FollowedRun:
             [] if before is None else [Ended(before, entry.at, None, "interrupted")]
         )
         arguments = self._arguments_of(entry.key) if kind == "tool" else None
-        failed, _, instead = entry.key.partition("~")
-        around = self._open.get(failed, agent) if instead else agent
+        key = EffectKey.parse(entry.key)
+        is_substitute = key.step is not None
+        around = self._open.get(key.original, agent) if is_substitute else agent
         begun = Activity(
             kind,
             name,
@@ -297,7 +299,7 @@ class FollowedRun:
             steps.append(Began(ended))
         error = _error_in(outcome)
         inner = (
-            self._open.pop("@" + entry.key.replace("#", "."), None)
+            self._open.pop(f"@{EffectKey.parse(entry.key).child_path}", None)
             if ended.kind == "tool"
             else None
         )
@@ -315,8 +317,8 @@ class FollowedRun:
         while path:
             if (known := self._open.get(f"@{path}")) is not None:
                 return known
-            around, _, number = path.rpartition(".")
-            call = self._open.get(f"{around}#{number}")
+            place = EffectKey.parse(path)
+            call = self._open.get(call_key(place.path, place.number))
             if call is not None:
                 begun = Activity(
                     "agent", call.name, call.run_id, path, call.began, call.intent, call
@@ -324,7 +326,7 @@ class FollowedRun:
                 self._open[f"@{path}"] = begun
                 steps.append(Began(begun))
                 return begun
-            path = around
+            path = place.path
         return self.root
 
     # --- calls: whose tools policy has seen, and with what arguments ---
@@ -364,7 +366,7 @@ class FollowedRun:
             return None
         calls, number = (
             self._proposed.get(_path(key), ()),
-            int(key.partition("#")[2] or 0),
+            EffectKey.parse(key).call or 0,
         )
         proposed = calls[number].arguments if number < len(calls) else None
         return self._changed.get(key, proposed)
@@ -378,11 +380,7 @@ class FollowedRun:
 
 def _path(key: str) -> str:
     """The path of the scope that a key belongs to: of `2.0.1`, of its call `2.0.1#0`, of `note:2.0.1` it is `2.0`."""
-    return (
-        key.partition(":")[2].rpartition(".")[0]
-        if ":" in key
-        else key.partition("#")[0].rpartition(".")[0]
-    )
+    return EffectKey.parse(key).path
 
 
 def _named(intent: EffectIntent) -> tuple[Kind, str]:

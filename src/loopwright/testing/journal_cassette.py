@@ -17,6 +17,7 @@ from .._kernel.durability.replay import Outcome, Replay
 from .._kernel.session.session import Session
 from ..engine import LoopEngine
 from ..errors import ConfigError, ContextTooLong, ProviderError, ReplayDivergence
+from ..events.effect_key import EffectKey
 from ..events.effects import (
     AttemptFailed,
     Entry,
@@ -135,7 +136,7 @@ class _WithoutReplies(Replay):
 
     def decision(self, key: str) -> GateDecided | None:
         """The recorded decision; an effect in the place of a model call meets here that it was none."""
-        place = key.partition("#")[0]
+        place = EffectKey.parse(key).effect
         if place not in self._told and isinstance(
             super().outcome(place), (ModelReplied, ModelFailed)
         ):

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence, Sized
 from typing import cast
 
 from ...errors import LoopwrightError, PhaseError, Stuck, Suspended, Unreadable
+from ...events.effect_key import call_key
 from ...events.effects import CallsProposed
 from ...events.effects import Question as PendingQuestion
 from ...gates.base import Cleared, Denial, Permit, PolicyState
@@ -205,7 +206,7 @@ class Phases:
             decisions: list[Permit | Denial] = []
             questions: list[PendingQuestion] = []
             for index, call in enumerate(proposal.calls):
-                decided = await self._decide(call, f"{proposal.key}#{index}")
+                decided = await self._decide(call, call_key(proposal.key, index))
                 if isinstance(decided, PendingQuestion):
                     questions.append(decided)
                 else:
@@ -435,7 +436,7 @@ class Phases:
         """Make a call that a person wants made: gated like any, and the model is told what came of it."""
         key = self._scope.next_key()
         [named] = self._proposed(key, (call,), command)
-        decided = await self._decide(named, f"{key}#0")
+        decided = await self._decide(named, call_key(key, 0))
         if isinstance(decided, PendingQuestion):
             raise await self._park([decided])
         if isinstance(decided, Permit):

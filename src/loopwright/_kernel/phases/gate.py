@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from pydantic_core import from_json, to_json
 
 from ...errors import Denied
+from ...events.effect_key import EffectKey
 from ...events.effects import GateDecided, Question, ToolFinished, ToolStarted, Verdict
 from ...gates.base import (
     PERMIT_SECONDS,
@@ -400,7 +401,9 @@ class Clearance:
             if isinstance(guard.approver, Suspend):
                 answer, given = self._leave(guard.approver, action, ask, case)
             else:
-                if ":" not in case.key:  # an answer, and undoing, come after the end
+                if EffectKey.parse(
+                    case.key
+                ).is_effect:  # an answer, and undoing, come after the end
                     self.session.check_signal(begun=True)
                 answer = await self._ask(guard.approver, action, ask)
             if isinstance(answer, (Deny, Question)):
@@ -533,9 +536,10 @@ class Clearance:
         """Record a decision, with the policy version that it was made under and the word that it rests on."""
         call, key = case.call, case.key
         # A call in place of a failed one stands nowhere else, nor does what people are asked about and is no call.
-        alone = ("~" in key and verdict in ("allow", "modify", "ask")) or (
-            case.is_own and verdict == "ask"
-        )
+        alone = (
+            EffectKey.parse(key).step is not None
+            and verdict in ("allow", "modify", "ask")
+        ) or (case.is_own and verdict == "ask")
         arguments = call.arguments if case.hashed and (case.changed or alone) else None
         waited, stop, sealed = (
             self.session.active.take_waited(),

@@ -5,6 +5,7 @@ import dataclasses
 from pydantic import TypeAdapter
 
 from ...errors import Denied, Suspended
+from ...events.effect_key import call_key
 from ...events.effects import EffectFinished, FollowedUp
 from ...events.effects import Question as PendingQuestion
 from ...gates.base import RESPOND, Denial, Permit
@@ -140,7 +141,9 @@ class Attended(Phases):
         clearance: Clearance,
     ) -> None:
         call = ToolCall(name, arguments, f"{name}_{plain(key)}")
-        question = await clearance.decide_own(call, effect, self._state(f"{key}#0"))
+        question = await clearance.decide_own(
+            call, effect, self._state(call_key(key, 0))
+        )
         if question is not None:
             raise await self._park([question])
 

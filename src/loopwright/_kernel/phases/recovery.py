@@ -10,6 +10,7 @@ from typing import TypeAlias
 from pydantic import BaseModel, Field
 
 from ...errors import AskFailed, LimitReached, ProviderError, Suspended
+from ...events.effect_key import recovery_question_key, substitute_key
 from ...events.effects import CallDeadLettered, RecoveryTriggered, ToolFinished
 from ...events.effects import Question as Pending
 from ...gates.base import Denial, Permit
@@ -83,7 +84,8 @@ class Recovering:
             return came  # the tool's recovery was changed since: what it came to then stands
         lost = (
             self._is_lost(permit)
-            and self.calls.session.replay.decision(f"{permit.key}~{step + 1}") is None
+            and self.calls.session.replay.decision(substitute_key(permit.key, step + 1))
+            is None
         )
         if lost and isinstance(steps[step], Fallback):  # it was not called yet
             return await self._walk(permit, tool, came, step + 1)
@@ -208,7 +210,7 @@ class Recovering:
         self, call: ToolCall, permit: Permit, tool: Tool, came: Came, step: int
     ) -> Came:
         """Another call in place of the one that failed: gated, recorded and in doubt as any other."""
-        key = f"{permit.key}~{step + 1}"
+        key = substitute_key(permit.key, step + 1)
         if permit.real is not None:
             self.calls.session.secrets.setdefault(
                 key, dataclasses.replace(call, arguments=permit.real.arguments)
@@ -297,7 +299,9 @@ class Recovering:
         numbers = itertools.count()
 
         async def settle(question: Question) -> Reply:
-            return await self.ask(f"{permit.key}~{step + 1}m{next(numbers)}", question)
+            return await self.ask(
+                recovery_question_key(permit.key, step + 1, next(numbers)), question
+            )
 
         provider = self.calls.services.provider
         try:

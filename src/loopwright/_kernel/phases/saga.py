@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeAlias
 
 from ...errors import Denied, JournalError, Suspended, UndoFailed, text_of
+from ...events.effect_key import undo_key
 from ...events.effects import (
     ErrorRecord,
     Question,
@@ -85,7 +86,7 @@ class Undoing:
 
     async def _undo(self, done: UndoCall) -> str:
         """Undo one call, unless the journal says that this was done; what is wrong, if anything."""
-        key, call = f"undo:{done.key}", done.call
+        key, call = undo_key(done.key), done.call
         finished = self.session.replay.undone.get(key)
         if finished is None:
             status, content, seconds = await self._live(done, key)

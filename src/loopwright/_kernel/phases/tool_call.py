@@ -21,6 +21,7 @@ from ...errors import (
     UnknownOutcome,
     text_of,
 )
+from ...events.effect_key import EffectKey
 from ...events.effects import Failure, ToolFinished, ToolStarted
 from ...gates.base import PERMIT_SECONDS, Denial, Permit
 from ...labels import Label, highest
@@ -175,7 +176,7 @@ class ToolCalls:
         )  # fmt: skip
         self.session.read_aloud(label, untrusted)
         entry = self.session.record(decision.key, finished)
-        if "~" in decision.key:
+        if EffectKey.parse(decision.key).step is not None:
             self.instead[decision.key] = finished
         observation = observation_of(self.session, call, finished)
         self.session.replay.settled(decision.key)

@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 from typing import Literal, TypeAlias
 
+from ...events.effect_key import EffectKey
 from ...events.effects import StopReason
 from ...messages import Observation, ToolCall
 
@@ -200,7 +201,7 @@ class ProgressMonitor:
         named = self._name_no_tool(observation) if unknown else None
         again = self._repeat(identity, result)
         in_turns = self._take_turns(identity, result)
-        failed = self._fail(observation, refused, _turn(key))
+        failed = self._fail(observation, refused, key)
         return named or again or in_turns or failed
 
     def _found(
@@ -266,7 +267,7 @@ class ProgressMonitor:
             "Going on like that will not help: try something else, or answer with what you know."
         )
 
-    def _fail(self, observation: Observation, refused: bool, turn: str) -> str | None:
+    def _fail(self, observation: Observation, refused: bool, key: str) -> str | None:
         tool, status = observation.call.name, observation.status
         if status == "ok":
             self._errors.pop(tool, None)
@@ -280,9 +281,9 @@ class ProgressMonitor:
             return None
         errors.of, errors.times = text, errors.times + 1
         if errors.nudged:
-            errors.tried = errors.tried or turn != errors.nudged
+            errors.tried = errors.tried or _turn(key) != errors.nudged
         elif errors.times >= REPEATS:
-            errors.nudged = turn
+            errors.nudged = _turn(key)
             return (
                 f"The last {errors.times} calls of {tool} failed with nearly the same error. "
                 "Do what the error asks for, use another tool, or answer with what you know."
@@ -307,7 +308,7 @@ SAME_ERROR = (
 
 def _turn(key: str) -> str:
     """The proposal that a call belongs to."""
-    return key.partition("#")[0]
+    return EffectKey.parse(key).effect
 
 
 def _both(two: tuple[_Identity, _Identity]) -> str:

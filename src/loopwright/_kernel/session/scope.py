@@ -12,6 +12,7 @@ from ...errors import (
     Suspended,
     UnknownOutcome,
 )
+from ...events.effect_key import side_key
 from ...events.effects import LimitHit, ModelRequested
 from ...messages import Message, Usage
 from .progress_monitor import ProgressMonitor
@@ -93,7 +94,7 @@ class Scope:
         self._refuse_second(kind)
         number = self._sides.get(kind, 0)
         self._sides[kind] = number + 1
-        return f"{kind}:{self.path}.{number}"
+        return side_key(kind, self.path, number)
 
     def replaying(self) -> bool:
         """Whether the journal knows of effects that this scope has not come to yet."""

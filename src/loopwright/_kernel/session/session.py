@@ -19,6 +19,7 @@ from ...errors import (
     ReplayDivergence,
     Suspended,
 )
+from ...events.effect_key import EffectKey, call_key
 from ...events.effects import (
     EVENT_VERSION,
     KINDS,
@@ -277,8 +278,11 @@ class Session:
 
     def facts_below(self, path: str = "") -> tuple[FactNoted, ...]:
         """What strategies noted, in the journal's order: all of it, or in one scope and those inside."""
-        inside = f"note:{path}." if path else ""
-        return tuple(fact for key, fact in self.facts.items() if key.startswith(inside))
+        return tuple(
+            fact
+            for key, fact in self.facts.items()
+            if EffectKey.parse(key).is_inside(path)
+        )
 
     def slots_of(self, tool: Tool) -> AbstractAsyncContextManager[None]:
         """The slots of one tool, if it may not run at will."""
@@ -481,7 +485,7 @@ class Session:
         self.pending[:] = [
             question
             for question in self.pending
-            if not question.key.startswith(f"{place}.")
+            if not EffectKey.parse(question.key).is_inside(place)
         ]
 
     def leave(self, event: RunSuspended | RunFinished) -> None:
@@ -502,7 +506,7 @@ class Session:
     def keep_secrets(self, key: str, calls: Mapping[int, ToolCall]) -> None:
         """Remember the calls of a proposal as they were before their secrets were taken out."""
         for number, call in calls.items():
-            self.keep_secret(f"{key}#{number}", call)
+            self.keep_secret(call_key(key, number), call)
 
     def keep_secret(self, key: str, call: ToolCall) -> None:
         """Remember one call as it was. What its tool says may repeat the secret without its name."""
@@ -512,7 +516,7 @@ class Session:
     def is_lost(self, key: str) -> bool:
         """Whether a call had a secret in its arguments that only a process knew which is gone."""
         return key not in self.secrets and not self.replay.sealed.isdisjoint(
-            (key, key.partition("~")[0])
+            (key, EffectKey.parse(key).original)
         )
 
     def idempotency_key(self, key: str) -> str:

@@ -1,0 +1,143 @@
+"""The key of a journal entry: the place of its effect in the program of a run."""
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+
+from ..errors import JournalError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EffectKey:
+    """A parsed key; `text` is the key as the journal holds it.
+
+    - `2.0.1` is effect 1 of the scope `2.0`, which is branch 0 of effect 2 of the root scope.
+    - `2.0.1#3` is call 3 of the proposal `2.0.1`.
+    - `2.0.1#3~1` is the call that recovery step 1 makes in its place.
+    - `2.0.1#3~1m0` is model call 0 of that recovery step.
+    - `note:2.0.1` is note 1 of the scope `2.0`: it has a counter of its own and is not an effect.
+
+    The empty key is that of an entry about the run as a whole.
+    """
+
+    text: str
+    kind: str
+    """The word before the colon of a key that is not an effect: `note`, `undo`; else empty."""
+    path: str
+    """The path of the scope, empty for the root."""
+    number: int
+    """The number in the scope."""
+    call: int | None = None
+    step: int | None = None
+    question: int | None = None
+
+    @classmethod
+    @functools.lru_cache(maxsize=4096)
+    def parse(cls, text: str) -> "EffectKey":
+        """Return the parts of a key; raise `JournalError` for a text that is not a key."""
+        kind, _, place = text.rpartition(":")
+        effect, _, rest = place.partition("#")
+        path, _, number = effect.rpartition(".")
+        call, _, rest = rest.partition("~")
+        step, _, question = rest.partition("m")
+        if text and not kind and not number.isdecimal():
+            raise JournalError(f"key: must be a place such as '2.0.1#3', got {text!r}")
+        numbers = map(_number, (call, step, question))
+        return cls(text, kind, path, _number(number) or 0, *numbers)
+
+    @property
+    def is_effect(self) -> bool:
+        """Whether it is counted among the effects of its scope; notes and the like are not."""
+        return bool(self.text) and not self.kind
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is a call of a proposal, or was made in place of one."""
+        return self.call is not None
+
+    @property
+    def place(self) -> str:
+        """The key without the word before the colon."""
+        return self.text.rpartition(":")[2].lstrip(".")
+
+    @property
+    def effect(self) -> str:
+        """The key of the effect that holds it: of a call, its proposal."""
+        return self.text.partition("#")[0]
+
+    @property
+    def original(self) -> str:
+        """The key of the call itself: of a substitute call, the one that failed."""
+        return self.text.partition("~")[0]
+
+    @property
+    def parent(self) -> "EffectKey | None":
+        """What holds it: the failed call, the proposal, or the place of its scope."""
+        if self.step is not None:
+            return self.parse(self.original)
+        if self.is_call:
+            return self.parse(self.effect)
+        return self.parse(self.path) if self.path else None
+
+    @property
+    def around(self) -> "Iterator[EffectKey]":
+        """The places of the scopes around the effect, from the inside out."""
+        path = self.path
+        while path:
+            place = self.parse(path)
+            yield place
+            path = place.path
+
+    @property
+    def child_path(self) -> str:
+        """The path of the scope of an engine that answers the call."""
+        return self.text.replace("#", ".")
+
+    def is_inside(self, path: str) -> bool:
+        """Whether its scope is the one with that path, or inside of it."""
+        return is_inside(self.path, path)
+
+    def is_at_or_after(self, other: "EffectKey") -> bool:
+        """Whether it is `other` or a later effect of that scope, or inside of one."""
+        depth = len(_position(other.path))
+        return (
+            self.is_inside(other.path) and _position(self.effect)[depth] >= other.number
+        )
+
+
+def is_inside(path: str, outer: str) -> bool:
+    """Whether a scope is another one, or inside of it."""
+    return not outer or path == outer or path.startswith(f"{outer}.")
+
+
+def call_key(proposal: str, index: int) -> str:
+    """Return the key of a call of a proposal."""
+    return f"{proposal}#{index}"
+
+
+def substitute_key(call: str, step: int) -> str:
+    """Return the key of the call that a recovery step makes in place of a failed one."""
+    return f"{call}~{step}"
+
+
+def recovery_question_key(call: str, step: int, question: int) -> str:
+    """Return the key of a model call of a recovery step."""
+    return f"{call}~{step}m{question}"
+
+
+def side_key(kind: str, path: str, number: int) -> str:
+    """Return the key of a note, a clock reading or the like."""
+    return f"{kind}:{path}.{number}"
+
+
+def undo_key(call: str) -> str:
+    """Return the key under which a call of a saga is undone."""
+    return f"undo:{call}"
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
+
+
+def _position(path: str) -> list[int]:
+    return [int(number) for number in path.split(".")] if path else []

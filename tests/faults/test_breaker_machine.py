@@ -31,7 +31,7 @@ OPTIONS = st.fixed_dictionaries({
     "threshold": st.sampled_from([None, 1, 3]),
     "rate": st.sampled_from([None, 0.5, 0.75]),
     "window": st.sampled_from([4, 6]),
-    "least": st.sampled_from([2, 4]),
+    "min_calls": st.sampled_from([2, 4]),
     "slow_seconds": st.sampled_from([None, 10.0]),
     "probes": st.sampled_from([1, 1, 2, 3]),
 })  # fmt: skip
@@ -112,7 +112,7 @@ class Plain:
         last = self.told[-self.options["window"] :]
         if row is not None and self.told[-row:] == ["bad"] * row:
             return True
-        if len(last) < self.options["least"]:
+        if len(last) < self.options["min_calls"]:
             return False
         return (
             rate is not None and last.count("bad") >= rate * len(last)

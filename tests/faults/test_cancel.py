@@ -56,7 +56,7 @@ from loopwright.events import ModelReplied, ToolFinished, ToolStarted
 from loopwright.gates import Decision
 from loopwright.journals import Claim, SQLiteJournal
 from loopwright.messages import Completion, ToolCall, check_pairs
-from loopwright.resilience.timeouts import run_bounded
+from loopwright.resilience.timeouts import run_with_timeout
 from loopwright.testing import ScriptedProvider, call
 from programs import PROGRAMS, Program, look, put, send
 from strangers import installed
@@ -663,7 +663,7 @@ async def test_work_that_is_cancelled_twice_has_its_time_to_tidy_up() -> None:
                 await asyncio.sleep(0)
             tidied.append("up")
 
-    task = asyncio.ensure_future(run_bounded(work(), None))
+    task = asyncio.ensure_future(run_with_timeout(work(), None))
     for _ in range(3):
         await asyncio.sleep(0)
         task.cancel()

@@ -354,7 +354,7 @@ async def test_threads_that_were_interrupted_are_no_fewer() -> None:
     def interrupts() -> NoReturn:
         raise KeyboardInterrupt
 
-    threads = WorkerThreads(most=2)
+    threads = WorkerThreads(max_threads=2)
     for _ in range(5):
         with pytest.raises(RuntimeError, match="it raised KeyboardInterrupt"):
             await asyncio.wait_for(threads.run(interrupts), 5)

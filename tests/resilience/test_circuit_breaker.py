@@ -420,10 +420,10 @@ def test_the_share_and_the_calls_that_it_is_taken_of_are_options(
         verdicts(breaker, told)
         return breaker.state
 
-    assert after("fffs" * 3, rate=0.8, window=4, least=4) == "closed"
-    assert after("fffs", rate=0.75, window=4, least=4) == "open"
-    assert after("sf", least=2) == "open"
-    assert after("s", rate=0.01, least=1) == "closed"
+    assert after("fffs" * 3, rate=0.8, window=4, min_calls=4) == "closed"
+    assert after("fffs", rate=0.75, window=4, min_calls=4) == "open"
+    assert after("sf", min_calls=2) == "open"
+    assert after("s", rate=0.01, min_calls=1) == "closed"
     assert after("s" * 50 + "f", rate=0.01, window=100) == "open"
     assert after("sssf" * 3, rate=0.25) == "open"
     assert after("ssssf" * 4, rate=0.25) == "closed"
@@ -466,7 +466,7 @@ def test_calls_that_work_but_take_too_long_open_it_too(clock: FakeClock) -> None
 
 def test_how_long_a_call_took_may_be_told(clock: FakeClock) -> None:
     breaker = CircuitBreaker(
-        "tool/x", slow_seconds=10, slow_rate=1, least=3, window=3, clock=clock
+        "tool/x", slow_seconds=10, slow_rate=1, min_calls=3, window=3, clock=clock
     )
     for seconds in (11.0, 10.0, 11.0, 11.0):
         breaker.success(breaker.acquire(), seconds=seconds)
@@ -481,7 +481,7 @@ def test_how_long_a_call_took_may_be_told(clock: FakeClock) -> None:
 def test_slow_calls_at_the_same_time_are_measured_each_for_itself(
     clock: FakeClock,
 ) -> None:
-    breaker = CircuitBreaker("tool/x", slow_seconds=10, least=4, clock=clock)
+    breaker = CircuitBreaker("tool/x", slow_seconds=10, min_calls=4, clock=clock)
     early = [breaker.acquire(), breaker.acquire()]
     clock.advance(8)
     late = [breaker.acquire(), breaker.acquire()]
@@ -923,8 +923,8 @@ def one_breaker(**options: Any) -> CircuitBreaker:
         ({"rate": float("nan")}, "rate"),
         ({"window": 0}, "window"),
         ({"window": None}, "window"),
-        ({"least": 0}, "least"),
-        ({"window": 5}, "least"),
+        ({"min_calls": 0}, "min_calls"),
+        ({"window": 5}, "min_calls"),
         ({"slow_seconds": -1}, "slow_seconds"),
         ({"slow_rate": 0}, "slow_rate"),
         ({"open_seconds": 0}, "open_seconds"),
@@ -1358,7 +1358,7 @@ async def test_tools_that_answer_too_slowly_are_left_alone(clock: FakeClock) -> 
         clock.advance(20)
         return "at last"
 
-    breakers = CircuitBreakers(slow_seconds=10, window=2, least=2, clock=clock)
+    breakers = CircuitBreakers(slow_seconds=10, window=2, min_calls=2, clock=clock)
     runtime = Runtime(
         ScriptedProvider([*[call("slow")] * 3, "end"]),
         tools=[slow],

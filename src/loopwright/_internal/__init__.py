@@ -1,1 +1,1 @@
-"""Plumbing without a domain: lazy names, options, the log, the loop thread, the version."""
+"""Infrastructure without a domain: lazy imports, typed options, the logger, the loop thread and the version."""

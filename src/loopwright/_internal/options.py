@@ -6,61 +6,59 @@ from typing import TYPE_CHECKING, Any, dataclass_transform
 
 from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
+from pydantic_core import ErrorDetails
 
 from ..errors import ConfigError
+
+MAX_SHOWN = 60  # characters of a bad value in an error
+MISSING = frozenset({"missing", "missing_argument", "missing_keyword_only_argument"})
 
 
 def explain(
     error: ValidationError, owner: str, positional: tuple[str, ...] = ()
 ) -> str:
-    """Say in one line which fields are wrong, and how; `positional` names the arguments that were given by place."""
-    problems: list[str] = []
-    for problem in error.errors(include_url=False, include_context=False):
-        first, *inner = problem["loc"] or ("value",)
-        named = (
-            positional[first]
-            if isinstance(first, int) and first < len(positional)
-            else first
-        )
-        field = ".".join(map(str, (named, *inner)))
-        if problem["type"] == "unexpected_keyword_argument":
-            problems.append(f"{field}: {owner} has no such option")
-        elif problem["type"] in {
-            "missing",
-            "missing_argument",
-            "missing_keyword_only_argument",
-        }:
-            problems.append(f"{field}: required")
-        else:
-            given = repr(problem.get("input"))
-            shown = given if len(given) <= 60 else given[:57] + "..."
-            problems.append(f"{field}: {problem['msg']}, got {shown}")
+    """Describe in one line which fields are wrong; `positional` names the positional arguments in order."""
+    details = error.errors(include_url=False, include_context=False)
+    problems = [_describe(detail, owner, positional) for detail in details]
     return f"{owner}: " + "; ".join(problems)
 
 
-class Reporting(ABCMeta):
-    """Makes classes whose constructors raise `ConfigError`, naming the field, in place of pydantic's own error."""
+def _describe(detail: ErrorDetails, owner: str, positional: tuple[str, ...]) -> str:
+    first, *inner = detail["loc"] or ("value",)
+    if isinstance(first, int) and first < len(positional):
+        first = positional[first]
+    field = ".".join(map(str, (first, *inner)))
+    if detail["type"] == "unexpected_keyword_argument":
+        return f"{field}: {owner} has no such option"
+    if detail["type"] in MISSING:
+        return f"{field}: required"
+    value = repr(detail.get("input"))
+    if len(value) > MAX_SHOWN:
+        value = f"{value[: MAX_SHOWN - 3]}..."
+    return f"{field}: {detail['msg']}, got {value}"
 
-    if (
-        not TYPE_CHECKING
-    ):  # a type checker that saw it would no longer look at the fields
+
+class Validated(ABCMeta):
+    """Metaclass whose classes raise `ConfigError` with the field's name instead of pydantic's error."""
+
+    # A type checker that saw `__call__` would no longer check the fields.
+    if not TYPE_CHECKING:
 
         def __call__(cls, *args: Any, **options: Any) -> Any:
             try:
                 return super().__call__(*args, **options)
             except ValidationError as error:
-                raise ConfigError(_advice(cls, error)) from None
+                raise ConfigError(_advise(cls, error)) from None
 
 
-def _advice(cls: Any, error: ValidationError) -> str:
+def _advise(cls: Any, error: ValidationError) -> str:
+    """Describe the error, and list the options of the class if one is unknown."""
     fields = tuple(field.name for field in dataclasses.fields(cls))
     problem = explain(error, cls.__name__, positional=fields)
     own = ", ".join(name for name in fields if name != "runtime")
-    return (
-        f"{problem} (its own options: {own})"
-        if own and "no such option" in problem
-        else problem
-    )
+    if own and "no such option" in problem:
+        return f"{problem} (its own options: {own})"
+    return problem
 
 
 @dataclass_transform(
@@ -68,12 +66,12 @@ def _advice(cls: Any, error: ValidationError) -> str:
     frozen_default=True,
     field_specifiers=(dataclasses.field, Field),
 )
-class Options(metaclass=Reporting):
-    """Base of everything that is configured by typed fields: limits and engines."""
+class Options(metaclass=Validated):
+    """Base of classes that are configured by typed fields, such as limits and engines."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # Built at the first use: an import that pays for validators it may never need is slow.
+        # The validator is built at first use, since an import should not pay for validators that it may never need.
         config = ConfigDict(
             arbitrary_types_allowed=True, extra="forbid", defer_build=True
         )

@@ -1,4 +1,4 @@
-"""One private, long-lived event-loop thread, so that synchronous callers work anywhere, also inside a running loop."""
+"""One private, long-lived event-loop thread for synchronous callers, who may themselves be inside a running loop."""
 
 import asyncio
 import atexit
@@ -15,17 +15,17 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """An event loop in a daemon thread, started at first use; connections opened on it stay usable between calls."""
+    """An event loop in a daemon thread that starts at first use; its connections stay usable between calls."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._left_behind: list[asyncio.AbstractEventLoop | None] = []
+        self._inherited: list[asyncio.AbstractEventLoop | None] = []
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` there and wait for it; an interrupt of the caller cancels it."""
-        loop = self._started()
+        """Run `work` in that thread and wait for its result; an interrupt of the caller cancels it."""
+        loop = self._ensure_started()
         if threading.current_thread() is self._thread:
             work.close()
             raise PhaseError(
@@ -41,40 +41,38 @@ class LoopThread:
             raise
 
     def end(self, patience: float = 2.0) -> None:
-        """Suspend what is still at work, close what is open on the loop, and stop it; at most `patience` seconds."""
+        """Cancel the tasks, close the async generators and stop the loop, waiting at most `patience` seconds a step."""
         loop, thread = self._loop, self._thread
-        if loop is None or thread is None or not thread.is_alive() or loop.is_closed():
+        if loop is None or thread is None:
+            return
+        if loop.is_closed() or not thread.is_alive():
             return
         with contextlib.suppress(concurrent.futures.TimeoutError):
-            asyncio.run_coroutine_threadsafe(_wind_up(), loop).result(patience)
+            asyncio.run_coroutine_threadsafe(_cancel_tasks(), loop).result(patience)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(patience)
         if not thread.is_alive():
             loop.close()
 
     def forget(self) -> None:
-        """After a fork, in the child: the loop's thread is the parent's, and so is what is open on it."""
-        self._left_behind.append(
-            self._loop
-        )  # kept: collecting it would touch sockets that the parent still uses
+        """Start afresh in a forked child: the thread exists only in the parent, which also owns the connections."""
+        # Kept alive, since collecting the loop would touch sockets that the parent still uses.
+        self._inherited.append(self._loop)
         self._lock, self._loop, self._thread = threading.Lock(), None, None
 
-    def _started(self) -> asyncio.AbstractEventLoop:
+    def _ensure_started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
-            if (
-                self._loop is None
-                or self._thread is None
-                or not self._thread.is_alive()
-            ):
-                loop = self._loop = asyncio.new_event_loop()
+            is_alive = self._thread is not None and self._thread.is_alive()
+            if self._loop is None or not is_alive:
+                self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(
-                    target=loop.run_forever, name="loopwright-loop", daemon=True
+                    target=self._loop.run_forever, name="loopwright-loop", daemon=True
                 )
                 self._thread.start()
             return self._loop
 
 
-async def _wind_up() -> None:
+async def _cancel_tasks() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ..errors import ConfigError
 from ..messages import arguments_hash
-from ..resilience.timeouts import Ended, contained, run_bounded
+from ..resilience.timeouts import CodeOutcome, capture, run_with_timeout
 from .base import (
     RESPOND,
     Action,
@@ -112,7 +112,7 @@ class _Said:
         self._change: Modify | None = None
         self._questions: list[str] = []
 
-    def take(self, ended: Ended) -> Deny | None:
+    def take(self, ended: CodeOutcome) -> Deny | None:
         """One more decision, or what came in place of one; a `Deny` is the decision of all."""
         decision = ended.value
         if ended.timed_out:
@@ -146,7 +146,7 @@ class _Said:
         )
 
 
-async def _asked(gate: PolicyGate, action: Action, state: PolicyState) -> Ended:
+async def _asked(gate: PolicyGate, action: Action, state: PolicyState) -> CodeOutcome:
     if is_instant(gate):
         return _computed(gate, action, state)
     given, defaults = (
@@ -154,11 +154,11 @@ async def _asked(gate: PolicyGate, action: Action, state: PolicyState) -> Ended:
         copy.deepcopy(action.defaults),
     )  # to keep, even to change
     own = dataclasses.replace(action, arguments=given, defaults=defaults)
-    return await run_bounded(_awaited(gate, own, state), _seconds(gate))
+    return await run_with_timeout(_awaited(gate, own, state), _seconds(gate))
 
 
-def _computed(gate: Any, action: Action, state: PolicyState) -> Ended:
-    return contained(lambda: gate.decide(action, state))
+def _computed(gate: Any, action: Action, state: PolicyState) -> CodeOutcome:
+    return capture(lambda: gate.decide(action, state))
 
 
 async def _awaited(gate: PolicyGate, action: Action, state: PolicyState) -> Any:

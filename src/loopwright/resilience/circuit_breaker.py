@@ -1,4 +1,7 @@
-"""Circuit breakers: stop calling what keeps failing, and try again carefully later (Nygard, Release It!, ch. 5)."""
+"""Circuit breakers: calls to a failing tool or model stop, and probes find out when it works again.
+
+Source: Nygard, Release It!, chapter 5.
+"""
 
 import dataclasses
 import math
@@ -18,15 +21,15 @@ from ..clock import Clock, SystemClock
 from ..errors import CircuitOpen, ConfigError
 
 BreakerState: TypeAlias = Literal["closed", "open", "half-open"]
-Listener: TypeAlias = Callable[[str, BreakerState, BreakerState, str], None]
-"""Told of a change: the breaker's name, the state before and after, and the reason if a person made it."""
+StateListener: TypeAlias = Callable[[str, BreakerState, BreakerState, str], None]
+"""Called with the breaker's name, the states before and after a change, and the operator's reason if there is one."""
 
 Change: TypeAlias = tuple[BreakerState, BreakerState, str]
 
-MOST_UNTOLD = 20  # changes that a breaker keeps for the next listener
+MAX_UNREPORTED = 20  # changes that a breaker keeps for the next listener
 
-# One lock for all breakers and retry budgets: what it guards takes a microsecond, and a fork waits until it is free, so
-# that no child inherits it taken. Reentrant, since a signal handler may force a breaker open in the middle of anything.
+# One lock for all breakers and retry budgets: it is held for microseconds, and a fork waits until it is free, so that
+# no child process inherits it locked. It is reentrant, since a signal handler may force a breaker open at any point.
 LOCK = threading.RLock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
@@ -35,12 +38,12 @@ if hasattr(os, "register_at_fork"):
 
 
 class BreakerKeywords(TypedDict, total=False):
-    """The options of a breaker as keywords; what they mean and their defaults: `BreakerOptions`."""
+    """The options of a breaker as keywords; `BreakerOptions` has their meaning and defaults."""
 
     threshold: int | None
     rate: float | None
     window: int
-    least: int
+    min_calls: int
     slow_seconds: float | None
     slow_rate: float
     open_seconds: float
@@ -50,25 +53,25 @@ class BreakerKeywords(TypedDict, total=False):
 
 
 class BreakerOptions(Options):
-    """When a breaker opens, and how it tries again. `None` switches a rule off.
+    """When a breaker opens and how it probes; `None` switches a rule off.
 
     Args:
-        threshold: consecutive failures that open it.
-        rate: share of failures among the last calls that opens it.
-        window: how many of the last calls the shares are taken of.
-        least: a share means nothing before that many calls.
-        slow_seconds: a call that works but takes longer is slow.
-        slow_rate: share of slow calls among the last ones that opens it.
-        open_seconds: how long it stays open the first time; doubles with each failed probe.
-        max_open_seconds: the longest that it stays open, and the longest cool-down.
-        probes: how many calls at once may try whether it works again; one that works closes the breaker.
-        probe_seconds: a probe that never comes back holds its place that long.
+        threshold: number of consecutive failures that open it.
+        rate: share of failures in the window that opens it.
+        window: number of recent calls that both shares are computed over.
+        min_calls: number of calls below which no share is computed.
+        slow_seconds: duration above which a successful call counts as slow.
+        slow_rate: share of slow calls in the window that opens it.
+        open_seconds: how long it stays open the first time; each failed probe doubles it.
+        max_open_seconds: upper bound of an open period and of a cool-down.
+        probes: number of concurrent probes while half-open; the first one that succeeds closes the breaker.
+        probe_seconds: time after which a probe without a result no longer counts as in flight.
     """
 
     threshold: int | None = Field(default=5, ge=1)
     rate: float | None = Field(default=0.5, gt=0, le=1)
     window: int = Field(default=20, ge=1)
-    least: int = Field(default=10, ge=1)
+    min_calls: int = Field(default=10, ge=1)
     slow_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     slow_rate: float = Field(default=0.5, gt=0, le=1)
     open_seconds: float = Field(default=30.0, gt=0, allow_inf_nan=False)
@@ -77,23 +80,23 @@ class BreakerOptions(Options):
     probe_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)
 
     def __post_init__(self) -> None:
-        if self.least > self.window:
+        if self.min_calls > self.window:
             raise ConfigError(
-                f"least: no more than window={self.window} calls are remembered, got {self.least}"
+                f"min_calls: must not exceed window={self.window}, got {self.min_calls}"
             )
 
 
 class RegistryOptions(BreakerOptions):
-    """The options of `CircuitBreakers`: those of each breaker, and how many are kept."""
+    """The options of `CircuitBreakers`: the options of each breaker, and how many breakers are kept."""
 
     keep: int = Field(default=1000, ge=1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class BreakerPass:
-    """Leave to make one call; hand it back with `CircuitBreaker.success`, `failure` or `cancel`, exactly once.
+    """Permission for one call; return it exactly once, by `CircuitBreaker.success`, `failure` or `cancel`.
 
-    `generation` tells a late result of an earlier state from one that counts; `since` is when the call began.
+    `generation` tells a late result of an earlier state from one that counts; `since` is the start of the call.
     """
 
     generation: int
@@ -102,15 +105,16 @@ class BreakerPass:
 
 
 class CircuitBreaker:
-    """Opens when calls fail too often; after a while lets a probe through, and closes when that works.
+    """Rejects calls to something that fails too often, until a probe succeeds.
 
-    It opens at `threshold` consecutive failures, or where failures (or slow calls) are too large a share of the last
-    calls. A call without a verdict (`cancel`) changes nothing, nor does a rejection. Safe in threads and event loops.
+    It opens at `threshold` consecutive failures, or when failures or slow calls are too large a share of the recent
+    calls. After a while it lets a probe through, and closes if the probe succeeds. A cancelled call and a rejection
+    change nothing. Safe in threads and event loops.
 
     Args:
         name: what it protects: "tool/NAME", or a model as "PROVIDER/MODEL".
-        clock: time, for tests; wall time plays no part.
-        options: as in `BreakerOptions`. A bad one raises `ConfigError` naming it.
+        clock: the source of monotonic time, for tests; wall time is not used.
+        options: as in `BreakerOptions`. A bad one raises `ConfigError` with its name.
     """
 
     def __init__(
@@ -122,126 +126,115 @@ class CircuitBreaker:
     ) -> None:
         self.name = name
         self._options = chosen = BreakerOptions(**options)
-        self._threshold, self._rate = (
-            chosen.threshold or math.inf,
-            chosen.rate or math.inf,
-        )
-        self._remembered = (1 << chosen.window) - 1
+        self._threshold = chosen.threshold or math.inf
+        self._rate = chosen.rate or math.inf
+        self._window_mask = (1 << chosen.window) - 1
         self._max_open = max(chosen.open_seconds, chosen.max_open_seconds)
         self._clock: Clock = clock or SystemClock()
-        self._untold: deque[Change] = deque(maxlen=MOST_UNTOLD)
-        self._forced: str | None = None  # why a person keeps it open
+        self._unreported: deque[Change] = deque(maxlen=MAX_UNREPORTED)
+        self._forced: str | None = None  # the operator's reason for keeping it open
         self._open_for = chosen.open_seconds
         self._open_until = self._cool_until = -math.inf
-        self._probes: dict[BreakerPass, float] = {}  # until when each holds its place
-        self._why = ""
-        self._generation = self._row = self._seen = 0
-        self._failed = self._slow = 0  # one bit for each of the last calls
+        self._probes: dict[BreakerPass, float] = {}  # when each counts as lost
+        self._cause = ""
+        self._generation = self._consecutive = self._seen = 0
+        self._failed = self._slow = 0  # one bit for each call in the window
         self._begin("closed")
 
     @property
     def state(self) -> BreakerState:
-        """`closed`, `open` or `half-open`, without side effects."""
+        """`closed`, `open` or `half-open`; reading it has no side effect."""
         return self._state
 
     @property
     def idle(self) -> bool:
-        """Whether little is lost if it is forgotten: it is closed and does not cool down."""
+        """Whether it can be discarded: it is closed and not cooling down."""
         return self._state == "closed" and self._clock.monotonic() >= self._cool_until
 
-    def acquire(self, changed: Listener | None = None) -> BreakerPass:
-        """Leave to make one call, or `CircuitOpen`; a rejection is not a failure and changes no count.
+    def acquire(self, changed: StateListener | None = None) -> BreakerPass:
+        """Return permission for one call, or raise `CircuitOpen`; a rejection is not counted as a failure.
 
-        A rejection is `retryable` if the breaker only cools down. `changed` is also told what was changed before and
-        nobody was told. Listeners are called outside of any lock; an error in one goes to the log.
+        A rejection is `retryable` if the breaker only cools down. `changed` also receives earlier changes that no
+        listener has received. Listeners are called without the lock; an error in a listener is logged.
         """
         now = self._clock.monotonic()
         with LOCK:
-            answer = self._answer(now)
-            news = self._news(changed)
+            admission = self._admit(now)
+            changes = self._take_changes(changed)
         if changed is not None:
-            self._tell(changed, news)
-        if isinstance(answer, CircuitOpen):
-            raise answer
-        return answer
+            self._report(changed, changes)
+        if isinstance(admission, CircuitOpen):
+            raise admission
+        return admission
 
     def success(
         self,
         given: BreakerPass,
-        changed: Listener | None = None,
+        changed: StateListener | None = None,
         *,
         seconds: float | None = None,
     ) -> None:
-        """The call worked, and took `seconds`; without them the breaker's own clock says how long it took."""
-        slow = False
-        if self._options.slow_seconds is not None:
-            slow = (
-                self._clock.monotonic() - given.since if seconds is None else seconds
-            ) > self._options.slow_seconds
+        """Record that the call succeeded in `seconds`, or in the time that the breaker's clock measured."""
+        slow = self._is_slow(given, seconds)
         with LOCK:
             if given.probe:
-                self._probed(given, worked=not slow)
+                self._finish_probe(given, succeeded=not slow)
             elif given.generation == self._generation:
                 self._count(failed=False, slow=slow)
-            news = self._news(changed)
+            changes = self._take_changes(changed)
         if changed is not None:
-            self._tell(changed, news)
+            self._report(changed, changes)
 
-    def failure(self, given: BreakerPass, changed: Listener | None = None) -> None:
-        """The call failed, and not by the caller's own mistake."""
+    def failure(self, given: BreakerPass, changed: StateListener | None = None) -> None:
+        """Record that the call failed, other than by the caller's own mistake."""
         with LOCK:
             if given.probe:
-                self._probed(given, worked=False)
+                self._finish_probe(given, succeeded=False)
             elif given.generation == self._generation:
                 self._count(failed=True, slow=False)
-            news = self._news(changed)
+            changes = self._take_changes(changed)
         if changed is not None:
-            self._tell(changed, news)
+            self._report(changed, changes)
 
     def cancel(self, given: BreakerPass) -> None:
-        """The call gave no verdict (cancelled, or the caller's own mistake): a probe gives its place back."""
+        """Record that the call says nothing about health: it was cancelled, or failed by the caller's own mistake."""
         with LOCK:
             self._probes.pop(given, None)
 
     def cool_down(self, seconds: float) -> None:
-        """Reject calls for `seconds` without counting a failure: what is called asked to be left alone.
+        """Reject calls for `seconds`, as a server asked with `Retry-After`, without counting a failure.
 
-        A cool-down that holds is never shortened; one that is longer than `max_open_seconds` is cut to that.
+        A shorter cool-down does not replace a longer one, and none exceeds `max_open_seconds`.
         """
         until = self._clock.monotonic() + min(seconds, self._max_open)
         with LOCK:
-            self._cool_until = max(
-                self._cool_until, until
-            )  # in this order: NaN is no more than anything
+            # In this order, since NaN is not greater than any number.
+            self._cool_until = max(self._cool_until, until)
 
     def force_open(self, reason: str) -> None:
-        """Reject every call until `reset`; rejections tell the reason."""
+        """Reject every call until `reset`; rejections give the reason."""
         with LOCK:
             if self._forced != reason:
                 self._forced = reason
                 self._move("open", reason)
 
     def reset(self) -> None:
-        """Close it, whatever opened it or cools it down, and forget all failures; results of before do not count."""
+        """Close it, end a forced opening or a cool-down, and discard all counts; results of earlier calls do not count."""
         with LOCK:
-            self._forced, self._cool_until, self._open_for = (
-                None,
-                -math.inf,
-                self._options.open_seconds,
-            )
+            self._forced = None
+            self._cool_until = -math.inf
+            self._open_for = self._options.open_seconds
             self._move("closed", "reset")
 
-    def _answer(self, now: float) -> BreakerPass | CircuitOpen:
+    def _admit(self, now: float) -> BreakerPass | CircuitOpen:
         if self._state != "closed" or now < self._cool_until:
             rejection = self._rejection(now)
             if rejection is not None:
                 return rejection
         if self._state == "closed":
-            return (
-                self._shared
-                if self._options.slow_seconds is None
-                else BreakerPass(self._generation, False, now)
-            )
+            if self._options.slow_seconds is None:
+                return self._shared_pass
+            return BreakerPass(self._generation, False, now)
         if self._state == "open":
             self._move("half-open")
         given = BreakerPass(self._generation, True, now)
@@ -261,75 +254,88 @@ class CircuitBreaker:
         wait = max(rejects_until, self._cool_until) - now
         if wait <= 0:
             return None
-        cools = rejects_until <= now
-        why = "asked to be left alone" if cools else self._why
-        text = f"{self.name} {why}; it is not called for another {wait:.1f} s"
-        return CircuitOpen(text, retryable=cools, retry_after=wait)
+        is_cooling_down = rejects_until <= now
+        cause = "asked to be left alone" if is_cooling_down else self._cause
+        text = f"{self.name} {cause}; it is not called for another {wait:.1f} s"
+        return CircuitOpen(text, retryable=is_cooling_down, retry_after=wait)
 
-    def _probed(self, given: BreakerPass, *, worked: bool) -> None:
+    def _is_slow(self, given: BreakerPass, seconds: float | None) -> bool:
+        limit = self._options.slow_seconds
+        if limit is None:
+            return False
+        took = self._clock.monotonic() - given.since if seconds is None else seconds
+        return took > limit
+
+    def _finish_probe(self, given: BreakerPass, *, succeeded: bool) -> None:
         if given not in self._probes:
-            return  # lost, or of an earlier try
-        if worked:
+            return  # it counts as lost, or belongs to an earlier half-open period
+        if succeeded:
             self._open_for = self._options.open_seconds
             self._move("closed")
         else:
             self._open_for = min(self._open_for * 2, self._max_open)
-            self._trip(self._why)
+            self._trip(self._cause)
 
     def _count(self, *, failed: bool, slow: bool) -> None:
-        """Remember one call, and open if it was one too many."""
-        if not (
-            failed or slow or self._failed or self._slow
-        ):  # all is well; the row is part of `_failed`
+        """Record one call in the window, and open if a rule says so."""
+        in_window = self._failed | self._slow
+        if not (failed or slow or in_window):  # there are no bits to shift
             self._seen += 1
             return
-        self._row = self._row + 1 if failed else 0
-        self._failed = (self._failed << 1 | failed) & self._remembered
-        self._slow = (self._slow << 1 | slow) & self._remembered
+        self._consecutive = self._consecutive + 1 if failed else 0
+        self._failed = (self._failed << 1 | failed) & self._window_mask
+        self._slow = (self._slow << 1 | slow) & self._window_mask
         self._seen += 1
-        seen = min(self._seen, self._options.window)
-        rated = seen >= self._options.least
-        if self._row >= self._threshold or (
-            rated and self._failed.bit_count() / seen >= self._rate
-        ):
-            self._trip("failed too often")
-        elif rated and self._slow.bit_count() / seen >= self._options.slow_rate:
-            self._trip("was too slow too often")
+        cause = self._find_cause()
+        if cause is not None:
+            self._trip(cause)
 
-    def _trip(self, why: str) -> None:
-        self._why = why
+    def _find_cause(self) -> str | None:
+        """Return why it must open, or `None`."""
+        if self._consecutive >= self._threshold:
+            return "failed too often"
+        seen = min(self._seen, self._options.window)
+        if seen < self._options.min_calls:
+            return None
+        if self._failed.bit_count() / seen >= self._rate:
+            return "failed too often"
+        if self._slow.bit_count() / seen >= self._options.slow_rate:
+            return "was too slow too often"
+        return None
+
+    def _trip(self, cause: str) -> None:
+        self._cause = cause
         self._open_until = self._clock.monotonic() + self._open_for
         self._move("open")
 
     def _move(self, state: BreakerState, reason: str = "") -> None:
         before = self._state
         if before != state or self._forced is not None:
-            self._untold.append((before, state, reason))
+            self._unreported.append((before, state, reason))
         self._begin(state)
 
     def _begin(self, state: BreakerState) -> None:
-        """A new generation: what was counted or let through before has no say in it."""
+        """Start a new generation; counts and permissions of earlier generations no longer matter."""
         self._state: BreakerState = state
         self._generation += 1
-        self._row = self._failed = self._slow = self._seen = 0
+        self._consecutive = self._failed = self._slow = self._seen = 0
         self._probes.clear()
-        self._shared = BreakerPass(
-            self._generation, probe=False
-        )  # for all calls that nothing is measured of
+        # One permission serves all calls whose duration is not measured.
+        self._shared_pass = BreakerPass(self._generation, probe=False)
 
-    def _news(self, changed: Listener | None) -> Sequence[Change]:
-        """The changes that nobody was told yet, for a listener: its own call's, and those made outside of any."""
-        if not self._untold or changed is None:
+    def _take_changes(self, changed: StateListener | None) -> Sequence[Change]:
+        """Remove and return the changes that no listener has received, if there is a listener now."""
+        if not self._unreported or changed is None:
             return ()
-        news = tuple(self._untold)
-        self._untold.clear()
-        return news
+        changes = tuple(self._unreported)
+        self._unreported.clear()
+        return changes
 
-    def _tell(self, changed: Listener, news: Sequence[Change]) -> None:
-        for before, after, reason in news:
+    def _report(self, changed: StateListener, changes: Sequence[Change]) -> None:
+        for before, after, reason in changes:
             try:
                 changed(self.name, before, after, reason)
-            except Exception as error:  # noqa: BLE001 - a listener is foreign code and may not hurt the call
+            except Exception as error:  # noqa: BLE001 - a third-party listener must not fail the call
                 logger().warning(
                     "breaker_listener_failed", breaker=self.name, error=repr(error)
                 )
@@ -339,9 +345,9 @@ class CircuitBreakers:
     """The breakers of a runtime, by name: "tool/NAME" for a tool, "PROVIDER/MODEL" for a model.
 
     Args:
-        keep: how many are remembered; beyond, the longest unused idle ones are forgotten once nobody holds them.
-        clock: time, for tests.
-        options: those of each breaker, as in `BreakerOptions`. A bad one raises `ConfigError` naming it.
+        keep: how many breakers are kept; beyond it the least recently used idle ones are discarded.
+        clock: the source of monotonic time, for tests.
+        options: the options of each breaker, as in `BreakerOptions`. A bad one raises `ConfigError` with its name.
     """
 
     def __init__(
@@ -351,17 +357,15 @@ class CircuitBreakers:
         clock: Clock | None = None,
         **options: Unpack[BreakerKeywords],
     ) -> None:
-        RegistryOptions(
-            keep=keep, **options
-        )  # what is wrong with them is said here, and not at the first call
+        # Validated here, so that a bad option is reported before the first call.
+        RegistryOptions(keep=keep, **options)
         self._keep, self._clock, self._options = keep, clock, options
         self._breakers: OrderedDict[str, CircuitBreaker] = OrderedDict()
-        self._held: WeakValueDictionary[str, CircuitBreaker] = (
-            WeakValueDictionary()
-        )  # also while a call is in flight
+        # A breaker that a caller still holds, as during a call, stays the only one of its name.
+        self._held: WeakValueDictionary[str, CircuitBreaker] = WeakValueDictionary()
 
     def get(self, name: str) -> CircuitBreaker:
-        """The breaker of that name, made at first use."""
+        """Return the breaker of that name; the first use creates it."""
         with LOCK:
             found = self._breakers.get(name)
             if found is None:
@@ -369,30 +373,30 @@ class CircuitBreakers:
                     name, clock=self._clock, **self._options
                 )
                 self._breakers[name] = self._held[name] = found
-                self._forget()
+                self._discard_idle()
             else:
                 self._breakers.move_to_end(name)
             return found
 
     def force_open(self, name: str, reason: str) -> None:
-        """Reject every call of that tool or model until `reset`; rejections tell the reason."""
+        """Reject every call of that tool or model until `reset`; rejections give the reason."""
         self.get(name).force_open(reason)
 
     def reset(self, name: str) -> None:
-        """Close the breaker of that name, whatever opened it or cools it down."""
+        """Close the breaker of that name and end a forced opening or a cool-down."""
         self.get(name).reset()
 
     def states(self) -> dict[str, BreakerState]:
-        """The state of each breaker that is remembered, the longest unused first."""
+        """Return the state of each breaker by name, the least recently used first."""
         with LOCK:
             return {name: breaker.state for name, breaker in self._breakers.items()}
 
-    def _forget(self) -> None:
-        """Forget the longest unused idle ones, if there are too many; the last one is just being asked for."""
+    def _discard_idle(self) -> None:
+        """Discard the least recently used idle breakers beyond `keep`, but not the newest, which is being returned."""
         excess = len(self._breakers) - self._keep
-        if excess > 0:
-            others = islice(self._breakers.items(), len(self._breakers) - 1)
-            for name in list(
-                islice((name for name, breaker in others if breaker.idle), excess)
-            ):
-                del self._breakers[name]
+        if excess <= 0:
+            return
+        older = islice(self._breakers.items(), len(self._breakers) - 1)
+        idle = (name for name, breaker in older if breaker.idle)
+        for name in list(islice(idle, excess)):
+            del self._breakers[name]

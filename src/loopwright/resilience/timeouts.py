@@ -1,4 +1,4 @@
-"""Foreign code under a deadline: in a task or thread of its own that can be cancelled, and left behind."""
+"""Third-party code under a deadline: it runs in a task or a thread that can be cancelled and, if need be, abandoned."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias
 
-InThread: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
-GRACE = 0.05  # seconds that a cancelled task has to tidy up
+ThreadRunner: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
+GRACE = 0.05  # seconds that a cancelled task has for its clean-up
 
 
 @dataclasses.dataclass(frozen=True)
-class Ended:
-    """How foreign code ended: with a value, an error, or not in time; `abandoned` says that it still runs."""
+class CodeOutcome:
+    """How third-party code ended: a value, an error or a time-out; `abandoned` means that it still runs."""
 
     value: Any = None
     error: BaseException | None = None
@@ -27,58 +27,63 @@ class Ended:
     abandoned: bool = False
 
 
-class _LeftBehind(asyncio.CancelledError):
-    """Cancelled, while a thread goes on with the work."""
+class _ThreadAbandoned(asyncio.CancelledError):
+    """The caller was cancelled while its thread continues to work."""
 
 
-async def _contained(work: Coroutine[Any, Any, Any]) -> Ended:
-    try:
-        return Ended(await work)
-    except _LeftBehind:
-        return Ended(timed_out=True, abandoned=True)
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # noqa: BLE001 - foreign code may raise anything, SystemExit too; it ends here
-        return Ended(error=error)
+async def run_with_timeout(
+    work: Coroutine[Any, Any, Any], timeout: float | None
+) -> CodeOutcome:
+    """Run `work` in a separate task for at most `timeout` seconds.
 
-
-async def run_bounded(work: Coroutine[Any, Any, Any], timeout: float | None) -> Ended:
-    """Run `work` as a task of its own for at most `timeout` seconds.
-
-    `asyncio.timeout` would wait for a task that swallows its cancellation; this returns after `GRACE` and leaves it.
+    `asyncio.timeout` would wait for a task that swallows its cancellation; this function abandons it after `GRACE`.
     """
-    task = asyncio.ensure_future(_contained(work))
+    task = asyncio.ensure_future(_capture_async(work))
     try:
         await asyncio.wait((task,), timeout=timeout)
         if task.done():
-            return _ended(task)
-        return Ended(timed_out=True, abandoned=await _cancel(task))
+            return _read_outcome(task)
+        return CodeOutcome(timed_out=True, abandoned=await _cancel(task))
     except asyncio.CancelledError:
         await _cancel(task)
         raise
     finally:
         if task.done():
-            work.close()  # it may have been cancelled before it began
+            work.close()  # the task may have been cancelled before its first step
 
 
-def contained(function: Callable[[], Any]) -> Ended:
-    """Call foreign code that only computes, here and now."""
+def capture(function: Callable[[], Any]) -> CodeOutcome:
+    """Call a third-party function that only computes, in the current thread."""
     try:
-        return Ended(function())
+        return CodeOutcome(function())
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001 - as above
-        return Ended(error=error)
+    except BaseException as error:  # noqa: BLE001 - third-party code may raise anything, SystemExit too
+        return CodeOutcome(error=error)
 
 
-def _ended(task: asyncio.Task[Ended]) -> Ended:
+async def _capture_async(work: Coroutine[Any, Any, Any]) -> CodeOutcome:
+    try:
+        return CodeOutcome(await work)
+    except _ThreadAbandoned:
+        return CodeOutcome(timed_out=True, abandoned=True)
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001 - as in `capture`
+        return CodeOutcome(error=error)
+
+
+def _read_outcome(task: asyncio.Task[CodeOutcome]) -> CodeOutcome:
     if task.cancelled():
-        return Ended(error=RuntimeError("it cancelled itself"))
+        return CodeOutcome(error=RuntimeError("it cancelled itself"))
     return task.result()
 
 
-async def _cancel(task: asyncio.Task[Ended]) -> bool:
-    """Cancel a task; whether it, or its thread, is still at work after the grace period, which it has in any case."""
+async def _cancel(task: asyncio.Task[CodeOutcome]) -> bool:
+    """Cancel a task, wait for `GRACE`, and return whether the task or its thread still works.
+
+    The task has its grace period even if the caller is cancelled in the meantime.
+    """
     task.cancel()
     loop = asyncio.get_running_loop()
     until, cancelled = loop.time() + GRACE, None
@@ -94,94 +99,97 @@ async def _cancel(task: asyncio.Task[Ended]) -> bool:
     return not task.cancelled() and task.exception() is None and task.result().abandoned
 
 
-async def called(
-    in_thread: InThread, function: Callable[..., Any], *arguments: Any
+async def invoke(
+    run_in_thread: ThreadRunner, function: Callable[..., Any], *arguments: Any
 ) -> Any:
-    """Call an async function here and a plain one in a thread, and await what that gives if it can be awaited."""
+    """Call an async function in the event loop and any other in a thread; await a result that is awaitable."""
     if inspect.iscoroutinefunction(function):
         return await function(*arguments)
-    value = await in_thread(lambda: function(*arguments))
+    value = await run_in_thread(lambda: function(*arguments))
     return await value if inspect.isawaitable(value) else value
 
 
 class WorkerThreads:
     """A bounded pool of daemon threads for synchronous tools.
 
-    A thread whose caller gave up is replaced, so that blocked tools do not starve the others; at most `most` threads
-    wait for work or do wanted work, and a process may exit while abandoned ones still run.
+    A thread whose caller gave up is replaced, so that blocked tools do not starve the others. At most `max_threads`
+    threads wait for work or do work that a caller waits for. The process can exit while abandoned threads still run.
     """
 
-    def __init__(self, most: int = 32) -> None:
-        self._most = most
+    def __init__(self, max_threads: int = 32) -> None:
+        self._max_threads = max_threads
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0
-        self._wanted = 0  # jobs that someone waits for, in the queue or in a thread
-        self.abandoned = 0  # threads still at work for callers that gave up
+        self._awaited = 0  # jobs, queued or running, that a caller waits for
+        self.abandoned = 0  # threads that still work for callers that gave up
         self._process = os.getpid()
 
     async def run(self, function: Callable[[], Any]) -> Any:
-        """Call `function` in a thread, in a copy of the present context; cancelling this leaves the thread behind.
+        """Call `function` in a thread, in a copy of the current context; cancelling this abandons the thread.
 
-        Raises `RuntimeError` if there is no thread and the system gives none; `function` is not called then.
+        Raise `RuntimeError` if there is no thread and the system cannot start one; `function` is not called then.
         """
-        self._check_process()
+        self._reset_after_fork()
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[Ended] = loop.create_future()
+        done: asyncio.Future[CodeOutcome] = loop.create_future()
         job = _Job(contextvars.copy_context(), function, done, loop)
-        with self._lock:
-            self._wanted += 1
-            try:
-                self._staff()
-            except RuntimeError:
-                self._wanted -= 1
-                raise
-            self._jobs.put(
-                job
-            )  # only now: what was told to have failed must not be done later
+        self._enqueue(job)
         try:
-            ended = await done
+            outcome = await done
         except asyncio.CancelledError:
             if not job.abandon():
                 raise
-            with self._lock:
-                self._wanted -= 1
-                self._threads -= (
-                    1  # that thread no longer counts; it ends when its function does
-                )
-                self.abandoned += 1
-                with contextlib.suppress(RuntimeError):  # the next call tries again
-                    self._staff()
-            raise _LeftBehind from None
-        if ended.error is not None:
-            raise ended.error
-        return ended.value
+            self._replace_thread()
+            raise _ThreadAbandoned from None
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.value
 
     def close(self) -> None:
-        """Let idle threads go."""
+        """Stop the threads as they become idle."""
         with self._lock:
             for _ in range(self._threads):
                 self._jobs.put(None)
             self._threads = 0
 
-    def _check_process(self) -> None:
-        """Begin anew in a process that was forked: the threads are the parent's, and nobody would take a job."""
+    def _enqueue(self, job: _Job) -> None:
+        with self._lock:
+            self._awaited += 1
+            try:
+                self._start_threads()
+            except RuntimeError:
+                self._awaited -= 1
+                raise
+            # Queued last: a job that was reported as failed must not run later.
+            self._jobs.put(job)
+
+    def _replace_thread(self) -> None:
+        """Stop counting a thread that was abandoned; it ends when its function returns."""
+        with self._lock:
+            self._awaited -= 1
+            self._threads -= 1
+            self.abandoned += 1
+            with contextlib.suppress(RuntimeError):  # the next call tries again
+                self._start_threads()
+
+    def _reset_after_fork(self) -> None:
+        """Start empty in a forked process: its parent's threads do not exist there, so no thread would take a job."""
         if self._process == os.getpid():
             return
-        self._jobs, self._lock, self._process = (
-            queue.SimpleQueue(),
-            threading.Lock(),
-            os.getpid(),
-        )
-        self._threads = self._wanted = self.abandoned = 0
+        self._jobs = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._threads = self._awaited = self.abandoned = 0
 
-    def _staff(self) -> None:
-        """Start the threads that are wanted; where the system gives no more, those that there are must do."""
-        while self._threads < min(self._wanted, self._most):
+    def _start_threads(self) -> None:
+        """Start the threads that are needed; if the system has no more, the existing ones must do."""
+        while self._threads < min(self._awaited, self._max_threads):
+            thread = threading.Thread(
+                target=self._work, name="loopwright-tool", daemon=True
+            )
             try:
-                threading.Thread(
-                    target=self._work, name="loopwright-tool", daemon=True
-                ).start()
+                thread.start()
             except RuntimeError:
                 if self._threads:
                     return
@@ -198,34 +206,31 @@ class WorkerThreads:
                 if job.abandoned:
                     self.abandoned -= 1
                     return
-                self._wanted -= 1
-            job.deliver()  # only now: the caller's next job shall find this thread free
-            del job  # a thread that waits shall hold on to no result
+                self._awaited -= 1
+            # Delivered after the count, so that the caller's next job finds this thread free.
+            job.deliver()
+            del job  # an idle thread must not keep a result alive
 
 
 class _Job:
-    """One call in a thread, and whether anybody still waits for it."""
+    """One call in a thread, and whether its caller still waits."""
 
     def __init__(
         self,
         context: contextvars.Context,
         function: Callable[[], Any],
-        done: asyncio.Future[Ended],
+        done: asyncio.Future[CodeOutcome],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._context, self._function, self._done, self._loop = (
-            context,
-            function,
-            done,
-            loop,
-        )
+        self._context, self._function = context, function
+        self._done, self._loop = done, loop
         self._lock = threading.Lock()
         self._state = "waiting"
-        self._ended: Ended | None = None
+        self._outcome: CodeOutcome | None = None
         self.abandoned = False
 
     def abandon(self) -> bool:
-        """Nobody waits any more; whether a thread is at work on it."""
+        """Note that the caller no longer waits; return whether a thread runs the function."""
         with self._lock:
             running = self._state == "running"
             self.abandoned = running
@@ -238,23 +243,22 @@ class _Job:
                 return
             self._state = "running"
         try:
-            ended = contained(lambda: self._context.run(self._function))
-        except (
-            KeyboardInterrupt
-        ):  # its own: from outside only the main thread is interrupted
-            ended = Ended(error=RuntimeError("it raised KeyboardInterrupt"))
+            outcome = capture(lambda: self._context.run(self._function))
+        except KeyboardInterrupt:
+            # The function raised it: an interrupt from outside reaches the main thread only.
+            outcome = CodeOutcome(error=RuntimeError("it raised KeyboardInterrupt"))
         with self._lock:
-            self._state, self._ended = "done", ended
+            self._state, self._outcome = "done", outcome
 
     def deliver(self) -> None:
-        """Hand what came of it to the caller, if somebody waits."""
-        if self._ended is None:
+        """Give the outcome to the caller if it still waits."""
+        if self._outcome is None:
             return
         try:
-            self._loop.call_soon_threadsafe(self._settle, self._ended)
-        except RuntimeError:  # the caller's loop is closed: nobody waits
+            self._loop.call_soon_threadsafe(self._settle, self._outcome)
+        except RuntimeError:  # the caller's loop is closed, so no caller waits
             return
 
-    def _settle(self, ended: Ended) -> None:
+    def _settle(self, outcome: CodeOutcome) -> None:
         if not self._done.done():
-            self._done.set_result(ended)
+            self._done.set_result(outcome)

@@ -15,7 +15,7 @@ from ..messages import (
     Reasoning,
     ToolCall,
 )
-from ..resilience.timeouts import contained
+from ..resilience.timeouts import capture
 from .redaction import MARK, Redactor
 
 MARGIN = 8192  # characters behind a cut that are looked at for the rest of a secret; none is longer
@@ -167,7 +167,7 @@ def redact_error(redactor: Redactor, error: E) -> E:
 
 def traceback_of(redactor: Redactor, error: BaseException) -> str:
     """The end of a traceback, for the log; redacted before it is cut, since half a secret is not found."""
-    told = contained(lambda: "".join(traceback.format_exception(error)))
+    told = capture(lambda: "".join(traceback.format_exception(error)))
     if told.error is not None:
         return f"{type(error).__name__} has none that can be written"
     most = MAX_TRACEBACK + MARGIN

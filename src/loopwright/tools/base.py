@@ -32,7 +32,7 @@ from .._internal.options import explain
 from ..errors import ConfigError, ToolError, text_of
 from ..labels import LABELS, Label
 from ..messages import Effect, Json, JsonObject, ToolSpec
-from ..resilience.timeouts import run_bounded
+from ..resilience.timeouts import run_with_timeout
 from ..security.permit_claims import Claims
 from ..security.redaction import Redactor
 from .recovery import STRATEGIES, CachedResult, Fallback, Recovery, Retry
@@ -421,7 +421,7 @@ class ToolRegistry:
             return self
         patience = RENEWAL if remaining is None else min(RENEWAL, remaining)
         answers = await asyncio.gather(
-            *(run_bounded(source.renewed(), patience) for source in self._sources)
+            *(run_with_timeout(source.renewed(), patience) for source in self._sources)
         )
         for ended in answers:
             if ended.timed_out or ended.error is not None:

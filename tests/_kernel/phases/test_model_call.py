@@ -1,7 +1,6 @@
 """One model call: what is tried again, when, how often, and what is said when it was for nothing."""
 
 import asyncio
-import threading
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
@@ -21,7 +20,6 @@ from loopwright import (
     Usage,
     tool,
 )
-from loopwright._kernel.session.services import RetryBudget
 from loopwright.errors import CircuitOpen, ContextTooLong, ProviderTimeout
 from loopwright.events import AttemptFailed, ErrorRecord, ModelFailed, ModelReplied
 from loopwright.providers import CallDelta
@@ -328,19 +326,6 @@ async def test_the_end_of_the_run_s_time_ends_a_pause_too() -> None:
 # --- how often, over all runs ---
 
 
-def test_a_retry_budget_is_used_up_and_earned_back_by_calls() -> None:
-    budget = RetryBudget(most=2, earned=0.5)
-
-    assert [budget.spend() for _ in range(3)] == [True, True, False]
-    budget.earn()
-    assert budget.spend() is False
-    budget.earn()
-    assert [budget.spend(), budget.spend()] == [True, False]
-    for _ in range(100):
-        budget.earn()
-    assert [budget.spend() for _ in range(3)] == [True, True, False]
-
-
 async def test_an_outage_is_not_multiplied_by_retries() -> None:
     provider = ScriptedProvider(lambda request: down())
     runtime = Runtime(
@@ -397,25 +382,6 @@ async def test_the_attempts_of_a_call_are_counted_over_a_crash() -> None:
     ).resume(entries[0].run_id)
 
     assert (result.status, len(provider.requests), result.llm_calls) == ("failed", 1, 3)
-
-
-def test_event_loops_in_threads_do_not_spend_the_same_retry() -> None:
-    budget = RetryBudget(most=100)
-    granted: list[bool] = []
-    start = threading.Barrier(8)
-
-    def work() -> None:
-        start.wait()
-        for _ in range(1000):
-            granted.append(budget.spend())
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert sum(granted) == 100
 
 
 # --- the breaker, and what it rejects ---

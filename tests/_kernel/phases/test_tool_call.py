@@ -25,7 +25,7 @@ from loopwright import (
 )
 from loopwright.errors import UnknownOutcome
 from loopwright.events import ToolFinished, ToolStarted
-from loopwright.resilience.timeouts import GRACE, WorkerThreads, run_bounded
+from loopwright.resilience.timeouts import GRACE, WorkerThreads, run_with_timeout
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from loopwright.tools import CallCompleted
 
@@ -134,7 +134,7 @@ async def test_the_bound_itself_is_kept_to_a_tenth_of_a_second(
 ) -> None:
     threads = WorkerThreads()
     before = time.monotonic()
-    ended = await run_bounded(threads.run(lambda: gate.wait(10)), 0.1)
+    ended = await run_with_timeout(threads.run(lambda: gate.wait(10)), 0.1)
     took = time.monotonic() - before
 
     assert (ended.timed_out, ended.abandoned) == (True, True)
@@ -222,27 +222,27 @@ async def test_no_tool_starts_when_the_run_s_time_is_over() -> None:
 
 
 async def test_blocked_tools_do_not_starve_the_others(gate: threading.Event) -> None:
-    threads = WorkerThreads(most=4)
+    threads = WorkerThreads(max_threads=4)
     blocked = [
-        asyncio.ensure_future(run_bounded(threads.run(lambda: gate.wait(10)), 0.1))
+        asyncio.ensure_future(run_with_timeout(threads.run(lambda: gate.wait(10)), 0.1))
         for _ in range(12)
     ]
     ended = await asyncio.gather(*blocked)
 
     assert [e.timed_out for e in ended] == [True] * 12
     assert 4 <= threads.abandoned <= 12
-    assert (await run_bounded(threads.run(lambda: "quick"), 5)).value == "quick"
+    assert (await run_with_timeout(threads.run(lambda: "quick"), 5)).value == "quick"
 
 
 async def test_a_call_that_waits_for_a_thread_gets_the_place_of_one_that_is_left_behind(
     gate: threading.Event,
 ) -> None:
-    threads = WorkerThreads(most=1)
+    threads = WorkerThreads(max_threads=1)
     blocked = asyncio.ensure_future(
-        run_bounded(threads.run(lambda: gate.wait(10)), 0.05)
+        run_with_timeout(threads.run(lambda: gate.wait(10)), 0.05)
     )
     await asyncio.sleep(0)
-    waiting = asyncio.ensure_future(run_bounded(threads.run(lambda: "at last"), 5))
+    waiting = asyncio.ensure_future(run_with_timeout(threads.run(lambda: "at last"), 5))
 
     assert (await blocked).abandoned
     assert (await waiting).value == "at last"
@@ -251,16 +251,18 @@ async def test_a_call_that_waits_for_a_thread_gets_the_place_of_one_that_is_left
 async def test_a_call_that_waits_for_a_thread_until_its_deadline_never_starts(
     gate: threading.Event,
 ) -> None:
-    threads = WorkerThreads(most=1)
+    threads = WorkerThreads(max_threads=1)
     started: list[str] = []
-    first = asyncio.ensure_future(run_bounded(threads.run(lambda: gate.wait(10)), 5))
+    first = asyncio.ensure_future(
+        run_with_timeout(threads.run(lambda: gate.wait(10)), 5)
+    )
     await asyncio.sleep(0)
-    late = await run_bounded(threads.run(lambda: started.append("late")), 0.05)
+    late = await run_with_timeout(threads.run(lambda: started.append("late")), 0.05)
 
     assert (late.timed_out, late.abandoned, threads.abandoned) == (True, False, 0)
     gate.set()
     await first
-    assert (await run_bounded(threads.run(lambda: "next"), 5)).value == "next"
+    assert (await run_with_timeout(threads.run(lambda: "next"), 5)).value == "next"
     assert started == []
 
 
@@ -294,14 +296,17 @@ async def test_a_call_that_got_no_thread_is_never_made_and_the_next_one_has_its_
 ) -> None:
     monkeypatch.setattr(threading, "Thread", Refusing)
     monkeypatch.setattr(Refusing, "refuses", True)
-    threads, made = WorkerThreads(most=2), list[str]()
+    threads, made = WorkerThreads(max_threads=2), list[str]()
     for _ in range(3):
-        ended = await run_bounded(threads.run(lambda: made.append("too late")), 5)
+        ended = await run_with_timeout(threads.run(lambda: made.append("too late")), 5)
         assert str(ended.error) == "can't start new thread"
 
     Refusing.refuses = False
     await asyncio.gather(
-        *(run_bounded(threads.run(lambda: made.append("now")), 5) for _ in range(4))
+        *(
+            run_with_timeout(threads.run(lambda: made.append("now")), 5)
+            for _ in range(4)
+        )
     )
     assert made == ["now"] * 4
 
@@ -324,19 +329,19 @@ async def test_where_the_system_gives_no_more_threads_those_that_there_are_do_th
 async def test_a_thread_that_is_left_behind_and_cannot_be_replaced_hurts_no_later_call(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    threads = WorkerThreads(most=1)
+    threads = WorkerThreads(max_threads=1)
     blocked = asyncio.ensure_future(
-        run_bounded(threads.run(lambda: gate.wait(10)), 0.05)
+        run_with_timeout(threads.run(lambda: gate.wait(10)), 0.05)
     )
     await asyncio.sleep(0)
-    waiting = asyncio.ensure_future(run_bounded(threads.run(lambda: "at last"), 5))
+    waiting = asyncio.ensure_future(run_with_timeout(threads.run(lambda: "at last"), 5))
     await asyncio.sleep(0)
     monkeypatch.setattr(threading, "Thread", Refusing)
     monkeypatch.setattr(Refusing, "refuses", True)
 
     assert (await blocked).abandoned
     Refusing.refuses = False
-    assert (await run_bounded(threads.run(lambda: "next"), 5)).value == "next"
+    assert (await run_with_timeout(threads.run(lambda: "next"), 5)).value == "next"
     assert (await waiting).value == "at last"
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from ...errors import ConfigError, Suspended, text_of
 from ...events.effects import Question
-from ...resilience.timeouts import run_bounded
+from ...resilience.timeouts import run_with_timeout
 from ..control.commands import ANSWER
 from ..session.session import Session
 
@@ -25,7 +25,7 @@ async def answer_of(
         session.pending.append(Question(key, question, tool, {}, call_id, "question"))
         raise Suspended(f"waiting for an answer: {question}", reason="question")
     with session.active.waiting():
-        ended = await run_bounded(_asked(session.services.user, question), None)
+        ended = await run_with_timeout(_asked(session.services.user, question), None)
     if ended.error is not None:
         raise ConfigError(
             f"user: the callback of Runtime(user=...) failed: {text_of(ended.error)}"

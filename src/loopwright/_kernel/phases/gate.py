@@ -29,7 +29,7 @@ from ...gates.base import (
 )
 from ...labels import at_least
 from ...messages import Effect, JsonObject, ObservationStatus, ToolCall, arguments_hash
-from ...resilience.timeouts import contained, run_bounded
+from ...resilience.timeouts import capture, run_with_timeout
 from ...security.redact import redact_calls
 from ..control.commands import Decided
 from ..control.questions import question_of
@@ -478,7 +478,7 @@ class Clearance:
         if approver is None:
             return Deny(f"{action.tool} was not run: {NOBODY_TO_ASK}")
         with self.session.active.waiting():
-            ended = await run_bounded(_call(approver, action, ask.question), None)
+            ended = await run_with_timeout(_call(approver, action, ask.question), None)
         if ended.error is not None:
             return Deny("the approver failed, so the call was not approved")
         answer = ended.value
@@ -573,10 +573,10 @@ async def _evaluate(
 ) -> Decision:
     """Ask one gate; whatever is not a decision in time, that of the run or its own, denies."""
     if is_instant(gate):
-        ended = contained(lambda: gate.decide(action, state))
+        ended = capture(lambda: gate.decide(action, state))
     else:
         timeout = float(getattr(gate, "timeout", GATE_TIMEOUT))
-        ended = await run_bounded(
+        ended = await run_with_timeout(
             _consult(gate, action, state),
             timeout if remaining is None else min(timeout, remaining),
         )

@@ -11,7 +11,7 @@ from ...gates.base import Permit
 from ...journals.base import Command
 from ...labels import Label
 from ...messages import Json
-from ...resilience.timeouts import called, run_bounded
+from ...resilience.timeouts import invoke, run_with_timeout
 from ...security.redact import traceback_of
 from ...security.spotlighting import cleaned
 from ...tools.base import Tool
@@ -140,7 +140,9 @@ class Doubts:
         """What the tool itself finds; whatever is no clear word is none."""
         session, timeout = self.calls.session, self.calls.timeout(tool)
         with session.active.working():
-            ended = await run_bounded(self._ask_tool(tool, permit, timeout), timeout)
+            ended = await run_with_timeout(
+                self._ask_tool(tool, permit, timeout), timeout
+            )
         if ended.error is not None:
             told = traceback_of(session.redactor, ended.error)
             logger().warning(
@@ -166,7 +168,7 @@ class Doubts:
         return (
             None
             if look_up is None
-            else await called(self.calls.services.threads.run, look_up, context)
+            else await invoke(self.calls.services.threads.run, look_up, context)
         )
 
     def _note(

@@ -99,7 +99,7 @@ class ModelCall:
             return await retrying(attempt)
         except CircuitOpen:
             if self._paid:
-                self._retries.give_back()
+                self._retries.refund()
             raise
 
     def _may_retry(self, error: ProviderError) -> bool:
@@ -123,7 +123,7 @@ class ModelCall:
         most = budget.limits.max_llm_calls
         return (
             most is None or budget.llm_calls < most - budget.held_back
-        ) and self._retries.left
+        ) and self._retries.has_retry
 
     def _too_late(self, state: Any) -> bool:
         """Whether a pause would outlast the run; by the run's clock, which tenacity does not know."""

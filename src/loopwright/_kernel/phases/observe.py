@@ -8,7 +8,7 @@ from ..._internal.log import logger
 from ...events.effects import ToolFinished
 from ...labels import LABELS, Label, highest
 from ...messages import Observation, ToolCall
-from ...resilience.timeouts import contained
+from ...resilience.timeouts import capture
 from ...security.redact import MARGIN, traceback_of
 from ...security.spotlighting import cleaned, shown
 from ...tools.base import Tool
@@ -34,7 +34,7 @@ def label_of(session: Session, text: str | Callable[[], str]) -> Label:
     classifier = session.services.classifier
     if classifier is None:
         return "public"
-    found = contained(
+    found = capture(
         lambda: LABELS[
             LABELS.index(classifier.label(text() if callable(text) else text))
         ]

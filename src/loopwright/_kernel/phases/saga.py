@@ -16,7 +16,7 @@ from ...events.effects import (
     UndoStarted,
 )
 from ...messages import DOUBTFUL, Observation, ObservationStatus, ToolCall
-from ...resilience.timeouts import called, contained, run_bounded
+from ...resilience.timeouts import capture, invoke, run_with_timeout
 from ...result import Outcome
 from ...tools.base import Tool, ToolContext, ToolRegistry
 from ..session.session import Session
@@ -156,8 +156,8 @@ class Undoing:
             done.idempotency_key,
         )
         before = session.wall()
-        ended = await run_bounded(
-            called(session.in_thread, compensate, context, done.content), timeout
+        ended = await run_with_timeout(
+            invoke(session.in_thread, compensate, context, done.content), timeout
         )
         seconds = session.wall() - before
         if (
@@ -171,7 +171,7 @@ class Undoing:
                 seconds,
             )
         redact = session.redactor.text
-        written = contained(
+        written = capture(
             lambda: as_text(ended.value, session.services.limits.max_output_chars)
         )
         error = ended.error

@@ -27,7 +27,7 @@ from ...events.effects import (
     FactNoted,
     LimitHit,
 )
-from ...resilience.timeouts import run_bounded
+from ...resilience.timeouts import run_with_timeout
 from ...security.redact import redact_error
 from ..session.scope import Scope
 from ..session.session import Session, out_of_time
@@ -100,7 +100,7 @@ async def do_effect(
     await session.barrier()
     await session.hold()
     with session.active.working():
-        ended = await run_bounded(_awaited(function), session.remaining())
+        ended = await run_with_timeout(_awaited(function), session.remaining())
     if ended.timed_out:
         raise session.refuse(key, out_of_time())
     if ended.error is not None:

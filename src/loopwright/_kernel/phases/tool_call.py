@@ -26,7 +26,7 @@ from ...events.effects import Failure, ToolFinished, ToolStarted
 from ...gates.base import PERMIT_SECONDS, Denial, Permit
 from ...labels import Label, highest
 from ...messages import Observation, ObservationStatus, ToolCall, arguments_hash
-from ...resilience.timeouts import Ended, contained, run_bounded
+from ...resilience.timeouts import CodeOutcome, capture, run_with_timeout
 from ...security.permit_claims import Claims
 from ...security.redact import traceback_of
 from ...tools.base import Tool, ToolContext
@@ -284,7 +284,7 @@ class ToolCalls:
 
     async def _start(
         self, permit: Permit, tool: Tool, kind: Attempt
-    ) -> tuple[Came, Ended | None]:
+    ) -> tuple[Came, CodeOutcome | None]:
         """Record the intent, make it durable, run the tool."""
         session, call = self.session, permit.call
         if kind == "first":
@@ -318,13 +318,13 @@ class ToolCalls:
 
     async def _run(
         self, permit: Permit, tool: Tool, keywords: dict[str, Any]
-    ) -> tuple[Came, Ended | None]:
+    ) -> tuple[Came, CodeOutcome | None]:
         """Run the tool, now that all is recorded."""
         session, timeout = self.session, self.timeout(tool)
         before = session.active.seconds()
         with session.active.working():
             try:
-                ended = await run_bounded(
+                ended = await run_with_timeout(
                     self._call(tool, permit, keywords, timeout), timeout
                 )
             except asyncio.CancelledError:
@@ -365,7 +365,7 @@ class ToolCalls:
         return _written(value, most)
 
     def _read(
-        self, tool: Tool, ended: Ended, timeout: float | None, seconds: float
+        self, tool: Tool, ended: CodeOutcome, timeout: float | None, seconds: float
     ) -> Came:
         """The observation's status and text; tracebacks go to the log, not to the model."""
         if ended.timed_out:
@@ -387,7 +387,7 @@ class ToolCalls:
                 "unknown" if isinstance(ended.error, UnknownOutcome) else "error"
             )
             return self.came(tool, status, text, seconds, "raised")
-        written: Ended = ended.value
+        written: CodeOutcome = ended.value
         if written.error is None:
             return self.came(tool, "ok", written.value, seconds)
         text = f"{tool.name} returned something that cannot be written as text: {text_of(written.error)}"
@@ -431,14 +431,14 @@ async def _taken(values: AsyncGenerator[Any, Any], most: int | None) -> list[Any
 def _written(value: Any, most: int | None) -> Any:
     """A result as text, or why it has none; what is to be awaited, and what is written already, as it is."""
     if type(value) is str:
-        return Ended(value)
+        return CodeOutcome(value)
     if (
-        isinstance(value, Ended)
+        isinstance(value, CodeOutcome)
         or inspect.isawaitable(value)
         or inspect.isasyncgen(value)
     ):
         return value
-    return contained(lambda: as_text(value, most))
+    return capture(lambda: as_text(value, most))
 
 
 def as_text(value: Any, most: int | None = None) -> str:

@@ -22,7 +22,8 @@ from ...limits import Limits
 from ...providers.base import Provider, Sampling
 from ...providers.context import ContextPolicy
 from ...providers.prices import Prices
-from ...resilience.circuit_breaker import LOCK, CircuitBreakers
+from ...resilience.circuit_breaker import CircuitBreakers
+from ...resilience.retry_budget import RetryBudget
 from ...resilience.timeouts import WorkerThreads
 from ...security.redaction import Redactor
 from ...tools.base import ToolRegistry
@@ -31,40 +32,6 @@ from ..control.inbox_poller import Listener
 User: TypeAlias = Callable[[str], Awaitable[str]]
 Observer: TypeAlias = Callable[[Entry], None]
 OnUnknown: TypeAlias = Literal["tell", "ask", "stop"]
-
-
-class RetryBudget:
-    """Keeps retries a small share of all calls, so that an outage is not multiplied: each call earns a tenth of one.
-
-    Safe in threads: two event loops with one runtime do not spend the same retry.
-    """
-
-    def __init__(self, *, most: float = 10.0, earned: float = 0.1) -> None:
-        self._most, self._earned, self._tokens = most, earned, most
-
-    def earn(self) -> None:
-        """A first attempt was made."""
-        self._add(self._earned)
-
-    @property
-    def left(self) -> bool:
-        """Whether one more retry is within the budget."""
-        return self._tokens >= 1
-
-    def spend(self) -> bool:
-        """Make one retry; whether it is within the budget."""
-        with LOCK:
-            granted = self.left
-            self._tokens -= granted
-        return granted
-
-    def give_back(self) -> None:
-        """A retry that was paid for was not made."""
-        self._add(1)
-
-    def _add(self, tokens: float) -> None:
-        with LOCK:
-            self._tokens = min(self._most, self._tokens + tokens)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,8 +4,9 @@ import os.path
 import re
 from pathlib import Path
 
-from loopwright._internal.version import __version__
 from sphinx.application import Sphinx
+
+from loopwright._internal.version import __version__
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent

@@ -8,8 +8,8 @@ import pytest
 import structlog
 
 from loopwright import Limits, ReActEngine, Runtime, Tool, ToolSource, tool
-from loopwright.tools import base as tools
 from loopwright.testing import ScriptedProvider, call
+from loopwright.tools import base as tools
 
 
 @tool(effect="read")

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from loopwright.messages import ToolSpec
-from loopwright.parsing import read_object, strict_json
+from loopwright.parsing import read_json_document, read_object
 from loopwright.providers.dialects import JsonDialect, ReActDialect, XmlDialect
 
 SIZE = 256 * 1024
@@ -108,7 +108,9 @@ READERS: dict[str, Callable[[str], object]] = {
     "xml": lambda text: XmlDialect().parse(text, TOOLS),
 }
 JSON_READERS: dict[str, Callable[[str], object]] = {
-    "strict_json": lambda text: strict_json(text[max(text.find("{"), 0) :]),
+    "read_json_document": lambda text: read_json_document(
+        text[max(text.find("{"), 0) :]
+    ),
     "read_object": lambda text: read_object(text, max(text.find("{"), 0)),
 }
 

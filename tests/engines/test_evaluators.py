@@ -37,11 +37,11 @@ from loopwright.engines.evaluators import (
     evaluate,
 )
 from loopwright.parsing.self_tests import (
-    program_of,
+    build_test_program,
+    find_syntax_error,
     read_code,
     read_outcomes,
     read_tests,
-    syntax_problem,
 )
 from loopwright.testing import ScriptedProvider
 from redrive import crashed
@@ -645,12 +645,12 @@ def test_tests_that_parse_are_kept_each_once(text: str, tests: tuple[str, ...]) 
     ],
 )
 def test_hostile_code_is_no_python(text: str, problem: str) -> None:
-    assert syntax_problem(text).startswith(problem)
+    assert find_syntax_error(text).startswith(problem)
     assert read_tests(text, 3) == ()
 
 
 def test_an_odd_escape_in_a_models_code_warns_nobody() -> None:
-    assert syntax_problem("x = '\\d'") == ""
+    assert find_syntax_error("x = '\\d'") == ""
 
 
 def test_outcomes_are_read_from_marked_lines_only() -> None:
@@ -672,7 +672,7 @@ def test_a_program_tells_of_each_test_whatever_a_test_does() -> None:
     ]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(program_of("x = 1\nprint('hello', end='')", tests, "m"), {})
+        exec(build_test_program("x = 1\nprint('hello', end='')", tests, "m"), {})
 
     outcomes, rest = read_outcomes(printed.getvalue(), "m")
     assert (outcomes[0], outcomes[1], outcomes[2], outcomes[3], rest) == (

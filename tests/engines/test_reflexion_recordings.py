@@ -18,7 +18,7 @@ from loopwright import (
 from loopwright.engines import ExactMatch
 from loopwright.errors import ContextTooLong
 from loopwright.events import FactNoted
-from loopwright.parsing.answers import normalized
+from loopwright.parsing.answers import normalize_answer
 from loopwright.providers import TextTools
 from recordings import MISSING, rows
 
@@ -230,6 +230,6 @@ def test_exact_match_agrees_with_the_recorded_one() -> None:
     assert [
         pair
         for pair in pairs
-        if (normalized(pair[0]) == normalized(pair[1])) != pair[2]
+        if (normalize_answer(pair[0]) == normalize_answer(pair[1])) != pair[2]
     ] == []
     assert len(pairs) == 5 * len(ROWS)

@@ -9,10 +9,10 @@ from pydantic import BaseModel, Field
 
 from loopwright.parsing.answers import (
     AnswerKind,
-    normalized,
+    canonicalize_answer,
+    normalize_answer,
     read_answer,
-    read_ending,
-    same_as,
+    read_closing_answer,
 )
 from stopwatch import quickest
 
@@ -234,7 +234,7 @@ def test_a_text_is_the_reply_without_the_markup_around_it(
 def test_an_answer_ends_the_reasoning_or_there_is_none(
     reasoning: str, kind: Any, answer: str | None
 ) -> None:
-    assert read_ending(reasoning, kind) == answer
+    assert read_closing_answer(reasoning, kind) == answer
 
 
 class Quote(BaseModel):
@@ -259,7 +259,7 @@ def test_a_model_is_read_from_json_alone(
     reply: str, whole: str | None, at_the_end: str | None
 ) -> None:
     assert read_answer(reply, Quote) == whole
-    assert read_ending(f"So be it.\nFINAL ANSWER: {reply}", Quote) == at_the_end
+    assert read_closing_answer(f"So be it.\nFINAL ANSWER: {reply}", Quote) == at_the_end
 
 
 @pytest.mark.parametrize(
@@ -280,15 +280,17 @@ def test_a_model_is_read_from_json_alone(
 def test_answers_are_the_same_by_value_and_not_by_what_is_left_of_them(
     one: str, other: str, same: bool
 ) -> None:
-    assert (same_as(one, "text") == same_as(other, "text")) is same
+    assert (
+        canonicalize_answer(one, "text") == canonicalize_answer(other, "text")
+    ) is same
 
 
 def test_a_number_of_any_length_is_compared() -> None:
-    assert same_as("9" * 5_000, "number") == "9" * 5_000
+    assert canonicalize_answer("9" * 5_000, "number") == "9" * 5_000
 
 
 def test_normalized_drops_case_punctuation_and_articles() -> None:
-    assert normalized("The  Red-House, an inn!") == "redhouse inn"
+    assert normalize_answer("The  Red-House, an inn!") == "redhouse inn"
 
 
 PIECES = """
@@ -306,10 +308,10 @@ FRAGMENTS = st.sampled_from(
 def test_every_text_is_read_without_an_error_and_to_an_answer_that_is_read_again(
     text: str, kind: Any
 ) -> None:
-    for answer in (read_answer(text, kind), read_ending(text, kind)):
+    for answer in (read_answer(text, kind), read_closing_answer(text, kind)):
         if answer is not None:
             assert answer.strip() == answer != ""
-            assert same_as(answer, kind) != ""
+            assert canonicalize_answer(answer, kind) != ""
         if answer is not None and kind != "text":
             assert read_answer(answer, kind) == answer
 
@@ -349,7 +351,7 @@ def test_hostile_text_is_read_in_linear_time(name: str) -> None:
 
         def read(kind: str = kind) -> None:
             read_answer(text, kind)
-            read_ending(text, kind)
-            same_as(text, kind)
+            read_closing_answer(text, kind)
+            canonicalize_answer(text, kind)
 
         assert quickest(read, 1.0) < 1.0  # quadratic reading takes minutes

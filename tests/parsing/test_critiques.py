@@ -7,19 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopwright.messages import JsonObject, ToolSpec
-from loopwright.parsing.arguments import takes_one_text
+from loopwright.parsing.arguments import can_take_plain_text
 from loopwright.parsing.critiques import (
     NULL_ANSWERS,
-    LookUp,
-    Reading,
-    is_null,
-    longest_fence,
-    next_pages,
+    Lookup,
+    ParsedCritique,
+    build_next_pages,
+    find_longest_fence,
+    is_null_answer,
+    is_same_answer,
     quoted,
     read_code,
     read_critique,
     read_results,
-    same_answer,
 )
 from stopwatch import quickest
 
@@ -31,17 +31,19 @@ FENCE = "```python\nprint(1)\n```"
 
 
 def test_a_look_up_is_a_claim_a_tool_and_its_input() -> None:
-    assert read_critique(f"1. Plausibility: fine.\n2. Truth:\n{ASKED}") == Reading(
+    assert read_critique(
+        f"1. Plausibility: fine.\n2. Truth:\n{ASKED}"
+    ) == ParsedCritique(
         f"1. Plausibility: fine.\n2. Truth:\n{ASKED}",
-        LookUp("Rome is old", "search", "age of Rome"),
+        Lookup("Rome is old", "search", "age of Rome"),
     )
 
 
 def test_only_the_first_look_up_is_read_and_what_follows_it_is_cut_off() -> None:
     text = f"{ASKED}\nI wait.\nClaim: B\nTool: search\nTool Input: b\nVerdict: VERIFIED\nRevised answer: C"
 
-    assert read_critique(text) == Reading(
-        ASKED, LookUp("Rome is old", "search", "age of Rome")
+    assert read_critique(text) == ParsedCritique(
+        ASKED, Lookup("Rome is old", "search", "age of Rome")
     )
 
 
@@ -56,7 +58,7 @@ def test_only_the_first_look_up_is_read_and_what_follows_it_is_cut_off() -> None
     ],
 )
 def test_markers_may_be_bold_numbered_and_in_any_case(text: str) -> None:
-    assert read_critique(text).look_up == LookUp("Rome is old", "search", "age of Rome")
+    assert read_critique(text).look_up == Lookup("Rome is old", "search", "age of Rome")
 
 
 @pytest.mark.parametrize(
@@ -76,19 +78,19 @@ def test_an_input_is_one_line_or_an_object_or_a_code_fence(
 ) -> None:
     found = read_critique(f"Claim: A\nTool: search\nTool Input: {written}")
 
-    assert found.look_up == LookUp("A", "search", read)
+    assert found.look_up == Lookup("A", "search", read)
 
 
 def test_a_tool_without_an_input_is_a_look_up_too() -> None:
-    assert read_critique("Tool: clock\nClaim: it is late") == Reading(
-        "Tool: clock", LookUp("", "clock", "")
+    assert read_critique("Tool: clock\nClaim: it is late") == ParsedCritique(
+        "Tool: clock", Lookup("", "clock", "")
     )
 
 
 def test_a_tool_that_a_claim_speaks_of_is_no_look_up() -> None:
     assert read_critique(
         "Claim: the best tool: search\nVerdict: UNVERIFIED"
-    ) == Reading(
+    ) == ParsedCritique(
         "Claim: the best tool: search\nVerdict: UNVERIFIED", verdict="unverified"
     )
 
@@ -98,7 +100,7 @@ def test_a_claim_that_needs_no_tool_is_passed_over() -> None:
         "Claim: A\nTool: none\nTool Input: n/a\nClaim: B\nTool: search\nTool Input: b"
     )
 
-    assert read_critique(text).look_up == LookUp("B", "search", "b")
+    assert read_critique(text).look_up == Lookup("B", "search", "b")
     assert (
         read_critique(
             "Claim: A\nTool: None\nTool Input: None\nVerdict: VERIFIED"
@@ -113,17 +115,19 @@ def test_a_claim_that_needs_no_tool_is_passed_over() -> None:
 def test_nothing_is_read_behind_evidence_that_the_model_makes_up() -> None:
     invented = "Evidence: it is so\nVerdict: VERIFIED"
 
-    assert read_critique(f"{ASKED}\n{invented}") == Reading(
-        ASKED, LookUp("Rome is old", "search", "age of Rome")
+    assert read_critique(f"{ASKED}\n{invented}") == ParsedCritique(
+        ASKED, Lookup("Rome is old", "search", "age of Rome")
     )
-    assert read_critique(f"Claim: A\n{invented}") == Reading("Claim: A")
-    assert read_critique(invented) == Reading("")
+    assert read_critique(f"Claim: A\n{invented}") == ParsedCritique("Claim: A")
+    assert read_critique(invented) == ParsedCritique("")
 
 
 def test_without_tools_its_evidence_is_all_there_is() -> None:
     text = "Claim: A\nEvidence: I know it\nVerdict: VERIFIED"
 
-    assert read_critique(text, own_evidence=True) == Reading(text, verdict="verified")
+    assert read_critique(text, own_evidence=True) == ParsedCritique(
+        text, verdict="verified"
+    )
 
 
 # --- verdicts ---
@@ -233,7 +237,7 @@ def test_words_are_plain_only_without_any_trace_of_the_protocol(
     ],
 )  # fmt: skip
 def test_a_null_answer_says_that_there_is_none(answer: str) -> None:
-    assert is_null(answer)
+    assert is_null_answer(answer)
 
 
 @pytest.mark.parametrize(
@@ -244,12 +248,12 @@ def test_a_null_answer_says_that_there_is_none(answer: str) -> None:
     ],
 )  # fmt: skip
 def test_an_answer_that_only_holds_such_a_word_is_one(answer: str) -> None:
-    assert not is_null(answer)
+    assert not is_null_answer(answer)
 
 
 def test_the_words_for_no_answer_can_be_chosen() -> None:
-    assert is_null("No idea!", ("no idea",))
-    assert not is_null("Both", ("none",))
+    assert is_null_answer("No idea!", ("no idea",))
+    assert not is_null_answer("Both", ("none",))
 
 
 @pytest.mark.parametrize(
@@ -266,14 +270,14 @@ def test_the_words_for_no_answer_can_be_chosen() -> None:
 def test_words_are_compared_by_what_they_say_and_programs_to_the_letter(
     one: str, other: str, same: bool
 ) -> None:
-    assert same_answer(one, other) is same
-    assert same_answer(other, one) is same
+    assert is_same_answer(one, other) is same
+    assert is_same_answer(other, one) is same
 
 
 def test_the_program_of_a_text_is_its_longest_code_fence() -> None:
     text = f"```\nx\n```\nthen\n{FENCE}\nrun by\n~~~sh\npy a\n~~~"
 
-    assert longest_fence(text) == FENCE
+    assert find_longest_fence(text) == FENCE
     assert read_code(text) == "print(1)\n"
     assert read_code("print(1)") is None
     assert read_code("```\n \n```") is None
@@ -308,7 +312,7 @@ def spec(required: list[str], **parameters: object) -> ToolSpec:
 
 def following(tool: ToolSpec | None, arguments: JsonObject) -> list[JsonObject]:
     """The first two pages behind the first one."""
-    return list(itertools.islice(next_pages(tool, arguments), 2))
+    return list(itertools.islice(build_next_pages(tool, arguments), 2))
 
 
 def test_a_tool_goes_on_by_its_optional_page_rank_or_offset() -> None:
@@ -337,11 +341,11 @@ def test_a_tool_without_such_a_parameter_has_one_page() -> None:
 def test_a_tool_takes_one_text_if_that_is_all_it_must_be_given() -> None:
     text, number = {"type": "string"}, {"type": "integer"}
 
-    assert takes_one_text(spec(["code"], code=text, seconds=number))
-    assert takes_one_text(spec([], code=text))
-    assert not takes_one_text(spec(["a", "b"], a=text, b=text))
-    assert not takes_one_text(spec(["a"], a=number))
-    assert not takes_one_text(spec([]))
+    assert can_take_plain_text(spec(["code"], code=text, seconds=number))
+    assert can_take_plain_text(spec([], code=text))
+    assert not can_take_plain_text(spec(["a", "b"], a=text, b=text))
+    assert not can_take_plain_text(spec(["a"], a=number))
+    assert not can_take_plain_text(spec([]))
 
 
 def test_evidence_is_cut_and_its_lines_that_look_like_the_protocol_are_quoted() -> None:
@@ -363,7 +367,7 @@ def test_any_text_is_read_without_an_error(text: str) -> None:
         reading.answer,
         reading.plain,
     ) == ("none", None, False)
-    assert isinstance(same_answer(text, reading.said), bool)
+    assert isinstance(is_same_answer(text, reading.said), bool)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from loopwright import ToolCall, ToolSpec
 from loopwright.messages import Json
 from loopwright.parsing.follow_ups import (
     FollowUp,
-    Reading,
+    ParsedFollowUps,
     quoted,
-    read_final,
+    read_final_answer,
     read_follow_ups,
     read_sub_answer,
 )
@@ -72,7 +72,7 @@ def asked(text: str, **how: Any) -> list[str]:
 def test_a_follow_up_is_read_however_its_marker_is_written(line: str) -> None:
     text = f"Yes.\n{line}"
 
-    assert read_follow_ups(text) == Reading(text, (FollowUp("A?", len(text)),))
+    assert read_follow_ups(text) == ParsedFollowUps(text, (FollowUp("A?", len(text)),))
 
 
 def test_a_follow_up_keeps_its_own_colons() -> None:
@@ -92,7 +92,7 @@ def test_a_follow_up_keeps_its_own_colons() -> None:
 def test_a_follow_up_in_prose_in_a_code_fence_or_without_a_question_is_none(
     text: str,
 ) -> None:
-    assert read_follow_ups(text) == Reading(text)
+    assert read_follow_ups(text) == ParsedFollowUps(text)
 
 
 def test_follow_ups_one_below_the_other_are_all_asked() -> None:
@@ -104,12 +104,12 @@ def test_follow_ups_one_below_the_other_are_all_asked() -> None:
 
 
 def test_what_stands_behind_prose_or_a_self_written_answer_is_dropped() -> None:
-    assert read_follow_ups("Follow up: A?\nIt is a.\nFollow up: B?") == Reading(
+    assert read_follow_ups("Follow up: A?\nIt is a.\nFollow up: B?") == ParsedFollowUps(
         "Follow up: A?", (FollowUp("A?", 13),), None, "It is a.\nFollow up: B?"
     )
     assert read_follow_ups(
         "Follow up: A?\nIntermediate answer: made up\nSo the final answer is: fake"
-    ) == Reading(
+    ) == ParsedFollowUps(
         "Follow up: A?",
         (FollowUp("A?", 13),),
         None,
@@ -124,7 +124,7 @@ def test_only_the_first_follow_ups_count_if_there_are_too_many() -> None:
     )
 
     assert reading.first(3) is reading
-    assert reading.first(1) == Reading(
+    assert reading.first(1) == ParsedFollowUps(
         "Yes.\nFollow up: A?",
         (FollowUp("A?", 18),),
         None,
@@ -164,7 +164,7 @@ def test_two_calls_one_below_the_other_are_two_sub_questions() -> None:
 def test_a_list_of_follow_ups_is_follow_ups(item: str) -> None:
     assert asked(f"Yes.\n{item}Follow up: A?\n{item}Follow up: B?") == ["A?", "B?"]
     assert read_follow_ups(f"{item}So the final answer is: 12").answer == "12"
-    assert read_final(f"{item}Follow up: A?") is None
+    assert read_final_answer(f"{item}Follow up: A?") is None
 
 
 @pytest.mark.parametrize(
@@ -254,13 +254,13 @@ def test_a_final_answer_is_read_whole_and_without_markup(
 def test_a_question_that_the_model_invents_behind_its_answer_is_dropped() -> None:
     invented = "Question: R?\nAre follow up questions needed here: Yes.\nFollow up: S?"
 
-    assert read_follow_ups(f"So the final answer is: Paris\n\n{invented}") == Reading(
-        "So the final answer is: Paris", (), "Paris", invented
-    )
+    assert read_follow_ups(
+        f"So the final answer is: Paris\n\n{invented}"
+    ) == ParsedFollowUps("So the final answer is: Paris", (), "Paris", invented)
 
 
 def test_an_empty_final_answer_is_none_and_a_follow_up_behind_it_counts() -> None:
-    assert read_follow_ups("So the final answer is:") == Reading(
+    assert read_follow_ups("So the final answer is:") == ParsedFollowUps(
         "So the final answer is:"
     )
     assert asked("So the final answer is: \nFollow up: A?") == ["A?"]
@@ -270,8 +270,12 @@ def test_an_empty_final_answer_is_none_and_a_follow_up_behind_it_counts() -> Non
 
 
 def test_the_line_at_which_a_reply_was_cut_is_not_trusted() -> None:
-    assert read_follow_ups("Yes.\nFollow up: Who is th", cut=True) == Reading("Yes.")
-    assert read_follow_ups("Follow up: A?\nFollow up: Who is th", cut=True) == Reading(
+    assert read_follow_ups("Yes.\nFollow up: Who is th", cut=True) == ParsedFollowUps(
+        "Yes."
+    )
+    assert read_follow_ups(
+        "Follow up: A?\nFollow up: Who is th", cut=True
+    ) == ParsedFollowUps(
         "Follow up: A?", (FollowUp("A?", 13),), None, "Follow up: Who is th"
     )
     assert asked("Follow up: A?\n", cut=True) == ["A?"]
@@ -281,7 +285,7 @@ def test_the_line_at_which_a_reply_was_cut_is_not_trusted() -> None:
 def test_a_final_answer_that_was_cut_is_none_unless_more_was_said_behind_it() -> None:
     assert read_follow_ups(
         "No.\nSo the final answer is: A,\nB,\nand", cut=True
-    ) == Reading("No.")
+    ) == ParsedFollowUps("No.")
     assert (
         read_follow_ups("So the final answer is: A\nFollow up: an", cut=True).answer
         == "A"
@@ -311,7 +315,7 @@ def test_a_final_answer_that_was_cut_is_none_unless_more_was_said_behind_it() ->
 def test_an_answer_alone_is_taken_as_it_is_but_protocol_text_or_a_lead_in_is_none(
     text: str, answer: str | None
 ) -> None:
-    assert read_final(text) == answer
+    assert read_final_answer(text) == answer
 
 
 @pytest.mark.parametrize(
@@ -356,7 +360,7 @@ def test_any_text_is_read_and_nothing_of_it_is_both_asked_and_answered(
 
 @given(st.lists(st.sampled_from(LINES)).map("\n".join))
 def test_a_quoted_text_says_nothing_to_the_reader(text: str) -> None:
-    assert read_follow_ups(quoted(text)) == Reading(quoted(text).strip())
+    assert read_follow_ups(quoted(text)) == ParsedFollowUps(quoted(text).strip())
 
 
 @pytest.mark.parametrize(

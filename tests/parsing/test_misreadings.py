@@ -3,12 +3,16 @@
 import pytest
 
 from loopwright import ToolSpec
-from loopwright.parsing.answers import read_answer, read_ending, same_as
-from loopwright.parsing.critiques import is_null, read_critique
-from loopwright.parsing.follow_ups import read_final, read_follow_ups
-from loopwright.parsing.plans.calls import call_arguments
+from loopwright.parsing.answers import (
+    canonicalize_answer,
+    read_answer,
+    read_closing_answer,
+)
+from loopwright.parsing.critiques import is_null_answer, read_critique
+from loopwright.parsing.follow_ups import read_final_answer, read_follow_ups
+from loopwright.parsing.plans.calls import read_call_arguments
 from loopwright.parsing.plans.graph import check_plan, read_plan
-from loopwright.parsing.thinking import without_thinking
+from loopwright.parsing.thinking import strip_thinking
 from loopwright.parsing.verdicts import read_verdict
 
 TEXT = {"type": "string"}
@@ -45,7 +49,7 @@ NAMES = [tool.name for tool in TOOLS]
     ],
 )
 def test_an_ending_that_is_taken_back_is_none(text: str) -> None:
-    assert read_ending(text, "number") is None
+    assert read_closing_answer(text, "number") is None
 
 
 def test_an_answer_that_tells_of_anothers_is_read_whole() -> None:
@@ -63,8 +67,8 @@ def test_a_part_of_a_number_is_no_number(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["3.5/2", "1e5/3"])
 def test_odd_fractions_break_nothing(text: str) -> None:
-    assert isinstance(same_as(text, "number"), str)
-    assert isinstance(same_as(text, "text"), str)
+    assert isinstance(canonicalize_answer(text, "number"), str)
+    assert isinstance(canonicalize_answer(text, "text"), str)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +106,7 @@ def test_a_verdict_with_a_reserve_is_none(text: str) -> None:
     ],
 )
 def test_a_revision_that_changes_nothing_is_null(text: str) -> None:
-    assert is_null(text)
+    assert is_null_answer(text)
 
 
 def test_a_quoted_line_of_evidence_is_no_verdict() -> None:
@@ -136,8 +140,8 @@ def test_listed_follow_ups_are_asked_and_never_the_answer() -> None:
     reading = read_follow_ups("- Follow up: Who is A?\n- Follow up: Who is B?")
 
     assert [one.question for one in reading.follow_ups] == ["Who is A?", "Who is B?"]
-    assert read_final("- Follow up: Who is A?") is None
-    assert read_final("So the final answer is 12.") == "12"
+    assert read_final_answer("- Follow up: Who is A?") is None
+    assert read_final_answer("So the final answer is 12.") == "12"
 
 
 @pytest.mark.parametrize(
@@ -189,7 +193,9 @@ def test_a_call_that_is_done_is_not_made_again_in_another_spelling() -> None:
 
 
 def test_results_in_a_list_become_what_its_items_are() -> None:
-    assert call_arguments("[$1, $2]", TOTAL, {1: "4", 2: "5.5"}) == {"values": [4, 5.5]}
+    assert read_call_arguments("[$1, $2]", TOTAL, {1: "4", 2: "5.5"}) == {
+        "values": [4, 5.5]
+    }
 
 
 def test_a_call_under_a_heading_is_not_lost() -> None:
@@ -218,4 +224,4 @@ def test_nothing_more_to_find_out_is_an_empty_plan() -> None:
     ],
 )
 def test_thinking_in_front_is_left_out(text: str, said: str) -> None:
-    assert without_thinking(text) == said
+    assert strip_thinking(text) == said

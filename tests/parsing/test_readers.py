@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopwright.parsing import (
-    Markers,
-    code_fences,
-    find_close,
+    Tokenizer,
+    find_closing_bracket,
+    find_fences,
     read_fence,
     read_json,
+    read_json_document,
     read_object,
-    strict_json,
 )
-from loopwright.parsing.thinking import without_thinking
+from loopwright.parsing.thinking import strip_thinking
 
-MARKERS = Markers(
+TOKENIZER = Tokenizer(
     {"action": "action", "input": "action input", "answer": "final answer"}
 )
 VALUES = st.recursive(
@@ -54,8 +54,8 @@ PROTOCOL = st.sampled_from(
 
 def found(text: str) -> list[tuple[str, str]]:
     return [
-        (mark.kind, text[mark.value :].partition("\n")[0].strip())
-        for mark in MARKERS.scan(text).marks
+        (mark.kind, text[mark.value_start :].partition("\n")[0].strip())
+        for mark in TOKENIZER.tokenize(text).tokens
     ]
 
 
@@ -64,7 +64,7 @@ def test_json_is_read_as_it_was_written(value: object) -> None:
     text = json.dumps(value)
 
     assert read_json(text + " tail") == (value, len(text))
-    assert strict_json(f"\n```json\n{text}\n```\n") == value
+    assert read_json_document(f"\n```json\n{text}\n```\n") == value
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_what_is_not_strict_json_is_refused_with_a_reason(
     text: str, reason: str
 ) -> None:
     with pytest.raises(ValueError, match=reason):
-        strict_json(text)
+        read_json_document(text)
 
 
 def test_sixty_four_levels_and_whole_surrogate_pairs_are_fine() -> None:
-    assert strict_json("[" * 64 + "]" * 64) is not None
-    assert strict_json(r'"\ud83d\ude00"') == "😀"
+    assert read_json_document("[" * 64 + "]" * 64) is not None
+    assert read_json_document(r'"\ud83d\ude00"') == "😀"
 
 
 @pytest.mark.parametrize(
@@ -168,10 +168,10 @@ def test_no_part_of_an_object_is_read_as_the_whole(prefix: int) -> None:
 
 
 def test_a_bracket_closes_where_its_own_partner_stands() -> None:
-    assert find_close("search[a [b] c] [d]", 6) == 14
-    assert find_close("search[Rio's \"sequel]", 6) == 20
-    assert find_close("search[a [b] c", 6) is None
-    assert find_close("[" + "[]" * 20_000 + "]", 0) is None
+    assert find_closing_bracket("search[a [b] c] [d]", 6) == 14
+    assert find_closing_bracket("search[Rio's \"sequel]", 6) == 20
+    assert find_closing_bracket("search[a [b] c", 6) is None
+    assert find_closing_bracket("[" + "[]" * 20_000 + "]", 0) is None
 
 
 @pytest.mark.parametrize(
@@ -246,30 +246,32 @@ def test_a_marker_stands_at_a_line_start_outside_code(
 def test_markup_that_a_marker_leaves_open_is_told() -> None:
     assert [
         mark.markup
-        for mark in MARKERS.scan("**Action: a**\n**Action:** b\nAction: c").marks
+        for mark in TOKENIZER.tokenize("**Action: a**\n**Action:** b\nAction: c").tokens
     ] == ["**", "", ""]
 
 
 def test_reading_stops_at_an_open_fence_and_after_ten_thousand_marks() -> None:
-    assert MARKERS.scan("Action: a\n```\nAction: b").unread == 10
-    assert len(MARKERS.scan("Action:\n" * 10_001).marks) == 10_000
-    assert MARKERS.scan("Action:\n" * 10_001).unread == 80_000
-    assert code_fences("```\n" * 20_000)[1] == 40_000
+    assert TOKENIZER.tokenize("Action: a\n```\nAction: b").unread_start == 10
+    assert len(TOKENIZER.tokenize("Action:\n" * 10_001).tokens) == 10_000
+    assert TOKENIZER.tokenize("Action:\n" * 10_001).unread_start == 80_000
+    assert find_fences("```\n" * 20_000)[1] == 40_000
 
 
 @given(st.lists(PROTOCOL).map("".join) | st.text())
 def test_a_quoted_text_has_no_markers(text: str) -> None:
-    quoted = MARKERS.quote(text)
+    quoted = TOKENIZER.quote(text)
 
-    assert MARKERS.scan(quoted).marks == ()
+    assert TOKENIZER.tokenize(quoted).tokens == ()
     assert quoted.replace("> ", "") == text.replace("> ", "")
-    assert all(MARKERS.scan(line).marks == () for line in quoted.splitlines())
+    assert all(TOKENIZER.tokenize(line).tokens == () for line in quoted.splitlines())
 
 
 @given(st.lists(PROTOCOL).map("".join))
 def test_marks_are_in_order_and_inside_the_text(text: str) -> None:
     places = [
-        place for mark in MARKERS.scan(text).marks for place in (mark.start, mark.value)
+        place
+        for mark in TOKENIZER.tokenize(text).tokens
+        for place in (mark.start, mark.value_start)
     ]
 
     assert places == sorted(places)
@@ -299,4 +301,4 @@ def test_marks_are_in_order_and_inside_the_text(text: str) -> None:
     ],
 )
 def test_what_a_reply_says_stands_behind_its_thinking(text: str, said: str) -> None:
-    assert without_thinking(text) == said
+    assert strip_thinking(text) == said

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from fault_sizes import sized
 from loopwright.errors import ConfigError
 from loopwright.messages import ToolSpec
-from loopwright.parsing.answers import read_ending
+from loopwright.parsing.answers import read_closing_answer
 from loopwright.parsing.critiques import read_critique
 from loopwright.parsing.follow_ups import read_follow_ups, read_sub_answer
 from loopwright.parsing.plans.graph import read_join, read_plan, read_result
-from loopwright.parsing.thinking import without_thinking
+from loopwright.parsing.thinking import strip_thinking
 from loopwright.parsing.xml_text import has_tag
 from loopwright.providers.dialects import Dialect, JsonDialect, ReActDialect, XmlDialect
 from loopwright.security.spotlighting import cleaned, fenced, quoted, shown
@@ -72,7 +72,7 @@ def found_by_dialects(text: str) -> list[str]:
             name == "xml" and parsed.answer == text.strip()
         ):
             found.append(f"{name} answers {parsed.answer}")
-    if has_tag(text) or without_thinking(text) != text:
+    if has_tag(text) or strip_thinking(text) != text:
         found.append("a tag")
     return found
 
@@ -105,7 +105,7 @@ def found_by_engines(text: str) -> list[str]:
     if read_result(text) != bare:
         found.append("the result of a step")
     if (
-        read_ending(text, "text") is not None
+        read_closing_answer(text, "text") is not None
         and re.search(r"answer\sis\b", text, re.IGNORECASE) is None
     ):
         found.append("a final answer")  # "the answer is 4" is prose in every text

@@ -17,7 +17,7 @@ from ..errors import (
     Unreadable,
 )
 from ..messages import Conversation
-from ..parsing.answers import AnswerType, read_answer, read_ending
+from ..parsing.answers import AnswerType, read_answer, read_closing_answer
 from ..prompts import PromptSet
 from ..run import Run, Sampling
 from .vote import Vote
@@ -209,7 +209,9 @@ class ChainOfThoughtEngine(LoopEngine):
     async def _answer(self, run: Run, sample: Sample) -> str:
         """The answer that the reasoning ends with, or what a second, short call makes of it."""
         if self.extract == "auto" and not sample.cut and sample.parts:
-            answer = read_ending(sample.parts[-1], self.answer)  # not across a seam
+            answer = read_closing_answer(
+                sample.parts[-1], self.answer
+            )  # not across a seam
             if answer is not None:
                 return answer
         asked, cool = self._question(sample), None if self._warm is None else 0.0

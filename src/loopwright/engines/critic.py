@@ -9,7 +9,7 @@ from ..engine import LoopEngine, ProviderName
 from ..errors import AskFailed
 from ..messages import Conversation
 from ..parsing import critiques
-from ..parsing.arguments import check_takes_one_text, describe_tools
+from ..parsing.arguments import check_plain_text_tool, describe_tools
 from ..prompts import PromptSet
 from ..run import Run, Sampling
 from .fact_check import Check, LookUps
@@ -148,7 +148,7 @@ class CriticEngine(LoopEngine):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.code_tool is not None:
-            check_takes_one_text("code_tool", self.code_tool, self.runtime.tools)
+            check_plain_text_tool("code_tool", self.code_tool, self.runtime.tools)
 
     async def solve(self, run: Run) -> str:
         """Draft, then criticise and revise until the answer stands."""
@@ -268,18 +268,18 @@ class CriticEngine(LoopEngine):
         )
         return f"{told}\n\n{fill('conclude' if concluding else 'next_claim')}"
 
-    def _answer(self, reading: critiques.Reading, heard: Heard) -> str:
+    def _answer(self, reading: critiques.ParsedCritique, heard: Heard) -> str:
         """The revised answer; without any marker it is all words after a look-up, or the program in them."""
         if reading.answer is not None or not reading.plain:
             return reading.answer or ""
         if self.code_tool is not None:
-            return critiques.longest_fence(reading.said) or ""
+            return critiques.find_longest_fence(reading.said) or ""
         return reading.said if heard.checks else ""
 
     def _change(self, answer: str, revised: str) -> Change:
         """What the critique did to the answer."""
-        if critiques.is_null(revised, self.null_answers) or (
+        if critiques.is_null_answer(revised, self.null_answers) or (
             self.code_tool and not critiques.read_code(revised)
         ):
             return "null"
-        return "unchanged" if critiques.same_answer(answer, revised) else "revised"
+        return "unchanged" if critiques.is_same_answer(answer, revised) else "revised"

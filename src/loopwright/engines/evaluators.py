@@ -14,13 +14,13 @@ from pydantic import BaseModel, ConfigDict
 
 from ..errors import AskFailed, ConfigError
 from ..messages import ToolCall, ToolSpec
-from ..parsing.answers import normalized
+from ..parsing.answers import normalize_answer
 from ..parsing.self_tests import (
-    program_of,
+    build_test_program,
+    find_syntax_error,
     read_code,
     read_outcomes,
     read_tests,
-    syntax_problem,
 )
 from ..parsing.verdicts import read_verdict
 from ..prompts import PromptSet
@@ -107,7 +107,7 @@ class ExactMatch:
 
 def _form(answer: str) -> str:
     """What is compared: of an answer that is nothing but articles or punctuation, the answer as it is."""
-    return normalized(answer) or answer.strip().casefold()
+    return normalize_answer(answer) or answer.strip().casefold()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -264,7 +264,7 @@ class SelfTests:
                 False, feedback="No test that could be used was written for this task."
             )
         code = read_code(attempt.answer or "")
-        problem = syntax_problem(code)
+        problem = find_syntax_error(code)
         if problem:
             return Evaluation(
                 False, 0.0, f"The answer cannot be run: {problem}.", tests
@@ -273,7 +273,7 @@ class SelfTests:
             run.new_id()
         )  # so that what the code prints by itself is not taken for a result
         observation = await run.call(
-            ToolCall(self.tool, {parameter: program_of(code, tests, mark)})
+            ToolCall(self.tool, {parameter: build_test_program(code, tests, mark)})
         )
         outcomes, printed = read_outcomes(observation.text, mark)
         if not outcomes:

@@ -4,8 +4,19 @@ import collections
 import dataclasses
 
 from ..messages import JsonObject, Observation, ToolCall, arguments_hash
-from ..parsing.arguments import find_tool, plain_arguments, read_arguments, read_name
-from ..parsing.critiques import LookUp, next_pages, quoted, read_code, read_results
+from ..parsing.arguments import (
+    find_tool,
+    read_arguments,
+    read_name,
+    read_plain_arguments,
+)
+from ..parsing.critiques import (
+    Lookup,
+    build_next_pages,
+    quoted,
+    read_code,
+    read_results,
+)
 from ..run import Run
 
 NO_PROGRAM = "There is no program in a code fence in the answer."
@@ -40,7 +51,7 @@ class LookUps:
         self._seen: dict[tuple[str, str], Observation] = {}
         self._asked: collections.Counter[tuple[str, str]] = collections.Counter()
 
-    async def find(self, wanted: LookUp) -> tuple[Check, str]:
+    async def find(self, wanted: Lookup) -> tuple[Check, str]:
         """What a look-up brings now: a result or, unless its status is `ok`, why there is none."""
         name = read_name(wanted.tool, self._run.tools)
         try:
@@ -77,7 +88,7 @@ class LookUps:
         code = read_code(answer)
         if code is None:
             return Check("", name, "not_run"), NO_PROGRAM
-        arguments = plain_arguments(
+        arguments = read_plain_arguments(
             code, name, find_tool(name, self._run.tools), quotes_are_text=True
         )
         seen = await self._call(name, arguments)
@@ -91,7 +102,7 @@ class LookUps:
         self, name: str, arguments: JsonObject, most: int
     ) -> tuple[list[str], Observation]:
         """The results of as many pages as it takes to have `most`, if there are so many, and the last page."""
-        pages = next_pages(find_tool(name, self._run.tools), arguments)
+        pages = build_next_pages(find_tool(name, self._run.tools), arguments)
         page = await self._call(name, arguments)
         new = _ranked(page)
         results = dict.fromkeys(new)

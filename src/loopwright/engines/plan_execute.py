@@ -10,7 +10,7 @@ from ..engine import LoopEngine, ProviderName
 from ..errors import AskFailed, Denied, LimitReached, ProviderError, Unreadable
 from ..messages import Conversation, ToolCall
 from ..parsing.arguments import Signature, describe_tools, find_tool
-from ..parsing.plans.calls import call_arguments, insert_results
+from ..parsing.plans.calls import insert_results, read_call_arguments
 from ..parsing.plans.graph import (
     Plan,
     PlanStep,
@@ -258,7 +258,9 @@ class PlanExecuteEngine(LoopEngine):
         try:
             call = ToolCall(
                 tool.name,
-                call_arguments(step.arguments, tool, ledger.results(step.references)),
+                read_call_arguments(
+                    step.arguments, tool, ledger.results(step.references)
+                ),
             )
         except ValueError as error:
             return StepFinished(step.id, "failed", str(error)), None

@@ -11,18 +11,18 @@ from ..engine import LoopEngine, ProviderName
 from ..errors import AskFailed, Denied, LimitReached
 from ..messages import Conversation, Message, ToolCall
 from ..parsing.arguments import (
-    NOTHING,
+    EMPTY_INPUTS,
     Signature,
-    check_takes_one_text,
+    can_take_plain_text,
+    check_plain_text_tool,
     describe_tools,
-    plain_arguments,
-    takes_one_text,
+    read_plain_arguments,
 )
 from ..parsing.follow_ups import (
     FollowUp,
-    Reading,
+    ParsedFollowUps,
     quoted,
-    read_final,
+    read_final_answer,
     read_follow_ups,
     read_sub_answer,
 )
@@ -143,7 +143,7 @@ class SelfAskEngine(LoopEngine):
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.search, str):
-            check_takes_one_text("search", self.search, self.runtime.tools)
+            check_plain_text_tool("search", self.search, self.runtime.tools)
 
     @property
     def _search_tool(self) -> Signature | None:
@@ -154,7 +154,7 @@ class SelfAskEngine(LoopEngine):
                 if isinstance(self.search, str)
                 else None
             )
-        fit = [tool for tool in self.runtime.tools if takes_one_text(tool)]
+        fit = [tool for tool in self.runtime.tools if can_take_plain_text(tool)]
         return next(
             (tool for tool in fit if tool.effect == "read"), fit[0] if fit else None
         )
@@ -191,7 +191,7 @@ class SelfAskEngine(LoopEngine):
             answer = await self._forced(run, conversation)
             if answer is not None:
                 return answer
-        answer = read_final(await run.best_answer(conversation))
+        answer = read_final_answer(await run.best_answer(conversation))
         if answer is None:
             raise LimitReached(
                 "max_iterations",
@@ -207,7 +207,9 @@ class SelfAskEngine(LoopEngine):
         opened = run.conversation.with_system("\n\n".join(told))
         return opened.user(self.prompts.fill("question", task=run.task))
 
-    async def _go_on(self, run: Run, conversation: Conversation, left: int) -> Reading:
+    async def _go_on(
+        self, run: Run, conversation: Conversation, left: int
+    ) -> ParsedFollowUps:
         """What the model says next, with at most `left` follow-ups."""
         try:
             reading = read_follow_ups(
@@ -284,10 +286,10 @@ class SelfAskEngine(LoopEngine):
         else:
             call = ToolCall(
                 tool.name,
-                plain_arguments(question, tool.name, tool, quotes_are_text=True),
+                read_plain_arguments(question, tool.name, tool, quotes_are_text=True),
             )
         seen = await run.call(call)
-        found = seen.ok and seen.text.strip().casefold() not in NOTHING
+        found = seen.ok and seen.text.strip().casefold() not in EMPTY_INPUTS
         if found:
             return SubAnswer(question, seen.content, f"tool:{call.name}")
         told = (
@@ -318,7 +320,7 @@ class SelfAskEngine(LoopEngine):
     async def _forced(self, run: Run, conversation: Conversation) -> str | None:
         """The final answer, asked for with the paper's marker; `None` if the reply is none."""
         with contextlib.suppress(AskFailed):
-            return read_final(
+            return read_final_answer(
                 await run.ask(
                     conversation.user(self.prompts.fill("final")), purpose="answer"
                 )

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from ..parsing import Markers, value_of
+from ..parsing import Tokenizer, read_value
 from ..prompts import PromptSet
 
 State = TypeVar("State")
@@ -58,7 +58,9 @@ _ITEM = re.compile(
     r"^[ \t]*+(?:[-*+\u2022]|\d{1,3}+[.)])[ \t]++(?=[*_]{0,3}thought\b)",
     re.IGNORECASE | re.MULTILINE,
 )
-_MARKERS = Markers({"answer": "answer", "final": "final answer", "thought": "thought"})
+_TOKENIZER = Tokenizer(
+    {"answer": "answer", "final": "final answer", "thought": "thought"}
+)
 
 
 @runtime_checkable
@@ -141,11 +143,15 @@ class TextThoughts:
         if not self.several:
             return [(reply.strip(), 1.0)]
         reply = _ITEM.sub("", reply)
-        marks = [mark for mark in _MARKERS.scan(reply).marks if mark.kind == "thought"]
-        ends = [mark.start for mark in marks[1:]] + [len(reply)]
+        tokens = [
+            token
+            for token in _TOKENIZER.tokenize(reply).tokens
+            if token.kind == "thought"
+        ]
+        ends = [token.start for token in tokens[1:]] + [len(reply)]
         return [
-            (reply[mark.value : end].strip(), 1.0)
-            for mark, end in zip(marks, ends, strict=False)
+            (reply[token.value_start : end].strip(), 1.0)
+            for token, end in zip(tokens, ends, strict=False)
         ]
 
     def refuse(self, state: tuple[str, ...], thought: str) -> str | None:
@@ -178,8 +184,8 @@ class TextThoughts:
 
 def marked_answer(text: str) -> str | None:
     """The text behind the last `ANSWER:` at a line start; empty if nothing is there, `None` without such a marker."""
-    marks = _MARKERS.scan(text).marks
-    for index in reversed(range(len(marks))):
-        if marks[index].kind != "thought":
-            return value_of(text, marks, index)
+    tokens = _TOKENIZER.tokenize(text).tokens
+    for index in reversed(range(len(tokens))):
+        if tokens[index].kind != "thought":
+            return read_value(text, tokens, index)
     return None

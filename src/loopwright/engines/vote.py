@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from ..parsing.answers import AnswerType, same_as
+from ..parsing.answers import AnswerType, canonicalize_answer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Vote:
         spelled: dict[str, str] = {}
         counts: dict[str, int] = {}
         for answer in filter(None, answers):
-            first = spelled.setdefault(same_as(answer, kind), answer)
+            first = spelled.setdefault(canonicalize_answer(answer, kind), answer)
             counts[first] = counts.get(first, 0) + 1
         most = max(counts.values(), default=0)
         return cls(

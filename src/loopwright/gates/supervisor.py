@@ -21,7 +21,7 @@ from ..messages import (
     arguments_hash,
     canonical_json,
 )
-from ..parsing import strict_json
+from ..parsing import read_json_document
 from ..providers.base import OutputSchema, Provider, Request, Sampling
 from ..security.spotlighting import cleaned, fenced, quoted
 from .approval import question_of
@@ -173,7 +173,9 @@ class SupervisorGate:
         self.usage += reply.usage
         try:
             verdict = Verdict.model_validate(
-                strict_json(reply.answer if reply.answer is not None else reply.text)
+                read_json_document(
+                    reply.answer if reply.answer is not None else reply.text
+                )
             )
         except (ValueError, ValidationError):
             return Deny("the supervisor gave no verdict")

@@ -4,14 +4,14 @@ The regular expressions here are made of single characters, fixed words and poss
 give back what they took: reading takes time linear in the text, whatever the text.
 """
 
-from .fences import code_fences as code_fences
+from .fences import find_fences as find_fences
 from .fences import read_fence as read_fence
-from .markers import Mark as Mark
-from .markers import Markers as Markers
-from .markers import Scan as Scan
-from .markers import end_of as end_of
-from .markers import find_close as find_close
-from .markers import value_of as value_of
-from .strict import read_json as read_json
-from .strict import read_object as read_object
-from .strict import strict_json as strict_json
+from .json_text import read_json as read_json
+from .json_text import read_json_document as read_json_document
+from .json_text import read_object as read_object
+from .tokenizer import Token as Token
+from .tokenizer import TokenizedText as TokenizedText
+from .tokenizer import Tokenizer as Tokenizer
+from .tokenizer import find_closing_bracket as find_closing_bracket
+from .tokenizer import find_value_end as find_value_end
+from .tokenizer import read_value as read_value

@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel
 
-from .markers import Markers
-from .strict import strict_json
+from .json_text import read_json_document
+from .tokenizer import Tokenizer
 
 AnswerKind: TypeAlias = Literal["text", "number", "letter", "yes_no"]
 AnswerType: TypeAlias = AnswerKind | type[BaseModel]
@@ -26,7 +26,7 @@ MAX_SEEN = 100  # numbers or letters of one text that are looked at: more than o
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION = re.compile(r"[^\w\s]|_")
 
-_AT_LINE_START = Markers({"final": "final answer", "answer": "answer"})
+_AT_LINE_START = Tokenizer({"final": "final answer", "answer": "answer"})
 _IN_A_LINE = re.compile(
     r"\bFINAL[ _-]ANSWER[*_]{0,3}:|\b(?i:(?:the|my|final|correct)\s(?:(?:final|correct)\s)?answer\sis\b)[*_]{0,3}:?"
 )
@@ -76,7 +76,7 @@ _LONE_LETTER = re.compile(r"\W*+([A-Ea-e])\W*+")
 _YES_NO = re.compile(r"\b(yes|no(?=[^\S\n]*+(?:[^\w\s-]|\n|\Z)))\b", re.IGNORECASE)
 
 
-def normalized(answer: str) -> str:
+def normalize_answer(answer: str) -> str:
     """An answer without case, punctuation, articles and extra blanks, so that equal answers are equal texts.
 
     After the evaluation script of SQuAD (Rajpurkar et al., arXiv:1606.05250), for letters of every script.
@@ -103,7 +103,7 @@ def read_answer(reply: str, kind: AnswerType) -> str | None:
     return _read(reply if announced is None else announced[0], kind)
 
 
-def read_ending(reasoning: str, kind: AnswerType) -> str | None:
+def read_closing_answer(reasoning: str, kind: AnswerType) -> str | None:
     """The answer that a text ends with, behind "Final answer:" or "the answer is"; `None` if it does not end so.
 
     The last announcement counts, and only if nothing follows its answer. One that is denied, doubted or asked for in
@@ -118,10 +118,10 @@ def read_ending(reasoning: str, kind: AnswerType) -> str | None:
     return _read(value, kind)
 
 
-def same_as(answer: str, kind: AnswerType) -> str:
+def canonicalize_answer(answer: str, kind: AnswerType) -> str:
     """A text that is equal for equal answers: numbers by value, words without case, blanks and a full stop.
 
-    It is stricter than `normalized`, which makes one answer of -5 and 5, or of C and C++.
+    It is stricter than `normalize_answer`, which makes one answer of -5 and 5, or of C and C++.
     """
     text = " ".join(answer.casefold().split()).strip("\"'`*_ ").rstrip(".!")
     number = _read_number(text) if kind == "number" or _is_number(text) else None
@@ -132,14 +132,14 @@ def same_as(answer: str, kind: AnswerType) -> str:
 
 def _announced(text: str) -> tuple[str, bool] | None:
     """What stands behind the last announcement of an answer, and whether that was in the middle of a line."""
-    scan = _AT_LINE_START.scan(text)
+    tokenized = _AT_LINE_START.tokenize(text)
     marks = (
-        scan.marks if scan.unread is None else ()
+        tokenized.tokens if tokenized.unread_start is None else ()
     )  # behind a fence that never closes might stand another one
     last = collections.deque(_IN_A_LINE.finditer(text), MAX_ANNOUNCED)
     spoken = next((found for found in reversed(last) if not _is_doubted(found)), None)
-    if marks and (spoken is None or spoken.start() <= marks[-1].value):
-        value = text[marks[-1].value :]
+    if marks and (spoken is None or spoken.start() <= marks[-1].value_start):
+        value = text[marks[-1].value_start :]
         return value.replace(marks[-1].markup, "", 1) if marks[
             -1
         ].markup else value, False
@@ -287,7 +287,9 @@ def _at_head(pattern: re.Pattern[str], text: str) -> str | None:
 
 def _read_json(text: str, model: type[BaseModel]) -> str | None:
     try:
-        return model.model_validate(strict_json(text)).model_dump_json(by_alias=True)
+        return model.model_validate(read_json_document(text)).model_dump_json(
+            by_alias=True
+        )
     except ValueError:
         return None
 

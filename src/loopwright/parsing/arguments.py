@@ -6,12 +6,12 @@ from typing import Protocol
 from ..errors import ConfigError
 from ..messages import Json, JsonObject, ToolSpec
 from .fences import read_fence
-from .strict import read_json, read_object
+from .json_text import read_json, read_object
 
-NOTHING = {"", "none", "null", "n/a", "()", "{}", "[]"}
+EMPTY_INPUTS = {"", "none", "null", "n/a", "()", "{}", "[]"}
 MAX_NAME = 128
 MARKUP = "*`\"'"
-SHOWN_TOOLS = 20
+MAX_LISTED_TOOLS = 20
 
 
 class Signature(Protocol):
@@ -57,13 +57,13 @@ def read_name(written: str, tools: Sequence[Signature]) -> str:
     )
 
 
-def properties(tool: Signature) -> Mapping[str, Json]:
+def get_parameters(tool: Signature) -> Mapping[str, Json]:
     """The schemas of a tool's parameters by name."""
     found = tool.schema.get("properties")
     return found if isinstance(found, dict) else {}
 
 
-def required(tool: Signature) -> list[str]:
+def get_required(tool: Signature) -> list[str]:
     """The parameters that a call must give."""
     found = tool.schema.get("required")
     return (
@@ -76,10 +76,10 @@ def required(tool: Signature) -> list[str]:
 def describe_parameters(tool: Signature) -> str:
     """A tool's parameters in words: `query (string, required), limit (integer)`."""
     words: list[str] = []
-    for name, schema in properties(tool).items():
+    for name, schema in get_parameters(tool).items():
         kind = schema.get("type") if isinstance(schema, dict) else None
         facts = [kind] if isinstance(kind, str) else []
-        facts += ["required"] if name in required(tool) else []
+        facts += ["required"] if name in get_required(tool) else []
         words.append(f"{name} ({', '.join(facts)})" if facts else name)
     return ", ".join(words) or "no parameters"
 
@@ -95,29 +95,32 @@ def describe_tools(tools: Sequence[ToolSpec]) -> str:
     )
 
 
-def takes_one_text(tool: Signature) -> bool:
+def can_take_plain_text(tool: Signature) -> bool:
     """Whether plain text is enough to call a tool: a digit stays a text only where a text is wanted."""
     try:
         return (
-            "0" in plain_arguments("0", tool.name, tool, quotes_are_text=True).values()
+            "0"
+            in read_plain_arguments("0", tool.name, tool, quotes_are_text=True).values()
         )
     except ValueError:
         return False
 
 
-def check_takes_one_text(option: str, name: str, tools: Iterable[Signature]) -> None:
+def check_plain_text_tool(option: str, name: str, tools: Iterable[Signature]) -> None:
     """Raise `ConfigError` naming the option unless plain text is enough to call the tool that it names."""
-    fit = [tool for tool in tools if takes_one_text(tool)]
+    fit = [tool for tool in tools if can_take_plain_text(tool)]
     if name not in {tool.name for tool in fit}:
         raise ConfigError(
-            f"{option}: {name!r} is no tool that takes one text; those are {list_tools(fit)}"
+            f"{option}: {name!r} is no tool that takes one text; those are {list_tool_names(fit)}"
         )
 
 
-def list_tools(tools: Sequence[Signature]) -> str:
+def list_tool_names(tools: Sequence[Signature]) -> str:
     """The names of the tools, the first twenty."""
-    names = [tool.name for tool in tools[:SHOWN_TOOLS]]
-    return ", ".join([*names, "…"] if len(tools) > SHOWN_TOOLS else names) or "none"
+    names = [tool.name for tool in tools[:MAX_LISTED_TOOLS]]
+    return (
+        ", ".join([*names, "…"] if len(tools) > MAX_LISTED_TOOLS else names) or "none"
+    )
 
 
 def read_arguments(
@@ -139,7 +142,7 @@ def read_arguments(
                 f"The input of {name} cannot be read: {error}. {_cure(tool)}"
             ) from None
         return arguments, body[end:] + rest
-    return plain_arguments(body, name, tool), rest
+    return read_plain_arguments(body, name, tool), rest
 
 
 def _inside_fence(body: str, name: str) -> tuple[str, str]:
@@ -152,7 +155,7 @@ def _inside_fence(body: str, name: str) -> tuple[str, str]:
     return contents.strip(), body[end:]
 
 
-def plain_arguments(
+def read_plain_arguments(
     text: str, name: str, tool: Signature | None, *, quotes_are_text: bool = False
 ) -> JsonObject:
     """The arguments that plain text means: the value of the only parameter, or of the only one that is required.
@@ -163,12 +166,12 @@ def plain_arguments(
     """
     if tool is None:
         return {"input": text} if text else {}
-    parameters = properties(tool)
-    if text.casefold() in NOTHING and not required(tool):
+    parameters = get_parameters(tool)
+    if text.casefold() in EMPTY_INPUTS and not get_required(tool):
         return {}
     if len(parameters) != 1:
         parameters = {
-            one: parameters[one] for one in required(tool) if one in parameters
+            one: parameters[one] for one in get_required(tool) if one in parameters
         }
     if len(parameters) != 1:
         raise ValueError(f"The input of {name} must be a JSON object. {_cure(tool)}")
@@ -210,6 +213,6 @@ def _takes_text(schema: Json) -> bool:
 def _cure(tool: Signature | None) -> str:
     if tool is None:
         return "Write it as a JSON object."
-    if not properties(tool):
+    if not get_parameters(tool):
         return f"{tool.name} takes no parameters: write {{}}."
     return f"Write a JSON object with the parameters of {tool.name}: {describe_parameters(tool)}."

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
 from ..messages import JsonObject
-from .answers import normalized, same_as
-from .arguments import Signature, properties, required
-from .fences import code_fences, read_fence
-from .markers import Mark, Markers, end_of, value_of
-from .strict import strict_json
+from .answers import canonicalize_answer, normalize_answer
+from .arguments import Signature, get_parameters, get_required
+from .fences import find_fences, read_fence
+from .json_text import read_json_document
+from .tokenizer import Token, Tokenizer, find_value_end, read_value
 from .verdicts import read_verdict
 
 Verdict: TypeAlias = Literal["verified", "unverified", "none"]
@@ -39,7 +39,7 @@ _NO_CHANGE = re.compile(  # normalised
     r"(?: (?:correct|right|unchanged|same|verified))?(?: as it (?:is|stands))?"
 )
 
-_MARKERS = Markers(
+_TOKENIZER = Tokenizer(
     {
         "claim": "claim",
         "tool": "tool",
@@ -78,7 +78,7 @@ _HALF_WRITTEN = re.compile(
 
 
 @dataclasses.dataclass(frozen=True)
-class LookUp:
+class Lookup:
     """A claim to be checked, the tool as the model named it, and its input as far as it may reach."""
 
     claim: str
@@ -87,7 +87,7 @@ class LookUp:
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
+class ParsedCritique:
     """What one piece of a critique says.
 
     Args:
@@ -99,89 +99,93 @@ class Reading:
     """
 
     said: str
-    look_up: LookUp | None = None
+    look_up: Lookup | None = None
     verdict: Verdict = "none"
     answer: str | None = None
     plain: bool = False
 
 
-def read_critique(text: str, *, own_evidence: bool = False) -> Reading:
+def read_critique(text: str, *, own_evidence: bool = False) -> ParsedCritique:
     """What a piece of a critique says; whatever follows its first look-up is not read.
 
     Evidence is for tools to give: from `Evidence:` on a piece is not read, unless `own_evidence`.
     """
-    scan = _MARKERS.scan(text)
-    marks = list(scan.marks)
+    tokenized = _TOKENIZER.tokenize(text)
+    tokens = list(tokenized.tokens)
     if not own_evidence:
-        invented = next((mark for mark in marks if mark.kind == "evidence"), None)
+        invented = next((token for token in tokens if token.kind == "evidence"), None)
         if invented is not None:
-            marks, text = (
-                marks[: marks.index(invented)],
+            tokens, text = (
+                tokens[: tokens.index(invented)],
                 text[: invented.start].rstrip(),
             )
-            if not marks:
-                return Reading(text)
-    look_up, end = _first_look_up(text, marks)
-    revised = [i for i, mark in enumerate(marks) if mark.kind in _REVISED]
-    if look_up is not None and not (revised and marks[revised[0]].start < end):
-        return Reading(text[:end], look_up)
+            if not tokens:
+                return ParsedCritique(text)
+    look_up, end = _first_look_up(text, tokens)
+    revised = [i for i, token in enumerate(tokens) if token.kind in _REVISED]
+    if look_up is not None and not (revised and tokens[revised[0]].start < end):
+        return ParsedCritique(text[:end], look_up)
     prose = _without_fences(text)
     unfinished = (
-        scan.unread is not None
+        tokenized.unread_start is not None
         or _VERDICT_WORD.search(prose)
         or _HALF_WRITTEN.search(prose)
     )
-    return Reading(
+    return ParsedCritique(
         text.strip(),
-        verdict=_verdict(prose, marks),
-        answer=value_of(text, marks, revised[-1]) if revised else None,
-        plain=not marks
+        verdict=_verdict(prose, tokens),
+        answer=read_value(text, tokens, revised[-1]) if revised else None,
+        plain=not tokens
         and not unfinished
         and _REMARK.search(prose) is None
         and bool(text.strip()),
     )
 
 
-def _line(text: str, marks: Sequence[Mark], index: int) -> str:
+def _line(text: str, tokens: Sequence[Token], index: int) -> str:
     """The first line of a marker's value, without the markup that the marker leaves open."""
-    value = text[marks[index].value : end_of(text, marks, index)].strip()
+    value = text[
+        tokens[index].value_start : find_value_end(text, tokens, index)
+    ].strip()
     return (
         next(iter(value.splitlines()), "")
         .rstrip()
-        .removesuffix(marks[index].markup)
+        .removesuffix(tokens[index].markup)
         .rstrip()
     )
 
 
-def _first_look_up(text: str, marks: Sequence[Mark]) -> tuple[LookUp | None, int]:
+def _first_look_up(text: str, tokens: Sequence[Token]) -> tuple[Lookup | None, int]:
     """The first look-up that names a tool, and where it ends."""
     claim: int | None = None
-    for i, mark in enumerate(marks):
-        if mark.kind == "claim":
+    for i, token in enumerate(tokens):
+        if token.kind == "claim":
             claim = i
-        tool = _line(text, marks, i) if mark.kind == "tool" else ""
-        if normalized(tool) in NO_TOOL:
+        tool = _line(text, tokens, i) if token.kind == "tool" else ""
+        if normalize_answer(tool) in NO_TOOL:
             continue
         last, given = i, ""
-        if i + 1 < len(marks) and marks[i + 1].kind == "input":
-            last, given = i + 1, _input(text, marks, i + 1)
+        if i + 1 < len(tokens) and tokens[i + 1].kind == "input":
+            last, given = i + 1, _input(text, tokens, i + 1)
         words = given if last > i else tool
-        end = text.index(words, marks[last].value) + len(words)
-        return LookUp(
-            "" if claim is None else value_of(text, marks, claim), tool, given
+        end = text.index(words, tokens[last].value_start) + len(words)
+        return Lookup(
+            "" if claim is None else read_value(text, tokens, claim), tool, given
         ), end
     return None, 0
 
 
-def _input(text: str, marks: Sequence[Mark], index: int) -> str:
+def _input(text: str, tokens: Sequence[Token], index: int) -> str:
     """An input without the prose behind it: one line, or an object or a code fence, whose own reader finds its end."""
-    whole = value_of(text, marks, index)
-    return whole if whole.startswith(("{", "```", "~~~")) else _line(text, marks, index)
+    whole = read_value(text, tokens, index)
+    return (
+        whole if whole.startswith(("{", "```", "~~~")) else _line(text, tokens, index)
+    )
 
 
 def _without_fences(text: str) -> str:
     """The text with blanks in place of its code fences, so that every place in it stays where it is."""
-    spans, _ = code_fences(text)
+    spans, _ = find_fences(text)
     parts: list[str] = []
     place = 0
     for start, end in spans:
@@ -190,16 +194,18 @@ def _without_fences(text: str) -> str:
     return "".join([*parts, text[place:]])
 
 
-def _verdict(text: str, marks: Sequence[Mark]) -> Verdict:
+def _verdict(text: str, tokens: Sequence[Token]) -> Verdict:
     """The verdict, if a piece ends with one: verified only if that is contradicted nowhere."""
-    said = {mark.start: text[mark.start : mark.value] + value_of(text, marks, i)
-            for i, mark in enumerate(marks) if mark.kind in _VERDICTS}  # fmt: skip
+    said = {token.start: text[token.start : token.value_start] + read_value(text, tokens, i)
+            for i, token in enumerate(tokens) if token.kind in _VERDICTS}  # fmt: skip
     said |= {
         found.start(): found[0]
         for found in _VERDICT_LINE.finditer(text)
         if found.start() not in said
     }
-    last_open = max((mark.start for mark in marks if mark.kind in _OPEN), default=-1)
+    last_open = max(
+        (token.start for token in tokens if token.kind in _OPEN), default=-1
+    )
     if max(said, default=-1) < last_open or sum(map(len, said.values())) > MAX_VERDICT:
         return "none"
     verdicts = {read_verdict(words, "VERIFIED") for words in said.values()} - {None}
@@ -208,29 +214,29 @@ def _verdict(text: str, marks: Sequence[Mark]) -> Verdict:
     return "verified" if all(verdicts) and not _CONTRARY.search(text) else "unverified"
 
 
-def is_null(answer: str, nulls: Sequence[str] = NULL_ANSWERS) -> bool:
+def is_null_answer(answer: str, nulls: Sequence[str] = NULL_ANSWERS) -> bool:
     """Whether an answer says that there is none: empty, or one of `nulls` and nothing else."""
-    said = normalized(answer)
+    said = normalize_answer(answer)
     return (
         not answer.strip()
         or _NO_CHANGE.fullmatch(said) is not None
-        or (said != "" and said in {normalized(null) for null in nulls})
+        or (said != "" and said in {normalize_answer(null) for null in nulls})
     )
 
 
-def same_answer(one: str, other: str) -> bool:
-    """Whether two answers are the same: with programs in them, those to the letter; else as `same_as` says."""
+def is_same_answer(one: str, other: str) -> bool:
+    """Whether two answers are the same: with programs in them, those to the letter; else as `canonicalize_answer` says."""
     programs = read_code(one), read_code(other)
     return (
         programs[0] == programs[1]
         if any(programs)
-        else same_as(one, "text") == same_as(other, "text")
+        else canonicalize_answer(one, "text") == canonicalize_answer(other, "text")
     )
 
 
-def longest_fence(text: str) -> str | None:
+def find_longest_fence(text: str) -> str | None:
     """The longest code fence of a text, the first of several, as it is written; `None` if there is none."""
-    spans, _ = code_fences(text)
+    spans, _ = find_fences(text)
     if not spans:
         return None
     start, end = max(spans, key=lambda span: span[1] - span[0])
@@ -239,7 +245,7 @@ def longest_fence(text: str) -> str | None:
 
 def read_code(text: str) -> str | None:
     """The program in a text: what its longest code fence holds; `None` if there is no fence, or nothing in it."""
-    fence = longest_fence(text)
+    fence = find_longest_fence(text)
     code = "" if fence is None else read_fence(fence)[0]
     return code if code.strip() else None
 
@@ -247,7 +253,7 @@ def read_code(text: str) -> str | None:
 def read_results(text: str) -> tuple[str, ...]:
     """The ranked results that a tool's result is: the items of a JSON list of texts or objects, else all of it."""
     try:
-        value = strict_json(text)
+        value = read_json_document(text)
     except ValueError:
         return (text,)
     if not isinstance(value, list) or not all(
@@ -260,7 +266,9 @@ def read_results(text: str) -> tuple[str, ...]:
     )
 
 
-def next_pages(tool: Signature | None, arguments: JsonObject) -> Iterator[JsonObject]:
+def build_next_pages(
+    tool: Signature | None, arguments: JsonObject
+) -> Iterator[JsonObject]:
     """The arguments that bring what follows the first page of results, page by page; nothing if there is only one.
 
     A tool goes on by an optional integer parameter `page`, `rank` or `offset`: from what was given, else its default,
@@ -268,8 +276,8 @@ def next_pages(tool: Signature | None, arguments: JsonObject) -> Iterator[JsonOb
     """
     if tool is None:
         return
-    for name, schema in properties(tool).items():
-        optional = name in PAGES and name not in required(tool)
+    for name, schema in get_parameters(tool).items():
+        optional = name in PAGES and name not in get_required(tool)
         if optional and isinstance(schema, dict) and schema.get("type") == "integer":
             first = arguments.get(name, schema.get("default"))
             start = first if isinstance(first, int) else PAGES[name]
@@ -280,6 +288,6 @@ def next_pages(tool: Signature | None, arguments: JsonObject) -> Iterator[JsonOb
 
 def quoted(text: str, most: int) -> str:
     """The first `most` characters of what a tool found, with lines that look like the protocol's quoted."""
-    return _MARKERS.quote(
+    return _TOKENIZER.quote(
         text if len(text) <= most else f"{text[:most].rstrip()} [cut]"
     )

@@ -4,14 +4,14 @@ import itertools
 import re
 
 MAX_FENCES = 10_000
-BREAKS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"  # what ends a line for str.splitlines, hence for a reader of the text
-BLANK = rf"[^\S{BREAKS}]"
+LINE_BREAKS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"  # what ends a line for str.splitlines, hence for a reader of the text
+BLANK = rf"[^\S{LINE_BREAKS}]"
 
 _FENCES = re.compile("`{3,}+|~{3,}+")
-_REST_IS_BLANK = re.compile(rf"{BLANK}*+(?:[{BREAKS}]|\Z)")
+_REST_IS_BLANK = re.compile(rf"{BLANK}*+(?:[{LINE_BREAKS}]|\Z)")
 
 
-def code_fences(text: str) -> tuple[list[tuple[int, int]], int | None]:
+def find_fences(text: str) -> tuple[list[tuple[int, int]], int | None]:
     """Where the code fences of a text start and end, and where one starts that never closes (or the 10,000th).
 
     A fence is a run of three or more backticks or tildes, anywhere in a line. It closes with as long a run of the same

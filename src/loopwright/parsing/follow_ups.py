@@ -5,19 +5,19 @@ import re
 from collections.abc import Sequence
 
 from ..messages import ToolCall
-from .answers import read_ending
+from .answers import read_closing_answer
 from .arguments import (
-    NOTHING,
+    EMPTY_INPUTS,
     Signature,
     find_tool,
-    list_tools,
+    list_tool_names,
     read_arguments,
     read_name,
 )
-from .fences import BREAKS
-from .markers import Mark, Markers, end_of
+from .fences import LINE_BREAKS
+from .tokenizer import Token, Tokenizer, find_value_end
 
-MARKERS = Markers(
+TOKENIZER = Tokenizer(
     {
         "question": "question",
         "needed": "are follow up questions needed here",
@@ -42,7 +42,7 @@ _LISTED = re.compile(  # a list of markers is markers
     r"^[ \t]*+(?:[-+*\u2022]|[0-9]{1,2}[.)])[ \t]++(?=[*_]{0,3}(?:follow[ _-]?up|tool|so the final|final answer)\b)",
     re.MULTILINE | re.IGNORECASE,
 )
-_LINE = re.compile(rf"\s*+([^{BREAKS}]*+)")
+_LINE = re.compile(rf"\s*+([^{LINE_BREAKS}]*+)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,13 +74,13 @@ class FollowUp:
         tool = find_tool(name, tools)
         if tool is None:
             raise ValueError(
-                f"There is no tool {self.tool!r}. Tools: {list_tools(tools)}."
+                f"There is no tool {self.tool!r}. Tools: {list_tool_names(tools)}."
             )
         return ToolCall(name, read_arguments(self.input, name, tool)[0])
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
+class ParsedFollowUps:
     """What a reply says.
 
     Args:
@@ -95,12 +95,12 @@ class Reading:
     answer: str | None = None
     dropped: str = ""
 
-    def first(self, most: int) -> "Reading":
+    def first(self, most: int) -> "ParsedFollowUps":
         """The reading as if the reply had ended behind its first `most` follow-ups, one or more."""
         if len(self.follow_ups) <= most:
             return self
         end = self.follow_ups[most - 1].end
-        return Reading(
+        return ParsedFollowUps(
             self.text[:end],
             self.follow_ups[:most],
             None,
@@ -108,7 +108,7 @@ class Reading:
         )
 
 
-def read_follow_ups(text: str, *, cut: bool = False) -> Reading:
+def read_follow_ups(text: str, *, cut: bool = False) -> ParsedFollowUps:
     """The follow-ups that `text` asks, or its final answer; what it says behind a follow-up is invented, and dropped.
 
     Of a reply that was `cut` short, nothing counts that its end belongs to.
@@ -119,109 +119,116 @@ def read_follow_ups(text: str, *, cut: bool = False) -> Reading:
 
 def read_sub_answer(text: str) -> str:
     """What a model says to one sub-question: the text before any marker, else the value of the first that answers."""
-    marks = _meant(text)
-    if not marks:
+    tokens = _meant(text)
+    if not tokens:
         return _bare(text)
-    before = _bare(text[: marks[0].start])
-    answers = marks[0].kind in ("intermediate", *FINALS)
-    return before or (_value(text, marks[0], end_of(text, marks, 0)) if answers else "")
+    before = _bare(text[: tokens[0].start])
+    answers = tokens[0].kind in ("intermediate", *FINALS)
+    return before or (
+        _value(text, tokens[0], find_value_end(text, tokens, 0)) if answers else ""
+    )
 
 
-def read_final(text: str) -> str | None:
+def read_final_answer(text: str) -> str | None:
     """The answer that a text gives when nothing but an answer is asked for; `None` for protocol text or a lead-in."""
     text = _LISTED.sub("", text)
-    marks = _meant(text)
+    tokens = _meant(text)
     answer = (
-        _read(text, marks, False).answer
-        if marks
-        else read_ending(text, "text") or _bare(text)
+        _read(text, tokens, False).answer
+        if tokens
+        else read_closing_answer(text, "text") or _bare(text)
     )
     return None if not answer or answer.endswith(":") else answer
 
 
 def quoted(text: str) -> str:
     """A text that is not the model's, with its lines quoted that look like markers."""
-    return MARKERS.quote(_LISTED.sub(r"> \g<0>", text))
+    return TOKENIZER.quote(_LISTED.sub(r"> \g<0>", text))
 
 
-def _read(text: str, marks: list[Mark], cut: bool) -> Reading:
+def _read(text: str, tokens: list[Token], cut: bool) -> ParsedFollowUps:
     """What the first marker with something behind it says."""
-    for index, mark in enumerate(marks):
-        first, _ = _line(text, mark, end_of(text, marks, index))
-        if mark.kind in FINALS and first:
-            return _final(text, marks[index:], cut)
-        if mark.kind == "tool" or (mark.kind in FOLLOW_UPS and not _is_nothing(first)):
-            return _asked(text, marks[index:], cut)
-    return Reading(text.strip())
+    for index, token in enumerate(tokens):
+        first, _ = _line(text, token, find_value_end(text, tokens, index))
+        if token.kind in FINALS and first:
+            return _final(text, tokens[index:], cut)
+        if token.kind == "tool" or (
+            token.kind in FOLLOW_UPS and not _is_nothing(first)
+        ):
+            return _asked(text, tokens[index:], cut)
+    return ParsedFollowUps(text.strip())
 
 
-def _meant(text: str) -> list[Mark]:
+def _meant(text: str) -> list[Token]:
     """The markers of a text without those that only look so: `Tool:` or `Question:` in an answer."""
-    marks = MARKERS.scan(text).marks
-    kinds = ["", *(mark.kind for mark in marks), ""]
-    meant: list[Mark] = []
-    for mark, before, after in zip(marks, kinds, kinds[2:], strict=False):
-        opens = WHOLE.get(mark.kind, after) == after
-        if opens and (mark.kind != "tool_input" or before == "tool"):
-            meant.append(mark)
+    tokens = TOKENIZER.tokenize(text).tokens
+    kinds = ["", *(token.kind for token in tokens), ""]
+    meant: list[Token] = []
+    for token, before, after in zip(tokens, kinds, kinds[2:], strict=False):
+        opens = WHOLE.get(token.kind, after) == after
+        if opens and (token.kind != "tool_input" or before == "tool"):
+            meant.append(token)
     return meant
 
 
-def _final(text: str, marks: list[Mark], cut: bool) -> Reading:
+def _final(text: str, tokens: list[Token], cut: bool) -> ParsedFollowUps:
     """The last of the final answers that stand one after the other: a model may correct itself."""
     last = (
-        next((i for i, mark in enumerate(marks) if mark.kind not in FINALS), len(marks))
+        next(
+            (i for i, token in enumerate(tokens) if token.kind not in FINALS),
+            len(tokens),
+        )
         - 1
     )
-    end = end_of(text, marks, last)
-    answer = _value(text, marks[last], end)
+    end = find_value_end(text, tokens, last)
+    answer = _value(text, tokens[last], end)
     if not answer or (cut and end == len(text)):
-        return Reading(text[: marks[0].start].strip())
-    return Reading(text[:end].strip(), (), answer, text[end:].strip())
+        return ParsedFollowUps(text[: tokens[0].start].strip())
+    return ParsedFollowUps(text[:end].strip(), (), answer, text[end:].strip())
 
 
-def _asked(text: str, marks: list[Mark], cut: bool) -> Reading:
+def _asked(text: str, tokens: list[Token], cut: bool) -> ParsedFollowUps:
     """The follow-ups that stand one below the other, each with the call below it if there is one."""
     found: list[FollowUp] = []
-    for index, mark in enumerate(marks):
+    for index, token in enumerate(tokens):
         joined = (
-            found[-1] if mark.kind == "tool" and found and not found[-1].tool else None
+            found[-1] if token.kind == "tool" and found and not found[-1].tool else None
         )
         parted = (
             bool(found)
             and joined is None
-            and bool(text[found[-1].end : mark.start].strip())
+            and bool(text[found[-1].end : token.start].strip())
         )
-        if mark.kind == "tool_input":
+        if token.kind == "tool_input":
             continue
-        if parted or mark.kind not in (*FOLLOW_UPS, "tool"):
+        if parted or token.kind not in (*FOLLOW_UPS, "tool"):
             break
-        if mark.kind == "tool":
+        if token.kind == "tool":
             found[len(found) - (joined is not None) :] = [
-                _call(text, marks, index, joined)
+                _call(text, tokens, index, joined)
             ]
         else:
-            question, end = _line(text, mark, end_of(text, marks, index))
+            question, end = _line(text, token, find_value_end(text, tokens, index))
             found += [] if _is_nothing(question) else [FollowUp(question, end)]
     if cut and not any(c in text[found[-1].end :] for c in "\r\n"):
         found.pop()
-    end = found[-1].end if found else marks[0].start
-    return Reading(
+    end = found[-1].end if found else tokens[0].start
+    return ParsedFollowUps(
         text[:end].strip(), tuple(found), None, text[end:].strip() if found else ""
     )
 
 
 def _call(
-    text: str, marks: list[Mark], index: int, follow_up: FollowUp | None
+    text: str, tokens: list[Token], index: int, follow_up: FollowUp | None
 ) -> FollowUp:
     """The call that starts at `index`, for the follow-up before it if there is one."""
-    given, end = marks[index + 1], end_of(text, marks, index + 1)
-    tool, _ = _line(text, marks[index], given.start)
-    written = text[given.value : end].strip()
+    given, end = tokens[index + 1], find_value_end(text, tokens, index + 1)
+    tool, _ = _line(text, tokens[index], given.start)
+    written = text[given.value_start : end].strip()
     if written.startswith(("{", "```", "~~~")):
         question, end = (
             f"{tool} {written}",
-            given.value + len(text[given.value : end].rstrip()),
+            given.value_start + len(text[given.value_start : end].rstrip()),
         )
     else:
         written, end = _line(text, given, end)
@@ -229,19 +236,19 @@ def _call(
     return FollowUp(follow_up.question if follow_up else question, end, tool, written)
 
 
-def _value(text: str, mark: Mark, end: int) -> str:
-    return _plain(text[mark.value : end], mark)
+def _value(text: str, token: Token, end: int) -> str:
+    return _plain(text[token.value_start : end], token)
 
 
-def _line(text: str, mark: Mark, end: int) -> tuple[str, int]:
+def _line(text: str, token: Token, end: int) -> tuple[str, int]:
     """The first line of a marker's value, and where it ends."""
-    found = _LINE.match(text, mark.value, end)
-    return (_plain(found[1], mark), found.end()) if found else ("", end)
+    found = _LINE.match(text, token.value_start, end)
+    return (_plain(found[1], token), found.end()) if found else ("", end)
 
 
-def _plain(value: str, mark: Mark) -> str:
+def _plain(value: str, token: Token) -> str:
     value = value.strip()
-    return value.removesuffix(mark.markup).rstrip() if mark.markup else _bare(value)
+    return value.removesuffix(token.markup).rstrip() if token.markup else _bare(value)
 
 
 def _bare(text: str) -> str:
@@ -252,4 +259,4 @@ def _bare(text: str) -> str:
 
 
 def _is_nothing(question: str) -> bool:
-    return question.rstrip(".").casefold() in NOTHING
+    return question.rstrip(".").casefold() in EMPTY_INPUTS

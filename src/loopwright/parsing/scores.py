@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection
 
-from .markers import Markers
+from .tokenizer import Tokenizer
 
 LOWEST, HIGHEST = 0.0, 10.0
 MAX_CHARS = (
@@ -11,7 +11,7 @@ MAX_CHARS = (
 )
 MARKUP = " \t*_`\"'"
 
-_MARKERS = Markers({"score": "score", "final": "final score", "rating": "rating"})
+_TOKENIZER = Tokenizer({"score": "score", "final": "final score", "rating": "rating"})
 _BLANK = r"[ \t]*+"
 _DIGITS = r"[-\u2212]?+\d{1,9}+(?:\.\d{1,9}+)?+"
 _START = r"(?<![\w.,$€£¥/+\u2212-])"  # no price, no part of a word, a range, a fraction or a longer number
@@ -68,8 +68,8 @@ def read_score(text: str) -> float | None:
 
 
 def _on_lines(text: str) -> list[str]:
-    marks = _MARKERS.scan(text).marks
-    said = [text[mark.value :].partition("\n")[0] for mark in marks]
+    tokens = _TOKENIZER.tokenize(text).tokens
+    said = [text[token.value_start :].partition("\n")[0] for token in tokens]
     whole = [_WHOLE.fullmatch(line.strip(MARKUP)) for line in said or text.splitlines()]
     return [found[1] for found in whole if found]
 

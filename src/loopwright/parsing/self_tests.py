@@ -5,7 +5,7 @@ import itertools
 import warnings
 from collections.abc import Iterator, Sequence
 
-from .fences import code_fences, read_fence
+from .fences import find_fences, read_fence
 
 MAX_CODE = (
     50_000  # characters; Python's own parser may give up on, or fall over, much more
@@ -32,7 +32,7 @@ _run_tests(%s, %s)
 def read_code(text: str) -> str:
     """The Python code of a reply: the longest code fence that parses, else the longest, else the whole text."""
     blocks = _blocks(text)
-    parsed = [block for block in blocks if syntax_problem(block) == ""]
+    parsed = [block for block in blocks if find_syntax_error(block) == ""]
     told = [
         block
         for block in parsed
@@ -43,7 +43,7 @@ def read_code(text: str) -> str:
     )  # a lone value is what the code prints
 
 
-def syntax_problem(code: str) -> str:
+def find_syntax_error(code: str) -> str:
     """Why `code` is no Python; empty if it is."""
     try:
         _parsed(code)
@@ -66,7 +66,7 @@ def read_tests(text: str, most: int) -> tuple[str, ...]:
     return tuple(tests)
 
 
-def program_of(code: str, tests: Sequence[str], mark: str) -> str:
+def build_test_program(code: str, tests: Sequence[str], mark: str) -> str:
     """A program that runs each test on `code` and prints a line with `mark`, its number and what came of it."""
     return code + _RUNNER % (MAX_REASON, repr(mark), repr(list(tests)))
 
@@ -91,7 +91,7 @@ def read_outcomes(output: str, mark: str) -> tuple[dict[int, str], str]:
 
 
 def _blocks(text: str) -> list[str]:
-    fences, _ = code_fences(text)
+    fences, _ = find_fences(text)
     return [read_fence(text, start)[0] for start, _ in fences[:MAX_PIECES]] or [text]
 
 
@@ -120,7 +120,7 @@ def _tests(block: str) -> Iterator[str]:
             if line.lstrip().startswith("assert")
         ]
         for line in lines[:MAX_PIECES]:
-            if syntax_problem(line) == "":
+            if find_syntax_error(line) == "":
                 yield from _tests_of(_parsed(line))
 
 

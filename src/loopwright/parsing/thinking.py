@@ -3,7 +3,7 @@
 OPEN, CLOSE = "<think>", "</think>"
 
 
-def without_thinking(text: str) -> str:
+def strip_thinking(text: str) -> str:
     """What a reply says behind its `<think>` block; nothing if the block never ends.
 
     Some chat templates open the block before the reply begins, which then only closes it.

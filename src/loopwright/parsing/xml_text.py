@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from ..messages import Json
 from .fences import read_fence
-from .strict import read_object
+from .json_text import read_object
 
 MAX_CALLS = 32  # in one reply; each costs a look at what is left of the text
 MAX_PARAMETERS = 64  # of a call that is not JSON
@@ -97,7 +97,7 @@ def may_become_tag(text: str) -> bool:
     return any(full.startswith(word) or word.startswith(full) for full in WORDS)
 
 
-def thought_before_call(text: str) -> str | None:
+def read_thought_before_call(text: str) -> str | None:
     """What stands before the first tag of a text that goes on; `None` where more text may show the tag to be code."""
     try:
         start = next((tag.start() for tag in _Tags(text)), None)
@@ -112,7 +112,7 @@ def thought_before_call(text: str) -> str | None:
     return text[:start].strip()
 
 
-def read_tagged(text: str) -> TaggedReply:
+def read_tagged_reply(text: str) -> TaggedReply:
     """What a reply says; ValueError with a cure for a tag that is never closed, out of place, or holds no call.
 
     A tag means something only outside of code: fences, and stretches between backticks that end in the same paragraph.

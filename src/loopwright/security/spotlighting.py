@@ -10,7 +10,7 @@ All patterns are possessive or bounded: the time taken is linear in the text, wh
 import re
 
 from ..errors import ConfigError
-from ..parsing import Markers
+from ..parsing import Tokenizer
 
 LONGEST_PLAIN = 200  # characters of a line that is shown without a fence
 LONGEST_SOURCE = 80  # characters of a name or an address that a fence tells
@@ -124,7 +124,7 @@ _WORDS = (
     *("system", "user", "assistant", "human", "instruction", "response"),
     *(head.rstrip(":").lower() for head in (GUIDED, ADDED, OPERATED)),
 )
-_MARKERS = Markers({f"word{number}": words for number, words in enumerate(_WORDS)})
+_MARKERS = Tokenizer({f"word{number}": words for number, words in enumerate(_WORDS)})
 
 _BLANK = r"[^\S\n]"
 _LISTED = (  # the head of a step of a plan, in its loosest form

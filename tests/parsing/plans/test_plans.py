@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from loopwright.messages import ToolSpec
 from loopwright.parsing.plans.calls import (
-    call_arguments,
     find_call_end,
     find_references,
     insert_results,
+    read_call_arguments,
     split_values,
 )
 from loopwright.parsing.plans.graph import (
@@ -466,7 +466,7 @@ def test_a_call_s_text_means_these_arguments(
     tool: ToolSpec, text: str, arguments: dict[str, Any]
 ) -> None:
     assert (
-        call_arguments(text, tool, {1: 'said "so", $3', 2: "42", 3: "[1, 2]"})
+        read_call_arguments(text, tool, {1: 'said "so", $3', 2: "42", 3: "[1, 2]"})
         == arguments
     )
 
@@ -489,15 +489,15 @@ def test_a_call_that_means_nothing_clear_is_refused(
     tool: ToolSpec, text: str, reason: str
 ) -> None:
     with pytest.raises(ValueError) as error:
-        call_arguments(text, tool, {})
+        read_call_arguments(text, tool, {})
     assert reason in str(error.value)
 
 
 @given(st.text(), st.text())
 def test_a_result_is_text_whatever_it_holds(result: str, other: str) -> None:
-    assert call_arguments('{"query": "<$1|$2>"}', SEARCH, {1: result, 2: other}) == {
-        "query": f"<{result}|{other}>"
-    }
+    assert read_call_arguments(
+        '{"query": "<$1|$2>"}', SEARCH, {1: result, 2: other}
+    ) == {"query": f"<{result}|{other}>"}
 
 
 @given(
@@ -523,7 +523,7 @@ def test_values_are_read_as_json_writes_them(values: list[Any]) -> None:
     if values:
         assert split_values(text) == [json.dumps(value) for value in values]
     if len(values) > 1:
-        assert call_arguments(text, tool, {}) == {
+        assert read_call_arguments(text, tool, {}) == {
             f"p{n}": value for n, value in enumerate(values)
         }
 
@@ -825,25 +825,25 @@ def test_a_goal_waits_for_the_steps_that_it_names_in_words() -> None:
     "text", ["[$1, $2]", "values=[$1, $2]", '{"values": ["$1", "$2"]}']
 )
 def test_results_in_a_list_have_the_type_of_its_items(text: str) -> None:
-    assert call_arguments(text, TOTAL, {1: "4", 2: "5.5"}) == {"values": [4, 5.5]}
+    assert read_call_arguments(text, TOTAL, {1: "4", 2: "5.5"}) == {"values": [4, 5.5]}
 
 
 def test_results_in_a_list_of_texts_stay_texts() -> None:
     tool = spec("join_up", parts={"type": "array", "items": TEXT})
 
-    assert call_arguments('["$1", "and $2"]', tool, {1: "4", 2: "5"}) == {
+    assert read_call_arguments('["$1", "and $2"]', tool, {1: "4", 2: "5"}) == {
         "parts": ["4", "and 5"]
     }
 
 
 def test_a_result_that_is_empty_stays_so_where_a_number_is_wanted() -> None:
-    assert call_arguments("$1, $2", ADD, {1: "", 2: "7"}) == {"a": "", "b": 7}
+    assert read_call_arguments("$1, $2", ADD, {1: "", 2: "7"}) == {"a": "", "b": 7}
 
 
 def test_results_are_put_into_every_string_of_a_nested_object() -> None:
     tool = spec("find", filter={"type": "object"})
 
-    found = call_arguments(
+    found = read_call_arguments(
         '{"filter": {"any of": ["$1", {"not": "<$1>"}, 3]}}', tool, {1: "7"}
     )
 
@@ -882,9 +882,9 @@ def test_strings_with_a_sign_between_them_are_an_expression_as_it_is_written(
 ) -> None:
     tool = spec("calculator", expression=TEXT)
 
-    assert call_arguments(f'"$1" {sign} "$2"', tool, {1: "4", 2: "5"}) == {
+    assert read_call_arguments(f'"$1" {sign} "$2"', tool, {1: "4", 2: "5"}) == {
         "expression": f'"4" {sign} "5"'
     }
-    assert call_arguments('"$1 - $2"', tool, {1: "4", 2: "5"}) == {
+    assert read_call_arguments('"$1 - $2"', tool, {1: "4", 2: "5"}) == {
         "expression": "4 - 5"
     }

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ValidationError
 from ..._internal.options import explain
 from ...errors import AskFailed, text_of
 from ...messages import Completion, Conversation
-from ...parsing import strict_json
-from ...parsing.thinking import without_thinking
+from ...parsing import read_json_document
+from ...parsing.thinking import strip_thinking
 from ...providers.base import OutputSchema, Provider, Sampling
 from .reason import Question, Reply
 
@@ -25,7 +25,7 @@ Settle = Callable[[Question], Awaitable[Reply]]
 
 def read_model(text: str, model: type[M]) -> M:
     """The model's instance in `text`: strict JSON, alone or in a code fence. Raises ValueError saying what is wrong."""
-    value = strict_json(text)
+    value = read_json_document(text)
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -38,7 +38,7 @@ def read_model(text: str, model: type[M]) -> M:
 
 def _said(completion: Completion) -> str:
     """What a reply says, without the thinking in front of it."""
-    return without_thinking(
+    return strip_thinking(
         completion.answer if completion.answer is not None else completion.text
     )
 

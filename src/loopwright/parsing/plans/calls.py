@@ -5,15 +5,15 @@ from collections.abc import Collection, Iterator, Mapping
 
 from ...messages import Json, JsonObject, ToolSpec
 from ..arguments import (
-    NOTHING,
+    EMPTY_INPUTS,
     Signature,
     describe_parameters,
-    plain_arguments,
-    properties,
+    get_parameters,
+    get_required,
     read_arguments,
-    required,
+    read_plain_arguments,
 )
-from ..strict import read_json, read_object
+from ..json_text import read_json, read_object
 
 NEAR = 20  # characters before a `$5` that may say that it is an amount
 
@@ -77,7 +77,7 @@ def find_references(
     return tuple(dict.fromkeys([*found, *(doubtful if found else ())]))
 
 
-def find_said(text: str, own: int, known: Collection[int]) -> tuple[int, ...]:
+def find_step_mentions(text: str, own: int, known: Collection[int]) -> tuple[int, ...]:
     """The earlier steps that a text names in words: `step 1`."""
     return tuple(
         one
@@ -156,7 +156,7 @@ def split_values(text: str) -> list[str]:
     return [*values, wrapped[begin:-1].strip()]
 
 
-def call_arguments(
+def read_call_arguments(
     text: str, tool: Signature, results: Mapping[int, str]
 ) -> JsonObject:
     """The arguments that a call in a plan means, with the results that it refers to put in.
@@ -179,7 +179,7 @@ def call_arguments(
             )
     else:
         arguments = _by_place(body, tool)
-    missing = [name for name in required(tool) if name not in arguments]
+    missing = [name for name in get_required(tool) if name not in arguments]
     if missing:
         raise ValueError(
             f"{tool.name} needs {', '.join(missing)}. Its parameters: {describe_parameters(tool)}."
@@ -192,10 +192,10 @@ def call_arguments(
 def _by_place(body: str, tool: Signature) -> JsonObject:
     """The arguments that values in order mean; plain text where they are none, or where the tool takes one value."""
     values = split_values(body)
-    alone = len(values) == 1 and len(required(tool)) == 1
+    alone = len(values) == 1 and len(get_required(tool)) == 1
     places, known = (
-        required(tool) if alone else list(properties(tool)),
-        properties(tool),
+        get_required(tool) if alone else list(get_parameters(tool)),
+        get_parameters(tool),
     )
     named = [_NAMED.fullmatch(value) for value in values[: len(places) + 1]]
     names = [
@@ -214,8 +214,8 @@ def _by_place(body: str, tool: Signature) -> JsonObject:
         read = [_literal(text, name) for text, name in zip(written, names, strict=True)]
     except ValueError:
         read = []
-    if takes_one or not read or body.casefold() in NOTHING:
-        return plain_arguments(body, tool.name, tool)
+    if takes_one or not read or body.casefold() in EMPTY_INPUTS:
+        return read_plain_arguments(body, tool.name, tool)
     arguments: dict[str, Json] = {}
     for name, text, value in zip(names, written, read, strict=True):
         place = name or next((free for free in places if free not in arguments), None)
@@ -275,10 +275,10 @@ def _typed(name: str, text: str, tool: Signature) -> Json:
     if not text:
         return text
     schema: JsonObject = {
-        "properties": {name: properties(tool).get(name, {})},
+        "properties": {name: get_parameters(tool).get(name, {})},
         "required": [name],
     }
-    return plain_arguments(
+    return read_plain_arguments(
         text, tool.name, ToolSpec(tool.name, "", schema), quotes_are_text=True
     )[name]
 
@@ -292,7 +292,7 @@ def _filled(
         alone = text != value and _REFERENCE.fullmatch(value.strip())
         return _typed(name, text, tool) if alone else text
     if isinstance(value, list):
-        schema = properties(tool).get(name)
+        schema = get_parameters(tool).get(name)
         items = schema.get("items") if isinstance(schema, dict) else None
         one = ToolSpec(
             tool.name, "", {"properties": {name: items or {}}, "required": [name]}

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from ...messages import Json
-from ..fences import code_fences, read_fence
-from ..markers import find_close
-from ..strict import read_json, read_object
+from ..fences import find_fences, read_fence
+from ..json_text import read_json, read_object
+from ..tokenizer import find_closing_bracket
 from .calls import find_call_end
 
 MAX_STEP_NUMBER = 99  # a higher number at the start of a line is a year or the like
@@ -164,7 +164,7 @@ class PlanReader:
         close = (
             find_call_end(whole, opening)
             if called["open"] == "("
-            else find_close(whole, opening)
+            else find_closing_bracket(whole, opening)
         )
         if close is None:
             raise ValueError(
@@ -237,7 +237,7 @@ class PlanReader:
     def _read_evidence(self, draft: Draft) -> None:
         called = _CALL.match(draft.text)
         if called is not None and called["open"] == "[":
-            close = find_close(draft.text, called.start("open"))
+            close = find_closing_bracket(draft.text, called.start("open"))
             if close is None:
                 raise ValueError(
                     f"#E{draft.id}: the bracket of {called['name']}[ is never closed."
@@ -313,7 +313,7 @@ class PlanReader:
 
 def _lines(text: str) -> Iterator[tuple[str, bool]]:
     """The lines of a text, and whether each begins inside a code fence."""
-    fences, unread = code_fences(text)
+    fences, unread = find_fences(text)
     position = upcoming = 0
     for line in text.splitlines(keepends=True):
         while upcoming < len(fences) and fences[upcoming][1] <= position:
@@ -324,7 +324,7 @@ def _lines(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _fenced(text: str) -> Iterator[str]:
-    for start, _ in code_fences(text)[0]:
+    for start, _ in find_fences(text)[0]:
         yield read_fence(text, start)[0]
 
 

@@ -7,14 +7,19 @@ from collections.abc import Collection, Sequence
 
 from ...messages import Json, JsonObject
 from ..arguments import Signature, find_tool
-from ..markers import Markers
-from .calls import call_arguments, find_placeholder, find_references, find_said
+from ..tokenizer import Tokenizer
+from .calls import (
+    find_placeholder,
+    find_references,
+    find_step_mentions,
+    read_call_arguments,
+)
 from .formats import JOIN, THINKER, Draft, PlanReader
 
 MAX_PLAN_CHARS = 32_768
 SHOWN_PROBLEMS = 5
-_DECISION = Markers({"decision": "decision", "action": "action"})
-_RESULT = Markers({"result": "step result", "answer": "final answer"})
+_DECISION = Tokenizer({"decision": "decision", "action": "action"})
+_RESULT = Tokenizer({"result": "step result", "answer": "final answer"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +141,9 @@ def _linked(
     steps: list[PlanStep] = []
     before = sorted(done)
     for draft, named in zip(drafts, references, strict=True):
-        said = find_said(draft.goal, draft.id, {one.id for one in drafts}.union(done))
+        said = find_step_mentions(
+            draft.goal, draft.id, {one.id for one in drafts}.union(done)
+        )
         told = (*named, *said, *(draft.depends_on or ()))
         sums_up = draft is drafts[-1] and not told and draft.depends_on is None
         needed = (
@@ -223,7 +230,7 @@ def _call_problem(step: PlanStep, tools: Sequence[Signature]) -> str | None:
     if meant:
         return f"Step {step.id}: {meant!r} is no reference; write `$k` for the result of step k."
     try:
-        call_arguments(step.arguments, tool, {})
+        read_call_arguments(step.arguments, tool, {})
     except ValueError as error:
         return f"Step {step.id}: {error}"
     return None
@@ -249,7 +256,7 @@ def _meant(
     tool = find_tool(step.tool, tools) if step.tool else None
     if tool is None:
         return (step.tool, step.arguments) if step.tool else None
-    return tool.name, call_arguments(step.arguments, tool, {})
+    return tool.name, read_call_arguments(step.arguments, tool, {})
 
 
 def _circle(plan: Plan) -> list[int]:
@@ -268,8 +275,8 @@ def read_join(text: str) -> bool | None:
 
     The decision is the first word behind `Decision:` (or `Action:`, as in LLMCompiler), or the reply's first word.
     """
-    marks = _DECISION.scan(text).marks
-    spoken = [text[mark.value : mark.value + 40] for mark in marks] or [
+    tokens = _DECISION.tokenize(text).tokens
+    spoken = [text[token.value_start : token.value_start + 40] for token in tokens] or [
         text.lstrip()[:40]
     ]
     words = {
@@ -285,8 +292,8 @@ def read_join(text: str) -> bool | None:
 def read_result(answer: str) -> str:
     """An answer without the words `Step result:` or `Final answer:` at its start."""
     text = answer.strip()
-    marks = _RESULT.scan(text).marks
-    if not marks or marks[0].start > 0:
+    tokens = _RESULT.tokenize(text).tokens
+    if not tokens or tokens[0].start > 0:
         return text
-    said = text[marks[0].value :].strip()
-    return said.removesuffix(marks[0].markup).rstrip() if marks[0].markup else said
+    said = text[tokens[0].value_start :].strip()
+    return said.removesuffix(tokens[0].markup).rstrip() if tokens[0].markup else said

@@ -14,7 +14,7 @@ from ...messages import (
     Usage,
     canonical_json,
 )
-from ...parsing import strict_json
+from ...parsing import read_json_document
 from ..http.wire import Count, Wire, WireError
 from .request import FORM
 
@@ -64,7 +64,7 @@ class WireBlock(Wire):
             raise ValueError("A tool call has no tool name. Name one of the tools.")
         given = self.input
         try:
-            read = strict_json(
+            read = read_json_document(
                 given if isinstance(given, str) else canonical_json(given).decode()
             )
         except ValueError as error:

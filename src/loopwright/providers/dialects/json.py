@@ -8,7 +8,7 @@ from ...parsing import read_object
 from ...parsing.arguments import (
     Signature,
     find_tool,
-    list_tools,
+    list_tool_names,
     read_arguments,
     read_name,
 )
@@ -86,7 +86,7 @@ class JsonDialect:
             return _read(_the_object(text), tools)
         except ValueError as error:
             form = (
-                f'{{"action": one of {list_tools(tools)}, "action_input": {{…}}}} or '
+                f'{{"action": one of {list_tool_names(tools)}, "action_input": {{…}}}} or '
                 if tools
                 else ""
             )

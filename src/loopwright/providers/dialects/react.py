@@ -6,17 +6,17 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from ...errors import ConfigError
 from ...messages import Conversation, JsonObject, ToolCall, ToolSpec
-from ...parsing import find_close, read_object
+from ...parsing import find_closing_bracket, read_object
 from ...parsing.arguments import (
     Signature,
     find_tool,
-    list_tools,
-    plain_arguments,
-    properties,
+    get_parameters,
+    list_tool_names,
     read_arguments,
     read_name,
+    read_plain_arguments,
 )
-from ...parsing.react_text import ALL_MARKERS, Reading, read_reply
+from ...parsing.react_text import EXTENDED_TOKENIZER, ParsedReply, read_reply
 from ...prompts import PromptSet
 from ..base import Request
 from .dialect import Parsed
@@ -180,7 +180,7 @@ class ReActDialect:
 
     def _remark(self, step: int, text: str) -> str:
         """A thought that was a turn of its own; a reply with a marker is told as it came."""
-        plain = text and not ALL_MARKERS.scan(text).marks
+        plain = text and not EXTENDED_TOKENIZER.tokenize(text).tokens
         return f"Thought{self._number(step)}: {text}" if plain else text
 
     def parse(self, text: str, tools: Sequence[Signature]) -> Parsed:
@@ -233,12 +233,12 @@ class Telling(NamedTuple):
 
     def say_observation(self, result: str) -> str:
         """A tool's result; its lines that start like markers are quoted."""
-        return f"Observation{self.number}: {ALL_MARKERS.quote(result)}"
+        return f"Observation{self.number}: {EXTENDED_TOKENIZER.quote(result)}"
 
 
 def _inside(schema: JsonObject) -> str:
     """What stands in the brackets of a tool: its only parameter, or an object of all."""
-    parameters = properties(ToolSpec("", "", schema))
+    parameters = get_parameters(ToolSpec("", "", schema))
     if len(parameters) > 1:
         return f"JSON object, as JSON schema: {compact_json(schema)}"
     plain = all(
@@ -260,7 +260,7 @@ def _bracket_input(call: ToolCall, tools: Sequence[Signature]) -> str:
         return compact_json(arguments)
     unknown = ToolSpec(call.name, "", {"properties": {name: {} for name in arguments}})
     try:
-        read = plain_arguments(
+        read = read_plain_arguments(
             plain,
             call.name,
             find_tool(call.name, tools) or unknown,
@@ -277,7 +277,7 @@ def _fits_in_brackets(text: str) -> bool:
     return (
         one_line
         and not text.startswith("{")
-        and find_close(f"[{text}]", 0) == len(text) + 1
+        and find_closing_bracket(f"[{text}]", 0) == len(text) + 1
     )
 
 
@@ -295,7 +295,7 @@ class Bracketed(NamedTuple):
 class Reader(NamedTuple):
     """What a reply says, and what must be known to read it; its methods raise ValueError saying what is wrong."""
 
-    reading: Reading
+    reading: ParsedReply
     thought: str
     tools: Sequence[Signature]
     prompts: PromptSet
@@ -305,7 +305,7 @@ class Reader(NamedTuple):
         """The call or the answer that stands behind the marker `decision`."""
         if decision is None:
             return self._undecided()
-        if self.reading.scan.marks[decision].kind == "action":
+        if self.reading.tokenized.tokens[decision].kind == "action":
             return self._action(decision)
         return self._answer(decision, self.reading.value(decision), "")
 
@@ -317,7 +317,7 @@ class Reader(NamedTuple):
             words = self.reading.text.strip()
             if (
                 words.casefold().startswith(f"{THINK}[")
-                and find_close(words, len(THINK)) == len(words) - 1
+                and find_closing_bracket(words, len(THINK)) == len(words) - 1
             ):
                 return self._thought_alone(
                     words[len(THINK) + 1 : -1].strip(), self.reading.flags
@@ -333,11 +333,11 @@ class Reader(NamedTuple):
         answer = self.prompts.fill("how_to_answer")
         cure = f"Write {answer}."
         if self.tools:
-            call = self.prompts.fill("how_to_call", tools=list_tools(self.tools))
+            call = self.prompts.fill("how_to_call", tools=list_tool_names(self.tools))
             cure = f"Write {call}; or, if you know the answer, write {answer}."
         if "invented_observation" in self.reading.flags:
             return f"Never write `Observation:` yourself: it comes after your action. {cure}"
-        if self.reading.scan.unread is not None:
+        if self.reading.tokenized.unread_start is not None:
             return f"A code fence is never closed, so nothing after it is read. {cure}"
         return f"The reply has neither an action nor a final answer, each at the start of a line and outside code. {cure}"
 
@@ -363,13 +363,13 @@ class Reader(NamedTuple):
         if name:
             return self._bracketed(index, Bracketed(name, value, opening))
         name = read_name(line, self.tools)
-        marks = self.reading.scan.marks
-        given = index + 1 < len(marks) and marks[index + 1].kind == "input"
+        tokens = self.reading.tokenized.tokens
+        given = index + 1 < len(tokens) and tokens[index + 1].kind == "input"
         if not name or (
             not given and " " in name and find_tool(name, self.tools) is None
         ):
             raise ValueError(
-                self.prompts.fill("bad_name", tools=list_tools(self.tools))
+                self.prompts.fill("bad_name", tools=list_tool_names(self.tools))
             )
         if behind.strip() and not given:
             raise ValueError(self.prompts.fill("bad_input", name=name))
@@ -393,7 +393,9 @@ class Reader(NamedTuple):
         if inside.startswith("{"):
             arguments, _ = read_arguments(inside, call.name, tool)
         else:
-            arguments = plain_arguments(inside, call.name, tool, quotes_are_text=True)
+            arguments = read_plain_arguments(
+                inside, call.name, tool, quotes_are_text=True
+            )
         return self._call(call.name, arguments, self._flags(last, rest))
 
     def _with_input(self, last: int, name: str, given: str) -> Parsed:
@@ -401,10 +403,10 @@ class Reader(NamedTuple):
         if tool is None and name.casefold() in ENDINGS:
             return self._answer(last, _only_text(given), "")
         closes_itself = given.startswith(("{", "```", "~~~"))
-        unread = self.reading.scan.unread
+        unread = self.reading.tokenized.unread_start
         if (
             unread is not None
-            and unread >= self.reading.scan.marks[last].value
+            and unread >= self.reading.tokenized.tokens[last].value_start
             and not closes_itself
         ):
             raise ValueError(
@@ -431,7 +433,7 @@ def _close(call: Bracketed) -> int:
     """Where the bracket of a call closes; brackets in the strings of an object mean nothing."""
     inside = call.text[call.opening + 1 :].lstrip()
     if not inside.startswith("{"):
-        close = find_close(call.text, call.opening)
+        close = find_closing_bracket(call.text, call.opening)
     else:
         try:
             _, length = read_object(inside)

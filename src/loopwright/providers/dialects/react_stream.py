@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
-from ...parsing.fences import BREAKS, MAX_FENCES
-from ...parsing.markers import MAX_MARKS, Mark
-from ...parsing.react_text import ALL_MARKERS, CUT_STOP_WORD, NO_ACTION
+from ...parsing.fences import LINE_BREAKS, MAX_FENCES
+from ...parsing.react_text import EXTENDED_TOKENIZER, MIN_CUT_STOP_WORD, NO_ACTION
+from ...parsing.tokenizer import MAX_TOKENS, Token
 from ..base import Delta
 from .streaming import Trimmed
 
@@ -14,8 +14,8 @@ Telling: TypeAlias = Literal["opening", "thought", "answer", "nothing"]
 
 LONGEST_MARKER = 11  # letters, in "final answer" and "observation"
 
-_LINES = re.compile(rf"[^{BREAKS}]*+[{BREAKS}]|[^{BREAKS}]++")
-_BREAK = re.compile(rf"[{BREAKS}]\Z")
+_LINES = re.compile(rf"[^{LINE_BREAKS}]*+[{LINE_BREAKS}]|[^{LINE_BREAKS}]++")
+_BREAK = re.compile(rf"[{LINE_BREAKS}]\Z")
 _FENCES = re.compile("`{3,}+|~{3,}+")
 _NO_FENCES = str.maketrans("`~", "''")
 _FIRST_LETTERS = {*"*_#", *"taofs", *"TAOFS"}
@@ -37,7 +37,7 @@ class ReActWatch:
         ] = []  # lines that are dropped if they are the last: the beginning of "Observation"
         self._trimmed = Trimmed()
         self._has_thought = self._is_next = self._is_over = False
-        self._marks = 0
+        self._tokens = 0
         self._fences = Fences()
         self._line = Line(may_be_marker=True)
 
@@ -54,41 +54,41 @@ class ReActWatch:
         line.add(piece, ends=ends)
         if certain:
             yield from self._tell(piece)
-        elif line.is_certain and line.mark is None:
+        elif line.is_certain and line.token is None:
             yield from self._take_plain(line.text, ends=ends)
-        elif line.is_certain and line.mark is not None:
-            yield from self._take_marker(line.mark, line.text)
+        elif line.is_certain and line.token is not None:
+            yield from self._take_marker(line.token, line.text)
         if ends:
             self._end_line(line)
 
     def _end_line(self, line: "Line") -> None:
         text = line.text
-        if line.mark is not None and line.mark.kind == "action" and not self._is_over:
-            value = text[line.mark.value :].strip().strip(" \r.").casefold()
+        if line.token is not None and line.token.kind == "action" and not self._is_over:
+            value = text[line.token.value_start :].strip().strip(" \r.").casefold()
             self._is_over = not (
-                text.endswith("\n") and not line.mark.markup and value in NO_ACTION
+                text.endswith("\n") and not line.token.markup and value in NO_ACTION
             )
         self._fences.read(text)
         self._line = Line(
-            may_be_marker=not self._fences.is_open and self._marks < MAX_MARKS
+            may_be_marker=not self._fences.is_open and self._tokens < MAX_TOKENS
         )
 
     def _take_plain(self, text: str, *, ends: bool) -> Iterator[Delta]:
         word = text.strip().strip(" \t*#").casefold()
         may_be_cut = (
-            ends and len(word) >= CUT_STOP_WORD and "observation".startswith(word)
+            ends and len(word) >= MIN_CUT_STOP_WORD and "observation".startswith(word)
         )
         if may_be_cut or (self._cut and not word):
             self._cut.append(text)
         else:
             yield from self._tell(text)
 
-    def _take_marker(self, mark: Mark, text: str) -> Iterator[Delta]:
-        if mark.kind == "result" and self._telling == "answer":
+    def _take_marker(self, token: Token, text: str) -> Iterator[Delta]:
+        if token.kind == "result" and self._telling == "answer":
             yield from self._tell(text)  # no marker where there is a final answer
             return
-        self._marks += mark.kind != "result"
-        if mark.kind == "observation" or self._telling == "answer":
+        self._tokens += token.kind != "result"
+        if token.kind == "observation" or self._telling == "answer":
             self._is_over = True
             return
         cut, self._cut = (
@@ -101,13 +101,13 @@ class ReActWatch:
             yield from self._tell("".join(self._opening))
         self._telling = (
             "thought"
-            if mark.kind == "thought"
+            if token.kind == "thought"
             else "answer"
-            if mark.kind == "answer"
+            if token.kind == "answer"
             else "nothing"
         )
-        self._trimmed, self._is_next = Trimmed(mark.markup), self._has_thought
-        yield from self._tell(text[mark.value :])
+        self._trimmed, self._is_next = Trimmed(token.markup), self._has_thought
+        yield from self._tell(text[token.value_start :])
 
     def _tell(self, text: str) -> Iterator[Delta]:
         if self._cut and text.strip():
@@ -127,7 +127,7 @@ class ReActWatch:
 class Line:
     """One line as it comes.
 
-    `is_certain` says that it is known whether it begins with a marker; `mark` is that marker.
+    `is_certain` says that it is known whether it begins with a marker; `token` is that marker.
     """
 
     def __init__(self, *, may_be_marker: bool) -> None:
@@ -135,7 +135,7 @@ class Line:
         self._parts: list[str] = []
         self._letters = 0
         self._has_begun = self._has_colon = False
-        self.mark: Mark | None = None
+        self.token: Token | None = None
         self.is_certain = False
 
     @property
@@ -156,13 +156,13 @@ class Line:
 
     def _look_for_marker(self, *, ends: bool) -> None:
         text = self.text
-        marks = ALL_MARKERS.scan(text.translate(_NO_FENCES)).marks
-        mark = marks[0] if marks else None
+        tokens = EXTENDED_TOKENIZER.tokenize(text.translate(_NO_FENCES)).tokens
+        token = tokens[0] if tokens else None
         self.is_certain = (
-            ends or mark is None or len(text) > mark.value
+            ends or token is None or len(text) > token.value_start
         )  # a star behind the colon may be the marker's
         if self.is_certain and self._may_be_marker:
-            self.mark = mark
+            self.token = token
 
     def _look_for_words(self, piece: str) -> None:
         first = "" if self._has_begun else piece.lstrip()[:1]
@@ -175,7 +175,7 @@ class Line:
 
 
 class Fences:
-    """Follows the code fences of a text line by line, as `code_fences` finds them in the whole."""
+    """Follows the code fences of a text line by line, as `find_fences` finds them in the whole."""
 
     def __init__(self) -> None:
         self._opening = ""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ...errors import ConfigError
 from ...messages import Completion, Conversation, Message
-from ...parsing.thinking import without_thinking
+from ...parsing.thinking import strip_thinking
 from ..base import Capabilities, Delta, Provider, Request, deltas_of
 from ..fallback import close_all, secrets_of
 from .dialect import Dialect, Parsed
@@ -130,7 +130,7 @@ class TextTools:
     def _in_dialect(self, completion: Completion, request: Request) -> Completion:
         if completion.problem is not None:
             return completion
-        text = without_thinking(completion.text or completion.answer or "")
+        text = strip_thinking(completion.text or completion.answer or "")
         return _as_parsed(
             completion, text, self.dialect.parse(text, request.tools), request
         )

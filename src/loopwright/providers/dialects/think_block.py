@@ -1,15 +1,15 @@
 """The `<think>` block that some servers leave in front of a reply: taken off a whole text, or off one that streams."""
 
-from ...parsing.thinking import CLOSE, OPEN, without_thinking
+from ...parsing.thinking import CLOSE, OPEN, strip_thinking
 
 LONGEST_SPACE = 1_000  # characters of white space before a block that streams
 
 
 def thinking_of(text: str) -> str:
-    """What stands in the block that `without_thinking` takes off; nothing if there is none."""
+    """What stands in the block that `strip_thinking` takes off; nothing if there is none."""
     if CLOSE not in text and not text.lstrip().startswith(OPEN):
         return ""
-    if without_thinking(text) == text:
+    if strip_thinking(text) == text:
         return ""
     return text.partition(CLOSE)[0].lstrip().removeprefix(OPEN).strip()
 

@@ -8,11 +8,11 @@ from ...messages import Conversation, Json, JsonObject, Message, ToolCall, ToolS
 from ...parsing.arguments import (
     Signature,
     find_tool,
-    list_tools,
-    plain_arguments,
-    properties,
+    get_parameters,
+    list_tool_names,
     read_arguments,
     read_name,
+    read_plain_arguments,
 )
 from ...parsing.xml_text import (
     MAX_TAG,
@@ -22,8 +22,8 @@ from ...parsing.xml_text import (
     has_tag,
     may_become_tag,
     read_calls,
-    read_tagged,
-    thought_before_call,
+    read_tagged_reply,
+    read_thought_before_call,
 )
 from ...prompts import PromptSet
 from ..base import Delta, Request
@@ -97,7 +97,7 @@ class XmlDialect:
     def parse(self, text: str, tools: Sequence[Signature]) -> Parsed:
         """The calls or the answer in `text`, or what is wrong with it."""
         try:
-            reply = read_tagged(text)
+            reply = read_tagged_reply(text)
             if not reply.calls:
                 return self._without_tags(reply, tools)
             calls = tuple(_call(written, tools) for written in reply.calls)
@@ -134,7 +134,7 @@ class XmlDialect:
         answer = self.prompts.fill("how_to_answer")
         if not tools:
             return f"Write {answer}."
-        return f"Write {self.prompts.fill('how_to_call', tools=list_tools(tools))}; or, if you know it, {answer}."
+        return f"Write {self.prompts.fill('how_to_call', tools=list_tool_names(tools))}; or, if you know it, {answer}."
 
 
 # --- telling ---
@@ -227,7 +227,7 @@ def _arguments(given: Json, name: str, tool: Signature | None) -> JsonObject:
 
 def _typed(values: Mapping[str, str], name: str, tool: Signature | None) -> JsonObject:
     """Values that came as plain text, each as what its parameter takes."""
-    known: Mapping[str, Json] = {} if tool is None else properties(tool)
+    known: Mapping[str, Json] = {} if tool is None else get_parameters(tool)
     arguments: dict[str, Json] = {}
     for parameter, value in values.items():
         schema: JsonObject = {
@@ -236,7 +236,7 @@ def _typed(values: Mapping[str, str], name: str, tool: Signature | None) -> Json
         }
         alone = ToolSpec(name, "", schema)
         arguments |= (
-            plain_arguments(value, name, alone, quotes_are_text=True)
+            read_plain_arguments(value, name, alone, quotes_are_text=True)
             if value
             else {parameter: ""}
         )
@@ -272,7 +272,7 @@ def _means_call(written: Written, tools: Sequence[Signature]) -> bool:
 def _describes_tool(written: JsonObject, tool: Signature | None) -> bool:
     """Whether JSON tells what arguments a tool takes, as a schema, rather than giving them."""
     schema_words = {"type", "properties"}
-    if tool is None or schema_words <= properties(tool).keys():
+    if tool is None or schema_words <= get_parameters(tool).keys():
         return False
     given = [value for key in ARGUMENTS if isinstance(value := written.get(key), dict)]
     return any(
@@ -305,7 +305,7 @@ class CallWatch:
             return
         self._looks -= 1
         self._tail = ""
-        thought = thought_before_call("".join(self._parts))
+        thought = read_thought_before_call("".join(self._parts))
         if thought is not None:
             self._looks = 0
             yield from [Delta(reasoning=thought)] if thought else []

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Self
 from pydantic import Field, JsonValue, ValidationError, WrapValidator
 
 from ...messages import Completion, Reasoning, ToolCall, Usage
-from ...parsing import strict_json
-from ...parsing.thinking import without_thinking
+from ...parsing import read_json_document
+from ...parsing.thinking import strip_thinking
 from ..dialects.think_block import thinking_of
 from ..http.wire import Count, Wire
 
@@ -55,7 +55,7 @@ class WireCall(Wire):
         arguments = function.arguments
         try:
             if isinstance(arguments, str):
-                arguments = strict_json(arguments)
+                arguments = read_json_document(arguments)
         except ValueError as error:
             raise ValueError(
                 f"The arguments of the call of {function.name!r} are not valid JSON: {error}."
@@ -96,7 +96,7 @@ class WireMessage(Wire):
     @property
     def text(self) -> str:
         """The content's text without the thinking that some servers leave in front of it."""
-        return without_thinking(self.raw)
+        return strip_thinking(self.raw)
 
     @property
     def has_reasoning(self) -> bool:
@@ -265,7 +265,7 @@ def _read_calls(calls: list[WireCall], body: bytes) -> tuple[ToolCall, ...]:
         for call in calls
     ):
         try:
-            strict_json(
+            read_json_document(
                 body.decode()
             )  # an object inside the reply has been read without care for duplicate keys
         except ValueError as error:

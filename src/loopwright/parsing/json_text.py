@@ -147,7 +147,7 @@ def _requote(found: re.Match[str]) -> str:
     return {"\\'": "'", '"': '\\"'}.get(found[0], found[0])
 
 
-def strict_json(text: str) -> Json:
+def read_json_document(text: str) -> Json:
     """The one JSON value that `text` is, or that the one code fence around it holds.
 
     Raises ValueError as `read_json` does, and if anything else stands beside the value.

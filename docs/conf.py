@@ -26,7 +26,7 @@ extensions = [
 exclude_patterns = ["decisions/README.md"]
 
 # Markdown
-myst_enable_extensions = ["attrs_block"]
+myst_enable_extensions = ["attrs_block", "deflist"]
 myst_fence_as_directive = ["mermaid"]  # so that GitHub draws them too
 myst_heading_anchors = 4
 

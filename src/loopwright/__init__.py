@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .errors import ReplayDivergence as ReplayDivergence
     from .errors import RunBusy as RunBusy
     from .errors import ToolError as ToolError
-    from .events.effects import Entry as Entry
+    from .events.entry import Entry as Entry
     from .events.run import Question as Question
     from .gates.base import Action as Action
     from .gates.base import Allow as Allow
@@ -106,7 +106,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "RunBusy",
                 "ToolError",
             ),
-            ".events.effects": ("Entry",),
+            ".events.entry": ("Entry",),
             ".events.run": ("Question",),
             ".gates.base": (
                 "Action",

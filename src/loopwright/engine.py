@@ -19,8 +19,10 @@ from ._kernel.session.claim import taken_up
 from ._kernel.session.services import Services
 from ._kernel.session.session import Session, boundary_of
 from .errors import ConfigError, PhaseError
-from .events.effects import Entry, FactNoted, RunFinished, RunResumed, RunStarted
-from .events.lifecycle import beginning
+from .events.effects import FactNoted
+from .events.entry import Entry
+from .events.lifecycle import read_start
+from .events.run import RunFinished, RunResumed, RunStarted
 from .handle import RunHandle
 from .journals.base import RunHeader, checked_id
 from .journals.owner import new_owner
@@ -192,7 +194,7 @@ class LoopEngine(Options):
         deps: object,
     ) -> RunStarted:
         """The run's first entry, if this engine can go on with it; nothing is claimed before that is known."""
-        started = beginning(run_id, entries)
+        started = read_start(run_id, entries)
         if started.engine != self.name:
             raise ConfigError(
                 f"run {run_id!r} is of engine {started.engine!r}, not {self.name!r}"

@@ -25,7 +25,8 @@ from .errors import (
     ReplayDivergence,
     text_of,
 )
-from .events.effects import Entry, ErrorRecord, RunFinished, RunSuspended
+from .events.entry import Entry
+from .events.run import ErrorRecord, RunFinished, RunSuspended
 from .journals.base import Journal
 from .messages import Conversation, Json
 from .result import Outcome, Output, Result, outcome_of

@@ -20,7 +20,8 @@ from .errors import (
     UnknownOutcome,
     Unreadable,
 )
-from .events.effects import FactNoted, Question, Status, StopReason
+from .events.effects import FactNoted
+from .events.run import Question, Status, StopReason
 from .messages import Conversation, Usage
 
 if TYPE_CHECKING:  # for their defaults, which typing has from Python 3.13 on

@@ -38,7 +38,8 @@ from .errors import (
     text_of,
 )
 from .events.effect_key import EffectKey, call_key
-from .events.effects import ChildFinished, ChildStarted, EffectFinished, ErrorRecord
+from .events.effects import ChildFinished, ChildStarted, EffectFinished
+from .events.run import ErrorRecord
 from .gates.base import Denial, Permit
 from .messages import Conversation, Json, Observation, arguments_hash
 from .providers.base import Sampling as Sampling

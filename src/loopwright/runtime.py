@@ -13,7 +13,7 @@ from ._kernel.session.services import Observer, OnUnknown, Services, User
 from .clock import Clock, SystemClock
 from .engine import LoopEngine
 from .errors import ConfigError
-from .events.lifecycle import beginning
+from .events.lifecycle import read_start
 from .gates.base import Approver, DefaultGate, PolicyGate, Suspend
 from .journals.base import Journal, MemoryJournal
 from .labels import Classifier
@@ -174,7 +174,7 @@ class Runtime(Services):
         return RunControl(self.journal, self.redactor, run_id, self.clock)
 
     async def _rebuilt(self, run_id: str) -> LoopEngine:
-        started = beginning(run_id, await asyncio.to_thread(self.journal.read, run_id))
+        started = read_start(run_id, await asyncio.to_thread(self.journal.read, run_id))
         if started.opaque:
             raise ConfigError(
                 f"{', '.join(started.opaque)}: this option of run {run_id!r} is code or a live object, "

@@ -12,15 +12,11 @@ from ._kernel.control.run_control import open_questions
 from ._kernel.session.session import LEFT
 from .engine import LoopEngine
 from .errors import ConfigError, Fenced, JournalError, RunBusy, text_of
-from .events.effects import (
-    BreakerChanged,
-    CommandReceived,
-    DriftNoticed,
-    Entry,
-    RunResumed,
-    UnknownOutcomeResolved,
-)
-from .events.lifecycle import beginning
+from .events.control import CommandReceived
+from .events.effects import BreakerChanged, DriftNoticed, UnknownOutcomeResolved
+from .events.entry import Entry
+from .events.lifecycle import read_start
+from .events.run import RunResumed
 from .journals.base import RunInfo, orphaned
 from .result import Result
 from .runtime import Runtime
@@ -262,7 +258,7 @@ class Worker:
         )
 
     async def _resume(self, info: RunInfo, entries: list[Entry]) -> Result:
-        started = beginning(info.run_id, entries)
+        started = read_start(info.run_id, entries)
         deps = self._deps if started.deps else None
         output = self._outputs.get(started.output or "")
         by = self._engines.get(started.engine, self._runtime)

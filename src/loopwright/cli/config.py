@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from .._kernel.session.services import OnUnknown
 from ..attachments import Attachment, seen_type
 from ..errors import ConfigError
-from ..events.effects import RunStarted
+from ..events.run import RunStarted
 from ..gates.base import PolicyGate
 from ..journals.base import Journal
 from ..limits import Limits

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from ..errors import ConfigError, LoopwrightError
-from ..events.effects import Status
+from ..events.run import Status
 from .text import clean, one_line
 
 OF_STATUS: dict[Status, int] = {

@@ -8,7 +8,7 @@ from typing import TypeAlias, cast
 
 from .._kernel.control.run_control import RunControl, open_questions
 from ..errors import ConfigError, JournalError
-from ..events.effects import Question
+from ..events.run import Question
 from ..messages import JsonObject
 from ..security.redaction import Redactor
 from .config import open_journal

@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import get_args
 
 from ..errors import ConfigError, JournalError
-from ..events.effects import Entry, RunSuspended, Status
+from ..events.entry import Entry
+from ..events.run import RunSuspended, Status
 from ..journals.base import RESUMABLE, RunInfo, Verification, orphaned
 from .config import journal_name, open_journal
 from .progress import plain, plain_full, table

@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol, Self, TextIO
 
-from ..events.effects import Entry
+from ..events.entry import Entry
 from ..providers.base import Delta
 from .text import clean, cut, one_line
 from .timeline import Line, Timeline

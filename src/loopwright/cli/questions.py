@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from ..clock import LONGEST
-from ..events.effects import Question
+from ..events.run import Question
 from .text import clean, exact_call, one_line
 
 

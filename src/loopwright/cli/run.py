@@ -16,8 +16,9 @@ from .._kernel.session.services import Observer
 from ..clock import SystemClock
 from ..engine import LoopEngine
 from ..errors import ConfigError, RunBusy
-from ..events.effects import Entry, RunStarted
-from ..events.lifecycle import beginning
+from ..events.entry import Entry
+from ..events.lifecycle import read_start
+from ..events.run import RunStarted
 from ..gates.base import Approver, Suspend
 from ..journals.base import Journal, MemoryJournal
 from ..messages import Conversation
@@ -211,7 +212,7 @@ def resume_run(
         output, journal = output_model(chosen.output), open_journal(chosen.journal)
         entries = journal.read(run_id)
         stage.watcher.known(entries)
-        started = beginning(run_id, entries)
+        started = read_start(run_id, entries)
         approver = (
             Suspend()
             if manner.approval is None and _is_decided_outside(run_id, journal)

@@ -10,7 +10,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ..events.effects import Entry, ModelFailed, ModelReplied, ModelRequested
+from ..events.effects import ModelFailed, ModelReplied, ModelRequested
+from ..events.entry import Entry
 from ..providers.base import Delta
 from .progress import opening, told_live
 from .text import clean, cut, one_line

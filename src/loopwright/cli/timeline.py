@@ -4,6 +4,13 @@ import dataclasses
 from collections.abc import Iterable
 from functools import singledispatchmethod
 
+from ..events.control import (
+    CommandReceived,
+    Declassified,
+    FollowedUp,
+    RunContinued,
+    RunPaused,
+)
 from ..events.effect_key import EffectKey, call_key
 from ..events.effects import (
     AttemptFailed,
@@ -12,33 +19,28 @@ from ..events.effects import (
     CallsProposed,
     ChildFinished,
     ChildStarted,
-    CommandReceived,
-    Declassified,
     DriftNoticed,
     EffectFinished,
-    Entry,
-    ErrorRecord,
-    Event,
     FactNoted,
-    FollowedUp,
     GateDecided,
     LimitHit,
     ModelFailed,
     ModelReplied,
     ModelRequested,
     RecoveryTriggered,
-    RunContinued,
-    RunFinished,
-    RunForked,
-    RunPaused,
-    RunResumed,
-    RunStarted,
-    RunSuspended,
     ToolFinished,
     UndoBegun,
     UndoFinished,
-    UnknownEvent,
     UnknownOutcomeResolved,
+)
+from ..events.entry import Entry, Event, UnknownEvent
+from ..events.run import (
+    ErrorRecord,
+    RunFinished,
+    RunForked,
+    RunResumed,
+    RunStarted,
+    RunSuspended,
 )
 from ..messages import ToolCall, Usage
 from .text import as_call, as_process, as_value

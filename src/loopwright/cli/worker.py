@@ -9,8 +9,9 @@ from typing import Any
 from .._kernel.control.commands import RESOLVE
 from .._kernel.control.questions import resolve_body
 from ..errors import ConfigError
-from ..events.effects import Entry, RunFinished, RunResumed, RunStarted, RunSuspended
-from ..events.lifecycle import beginning
+from ..events.entry import Entry
+from ..events.lifecycle import read_start
+from ..events.run import RunFinished, RunResumed, RunStarted, RunSuspended
 from ..journals.base import MemoryJournal
 from ..resilience.circuit_breaker import CircuitBreakers
 from ..result import Model, Result
@@ -53,7 +54,7 @@ class Serving(Runtime):
     ) -> Result[Model | None]:
         """Go on with a run."""
         chosen: Chosen = vars(self)["_chosen"]
-        started = beginning(run_id, await asyncio.to_thread(self.journal.read, run_id))
+        started = read_start(run_id, await asyncio.to_thread(self.journal.read, run_id))
         async with vars(self)["_again"](started) as runtime:
             engine = engine_again(runtime, run_id, started, None, chosen)
             return await engine.resume(

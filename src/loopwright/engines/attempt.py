@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ..errors import ConfigError
-from ..events.effects import Status, StopReason
+from ..events.run import Status, StopReason
 from ..messages import Conversation, Message, ToolCall
 
 CHARACTERS_PER_TOKEN = 4  # a rule of thumb for English and JSON

@@ -1,13 +1,15 @@
-"""What can happen in a run: one frozen type for each fact, and the entry that holds it."""
+"""What can happen in a run: one frozen type for each event, and the entry that holds it."""
 
 from typing import TYPE_CHECKING
 
 from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
-    from .effects import EVENT_TYPES as EVENT_TYPES
-    from .effects import EVENT_VERSION as EVENT_VERSION
-    from .effects import KINDS as KINDS
+    from .control import CommandReceived as CommandReceived
+    from .control import Declassified as Declassified
+    from .control import FollowedUp as FollowedUp
+    from .control import RunContinued as RunContinued
+    from .control import RunPaused as RunPaused
     from .effects import AttemptFailed as AttemptFailed
     from .effects import BreakerChanged as BreakerChanged
     from .effects import CallDeadLettered as CallDeadLettered
@@ -18,11 +20,10 @@ if TYPE_CHECKING:
     from .effects import DriftNoticed as DriftNoticed
     from .effects import EffectFinished as EffectFinished
     from .effects import EffectStarted as EffectStarted
-    from .effects import Entry as Entry
-    from .effects import Event as Event
     from .effects import FactNoted as FactNoted
     from .effects import Failure as Failure
     from .effects import GateDecided as GateDecided
+    from .effects import GateVerdict as GateVerdict
     from .effects import LimitHit as LimitHit
     from .effects import ModelFailed as ModelFailed
     from .effects import ModelReplied as ModelReplied
@@ -34,21 +35,20 @@ if TYPE_CHECKING:
     from .effects import UndoCall as UndoCall
     from .effects import UndoFinished as UndoFinished
     from .effects import UndoStarted as UndoStarted
-    from .effects import UnknownEvent as UnknownEvent
     from .effects import UnknownOutcomeResolved as UnknownOutcomeResolved
-    from .effects import Verdict as Verdict
-    from .effects import decode_event as decode_event
-    from .effects import encode_event as encode_event
-    from .effects import kind_of as kind_of
-    from .run import CommandReceived as CommandReceived
-    from .run import Declassified as Declassified
+    from .entry import EVENT_TYPES as EVENT_TYPES
+    from .entry import EVENT_VERSION as EVENT_VERSION
+    from .entry import KINDS as KINDS
+    from .entry import Entry as Entry
+    from .entry import Event as Event
+    from .entry import UnknownEvent as UnknownEvent
+    from .entry import decode_event as decode_event
+    from .entry import encode_event as encode_event
+    from .entry import kind_of as kind_of
     from .run import ErrorRecord as ErrorRecord
-    from .run import FollowedUp as FollowedUp
     from .run import Question as Question
-    from .run import RunContinued as RunContinued
     from .run import RunFinished as RunFinished
     from .run import RunForked as RunForked
-    from .run import RunPaused as RunPaused
     from .run import RunResumed as RunResumed
     from .run import RunStarted as RunStarted
     from .run import RunSuspended as RunSuspended
@@ -59,10 +59,14 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
     __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
+            ".control": (
+                "CommandReceived",
+                "Declassified",
+                "FollowedUp",
+                "RunContinued",
+                "RunPaused",
+            ),
             ".effects": (
-                "EVENT_TYPES",
-                "EVENT_VERSION",
-                "KINDS",
                 "AttemptFailed",
                 "BreakerChanged",
                 "CallDeadLettered",
@@ -73,11 +77,10 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "DriftNoticed",
                 "EffectFinished",
                 "EffectStarted",
-                "Entry",
-                "Event",
                 "FactNoted",
                 "Failure",
                 "GateDecided",
+                "GateVerdict",
                 "LimitHit",
                 "ModelFailed",
                 "ModelReplied",
@@ -89,23 +92,24 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "UndoCall",
                 "UndoFinished",
                 "UndoStarted",
-                "UnknownEvent",
                 "UnknownOutcomeResolved",
-                "Verdict",
+            ),
+            ".entry": (
+                "EVENT_TYPES",
+                "EVENT_VERSION",
+                "Entry",
+                "Event",
+                "KINDS",
+                "UnknownEvent",
                 "decode_event",
                 "encode_event",
                 "kind_of",
             ),
             ".run": (
-                "CommandReceived",
-                "Declassified",
                 "ErrorRecord",
-                "FollowedUp",
                 "Question",
-                "RunContinued",
                 "RunFinished",
                 "RunForked",
-                "RunPaused",
                 "RunResumed",
                 "RunStarted",
                 "RunSuspended",

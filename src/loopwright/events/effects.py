@@ -1,14 +1,8 @@
-"""What can happen in a run: one frozen type for each fact, and the journal entry that carries it."""
+"""Events of the effects of a run: model calls, gate decisions, tools, recoveries, undos and child runs."""
 
 import dataclasses
-import functools
-import re
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import from_json, to_json
-
-from ..errors import JournalError
 from ..labels import Label
 from ..messages import (
     Completion,
@@ -19,23 +13,10 @@ from ..messages import (
     ObservationStatus,
     ToolCall,
 )
-from .run import CommandReceived as CommandReceived
-from .run import Declassified as Declassified
-from .run import ErrorRecord as ErrorRecord
-from .run import FollowedUp as FollowedUp
-from .run import Question as Question
-from .run import RunContinued as RunContinued
-from .run import RunFinished as RunFinished
-from .run import RunForked as RunForked
-from .run import RunPaused as RunPaused
-from .run import RunResumed as RunResumed
-from .run import RunStarted as RunStarted
-from .run import RunSuspended as RunSuspended
-from .run import Status as Status
-from .run import StopReason as StopReason
+from .run import ErrorRecord, Status, StopReason
 
 Failure: TypeAlias = Literal["", "told", "raised", "timed_out", "open", "elsewhere"]
-Verdict: TypeAlias = Literal[
+GateVerdict: TypeAlias = Literal[
     "allow", "modify", "deny", "ask", "invalid", "blocked", "stuck"
 ]
 
@@ -127,7 +108,7 @@ class GateDecided:
 
     tool: str
     call_id: str
-    verdict: Verdict
+    verdict: GateVerdict
     reason: str
     policy_version: str
     arguments_hash: str
@@ -351,79 +332,9 @@ class DriftNoticed:
     after: str
 
 
-@dataclasses.dataclass(frozen=True)
-class UnknownEvent:
-    """An entry written by a newer version: kept as it is."""
-
-    body: JsonObject
-
-
-Event: TypeAlias = (
-    RunStarted | RunResumed | RunForked | RunSuspended | RunPaused | RunContinued | RunFinished | CommandReceived |
-    FollowedUp | Declassified | ModelRequested | ModelReplied | ModelFailed |
-    AttemptFailed | LimitHit | CallsProposed | GateDecided | ToolStarted | ToolFinished | RecoveryTriggered |
-    UnknownOutcomeResolved | CallDeadLettered | UndoBegun | UndoStarted | UndoFinished | EffectStarted | EffectFinished |
-    ChildStarted | ChildFinished | FactNoted | ClockRead | BreakerChanged | DriftNoticed | UnknownEvent
+EffectEvent: TypeAlias = (
+    ModelRequested | ModelReplied | ModelFailed | AttemptFailed | LimitHit | CallsProposed | GateDecided | ToolStarted |
+    ToolFinished | RecoveryTriggered | UnknownOutcomeResolved | CallDeadLettered | UndoBegun | UndoStarted |
+    UndoFinished | EffectStarted | EffectFinished | ChildStarted | ChildFinished | FactNoted | ClockRead |
+    BreakerChanged | DriftNoticed
 )  # fmt: skip
-EVENT_VERSION = 1
-
-
-def kind_of(event_type: type) -> str:
-    """Return the name of an event type in a journal: `ModelReplied` is `model_replied`."""
-    if event_type is UnknownOutcomeResolved:
-        return "doubt_resolved"  # the stored name is older than the class name
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", event_type.__name__).lower()
-
-
-EVENT_TYPES: dict[str, type[Any]] = {
-    kind_of(member): member for member in Event.__args__ if member is not UnknownEvent
-}
-KINDS: dict[type[Any], str] = {member: kind for kind, member in EVENT_TYPES.items()}
-
-
-@functools.cache
-def _reader(kind: str) -> TypeAdapter[Any]:
-    return TypeAdapter(EVENT_TYPES[kind])
-
-
-def encode_event(event: Event) -> bytes:
-    """The body of an entry: plain JSON, no class names."""
-    return to_json(event.body if isinstance(event, UnknownEvent) else event)
-
-
-def decode_event(kind: str, body: bytes) -> Event:
-    """Read an entry's body; a kind that this version does not know is kept as `UnknownEvent`."""
-    try:
-        if kind not in EVENT_TYPES:
-            return UnknownEvent(from_json(body))
-        event: Event = _reader(kind).validate_json(body)
-    except (ValidationError, ValueError) as error:
-        raise JournalError(
-            f"an entry of kind {kind!r} cannot be read: {error}"
-        ) from error
-    return event
-
-
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """One line of a journal.
-
-    `seq` counts from 1 without gaps. `key` is the effect's place in the program. `at` is wall time in seconds. `v` is
-    the version of the body's format, `fence` the number of the owner that wrote it. `hash` covers every field and the
-    hash before it.
-    """
-
-    run_id: str
-    seq: int
-    key: str
-    kind: str
-    at: float
-    v: int
-    fence: int
-    body: bytes
-    hash: str
-
-    @functools.cached_property
-    def event(self) -> Event:
-        """The fact, typed."""
-        return decode_event(self.kind, self.body)

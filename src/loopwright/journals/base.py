@@ -14,8 +14,8 @@ from pydantic_core import from_json, to_json
 
 from ..clock import Clock, SystemClock
 from ..errors import ConfigError, Fenced, JournalError, RunBusy, UnknownRun
-from ..events.effects import Entry
-from ..events.lifecycle import told_of
+from ..events.entry import Entry
+from ..events.lifecycle import read_run_info
 from ..messages import JsonObject
 from .owner import Owner
 
@@ -292,7 +292,7 @@ def check_row(info: RunInfo, entries: Sequence[Entry]) -> str:
     if not entries or entries[0].kind != "run_started":
         return ""
     try:
-        told = told_of(entries)
+        told = read_run_info(entries)
     except JournalError:
         return ""
     claimed = info.fence > entries[-1].fence

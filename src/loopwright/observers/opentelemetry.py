@@ -5,29 +5,25 @@ from collections.abc import Sequence
 
 from .._internal.version import __version__
 from ..errors import ConfigError
+from ..events.control import CommandReceived, Declassified, RunContinued
 from ..events.effects import (
     AttemptFailed,
     BreakerChanged,
     CallDeadLettered,
-    CommandReceived,
-    Declassified,
     DriftNoticed,
-    Entry,
-    Event,
     GateDecided,
     LimitHit,
     ModelReplied,
     ModelRequested,
     RecoveryTriggered,
-    RunContinued,
-    RunFinished,
-    RunSuspended,
     ToolFinished,
     ToolStarted,
     UndoBegun,
     UndoFinished,
     UnknownOutcomeResolved,
 )
+from ..events.entry import Entry, Event
+from ..events.run import RunFinished, RunSuspended
 from .semconv import (
     Attributes,
     agent_attributes,

@@ -8,24 +8,21 @@ from typing import TypeAlias
 
 from pydantic_core import to_json
 
+from ..events.control import CommandReceived, Declassified, RunContinued
 from ..events.effects import (
     BreakerChanged,
     CallDeadLettered,
     ChildFinished,
-    CommandReceived,
-    Declassified,
-    Event,
     ModelReplied,
     ModelRequested,
     RecoveryTriggered,
-    RunContinued,
-    RunFinished,
-    RunStarted,
     ToolFinished,
     UndoBegun,
     UndoFinished,
     UnknownOutcomeResolved,
 )
+from ..events.entry import Event
+from ..events.run import RunFinished, RunStarted
 from ..messages import Completion, JsonObject, Message, Reasoning, ToolCall, Usage
 from .span_tracker import Activity
 

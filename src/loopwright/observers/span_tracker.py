@@ -13,23 +13,18 @@ from ..events.effects import (
     ChildStarted,
     EffectFinished,
     EffectStarted,
-    Entry,
-    ErrorRecord,
-    Event,
     GateDecided,
     LimitHit,
     ModelFailed,
     ModelReplied,
     ModelRequested,
     RecoveryTriggered,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    RunSuspended,
     ToolFinished,
     ToolStarted,
     UnknownOutcomeResolved,
 )
+from ..events.entry import Entry, Event
+from ..events.run import ErrorRecord, RunFinished, RunResumed, RunStarted, RunSuspended
 from ..messages import JsonObject, ToolCall
 
 MAX_RUNS = 10_000  # followed at once; a run that was fenced off or whose journal died never says that it ended

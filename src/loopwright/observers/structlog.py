@@ -4,6 +4,13 @@ from typing import Any, Literal, TypeAlias
 
 from .._internal.log import logger as own_logger
 from ..errors import ConfigError
+from ..events.control import (
+    CommandReceived,
+    Declassified,
+    FollowedUp,
+    RunContinued,
+    RunPaused,
+)
 from ..events.effects import (
     AttemptFailed,
     BreakerChanged,
@@ -12,28 +19,16 @@ from ..events.effects import (
     ChildFinished,
     ChildStarted,
     ClockRead,
-    CommandReceived,
-    Declassified,
     DriftNoticed,
     EffectFinished,
     EffectStarted,
-    Entry,
-    ErrorRecord,
-    Event,
     FactNoted,
-    FollowedUp,
     GateDecided,
     LimitHit,
     ModelFailed,
     ModelReplied,
     ModelRequested,
     RecoveryTriggered,
-    RunContinued,
-    RunFinished,
-    RunPaused,
-    RunResumed,
-    RunStarted,
-    RunSuspended,
     ToolFinished,
     ToolStarted,
     UndoBegun,
@@ -41,6 +36,8 @@ from ..events.effects import (
     UndoStarted,
     UnknownOutcomeResolved,
 )
+from ..events.entry import Entry, Event
+from ..events.run import ErrorRecord, RunFinished, RunResumed, RunStarted, RunSuspended
 from ..messages import Completion, Usage
 from .span_tracker import MAX_RUNS, Ended, Following, Noted, Step
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from .._internal.options import explain
 from ..errors import ConfigError, ProviderError
-from ..events.effects import ErrorRecord
+from ..events.run import ErrorRecord
 from ..messages import Completion, Json
 from ..plugins import build_provider
 from ..providers.base import Capabilities, Delta, Provider, Request, StreamingProvider

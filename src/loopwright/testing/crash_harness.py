@@ -26,13 +26,8 @@ from typing import Any, Literal, Protocol, TypeAlias, cast
 
 from ..engine import LoopEngine
 from ..errors import ConfigError, UnknownRun
-from ..events.effects import (
-    Entry,
-    ModelReplied,
-    ModelRequested,
-    ToolFinished,
-    ToolStarted,
-)
+from ..events.effects import ModelReplied, ModelRequested, ToolFinished, ToolStarted
+from ..events.entry import Entry
 from ..journals.base import Claim, Command, Journal, RunHeader, RunInfo, Verification
 from ..messages import JsonObject
 from ..runtime import Runtime

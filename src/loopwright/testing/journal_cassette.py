@@ -20,14 +20,13 @@ from ..errors import ConfigError, ContextTooLong, ProviderError, ReplayDivergenc
 from ..events.effect_key import EffectKey
 from ..events.effects import (
     AttemptFailed,
-    Entry,
     GateDecided,
     ModelFailed,
     ModelReplied,
     ModelRequested,
-    RunFinished,
-    RunStarted,
 )
+from ..events.entry import Entry
+from ..events.run import RunFinished, RunStarted
 from ..handle import RunHandle
 from ..journals.base import Journal, RunHeader
 from ..journals.owner import new_owner

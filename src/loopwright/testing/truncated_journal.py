@@ -3,8 +3,8 @@
 import socket
 from collections.abc import Sequence
 
-from ..events.effects import Entry
-from ..events.lifecycle import told_of
+from ..events.entry import Entry
+from ..events.lifecycle import read_run_info
 from ..journals.base import RESUMABLE, MemoryJournal, RunHeader
 from ..journals.owner import Owner
 
@@ -29,7 +29,7 @@ def crashed(
     journal = MemoryJournal() if journal is None else journal
     first = entries[0]
     dead = Owner(socket.gethostname(), NO_PROCESS, "", "dead")
-    told = told_of(entries[:keep])
+    told = read_run_info(entries[:keep])
     header = RunHeader(
         first.run_id, told.get("engine", "any"), told.get("options", "{}"), told.get("version", "1"), str(dead),
         told.get("created", first.at), told.get("parent_run"), told.get("fork_seq"),

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from ...errors import ConfigError
-from ...events.effects import Entry, GateDecided, Question
+from ...events.effects import GateDecided
+from ...events.entry import Entry
+from ...events.run import Question
 from ...messages import JsonObject
 from ...tools.resolution import CallCompleted, CallNotExecuted, Resolution
 from ..durability.replay import Replay

@@ -7,7 +7,9 @@ from typing import cast
 
 from ...clock import LONGEST, Clock, SystemClock
 from ...errors import ConfigError, JournalError
-from ...events.effects import Entry, GateDecided, Question, RunFinished, RunSuspended
+from ...events.effects import GateDecided
+from ...events.entry import Entry
+from ...events.run import Question, RunFinished, RunSuspended
 from ...journals.base import Command, Journal
 from ...labels import LABELS, Label
 from ...messages import Json, JsonObject, arguments_hash

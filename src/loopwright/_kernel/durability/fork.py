@@ -9,15 +9,8 @@ from pydantic_core import to_json
 from ..._internal.version import __version__
 from ...clock import Clock
 from ...errors import ConfigError, JournalError
-from ...events.effects import (
-    EVENT_VERSION,
-    KINDS,
-    Entry,
-    RunFinished,
-    RunForked,
-    RunStarted,
-    encode_event,
-)
+from ...events.entry import EVENT_VERSION, KINDS, Entry, encode_event
+from ...events.run import RunFinished, RunForked, RunStarted
 from ...journals.base import Journal, RunHeader, chain_hash, checked_id
 from ...journals.owner import new_owner
 

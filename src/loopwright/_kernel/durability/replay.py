@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from ...errors import CircuitOpen, ReplayDivergence
+from ...events.control import CommandReceived, Declassified, FollowedUp, RunContinued
 from ...events.effects import (
     AttemptFailed,
     CallDeadLettered,
@@ -12,33 +13,30 @@ from ...events.effects import (
     ChildFinished,
     ChildStarted,
     ClockRead,
-    CommandReceived,
-    Declassified,
     EffectFinished,
     EffectStarted,
-    Entry,
-    Event,
     FactNoted,
-    FollowedUp,
     GateDecided,
     LimitHit,
     ModelFailed,
     ModelReplied,
     ModelRequested,
-    Question,
     RecoveryTriggered,
-    RunContinued,
-    RunFinished,
-    RunForked,
-    RunResumed,
-    RunStarted,
-    RunSuspended,
     ToolFinished,
     ToolStarted,
     UndoBegun,
     UndoFinished,
     UndoStarted,
     UnknownOutcomeResolved,
+)
+from ...events.entry import Entry, Event
+from ...events.run import (
+    Question,
+    RunFinished,
+    RunForked,
+    RunResumed,
+    RunStarted,
+    RunSuspended,
 )
 from ...labels import Label, highest
 from ...messages import ToolCall, Usage

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ...errors import ConfigError, Suspended, text_of
-from ...events.effects import Question
+from ...events.run import Question
 from ...resilience.timeouts import run_with_timeout
 from ..control.commands import ANSWER
 from ..session.session import Session

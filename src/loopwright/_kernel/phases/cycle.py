@@ -11,7 +11,7 @@ from typing import cast
 from ...errors import LoopwrightError, PhaseError, Stuck, Suspended, Unreadable
 from ...events.effect_key import call_key
 from ...events.effects import CallsProposed
-from ...events.effects import Question as PendingQuestion
+from ...events.run import Question as PendingQuestion
 from ...gates.base import Cleared, Denial, Permit, PolicyState
 from ...journals.base import Command
 from ...messages import (

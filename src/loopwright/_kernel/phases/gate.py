@@ -10,7 +10,8 @@ from pydantic_core import from_json, to_json
 
 from ...errors import Denied
 from ...events.effect_key import EffectKey
-from ...events.effects import GateDecided, Question, ToolFinished, ToolStarted, Verdict
+from ...events.effects import GateDecided, GateVerdict, ToolFinished, ToolStarted
+from ...events.run import Question
 from ...gates.base import (
     PERMIT_SECONDS,
     Action,
@@ -40,7 +41,7 @@ from ..session.session import SECRET_LOST, Session
 Told: TypeAlias = Allow | Deny | Modify | Question
 GATE_TIMEOUT = 1.0  # seconds for a gate that does not say how many it needs
 MAX_ROUNDS = 3  # a call is gated once, and again after each of at most two changes
-REFUSALS: dict[Verdict, ObservationStatus] = {
+REFUSALS: dict[GateVerdict, ObservationStatus] = {
     "deny": "denied",
     "invalid": "rejected",
     "blocked": "rejected",
@@ -513,7 +514,11 @@ class Clearance:
         return permit
 
     def _refuse(
-        self, case: _Case, verdict: Verdict, reason: str, leave: Decided | None = None
+        self,
+        case: _Case,
+        verdict: GateVerdict,
+        reason: str,
+        leave: Decided | None = None,
     ) -> Denial:
         told = self._record(case, verdict, reason, leave).reason
         return Denial(
@@ -528,7 +533,7 @@ class Clearance:
     def _record(
         self,
         case: _Case,
-        verdict: Verdict,
+        verdict: GateVerdict,
         reason: str,
         leave: Decided | None = None,
         until: float = 0.0,

@@ -5,9 +5,10 @@ import dataclasses
 from pydantic import TypeAdapter
 
 from ...errors import Denied, Suspended
+from ...events.control import FollowedUp
 from ...events.effect_key import call_key
-from ...events.effects import EffectFinished, FollowedUp
-from ...events.effects import Question as PendingQuestion
+from ...events.effects import EffectFinished
+from ...events.run import Question as PendingQuestion
 from ...gates.base import RESPOND, Denial, Permit
 from ...messages import Effect, Json, Observation, ToolCall
 from ...result import Outcome, outcome_of

@@ -6,7 +6,8 @@ from typing import Any, Literal, TypeAlias
 
 from ..._internal.log import logger
 from ...errors import Suspended
-from ...events.effects import Question, UnknownOutcomeResolved
+from ...events.effects import UnknownOutcomeResolved
+from ...events.run import Question
 from ...gates.base import Permit
 from ...journals.base import Command
 from ...labels import Label

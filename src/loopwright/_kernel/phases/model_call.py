@@ -7,7 +7,8 @@ import random
 from typing import Any, cast
 
 from ...errors import CircuitOpen, ProviderError, ProviderTimeout, text_of
-from ...events.effects import AttemptFailed, ErrorRecord
+from ...events.effects import AttemptFailed
+from ...events.run import ErrorRecord
 from ...messages import Completion, Usage
 from ...providers.base import Provider, Request, check_size, deltas_of
 from ...providers.context import BYTES_PER_TOKEN

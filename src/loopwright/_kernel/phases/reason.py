@@ -11,12 +11,12 @@ from ...errors import ContextTooLong, LimitReached, ProviderError
 from ...events.effects import (
     AttemptFailed,
     DriftNoticed,
-    ErrorRecord,
     LimitHit,
     ModelFailed,
     ModelReplied,
     ModelRequested,
 )
+from ...events.run import ErrorRecord
 from ...labels import highest
 from ...messages import Completion, Conversation, Message, canonical_json
 from ...providers.base import OutputSchema, Provider, Request, Sampling

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from ...errors import AskFailed, LimitReached, ProviderError, Suspended
 from ...events.effect_key import recovery_question_key, substitute_key
 from ...events.effects import CallDeadLettered, RecoveryTriggered, ToolFinished
-from ...events.effects import Question as Pending
+from ...events.run import Question as Pending
 from ...gates.base import Denial, Permit
 from ...labels import Label, highest
 from ...messages import (

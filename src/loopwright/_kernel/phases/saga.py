@@ -7,14 +7,8 @@ from typing import Any, TypeAlias
 
 from ...errors import Denied, JournalError, Suspended, UndoFailed, text_of
 from ...events.effect_key import undo_key
-from ...events.effects import (
-    ErrorRecord,
-    Question,
-    UndoBegun,
-    UndoCall,
-    UndoFinished,
-    UndoStarted,
-)
+from ...events.effects import UndoBegun, UndoCall, UndoFinished, UndoStarted
+from ...events.run import ErrorRecord, Question
 from ...messages import DOUBTFUL, Observation, ObservationStatus, ToolCall
 from ...resilience.timeouts import capture, invoke, run_with_timeout
 from ...result import Outcome

@@ -23,10 +23,10 @@ from ...events.effects import (
     DriftNoticed,
     EffectFinished,
     EffectStarted,
-    ErrorRecord,
     FactNoted,
     LimitHit,
 )
+from ...events.run import ErrorRecord
 from ...resilience.timeouts import run_with_timeout
 from ...security.redact import redact_error
 from ..session.scope import Scope

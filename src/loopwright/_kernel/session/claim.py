@@ -5,8 +5,9 @@ import contextlib
 from collections.abc import AsyncGenerator
 
 from ...errors import JournalError
-from ...events.effects import Entry, RunSuspended
-from ...events.lifecycle import told_of
+from ...events.entry import Entry
+from ...events.lifecycle import read_run_info
+from ...events.run import RunSuspended
 from ...journals.base import Claim, Command
 from ...journals.owner import AT_WORK, new_owner
 from ..durability.replay import Replay
@@ -50,7 +51,7 @@ class TakenUp:
         cancelled: asyncio.CancelledError | None = None
         with contextlib.suppress(JournalError):  # as above
             session = Session(self._services, self.claim, self.owner, Replay(), None)
-            status = told_of(self.entries)["status"]
+            status = read_run_info(self.entries)["status"]
             if (
                 status == "running"
             ):  # its owner had died, and nothing has happened since

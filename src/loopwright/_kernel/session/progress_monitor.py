@@ -6,7 +6,7 @@ import hashlib
 from typing import Literal, TypeAlias
 
 from ...events.effect_key import EffectKey
-from ...events.effects import StopReason
+from ...events.run import StopReason
 from ...messages import Observation, ToolCall
 
 REPEATS = 3  # the same this often is a loop: a call with its result, a denial, an unknown tool, an error

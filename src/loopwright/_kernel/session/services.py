@@ -14,7 +14,7 @@ from pydantic_core.core_schema import (
 
 from ...clock import Clock
 from ...errors import ConfigError
-from ...events.effects import Entry
+from ...events.entry import Entry
 from ...gates.base import Approver, PolicyGate, Suspend
 from ...journals.base import Journal
 from ...labels import Classifier

@@ -19,25 +19,11 @@ from ...errors import (
     ReplayDivergence,
     Suspended,
 )
+from ...events.control import CommandReceived, Declassified, RunContinued, RunPaused
 from ...events.effect_key import EffectKey, call_key
-from ...events.effects import (
-    EVENT_VERSION,
-    KINDS,
-    BreakerChanged,
-    CommandReceived,
-    Declassified,
-    Entry,
-    Event,
-    FactNoted,
-    LimitHit,
-    Question,
-    RunContinued,
-    RunFinished,
-    RunPaused,
-    RunSuspended,
-    ToolStarted,
-    encode_event,
-)
+from ...events.effects import BreakerChanged, FactNoted, LimitHit, ToolStarted
+from ...events.entry import EVENT_VERSION, KINDS, Entry, Event, encode_event
+from ...events.run import Question, RunFinished, RunSuspended
 from ...gates.base import Permit
 from ...journals.base import Claim, Command, chain_hash
 from ...journals.owner import AT_WORK, Owner

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 from ...clock import Clock
 from ...errors import ConfigError, Fenced, JournalError, LoopwrightError, UnknownRun
-from ...events.effects import Entry
+from ...events.entry import Entry
 from ..base import Claim, RunHeader, ensure_free, lease_end, status_of_claimed, taken
 from .reader import REFERENCE, read_info
 

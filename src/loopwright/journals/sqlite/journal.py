@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...clock import Clock, SystemClock
 from ...errors import ConfigError, JournalError, LoopwrightError, UnknownRun
-from ...events.effects import Entry
+from ...events.entry import Entry
 from ...messages import JsonObject
 from ..base import (
     Claim,

@@ -5,7 +5,7 @@ import sqlite3
 from typing import Any
 
 from ...errors import JournalError
-from ...events.effects import Entry
+from ...events.entry import Entry
 from ..base import RESUMABLE, RunInfo, Verification, verify_chain
 
 REFERENCE = "sha256:"

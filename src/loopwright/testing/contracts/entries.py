@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ...errors import Fenced, RunBusy
-from ...events.effects import Entry
+from ...events.entry import Entry
 from ...journals.base import Claim, Journal, RunHeader, chain_hash
 from ...journals.owner import Owner, process_start
 from ..assertions import holds, refused, same

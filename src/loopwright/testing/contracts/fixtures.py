@@ -7,16 +7,14 @@ from ...engine import LoopEngine
 from ...errors import ToolError
 from ...events.effects import (
     AttemptFailed,
-    Entry,
     GateDecided,
     ModelReplied,
     ModelRequested,
-    RunFinished,
-    Status,
-    StopReason,
     ToolFinished,
     ToolStarted,
 )
+from ...events.entry import Entry
+from ...events.run import RunFinished, Status, StopReason
 from ...gates.base import PolicyGate
 from ...journals.base import Journal
 from ...limits import Limits

@@ -10,7 +10,7 @@ from typing import Any
 from ...engine import LoopEngine
 from ...engines.react import ReActEngine
 from ...errors import ConfigError, Fenced, JournalError, RunBusy, UnknownRun
-from ...events.effects import Entry
+from ...events.entry import Entry
 from ...journals.base import Journal, RunInfo
 from ...providers.base import Request
 from ...runtime import Runtime

@@ -247,25 +247,21 @@ def test_the_tree_in_the_readme_is_there() -> None:
     ] == []
 
 
-def test_the_floors_are_drawn_as_import_linter_has_them() -> None:
+@pytest.mark.parametrize(
+    ("contract", "heading"),
+    [("layers", "| layer, top to bottom |"), ("kernel", "| layer of `_kernel` |")],
+)
+def test_the_layers_on_the_page_are_those_of_import_linter(
+    contract: str, heading: str
+) -> None:
     rules = configparser.ConfigParser()
     rules.read(ROOT / ".importlinter", encoding="utf-8")
-    layers = rules["importlinter:contract:floors"]["layers"].strip().splitlines()
-    floors = [
-        {
-            name
-            for name in re.split(r"\s*[|:]\s*", layer.strip())
-            if not name.startswith("(")
-        }
-        for layer in reversed(layers)
-    ]
-    chapter = ARCHITECTURE.partition("\n## The floors\n")[2].partition("\n## ")[0]
-    drawn = [
-        set(re.findall(r"^\| `(\w+)", section, re.M))
-        for section in chapter.split("\n### ")[1:]
-    ]
+    declared = rules[f"importlinter:contract:{contract}"]["layers"].split("\n")
+    table = ARCHITECTURE.partition(heading)[2].partition("\n\n")[0].splitlines()[2:]
 
-    assert drawn == floors
+    assert [re.findall(r"`(\w+)`", row.split("|")[1]) for row in table] == [
+        re.split(r"\s*\|\s*", layer) for layer in declared if layer
+    ]
 
 
 def test_every_kind_of_entry_is_explained() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from journal_positions import cut_after
 from loopwright import (
     Allow,
     Completion,
@@ -41,8 +42,7 @@ from loopwright.events import (
     ToolFinished,
     ToolStarted,
 )
-from loopwright.testing import FakeClock, ScriptedProvider, call
-from redrive import crashed, upto
+from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 
 RAN: list[str] = []
 UNKNOWN = "This call was interrupted"
@@ -467,7 +467,7 @@ async def test_an_engine_tool_is_refused_once_where_no_tool_call_is_left_and_sta
     first = runtime(0)
     result = await ReActEngine(first).run("go", run_id="r")
     entries = first.journal.read("r")
-    journal = crashed(entries, upto(entries, "limit_hit"))
+    journal = crashed(entries, cut_after(entries, "limit_hit"))
     raised = await runtime(9, journal).resume("r")
 
     for ended in (result, raised):
@@ -841,7 +841,7 @@ async def test_an_engine_tool_in_doubt_is_driven_again_and_never_unknown_althoug
     shop = Shop()
     await ReActEngine(shop.runtime).run("go", run_id="r")
     entries = shop.runtime.journal.read("r")
-    keep = upto(entries, "tool_started")
+    keep = cut_after(entries, "tool_started")
     again = Shop(crashed(entries, keep), on_unknown="stop")
     result = await again.runtime.resume("r")
 
@@ -893,7 +893,7 @@ async def test_a_child_that_lost_what_it_did_under_a_recorded_result_is_divergen
         return "found"
 
     changed = Ending(other.runtime, body=body).as_tool(name="react")
-    journal = crashed(entries, upto(entries, "tool_finished"))
+    journal = crashed(entries, cut_after(entries, "tool_finished"))
     with pytest.raises(ReplayDivergence, match=r"0\.0\.0"):
         await made(
             turns(call("react", task="go"), "ok"), changed, journal=journal
@@ -912,7 +912,7 @@ async def test_an_engine_in_place_of_a_plain_tool_is_divergence_and_starts_nothi
     await ReActEngine(first).run("go", run_id="r")
     entries = first.journal.read("r")
     helper = react(turns("found"))
-    journal = crashed(entries, upto(entries, "tool_finished"))
+    journal = crashed(entries, cut_after(entries, "tool_finished"))
     with pytest.raises(ReplayDivergence):
         await made(
             turns(call("react", task="go"), "ok"), helper.as_tool(), journal=journal

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from journal_positions import cut_after
 from loopwright import (
     Allow,
     Capabilities,
@@ -19,8 +20,7 @@ from loopwright import (
     Runtime,
     tool,
 )
-from loopwright.testing import ScriptedProvider, call
-from redrive import crashed, upto
+from loopwright.testing import ScriptedProvider, call, crashed
 
 
 def turns(*lines):
@@ -61,7 +61,7 @@ async def test_a_call_under_way_when_its_sibling_met_the_limit_is_finished_on_re
         turns(turn, "best"),
         look,
         limits=limits,
-        journal=crashed(entries, upto(entries, "limit_hit")),
+        journal=crashed(entries, cut_after(entries, "limit_hit")),
     ).resume("r")
     assert told(again) == told(whole)
 
@@ -79,7 +79,9 @@ async def test_leave_for_one_thing_is_not_leave_for_another():
     entries = first.journal.read("r")
     with pytest.raises(ReplayDivergence):
         await Body(
-            made(turns("k"), journal=crashed(entries, upto(entries, "gate_decided"))),
+            made(
+                turns("k"), journal=crashed(entries, cut_after(entries, "gate_decided"))
+            ),
             body=body("launch"),
         ).resume("r")
 
@@ -128,7 +130,7 @@ async def test_an_engine_tool_whose_permit_lapsed_is_rejected_like_any_tool():
     assert (result.answer, result.status) == ("ok", "completed")
 
     entries = runtime.journal.read("r")
-    journal = crashed(entries, upto(entries, "tool_finished"))
+    journal = crashed(entries, cut_after(entries, "tool_finished"))
     again = made(
         turns(call("react", task="a"), "ok"), helper, gate=gate, journal=journal
     )

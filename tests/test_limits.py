@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from journal_positions import cut_after
 from loopwright import (
     Completion,
     ConfigError,
@@ -22,8 +23,7 @@ from loopwright import (
 )
 from loopwright.errors import Stuck
 from loopwright.events import LimitHit, RunFinished
-from loopwright.testing import FakeClock, ScriptedProvider, call
-from redrive import crashed, upto
+from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 
 
 @tool(effect="read", repeatable=True)
@@ -655,7 +655,7 @@ async def test_spent_budget_survives_a_crash() -> None:
     before = Runtime(ScriptedProvider([*turns(3), "blue"]), tools=[look], limits=limits)
     entries = before.journal.read((await ReActEngine(before).run("Go.")).run_id)
 
-    journal = crashed(entries, upto(entries, "tool_finished", 2))
+    journal = crashed(entries, cut_after(entries, "tool_finished", 2))
     provider = ScriptedProvider([call("look", what="more"), "blue"])
     after = Runtime(provider, tools=[look], limits=limits, journal=journal)
     result = await ReActEngine(after).resume(entries[0].run_id)

@@ -11,8 +11,7 @@ from loopwright import LoopEngine, MemoryJournal, ReplayDivergence, Run, Runtime
 from loopwright.errors import ConfigError
 from loopwright.events import RunStarted
 from loopwright.prompts import PromptSet, Template
-from loopwright.testing import ScriptedProvider
-from redrive import crashed
+from loopwright.testing import ScriptedProvider, crashed
 
 PROMPTS = PromptSet(
     plan="Plan for {task} with {tools}.",

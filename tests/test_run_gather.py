@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from journal_positions import cut_after
 from loopwright import (
     Allow,
     AllowAll,
@@ -35,8 +36,7 @@ from loopwright import (
 )
 from loopwright.errors import AskFailed, Denied, PhaseError
 from loopwright.events import EffectFinished, Entry, GateDecided
-from loopwright.testing import ScriptedProvider, call
-from redrive import crashed, upto
+from loopwright.testing import ScriptedProvider, call, crashed
 
 RAN: list[str] = []
 
@@ -298,7 +298,7 @@ async def test_a_call_that_was_made_is_not_made_again() -> None:
         return f"{seen.content}, {await run.ask('and?')}"
 
     result, entries = await whole(body, ["good"])
-    again = await resumed(body, entries, upto(entries, "tool_finished"), ["good"])
+    again = await resumed(body, entries, cut_after(entries, "tool_finished"), ["good"])
 
     assert (again.answer, again.llm_calls, again.tool_calls) == (result.answer, 1, 1)
     assert RAN == ["card"]
@@ -351,7 +351,7 @@ async def test_a_reply_that_cannot_be_used_is_never_returned_as_text_now_or_on_r
         return await run.ask("again?")
 
     result, entries = await whole(body, [line, "whole"])
-    again = await resumed(body, entries, upto(entries, "model_replied"), ["whole"])
+    again = await resumed(body, entries, cut_after(entries, "model_replied"), ["whole"])
 
     assert result.answer == again.answer == "whole"
     for error in caught:
@@ -520,7 +520,10 @@ async def test_leave_without_its_outcome_is_asked_for_again_under_another_policy
     await engine.run("go", run_id="r")
     entries = engine.runtime.journal.read("r")
     strict = Gate(lambda action: Deny("not any more"), "test-2")
-    decided, done = upto(entries, "gate_decided"), upto(entries, "effect_finished")
+    decided, done = (
+        cut_after(entries, "gate_decided"),
+        cut_after(entries, "effect_finished"),
+    )
     asked_again = await planning(strict, ["done"], crashed(entries, decided)).resume(
         "r"
     )
@@ -537,7 +540,7 @@ async def test_another_plan_at_the_same_place_is_divergence(kind: str) -> None:
     engine = planning(AllowAll(), ["done"])
     await engine.run("go", run_id="r")
     entries = engine.runtime.journal.read("r")
-    journal = crashed(entries, upto(entries, kind))
+    journal = crashed(entries, cut_after(entries, kind))
     with pytest.raises(ReplayDivergence, match="plan with other arguments"):
         await planning(AllowAll(), ["done"], journal, plan="three").resume("r")
 

@@ -23,8 +23,7 @@ from loopwright import (
 )
 from loopwright.engine import ProviderName
 from loopwright.events import FactNoted
-from loopwright.testing import ScriptedProvider, call
-from redrive import crashed
+from loopwright.testing import ScriptedProvider, call, crashed
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,8 @@ import pytest
 import structlog
 from pydantic import BaseModel
 
-from forked import DEVNULL, Forked, fork
+from forked_processes import DEVNULL, Forked, fork
+from journal_positions import cut_after, kinds
 from loopwright import (
     Completion,
     ConfigError,
@@ -46,11 +47,10 @@ from loopwright.events import (
     encode_event,
 )
 from loopwright.journals import Command, Owner, SQLiteJournal, chain_hash
-from loopwright.testing import FakeClock, ScriptedProvider, call
+from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 from loopwright.testing.truncated_journal import NO_PROCESS
 from loopwright.tools import CallCompleted, CallNotExecuted
 from loopwright.worker import LATER, MAX_PICKUPS
-from redrive import crashed, kinds, upto
 
 CHILD = Path(__file__).parent / "support" / "worker_child.py"
 LOOKED: list[str] = []
@@ -89,7 +89,7 @@ async def orphan(
     entries = parts.journal.read(run_id)
     LOOKED.clear()
     return crashed(
-        entries, upto(entries, "tool_finished"), journal=journal, status="running"
+        entries, cut_after(entries, "tool_finished"), journal=journal, status="running"
     )
 
 
@@ -276,7 +276,7 @@ async def test_a_waiting_run_is_taken_up_when_somebody_said_what_it_waits_for():
     first = Runtime(ScriptedProvider([call("pay"), "done"]), tools=[pay])
     await ReActEngine(first).run("Pay.", run_id="r")
     entries = first.journal.read("r")
-    journal = crashed(entries, upto(entries, "tool_started"), status="running")
+    journal = crashed(entries, cut_after(entries, "tool_started"), status="running")
     LOOKED.clear()
     parts = Runtime(
         ScriptedProvider(["done"]),
@@ -397,7 +397,10 @@ async def test_more_answered_runs_than_there_are_places_for_are_all_taken_up():
         await ReActEngine(first).run("Pay.", run_id=name)
         entries = first.journal.read(name)
         crashed(
-            entries, upto(entries, "tool_started"), journal=journal, status="running"
+            entries,
+            cut_after(entries, "tool_started"),
+            journal=journal,
+            status="running",
         )
     parts = Runtime(
         ScriptedProvider(["done"] * 3),
@@ -507,7 +510,9 @@ async def test_a_waiting_run_that_could_not_be_taken_up_when_it_was_answered_is_
     )
     await ReActEngine(first).run("Pay.", run_id="r")
     entries = first.journal.read("r")
-    crashed(entries, upto(entries, "tool_started"), journal=journal, status="running")
+    crashed(
+        entries, cut_after(entries, "tool_started"), journal=journal, status="running"
+    )
     provider = ScriptedProvider(["done"])
     parts = Runtime(
         provider, tools=[pay], journal=journal, on_unknown="ask", lease=30, clock=clock
@@ -541,7 +546,9 @@ async def test_a_word_that_cannot_be_read_is_told_to_the_run_that_waits_for_one(
     first = Runtime(ScriptedProvider([call("pay"), "done"]), tools=[pay])
     await ReActEngine(first).run("Pay.", run_id="r")
     entries = first.journal.read("r")
-    crashed(entries, upto(entries, "tool_started"), journal=journal, status="running")
+    crashed(
+        entries, cut_after(entries, "tool_started"), journal=journal, status="running"
+    )
     parts = Runtime(
         ScriptedProvider([]),
         tools=[pay],
@@ -596,7 +603,10 @@ async def test_a_waiting_run_whose_inbox_cannot_be_read_holds_up_no_other(
         await ReActEngine(first).run("Pay.", run_id=name)
         entries = first.journal.read(name)
         crashed(
-            entries, upto(entries, "tool_started"), journal=journal, status="running"
+            entries,
+            cut_after(entries, "tool_started"),
+            journal=journal,
+            status="running",
         )
     script = ["done", "done"]
     parts = Runtime(
@@ -694,14 +704,14 @@ async def test_a_run_whose_process_dies_whenever_its_payment_was_looked_up_is_le
 
     parts = Runtime(ScriptedProvider([call("pay"), "done"]), tools=[pay])
     await ReActEngine(parts).run("Pay.", run_id="r")
-    kept = upto(parts.journal.read("r"), "tool_started")
+    kept = cut_after(parts.journal.read("r"), "tool_started")
     journal = crashed(parts.journal.read("r"), kept, status="running")
     for life in range(1, MAX_PICKUPS + 1):
         [result] = await Worker(
             Runtime(ScriptedProvider(["done"]), tools=[pay], journal=journal, lease=30)
         ).drain()
         assert result.answer == "done"
-        kept = upto(journal.read("r"), "doubt_resolved", life)
+        kept = cut_after(journal.read("r"), "doubt_resolved", life)
         journal = crashed(journal.read("r"), kept, status="running")
     with structlog.testing.capture_logs() as logs:
         assert (
@@ -733,7 +743,7 @@ async def test_what_a_run_was_started_with_is_handed_to_it_again():
     await ReActEngine(first).run("Where?", run_id="r", output=City, deps="the map")
     entries = first.journal.read("r")
     LOOKED.clear()
-    journal = crashed(entries, upto(entries, "gate_decided"), status="running")
+    journal = crashed(entries, cut_after(entries, "gate_decided"), status="running")
     parts = Runtime(
         ScriptedProvider(['{"name": "Paris"}']),
         tools=[where],

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from forked import Forked, fork
+from forked_processes import Forked, fork
 from loopwright import plugins
 from loopwright.cli.app import app
 

@@ -6,7 +6,7 @@ from typing import Protocol, TypeAlias
 
 from typer.testing import Result
 
-from forked import Forked
+from forked_processes import Forked
 
 
 class Invoke(Protocol):

@@ -31,8 +31,7 @@ from loopwright import (
 from loopwright.engines.chain_of_thought import PROMPTS, Example
 from loopwright.engines.vote import Vote
 from loopwright.events import Entry, ModelFailed, ModelReplied, ModelRequested
-from loopwright.testing import ScriptedProvider
-from redrive import crashed
+from loopwright.testing import ScriptedProvider, crashed
 
 STEPS = PROMPTS["steps"].text
 SUM = "3 dozen is 36, less 1 is 35."

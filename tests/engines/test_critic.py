@@ -31,8 +31,7 @@ from loopwright.engines.fact_check import NO_PROGRAM, Check
 from loopwright.events import Entry, FactNoted, ModelRequested, RunStarted, ToolFinished
 from loopwright.gates import Action, Allow, Decision, InstantGate, PolicyState
 from loopwright.providers import TextTools
-from loopwright.testing import ScriptedProvider, call
-from redrive import crashed
+from loopwright.testing import ScriptedProvider, call, crashed
 
 RAN: list[Any] = []
 FACTS = {

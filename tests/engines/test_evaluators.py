@@ -43,8 +43,7 @@ from loopwright.parsing.self_tests import (
     read_outcomes,
     read_tests,
 )
-from loopwright.testing import ScriptedProvider
-from redrive import crashed
+from loopwright.testing import ScriptedProvider, crashed
 
 TASK = "Write add(a, b)."
 RIGHT = "```python\ndef add(a, b):\n    return a + b\n```"

@@ -29,8 +29,7 @@ from loopwright import (
 )
 from loopwright.events import Entry, FactNoted, GateDecided, ToolFinished, ToolStarted
 from loopwright.providers import TextTools
-from loopwright.testing import ScriptedProvider, call
-from redrive import crashed
+from loopwright.testing import ScriptedProvider, call, crashed
 
 RAN: list[str] = []
 

@@ -30,8 +30,7 @@ from loopwright import (
 )
 from loopwright.engines.react import PROMPTS, BackedOff
 from loopwright.events import Entry, FactNoted, GateDecided, ModelReplied, ToolFinished
-from loopwright.testing import ScriptedProvider, call
-from redrive import crashed
+from loopwright.testing import ScriptedProvider, call, crashed
 
 RAN: list[str] = []
 LOOK = call("look", what="sky")

@@ -33,8 +33,7 @@ from loopwright.engines.reflections import FileReflections, MemoryReflections, t
 from loopwright.engines.reflexion import PROMPTS, BestAttempt, Episode, Reflection
 from loopwright.errors import ContextTooLong
 from loopwright.events import EffectFinished, Entry, FactNoted
-from loopwright.testing import ScriptedProvider, call
-from redrive import crashed
+from loopwright.testing import ScriptedProvider, call, crashed
 
 GOOD, BAD = "SATISFACTORY", "UNSATISFACTORY\nNo source."
 SHORT = {

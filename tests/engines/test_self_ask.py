@@ -36,8 +36,7 @@ from loopwright.engines.self_ask import NOT_FOUND, PROMPTS, SelfAskEngine
 from loopwright.events import Entry, FactNoted, ToolFinished
 from loopwright.gates import Decision, InstantGate
 from loopwright.providers import TextTools
-from loopwright.testing import ScriptedProvider, call
-from redrive import crashed
+from loopwright.testing import ScriptedProvider, call, crashed
 
 RAN: list[str] = []
 FACTS = {

@@ -23,8 +23,7 @@ from loopwright import (
 )
 from loopwright.engines.thoughts import PROMPTS, TextThoughts, marked_answer
 from loopwright.events import FactNoted, ModelReplied
-from loopwright.testing import ScriptedProvider
-from redrive import crashed
+from loopwright.testing import ScriptedProvider, crashed
 
 Model = Callable[[Request], Any]
 

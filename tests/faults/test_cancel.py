@@ -59,7 +59,7 @@ from loopwright.messages import Completion, ToolCall, check_pairs
 from loopwright.resilience.timeouts import run_with_timeout
 from loopwright.testing import ScriptedProvider, call
 from programs import PROGRAMS, Program, look, put, send
-from strangers import installed
+from third_party_package import install_third_party
 
 T = TypeVar("T")
 RUN = "the-run"
@@ -75,10 +75,10 @@ CLOSING = ("run_finished", "run_suspended")
 @pytest.fixture(scope="module", autouse=True)
 def _strangers() -> Iterator[None]:
     """A stranger's engine is among those tried, installed from its own pyproject."""
-    sys.path.insert(0, str(installed()))
+    sys.path.insert(0, str(install_third_party()))
     plugins._installed.cache_clear()  # it may have been listed before
     yield
-    sys.path.remove(str(installed()))
+    sys.path.remove(str(install_third_party()))
     plugins._installed.cache_clear()
 
 

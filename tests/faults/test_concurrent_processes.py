@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import journal_child
-from forked import PIPE, Forked, fork
+from forked_processes import PIPE, Forked, fork
 from journal_entries import ME, header, write
 from loopwright.errors import JournalError
 from loopwright.journals import Claim, SQLiteJournal

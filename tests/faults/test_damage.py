@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from damaged import Made, Work, bisect, judged, made, tally, worst
+from damaged_journals import Made, Work, bisect, judged, made, tally, worst
 from fault_sizes import figure, sized
 from loopwright import ReActEngine
 from loopwright.errors import ConfigError, JournalError, LoopwrightError

@@ -21,7 +21,7 @@ import pytest
 import failing_disk
 from failing_disk import ANSWER, RUN, TASK, TURNS, Telling, letters
 from fault_sizes import figure, sized
-from forked import PIPE, Forked, fork
+from forked_processes import PIPE, Forked, fork
 from loopwright.errors import JournalError, UnknownRun
 from loopwright.events import Entry, ToolFinished, ToolStarted
 from loopwright.journals import SQLiteJournal

@@ -19,6 +19,7 @@ import structlog
 from pydantic import BaseModel, model_serializer
 
 from fault_sizes import figure, sized
+from journal_positions import cut_after
 from lateness import LATEST, TRIES, allowed
 from loopwright import Entry, ReActEngine, Result, Runtime, Tool, ToolError, tool
 from loopwright.events import ToolFinished
@@ -26,7 +27,6 @@ from loopwright.journals import SQLiteJournal
 from loopwright.messages import check_pairs
 from loopwright.resilience.timeouts import WorkerThreads
 from loopwright.testing import ScriptedProvider, call, crashed
-from redrive import upto
 
 RUN = "the-run"
 TIMEOUT = 0.2  # seconds that a hostile tool has
@@ -115,7 +115,7 @@ async def resumed(entries: list[Entry]) -> Result:
             "done",
         ][said]
 
-    cut = upto(entries, "model_requested", 2)
+    cut = cut_after(entries, "model_requested", 2)
     runtime = Runtime(
         ScriptedProvider(model), tools=[never, look], journal=crashed(entries, cut)
     )

@@ -15,15 +15,15 @@ from loopwright.journals import Claim, SQLiteJournal
 from loopwright.testing import ScriptedProvider, kill_everywhere
 from loopwright.testing.crash_harness import witness, witnessed
 from programs import LOOPS, PROGRAMS, Program, look, program, put, send
-from strangers import installed
+from third_party_package import install_third_party
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _strangers() -> Iterator[None]:
     """The processes that are killed find a stranger's engine, which was installed from its own pyproject."""
-    sys.path.insert(0, str(installed()))
+    sys.path.insert(0, str(install_third_party()))
     yield
-    sys.path.remove(str(installed()))
+    sys.path.remove(str(install_third_party()))
 
 
 @pytest.mark.timeout(300)

@@ -10,12 +10,12 @@ import pytest
 
 from fault_sizes import figure, sized
 from kill_checks import Chapter, Story, Tally, checked, wrongs
-from kill_lives import Death, Ending, Scenario, When
+from kill_notes import Death, Ending, Scenario, When
 from kill_programs import ENGINES
-from kill_stage import Plan, Stage
+from kill_runner import Plan, Stage
 from loopwright.events import ModelReplied, ToolFinished, ToolStarted
 from loopwright.messages import ObservationStatus
-from strangers import installed
+from third_party_package import install_third_party
 
 pytestmark = pytest.mark.timeout(sized(240, 7200))
 
@@ -30,7 +30,7 @@ ENDLESS = (
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """Where it happens; the interpreters find a stranger's engine, which was installed from its own pyproject."""
-    with Stage(tmp_path_factory.mktemp("kills"), installed()) as ready:
+    with Stage(tmp_path_factory.mktemp("kills"), install_third_party()) as ready:
         yield ready
 
 

@@ -19,8 +19,8 @@ from loopwright.providers import Request
 from loopwright.security import Redactor
 from loopwright.testing import RecordingProvider, ReplayingProvider
 from loopwright.tools import CallCompleted
-from planted import PLANTED
-from planting import EverythingEngine, Gate, Model, Payer, pay, tools
+from planted_secrets import PLANTED
+from secret_sources import EverythingEngine, Gate, Model, Payer, pay, tools
 from telemetry import Telemetry, everything_said
 
 PLACES = (

@@ -14,7 +14,7 @@ import pytest
 import structlog
 
 from fault_sizes import figure
-from forked import run
+from forked_processes import run
 from leaks import SHAPES, Left, secret_of
 from loopwright import Delta, ReActEngine, Runtime, tool
 from loopwright.journals import SQLiteJournal
@@ -26,7 +26,7 @@ from loopwright.providers import (
     TextTools,
 )
 from loopwright.testing import FakeClock, RecordingProvider
-from planted import PLANTED
+from planted_secrets import PLANTED
 from telemetry import Telemetry, everything_said
 
 KEY = "plain+words/of-0123=ABCDEFGH.xyz"  # no shape: only who was told it can know it
@@ -351,8 +351,8 @@ def test_a_key_is_a_secret_and_no_attribute_shows_it(key: str) -> None:
 
 ENTRY_POINTS = "[loopwright.providers]\nleaky = leaky_cli:Leaky\n"
 LEAKY = """
-from planted import PLANTED
-from planting import Model, tools
+from planted_secrets import PLANTED
+from secret_sources import Model, tools
 
 EVERYTHING = "\\n\\n".join(text for text, _ in PLANTED.values())
 box = tools(EVERYTHING)

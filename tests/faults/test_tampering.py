@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from damaged import Made, judged, made
+from damaged_journals import Made, judged, made
 from fault_sizes import figure, sized
 from loopwright.events import Entry
 from loopwright.journals import SQLiteJournal, chain_hash

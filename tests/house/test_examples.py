@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import loopwright
-from forked import run
+from forked_processes import run
 from loopwright import LoopEngine, available_engines
 from loopwright.prompts import PromptSet
 

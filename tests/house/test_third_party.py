@@ -34,7 +34,7 @@ from loopwright.testing import (
     ProviderContract,
     ScriptedProvider,
 )
-from strangers import SOURCE, installed
+from third_party_package import SOURCE, install_third_party
 
 ROOT = Path(__file__).parents[2]
 BUILD: dict[str, Callable[[str], Any]] = {
@@ -62,7 +62,7 @@ def named(group: str, name: str) -> str:
 def acme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """The package is installed as far as this test sees."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(installed()))
+    monkeypatch.syspath_prepend(str(install_third_party()))
     plugins._installed.cache_clear()
     yield
     plugins._installed.cache_clear()
@@ -180,7 +180,7 @@ def checks_of(contract: type) -> list[str]:
 
 @pytest.mark.timeout(300)
 def test_its_own_tests_pass_against_the_contracts_kill_and_resume_included() -> None:
-    path = os.pathsep.join((str(installed()), str(ROOT / "src")))
+    path = os.pathsep.join((str(install_third_party()), str(ROOT / "src")))
     command = [
         sys.executable,
         "-m",

@@ -10,7 +10,7 @@ import pytest
 
 from loopwright.events import UnknownEvent
 from loopwright.journals import SQLiteJournal
-from released import FOLDER, make, resumed
+from released_journals import FOLDER, make, resumed
 
 RELEASED = sorted(FOLDER.glob("*.db"))
 

@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
+from journal_positions import cut_after
 from loopwright import (
     Allow,
     Ask,
@@ -38,9 +39,8 @@ from loopwright import (
 from loopwright.events import Entry
 from loopwright.observers import OpenTelemetryObserver
 from loopwright.providers import Request, Sampling
-from loopwright.testing import FakeClock, ScriptedProvider, call
+from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 from programs import PROGRAMS, Program
-from redrive import crashed, upto
 from telemetry import Telemetry, attributes, events, everything_said, place
 
 SECRET = "xyzzy-4711"
@@ -673,7 +673,7 @@ async def recorded() -> list[Entry]:
 
 async def test_what_a_resumed_run_has_recorded_is_not_told_again() -> None:
     told, entries = Telemetry(), await recorded()
-    journal = crashed(entries, upto(entries, "tool_finished"))
+    journal = crashed(entries, cut_after(entries, "tool_finished"))
 
     await ReActEngine(runtime(lines, told, tools=[look, put], journal=journal)).resume(
         "r"
@@ -772,7 +772,7 @@ async def test_a_call_in_doubt_that_is_made_again_is_a_span_although_it_began_el
     None
 ):
     told, entries = Telemetry(), await recorded()
-    journal = crashed(entries, upto(entries, "tool_started"))
+    journal = crashed(entries, cut_after(entries, "tool_started"))
 
     await ReActEngine(runtime(lines, told, tools=[look, put], journal=journal)).resume(
         "r"
@@ -807,7 +807,7 @@ async def test_what_began_elsewhere_took_as_long_as_its_outcome_says() -> None:
         ("model_requested", "chat", 1),
         ("tool_started", "execute_tool slow", 2),
     ):
-        told, journal = Telemetry(), crashed(entries, upto(entries, kind))
+        told, journal = Telemetry(), crashed(entries, cut_after(entries, kind))
         await ReActEngine(
             runtime(model, told, tools=[slow], clock=clock, journal=journal)
         ).resume("r")
@@ -925,9 +925,9 @@ async def test_a_run_taken_up_again_in_the_same_process_ends_what_was_left_of_it
 ):
     told = Telemetry()
     entries = await recorded()
-    for entry in entries[: upto(entries, "tool_started")]:
+    for entry in entries[: cut_after(entries, "tool_started")]:
         told.observer(entry)
-    journal = crashed(entries, upto(entries, "tool_started"))
+    journal = crashed(entries, cut_after(entries, "tool_started"))
 
     await ReActEngine(runtime(lines, told, tools=[look, put], journal=journal)).resume(
         "r"

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from journal_positions import cut_after
 from loopwright import ProviderError, ReActEngine, Runtime, Tool, tool
 from loopwright.events import Entry
 from loopwright.observers import StructlogObserver
-from loopwright.testing import FakeClock, ScriptedProvider, call
+from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 from loopwright.tools import (
     CallCompleted,
     CallNotExecuted,
@@ -17,7 +18,6 @@ from loopwright.tools import (
     OutcomeUnknown,
     Retry,
 )
-from redrive import crashed, upto
 from telemetry import Telemetry, events
 
 SECRET = "xyzzy-4711"
@@ -176,7 +176,7 @@ async def test_a_call_that_was_looked_up_is_counted_and_is_a_span_only_if_it_was
         return "paid"
 
     entries, told = await begun(pay), Telemetry()
-    journal = crashed(entries, upto(entries, "tool_started"))
+    journal = crashed(entries, cut_after(entries, "tool_started"))
     await ReActEngine(runtime(["done"], told.observer, pay, journal=journal)).resume(
         "r"
     )
@@ -296,7 +296,7 @@ async def test_words_of_failures_and_results_are_told_with_content_only(
         ["done"],
         told.observer,
         pay,
-        journal=crashed(entries, upto(entries, "tool_started")),
+        journal=crashed(entries, cut_after(entries, "tool_started")),
     )
     await ReActEngine(parts).resume("r")
     for script, tools in (

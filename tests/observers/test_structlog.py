@@ -8,6 +8,7 @@ import pytest
 import structlog
 from structlog.testing import CapturingLogger
 
+from journal_positions import cut_after
 from loopwright import (
     Completion,
     ConfigError,
@@ -25,8 +26,7 @@ from loopwright import (
 from loopwright.events import EVENT_TYPES, Entry
 from loopwright.observers import StructlogObserver
 from loopwright.providers import Request
-from loopwright.testing import FakeClock, ScriptedProvider, call
-from redrive import crashed, upto
+from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 
 SECRET = "xyzzy-4711"
 Line = MutableMapping[str, Any]
@@ -251,7 +251,9 @@ async def test_an_outcome_whose_beginning_another_process_recorded_is_logged_too
     entries = parts.journal.read("r")
 
     log = Log()
-    parts = runtime(lines, log, journal=crashed(entries, upto(entries, "tool_started")))
+    parts = runtime(
+        lines, log, journal=crashed(entries, cut_after(entries, "tool_started"))
+    )
     await ReActEngine(parts).resume("r")
 
     assert [line["event"] for line in log.lines][:2] == ["run_resumed", "tool_finished"]

@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from journal_positions import cut_after
 from loopwright import (
     Attachment,
     Conversation,
@@ -20,8 +21,7 @@ from loopwright.errors import ContextTooLong
 from loopwright.events import ModelFailed, ModelReplied, ModelRequested
 from loopwright.messages import check_pairs
 from loopwright.providers.context import MASK, SlidingContext, estimate_tokens, turns
-from loopwright.testing import ScriptedProvider, call
-from redrive import crashed, upto
+from loopwright.testing import ScriptedProvider, call, crashed
 
 
 def turn(number: int, result: str) -> list[Message]:
@@ -281,7 +281,7 @@ async def test_a_run_that_was_compacted_goes_on_after_a_crash_and_sees_the_same(
     entries = runtime.journal.read(result.run_id)
 
     after = ScriptedProvider(script[6:])
-    journal = crashed(entries, upto(entries, "tool_finished", 6))
+    journal = crashed(entries, cut_after(entries, "tool_finished", 6))
     resumed = Runtime(
         after, tools=[look], limits=Limits(context_tokens=500), journal=journal
     )

@@ -20,8 +20,7 @@ from loopwright import (
     tool,
 )
 from loopwright.providers import Prices, Request
-from loopwright.testing import ScriptedProvider, call
-from redrive import crashed
+from loopwright.testing import ScriptedProvider, call, crashed
 
 MILLION = 1_000_000
 

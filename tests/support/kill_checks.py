@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from kill_lives import Ending, Note, Scenario, read_notes
 from kill_model import Asked
+from kill_notes import Ending, Note, Scenario, read_notes
 from loopwright.events import (
     AttemptFailed,
     Entry,

@@ -19,7 +19,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from kill_lives import Ending, Life, Notes, Scenario
+from kill_notes import Ending, Life, Notes, Scenario
 from kill_programs import ENDLESS, KILL_PROGRAMS, tools_of
 from loopwright import Limits, LoopEngine, Result, Runtime
 from loopwright.errors import UnknownRun

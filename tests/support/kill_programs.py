@@ -7,7 +7,7 @@ import time
 import zlib
 from collections.abc import Callable
 
-from kill_lives import Notes
+from kill_notes import Notes
 from loopwright import Request, Tool, ToolContext, ToolError, tool
 from loopwright.messages import Effect
 from loopwright.testing import call

@@ -15,7 +15,7 @@ import pytest
 
 from loopwright import LoopwrightError, Result
 from loopwright.security import MARK
-from planted import PLANTED, marked
+from planted_secrets import PLANTED, marked
 
 WINDOW = 14  # characters of a secret that are enough to know it by
 SHORTEST = (

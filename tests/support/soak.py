@@ -39,7 +39,7 @@ from loopwright.journals import SQLiteJournal
 from loopwright.journals.owner import AT_WORK
 from loopwright.resilience import CircuitBreakers
 from loopwright.testing import ScriptedProvider
-from trouble import LATENCY, Moody, Ran, Trouble, Unsteady, person, tools_in
+from random_faults import LATENCY, Moody, Ran, Trouble, Unsteady, person, tools_in
 
 AT_ONCE = 50
 KEPT = 300  # finished runs that the journal in memory keeps

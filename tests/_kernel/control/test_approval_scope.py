@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from journal_positions import cut_after
 from loopwright import (
     Action,
     Allow,
@@ -28,9 +29,8 @@ from loopwright import (
 from loopwright.errors import UnknownRun
 from loopwright.events import Entry, GateDecided
 from loopwright.gates import AllOf, Condition, InstantGate, Rule, RuleGate
-from loopwright.testing import FakeClock, ScriptedProvider, call
+from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 from loopwright.tools import CallNotExecuted
-from redrive import crashed, upto
 from waiting import eventually
 
 RAN: list[str] = []
@@ -154,7 +154,7 @@ async def test_what_the_other_run_had_begun_is_not_asked_about_again_in_a_fork()
     engine = react(journal, "done")
 
     result = await engine.resume(
-        await engine.fork("r", at=upto(journal.read("r"), "tool_finished"))
+        await engine.fork("r", at=cut_after(journal.read("r"), "tool_finished"))
     )
 
     assert (result.status, RAN) == ("completed", ["disk"])
@@ -260,7 +260,7 @@ async def test_leave_that_ran_out_makes_no_call_that_its_tool_says_was_not_made(
     await react(journal, "done", **options).resume("r")
     RAN.clear()
     died = MemoryJournal(clock=clock)
-    crashed(journal.read("r"), upto(journal.read("r"), "tool_started"), died)
+    crashed(journal.read("r"), cut_after(journal.read("r"), "tool_started"), died)
     clock.advance(HOUR + 1)
 
     result = await react(died, "then not", **options).resume("r")
@@ -406,7 +406,7 @@ async def test_what_was_allowed_as_a_read_is_asked_about_once_it_destroys() -> N
         journal, call("look", what="x"), "done", tools=[with_effect("read")]
     ).run("Go.", run_id="r")
     RAN.clear()
-    died = crashed(journal.read("r"), upto(journal.read("r"), "gate_decided"))
+    died = crashed(journal.read("r"), cut_after(journal.read("r"), "gate_decided"))
 
     result = await react(died, "done", tools=[with_effect("destructive")]).resume("r")
 
@@ -488,7 +488,7 @@ async def test_a_question_shows_what_is_asked_about_wherever_its_run_is() -> Non
         go.set()
         result = await run.result()
     died = crashed(
-        journal.read("r"), upto(journal.read("r"), "run_suspended") - 1
+        journal.read("r"), cut_after(journal.read("r"), "run_suspended") - 1
     )  # before it was told
     parts = Runtime(ScriptedProvider([]), journal=died)
     assert await parts.control("r").questions() == result.pending
@@ -511,7 +511,7 @@ async def test_what_is_no_call_is_shown_too() -> None:
     )
     await engine.run("Go.", run_id="r")
     entries = journal.read("r")
-    died = crashed(entries, upto(entries, "gate_decided"))
+    died = crashed(entries, cut_after(entries, "gate_decided"))
 
     [question] = (
         await Runtime(ScriptedProvider([]), journal=died).control("r").questions()

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from erasing import RAN, erase, react, told
-from erasing import nothing_ran as nothing_ran
+from erase_tool import RAN, erase, react, tool_messages
+from erase_tool import nothing_ran as nothing_ran
 from loopwright import (
     Action,
     Allow,
@@ -31,9 +31,8 @@ from loopwright.events import CommandReceived, GateDecided
 from loopwright.gates import RESPOND, InstantGate
 from loopwright.journals import Command
 from loopwright.messages import arguments_hash
-from loopwright.testing import FakeClock, ScriptedProvider, call
+from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 from loopwright.tools import Fallback, LlmRecovery
-from redrive import crashed
 from waiting import eventually
 
 DAY = 86_400.0
@@ -443,7 +442,7 @@ async def test_a_call_that_was_approved_can_be_denied_until_it_begins(
 
     result = await react(journal, "done").resume("r")
 
-    assert (told(result), RAN) == (["on second thoughts", "erased b"], ["b"])
+    assert (tool_messages(result), RAN) == (["on second thoughts", "erased b"], ["b"])
     [no] = [
         entry.event for entry in decisions(journal) if entry.event.verdict == "deny"
     ]
@@ -451,7 +450,7 @@ async def test_a_call_that_was_approved_can_be_denied_until_it_begins(
     again = await react(
         crashed(journal.read("r"), journal.read("r")[-1].seq - 1), "done"
     ).resume("r")
-    assert told(again) == told(result)
+    assert tool_messages(again) == tool_messages(result)
 
 
 async def test_what_has_begun_cannot_be_denied_any_more() -> None:
@@ -471,9 +470,9 @@ async def test_what_has_begun_cannot_be_denied_any_more() -> None:
 
     result = await react(died, "then so").resume("r")
 
-    assert [text.partition(",")[0].partition(" and")[0] for text in told(result)] == [
-        "This call was interrupted"
-    ]
+    assert [
+        text.partition(",")[0].partition(" and")[0] for text in tool_messages(result)
+    ] == ["This call was interrupted"]
 
 
 async def decided_and_died(
@@ -499,7 +498,10 @@ async def test_what_was_let_through_with_other_arguments_or_for_a_while_can_be_d
     died = await decided_and_died(journal)
     await react(died).runtime.control("r").deny(first.pending[0].id, "no")
 
-    assert (told(await react(died, "then not").resume("r")), RAN) == (["no"], [])
+    assert (tool_messages(await react(died, "then not").resume("r")), RAN) == (
+        ["no"],
+        [],
+    )
 
 
 async def test_a_call_that_leave_for_a_while_let_through_can_be_denied_though_nobody_was_asked_about_it() -> (
@@ -516,7 +518,7 @@ async def test_a_call_that_leave_for_a_while_let_through_can_be_denied_though_no
         died.send("r", word.kind, word.body)
     await react(died).runtime.control("r").deny("1#0", "not that")
 
-    assert (told(await react(died, "then not").resume("r"))[-1], RAN) == (
+    assert (tool_messages(await react(died, "then not").resume("r"))[-1], RAN) == (
         "not that",
         [],
     )
@@ -614,7 +616,7 @@ async def test_leave_for_a_while_that_was_taken_back_makes_no_call_that_has_not_
 
     result = await react(died, "then not").resume("r")
 
-    assert (told(result), RAN) == (["erased a", "stop that"], ["a"])
+    assert (tool_messages(result), RAN) == (["erased a", "stop that"], ["a"])
 
 
 async def allowed_and_died(journal: MemoryJournal) -> list[Any]:
@@ -654,7 +656,7 @@ async def test_leave_that_is_taken_back_while_the_call_waits_for_its_turn_is_not
     result = await resuming
 
     assert len(RAN) == 1
-    assert sum("was taken back" in text for text in told(result)) == 1
+    assert sum("was taken back" in text for text in tool_messages(result)) == 1
 
 
 def heard(journal: MemoryJournal) -> list[Command]:

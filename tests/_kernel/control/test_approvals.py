@@ -24,8 +24,7 @@ from loopwright import (
 from loopwright.events import CommandReceived, GateDecided, RunSuspended
 from loopwright.gates import RESPOND
 from loopwright.journals import SQLiteJournal
-from loopwright.testing import FakeClock, ScriptedProvider, call
-from redrive import crashed
+from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 from waiting import eventually
 
 RAN: list[str] = []

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from erasing import RAN, erase, react, told
-from erasing import nothing_ran as nothing_ran
+from erase_tool import RAN, erase, react, tool_messages
+from erase_tool import nothing_ran as nothing_ran
+from journal_positions import cut_after
 from loopwright import (
     Action,
     Allow,
@@ -31,8 +32,7 @@ from loopwright.events import GateDecided
 from loopwright.gates import RESPOND, Deny, InstantGate
 from loopwright.messages import arguments_hash
 from loopwright.providers import Request
-from loopwright.testing import FakeClock, ScriptedProvider, call
-from redrive import crashed, upto
+from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 
 HOUR, DAY = 3_600.0, 86_400.0
 
@@ -85,7 +85,7 @@ async def test_an_answer_is_decided_about_once_wherever_the_process_dies() -> No
     gate = Saying(lambda action: Deny("not any more"), answers=True)
 
     result = await react(
-        crashed(entries, upto(entries, "gate_decided")), gate=gate
+        crashed(entries, cut_after(entries, "gate_decided")), gate=gate
     ).resume("r")
 
     assert (result.answer, gate.seen) == ("42", [])
@@ -145,7 +145,7 @@ async def test_a_question_is_over_the_moment_its_time_ends() -> None:
     with pytest.raises(ConfigError, match="its time was over"):
         await react(journal, clock=clock).runtime.control("r").approve("0#0")
 
-    assert told(await react(journal, "not then", clock=clock).resume("r")) == [
+    assert tool_messages(await react(journal, "not then", clock=clock).resume("r")) == [
         "nobody approved it in time"
     ]
 
@@ -158,7 +158,7 @@ async def test_a_question_whose_run_died_before_it_could_say_so_shows_the_call_t
         journal, [call("erase", what="a"), call("erase", what="b")]
     ).run("Go.", run_id="r")
     entries = journal.read("r")
-    died = crashed(entries, upto(entries, "run_suspended") - 1)
+    died = crashed(entries, cut_after(entries, "run_suspended") - 1)
 
     assert await react(died).runtime.control("r").questions() == result.pending
     assert [question.arguments for question in result.pending] == [
@@ -275,7 +275,7 @@ async def test_arguments_that_no_journal_can_hold_are_none_that_a_person_gives()
         None, call("erase", what="disk"), "not then", approver=person
     ).run("Go.")
 
-    assert (told(result), RAN) == (
+    assert (tool_messages(result), RAN) == (
         ["the policy wants arguments that are not plain JSON"],
         [],
     )
@@ -334,7 +334,7 @@ async def test_what_a_gate_that_only_computes_does_to_defaults_stays_in_its_call
         None, call("look"), call("look"), "done", tools=[look], gate=gate
     ).run("Look.")
 
-    assert (told(result), gate.seen) == (["{'places': [1]}"] * 2, [[1], [1]])
+    assert (tool_messages(result), gate.seen) == (["{'places': [1]}"] * 2, [[1], [1]])
 
 
 async def test_what_an_engine_asks_for_by_the_name_of_a_tool_has_no_defaults_of_that_tool() -> (
@@ -367,7 +367,7 @@ async def test_a_gate_has_the_time_that_it_says_it_needs(
     monkeypatch.setattr(gate_phase, "GATE_TIMEOUT", 0.05)
     gate = Slow(lambda action: Allow())
 
-    assert told(
+    assert tool_messages(
         await react(None, call("erase", what="disk"), "done", gate=gate).run("Go.")
     ) == ["erased disk"]
 
@@ -389,7 +389,7 @@ async def test_a_call_is_decided_about_under_the_policy_of_now_though_it_changed
     engine = react(None, call("erase", what="disk"), "done", gate=gate, approver=person)
     result = await engine.run("Go.", run_id="r")
 
-    assert (told(result), RAN) == ([says], ran)
+    assert (tool_messages(result), RAN) == ([says], ran)
     [decided] = decisions(engine.runtime.journal)  # type: ignore[arg-type]
     assert decided.policy_version == gate.version or not ran
 
@@ -437,7 +437,7 @@ async def test_a_fork_hears_its_own_first_word_although_the_other_run_was_told_o
         Runtime(first, journal=journal, approver=Suspend(), **options)
     ).resume("r")
     fork = await react(journal).fork(
-        "r", at=upto(journal.read("r"), "tool_finished", 2)
+        "r", at=cut_after(journal.read("r"), "tool_finished", 2)
     )
     await react(journal).runtime.control(fork).steer("be slow")
 
@@ -483,7 +483,7 @@ async def test_what_an_engine_had_begun_by_itself_is_not_asked_about_again_in_a_
     )
     entries = journal.read("r")
     fork = await Planning(Runtime(ScriptedProvider([]), journal=journal)).fork(
-        "r", at=upto(entries, "effect_started")
+        "r", at=cut_after(entries, "effect_started")
     )
     gate = Saying(lambda action: Deny("not here"))
 
@@ -503,7 +503,7 @@ async def test_another_plan_than_the_one_that_was_permitted_is_noticed_in_a_fork
     )
     entries = journal.read("r")
     fork = await Planning(Runtime(ScriptedProvider([]), journal=journal)).fork(
-        "r", at=upto(entries, "effect_finished")
+        "r", at=cut_after(entries, "effect_finished")
     )
 
     with pytest.raises(ReplayDivergence, match="plan with other arguments"):

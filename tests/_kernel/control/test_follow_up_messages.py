@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from hand import events
+from held_tool import events_of
+from journal_positions import cut_after
 from loopwright import (
     Action,
     Allow,
@@ -25,8 +26,7 @@ from loopwright import (
 from loopwright.errors import ReplayDivergence
 from loopwright.events import FollowedUp
 from loopwright.gates import RESPOND, InstantGate
-from loopwright.testing import ScriptedProvider
-from redrive import crashed, upto
+from loopwright.testing import ScriptedProvider, crashed
 
 
 class Colour(BaseModel):
@@ -82,7 +82,7 @@ async def test_a_follow_up_to_a_run_that_waits_for_leave_for_its_answer_is_heard
     assert (result.status, result.answer) == ("completed", "it is green")
     assert result.output == (None if output is None else Colour(name="green"))
     entries = parts.journal.read("r")
-    for keep in range(upto(entries, "followed_up"), len(entries)):
+    for keep in range(cut_after(entries, "followed_up"), len(entries)):
         again = runtime(crashed(entries, keep), gate=AsksAboutAnswers())
         assert (await again.resume("r", output=output)).status in (
             "completed",
@@ -96,7 +96,7 @@ async def test_a_follow_up_to_a_run_that_died_while_it_put_its_answer_into_form_
     whole = runtime()
     await ReActEngine(whole).run("Which colour?", run_id="r", output=Colour)
     entries = whole.journal.read("r")
-    ends = range(upto(entries, "model_replied"), len(entries))
+    ends = range(cut_after(entries, "model_replied"), len(entries))
     assert [entry.key for entry in entries if entry.kind == "model_requested"] == [
         "0",
         "1",
@@ -143,7 +143,9 @@ async def test_a_follow_up_that_comes_while_the_answer_is_put_into_form_is_heard
         result = await run.result()
 
     assert (result.answer, result.output) == ("it is green", Colour(name="green"))
-    assert events(parts.journal, "r", FollowedUp) == [FollowedUp(1, "And of the sea?")]
+    assert events_of(parts.journal, "r", FollowedUp) == [
+        FollowedUp(1, "And of the sea?")
+    ]
 
 
 class Says(LoopEngine):
@@ -176,7 +178,7 @@ async def test_a_follow_up_to_an_answer_that_was_let_out_comes_too_late() -> Non
     result = await engine.resume("r")
 
     assert (result.status, result.answer) == ("completed", "it is blue")
-    assert events(parts.journal, "r", FollowedUp) == []
+    assert events_of(parts.journal, "r", FollowedUp) == []
 
 
 async def test_another_answer_than_the_one_that_was_let_out_is_divergence() -> None:

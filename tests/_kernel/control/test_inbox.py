@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 import structlog.testing
 
-from hand import Hand, events
+from held_tool import HeldTool, events_of
 from loopwright import (
     ConfigError,
     MemoryJournal,
@@ -73,62 +73,62 @@ MALFORMED = [
 
 
 @pytest.fixture
-def hand() -> Hand:
-    return Hand()
+def held() -> HeldTool:
+    return HeldTool()
 
 
-async def told(hand: Hand, runtime: Runtime, say: Callable[[], Any]) -> Any:
+async def told(held: HeldTool, runtime: Runtime, say: Callable[[], Any]) -> Any:
     """A run that is told something between its two model calls; its result."""
     async with ReActEngine(runtime).start("Go.", run_id="r") as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         said = len(runtime.journal.inbox("r"))
         say()
         sent = len(runtime.journal.inbox("r"))
         assert sent > said
         await eventually(
-            lambda: len(events(runtime.journal, "r", CommandReceived)) == sent
+            lambda: len(events_of(runtime.journal, "r", CommandReceived)) == sent
         )
-        hand.go.set()
+        held.go.set()
         return await run.result()
 
 
 @pytest.mark.parametrize(("kind", "body"), MALFORMED)
 async def test_what_does_not_fit_is_recorded_and_refused(
-    hand: Hand, kind: str, body: dict[str, Any]
+    held: HeldTool, kind: str, body: dict[str, Any]
 ) -> None:
     runtime = Runtime(
-        ScriptedProvider([call("hold", what="a"), "first"]), tools=hand.tools()
+        ScriptedProvider([call("hold", what="a"), "first"]), tools=held.tools()
     )
     with structlog.testing.capture_logs() as logs:
         result = await told(
-            hand, runtime, lambda: runtime.journal.send("r", kind, body)
+            held, runtime, lambda: runtime.journal.send("r", kind, body)
         )
 
-    [received] = events(runtime.journal, "r", CommandReceived)
+    [received] = events_of(runtime.journal, "r", CommandReceived)
     assert (received.command, received.body) == (kind, body)
     assert received.refused
     assert [line["problem"] for line in logs if line["event"] == "command_refused"] == [
         received.refused
     ]
-    assert (result.status, result.answer, result.llm_calls, hand.ran) == (
+    assert (result.status, result.answer, result.llm_calls, held.ran) == (
         "completed",
         "first",
         2,
         ["a"],
     )
-    assert [e.commands for e in events(runtime.journal, "r", ModelRequested)] == [
+    assert [e.commands for e in events_of(runtime.journal, "r", ModelRequested)] == [
         (),
         (),
     ]
-    assert not events(runtime.journal, "r", FollowedUp)
+    assert not events_of(runtime.journal, "r", FollowedUp)
 
 
 async def test_what_was_refused_is_refused_again_when_the_run_is_resumed(
-    hand: Hand,
+    held: HeldTool,
 ) -> None:
-    hand.go.set()
+    held.go.set()
     runtime = Runtime(
-        ScriptedProvider([call("hold", what="a"), "first"]), tools=hand.tools()
+        ScriptedProvider([call("hold", what="a"), "first"]), tools=held.tools()
     )
     journal = runtime.journal
     await ReActEngine(runtime).run("Go.", run_id="r")
@@ -142,10 +142,10 @@ async def test_what_was_refused_is_refused_again_when_the_run_is_resumed(
         script = [call("hold", what="a"), "first"][done:]
         for _ in range(2):  # the second time from what the first has recorded
             result = await ReActEngine(
-                Runtime(ScriptedProvider(script), tools=hand.tools(), journal=journal)
+                Runtime(ScriptedProvider(script), tools=held.tools(), journal=journal)
             ).resume("r")
             assert (result.status, result.answer) == ("completed", "first")
-            recorded = events(journal, "r", CommandReceived)
+            recorded = events_of(journal, "r", CommandReceived)
             assert [e.number for e in recorded if e.refused] == list(
                 range(1, len(MALFORMED) + 1)
             )
@@ -153,11 +153,11 @@ async def test_what_was_refused_is_refused_again_when_the_run_is_resumed(
 
 
 async def test_what_an_older_version_recorded_and_could_not_use_is_refused(
-    hand: Hand,
+    held: HeldTool,
 ) -> None:
-    hand.go.set()
+    held.go.set()
     runtime = Runtime(
-        ScriptedProvider([call("hold", what="a"), "first"]), tools=hand.tools()
+        ScriptedProvider([call("hold", what="a"), "first"]), tools=held.tools()
     )
     await ReActEngine(runtime).run("Go.", run_id="r")
     first = runtime.journal.read("r")[0]
@@ -176,9 +176,9 @@ async def test_what_an_older_version_recorded_and_could_not_use_is_refused(
     for kind, body in MALFORMED:
         journal.send("r", kind, body)
 
-    again = Runtime(ScriptedProvider(["done"]), tools=hand.tools(), journal=journal)
+    again = Runtime(ScriptedProvider(["done"]), tools=held.tools(), journal=journal)
     assert (await ReActEngine(again).resume("r")).answer == "done"
-    assert len(events(journal, "r", CommandReceived)) == len(MALFORMED)
+    assert len(events_of(journal, "r", CommandReceived)) == len(MALFORMED)
 
 
 def sent(kind: str, body: Any, at: float = 1.0) -> Command:
@@ -279,7 +279,7 @@ async def test_an_approval_that_does_not_fit_is_no_leave() -> None:
 
 
 async def test_what_another_process_says_is_redacted_where_it_is_heard(
-    hand: Hand,
+    held: HeldTool,
 ) -> None:
     seen: list[str] = []
 
@@ -293,18 +293,18 @@ async def test_what_another_process_says_is_redacted_where_it_is_heard(
 
     script = [call("hold", what="a"), second, "second"]
     runtime = Runtime(
-        ScriptedProvider(script), tools=hand.tools(), redactor=Redactor([SECRET])
+        ScriptedProvider(script), tools=held.tools(), redactor=Redactor([SECRET])
     )
     journal = runtime.journal
     control = RunControl(
         journal, Redactor(), "r"
     )  # of a process that does not know what is secret
     async with ReActEngine(runtime).start("Go.", run_id="r") as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         await control.steer(f"Use {SECRET}.")
         await control.follow_up(f"And {SECRET}?")
-        await eventually(lambda: len(events(journal, "r", CommandReceived)) == 2)
-        hand.go.set()
+        await eventually(lambda: len(events_of(journal, "r", CommandReceived)) == 2)
+        held.go.set()
         result = await run.result()
 
     assert seen == ["Guidance from the operator of this run:\nUse [redacted]."]
@@ -317,33 +317,33 @@ async def test_what_another_process_says_is_redacted_where_it_is_heard(
     ]
 
 
-async def test_an_override_with_a_secret_is_refused(hand: Hand) -> None:
+async def test_an_override_with_a_secret_is_refused(held: HeldTool) -> None:
     script = [call("hold", what="a"), "first"]
     runtime = Runtime(
-        ScriptedProvider(script), tools=hand.tools(), redactor=Redactor([SECRET])
+        ScriptedProvider(script), tools=held.tools(), redactor=Redactor([SECRET])
     )
     body = {"tool": "hold", "arguments": {"what": SECRET}}
-    await told(hand, runtime, lambda: runtime.journal.send("r", "override", body))
+    await told(held, runtime, lambda: runtime.journal.send("r", "override", body))
 
-    [received] = events(runtime.journal, "r", CommandReceived)
+    [received] = events_of(runtime.journal, "r", CommandReceived)
     assert received.body == {"tool": "hold", "arguments": {"what": "[redacted]"}}
     assert "secret" in received.refused
-    assert hand.ran == ["a"]
-    assert [e.tool for e in events(runtime.journal, "r", GateDecided)] == ["hold"]
+    assert held.ran == ["a"]
+    assert [e.tool for e in events_of(runtime.journal, "r", GateDecided)] == ["hold"]
 
 
-async def test_what_was_recorded_counts_when_the_run_is_resumed(hand: Hand) -> None:
+async def test_what_was_recorded_counts_when_the_run_is_resumed(held: HeldTool) -> None:
     """Also where the process that resumes it knows of no secret."""
-    hand.go.set()
+    held.go.set()
     runtime = Runtime(
-        ScriptedProvider([call("hold", what="a"), "first"]), tools=hand.tools()
+        ScriptedProvider([call("hold", what="a"), "first"]), tools=held.tools()
     )
     await ReActEngine(runtime).run("Go.", run_id="r")
     first = crashed(runtime.journal.read("r"), 1)
     first.send("r", "steer", {"text": f"Use {SECRET}."})
     knows = Runtime(
         ScriptedProvider([]),
-        tools=hand.tools(),
+        tools=held.tools(),
         redactor=Redactor([SECRET]),
         journal=first,
     )
@@ -365,7 +365,7 @@ async def test_what_was_recorded_counts_when_the_run_is_resumed(hand: Hand) -> N
         return "done"
 
     await ReActEngine(
-        Runtime(ScriptedProvider([reply]), tools=hand.tools(), journal=again)
+        Runtime(ScriptedProvider([reply]), tools=held.tools(), journal=again)
     ).resume("r")
     assert seen == ["Go.", "Guidance from the operator of this run:\nUse [redacted]."]
 
@@ -376,11 +376,11 @@ async def test_what_was_recorded_counts_when_the_run_is_resumed(hand: Hand) -> N
 @pytest.mark.parametrize(
     ("say", "field"),
     [
-        (lambda hand: hand.override(None, {}), "override: tool"),
-        (lambda hand: hand.override(" ", {}), "override: tool"),
-        (lambda hand: hand.approve("0#0", seconds=True), "approve: seconds"),
-        (lambda hand: hand.approve("0#0", by=7), "approve: by"),
-        (lambda hand: hand.deny("0#0", by=["Ada"]), "deny: by"),
+        (lambda control: control.override(None, {}), "override: tool"),
+        (lambda control: control.override(" ", {}), "override: tool"),
+        (lambda control: control.approve("0#0", seconds=True), "approve: seconds"),
+        (lambda control: control.approve("0#0", by=7), "approve: by"),
+        (lambda control: control.deny("0#0", by=["Ada"]), "deny: by"),
     ],
 )
 async def test_what_the_run_would_refuse_its_sender_learns_at_once(
@@ -403,7 +403,7 @@ async def test_an_approval_by_nobody_in_particular_is_leave() -> None:
     await engine().runtime.control("r").approve("0#0", by=None)
     assert (await engine("done").resume("r")).status == "completed"
     assert ran == ["x"]
-    [received] = events(journal, "r", CommandReceived)
+    [received] = events_of(journal, "r", CommandReceived)
     assert (received.body["by"], received.refused) == ("", "")
 
 
@@ -464,14 +464,14 @@ class Flaky(MemoryJournal):
     "problem", [JournalError("locked"), OSError("disk"), ConfigError("what?")], ids=repr
 )
 async def test_a_word_is_heard_although_the_inbox_could_not_be_read_at_once(
-    hand: Hand, problem: Exception
+    held: HeldTool, problem: Exception
 ) -> None:
     journal = Flaky()
     runtime = Runtime(
-        ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal
+        ScriptedProvider([call("hold", what="a")]), tools=held.tools(), journal=journal
     )
     async with ReActEngine(runtime).start("Go.", run_id="r") as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         await asyncio.sleep(0.4)  # the first look is over
         journal.problem = problem
         journal.send("r", "abort", {})
@@ -480,7 +480,7 @@ async def test_a_word_is_heard_although_the_inbox_could_not_be_read_at_once(
 
 
 async def test_one_inbox_that_cannot_be_read_is_said_once_and_keeps_no_other_run_from_hearing(
-    hand: Hand,
+    held: HeldTool,
 ) -> None:
     class Damaged(MemoryJournal):
         reads = 0
@@ -500,17 +500,17 @@ async def test_one_inbox_that_cannot_be_read_is_said_once_and_keeps_no_other_run
 
     journal = Damaged()
     engine = ReActEngine(
-        Runtime(ScriptedProvider(reply), tools=hand.tools(), journal=journal)
+        Runtime(ScriptedProvider(reply), tools=held.tools(), journal=journal)
     )
     with structlog.testing.capture_logs() as logs:
         async with (
             engine.start("Go.", run_id="damaged") as damaged,
             engine.start("Go.", run_id="r") as run,
         ):
-            await eventually(lambda: len(hand.ran) == 2 and journal.reads >= 3)
+            await eventually(lambda: len(held.ran) == 2 and journal.reads >= 3)
             journal.send("r", "abort", {})
             assert (await asyncio.wait_for(run.result(), 5)).status == "aborted"
-            hand.go.set()
+            held.go.set()
             assert (await damaged.result()).status == "completed"
 
     assert [line["run_id"] for line in logs if line["event"] == "inbox_not_read"] == [
@@ -520,7 +520,7 @@ async def test_one_inbox_that_cannot_be_read_is_said_once_and_keeps_no_other_run
 
 @pytest.mark.parametrize("trouble", [False, True], ids=["", "which cannot be said"])
 async def test_only_those_read_their_inbox_to_whom_something_was_sent(
-    tmp_path: Path, hand: Hand, trouble: bool
+    tmp_path: Path, held: HeldTool, trouble: bool
 ) -> None:
     class Counting(SQLiteJournal):
         read_of: ClassVar[list[str]] = []
@@ -543,37 +543,37 @@ async def test_only_those_read_their_inbox_to_whom_something_was_sent(
 
     journal, names = Counting(tmp_path / "runs.db"), ["one", "two", "three"]
     engine = ReActEngine(
-        Runtime(ScriptedProvider(reply), tools=hand.tools(), journal=journal)
+        Runtime(ScriptedProvider(reply), tools=held.tools(), journal=journal)
     )
     runs = {
         name: asyncio.ensure_future(engine.run("Go.", run_id=name)) for name in names
     }
     await eventually(
-        lambda: len(hand.ran) == 3 and sorted(journal.read_of) == sorted(names)
+        lambda: len(held.ran) == 3 and sorted(journal.read_of) == sorted(names)
     )  # each once, at first
     for name in ("two", "three"):
         journal.read_of.clear()
         await asyncio.to_thread(
             journal.send, name, "steer", {"text": "Mind the budget."}
         )
-        await eventually(lambda name=name: events(journal, name, CommandReceived))
+        await eventually(lambda name=name: events_of(journal, name, CommandReceived))
         await asyncio.sleep(0.3)  # until the others would have read, too
         assert (set(journal.read_of) == {name}) is not trouble
 
-    hand.go.set()
+    held.go.set()
     assert [(await run).status for run in runs.values()] == ["completed"] * 3
     await journal.close()
 
 
 async def test_a_word_is_heard_although_it_could_not_be_seen_at_once_that_it_came(
-    hand: Hand,
+    held: HeldTool,
 ) -> None:
     journal = Flaky()
     runtime = Runtime(
-        ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal
+        ScriptedProvider([call("hold", what="a")]), tools=held.tools(), journal=journal
     )
     async with ReActEngine(runtime).start("Go.", run_id="r") as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         with structlog.testing.capture_logs() as logs:
             journal.blind = OSError("stat")
             await eventually(lambda: journal.blind is None)
@@ -582,45 +582,47 @@ async def test_a_word_is_heard_although_it_could_not_be_seen_at_once_that_it_cam
     assert [line["event"] for line in logs] == ["inbox_not_looked_at"]
 
 
-async def test_a_word_that_comes_while_a_run_is_resumed_is_heard(hand: Hand) -> None:
+async def test_a_word_that_comes_while_a_run_is_resumed_is_heard(
+    held: HeldTool,
+) -> None:
     journal = Flaky()
 
     def runtime() -> Runtime:
         return Runtime(
             ScriptedProvider([call("hold", what="a")]),
-            tools=hand.tools(),
+            tools=held.tools(),
             journal=journal,
         )
 
     first = asyncio.ensure_future(ReActEngine(runtime()).run("Go.", run_id="r"))
-    await hand.reached.wait()
+    await held.reached.wait()
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
 
     journal.between = lambda: journal.send(
         "r", "abort", {}
     )  # right after the run has read its inbox
-    again = Runtime(ScriptedProvider([]), tools=hand.tools(), journal=journal)
+    again = Runtime(ScriptedProvider([]), tools=held.tools(), journal=journal)
     result = await asyncio.wait_for(ReActEngine(again).resume("r"), 5)
     assert result.status == "aborted"
 
 
 async def test_a_fork_is_told_its_own_follow_up_after_those_of_the_run_it_was_copied_from(
-    hand: Hand,
+    held: HeldTool,
 ) -> None:
     journal = MemoryJournal()
 
     def engine(*script: Any) -> ReActEngine:
         return ReActEngine(
-            Runtime(ScriptedProvider(list(script)), tools=hand.tools(), journal=journal)
+            Runtime(ScriptedProvider(list(script)), tools=held.tools(), journal=journal)
         )
 
     async with engine(call("hold", what="a"), "first", "second").start(
         "Go.", run_id="r"
     ) as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         await run.follow_up("And then?")
-        hand.go.set()
+        held.go.set()
         await run.result()
     said = next(
         entry.seq for entry in journal.read("r") if isinstance(entry.event, FollowedUp)
@@ -648,14 +650,14 @@ async def test_a_fork_is_told_its_own_follow_up_after_those_of_the_run_it_was_co
     ids=["kind", "nan", "damaged", "a damaged stop"],
 )
 async def test_a_command_from_a_journal_of_anybodys_hides_none_that_comes_after_it(
-    hand: Hand, bad: Command
+    held: HeldTool, bad: Command
 ) -> None:
     journal = Foreign()
     runtime = Runtime(
-        ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal
+        ScriptedProvider([call("hold", what="a")]), tools=held.tools(), journal=journal
     )
     async with ReActEngine(runtime).start("Go.", run_id="r") as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         journal.found = [
             Command(1, "r", 1.0, "steer", {"text": "Mind."}),
             bad,
@@ -663,7 +665,7 @@ async def test_a_command_from_a_journal_of_anybodys_hides_none_that_comes_after_
         ]
         assert (await asyncio.wait_for(run.result(), 5)).status == "aborted"
 
-    told = events(journal, "r", CommandReceived)
+    told = events_of(journal, "r", CommandReceived)
     assert [(event.number, bool(event.refused)) for event in told] == [
         (1, False),
         (2, True),
@@ -675,25 +677,25 @@ async def test_a_command_from_a_journal_of_anybodys_hides_none_that_comes_after_
 
 @pytest.mark.parametrize("number", ["1", None, True, 1.5, -1, [1]], ids=repr)
 async def test_a_command_without_a_number_is_left_out_and_said_once_by_the_run(
-    hand: Hand, number: Any
+    held: HeldTool, number: Any
 ) -> None:
     journal = Foreign()
     script = [call("hold", what="a"), "first"]
-    runtime = Runtime(ScriptedProvider(script), tools=hand.tools(), journal=journal)
+    runtime = Runtime(ScriptedProvider(script), tools=held.tools(), journal=journal)
     with structlog.testing.capture_logs() as logs:
         async with ReActEngine(runtime).start("Go.", run_id="r") as run:
-            await hand.reached.wait()
+            await held.reached.wait()
             journal.found = [
                 Command(number, "r", 1.0, "stop", {}),
                 Command(1, "r", 1.0, "steer", {"text": "x"}),
             ]
-            await eventually(lambda: events(journal, "r", CommandReceived))
+            await eventually(lambda: events_of(journal, "r", CommandReceived))
             looked = journal.looks
             await eventually(lambda: journal.looks > looked + 1)
-            hand.go.set()
+            held.go.set()
             assert (await run.result()).status == "completed"
 
-    assert [event.command for event in events(journal, "r", CommandReceived)] == [
+    assert [event.command for event in events_of(journal, "r", CommandReceived)] == [
         "steer"
     ]
     assert [
@@ -702,14 +704,14 @@ async def test_a_command_without_a_number_is_left_out_and_said_once_by_the_run(
 
 
 async def test_one_damaged_command_in_a_file_hides_none_before_or_after_it(
-    tmp_path: Path, hand: Hand
+    tmp_path: Path, held: HeldTool
 ) -> None:
     journal = SQLiteJournal(tmp_path / "runs.db")
     runtime = Runtime(
-        ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal
+        ScriptedProvider([call("hold", what="a")]), tools=held.tools(), journal=journal
     )
     async with ReActEngine(runtime).start("Go.", run_id="r") as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         journal.send("r", "steer", {"text": "Mind the budget."})
         with contextlib.closing(
             sqlite3.connect(tmp_path / "runs.db.inbox", isolation_level=None)
@@ -718,11 +720,11 @@ async def test_one_damaged_command_in_a_file_hides_none_before_or_after_it(
                 "INSERT INTO commands (number, run_id, at, kind, body, hash) VALUES (2, 'r', 1.0, 'steer', x'ff', 'x')"
             )
         journal.send("r", "stop", {})
-        await eventually(lambda: len(events(journal, "r", CommandReceived)) == 3)
-        hand.go.set()
+        await eventually(lambda: len(events_of(journal, "r", CommandReceived)) == 3)
+        held.go.set()
         result = await run.result()
 
-    told = events(journal, "r", CommandReceived)
+    told = events_of(journal, "r", CommandReceived)
     assert result.status == "aborted"
     assert [(event.command, bool(event.refused)) for event in told] == [
         ("steer", False),
@@ -734,7 +736,7 @@ async def test_one_damaged_command_in_a_file_hides_none_before_or_after_it(
 
 
 async def test_who_begins_to_listen_asks_for_no_news_of_before(
-    tmp_path: Path, hand: Hand
+    tmp_path: Path, held: HeldTool
 ) -> None:
     class Asked(SQLiteJournal):
         asked: ClassVar[list[int]] = []
@@ -744,20 +746,20 @@ async def test_who_begins_to_listen_asks_for_no_news_of_before(
             return super().inbox_news(after)
 
     journal = Asked(tmp_path / "runs.db")
-    hand.go.set()
+    held.go.set()
     await ReActEngine(
-        Runtime(ScriptedProvider(["done"]), tools=hand.tools(), journal=journal)
+        Runtime(ScriptedProvider(["done"]), tools=held.tools(), journal=journal)
     ).run("Go.", run_id="old")
     for number in range(3):
         journal.send("old", "steer", {"n": number})
 
-    hand.go.clear()
+    held.go.clear()
     journal.asked.clear()
     runtime = Runtime(
-        ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal
+        ScriptedProvider([call("hold", what="a")]), tools=held.tools(), journal=journal
     )
     async with ReActEngine(runtime).start("Go.", run_id="r") as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         await eventually(lambda: journal.asked)
         journal.send("r", "abort", {})
         assert (await asyncio.wait_for(run.result(), 5)).status == "aborted"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hand import Hand
+from held_tool import HeldTool
 from loopwright import (
     ChainOfThoughtEngine,
     Completion,
@@ -27,13 +27,13 @@ from loopwright.testing import ScriptedProvider, call
 
 
 @pytest.fixture
-def hand() -> Hand:
-    return Hand()
+def held() -> HeldTool:
+    return HeldTool()
 
 
-def with_a_child(hand: Hand, *child: Any, root: Any = "done") -> ReActEngine:
+def with_a_child(held: HeldTool, *child: Any, root: Any = "done") -> ReActEngine:
     """An engine that pays, with one under it that holds."""
-    hold, pay = hand.tools()
+    hold, pay = held.tools()
     below = ReActEngine(
         Runtime(ScriptedProvider([call("hold", what="c"), *child]), tools=[hold])
     )
@@ -44,14 +44,14 @@ def with_a_child(hand: Hand, *child: Any, root: Any = "done") -> ReActEngine:
 
 
 async def overridden(
-    engine: ReActEngine, hand: Hand, *calls: ToolCall
+    engine: ReActEngine, held: HeldTool, *calls: ToolCall
 ) -> list[tuple[str, str, str]]:
     """What was decided about the calls of a run that was told to make some while its child was at work."""
     async with engine.start("Go.", run_id="r") as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         for one in calls:
             await run.override(one.name, one.arguments)
-        hand.go.set()
+        held.go.set()
         assert (await run.result()).status == "completed"
     entries = [
         entry
@@ -66,24 +66,24 @@ async def overridden(
 
 
 async def test_a_child_engine_leaves_calls_of_other_tools_to_the_engine_that_has_them(
-    hand: Hand,
+    held: HeldTool,
 ) -> None:
-    decided = await overridden(with_a_child(hand, "child"), hand, call("pay", amount=7))
+    decided = await overridden(with_a_child(held, "child"), held, call("pay", amount=7))
 
     assert decided == [("1#0", "pay", "allow")]
-    assert hand.ran == ["c", "pay 7"]
+    assert held.ran == ["c", "pay 7"]
 
 
-async def test_a_child_engine_makes_the_calls_of_its_own_tools(hand: Hand) -> None:
+async def test_a_child_engine_makes_the_calls_of_its_own_tools(held: HeldTool) -> None:
     calls = call("pay", amount=7), call("hold", what="d")
-    decided = await overridden(with_a_child(hand, "child"), hand, *calls)
+    decided = await overridden(with_a_child(held, "child"), held, *calls)
 
     assert decided == [("0.0.1#0", "hold", "allow"), ("1#0", "pay", "allow")]
-    assert hand.ran == ["c", "d", "pay 7"]
+    assert held.ran == ["c", "d", "pay 7"]
 
 
 async def test_the_root_does_not_take_a_call_of_an_engine_below_and_says_which_tool_nobody_has(
-    hand: Hand,
+    held: HeldTool,
 ) -> None:
     class Root(LoopEngine):
         name = "root"
@@ -94,14 +94,14 @@ async def test_the_root_does_not_take_a_call_of_an_engine_below_and_says_which_t
             await run.ask("Anything?")
             return str((await run.delegate(self.helper, "do")).answer)
 
-    hold, pay = hand.tools()
+    hold, pay = held.tools()
     below = ReActEngine(Runtime(ScriptedProvider(["child"]), tools=[pay]))
     engine = Root(Runtime(ScriptedProvider(["no"]), tools=[hold]), helper=below)
     async with engine.start("Go.", run_id="r") as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         await run.override("pay", {"amount": 7})
         await run.override("nothing", {})
-        hand.go.set()
+        held.go.set()
         assert (await run.result()).answer == "child"
 
     proposed = [
@@ -110,7 +110,7 @@ async def test_the_root_does_not_take_a_call_of_an_engine_below_and_says_which_t
         if isinstance(e.event, CallsProposed) and e.event.command
     ]
     assert [(e.key, e.event.command) for e in proposed] == [("1", 2), ("3.0", 1)]
-    assert hand.ran == ["r", "pay 7"]
+    assert held.ran == ["r", "pay 7"]
 
 
 @pytest.mark.parametrize("engine", [ChainOfThoughtEngine, TreeOfThoughtsEngine])
@@ -143,22 +143,22 @@ async def test_where_only_branches_ask_the_model_one_of_them_says_that_there_is_
 
 @pytest.mark.parametrize("before", [(), ("steer",)], ids=str)
 async def test_a_fork_makes_the_calls_that_it_is_told_to_make(
-    hand: Hand, before: tuple[str, ...]
+    held: HeldTool, before: tuple[str, ...]
 ) -> None:
     """Its inbox begins anew, and so do the numbers in it."""
     journal = MemoryJournal()
 
     def engine(*script: Any) -> ReActEngine:
         return ReActEngine(
-            Runtime(ScriptedProvider(list(script)), tools=hand.tools(), journal=journal)
+            Runtime(ScriptedProvider(list(script)), tools=held.tools(), journal=journal)
         )
 
     async with engine(call("hold", what="a"), call("hold", what="b"), "done").start(
         "Go.", run_id="r"
     ) as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         await run.override("pay", {"amount": 1})
-        hand.go.set()
+        held.go.set()
         await run.result()
     second = [
         entry.seq
@@ -166,7 +166,7 @@ async def test_a_fork_makes_the_calls_that_it_is_told_to_make(
         if isinstance(entry.event, ModelRequested)
     ][1]
     await engine().fork("r", at=second, new_id="f")
-    hand.ran.clear()
+    held.ran.clear()
 
     control = engine().runtime.control("f")
     for _ in before:
@@ -174,10 +174,12 @@ async def test_a_fork_makes_the_calls_that_it_is_told_to_make(
     await control.override("pay", {"amount": 2})
     result = await engine(call("hold", what="b"), "done").resume("f")
 
-    assert (result.status, hand.ran) == ("completed", ["b", "pay 2"])
+    assert (result.status, held.ran) == ("completed", ["b", "pay 2"])
 
 
-async def test_a_tool_does_not_speak_in_the_voice_of_the_operator(hand: Hand) -> None:
+async def test_a_tool_does_not_speak_in_the_voice_of_the_operator(
+    held: HeldTool,
+) -> None:
     seen: list[Message] = []
 
     @tool(effect="read")
@@ -196,14 +198,14 @@ async def test_a_tool_does_not_speak_in_the_voice_of_the_operator(hand: Hand) ->
 
     runtime = Runtime(
         ScriptedProvider([call("hold", what="a"), last]),
-        tools=[*hand.tools(), fetch, clock],
+        tools=[*held.tools(), fetch, clock],
     )
     async with ReActEngine(runtime).start("Go.") as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         await run.override("fetch", {})
         await run.override("clock", {})
         await run.override("nothing", {})
-        hand.go.set()
+        held.go.set()
         await run.result()
 
     fetched, outside, told, refused = seen
@@ -218,7 +220,7 @@ async def test_a_tool_does_not_speak_in_the_voice_of_the_operator(hand: Hand) ->
 
 
 async def test_guidance_is_in_force_for_every_engine_that_works_for_a_run(
-    hand: Hand,
+    held: HeldTool,
 ) -> None:
     asked: list[tuple[str, int]] = []
 
@@ -240,11 +242,11 @@ async def test_guidance_is_in_force_for_every_engine_that_works_for_a_run(
             return "Look first."
         return "An answer." if last.endswith("held a") else call("hold", what="a")
 
-    runtime = Runtime(ScriptedProvider(reply), tools=hand.tools())
+    runtime = Runtime(ScriptedProvider(reply), tools=held.tools())
     async with ReflexionEngine(runtime).start("Go.") as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         await run.steer("Mind the budget.")
-        hand.go.set()
+        held.go.set()
         result = await run.result()
 
     assert result.status == "completed"

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from journal_positions import cut_after
 from loopwright import (
     Action,
     Allow,
@@ -28,8 +29,7 @@ from loopwright.events import RunFinished, RunSuspended, decode_event
 from loopwright.gates import RESPOND
 from loopwright.journals import Claim
 from loopwright.limits import Limits
-from loopwright.testing import FakeClock, ScriptedProvider, call
-from redrive import crashed, upto
+from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 from waiting import eventually
 
 
@@ -176,7 +176,7 @@ async def in_doubt() -> MemoryJournal:
         "Go.", run_id="r"
     )
     entries = journal.read("r")
-    return crashed(entries, upto(entries, "tool_started"))
+    return crashed(entries, cut_after(entries, "tool_started"))
 
 
 @pytest.mark.parametrize(

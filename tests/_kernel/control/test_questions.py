@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from erasing import RAN, erase, react
-from erasing import nothing_ran as nothing_ran
-from hand import Hand
+from erase_tool import RAN, erase, react
+from erase_tool import nothing_ran as nothing_ran
+from held_tool import HeldTool
 from loopwright import (
     Action,
     Allow,
@@ -22,8 +22,7 @@ from loopwright import (
 )
 from loopwright._kernel.control.run_control import open_questions
 from loopwright.gates import RESPOND, InstantGate
-from loopwright.testing import call
-from redrive import crashed
+from loopwright.testing import call, crashed
 
 # --- the user ---
 
@@ -170,7 +169,7 @@ async def test_an_answer_that_is_withheld_has_no_output_either() -> None:
 
 
 async def test_a_call_that_a_person_wants_made_is_asked_about_like_any() -> None:
-    hand = Hand()
+    held = HeldTool()
 
     class Asks(InstantGate):
         version = "asks-1"
@@ -179,13 +178,13 @@ async def test_a_call_that_a_person_wants_made_is_asked_about_like_any() -> None
             return Ask("run it?") if action.tool == "erase" else Allow()
 
     journal = MemoryJournal()
-    options: dict[str, Any] = {"tools": [*hand.tools(), erase], "gate": Asks()}
+    options: dict[str, Any] = {"tools": [*held.tools(), erase], "gate": Asks()}
     async with react(journal, call("hold", what="a"), **options).start(
         "Go.", run_id="r"
     ) as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         await run.override("erase", {"what": "disk"})
-        hand.go.set()
+        held.go.set()
         waiting = await run.result()
     [question] = waiting.pending
     assert (waiting.status, question.tool, question.arguments, RAN) == (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hand import Hand, events
+from held_tool import HeldTool, events_of
 from loopwright import (
     Completion,
     ConfigError,
@@ -32,16 +32,15 @@ from loopwright.events import (
 from loopwright.journals import SQLiteJournal
 from loopwright.providers import Request
 from loopwright.security.spotlighting import without_boundaries
-from loopwright.testing import FakeClock, ScriptedProvider, call
-from redrive import crashed
+from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 from waiting import eventually
 
 STEERED = "Guidance from the operator of this run:\nMind the budget."
 
 
 @pytest.fixture
-def hand() -> Hand:
-    return Hand()
+def held() -> HeldTool:
+    return HeldTool()
 
 
 def texts(request: Request) -> list[str]:
@@ -49,7 +48,7 @@ def texts(request: Request) -> list[str]:
 
 
 async def test_guidance_reaches_the_next_model_call_and_stays_in_the_conversation(
-    hand: Hand,
+    held: HeldTool,
 ) -> None:
     seen: list[list[str]] = []
 
@@ -62,13 +61,13 @@ async def test_guidance_reaches_the_next_model_call_and_stays_in_the_conversatio
         return "done"
 
     runtime = Runtime(
-        ScriptedProvider([call("hold", what="a"), second, third]), tools=hand.tools()
+        ScriptedProvider([call("hold", what="a"), second, third]), tools=held.tools()
     )
     async with ReActEngine(runtime).start("Go.") as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         await run.steer("Mind the budget.")
         await run.add_context("It is May.")
-        hand.go.set()
+        held.go.set()
         result = await run.result()
 
     context = "Context from the operator of this run:\nIt is May."
@@ -82,11 +81,11 @@ async def test_guidance_reaches_the_next_model_call_and_stays_in_the_conversatio
     ]
     assert [message.content for message in told] == [STEERED, context]
     journal = runtime.journal
-    assert [e.command for e in events(journal, run.run_id, CommandReceived)] == [
+    assert [e.command for e in events_of(journal, run.run_id, CommandReceived)] == [
         "steer",
         "add_context",
     ]
-    assert [e.commands for e in events(journal, run.run_id, ModelRequested)] == [
+    assert [e.commands for e in events_of(journal, run.run_id, ModelRequested)] == [
         (),
         (1, 2),
         (),
@@ -94,18 +93,18 @@ async def test_guidance_reaches_the_next_model_call_and_stays_in_the_conversatio
 
 
 async def test_a_paused_run_stands_still_with_its_clock_until_it_is_resumed(
-    hand: Hand,
+    held: HeldTool,
 ) -> None:
     clock = FakeClock()
     runtime = Runtime(
         ScriptedProvider([call("hold", what="a"), "done"]),
-        tools=hand.tools(),
+        tools=held.tools(),
         clock=clock,
     )
     async with ReActEngine(runtime).start("Go.") as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         await run.pause()
-        hand.go.set()
+        held.go.set()
         async for entry in run:
             if isinstance(entry.event, RunPaused):
                 break
@@ -114,45 +113,45 @@ async def test_a_paused_run_stands_still_with_its_clock_until_it_is_resumed(
         result = await run.result()
 
     assert (result.status, result.answer) == ("completed", "done")
-    [went_on] = events(runtime.journal, run.run_id, RunContinued)
+    [went_on] = events_of(runtime.journal, run.run_id, RunContinued)
     assert went_on.seconds == 10_000
 
 
-async def test_a_paused_run_is_still_paused_where_it_is_resumed(hand: Hand) -> None:
+async def test_a_paused_run_is_still_paused_where_it_is_resumed(held: HeldTool) -> None:
     journal = MemoryJournal()
     runtime = Runtime(
-        ScriptedProvider([call("hold", what="a")]), tools=hand.tools(), journal=journal
+        ScriptedProvider([call("hold", what="a")]), tools=held.tools(), journal=journal
     )
     run = ReActEngine(runtime).start("Go.", run_id="r")
     task = asyncio.ensure_future(run.result())
-    await hand.reached.wait()
+    await held.reached.wait()
     await run.pause()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
-    hand.go.set()
-    again = Runtime(ScriptedProvider(["done"]), tools=hand.tools(), journal=journal)
+    held.go.set()
+    again = Runtime(ScriptedProvider(["done"]), tools=held.tools(), journal=journal)
     resumed = asyncio.ensure_future(again.resume("r"))
-    await eventually(lambda: events(journal, "r", RunPaused))
+    await eventually(lambda: events_of(journal, "r", RunPaused))
     assert not resumed.done()
 
     await again.control("r").resume()
     result = await asyncio.wait_for(resumed, 5)
 
-    assert (result.answer, hand.ran) == ("done", ["a", "a"])
+    assert (result.answer, held.ran) == ("done", ["a", "a"])
 
 
 async def test_stop_ends_the_run_after_its_step_and_keeps_what_it_has(
-    hand: Hand,
+    held: HeldTool,
 ) -> None:
-    runtime = Runtime(ScriptedProvider([call("hold", what="a")]), tools=hand.tools())
+    runtime = Runtime(ScriptedProvider([call("hold", what="a")]), tools=held.tools())
     async with ReActEngine(runtime).start("Go.") as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         await run.stop()
-        hand.go.set()
+        held.go.set()
         result = await run.result()
 
-    assert (result.status, result.stop_reason, result.answer, hand.ran) == (
+    assert (result.status, result.stop_reason, result.answer, held.ran) == (
         "aborted",
         "aborted",
         None,
@@ -165,18 +164,18 @@ async def test_stop_ends_the_run_after_its_step_and_keeps_what_it_has(
     ]
 
 
-async def test_abort_from_outside_cancels_what_is_in_flight(hand: Hand) -> None:
-    runtime = Runtime(ScriptedProvider([call("hold", what="a")]), tools=hand.tools())
+async def test_abort_from_outside_cancels_what_is_in_flight(held: HeldTool) -> None:
+    runtime = Runtime(ScriptedProvider([call("hold", what="a")]), tools=held.tools())
     async with ReActEngine(runtime).start("Go.") as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         await runtime.control(run.run_id).abort()
         result = await asyncio.wait_for(run.result(), 5)
 
-    assert (result.status, hand.ran) == ("aborted", ["a"])
+    assert (result.status, held.ran) == ("aborted", ["a"])
 
 
 async def test_an_override_is_made_before_the_next_model_call_and_told(
-    hand: Hand,
+    held: HeldTool,
 ) -> None:
     seen: list[tuple[str, bool]] = []
 
@@ -188,12 +187,12 @@ async def test_an_override_is_made_before_the_next_model_call_and_told(
         return "done"
 
     runtime = Runtime(
-        ScriptedProvider([call("hold", what="a"), last]), tools=hand.tools()
+        ScriptedProvider([call("hold", what="a"), last]), tools=held.tools()
     )
     async with ReActEngine(runtime).start("Go.") as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         await run.override("pay", {"amount": 7})
-        hand.go.set()
+        held.go.set()
         result = await run.result()
 
     assert seen == [
@@ -205,48 +204,48 @@ async def test_an_override_is_made_before_the_next_model_call_and_told(
             False,
         ),
     ]
-    assert (result.answer, hand.ran) == ("done", ["a", "pay 7"])
-    [proposed] = events(runtime.journal, run.run_id, CallsProposed)
+    assert (result.answer, held.ran) == ("done", ["a", "pay 7"])
+    [proposed] = events_of(runtime.journal, run.run_id, CallsProposed)
     assert proposed.command == 1
     decided = [
-        (e.tool, e.verdict) for e in events(runtime.journal, run.run_id, GateDecided)
+        (e.tool, e.verdict) for e in events_of(runtime.journal, run.run_id, GateDecided)
     ]
     assert decided == [("hold", "allow"), ("pay", "allow")]
 
 
-async def test_an_override_passes_schema_and_gate_like_any_call(hand: Hand) -> None:
+async def test_an_override_passes_schema_and_gate_like_any_call(held: HeldTool) -> None:
     runtime = Runtime(
-        ScriptedProvider([call("hold", what="a"), "done"]), tools=hand.tools()
+        ScriptedProvider([call("hold", what="a"), "done"]), tools=held.tools()
     )
     async with ReActEngine(runtime).start("Go.") as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         await run.override("pay", {"amount": "all"})
         await run.override("nothing", {})
-        hand.go.set()
+        held.go.set()
         await run.result()
 
     decided = [
-        (e.tool, e.verdict) for e in events(runtime.journal, run.run_id, GateDecided)
+        (e.tool, e.verdict) for e in events_of(runtime.journal, run.run_id, GateDecided)
     ]
     assert decided == [("hold", "allow"), ("pay", "invalid"), ("nothing", "invalid")]
-    assert hand.ran == ["a"]
+    assert held.ran == ["a"]
 
 
-async def test_a_follow_up_is_said_once_the_engine_has_answered(hand: Hand) -> None:
+async def test_a_follow_up_is_said_once_the_engine_has_answered(held: HeldTool) -> None:
     runtime = Runtime(
         ScriptedProvider([call("hold", what="a"), "first", "second"]),
-        tools=hand.tools(),
+        tools=held.tools(),
     )
     async with ReActEngine(runtime).start("Go.") as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         await run.follow_up("And then?")
-        hand.go.set()
+        held.go.set()
         result = await run.result()
 
     assert [m.content for m in result.conversation.messages] == [
         "Go.", "", "held a", "first", "And then?", "second",
     ]  # fmt: skip
-    assert events(runtime.journal, run.run_id, FollowedUp) == [
+    assert events_of(runtime.journal, run.run_id, FollowedUp) == [
         FollowedUp(1, "And then?")
     ]
 
@@ -319,7 +318,7 @@ async def test_a_model_asks_the_user_by_a_tool() -> None:
     ]
 
 
-async def test_every_branch_is_told_once(hand: Hand) -> None:
+async def test_every_branch_is_told_once(held: HeldTool) -> None:
     requests: list[list[str]] = []
 
     def reply(request: Request) -> Completion:
@@ -339,11 +338,11 @@ async def test_every_branch_is_told_once(hand: Hand) -> None:
             await run.gather(branch, branch)
             return await run.ask("three")
 
-    runtime = Runtime(ScriptedProvider([reply] * 5), tools=hand.tools())
+    runtime = Runtime(ScriptedProvider([reply] * 5), tools=held.tools())
     async with Branches(runtime).start("Go.") as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         await run.steer("Mind the budget.")
-        hand.go.set()
+        held.go.set()
         result = await run.result()
 
     assert result.error is None
@@ -354,24 +353,24 @@ async def test_every_branch_is_told_once(hand: Hand) -> None:
 
 @pytest.mark.parametrize("word", ["steer", "override", "follow_up"])
 async def test_what_was_delivered_is_delivered_again_on_replay_and_counts_once(
-    hand: Hand, word: str
+    held: HeldTool, word: str
 ) -> None:
     """The journal is cut after every entry; each time the run is resumed, with the inbox as it is."""
     script = [call("hold", what="a"), "first", "second"]
 
     def runtime_of(journal, script) -> Runtime:
-        return Runtime(ScriptedProvider(script), tools=hand.tools(), journal=journal)
+        return Runtime(ScriptedProvider(script), tools=held.tools(), journal=journal)
 
     runtime = runtime_of(MemoryJournal(), script)
     async with ReActEngine(runtime).start("Go.", run_id="r") as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         if word == "steer":
             await run.steer("Mind the budget.")
         elif word == "override":
             await run.override("pay", {"amount": 7})
         else:
             await run.follow_up("And then?")
-        hand.go.set()
+        held.go.set()
         whole = await run.result()
     entries = runtime.journal.read("r")
     commands = runtime.journal.inbox("r")
@@ -394,10 +393,10 @@ async def test_what_was_delivered_is_delivered_again_on_replay_and_counts_once(
         assert len(heard) == 1
         if cut > first + 1:
             assert result.answer == whole.answer
-        received = [e.number for e in events(journal, "r", CommandReceived)]
+        received = [e.number for e in events_of(journal, "r", CommandReceived)]
         assert received == [1]
-        assert len(events(journal, "r", CallsProposed)) == (word == "override")
-        assert len(events(journal, "r", FollowedUp)) == (word == "follow_up")
+        assert len(events_of(journal, "r", CallsProposed)) == (word == "override")
+        assert len(events_of(journal, "r", FollowedUp)) == (word == "follow_up")
 
 
 async def test_a_run_that_has_ended_hears_nothing_any_more() -> None:
@@ -408,17 +407,17 @@ async def test_a_run_that_has_ended_hears_nothing_any_more() -> None:
         await runtime.control("r").steer("x")
 
 
-async def test_secrets_in_words_are_taken_out(hand: Hand) -> None:
+async def test_secrets_in_words_are_taken_out(held: HeldTool) -> None:
     key = "sk-proj-" + "a1B2" * 12
     runtime = Runtime(
-        ScriptedProvider([call("hold", what="a"), "done"]), tools=hand.tools()
+        ScriptedProvider([call("hold", what="a"), "done"]), tools=held.tools()
     )
     async with ReActEngine(runtime).start("Go.") as run:
-        await hand.reached.wait()
+        await held.reached.wait()
         await run.steer(f"Use {key}.")
         with pytest.raises(ConfigError, match="hold a secret"):
             await run.override("pay", {"amount": 1, "key": key})
-        hand.go.set()
+        held.go.set()
         await run.result()
 
     assert key.encode() not in b"".join(
@@ -435,7 +434,7 @@ async def test_a_waiting_run_that_is_aborted_from_outside_ends_when_it_is_resume
     journal = MemoryJournal()
     engine = Asks(Runtime(ScriptedProvider([]), journal=journal, approver=Suspend()))
     await engine.run("Go.", run_id="r")
-    assert events(journal, "r", RunSuspended)
+    assert events_of(journal, "r", RunSuspended)
     await engine.runtime.control("r").abort()
 
     assert (await engine.resume("r")).status == "aborted"

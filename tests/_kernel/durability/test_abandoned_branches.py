@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from journal_positions import cut_after
 from loopwright import (
     Action,
     Allow,
@@ -26,9 +27,8 @@ from loopwright import (
 from loopwright._kernel.durability.replay import Replay
 from loopwright.errors import ReplayDivergence
 from loopwright.gates import RESPOND, InstantGate
-from loopwright.testing import FakeClock, ScriptedProvider
+from loopwright.testing import FakeClock, ScriptedProvider, crashed
 from loopwright.tools import Fallback
-from redrive import crashed, upto
 
 RAN: list[str] = []
 
@@ -239,7 +239,7 @@ async def test_a_doubt_that_a_person_was_asked_about_stays_one_when_the_gather_h
     await whole.run("Go.", run_id="r")
     entries = whole.runtime.journal.read("r")
     RAN.clear()
-    journal = crashed(entries, upto(entries, "tool_started"))
+    journal = crashed(entries, cut_after(entries, "tool_started"))
     asked = await engine("a doubt", journal, on_unknown="ask").resume("r")
     assert [question.tool for question in asked.pending] == [RESPOND]
     told_all(journal)
@@ -295,7 +295,7 @@ async def test_what_waited_in_a_gather_that_was_ended_waits_in_a_fork_too_when_i
     first = await forked.run("Go.", run_id="r")
     entries = forked.runtime.journal.read("r")
     clock.advance(100)
-    for at in range(upto(entries, "model_requested", 2), len(entries) + 1):
+    for at in range(cut_after(entries, "model_requested", 2), len(entries) + 1):
         again = await forked.resume(await forked.fork("r", at=at))
         assert (again.status, [question.tool for question in again.pending]) == (
             "waiting",

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from journal_positions import cut_after, kinds
 from loopwright import (
     AllowAll,
     ChainOfThoughtEngine,
@@ -44,8 +45,7 @@ from loopwright.events import (
     ToolFinished,
     ToolStarted,
 )
-from loopwright.testing import FakeClock, ScriptedProvider, call
-from redrive import crashed, kinds, upto
+from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 
 RAN: list[str] = []
 
@@ -152,7 +152,7 @@ async def test_resuming_a_finished_run_gives_its_recorded_result() -> None:
 async def test_observers_do_not_see_replayed_entries_again() -> None:
     _, entries = await recorded(tell(SCRIPT))
     seen: list[Entry] = []
-    keep = upto(entries, "model_replied", 2)
+    keep = cut_after(entries, "model_replied", 2)
     await runtime(
         tell(SCRIPT), journal=crashed(entries, keep), observers=[seen.append]
     ).resume("r")
@@ -185,7 +185,9 @@ async def test_a_note_that_was_added_moves_no_key_and_a_changed_one_is_only_a_wa
     first = runtime(["a", "b"])
     await Noting(first, notes=("x",)).run("go", run_id="r")
     entries = first.journal.read("r")
-    again = runtime([], journal=crashed(entries, upto(entries, "model_replied", 2)))
+    again = runtime(
+        [], journal=crashed(entries, cut_after(entries, "model_replied", 2))
+    )
     result = await Noting(again, notes=("y", "z")).resume("r")
 
     assert result.answer == "a b"
@@ -350,7 +352,9 @@ async def test_another_prompt_is_divergence_that_names_key_fingerprints_and_the_
     None
 ):
     entries = await asked()
-    again = runtime(["c"], journal=crashed(entries, upto(entries, "model_replied", 2)))
+    again = runtime(
+        ["c"], journal=crashed(entries, cut_after(entries, "model_replied", 2))
+    )
 
     with pytest.raises(ReplayDivergence) as raised:
         await Asking(again, prompt="uno").resume("r")
@@ -360,13 +364,15 @@ async def test_another_prompt_is_divergence_that_names_key_fingerprints_and_the_
     assert raised.value.key == "0"
     assert recorded_print in raised.value.expected
     assert raised.value.found not in (raised.value.expected, "")
-    assert raised.value.seq < upto(entries, "model_replied", 1)
+    assert raised.value.seq < cut_after(entries, "model_replied", 1)
     assert again.provider.requests == []  # type: ignore[attr-defined]
 
 
 async def test_an_outcome_left_over_that_nobody_asked_for_is_divergence() -> None:
     entries = await asked()
-    again = runtime([], journal=crashed(entries, upto(entries, "model_replied", 2)))
+    again = runtime(
+        [], journal=crashed(entries, cut_after(entries, "model_replied", 2))
+    )
 
     with pytest.raises(ReplayDivergence) as raised:
         await Asking(again, more=False).resume("r")
@@ -375,7 +381,7 @@ async def test_an_outcome_left_over_that_nobody_asked_for_is_divergence() -> Non
 
 async def test_a_diverged_run_can_still_be_resumed_by_the_code_that_wrote_it() -> None:
     entries = await asked()
-    journal = crashed(entries, upto(entries, "model_replied", 1))
+    journal = crashed(entries, cut_after(entries, "model_replied", 1))
     with pytest.raises(ReplayDivergence):
         await Asking(runtime([], journal=journal), prompt="uno").resume("r")
 
@@ -385,7 +391,7 @@ async def test_a_diverged_run_can_still_be_resumed_by_the_code_that_wrote_it() -
 async def test_a_model_intent_without_outcome_may_differ() -> None:
     entries = await asked()
     again = runtime(
-        ["x", "y"], journal=crashed(entries, upto(entries, "model_requested", 1))
+        ["x", "y"], journal=crashed(entries, cut_after(entries, "model_requested", 1))
     )
     result = await Asking(again, prompt="uno").resume("r")
 
@@ -408,7 +414,7 @@ class Swallowing(LoopEngine):
 async def test_divergence_is_sticky() -> None:
     entries = await asked()
     again = runtime(
-        ["never"], journal=crashed(entries, upto(entries, "model_replied", 1))
+        ["never"], journal=crashed(entries, cut_after(entries, "model_replied", 1))
     )
     with pytest.raises(ReplayDivergence):
         await Swallowing(again).resume("r")
@@ -421,7 +427,7 @@ async def test_a_new_effect_before_recorded_ones_is_divergence_before_it_is_done
     entries = await asked()
     kept = [e for e in entries if e.key != "0"]
     again = runtime(
-        ["never"], journal=crashed(kept, upto(entries, "model_replied", 2) - 2)
+        ["never"], journal=crashed(kept, cut_after(entries, "model_replied", 2) - 2)
     )
 
     with pytest.raises(ReplayDivergence):
@@ -431,7 +437,7 @@ async def test_a_new_effect_before_recorded_ones_is_divergence_before_it_is_done
 
 async def test_another_model_tool_list_or_limit_is_drift_and_no_divergence() -> None:
     _, entries = await recorded(tell(SCRIPT))
-    keep = upto(entries, "tool_finished", 2)
+    keep = cut_after(entries, "tool_finished", 2)
     again = Runtime(
         ScriptedProvider(tell(SCRIPT), model="newer"),
         tools=[*TOOLS, tool(name="extra", effect="read")(look.function)],
@@ -458,7 +464,7 @@ async def test_another_model_tool_list_or_limit_is_drift_and_no_divergence() -> 
 async def test_spent_budget_survives_resume() -> None:
     whole, entries = await recorded(tell(SCRIPT))
     again = runtime(
-        tell(SCRIPT), journal=crashed(entries, upto(entries, "model_replied", 2))
+        tell(SCRIPT), journal=crashed(entries, cut_after(entries, "model_replied", 2))
     )
     result = await again.resume("r")
 
@@ -472,7 +478,7 @@ async def test_spent_budget_survives_resume() -> None:
 async def test_an_effect_in_doubt_takes_its_old_place_in_the_budget() -> None:
     limits = Limits(max_llm_calls=3, best_effort=False, max_tool_calls=3)
     _, entries = await recorded(tell(SCRIPT), limits=limits)
-    keep = upto(entries, "model_requested", 3)
+    keep = cut_after(entries, "model_requested", 3)
     result = await runtime(
         tell(SCRIPT), limits=limits, journal=crashed(entries, keep)
     ).resume("r")
@@ -482,7 +488,7 @@ async def test_an_effect_in_doubt_takes_its_old_place_in_the_budget() -> None:
 
 async def test_a_key_that_was_in_doubt_twice_is_paid_once() -> None:
     entries = await asked()
-    journal = crashed(entries, upto(entries, "model_requested", 1))
+    journal = crashed(entries, cut_after(entries, "model_requested", 1))
     await Asking(
         runtime([ProviderError("killed here", status=404)], journal=journal),
         prompt="uno",
@@ -502,7 +508,7 @@ async def test_a_key_that_was_in_doubt_twice_is_paid_once() -> None:
 async def test_a_recorded_refusal_stays_one_although_the_limit_was_raised() -> None:
     script = [call("look", what="a"), call("look", what="b"), "best so far"]
     whole, entries = await recorded(tell(script), limits=Limits(max_llm_calls=3))
-    keep = upto(entries, "limit_hit")
+    keep = cut_after(entries, "limit_hit")
     again = runtime(
         tell(script), limits=Limits(max_llm_calls=50), journal=crashed(entries, keep)
     )
@@ -522,7 +528,7 @@ async def test_a_recorded_refusal_stays_one_although_the_limit_was_raised() -> N
 
 async def test_recorded_turns_are_not_refused_because_the_limit_was_lowered() -> None:
     _, entries = await recorded(tell(SCRIPT))
-    keep = upto(entries, "model_replied", 3)
+    keep = cut_after(entries, "model_replied", 3)
     result = await runtime(
         [], limits=Limits(max_iterations=1), journal=crashed(entries, keep)
     ).resume("r")
@@ -539,7 +545,7 @@ async def test_an_iteration_limit_that_was_hit_is_hit_again() -> None:
         "so far",
     )
 
-    for keep in range(upto(entries, "limit_hit"), len(entries)):
+    for keep in range(cut_after(entries, "limit_hit"), len(entries)):
         result = await runtime(tell(script), journal=crashed(entries, keep)).resume("r")
         assert (result.status, result.stop_reason, result.answer) == (
             "limit",
@@ -600,7 +606,7 @@ async def test_a_failed_model_call_is_an_outcome() -> None:
     whole = await Catching(first).run("go", run_id="r")
     entries = first.journal.read("r")
     again = runtime(
-        ["b"], journal=crashed(entries, upto(entries, "model_requested", 2))
+        ["b"], journal=crashed(entries, cut_after(entries, "model_requested", 2))
     )
 
     assert whole.answer == "caught no such model then b"
@@ -634,7 +640,7 @@ async def test_attempts_that_are_recorded_count_to_the_cap() -> None:
     again = runtime(
         [outage, outage, outage],
         clock=FakeClock(),
-        journal=crashed(entries, upto(entries, "attempt_failed", 2)),
+        journal=crashed(entries, cut_after(entries, "attempt_failed", 2)),
     )
     result = await Asking(again).resume("r")
 
@@ -657,7 +663,7 @@ async def test_an_intent_without_outcome_is_repeated_only_where_that_is_safe(
     _, entries = await recorded(tell(script))
     RAN.clear()
     again = runtime(
-        tell(script), journal=crashed(entries, upto(entries, "tool_started"))
+        tell(script), journal=crashed(entries, cut_after(entries, "tool_started"))
     )
     result = await again.resume("r")
 
@@ -672,7 +678,7 @@ async def test_an_intent_without_outcome_is_repeated_only_where_that_is_safe(
 async def test_on_unknown_stop_ends_the_run() -> None:
     script = [call("send", what="x"), "done"]
     _, entries = await recorded(tell(script))
-    journal = crashed(entries, upto(entries, "tool_started"))
+    journal = crashed(entries, cut_after(entries, "tool_started"))
     result = await runtime(tell(script), journal=journal, on_unknown="stop").resume("r")
 
     assert (result.status, result.stop_reason, result.answer) == (
@@ -740,7 +746,7 @@ async def test_a_decision_without_intent_holds_under_the_same_policy_version_onl
 
     script = [call("look", what="x"), "done"]
     _, entries = await recorded(tell(script))
-    keep = upto(entries, "gate_decided")
+    keep = cut_after(entries, "gate_decided")
     RAN.clear()
     same = runtime(tell(script), journal=crashed(entries, keep))
     await same.resume("r")
@@ -768,7 +774,7 @@ async def test_a_recorded_allow_with_its_intent_is_replayed_under_any_policy() -
     RAN.clear()
     again = runtime(
         tell(script),
-        journal=crashed(entries, upto(entries, "tool_finished")),
+        journal=crashed(entries, cut_after(entries, "tool_finished")),
         gate=Stricter(),
     )
     result = await again.resume("r")
@@ -801,7 +807,7 @@ async def test_a_decision_about_other_arguments_is_divergence() -> None:
     )  # they stand in the call; the journal holds them where a gate changed them
     tasks.append("that")
     changed = Delegating(
-        runtime([], journal=crashed(entries, upto(entries, "gate_decided")))
+        runtime([], journal=crashed(entries, cut_after(entries, "gate_decided")))
     )
     with pytest.raises(ReplayDivergence) as raised:
         await changed.resume("r")
@@ -830,7 +836,9 @@ async def test_a_call_whose_tool_was_taken_away_since_it_was_allowed_is_rejected
     _, entries = await recorded(tell(script))
     RAN.clear()
     without = runtime(
-        tell(script), tools=[put, send], journal=crashed(entries, upto(entries, last))
+        tell(script),
+        tools=[put, send],
+        journal=crashed(entries, cut_after(entries, last)),
     )
     result = await ReActEngine(without).resume("r")
 
@@ -949,7 +957,7 @@ async def test_downtime_and_waiting_for_people_do_not_count_as_active_time() -> 
 
     entries = parts.journal.read("r")
     clock.advance(50_000)  # the process was down
-    keep = upto(entries, "tool_finished")
+    keep = cut_after(entries, "tool_finished")
     cut = [dataclasses.replace(e) for e in entries[:keep]]
     again = Runtime(
         ScriptedProvider([slow_model("done")]),
@@ -968,10 +976,10 @@ async def test_the_time_between_a_crash_and_each_resume_does_not_count() -> None
     )
     await ReActEngine(parts).run("go", run_id="r")
     entries = parts.journal.read("r")
-    journal = crashed(entries, upto(entries, "tool_finished"))
+    journal = crashed(entries, cut_after(entries, "tool_finished"))
     for script in ([ProviderError("down", status=404)], ["done"]):
         clock.advance(10_000)
-        done = upto(journal.read("r"), "tool_finished")
+        done = cut_after(journal.read("r"), "tool_finished")
         cut = [e for e in journal.read("r") if e.seq <= done or e.kind == "run_resumed"]
         journal = crashed(cut, len(cut))
         again = Runtime(
@@ -1008,7 +1016,7 @@ async def test_time_that_was_spent_before_the_crash_counts() -> None:
         tools=TOOLS,
         clock=clock,
         limits=Limits(timeout=150),
-        journal=crashed(entries, upto(entries, "tool_finished")),
+        journal=crashed(entries, cut_after(entries, "tool_finished")),
     )
     result = await again.resume("r")
 
@@ -1034,7 +1042,7 @@ async def test_clock_ids_randomness_and_own_effects_are_the_same_again() -> None
     whole = await Clocked(first).run("go", run_id="r")
     entries = first.journal.read("r")
     clock.advance(5000)
-    keep = upto(entries, "effect_finished")
+    keep = cut_after(entries, "effect_finished")
     again = Runtime(
         ScriptedProvider(["a"]), clock=clock, journal=crashed(entries, keep)
     )
@@ -1160,7 +1168,7 @@ async def test_a_reply_that_was_cut_is_sent_back_and_the_repair_is_an_effect() -
 
     assert effects(entries, ModelRequested) == ["0", "1"]
     again = runtime(
-        ["done"], journal=crashed(entries, upto(entries, "model_replied", 1))
+        ["done"], journal=crashed(entries, cut_after(entries, "model_replied", 1))
     )
     assert (await again.resume("r")).answer == "done"
 

@@ -48,8 +48,7 @@ from loopwright.gates import (
 )
 from loopwright.journals import Claim
 from loopwright.messages import arguments_hash
-from loopwright.testing import FakeClock, ScriptedProvider, call
-from redrive import crashed
+from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 
 RAN: list[str] = []
 

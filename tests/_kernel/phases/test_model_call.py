@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from journal_positions import cut_after
 from loopwright import (
     CircuitBreakers,
     Completion,
@@ -23,8 +24,7 @@ from loopwright import (
 from loopwright.errors import CircuitOpen, ContextTooLong, ProviderTimeout
 from loopwright.events import AttemptFailed, ErrorRecord, ModelFailed, ModelReplied
 from loopwright.providers import CallDelta
-from loopwright.testing import FakeClock, ScriptedProvider, call
-from redrive import crashed, upto
+from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 
 
 def down(status: int | None = 503, *, after: float | None = None) -> ProviderError:
@@ -376,7 +376,7 @@ async def test_the_attempts_of_a_call_are_counted_over_a_crash() -> None:
     entries = runtime.journal.read((await ReActEngine(runtime).run("Go.")).run_id)
 
     provider = ScriptedProvider([down(), "too late"])
-    journal = crashed(entries, upto(entries, "attempt_failed", 2))
+    journal = crashed(entries, cut_after(entries, "attempt_failed", 2))
     result = await ReActEngine(
         Runtime(provider, clock=FakeClock(), journal=journal)
     ).resume(entries[0].run_id)
@@ -557,7 +557,7 @@ async def test_a_rejection_is_no_attempt_after_a_crash_either() -> None:
     entries = runtime.journal.read((await ReActEngine(runtime).run("Go.")).run_id)
 
     provider = ScriptedProvider([down(), down(), "done"])
-    journal = crashed(entries, upto(entries, "attempt_failed", 1))
+    journal = crashed(entries, cut_after(entries, "attempt_failed", 1))
     result = await ReActEngine(
         Runtime(provider, clock=FakeClock(), journal=journal)
     ).resume(entries[0].run_id)

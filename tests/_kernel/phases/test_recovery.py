@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from journal_positions import cut_after
 from loopwright import (
     AllowAll,
     CircuitBreakers,
@@ -31,7 +32,7 @@ from loopwright.events import (
     UnknownOutcomeResolved,
 )
 from loopwright.gates import Action, Ask, InstantGate, PolicyState
-from loopwright.testing import FakeClock, ScriptedProvider, call
+from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 from loopwright.tools import (
     CachedResult,
     CallCompleted,
@@ -44,7 +45,6 @@ from loopwright.tools import (
     Recovery,
     Retry,
 )
-from redrive import crashed, upto
 
 RAN: list[str] = []
 FAILS: dict[str, int] = {}
@@ -349,7 +349,7 @@ async def test_what_may_have_happened_in_place_of_a_call_is_not_done_again_elsew
         )
         RAN.clear()
         await ReActEngine(again).resume("r")
-        begun = upto(entries, "tool_started", 2) <= cut
+        begun = cut_after(entries, "tool_started", 2) <= cut
         assert RAN.count("paypal 5") <= (0 if begun else 1), cut
         assert "bank 5" not in RAN or how == "told", cut
 
@@ -543,7 +543,7 @@ async def test_a_dead_letter_keeps_the_whole_call_and_the_run_goes_on():
     again = runtime(
         broken,
         script=["done"],
-        journal=crashed(entries, upto(entries, "call_dead_lettered")),
+        journal=crashed(entries, cut_after(entries, "call_dead_lettered")),
     )
     await ReActEngine(again).resume("r")
     assert (
@@ -813,7 +813,8 @@ async def test_what_a_person_said_of_a_failure_is_not_asked_for_again_after_a_cr
     entries = parts.journal.read("r")
     RAN.clear()
     for cut in range(
-        upto(entries, "doubt_resolved"), upto(entries, "model_requested", 2) + 1
+        cut_after(entries, "doubt_resolved"),
+        cut_after(entries, "model_requested", 2) + 1,
     ):
         again = runtime(broken, script=["done"], journal=crashed(entries, cut))
         result = await ReActEngine(again).resume("r")
@@ -844,7 +845,7 @@ async def test_an_answer_to_an_escalation_that_is_given_twice_allows_one_attempt
     again = runtime(
         broken,
         script=["done"],
-        journal=crashed(entries, upto(entries, "doubt_resolved")),
+        journal=crashed(entries, cut_after(entries, "doubt_resolved")),
     )
     for command in parts.journal.inbox("r"):
         again.journal.send("r", command.kind, command.body)

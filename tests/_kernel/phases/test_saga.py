@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import pytest
 import structlog
 
+from journal_positions import cut_after, kinds
 from loopwright import (
     Allow,
     AllowAll,
@@ -38,7 +39,7 @@ from loopwright.events import (
 )
 from loopwright.gates import Action, Decision, InstantGate, PolicyState
 from loopwright.security import Redactor
-from loopwright.testing import ScriptedProvider, call
+from loopwright.testing import ScriptedProvider, call, crashed
 from loopwright.tools import (
     CallNotExecuted,
     DeadLetter,
@@ -48,7 +49,6 @@ from loopwright.tools import (
     Retry,
 )
 from loopwright.worker import MAX_PICKUPS
-from redrive import crashed, kinds, upto
 
 DONE: list[str] = []
 
@@ -414,7 +414,7 @@ async def test_what_was_done_in_place_of_a_call_is_undone_also_when_the_journal_
         ends[0] + 1,
         ends[1],
         ends[1] + 1,
-        upto(entries, "undo_begun"),
+        cut_after(entries, "undo_begun"),
     ):
         DONE.clear()
         replied = sum(
@@ -612,7 +612,7 @@ async def test_a_run_that_is_aborted_while_nobody_works_on_it_keeps_its_conversa
     again = Runtime(
         ScriptedProvider([]),
         tools=[book, look],
-        journal=crashed(entries, upto(entries, "model_requested", 4)),
+        journal=crashed(entries, cut_after(entries, "model_requested", 4)),
     )
     await again.control("r").abort()
     result = await ReActEngine(again).resume("r")
@@ -646,7 +646,8 @@ async def test_an_abort_ends_a_run_whose_code_was_changed_unless_it_may_have_to_
     await Asks(parts).run("Go.", run_id="r", saga=saga)
     entries = parts.journal.read("r")
     again = Runtime(
-        ScriptedProvider([]), journal=crashed(entries, upto(entries, "model_replied"))
+        ScriptedProvider([]),
+        journal=crashed(entries, cut_after(entries, "model_replied")),
     )
     await again.control("r").abort()
     monkeypatch.setattr(Asks, "words", "Now!")
@@ -664,7 +665,7 @@ async def test_a_run_that_is_resumed_in_the_middle_of_undoing_ends_as_it_would_h
     parts = booking(*TWO)
     whole = await ReActEngine(parts).run("Go.", run_id="r", saga=True)
     entries = parts.journal.read("r")
-    for cut in range(upto(entries, "undo_begun"), len(entries)):
+    for cut in range(cut_after(entries, "undo_begun"), len(entries)):
         again = Runtime(
             ScriptedProvider([]), tools=[book, look], journal=crashed(entries, cut)
         )
@@ -702,7 +703,7 @@ async def test_each_booking_is_undone_by_the_tool_that_made_it_also_in_another_p
     await first.run("Go.", run_id="r", saga=True)
     entries = first.runtime.journal.read("r")
     DONE.clear()
-    again = make([], [], crashed(entries, upto(entries, "undo_begun")))
+    again = make([], [], crashed(entries, cut_after(entries, "undo_begun")))
     await again.resume("r")
 
     assert [line.partition(":")[0] for line in DONE] == ["hotel office cancels"]
@@ -727,7 +728,7 @@ async def test_a_call_in_doubt_that_a_person_is_asked_about_is_named_when_somebo
     parts = booking(*TWO)
     await ReActEngine(parts).run("Go.", run_id="r", saga=True)
     entries = parts.journal.read("r")
-    journal = crashed(entries, upto(entries, "tool_started", 3))
+    journal = crashed(entries, cut_after(entries, "tool_started", 3))
     again = Runtime(
         ScriptedProvider([]), tools=[book, look], journal=journal, on_unknown="ask"
     )
@@ -746,14 +747,16 @@ async def test_a_run_whose_undoing_ends_its_process_time_and_again_is_left_to_pe
     parts = booking(*TWO)
     await ReActEngine(parts).run("Go.", run_id="r", saga=True)
     entries = parts.journal.read("r")
-    journal = crashed(entries, upto(entries, "undo_started"), status="running")
+    journal = crashed(entries, cut_after(entries, "undo_started"), status="running")
     for _ in range(MAX_PICKUPS):
         again = Runtime(
             ScriptedProvider([]), tools=[book, look], journal=journal, lease=30
         )
         await Worker(again).drain()
         entries = journal.read("r")
-        journal = crashed(entries, upto(entries, "undo_finished") - 1, status="running")
+        journal = crashed(
+            entries, cut_after(entries, "undo_finished") - 1, status="running"
+        )
     with structlog.testing.capture_logs():
         assert (
             await Worker(
@@ -778,7 +781,7 @@ async def test_undoing_that_would_have_to_be_allowed_by_a_person_is_not_done_als
     whole = await ReActEngine(parts).run("Go.", run_id="r", saga=True)
     entries = parts.journal.read("r")
     DONE.clear()
-    for cut in range(upto(entries, "undo_begun"), len(entries)):
+    for cut in range(cut_after(entries, "undo_begun"), len(entries)):
         journal = crashed(entries, cut)
         again = Runtime(
             ScriptedProvider([]),
@@ -814,7 +817,7 @@ async def test_an_abort_that_was_sent_before_does_not_cut_off_the_reading_of_wha
     parts = booking("done")
     await Slow(parts).run("Go.", run_id="r", saga=True)
     entries = parts.journal.read("r")
-    journal = crashed(entries, upto(entries, "model_requested"))
+    journal = crashed(entries, cut_after(entries, "model_requested"))
     again = Runtime(ScriptedProvider([]), tools=[book, look], journal=journal)
     await again.control("r").abort()
     DONE.clear()
@@ -849,14 +852,14 @@ async def test_an_effect_in_doubt_is_not_done_again_in_a_run_that_was_aborted(
     parts = booking()
     await Looks(parts).run("Go.", run_id="r", saga=True)
     entries = parts.journal.read("r")
-    journal = crashed(entries, upto(entries, "effect_started"))
+    journal = crashed(entries, cut_after(entries, "effect_started"))
     again = Runtime(ScriptedProvider([]), tools=[book, look], journal=journal)
     await again.control("r").abort()
     DONE.clear()
     result = await Looks(again).resume("r")
     if undoing:  # and died once more
         entries = journal.read("r")
-        journal = crashed(entries, upto(entries, "undo_begun"))
+        journal = crashed(entries, cut_after(entries, "undo_begun"))
         DONE.clear()
         result = await Looks(
             Runtime(ScriptedProvider([]), tools=[book, look], journal=journal)
@@ -903,7 +906,7 @@ async def test_a_call_that_turns_out_not_to_have_happened_is_not_named_when_the_
     )
     await ReActEngine(parts).run("Go.", run_id="r", saga=True)
     entries = parts.journal.read("r")
-    journal = crashed(entries, upto(entries, "tool_started"))
+    journal = crashed(entries, cut_after(entries, "tool_started"))
     again = Runtime(ScriptedProvider([]), tools=[reserve], journal=journal)
     await again.control("r").abort()
     result = await ReActEngine(again).resume("r")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from journal_positions import cut_after
 from loopwright import (
     AllowAll,
     ConfigError,
@@ -21,9 +22,8 @@ from loopwright import (
 from loopwright.errors import UnknownRun
 from loopwright.events import Entry, ToolFinished, UnknownOutcomeResolved
 from loopwright.gates import Action, InstantGate, PolicyState
-from loopwright.testing import ScriptedProvider, call
+from loopwright.testing import ScriptedProvider, call, crashed
 from loopwright.tools import CallCompleted, CallNotExecuted, OutcomeUnknown
-from redrive import crashed, upto
 
 PAID: list[str] = []
 Lookup = Callable[[ToolContext[Any]], Any]
@@ -50,7 +50,7 @@ async def begun(pay: Tool) -> list[Entry]:
     await ReActEngine(parts).run("Pay.", run_id="r")
     entries = parts.journal.read("r")
     PAID.clear()
-    return entries[: upto(entries, "tool_started")]
+    return entries[: cut_after(entries, "tool_started")]
 
 
 async def taken_up(pay: Tool, **options: Any) -> Runtime:
@@ -166,7 +166,7 @@ async def test_a_look_up_that_was_interrupted_too_is_made_again():
     parts = await taken_up(pay)
     await ReActEngine(parts).resume("r")
     entries = parts.journal.read("r")
-    for cut in range(upto(entries, "tool_started"), len(entries)):
+    for cut in range(cut_after(entries, "tool_started"), len(entries)):
         PAID.clear()
         kept = entries[:cut]
         again = Runtime(
@@ -219,7 +219,7 @@ def died(parts: Runtime, kind: str) -> Runtime:
     """The next process: the last one died after an entry of that kind, and what people had said is there."""
     entries = parts.journal.read("r")
     journal = crashed(
-        entries, upto(entries, kind, sum(entry.kind == kind for entry in entries))
+        entries, cut_after(entries, kind, sum(entry.kind == kind for entry in entries))
     )
     for command in parts.journal.inbox("r"):
         journal.send("r", command.kind, command.body)
@@ -348,7 +348,7 @@ async def test_a_payment_that_was_not_made_is_not_made_when_the_policy_of_now_de
     await ReActEngine(first).run("Pay.", run_id="r")
     entries = first.journal.read("r")
     PAID.clear()
-    journal = crashed(entries, upto(entries, "tool_started"))
+    journal = crashed(entries, cut_after(entries, "tool_started"))
     parts = Runtime(
         ScriptedProvider(["done"]),
         tools=[pay],
@@ -420,7 +420,7 @@ async def test_one_call_in_doubt_does_not_hold_up_what_was_called_beside_it():
     )
     await ReActEngine(first).run("Pay.", run_id="r")
     entries = first.journal.read("r")
-    cut = upto(entries, "tool_started", 2)
+    cut = cut_after(entries, "tool_started", 2)
     PAID.clear()
     parts = Runtime(
         ScriptedProvider(["done"]),

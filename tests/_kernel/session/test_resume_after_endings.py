@@ -34,8 +34,7 @@ from loopwright import (
 from loopwright.gates import Action, Decision, InstantGate, PolicyState
 from loopwright.messages import JsonObject
 from loopwright.providers import Capabilities, TextTools
-from loopwright.testing import ScriptedProvider, call
-from redrive import crashed
+from loopwright.testing import ScriptedProvider, call, crashed
 
 Make = Callable[[MemoryJournal | None], LoopEngine]
 

@@ -21,8 +21,7 @@ from loopwright._kernel.phases import side_effects
 from loopwright._kernel.phases.tool_call import as_text
 from loopwright.events import Declassified, RunStarted, ToolFinished
 from loopwright.labels import Label, at_least, highest
-from loopwright.testing import ScriptedProvider, call
-from redrive import crashed
+from loopwright.testing import ScriptedProvider, call, crashed
 from waiting import eventually
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic_core import from_json, to_json
 
+from journal_positions import cut_after
 from loopwright import (
     Action,
     Allow,
@@ -28,7 +29,7 @@ from loopwright.events import ToolFinished, UnknownOutcomeResolved
 from loopwright.gates import InstantGate
 from loopwright.labels import Label
 from loopwright.security import MARK, Redactor
-from loopwright.testing import call
+from loopwright.testing import call, crashed
 from loopwright.tools import (
     CachedResult,
     CallCompleted,
@@ -38,8 +39,7 @@ from loopwright.tools import (
     LlmRecovery,
     Recovery,
 )
-from private import PRIVATE, process, sent, stays_after_any_crash, turns
-from redrive import crashed, upto
+from private_data import PRIVATE, process, sent, stays_after_any_crash, turns
 from waiting import eventually
 
 BEGUN: list[str] = []
@@ -123,7 +123,7 @@ async def test_a_failure_that_told_something_private_is_not_forgotten_by_its_rec
 
     def make(journal: Any) -> LoopEngine:
         model = turns(
-            call("ask_vault", row=1), call("send", text="x"), "done", mended=mended
+            call("ask_vault", row=1), call("send", text="x"), "done", repaired=mended
         )
         tools = [failing(recovery), mirror, copy, shelf, absent_row]
         return ReActEngine(process(model, tools, journal=journal))
@@ -147,7 +147,7 @@ async def test_a_mended_call_is_gated_with_the_label_and_the_origin_of_the_failu
     None
 ):
     def make(journal: Any) -> LoopEngine:
-        model = turns(call("ask_vault", row=1), "done", mended=MENDED)
+        model = turns(call("ask_vault", row=1), "done", repaired=MENDED)
         return ReActEngine(
             process(model, [failing([LlmRecovery()])], journal=journal, gate=Noting())
         )
@@ -159,7 +159,7 @@ async def test_a_mended_call_is_gated_with_the_label_and_the_origin_of_the_failu
 
     entries = journal.read("r")
     for cut in range(
-        upto(entries, "recovery_triggered"), upto(entries, "gate_decided", 2)
+        cut_after(entries, "recovery_triggered"), cut_after(entries, "gate_decided", 2)
     ):
         again = make(crashed(entries, cut))
         await again.resume("r")
@@ -194,7 +194,7 @@ async def test_a_failure_told_with_that_of_a_fall_back_has_label_and_origin_of_b
     journal = MemoryJournal()
     await make(journal).run("Go.", run_id="r")
     entries = journal.read("r")
-    for cut in range(upto(entries, "tool_started"), len(entries)):
+    for cut in range(cut_after(entries, "tool_started"), len(entries)):
         again = crashed(entries, cut)
         await make(again).resume("r")
         last = [
@@ -241,7 +241,7 @@ async def test_a_recovery_of_an_older_version_has_at_least_the_label_and_the_ori
 
     whole = MemoryJournal()
     await make(whole).run("Go.", run_id="r")
-    entries = whole.read("r")[: upto(whole.read("r"), "recovery_triggered")]
+    entries = whole.read("r")[: cut_after(whole.read("r"), "recovery_triggered")]
     body = from_json(entries[-1].body)
     assert (body.pop("label"), body.pop("untrusted")) == ("secret", True)
     entries[-1] = dataclasses.replace(entries[-1], body=to_json(body))
@@ -312,7 +312,7 @@ async def begun(make: Callable[[Any], LoopEngine]) -> Any:
     journal = MemoryJournal()
     await make(journal).run("Go.", run_id="r")
     entries = journal.read("r")
-    return crashed(entries, upto(entries, "tool_started"))
+    return crashed(entries, cut_after(entries, "tool_started"))
 
 
 async def test_what_a_tool_looks_up_is_as_sensitive_as_what_it_says() -> None:
@@ -332,7 +332,9 @@ async def test_what_a_tool_looks_up_is_as_sensitive_as_what_it_says() -> None:
         if isinstance(entry.event, UnknownOutcomeResolved)
     ]
     assert (resolved.by, resolved.label) == ("lookup", "sensitive")
-    await stays_after_any_crash(make, journal, upto(journal.read("r"), "tool_started"))
+    await stays_after_any_crash(
+        make, journal, cut_after(journal.read("r"), "tool_started")
+    )
 
 
 @pytest.mark.parametrize("words", [f"booked, with {PRIVATE}", "booked"])
@@ -352,7 +354,9 @@ async def test_what_a_person_says_of_a_call_is_as_sensitive_as_the_words_and_the
     await make(journal).runtime.control("r").resolve(question.key, CallCompleted(words))
     await make(journal).resume("r")
 
-    await stays_after_any_crash(make, journal, upto(journal.read("r"), "run_suspended"))
+    await stays_after_any_crash(
+        make, journal, cut_after(journal.read("r"), "run_suspended")
+    )
 
 
 async def test_a_person_who_says_what_came_of_an_escalated_call_says_how_sensitive_it_is() -> (
@@ -377,7 +381,9 @@ async def test_a_person_who_says_what_came_of_an_escalated_call_says_how_sensiti
         if isinstance(entry.event, UnknownOutcomeResolved)
     ]
     assert (resolved.by, resolved.label) == ("person", "sensitive")
-    await stays_after_any_crash(make, journal, upto(journal.read("r"), "run_suspended"))
+    await stays_after_any_crash(
+        make, journal, cut_after(journal.read("r"), "run_suspended")
+    )
 
 
 # --- where a text is from ---
@@ -387,7 +393,9 @@ async def origin(make: Callable[[Any], LoopEngine], journal: Any) -> list[bool]:
     """Whether the run had read text from outside when its gate was asked about `send`, live and after any crash."""
     entries = journal.read("r")
     seen: list[bool] = []
-    for cut in range(upto(entries, "tool_started"), upto(entries, "tool_finished") + 1):
+    for cut in range(
+        cut_after(entries, "tool_started"), cut_after(entries, "tool_finished") + 1
+    ):
         again = crashed(entries, cut)
         for command in journal.inbox("r"):
             again.send("r", command.kind, command.body)
@@ -479,7 +487,7 @@ async def test_the_failure_in_a_dead_letter_is_from_outside_also_of_a_call_that_
         ("unknown", True)
     ]
     entries = journal.read("r")
-    after = crashed(entries, upto(entries, "call_dead_lettered"))
+    after = crashed(entries, cut_after(entries, "call_dead_lettered"))
     engine = make(after)
     gate: Any = engine.runtime.gate
     await engine.resume("r")

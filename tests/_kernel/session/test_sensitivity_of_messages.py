@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from journal_positions import cut_after
 from loopwright import (
     LoopEngine,
     MemoryJournal,
@@ -24,10 +25,9 @@ from loopwright.engine import RunHandle
 from loopwright.events import Declassified, EffectFinished, ToolFinished
 from loopwright.labels import Label
 from loopwright.security import Redactor
-from loopwright.testing import call
+from loopwright.testing import call, crashed
 from loopwright.tools import CachedResult
-from private import PRIVATE, burn, process, sent, stays_after_any_crash, turns
-from redrive import crashed, upto
+from private_data import PRIVATE, burn, process, sent, stays_after_any_crash, turns
 
 Saying = Callable[[RunHandle[Any, Any]], Awaitable[None]]
 
@@ -135,7 +135,7 @@ async def test_what_was_declassified_stays_so_until_something_else_is_read() -> 
     entries = journal.read("r")
     assert sent(entries) == ["ok"]
     for cut in range(
-        upto(entries, "declassified"), upto(entries, "tool_finished", 2) + 1
+        cut_after(entries, "declassified"), cut_after(entries, "tool_finished", 2) + 1
     ):
         again = crashed(entries, cut)
         for command in journal.inbox("r"):
@@ -190,7 +190,7 @@ async def test_a_fork_that_was_told_something_private_has_its_label(kind: str) -
     journal = await told(make, hand, WORDS[kind])
     entries = journal.read("r")
     engine = make(journal)
-    for cut in range(upto(entries, "model_requested", 2), len(entries)):
+    for cut in range(cut_after(entries, "model_requested", 2), len(entries)):
         fork = await engine.fork("r", at=cut)
         await engine.resume(fork)
         assert sent(journal.read(fork)) == ["denied"], f"forked after {cut}"
@@ -211,7 +211,9 @@ async def test_words_that_were_sent_before_a_run_was_declassified_count_when_the
 
     journal = await told(make, hand, saying)
 
-    await stays_after_any_crash(make, journal, upto(journal.read("r"), "declassified"))
+    await stays_after_any_crash(
+        make, journal, cut_after(journal.read("r"), "declassified")
+    )
 
 
 async def test_what_a_person_says_after_the_answer_counts_from_then_on() -> None:
@@ -244,7 +246,9 @@ async def test_the_reason_of_a_denial_is_as_sensitive_as_its_words() -> None:
     await make(journal).runtime.control("r").deny(question.key, f"It holds {PRIVATE}.")
     await make(journal).resume("r")
 
-    await stays_after_any_crash(make, journal, upto(journal.read("r"), "run_suspended"))
+    await stays_after_any_crash(
+        make, journal, cut_after(journal.read("r"), "run_suspended")
+    )
 
 
 class Asking(LoopEngine):

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from journal_positions import cut_after
 from loopwright import (
     Allow,
     AllowAll,
@@ -29,8 +30,7 @@ from loopwright import (
     tool,
 )
 from loopwright.errors import Denied, EngineError, PhaseError
-from loopwright.testing import FakeClock, ScriptedProvider, call
-from redrive import crashed, upto
+from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 
 RAN: list[str] = []
 
@@ -195,7 +195,7 @@ async def test_no_tool_starts_after_the_run_was_told_to_stop_at_an_unknown_outco
     _, entries = await whole(body, limits=Limits(max_concurrent_tools=1))
     RAN.clear()
     result = await resumed(
-        body, entries, upto(entries, "tool_started"), on_unknown="stop"
+        body, entries, cut_after(entries, "tool_started"), on_unknown="stop"
     )
 
     assert (result.stop_reason, RAN) == ("unknown_outcome", [])
@@ -235,7 +235,12 @@ async def test_the_time_that_a_person_took_is_no_active_time_after_a_resume_eith
 
     _, entries = await whole(body, ["a"], approver=slow, clock=clock)
     result = await resumed(
-        body, entries, upto(entries, "tool_finished"), ["a"], approver=slow, clock=clock
+        body,
+        entries,
+        cut_after(entries, "tool_finished"),
+        ["a"],
+        approver=slow,
+        clock=clock,
     )
 
     assert result.status == "completed"
@@ -302,7 +307,9 @@ async def test_a_delegation_that_has_begun_is_not_gated_again() -> None:
 
     _, entries = await whole(body)
     strict = Gate(lambda action: Deny("not any more"), "test-2")
-    result = await resumed(body, entries, upto(entries, "child_finished"), gate=strict)
+    result = await resumed(
+        body, entries, cut_after(entries, "child_finished"), gate=strict
+    )
 
     assert result.status == "completed"
 
@@ -336,7 +343,7 @@ async def test_an_effect_that_fails_is_not_done_again_and_fails_the_same(
         return "never"
 
     result, entries = await whole(body, ["a"])
-    again = await resumed(body, entries, upto(entries, "model_requested"), ["a"])
+    again = await resumed(body, entries, cut_after(entries, "model_requested"), ["a"])
 
     assert result.status == "completed"
     assert result.answer == again.answer
@@ -356,7 +363,7 @@ async def test_a_denied_effect_is_an_outcome() -> None:
 
     result, entries = await whole(body, ["a"], gate=DenyAll())
     again = await resumed(
-        body, entries, upto(entries, "model_requested"), ["a"], gate=AllowAll()
+        body, entries, cut_after(entries, "model_requested"), ["a"], gate=AllowAll()
     )
 
     assert result.answer == again.answer == "work: no tool may run here a"
@@ -390,7 +397,9 @@ async def test_a_replayed_error_still_says_what_it_said() -> None:
         return "never"
 
     result, entries = await whole(body, [Mine("gone", status=410), "a"])
-    again = await resumed(body, entries, upto(entries, "model_requested", 2), ["a"])
+    again = await resumed(
+        body, entries, cut_after(entries, "model_requested", 2), ["a"]
+    )
 
     assert result.answer == again.answer == "gone 410 False a"
 
@@ -478,7 +487,7 @@ async def test_results_of_children_count_what_the_child_used_also_after_a_resume
         return f"{child.llm_calls} {child.tool_calls} {child.usage.total_tokens} {await run.ask('own')}"
 
     result, entries = await whole(body, ["a", "b"])
-    again = await resumed(body, entries, upto(entries, "child_finished"), ["b"])
+    again = await resumed(body, entries, cut_after(entries, "child_finished"), ["b"])
 
     assert result.answer == again.answer == "2 1 30 b"
 
@@ -652,13 +661,13 @@ async def test_on_unknown_stop_still_stops_when_the_unknown_outcome_is_recorded(
         return observations[0].status
 
     _, entries = await whole(body)
-    told = await resumed(body, entries, upto(entries, "tool_started"))
+    told = await resumed(body, entries, cut_after(entries, "tool_started"))
     assert told.answer == "unknown"
-    journal = crashed(entries, upto(entries, "tool_started"))
+    journal = crashed(entries, cut_after(entries, "tool_started"))
     await Doing(parts(journal=journal), body=body).resume("r")
     recorded = journal.read("r")
     result = await resumed(
-        body, recorded, upto(recorded, "tool_finished"), on_unknown="stop"
+        body, recorded, cut_after(recorded, "tool_finished"), on_unknown="stop"
     )
 
     assert result.stop_reason == "unknown_outcome"
@@ -791,7 +800,7 @@ async def test_a_child_that_has_ended_does_nothing_more() -> None:
 
     _, entries = await whole(body(old))
     with pytest.raises(ReplayDivergence):
-        await resumed(body(new), entries, upto(entries, "child_finished"))
+        await resumed(body(new), entries, cut_after(entries, "child_finished"))
     assert RAN == []
 
 

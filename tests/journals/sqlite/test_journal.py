@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 import journal_child
-from forked import PIPE, Forked, fork
+from forked_processes import PIPE, Forked, fork
 from journal_contract import HypothesisContract
 from journal_entries import ME, follow, header, write
 from loopwright.errors import ConfigError, Fenced, JournalError, UnknownRun

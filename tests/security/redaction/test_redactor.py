@@ -18,7 +18,7 @@ from loopwright.security.redaction import MARK, Redactor, patterns
 from loopwright.security.redaction.encodings import spellings
 from loopwright.security.redaction.prefilter import hinted, hinted_at_end
 from loopwright.testing import ScriptedProvider, call
-from planted import B64, HEX, PLANTED, RANDOM, marked, pem
+from planted_secrets import B64, HEX, PLANTED, RANDOM, marked, pem
 from stopwatch import quickest
 
 PLAIN = Redactor()

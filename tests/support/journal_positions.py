@@ -1,14 +1,11 @@
-"""What tests of crashes ask a journal: where a kind of entry comes, and which kinds there are."""
+"""Find positions and kinds of entries in a journal, for tests that cut it."""
 
 from loopwright import Runtime
 from loopwright.events import Entry
-from loopwright.testing import crashed
-
-__all__ = ["crashed", "kinds", "upto"]
 
 
-def upto(entries: list[Entry], kind: str, occurrence: int = 1) -> int:
-    """How many entries there are up to and with the n-th of a kind."""
+def cut_after(entries: list[Entry], kind: str, occurrence: int = 1) -> int:
+    """Return the number of entries up to and including the n-th of a kind."""
     seen = 0
     for entry in entries:
         seen += entry.kind == kind

@@ -28,8 +28,8 @@ def react(journal: Any, *script: Any, **options: Any) -> ReActEngine:
     return ReActEngine(Runtime(ScriptedProvider(script), journal=journal, **given))
 
 
-def told(result: Result) -> list[str]:
-    """What the model was told of its calls."""
+def tool_messages(result: Result) -> list[str]:
+    """Return the tool messages that the model read."""
     return [
         message.content
         for message in result.conversation.messages

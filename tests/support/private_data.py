@@ -20,12 +20,11 @@ from loopwright._kernel.durability.replay import Replay
 from loopwright.events import Entry, ToolFinished
 from loopwright.gates import InstantGate
 from loopwright.labels import Label, at_least
-from loopwright.testing import ScriptedProvider
-from redrive import crashed
+from loopwright.testing import ScriptedProvider, crashed
 
 PRIVATE = "a private number"
 HOME = "private data stays here"
-MEND = "failed. Its arguments"
+REPAIR = "failed. Its arguments"
 
 
 class Private:
@@ -64,13 +63,13 @@ async def burn(what: str) -> str:
     return "burnt"
 
 
-def turns(*lines: Any, mended: str = "") -> Callable[[Request], Any]:
-    """A model that says the n-th line once it has read n results, and proposes `mended` for a call that failed."""
+def turns(*lines: Any, repaired: str = "") -> Callable[[Request], Any]:
+    """A model that says the n-th line once it has read n results, and proposes `repaired` for a call that failed."""
 
     def model(request: Request) -> Any:
         messages = request.conversation.messages
-        if MEND in messages[0].content:
-            return mended
+        if REPAIR in messages[0].content:
+            return repaired
         return lines[
             min(sum(message.role == "tool" for message in messages), len(lines) - 1)
         ]

@@ -18,8 +18,8 @@ from typing import Self
 
 import kill_child
 from kill_checks import Story
-from kill_lives import Death, Ending, Life, Scenario
 from kill_model import ModelServer
+from kill_notes import Death, Ending, Life, Scenario
 from kill_programs import KILL_PROGRAMS
 from loopwright.errors import UnknownRun
 from loopwright.journals import SQLiteJournal

@@ -1,4 +1,4 @@
-"""A tool that holds a run between two steps, so that a test can say something to it there."""
+"""A tool that holds a run between two steps, so that a test can send it a command there."""
 
 import asyncio
 from typing import Any
@@ -7,8 +7,8 @@ from loopwright import Tool, tool
 from loopwright.journals import Journal
 
 
-class Hand:
-    """A tool that holds the run between two model calls until the test lets go."""
+class HeldTool:
+    """A tool that holds the run between two model calls until the test sets `go`."""
 
     def __init__(self) -> None:
         self.reached, self.go = asyncio.Event(), asyncio.Event()
@@ -34,8 +34,8 @@ class Hand:
         return [hold, pay]
 
 
-def events(journal: Journal, run_id: str, kind: type[Any]) -> list[Any]:
-    """The events of a kind in a run."""
+def events_of(journal: Journal, run_id: str, kind: type[Any]) -> list[Any]:
+    """Return the events of one type in a run."""
     return [
         entry.event for entry in journal.read(run_id) if isinstance(entry.event, kind)
     ]

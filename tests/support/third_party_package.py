@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[1] / "third_party"
 
 
 @functools.cache
-def installed() -> Path:
+def install_third_party() -> Path:
     """The folder that the package was installed into: nothing is downloaded, and it goes with the process."""
     folder = Path(tempfile.mkdtemp(prefix="third-party-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

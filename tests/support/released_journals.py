@@ -1,4 +1,4 @@
-"""A journal as this version writes it, to be kept for ever: `python tests/support/released.py` adds it to the tests.
+"""A journal as this version writes it, kept for ever: `python tests/support/released_journals.py` adds it to the tests.
 
 What stands here decides how the unfinished runs of all kept journals go on, so none of it may change: add runs instead.
 """

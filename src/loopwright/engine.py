@@ -17,7 +17,7 @@ from ._kernel.durability.fork import fork
 from ._kernel.durability.replay import Replay
 from ._kernel.session.claim import taken_up
 from ._kernel.session.services import Services
-from ._kernel.session.session import Session, boundary_of
+from ._kernel.session.session import Session, delimiter_of
 from .errors import ConfigError, PhaseError
 from .events.effects import FactNoted
 from .events.entry import Entry
@@ -179,9 +179,9 @@ class LoopEngine(Options):
             session = Session(
                 self.runtime, taken.claim, taken.owner, Replay(taken.entries), deps
             )
-        session.record("", RunResumed(str(taken.owner), self.name))
-        session.hear(taken.commands)
-        session.kept.set()
+        session.writer.record("", RunResumed(str(taken.owner), self.name))
+        session.intake.receive(taken.commands)
+        session.writer.stored.set()
         return await RunHandle[Entry, Model | None](
             self, session, Conversation(started.messages), output
         ).result()
@@ -336,7 +336,7 @@ class LoopEngine(Options):
         limits: dict[str, Json] = to_jsonable_python(services.limits)
         model = None if output is None else output.__name__
         classifier = services.classifier
-        boundary = boundary_of(run_id, created)
+        boundary = delimiter_of(run_id, created)
         label: Label = (
             "normal"
             if classifier is None
@@ -346,8 +346,12 @@ class LoopEngine(Options):
             self.name, options, opaque, conversation.messages, limits, model, deps is not None, saga, __version__,
             created, boundary, label,
         )  # fmt: skip
-        session.saga, session.mark, session.label = saga, boundary, label
-        session.record("", started)
+        session.saga, session.delimiter, session.sensitivity.label = (
+            saga,
+            boundary,
+            label,
+        )
+        session.writer.record("", started)
         return session
 
 

@@ -12,7 +12,11 @@ from ._internal.log import logger
 from ._kernel.control.run_control import Control
 from ._kernel.phases.saga import Undoing, must_undo, registries_of, restored
 from ._kernel.phases.structured_output import read_model
-from ._kernel.session.session import LEFT, Session, outlast, wait_out
+from ._kernel.session.cancellation import (
+    finish_despite_cancellation,
+    wait_despite_cancellation,
+)
+from ._kernel.session.session import SUSPEND_REASON, Session
 from .clock import Clock
 from .errors import (
     Aborted,
@@ -64,7 +68,7 @@ class RunHandle(Control, Generic[Item, Output]):
         self._task: asyncio.Task[Result[Output]] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._closing = False
-        session.on_abort = self._interrupt
+        session.intake.on_abort = self._interrupt
 
     @property
     def run_id(self) -> str:
@@ -88,7 +92,7 @@ class RunHandle(Control, Generic[Item, Output]):
         await self._in_journal()
         await super()._send(kind, body)
         if self._task is not None and not self._task.done():
-            await self._session.listen()
+            await self._session.intake.listen()
 
     async def _entries(self) -> list[Entry]:
         await self._in_journal()
@@ -96,7 +100,10 @@ class RunHandle(Control, Generic[Item, Output]):
 
     async def _in_journal(self) -> None:
         """Wait until the journal has the run; one that ends before has nothing to be told."""
-        kept, task = asyncio.ensure_future(self._session.kept.wait()), self._start()
+        kept, task = (
+            asyncio.ensure_future(self._session.writer.stored.wait()),
+            self._start(),
+        )
         try:
             await asyncio.wait((kept, task), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -105,7 +112,7 @@ class RunHandle(Control, Generic[Item, Output]):
     async def __aenter__(self) -> Self:
         """Start the work."""
         items = self._items = asyncio.Queue()
-        self._session.watchers.append(items.put_nowait)
+        self._session.writer.watchers.append(items.put_nowait)
         if self._deltas:
             self._session.delta_watchers.append(items.put_nowait)
         self._task = self._start()
@@ -122,7 +129,7 @@ class RunHandle(Control, Generic[Item, Output]):
             return
         if kind is not None and issubclass(kind, asyncio.CancelledError):
             self._task.cancel()
-            await wait_out(self._task)
+            await wait_despite_cancellation(self._task)
         else:
             await self.abort()
 
@@ -147,7 +154,7 @@ class RunHandle(Control, Generic[Item, Output]):
         except asyncio.CancelledError:
             if not task.done():
                 task.cancel()
-                await wait_out(task)
+                await wait_despite_cancellation(task)
             raise
 
     async def abort(self) -> Result[Output]:
@@ -157,7 +164,7 @@ class RunHandle(Control, Generic[Item, Output]):
             0
         )  # a task that never took its first step could not write its closing entry
         self._interrupt()
-        cancelled = await wait_out(task)
+        cancelled = await wait_despite_cancellation(task)
         if cancelled is not None:
             raise cancelled
         return task.result()
@@ -169,15 +176,15 @@ class RunHandle(Control, Generic[Item, Output]):
             task is not None
             and not task.done()
             and not self._closing
-            and not self._session.aborting
+            and not self._session.signals.aborting
         ):
-            self._session.stick(Aborted("the run was aborted"))
-            self._session.aborting = True
+            self._session.signals.stick(Aborted("the run was aborted"))
+            self._session.signals.aborting = True
             task.cancel()
 
     def _start(self) -> asyncio.Task[Result[Output]]:
         if self._task is None:
-            self._session.take_up()
+            self._session.start()
             self._task = asyncio.ensure_future(self._work())
             self._task.add_done_callback(self._ended)
             if self._session.services.lease is not None:
@@ -191,7 +198,7 @@ class RunHandle(Control, Generic[Item, Output]):
         while True:
             await asyncio.sleep(lease / 3)
             try:
-                await self._session.renew()
+                await self._session.writer.renew()
             except Fenced:
                 task.cancel()
                 return
@@ -201,7 +208,7 @@ class RunHandle(Control, Generic[Item, Output]):
                 )
 
     def _ended(self, task: asyncio.Task[Result[Output]]) -> None:
-        self._session.let_go()
+        self._session.stop()
         if self._keeper is not None:
             self._keeper.cancel()
         if self._items is not None:
@@ -215,12 +222,14 @@ class RunHandle(Control, Generic[Item, Output]):
         try:
             outcome, output = await self._solve()
         except asyncio.CancelledError as error:
-            if not session.aborting or isinstance(session.fatal, Fenced):
+            if not session.signals.aborting or isinstance(
+                session.signals.fatal, Fenced
+            ):
                 await self._leave(error)
             outcome = self._aborted()
         except ReplayDivergence:
             if (
-                session.saga or not session.told.aborting
+                session.saga or not session.command_log.aborting
             ):  # a saga has to know what it did
                 await self._suspend("diverged")
                 raise
@@ -238,9 +247,9 @@ class RunHandle(Control, Generic[Item, Output]):
 
     async def _leave(self, cancelled: asyncio.CancelledError) -> NoReturn:
         """Stop, since this task is cancelled: by its host, which may resume the run, or because it was taken over."""
-        if isinstance(self._session.fatal, Fenced):
-            raise self._session.fatal from None
-        await self._suspend(LEFT.get())
+        if isinstance(self._session.signals.fatal, Fenced):
+            raise self._session.signals.fatal from None
+        await self._suspend(SUSPEND_REASON.get())
         raise cancelled
 
     def _ending(self, outcome: Outcome, output: Any) -> tuple[Outcome, Any]:
@@ -248,7 +257,7 @@ class RunHandle(Control, Generic[Item, Output]):
         session = self._session
         if session.replay.undo is not None:
             return restored(session.replay.undo), None
-        if session.aborting or session.told.aborting:
+        if session.signals.aborting or session.command_log.aborting:
             return self._aborted(outcome.answer), None
         return outcome, output
 
@@ -265,9 +274,9 @@ class RunHandle(Control, Generic[Item, Output]):
             await self._go_through()
             return restored(self._session.replay.undo), None
         if (
-            self._session.told.aborting
+            self._session.command_log.aborting
         ):  # somebody said so while nobody worked on the run: nothing new begins
-            self._session.stopped()
+            self._session.intake.stop_signal()
         while (
             outcome := await drive(self._engine, self._run, alone=True)
         ).status == "completed":
@@ -276,17 +285,17 @@ class RunHandle(Control, Generic[Item, Output]):
                 outcome.answer or ""
             ):
                 continue  # somebody said more while the output was made
-            self._session.check_leftovers()
+            self._session.signals.check_unused()
             return await self._permitted(outcome, output)
         return await self._permitted(outcome, None)
 
     async def _go_through(self) -> None:
         """Have an engine that had ended read in the journal what it did, with which tools and in which words."""
-        self._session.stick(Aborted("the run has ended"))
+        self._session.signals.stick(Aborted("the run has ended"))
         try:
             await drive(self._engine, self._run, alone=True)
         except ReplayDivergence:  # what is to be undone is in the journal all the same
-            self._session.fatal = None
+            self._session.signals.fatal = None
 
     async def _permitted(
         self, outcome: Outcome, output: BaseModel | None
@@ -311,13 +320,15 @@ class RunHandle(Control, Generic[Item, Output]):
         self, reason: Literal["cancelled", "diverged", "released"]
     ) -> None:
         """Leave the run so that it can be resumed."""
-        self._session.leave(
+        self._session.writer.close(
             RunSuspended(reason, waited=self._session.active.take_waited())
         )
         status = "released" if reason == "released" else "suspended"
         cancelled: asyncio.CancelledError | None = None
         with contextlib.suppress(JournalError):  # then the owner's end frees it
-            cancelled = await outlast(lambda: self._session.barrier(status))
+            cancelled = await finish_despite_cancellation(
+                lambda: self._session.writer.barrier(status)
+            )
         if cancelled is not None:
             raise cancelled
 
@@ -363,19 +374,19 @@ class RunHandle(Control, Generic[Item, Output]):
         waiting = outcome.status == "waiting"
         pending = tuple(session.pending) if waiting else ()
         if waiting:
-            session.leave(
+            session.writer.close(
                 RunSuspended("waiting", pending, session.active.take_waited())
             )
         elif not isinstance(outcome.error, JournalError):
-            session.leave(RunFinished(
+            session.writer.close(RunFinished(
                 outcome.status, outcome.stop_reason, outcome.answer,
                 None if output is None else output.model_dump(mode="json", round_trip=True),
                 None if outcome.error is None else ErrorRecord.of(outcome.error),
                 budget.usage, budget.llm_calls, budget.tool_calls, self._run.turns, conversation.messages,
             ))  # fmt: skip
         try:
-            await outlast(
-                lambda: session.barrier(outcome.status)
+            await finish_despite_cancellation(
+                lambda: session.writer.barrier(outcome.status)
             )  # a cancellation that comes now comes too late
         except Fenced:
             raise
@@ -383,6 +394,6 @@ class RunHandle(Control, Generic[Item, Output]):
             outcome, output = outcome_of(failure, outcome.answer), None
         return Result(
             outcome.answer, outcome.status, outcome.stop_reason, budget.usage, self._run.turns, session.run_id,
-            outcome.error, pending, session.claim.head_hash, cast("Output", output), conversation, budget.llm_calls,
+            outcome.error, pending, session.writer.claim.head_hash, cast("Output", output), conversation, budget.llm_calls,
             budget.tool_calls, session.facts_below(),
         )  # fmt: skip

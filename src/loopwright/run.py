@@ -19,9 +19,9 @@ from ._kernel.phases.reason import Question
 from ._kernel.phases.saga import registries_of
 from ._kernel.phases.side_effects import do_effect, note, now, recorded_effect
 from ._kernel.phases.structured_output import ask_model, ask_text
-from ._kernel.session.scope import Conduct, Scope
+from ._kernel.session.scope import Conduct, Scope, fingerprint
 from ._kernel.session.services import Services
-from ._kernel.session.session import Session, fingerprint
+from ._kernel.session.session import Session
 from .errors import (
     ConfigError,
     EngineError,
@@ -230,7 +230,7 @@ class Run(Attended):
         with self._scope.enter("gather"):
             key = self._scope.next_key()
             if self._session.replay.outcome(key) or self._session.replay.intent(key):
-                raise self._session.diverged(key, "an effect", "gather")
+                raise self._session.signals.diverge(key, "an effect", "gather")
             branches = [self._branch(f"{key}.{index}") for index in range(len(works))]
             slots = asyncio.Semaphore(at_once or max(len(works), 1))
             settled = await asyncio.gather(
@@ -252,10 +252,10 @@ class Run(Attended):
                 (error for error in errors if not isinstance(error, Suspended)), None
             )
             if first is not None:
-                self._session.withdraw(key)
+                self._session.cancel_questions(key)
                 raise first
             if parked and self._scope.replaying():
-                raise self._session.diverged(
+                raise self._session.signals.diverge(
                     key, "recorded effects after it", "a gather that waits"
                 )
             if parked:  # also if the branch swallowed it
@@ -282,9 +282,7 @@ class Run(Attended):
         """Run another engine as a child on what is left of the budget; both gates must allow it and what it does."""
         with self._scope.enter("delegate"):
             key = self._scope.next_key()
-            self._session.redactor = self._session.redactor.joined(
-                engine.runtime.redactor
-            )
+            self._session.secrets.join(engine.runtime.redactor)
             conversation = Conversation.of(task) if isinstance(task, str) else task
             conversation = without_secrets(
                 self._services.redactor.joined(engine.runtime.redactor), conversation
@@ -305,7 +303,7 @@ class Run(Attended):
         if isinstance(decision, Denial) or tool is None or tool.engine is None:
             return await super()._settle_call(decision)
         engine: Strategy = tool.engine
-        self._session.redactor = self._session.redactor.joined(engine.runtime.redactor)
+        self._session.secrets.join(engine.runtime.redactor)
         not_run = await self._executor.begin(decision, tool)
         if not_run is not None:
             return not_run
@@ -315,7 +313,7 @@ class Run(Attended):
                 engine, conversation, EffectKey.parse(decision.key).child_path
             )
         except asyncio.CancelledError:
-            if not self._session.aborting:
+            if not self._session.signals.aborting:
                 raise
             return self._executor.end(
                 decision, tool, "cancelled", f"{tool.name} was interrupted."
@@ -370,14 +368,16 @@ class Run(Attended):
             outcome is None or isinstance(outcome, ChildFinished)
         ):
             if started.fingerprint != found:
-                raise session.diverged(
+                raise session.signals.diverge(
                     key,
                     f"{started.engine} {started.fingerprint}",
                     f"{name_of(engine)} {found}",
                 )
             return
         if started or outcome:
-            raise session.diverged(key, "another effect", f"delegate {name_of(engine)}")
+            raise session.signals.diverge(
+                key, "another effect", f"delegate {name_of(engine)}"
+            )
         known = session.replay.decision(call_key(key, 0))
         if (
             known is None or known.verdict != "deny"
@@ -391,7 +391,7 @@ class Run(Attended):
             self._clearance, guards=self._guards_with(engine)
         )
         await self._permitted("delegate", arguments, "write", key, clearance)
-        session.record(
+        session.writer.record(
             key, ChildStarted(name_of(engine), engine.recorded_options()[0], found)
         )
 
@@ -410,7 +410,7 @@ class Run(Attended):
             error,
             child.turns,
         )
-        self._session.record(key, ended)
+        self._session.writer.record(key, ended)
 
     @property
     def turns(self) -> int:
@@ -460,12 +460,12 @@ class Run(Attended):
             )
             known = self._session.replay.decision(call_key(key, 0))
             if known is not None and known.arguments_hash != arguments_hash(arguments):
-                raise self._session.diverged(
+                raise self._session.signals.diverge(
                     key, f"{known.tool} with other arguments", name
                 )
             if recorded_effect(self._scope, key, name, TypeAdapter(type(None))) is None:
                 await self._permitted_own(name, arguments, "write", key)
-                self._session.record(key, EffectFinished(name))
+                self._session.writer.record(key, EffectFinished(name))
 
     def _checked(self, answer: object) -> str:
         """An answer as a text, valid and without secrets."""
@@ -479,7 +479,7 @@ class Run(Attended):
 
     def _ours(self, raised: Exception) -> LoopwrightError:
         """An error of ours, as it is, or around what an engine raised. Divergence and fencing are raised again."""
-        redactor = self._session.redactor
+        redactor = self._session.secrets.redactor
         if isinstance(raised, (Fenced, ReplayDivergence)):
             raise raised
         if isinstance(raised, LoopwrightError):

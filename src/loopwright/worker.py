@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from ._internal.log import logger
 from ._kernel.control.commands import DECIDING
 from ._kernel.control.run_control import open_questions
-from ._kernel.session.session import LEFT
+from ._kernel.session.session import SUSPEND_REASON
 from .engine import LoopEngine
 from .errors import ConfigError, Fenced, JournalError, RunBusy, text_of
 from .events.control import CommandReceived
@@ -210,7 +210,7 @@ class Worker:
 
     async def _work(self, info: RunInfo) -> Result | None:
         """Go on with one run; whatever goes wrong with it does not hurt the others."""
-        LEFT.set("released")  # for the tasks that this one starts
+        SUSPEND_REASON.set("released")  # for the tasks that this one starts
         journal = self._runtime.journal
         try:
             await self._hear(info)

@@ -41,7 +41,7 @@ class Executor:
         replay = self._session.replay
         outcome = replay.outcome(decision.key)
         if isinstance(outcome, LimitHit):
-            raise self._session.refused(decision.key, outcome)
+            raise self._session.recorded_refusal(decision.key, outcome)
         if isinstance(outcome, ToolFinished):
             return self._recorded(decision, outcome)
         if isinstance(decision, Denial):
@@ -69,18 +69,18 @@ class Executor:
             session.replay.intent(permit.key),
         )
         if isinstance(outcome, LimitHit):
-            raise session.refused(permit.key, outcome)
+            raise session.recorded_refusal(permit.key, outcome)
         if isinstance(outcome, ToolFinished) and outcome.status == "rejected":
             return self._recorded(permit, outcome)
         if isinstance(started, ToolStarted):
             self._same_call(permit, started)
         elif outcome is None:
-            session.check_signal()
-            session.check_gap(permit.key)
+            session.signals.check()
+            session.signals.check_gap(permit.key)
             try:
                 check_permit(permit, session, self._calls.policy())
                 self._calls.intend(permit, tool)
-                await session.barrier()
+                await session.writer.barrier()
                 check_permit(permit, session, self._calls.policy())
             except PhaseError as error:
                 return self._calls.finish(permit, self._calls.not_run(permit, error))
@@ -120,7 +120,7 @@ class Executor:
             call.id,
             arguments_hash(call.arguments),
         ):
-            raise self._session.diverged(
+            raise self._session.signals.diverge(
                 decision.key,
                 f"{started.tool} ({started.call_id})",
                 f"{call.name} ({call.id})",
@@ -154,7 +154,7 @@ class Executor:
             return await self._attempt(permit, tool, "in doubt", recover=recover)
         resolution = await self._doubts.resolve(permit, tool)
         if isinstance(resolution, CallNotExecuted) and not started.sealed:
-            if isinstance(self._session.signal, Aborted):
+            if isinstance(self._session.signals.ending, Aborted):
                 return Came(
                     "rejected",
                     f"{permit.call.name} had not taken effect, and is not made any more.",
@@ -168,4 +168,4 @@ class Executor:
     def _stop_if_told(self, observation: Observation) -> None:
         if observation.status == "unknown" and self._services.on_unknown == "stop":
             text = f"{observation.call.name} was interrupted; it is not known whether it took effect"
-            raise self._session.stick(UnknownOutcome(text))
+            raise self._session.signals.stick(UnknownOutcome(text))

@@ -13,14 +13,14 @@ async def answer_of(
     session: Session, key: str, question: str, tool: str = "", call_id: str = ""
 ) -> str:
     """What the user says to a question. Raises `Suspended` until somebody has answered it from outside."""
-    session.check_left_behind(key)
-    said = session.told.answer(ANSWER, key, session.replay.asked.get(key))
+    session.signals.check_abandoned(key)
+    said = session.command_log.answer(ANSWER, key, session.replay.asked.get(key))
     if said is not None:
         session.replay.asked.pop(key, None)
-        return session.redactor.text(str(said.body.get("text", "")))
-    if session.told.stopping:
-        raise session.stopped()
-    session.check_signal(begun=True)
+        return session.secrets.redactor.text(str(said.body.get("text", "")))
+    if session.command_log.stopping:
+        raise session.intake.stop_signal()
+    session.signals.check(begun=True)
     if session.services.user is None:
         session.pending.append(Question(key, question, tool, {}, call_id, "question"))
         raise Suspended(f"waiting for an answer: {question}", reason="question")
@@ -34,7 +34,9 @@ async def answer_of(
         raise ConfigError(
             f"user: the callback of Runtime(user=...) must give a text, got {ended.value!r:.80}"
         )
-    return session.redactor.text(ended.value.encode("utf-8", "replace").decode())
+    return session.secrets.redactor.text(
+        ended.value.encode("utf-8", "replace").decode()
+    )
 
 
 async def _asked(user: Any, question: str) -> Any:

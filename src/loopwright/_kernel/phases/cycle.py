@@ -30,9 +30,9 @@ from ...messages import (
 from ...security.redact import redact_calls
 from ...security.spotlighting import OPERATED, fenced
 from ..control.commands import OVERRIDE
-from ..session.scope import Scope
+from ..session.scope import Scope, fingerprint
 from ..session.services import Services
-from ..session.session import Session, fingerprint
+from ..session.session import Session
 from .act import Executor
 from .gate import Clearance, Guard
 from .reason import Inference, Question, Reply
@@ -77,9 +77,7 @@ class Phases:
         tools = await self._services.tools.renewed(self._session.remaining())
         if tools is not self._services.tools:
             self._use(self._services.with_tools(tools))
-            self._session.redactor = self._session.redactor.joined(
-                self._services.redactor
-            )
+            self._session.secrets.join(self._services.redactor)
 
     @functools.cached_property
     def random(self) -> random.Random:
@@ -169,7 +167,9 @@ class Phases:
     ) -> tuple[ToolCall, ...]:
         """Calls that no model wrote, recorded; without their secrets."""
         named, originals = redact_calls(self._services.redactor, given)
-        self._session.keep_secrets(key, {number: given[number] for number in originals})
+        self._session.secrets.keep_all(
+            key, {number: given[number] for number in originals}
+        )
         content = canonical_json(
             [[call.name, dict(call.arguments), call.id] for call in named]
         )
@@ -177,12 +177,12 @@ class Phases:
         replay = self._session.replay
         recorded = replay.outcome(key)
         if recorded is None:
-            self._session.check_gap(key)
-            self._session.record(
+            self._session.signals.check_gap(key)
+            self._session.writer.record(
                 key, CallsProposed(named, found, tuple(originals), command)
             )
         elif not isinstance(recorded, CallsProposed) or recorded.fingerprint != found:
-            raise self._session.diverged(
+            raise self._session.signals.diverge(
                 key, type(recorded).__name__, f"propose {found}"
             )
         else:
@@ -235,7 +235,7 @@ class Phases:
         with self._scope.enter("act", recorded=begun):
             self._issued = None
             if not begun:
-                await self._session.boundary()
+                await self._session.intake.wait_while_paused()
             for permit in (
                 cleared.permits
             ):  # whether the policy is still the same is seen right before each call
@@ -370,19 +370,19 @@ class Phases:
 
         The questions are in the journal at once, since other branches may go on for long.
         """
-        if self._session.told.stopping:
-            return self._session.stopped()
+        if self._session.command_log.stopping:
+            return self._session.intake.stop_signal()
         self._session.pending.extend(questions)
         waiting = Suspended(f"waiting for {len(questions)} decision(s)")
         self._scope.halt(waiting)
-        await self._session.barrier()
+        await self._session.writer.barrier()
         return waiting
 
     async def _settle(self, question: Question) -> Reply:
         scope = self._scope
         await self._between_steps(question.verb)
         nudges, scope.nudges = tuple(scope.nudges), []
-        guidance, commands = self._session.told.guidance(scope.heard)
+        guidance, commands = self._session.command_log.guidance(scope.heard)
         delivered = (*nudges, *guidance)
         reply = await self._inference.settle(
             scope.next_key(), question, delivered, scope.iteration, commands
@@ -402,7 +402,7 @@ class Phases:
                 continue
             if recorded is not None:
                 return
-            await session.boundary()
+            await session.intake.wait_while_paused()
             free = session.replay.intent(key) is None and verb != "best_answer"
             command = self._override() if free else None
             if command is None:
@@ -419,7 +419,7 @@ class Phases:
 
         One that no engine of the run has is the root engine's, which says so.
         """
-        told, taken = self._session.told, self._session.replay.taken
+        told, taken = self._session.command_log, self._session.replay.taken
         for command in told.waiting(OVERRIDE, taken):
             tool = str(command.body["tool"])
             if self._services.tools.get(tool) is not None or not (
@@ -456,7 +456,7 @@ class Phases:
             return
         yield Message("user", told, origin="operator")
         said = fenced(
-            observation.content, source=call.name, boundary=self._session.mark
+            observation.content, source=call.name, boundary=self._session.delimiter
         )
         yield Message("user", said, origin="tool")
 
@@ -487,7 +487,7 @@ class Phases:
         session, budget = self._session, self._session.budget
         return PolicyState(
             self.run_id, key, self._engine_name, self._scope.iteration, budget.llm_calls, budget.tool_calls,
-            session.label, session.untrusted, session.services.clock.wall(),
+            session.sensitivity.label, session.sensitivity.untrusted, session.services.clock.wall(),
         )  # fmt: skip
 
 

@@ -35,8 +35,9 @@ from ...security.redact import redact_calls
 from ..control.commands import Decided
 from ..control.questions import question_of
 from ..session.progress_monitor import ProgressMonitor
+from ..session.secrets import SECRET_LOST
 from ..session.services import Services
-from ..session.session import SECRET_LOST, Session
+from ..session.session import Session
 
 Told: TypeAlias = Allow | Deny | Modify | Question
 GATE_TIMEOUT = 1.0  # seconds for a gate that does not say how many it needs
@@ -130,7 +131,7 @@ class Clearance:
             return question_of(
                 state.key, known, call.arguments
             )  # whatever was said since
-        if self.session.is_lost(state.key):
+        if self.session.secrets.is_lost(state.key):
             return self._refuse(
                 self._case(call, hashed, state.key), "invalid", SECRET_LOST
             )
@@ -197,7 +198,7 @@ class Clearance:
         if known.tool != call.name or (
             known.arguments is None and known.arguments_hash not in ("", hashed)
         ):
-            raise self.session.diverged(
+            raise self.session.signals.diverge(
                 key,
                 f"a decision about {known.tool}",
                 f"{call.name} with other arguments",
@@ -225,8 +226,8 @@ class Clearance:
         )
         holds = (
             holds
-            and not self.session.is_lost(key)
-            and not self.session.told.is_doubted(known.command)
+            and not self.session.secrets.is_lost(key)
+            and not self.session.command_log.is_doubted(known.command)
         )
         holds = holds and not (
             known.until and known.until <= self.session.services.clock.wall()
@@ -247,7 +248,7 @@ class Clearance:
         """A denial, if a person said no after the yes that a decision rests on and before anything came of it."""
         if self.session.replay.unused_leave(key) is None:
             return None
-        no = self.session.taken_back(key, call.name, known.command)
+        no = self.session.intake.find_revocation(key, call.name, known.command)
         if no is None:
             return None
         case = self._case(call, known.arguments_hash, key)
@@ -279,7 +280,7 @@ class Clearance:
         case, reasons = self._case(call, hashed, state.key, effect), list[str]()
         for _ in range(MAX_ROUNDS):
             # What runs, and what the gates see; only the call without its secrets is recorded.
-            real = self.session.secrets.get(case.key, case.call)
+            real = self.session.secrets.get(case.key) or case.call
             problem = self._problem(case, real, effect)
             if problem is not None:
                 return self._refuse(case, "invalid", problem)
@@ -328,10 +329,10 @@ class Clearance:
     def _changed(self, call: ToolCall, arguments: JsonObject, key: str) -> ToolCall:
         """The call with other arguments, as it is recorded; secrets among them are kept for the tool."""
         whole = dataclasses.replace(call, arguments=arguments)
-        (clean,), originals = redact_calls(self.session.redactor, (whole,))
-        self.session.secrets.pop(key, None)
+        (clean,), originals = redact_calls(self.session.secrets.redactor, (whole,))
+        self.session.secrets.discard(key)
         if originals:
-            self.session.keep_secret(key, whole)
+            self.session.secrets.keep(key, whole)
         return clean
 
     def _case(
@@ -353,9 +354,11 @@ class Clearance:
         tool = None if case.is_own else self.services.tools.get(call.name)
         defaults: JsonObject = copy.deepcopy(tool.defaults) if tool is not None else {}
         labels: set[str] = (
-            {session.label} if at_least(session.label, "sensitive") else set()
+            {session.sensitivity.label}
+            if at_least(session.sensitivity.label, "sensitive")
+            else set()
         )
-        labels |= {"untrusted"} if session.untrusted else set()
+        labels |= {"untrusted"} if session.sensitivity.untrusted else set()
         return Action(
             call.name, real.arguments, call.id, case.effect, frozenset(labels), defaults
         )
@@ -405,7 +408,7 @@ class Clearance:
                 if EffectKey.parse(
                     case.key
                 ).is_effect:  # an answer, and undoing, come after the end
-                    self.session.check_signal(begun=True)
+                    self.session.signals.check(begun=True)
                 answer = await self._ask(guard.approver, action, ask)
             if isinstance(answer, (Deny, Question)):
                 return answer, given
@@ -437,12 +440,12 @@ class Clearance:
         )
         since = session.replay.leave_asked.get(key)
         leave = (
-            session.told.decision(key, since, hashed, version, suspend.holds)
+            session.command_log.decision(key, since, hashed, version, suspend.holds)
             if asked
             else None
         )
         if leave is None or (leave.allowed and leave.until <= now):
-            leave = session.told.grant(action.tool, version, now)
+            leave = session.command_log.grant(action.tool, version, now)
         if leave is not None and not leave.allowed:
             return Deny(leave.reason), leave
         if leave is not None:
@@ -552,10 +555,10 @@ class Clearance:
             key in self.session.secrets,
         )
         decided = GateDecided(
-            call.name, call.id, verdict, self.session.redactor.text(reason), case.version, case.hashed, arguments,
+            call.name, call.id, verdict, self.session.secrets.redactor.text(reason), case.version, case.hashed, arguments,
             waited, stop, sealed, 0 if leave is None else leave.command.number, until, case.effect,
         )  # fmt: skip
-        self.session.replay.asks(decided, self.session.record(key, decided).seq)
+        self.session.replay.asks(decided, self.session.writer.record(key, decided).seq)
         return decided
 
 

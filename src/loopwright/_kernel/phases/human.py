@@ -17,7 +17,6 @@ from ..control.commands import FOLLOW_UP
 from .ask_user import answer_of
 from .cycle import Phases, plain
 from .gate import Clearance
-from .observe import label_of
 from .side_effects import failed, recorded_effect
 
 ANSWERED = "respond:"
@@ -38,18 +37,18 @@ class Attended(Phases):
             recorded = recorded_effect(self._scope, key, "ask_user", TypeAdapter(str))
             if recorded is not None:
                 return recorded[0]
-            await self._session.boundary()
+            await self._session.intake.wait_while_paused()
             question = self._services.redactor.text(question)
             await self._permitted_own("ask_user", {"question": question}, "read", key)
             try:
                 answer = await answer_of(self._session, key, question)
             except Suspended as waiting:
                 raise self._scope.halt(waiting) from None
-            self._session.read_aloud(
-                label := label_of(self._session, answer), untrusted=False
+            self._session.sensitivity.observe(
+                label := self._session.sensitivity.classify(answer), untrusted=False
             )
             waited = self._session.active.take_waited()
-            self._session.record(
+            self._session.writer.record(
                 key, EffectFinished("ask_user", answer, waited=waited, label=label)
             )
             return answer
@@ -63,7 +62,7 @@ class Attended(Phases):
         session, key = self._session, self._scope.side_key("follow")
         recorded = session.replay.side(key)
         if not isinstance(recorded, FollowedUp):
-            command = session.told.next(FOLLOW_UP, session.replay.taken)
+            command = session.command_log.next(FOLLOW_UP, session.replay.taken)
             shown = session.replay.decision(ANSWERED)
             gone_on = self._scope.replaying() or (
                 shown is not None and shown.verdict != "ask"
@@ -72,9 +71,11 @@ class Attended(Phases):
                 return False
             session.replay.taken.add(command.number)
             text = str(command.body.get("text", ""))
-            recorded = FollowedUp(command.number, text, label_of(session, text))
-            session.read_aloud(recorded.label, untrusted=False)
-            session.record(key, recorded)
+            recorded = FollowedUp(
+                command.number, text, session.sensitivity.classify(text)
+            )
+            session.sensitivity.observe(recorded.label, untrusted=False)
+            session.writer.record(key, recorded)
         said = self.latest.assistant(answer, origin="model").user(
             recorded.text, origin="operator"
         )

@@ -24,8 +24,9 @@ from ...tools.resolution import (
 )
 from ..control.commands import RESOLVE
 from ..control.questions import verdict_of
-from ..session.session import SECRET_LOST, Session
-from .observe import label_of, said
+from ..session.secrets import SECRET_LOST
+from ..session.session import Session
+from .observe import said
 from .tool_call import Came, ToolCalls
 
 By: TypeAlias = Literal["lookup", "person"]
@@ -67,7 +68,7 @@ class Doubts:
             return known
         asks = self.calls.services.on_unknown == "ask"
         if asks:  # then that is where it stood still
-            self.calls.session.check_left_behind(permit.key)
+            self.calls.session.signals.check_abandoned(permit.key)
         if tool is not None and tool.lookup is not None:
             found = await self._look_up(permit, tool)
             if not isinstance(found, OutcomeUnknown):
@@ -101,7 +102,7 @@ class Doubts:
         if not isinstance(resolution, CallCompleted):
             return resolution
         if by == "person":
-            clean = self.calls.session.redactor.text(
+            clean = self.calls.session.secrets.redactor.text(
                 cleaned(resolution.result)
             )  # a secret may have been torn apart
             return Found(clean, label, untrusted=False)
@@ -115,10 +116,10 @@ class Doubts:
     ) -> Known:
         """What a person said of a call; raises `Suspended` until somebody has."""
         session, call = self.calls.session, permit.call
-        session.check_left_behind(permit.key)
+        session.signals.check_abandoned(permit.key)
         command = newest(session, permit.key)
-        if command is None and session.told.stopping:
-            raise session.stopped()
+        if command is None and session.command_log.stopping:
+            raise session.intake.stop_signal()
         if command is None:
             session.pending.append(
                 Question(permit.key, text, call.name, call.arguments, call.id, about)
@@ -127,9 +128,11 @@ class Doubts:
                 text, reason="unknown_outcome" if about == "doubt" else "question"
             )
         told = str(command.body.get("result", ""))
-        resolution = _read(command.body.get("verdict"), session.redactor.text(told))
+        resolution = _read(
+            command.body.get("verdict"), session.secrets.redactor.text(told)
+        )
         label = (
-            label_of(session, cleaned(told))
+            session.sensitivity.classify(cleaned(told))
             if isinstance(resolution, CallCompleted)
             else "public"
         )
@@ -145,7 +148,7 @@ class Doubts:
                 self._ask_tool(tool, permit, timeout), timeout
             )
         if ended.error is not None:
-            told = traceback_of(session.redactor, ended.error)
+            told = traceback_of(session.secrets.redactor, ended.error)
             logger().warning(
                 "lookup_failed", tool=tool.name, run_id=session.run_id, traceback=told
             )
@@ -182,12 +185,12 @@ class Doubts:
         resolved = UnknownOutcomeResolved(
             call.name, call.id, by, verdict_of(resolution), result, command, label
         )
-        self.calls.session.record(permit.key, resolved)
+        self.calls.session.writer.record(permit.key, resolved)
 
 
 def newest(session: Session, key: str) -> Command | None:
     """The last answer to the question that is asked about a call; one to an earlier question counts no more."""
-    return session.told.answer(RESOLVE, key, session.replay.asked.get(key))
+    return session.command_log.answer(RESOLVE, key, session.replay.asked.get(key))
 
 
 def came_of(resolution: Known) -> Came:

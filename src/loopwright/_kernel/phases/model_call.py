@@ -127,7 +127,7 @@ class ModelCall:
         ) and self._retries.has_retry
 
     def _too_late(self, state: Any) -> bool:
-        """Whether a pause would outlast the run; by the run's clock, which tenacity does not know."""
+        """Whether a pause would finish_despite_cancellation the run; by the run's clock, which tenacity does not know."""
         remaining = self._session.remaining()
         return remaining is not None and state.upcoming_sleep >= remaining
 
@@ -149,7 +149,7 @@ class ModelCall:
         ):  # another event loop took the last one meanwhile
             raise error
         pause = state.next_action.sleep
-        self._session.record(
+        self._session.writer.record(
             self._key, AttemptFailed(state.attempt_number, self._record(error), pause)
         )
         self._session.budget.llm_calls += made
@@ -157,7 +157,7 @@ class ModelCall:
         self._paid = self._paid or made
 
     def _record(self, error: ProviderError) -> ErrorRecord:
-        return ErrorRecord.of(redact_error(self._session.redactor, error))
+        return ErrorRecord.of(redact_error(self._session.secrets.redactor, error))
 
     async def _attempt(self) -> Completion:
         breaker, changed = self._breaker, self._session.breaker_changed
@@ -202,11 +202,11 @@ class ModelCall:
     async def _reply(self) -> Completion:
         """The reply: in one piece, or piece by piece if somebody watches."""
         session = self._session
-        await session.hold()
+        await session.writer.ensure_held()
         if not session.delta_watchers:
             return await self._provider.complete(self._request)
         reply: Completion | None = None
-        telling = Telling(session.redactor, self._key, session.delta_watchers)
+        telling = Telling(session.secrets.redactor, self._key, session.delta_watchers)
         async with contextlib.aclosing(
             deltas_of(self._provider, self._request)
         ) as deltas:

@@ -2,14 +2,11 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
 
-from ..._internal.log import logger
 from ...events.effects import ToolFinished
-from ...labels import LABELS, Label, highest
+from ...labels import Label, highest
 from ...messages import Observation, ToolCall
-from ...resilience.timeouts import capture
-from ...security.redact import MARGIN, traceback_of
+from ...security.redact import MARGIN
 from ...security.spotlighting import cleaned, shown
 from ...tools.base import Tool
 from ..session.session import Session
@@ -22,29 +19,6 @@ class Said:
     text: str
     cut: int = 0
     label: Label = "public"
-
-
-def label_of(session: Session, text: str | Callable[[], str]) -> Label:
-    """How sensitive a text is by the run's classifier; "public" without one, so that it raises nothing.
-
-    A text that is long to make is given as what makes it, and made only for a classifier.
-
-    A text about which a classifier fails, or gives no label, may be anything: it is secret.
-    """
-    classifier = session.services.classifier
-    if classifier is None:
-        return "public"
-    found = capture(
-        lambda: LABELS[
-            LABELS.index(classifier.label(text() if callable(text) else text))
-        ]
-    )
-    if found.error is not None:
-        told = traceback_of(session.redactor, found.error)
-        logger().warning("classifier_failed", run_id=session.run_id, traceback=told)
-        return "secret"
-    label: Label = found.value
-    return label
 
 
 def said(session: Session, tool: Tool, text: str) -> Said:
@@ -60,8 +34,8 @@ def said(session: Session, tool: Tool, text: str) -> Said:
     )  # a secret that goes on behind the cut is seen whole
     plain = begin.encode("utf-8", "replace").decode()  # half pairs cannot be stored
     plain = plain if tool.trusted else cleaned(plain)
-    label = highest((tool.label, label_of(session, plain)))
-    clean = session.redactor.text(plain)
+    label = highest((tool.label, session.sensitivity.classify(plain)))
+    clean = session.secrets.redactor.text(plain)
     if most is None or len(text) <= most:
         return Said(clean, label=label)
     whole = len(begin) == len(text)
@@ -74,7 +48,7 @@ def said(session: Session, tool: Tool, text: str) -> Said:
 
 def marked(session: Session, source: str, text: str, cut: int = 0) -> str:
     """A text from outside as a model reads it, with a note if it was cut from so many characters."""
-    told = shown(text, source=source, boundary=session.mark)
+    told = shown(text, source=source, boundary=session.delimiter)
     return (
         f"{told}\n[cut: {cut} characters, the first {len(text)} shown]" if cut else told
     )
@@ -92,5 +66,5 @@ def observation_of(
         )
         return Observation(call, finished.status, finished.content + note)
     content = marked(session, finished.tool, finished.content, finished.cut)
-    fence = functools.partial(shown, source=finished.tool, boundary=session.mark)
+    fence = functools.partial(shown, source=finished.tool, boundary=session.delimiter)
     return Observation(call, finished.status, content, finished.content, fence)

@@ -22,10 +22,10 @@ from ...messages import Completion, Conversation, Message, canonical_json
 from ...providers.base import OutputSchema, Provider, Request, Sampling
 from ...providers.context import estimate_tokens
 from ...security.redact import redact_error, redact_reply
+from ..session.scope import fingerprint
 from ..session.services import Services
-from ..session.session import Session, fingerprint
+from ..session.session import Session
 from .model_call import ModelCall
-from .observe import label_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,8 +79,8 @@ class Inference:
         known = intent if isinstance(intent, ModelRequested) else None
         if outcome is not None:
             return self._recorded(key, question, known, outcome)
-        self._session.check_gap(key)
-        self._session.check_signal(begun=True)
+        self._session.signals.check_gap(key)
+        self._session.signals.check(begun=True)
         if (
             known is None
             or _fingerprint(question, known.delivered) != known.fingerprint
@@ -88,7 +88,7 @@ class Inference:
             prints = _fingerprint(question, nudges)
             provider = question.provider or self._services.provider
             label = highest(
-                label_of(self._session, m.content)
+                self._session.sensitivity.classify(m.content)
                 for m in nudges
                 if m.origin == "operator"
             )
@@ -98,7 +98,7 @@ class Inference:
             )  # fmt: skip
             self._open(key, question, request, in_doubt=known is not None)
             known = request
-        await self._session.barrier()
+        await self._session.writer.barrier()
         return Reply(
             key,
             await self._ask(key, question, known.delivered),
@@ -118,8 +118,8 @@ class Inference:
         except LimitReached as error:
             raise self._session.refuse(key, error, question.verb) from None
         budget.llm_calls += not in_doubt
-        self._session.read_aloud(intent.label, untrusted=False)
-        self._session.record(key, intent)
+        self._session.sensitivity.observe(intent.label, untrusted=False)
+        self._session.writer.record(key, intent)
 
     async def _ask(
         self, key: str, question: Question, delivered: tuple[Message, ...]
@@ -134,8 +134,8 @@ class Inference:
             raise self._session.refuse(key, error, question.verb) from None
         except ProviderError as error:
             seconds = round(session.active.seconds() - before, 6)
-            clean = redact_error(session.redactor, error)
-            session.record(key, ModelFailed(ErrorRecord.of(clean), seconds))
+            clean = redact_error(session.secrets.redactor, error)
+            session.writer.record(key, ModelFailed(ErrorRecord.of(clean), seconds))
             if clean is error:
                 raise
             raise clean from None
@@ -147,20 +147,20 @@ class Inference:
     def _replied(self, key: str, completion: Completion, seconds: float) -> Completion:
         """Record a reply without its secrets; those of its calls are kept for the tools of this process."""
         session = self._session
-        redacted = redact_reply(session.redactor, completion)
+        redacted = redact_reply(session.secrets.redactor, completion)
         originals = {
             n: dataclasses.replace(completion.calls[n], arguments=a)
             for n, a in redacted.originals.items()
         }
-        session.keep_secrets(key, originals)
+        session.secrets.keep_all(key, originals)
         clean, sealed = redacted.completion, tuple(redacted.originals)
         try:
-            session.record(key, ModelReplied(clean, seconds, sealed))
+            session.writer.record(key, ModelReplied(clean, seconds, sealed))
         except (
             PydanticSerializationError
         ):  # lone surrogates, which are no Unicode text and cannot be stored or sent
             clean = without_surrogates(clean)
-            session.record(key, ModelReplied(clean, seconds, sealed))
+            session.writer.record(key, ModelReplied(clean, seconds, sealed))
         return clean
 
     async def _fitted(
@@ -178,8 +178,10 @@ class Inference:
                 smaller == seen or call.told
             ):  # words that somebody has seen cannot be taken back
                 raise
-            clean = redact_error(self._session.redactor, error)
-            self._session.record(key, AttemptFailed(1, ErrorRecord.of(clean), 0.0))
+            clean = redact_error(self._session.secrets.redactor, error)
+            self._session.writer.record(
+                key, AttemptFailed(1, ErrorRecord.of(clean), 0.0)
+            )
         self._session.budget.llm_calls += 1
         return await self._call(key, question, smaller).complete()
 
@@ -206,19 +208,19 @@ class Inference:
     ) -> Reply:
         session = self._session
         if isinstance(outcome, LimitHit):
-            raise session.refused(key, outcome)
+            raise session.recorded_refusal(key, outcome)
         found = _fingerprint(question, intent.delivered if intent else ())
         if intent is None or not isinstance(outcome, (ModelReplied, ModelFailed)):
-            raise session.diverged(key, type(outcome).__name__, question.verb)
+            raise session.signals.diverge(key, type(outcome).__name__, question.verb)
         if found != intent.fingerprint:
-            raise session.diverged(
+            raise session.signals.diverge(
                 key, f"{intent.verb} {intent.fingerprint}", f"{question.verb} {found}"
             )
         session.replay.agree(key)
         setup = self._setup(question)
         if setup != intent.setup and not session.drifted:
             session.drifted = True
-            session.record(key, DriftNoticed("setup", intent.setup, setup))
+            session.writer.record(key, DriftNoticed("setup", intent.setup, setup))
         if isinstance(outcome, ModelFailed):
             raise outcome.error.restore()
         return Reply(key, outcome.completion, intent.delivered, intent.commands)

@@ -129,7 +129,7 @@ class Recovering:
 
     def _is_lost(self, permit: Permit) -> bool:
         """Whether the call cannot be made again, nor another one with its arguments."""
-        return self.calls.session.is_lost(permit.key)
+        return self.calls.session.secrets.is_lost(permit.key)
 
     def _may_retry(self) -> bool:
         session = self.calls.session
@@ -142,7 +142,7 @@ class Recovering:
         self, strategy: Recovery, permit: Permit, tool: Tool, came: Came, step: int
     ) -> Came:
         call, session, delay = permit.call, self.calls.session, 0.0
-        session.check_signal(begun=True)
+        session.signals.check(begun=True)
         if isinstance(strategy, Retry):
             turn = sum(
                 isinstance(earlier, Retry) for earlier in steps_of(tool.recovery)[:step]
@@ -167,18 +167,18 @@ class Recovering:
             came.label,
             came.untrusted,
         )
-        session.record(permit.key, triggered)
+        session.writer.record(permit.key, triggered)
         session.replay.recovered(permit.key, triggered)
         if isinstance(
             strategy, LlmRecovery
         ):  # the model is about to read what came of the call
-            session.read_aloud(came.label, came.untrusted)
+            session.sensitivity.observe(came.label, came.untrusted)
         if delay:
             try:
                 with session.active.working():
                     await session.services.clock.sleep(delay)
             except asyncio.CancelledError:
-                if not session.aborting:
+                if not session.signals.aborting:
                     raise
                 return dataclasses.replace(
                     came, failure=""
@@ -212,13 +212,16 @@ class Recovering:
         """Another call in place of the one that failed: gated, recorded and in doubt as any other."""
         key = substitute_key(permit.key, step + 1)
         if permit.real is not None:
-            self.calls.session.secrets.setdefault(
-                key, dataclasses.replace(call, arguments=permit.real.arguments)
-            )
+            secrets = self.calls.session.secrets
+            if key not in secrets:
+                whole = dataclasses.replace(call, arguments=permit.real.arguments)
+                secrets.keep(key, whole)
         decided = await self.decide(call, key)
         if isinstance(decided, Pending):
             self.calls.session.pending.append(decided)
-            await self.calls.session.barrier()  # other branches may go on for long
+            await (
+                self.calls.session.writer.barrier()
+            )  # other branches may go on for long
             raise Suspended(f"waiting for a decision about {call.name}")
         observation = await self.settle(decided)
         finished = self.calls.outcome_instead(key)
@@ -262,7 +265,7 @@ class Recovering:
         known = session.replay.good.get((permit.call.name, permit.arguments_hash))
         if known is None:
             return None
-        age = max(session.wall() - known[0], 0.0)
+        age = max(session.writer.wall() - known[0], 0.0)
         return (age, known[1]) if age <= strategy.max_age else None
 
     def _cached(
@@ -348,7 +351,7 @@ class Recovering:
             strategy.queue,
         )
         if permit.key not in self.calls.session.replay.set_aside:
-            self.calls.session.record(permit.key, letter)
+            self.calls.session.writer.record(permit.key, letter)
         told = self.calls.told(tool, came)
         told = f"{told}\n[The call was set aside for a person to see to later; do not make it again.]"
         return dataclasses.replace(came, content=told, failure="", cut=0, marked=True)

@@ -41,7 +41,7 @@ class Undoing:
             begun = UndoBegun(
                 outcome.status, outcome.stop_reason, outcome.answer, why, calls
             )
-            session.record("", begun)
+            session.writer.record("", begun)
         failed = [
             problem for call in begun.calls if (problem := await self._undo(call))
         ]
@@ -87,7 +87,7 @@ class Undoing:
             finished = UndoFinished(
                 call.name, call.id, status, content, round(seconds, 6)
             )
-            self.session.record(key, finished)
+            self.session.writer.record(key, finished)
         return (
             ""
             if finished.status == "ok"
@@ -104,7 +104,7 @@ class Undoing:
                 "it is not known whether it took effect, so it was not undone",
                 0.0,
             )
-        if session.is_lost(done.key):
+        if session.secrets.is_lost(done.key):
             return (
                 "unknown",
                 "its arguments held a secret, which is not kept, so it was not undone",
@@ -133,12 +133,14 @@ class Undoing:
         session = self.session
         idempotency_key = f"{done.idempotency_key}:undo"
         if key not in session.replay.undoing:
-            session.record(key, UndoStarted(tool.name, done.call.id, idempotency_key))
-        await session.barrier()
-        await session.hold()
+            session.writer.record(
+                key, UndoStarted(tool.name, done.call.id, idempotency_key)
+            )
+        await session.writer.barrier()
+        await session.writer.ensure_held()
         timeout = tool.timeout or session.services.limits.tool_timeout
         arguments = copy.deepcopy(
-            dict(session.secrets.get(done.key, done.call).arguments)
+            dict((session.secrets.get(done.key) or done.call).arguments)
         )
         context = ToolContext(
             session.run_id,
@@ -149,22 +151,23 @@ class Undoing:
             arguments,
             done.idempotency_key,
         )
-        before = session.wall()
+        before = session.writer.wall()
         ended = await run_with_timeout(
-            invoke(session.in_thread, compensate, context, done.content), timeout
+            invoke(session.writer.run_in_thread, compensate, context, done.content),
+            timeout,
         )
-        seconds = session.wall() - before
+        seconds = session.writer.wall() - before
         if (
-            session.fatal is not None and ended.error is session.fatal
+            session.signals.fatal is not None and ended.error is session.signals.fatal
         ):  # it was not called
-            raise session.fatal
+            raise session.signals.fatal
         if ended.timed_out:
             return (
                 "timed_out",
                 f"undoing it gave no result within {timeout:g} s",
                 seconds,
             )
-        redact = session.redactor.text
+        redact = session.secrets.redactor.text
         written = capture(
             lambda: as_text(ended.value, session.services.limits.max_output_chars)
         )

@@ -31,7 +31,6 @@ from ...resilience.timeouts import run_with_timeout
 from ...security.redact import redact_error
 from ..session.scope import Scope
 from ..session.session import Session, out_of_time
-from .observe import label_of
 from .tool_call import as_text
 
 T = TypeVar("T")
@@ -45,9 +44,9 @@ def note(scope: Scope, fact: object) -> None:
     recorded = scope.session.replay.side(key)
     if recorded is None:
         noted = scope.session.facts[key] = FactNoted(type(fact).__name__, value)
-        scope.session.record(key, noted)
+        scope.session.writer.record(key, noted)
     elif isinstance(recorded, FactNoted) and recorded.value != value:
-        scope.session.record(
+        scope.session.writer.record(
             key, DriftNoticed("note", str(recorded.value)[:200], str(value)[:200])
         )
 
@@ -59,7 +58,7 @@ def now(scope: Scope) -> datetime:
     if isinstance(recorded, ClockRead):
         return datetime.fromtimestamp(recorded.seconds, UTC)
     seconds = scope.session.services.clock.wall()
-    scope.session.record(key, ClockRead(seconds))
+    scope.session.writer.record(key, ClockRead(seconds))
     return datetime.fromtimestamp(seconds, UTC)
 
 
@@ -73,9 +72,11 @@ def recorded_effect(
         scope.check_gap(key)
         return None
     if isinstance(recorded, LimitHit):
-        raise scope.session.refused(key, recorded)
+        raise scope.session.recorded_refusal(key, recorded)
     if not isinstance(recorded, EffectFinished) or recorded.name != name:
-        raise scope.session.diverged(key, type(recorded).__name__, f"effect {name}")
+        raise scope.session.signals.diverge(
+            key, type(recorded).__name__, f"effect {name}"
+        )
     replay.agree(key)
     if recorded.error is not None:
         raise recorded.error.restore()
@@ -91,14 +92,14 @@ async def do_effect(
 ) -> T:
     """Do an effect within the run's time and record what came of it; value or error are the same now as on replay."""
     session = scope.session
-    session.check_signal(begun=True)
+    session.signals.check(begun=True)
     if session.remaining() == 0:
         raise session.refuse(key, out_of_time())
     if session.replay.intent(key) is None:
-        await session.boundary()
-        session.record(key, EffectStarted(name))
-    await session.barrier()
-    await session.hold()
+        await session.intake.wait_while_paused()
+        session.writer.record(key, EffectStarted(name))
+    await session.writer.barrier()
+    await session.writer.ensure_held()
     with session.active.working():
         ended = await run_with_timeout(_awaited(function), session.remaining())
     if ended.timed_out:
@@ -107,7 +108,7 @@ async def do_effect(
         raise failed(session, key, name, ended.error)
     try:
         whole = into.dump_python(into.validate_python(ended.value), mode="json")
-        value = session.redactor.value(whole)
+        value = session.secrets.redactor.value(whole)
         encoded = to_json(value)
     except ValueError as error:  # what pydantic raises, and what foreign values may
         raise failed(
@@ -116,10 +117,10 @@ async def do_effect(
             name,
             ConfigError(f"effect {name!r}: its value does not fit `into`: {error}"),
         ) from None
-    session.read_aloud(
-        label := label_of(session, lambda: as_text(whole)), untrusted=False
+    session.sensitivity.observe(
+        label := session.sensitivity.classify(lambda: as_text(whole)), untrusted=False
     )
-    session.record(key, EffectFinished(name, value, label=label))
+    session.writer.record(key, EffectFinished(name, value, label=label))
     return into.validate_json(encoded)
 
 
@@ -131,7 +132,7 @@ def failed(
     session: Session, key: str, name: str, error: BaseException
 ) -> LoopwrightError:
     """Record that an effect failed; gives the error as it will be raised on replay too."""
-    redactor = session.redactor
+    redactor = session.secrets.redactor
     record = ErrorRecord.of(
         redact_error(redactor, error) if isinstance(error, LoopwrightError) else error
     )
@@ -143,8 +144,10 @@ def failed(
             EngineError.__name__,
             f"effect {name!r} raised {record.type}: {record.message}",
         )
-    session.read_aloud(label := label_of(session, text_of(error)), untrusted=False)
-    session.record(key, EffectFinished(name, error=record, label=label))
+    session.sensitivity.observe(
+        label := session.sensitivity.classify(text_of(error)), untrusted=False
+    )
+    session.writer.record(key, EffectFinished(name, error=record, label=label))
     again = record.restore()
     again.__cause__ = error
     return redact_error(redactor, again)

@@ -30,9 +30,10 @@ from ...resilience.timeouts import CodeOutcome, capture, run_with_timeout
 from ...security.permit_claims import Claims
 from ...security.redact import traceback_of
 from ...tools.base import Tool, ToolContext
+from ..session.secrets import SECRET_LOST
 from ..session.services import Services
-from ..session.session import SECRET_LOST, Session
-from .observe import label_of, marked, observation_of, said
+from ..session.session import Session
+from .observe import marked, observation_of, said
 
 Attempt: TypeAlias = Literal["first", "in doubt", "retry"]
 
@@ -82,9 +83,9 @@ def check_same(permit: Permit, session: Session, policy: str | None) -> None:
         and policy is not None
     ):
         raise PhaseError(f"the approval of {permit.call.name} has expired")
-    back = session.taken_back(
+    back = session.intake.find_revocation(
         permit.key, permit.call.name, permit.leave
-    ) or session.told.is_doubted(permit.leave)
+    ) or session.command_log.is_doubted(permit.leave)
     if back and policy is not None:
         raise PhaseError(f"the approval of {permit.call.name} was taken back")
     if policy is not None and permit.policy_version != policy:
@@ -119,14 +120,16 @@ class ToolCalls:
             session.slots_of(tool),
             session.tool_slots,
         ):  # who waits for its tool holds no other up
-            session.check_signal(begun=kind != "first")
-            session.check_gap(permit.key)
+            session.signals.check(begun=kind != "first")
+            session.signals.check_gap(permit.key)
             breaker = session.services.breakers.get(f"tool/{tool.name}")
             try:
                 given = breaker.acquire(session.breaker_changed)
             except CircuitOpen as error:
                 return Came(
-                    "rejected", session.redactor.text(str(error)), failure="open"
+                    "rejected",
+                    session.secrets.redactor.text(str(error)),
+                    failure="open",
                 )
             ended, came = None, None
             try:
@@ -160,7 +163,7 @@ class ToolCalls:
             tool.effect,
             sealed,
         )
-        session.record(permit.key, started)
+        session.writer.record(permit.key, started)
 
     def finish(self, decision: Permit | Denial, came: Came) -> Observation:
         """Record what came of a call."""
@@ -169,13 +172,13 @@ class ToolCalls:
         if tool is not None and came.status == "ok":
             label = highest((label, tool.label))
         elif came.status == "denied":  # a gate's words, or a person's
-            label = label_of(self.session, came.content)
+            label = self.session.sensitivity.classify(came.content)
         finished = ToolFinished(
             call.name, call.id, came.status, came.content, round(came.seconds, 6), label, untrusted, came.cut,
             came.marked, self.session.active.take_waited(), came.failure,
         )  # fmt: skip
-        self.session.read_aloud(label, untrusted)
-        entry = self.session.record(decision.key, finished)
+        self.session.sensitivity.observe(label, untrusted)
+        entry = self.session.writer.record(decision.key, finished)
         if EffectKey.parse(decision.key).step is not None:
             self.instead[decision.key] = finished
         observation = observation_of(self.session, call, finished)
@@ -247,14 +250,16 @@ class ToolCalls:
         self.session.permits.discard(permit)
         text = f"{permit.call.name} was not run, propose it again if it is still wanted: {error}"
         return Came(
-            "rejected", self.session.redactor.text(text)
+            "rejected", self.session.secrets.redactor.text(text)
         )  # what does not fit is quoted
 
     def context(self, permit: Permit, timeout: float | None) -> ToolContext[Any]:
         """What the tool may know of the call."""
         session = self.session
         key, call = session.idempotency_key(permit.key), permit.call
-        expires = session.wall() + (PERMIT_SECONDS if timeout is None else timeout)
+        expires = session.writer.wall() + (
+            PERMIT_SECONDS if timeout is None else timeout
+        )
         hashed = permit.real_hash or permit.arguments_hash  # of what the tool gets
         claims = Claims(
             session.run_id,
@@ -293,7 +298,7 @@ class ToolCalls:
             except PhaseError as error:  # before the intent: what has one counts as begun wherever the run goes on
                 return self.not_run(permit, error), None
             self.intend(permit, tool)
-        await session.barrier()
+        await session.writer.barrier()
         try:
             if kind == "retry":
                 check_same(permit, session, self.policy())
@@ -301,7 +306,7 @@ class ToolCalls:
                 check_permit(
                     permit, session, self.policy() if kind == "first" else None
                 )
-            if permit.real is None and session.is_lost(
+            if permit.real is None and session.secrets.is_lost(
                 permit.key
             ):  # never with what stands in its place
                 raise PhaseError(SECRET_LOST)
@@ -313,7 +318,7 @@ class ToolCalls:
             return self.not_run(permit, error), None
         finally:
             session.permits.discard(permit)
-        await session.hold()
+        await session.writer.ensure_held()
         return await self._run(permit, tool, keywords)
 
     async def _run(
@@ -328,14 +333,14 @@ class ToolCalls:
                     self._call(tool, permit, keywords, timeout), timeout
                 )
             except asyncio.CancelledError:
-                if not session.aborting:
+                if not session.signals.aborting:
                     raise
                 text = f"{tool.name} was interrupted; it is not known whether it took effect."
                 return Came("cancelled", text, session.active.seconds() - before), None
         if (
-            session.fatal is not None and ended.error is session.fatal
+            session.signals.fatal is not None and ended.error is session.signals.fatal
         ):  # the tool was not called
-            raise session.fatal
+            raise session.signals.fatal
         return self._read(
             tool, ended, timeout, session.active.seconds() - before
         ), ended
@@ -352,7 +357,7 @@ class ToolCalls:
         if tool.is_async:
             value = await tool.function(*positional, **keywords)
         else:
-            value = await self.session.in_thread(
+            value = await self.session.writer.run_in_thread(
                 lambda: _written(tool.function(*positional, **keywords), most)
             )
             value = await value if inspect.isawaitable(value) else value
@@ -361,7 +366,9 @@ class ToolCalls:
         if type(value) is not str and inspect.isgenerator(
             value
         ):  # it takes its time, too
-            return await self.session.in_thread(lambda: _written(value, most))
+            return await self.session.writer.run_in_thread(
+                lambda: _written(value, most)
+            )
         return _written(value, most)
 
     def _read(
@@ -375,7 +382,7 @@ class ToolCalls:
         if isinstance(ended.error, ToolError):
             return self.came(tool, "error", text_of(ended.error), seconds, "told")
         if ended.error is not None:
-            told = traceback_of(self.session.redactor, ended.error)
+            told = traceback_of(self.session.secrets.redactor, ended.error)
             logger().warning(
                 "tool_failed",
                 tool=tool.name,

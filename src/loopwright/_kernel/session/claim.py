@@ -11,8 +11,9 @@ from ...events.run import RunSuspended
 from ...journals.base import Claim, Command
 from ...journals.owner import AT_WORK, new_owner
 from ..durability.replay import Replay
+from .cancellation import finish_despite_cancellation
 from .services import Services
-from .session import LEFT, Session, outlast
+from .session import SUSPEND_REASON, Session
 
 
 class TakenUp:
@@ -55,10 +56,14 @@ class TakenUp:
             if (
                 status == "running"
             ):  # its owner had died, and nothing has happened since
-                dead = max(session.wall() - self.entries[-1].at, 0.0)
-                session.leave(RunSuspended(LEFT.get(), waited=dead))
-                status = "released" if LEFT.get() == "released" else "suspended"
-            cancelled = await outlast(lambda: session.barrier(status))
+                dead = max(session.writer.wall() - self.entries[-1].at, 0.0)
+                session.writer.close(RunSuspended(SUSPEND_REASON.get(), waited=dead))
+                status = (
+                    "released" if SUSPEND_REASON.get() == "released" else "suspended"
+                )
+            cancelled = await finish_despite_cancellation(
+                lambda: session.writer.barrier(status)
+            )
         if cancelled is not None:
             raise cancelled
 
@@ -73,7 +78,9 @@ async def taken_up(
     """
     taken = TakenUp(services, run_id, entries)
     try:
-        cancelled = await outlast(lambda: taken.take(take_over=take_over))
+        cancelled = await finish_despite_cancellation(
+            lambda: taken.take(take_over=take_over)
+        )
         if cancelled is not None:
             raise cancelled
         yield taken

@@ -1,5 +1,6 @@
 """Where a strategy is in its program: a path, counters that make keys, one verb in flight, sticky signals."""
 
+import hashlib
 from collections.abc import Iterator
 from types import TracebackType
 
@@ -16,7 +17,8 @@ from ...events.effect_key import side_key
 from ...events.effects import LimitHit, ModelRequested
 from ...messages import Message, Usage
 from .progress_monitor import ProgressMonitor
-from .session import LEFT_BEHIND, Session
+from .session import Session
+from .signals import ABANDONED_BRANCH
 
 
 class Conduct:
@@ -107,13 +109,13 @@ class Scope:
         waits again, whatever was said since.
         """
         if self.session.replay.left_waiting(key):
-            raise self.halt(Suspended(LEFT_BEHIND))
-        self.session.check_gap(key)
+            raise self.halt(Suspended(ABANDONED_BRANCH))
+        self.session.signals.check_gap(key)
 
     @property
     def signal(self) -> LoopwrightError | None:
         """What this scope has met so far, whether the engine minded it or not."""
-        return self.session.fatal or self.halted or self.conduct.met
+        return self.session.signals.fatal or self.halted or self.conduct.met
 
     def enter(
         self, verb: str, *, recorded: bool = False, despite_signal: bool = False
@@ -124,17 +126,17 @@ class Scope:
         when the signal came, that was under way already.
         """
         self._refuse_second(verb)
-        halted = self.session.fatal or self.halted
+        halted = self.session.signals.fatal or self.halted
         if (
             halted is None
             and not recorded
             and (not self.replaying() or self._ended_before(verb))
         ):
-            halted = self.session.signal
+            halted = self.session.signals.ending
         if halted is not None and not (
             despite_signal and isinstance(halted, RunSignal)
         ):
-            if halted is self.session.signal:
+            if halted is self.session.signals.ending:
                 self.conduct.meet(halted)
             raise halted
         self.verb = verb
@@ -198,10 +200,15 @@ class Scope:
         elif limit is None or number <= limit or self.replaying():
             return  # a recorded turn is not refused because the limit was lowered since
         else:
-            self.session.record(key, LimitHit("max_iterations", str(limit)))
+            self.session.writer.record(key, LimitHit("max_iterations", str(limit)))
         raise self.halt(
             LimitReached(
                 "max_iterations",
                 f"the loop ran its {number - 1} iteration{'s' * (number != 2)}",
             )
         )
+
+
+def fingerprint(what: str, about: bytes) -> str:
+    """Return the SHA-256 (hex) over an effect's verb with its options, and its subject."""
+    return hashlib.sha256(f"{len(what)}:{what}".encode() + about).hexdigest()

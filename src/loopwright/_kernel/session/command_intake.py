@@ -1,0 +1,166 @@
+"""Take in the commands that people send to a run, and act on those that count at once."""
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+
+from ..._internal.log import logger
+from ...errors import Aborted, LoopwrightError
+from ...events.control import CommandReceived, Declassified, RunContinued, RunPaused
+from ...journals.base import Command
+from ..control.commands import (
+    APPROVE,
+    DECLASSIFY,
+    Decided,
+    Told,
+    is_numbered,
+    problem_of,
+    read_command,
+)
+from ..durability.replay import Replay
+from .active_clock import ActiveClock
+from .journal_writer import JournalWriter
+from .secrets import Secrets
+from .sensitivity import Sensitivity
+from .services import Services
+from .signals import Signals
+
+EXPIRED = "the time of its question was over"
+
+
+class CommandIntake:
+    """Receives the commands of one run; `log` holds those that were accepted."""
+
+    def __init__(
+        self,
+        services: Services,
+        replay: Replay,
+        writer: JournalWriter,
+        signals: Signals,
+        secrets: Secrets,
+        sensitivity: Sensitivity,
+        active: ActiveClock,
+    ) -> None:
+        self.run_id = writer.claim.run_id
+        self.log = Told()
+        self.on_abort: Callable[[], None] | None = None
+        """Called to stop all that is in flight when an abort arrives from outside."""
+        self._services, self._replay, self._writer = services, replay, writer
+        self._signals, self._secrets = signals, secrets
+        self._sensitivity, self._active = sensitivity, active
+        self._has_warned = False  # of a command without a number
+        self._paused_branches = 0
+        self._paused_at = 0.0
+
+    async def listen(self) -> None:
+        """Read the run's inbox, and make durable what was received."""
+        journal = self._services.journal
+        commands = await asyncio.to_thread(journal.inbox, self.run_id, self.log.last)
+        self.receive(commands)
+        if commands:
+            await self._writer.barrier()
+
+    def receive(self, commands: Sequence[Command]) -> None:
+        """Take in commands, in order; each is recorded once."""
+        numbered = [sent for sent in commands if is_numbered(sent)]
+        if len(numbered) < len(commands) and not self._has_warned:
+            self._has_warned = True
+            logger().warning("command_without_number", run_id=self.run_id)
+        if self._writer.is_closed:
+            return
+        was_aborting = self.log.aborting
+        for sent in numbered:
+            if sent.number > self.log.last:
+                self._receive(sent)
+        if self.log.aborting and not was_aborting and self.on_abort is not None:
+            self.on_abort()
+
+    async def wait_while_paused(self) -> None:
+        """Wait between two steps while the run is paused; raise `Aborted` if it is to stop."""
+        if self.log.stands_still():
+            await self._pause()
+        if self.log.stopping:
+            raise self.stop_signal()
+
+    def stop_signal(self) -> LoopwrightError:
+        """Return the sticky error of a run that was sent `stop` or `abort`."""
+        how = (
+            "aborted"
+            if self.log.aborting
+            else "told to stop after the step that was under way"
+        )
+        return self._signals.stick(Aborted(f"the run was {how}"))
+
+    def find_revocation(self, key: str, tool: str, approval: int) -> Decided | None:
+        """Return the later denial of a call that the command numbered `approval` approved."""
+        if not approval:
+            return None
+        asked = self._replay.leave_asked.get(key)
+        return self.log.taken_back(key, asked, tool, approval)
+
+    async def _pause(self) -> None:
+        """Wait until the run is unpaused; the first branch that waits records the pause."""
+        self._paused_branches += 1
+        clock = self._services.clock
+        if self._paused_branches == 1:
+            self._paused_at = clock.monotonic()
+            self._writer.record("", RunPaused())
+        try:
+            with self._active.waiting():
+                await self._writer.barrier()
+                while self.log.stands_still():
+                    await self.log.more()
+        finally:
+            self._paused_branches -= 1
+            if self._paused_branches == 0:
+                seconds = round(clock.monotonic() - self._paused_at, 6)
+                waited = self._active.take_waited()
+                self._writer.record("", RunContinued(waited, seconds))
+
+    def _receive(self, sent: Command) -> None:
+        known = self._replay.received.get(sent.number)
+        if known is None:
+            command, problem = self._record(sent)
+        else:
+            command = Command(
+                sent.number, self.run_id, known.sent, known.command, known.body
+            )
+            problem = known.refused or problem_of(command)
+        if problem:
+            self.log.refuse(command)
+            return
+        self.log.take(command)
+        if command.kind == DECLASSIFY and command.number not in self._replay.taken:
+            self._declassify(command)
+
+    def _record(self, sent: Command) -> tuple[Command, str]:
+        """Record a new command; return it without its secrets, and why it is refused."""
+        command, problem = read_command(sent, self._secrets.redactor)
+        if not problem and self._is_late(command):
+            problem = EXPIRED
+        waited = self._active.take_waited()
+        received = CommandReceived(
+            command.number, command.kind, command.body, command.at, waited, problem
+        )
+        self._writer.record("", received)
+        if problem:
+            logger().warning(
+                "command_refused",
+                run_id=self.run_id,
+                number=command.number,
+                command=command.kind,
+                problem=problem,
+            )
+        return command, problem
+
+    def _is_late(self, command: Command) -> bool:
+        """Return whether a command approves a call whose question had expired when it was sent."""
+        question = command.body.get("question")
+        if command.kind != APPROVE or not isinstance(question, int):
+            return False
+        return command.at > self._replay.closes.get(question, math.inf)
+
+    def _declassify(self, command: Command) -> None:
+        label = self._sensitivity.lower(command.body.get("label"))
+        reason = str(command.body.get("reason") or "")
+        self._writer.record("", Declassified(label, reason, command.number))

@@ -1,0 +1,180 @@
+"""Write one run's entries into the journal, under a claim that this process must still hold."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from ..._internal.log import logger
+from ...errors import ConfigError, Fenced, JournalError, LoopwrightError
+from ...events.entry import EVENT_VERSION, KINDS, Entry, Event, encode_event
+from ...events.run import RunFinished, RunSuspended
+from ...journals.base import Claim, chain_hash
+from .secrets import Secrets
+from .services import Services
+from .signals import Signals
+
+_LEASE_EXPIRED = object()
+"""Returned in place of a result: the lease ended before a thread was free."""
+
+
+class JournalWriter:
+    """Records the events of one run, shows them to watchers, and makes them durable.
+
+    Watchers and observers see the entries of a new run only once the journal has
+    accepted its id, since that id may turn out to belong to another run.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        claim: Claim,
+        signals: Signals,
+        secrets: Secrets,
+        *,
+        is_new: bool,
+    ) -> None:
+        self.claim = claim
+        self.watchers: list[Callable[[Entry], None]] = []
+        self.stored = asyncio.Event()
+        """Set once the journal has the run, so that others can send it commands."""
+        self.is_closed = False
+        """Whether the run's last entry is written, or that of its suspension."""
+        self._services, self._signals, self._secrets = services, signals, secrets
+        self._journal, self._clock = services.journal, services.clock
+        self._wall_offset = services.clock.wall() - services.clock.monotonic()
+        self._unsent: list[Entry] = []
+        self._unshown: list[Entry] | None = [] if is_new else None
+        self._durable_seq = claim.head_seq
+        self._failure: LoopwrightError | None = None  # nothing is durable any more
+
+    def record(self, key: str, event: Event) -> Entry:
+        """Add an event to the journal; it is durable after the next `barrier`."""
+        claim = self.claim
+        entry = Entry(
+            claim.run_id,
+            claim.head_seq + 1,
+            key,
+            KINDS[type(event)],
+            self.wall(),
+            EVENT_VERSION,
+            claim.fence,
+            encode_event(event),
+            "",
+        )
+        hashed = chain_hash(claim.head_hash, entry)
+        # The hash covers the other fields, so it is set after they are.
+        entry.__dict__.update(hash=hashed, event=event)
+        claim.head_seq, claim.head_hash = entry.seq, hashed
+        self._unsent.append(entry)
+        if self._unshown is not None:
+            self._unshown.append(entry)
+        elif self.watchers or self._services.observers:
+            self._show(entry)
+        return entry
+
+    def close(self, event: RunSuspended | RunFinished) -> None:
+        """Record the run's last entry, or that of its suspension."""
+        self.record("", event)
+        self.is_closed = True
+
+    def wall(self) -> float:
+        """Return wall time in seconds; it never goes back while this process works on the run."""
+        return self._wall_offset + self._clock.monotonic()
+
+    async def barrier(self, status: str | None = None) -> None:
+        """Make all recorded events durable; an error is sticky, so that nothing runs after it."""
+        self._check_failure()
+        head = self.claim.head_seq
+        if head == self._durable_seq and status is None:
+            return
+        unsent, self._unsent = self._unsent, []
+        try:
+            self._journal.append(self.claim, unsent, status=status)
+            await self._journal.barrier(self.claim)
+        except ConfigError as error:  # the run id is taken: this run never existed
+            self._fail(error)
+            raise
+        except LoopwrightError as error:
+            self._fail(error)
+            self._show_all()
+            raise
+        except OSError as error:
+            failure = self._fail(JournalError(f"the journal failed: {error}"))
+            self._show_all()
+            raise failure from error
+        if self._unshown is not None:
+            self._show_all()
+        self.stored.set()
+        self._check_failure()  # a barrier that ran beside this one may have failed
+        self._durable_seq = max(self._durable_seq, head)
+
+    async def ensure_held(self) -> None:
+        """Make sure, right before this process acts, that it still owns the run; raises `Fenced`."""
+        if self._is_held():
+            return
+        try:
+            await self.renew()
+        except JournalError as error:
+            # Nothing new begins, and the run is left as one whose owner died.
+            self._fail(error)
+            raise
+
+    async def renew(self) -> None:
+        """Extend the lease. An error is sticky if another worker took the run over."""
+        self._check_failure()
+        try:
+            await self._journal.renew(self.claim, self._services.lease or 0.0)
+        except Fenced as error:
+            self._fail(error)
+            raise
+
+    async def run_in_thread(self, function: Callable[[], Any]) -> Any:
+        """Call a plain function in a thread, if this process owns the run when one is free.
+
+        Raises `Fenced` if another process took the run over.
+        """
+        while True:
+            value = await self._services.threads.run(
+                lambda: function() if self._is_held() else _LEASE_EXPIRED
+            )
+            if value is not _LEASE_EXPIRED:
+                return value
+            await self.ensure_held()
+
+    def _is_held(self) -> bool:
+        until = self.claim.lease_until
+        if until is None:
+            return True
+        # The monotonic clock stops while the machine sleeps; the wall clock may be set back.
+        return max(self.wall(), self._clock.wall()) < until
+
+    def _fail(self, error: LoopwrightError) -> LoopwrightError:
+        """Make an error of the journal sticky, and return it to be raised."""
+        self._signals.fatal = self._failure = error
+        return error
+
+    def _check_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _show_all(self) -> None:
+        entries, self._unshown = self._unshown or [], None
+        for entry in entries:
+            self._show(entry)
+
+    def _show(self, entry: Entry) -> None:
+        for watcher in self.watchers:
+            watcher(entry)
+        for observer in self._services.observers:
+            self._notify(observer, entry)
+
+    def _notify(self, observer: Callable[[Entry], None], entry: Entry) -> None:
+        try:
+            observer(entry)
+        except Exception as error:  # noqa: BLE001 - an observer is third-party code and may not hurt the run
+            redact = self._secrets.redactor.text
+            logger().warning(
+                "observer_failed",
+                observer=redact(repr(observer)),
+                error=redact(repr(error)),
+            )

@@ -1,0 +1,58 @@
+"""Keep the arguments that are withheld from the journal, and the redactor that knows them."""
+
+from collections.abc import Mapping
+
+from ...events.effect_key import EffectKey, call_key
+from ...messages import ToolCall
+from ...security.redaction import Redactor
+from ..durability.replay import Replay
+
+SECRET_LOST = "It was not made, and it cannot be now: its arguments held a secret, which is not kept. Propose it again."
+
+
+class Secrets:
+    """The calls of a run whose arguments hold secrets, whole, for gates and tools of this process.
+
+    `redactor` knows, beside the secrets of the runtime's redactor, those of the run's
+    calls and of its child engines. It is for what is recorded as it arrives: replies,
+    results, errors, reasons. What an engine produces by itself is produced again when
+    the run is resumed, when those secrets are not known, and must be the same then.
+    """
+
+    def __init__(self, redactor: Redactor, replay: Replay) -> None:
+        self.redactor = redactor
+        self._calls: dict[str, ToolCall] = {}
+        self._replay = replay
+
+    def __contains__(self, key: str) -> bool:
+        """Return whether the call at a key has arguments that are withheld."""
+        return key in self._calls
+
+    def get(self, key: str) -> ToolCall | None:
+        """Return the call at a key with its withheld arguments."""
+        return self._calls.get(key)
+
+    def keep(self, key: str, call: ToolCall) -> None:
+        """Keep a call whole. The redactor learns its secrets, since the tool may repeat them."""
+        self._calls[key] = call
+        self.redactor = self.redactor.learning(call.arguments)
+
+    def keep_all(self, key: str, calls: Mapping[int, ToolCall]) -> None:
+        """Keep the calls of a proposal, by their index in it."""
+        for index, call in calls.items():
+            self.keep(call_key(key, index), call)
+
+    def discard(self, key: str) -> None:
+        """Forget the call at a key."""
+        self._calls.pop(key, None)
+
+    def join(self, redactor: Redactor) -> None:
+        """Take out the secrets that another redactor knows, too."""
+        self.redactor = self.redactor.joined(redactor)
+
+    def is_lost(self, key: str) -> bool:
+        """Return whether only a process that has ended knew the arguments of a call."""
+        withheld = self._replay.sealed
+        if not withheld or key in self._calls:
+            return False
+        return key in withheld or EffectKey.parse(key).original in withheld

@@ -1,0 +1,59 @@
+"""Track how sensitive the texts are that a run has read, and whether any came from outside."""
+
+from collections.abc import Callable
+
+from ..._internal.log import logger
+from ...labels import LABELS, Label, highest
+from ...resilience.timeouts import capture
+from ...security.redact import traceback_of
+from ..durability.replay import Replay
+from .secrets import Secrets
+from .services import Services
+
+
+class Sensitivity:
+    """The highest label of what one run has read, and whether any of it is untrusted."""
+
+    def __init__(
+        self, services: Services, run_id: str, replay: Replay, secrets: Secrets
+    ) -> None:
+        self.label: Label = replay.label
+        self.untrusted = replay.untrusted
+        self._classifier = services.classifier
+        self._run_id, self._secrets = run_id, secrets
+
+    def observe(self, label: Label, untrusted: bool) -> None:
+        """Note that the run has read something with that label, from outside or not."""
+        if label != self.label:
+            self.label = highest((self.label, label))
+        self.untrusted = self.untrusted or untrusted
+
+    def lower(self, label: object) -> Label:
+        """Lower the run's label to `label`, if it is a lower one; return the label that holds now."""
+        if label in LABELS[: LABELS.index(self.label)]:
+            self.label = LABELS[LABELS.index(label)]
+        return self.label
+
+    def classify(self, text: str | Callable[[], str]) -> Label:
+        """Return how sensitive a text is: "public" without a classifier.
+
+        A text that is expensive to build is given as a function, called only if a
+        classifier needs it. A text is secret if the classifier fails on it.
+        """
+        classifier = self._classifier
+        if classifier is None:
+            return "public"
+        found = capture(
+            lambda: LABELS[
+                LABELS.index(classifier.label(text() if callable(text) else text))
+            ]
+        )
+        if found.error is not None:
+            logger().warning(
+                "classifier_failed",
+                run_id=self._run_id,
+                traceback=traceback_of(self._secrets.redactor, found.error),
+            )
+            return "secret"
+        label: Label = found.value
+        return label

@@ -1,0 +1,61 @@
+"""Hold the signals that keep a run from beginning anything new."""
+
+from ...errors import LimitReached, LoopwrightError, ReplayDivergence, Suspended
+from ..durability.replay import Replay
+
+ABANDONED_BRANCH = "waiting for a person in a branch that was abandoned: the gather around it has ended"
+
+
+class Signals:
+    """The sticky signals of one run: once set, every later verb meets them.
+
+    `fatal` (a divergence, a failed journal) stops replay too. `ending` (a limit, an
+    abort) stops only what is new: recorded effects are still returned, and a limit
+    that the journal holds counts again when the run is resumed.
+    """
+
+    def __init__(self, replay: Replay) -> None:
+        hit = replay.limit
+        self.fatal: LoopwrightError | None = None
+        self.ending: LoopwrightError | None = (
+            None if hit is None else LimitReached(hit.limit, hit.detail)
+        )
+        self.aborting = False
+        self._replay = replay
+
+    def check(self, *, begun: bool = False) -> None:
+        """Raise the signal that is set; what had `begun` before a limit was reached continues.
+
+        Without a crash in between it would have continued, too.
+        """
+        found = self.fatal or self.ending
+        if found is None or (begun and isinstance(found, LimitReached)):
+            return
+        raise found
+
+    def stick(self, error: LoopwrightError) -> LoopwrightError:
+        """End the whole run with an error, unless one is set; return the error to be raised."""
+        self.ending = self.ending or error
+        return error
+
+    def diverge(self, key: str, expected: str, found: str) -> ReplayDivergence:
+        """Make it fatal that code and journal disagree at `key`; return the error to be raised."""
+        error = self._replay.divergence(key, expected, found)
+        self.fatal = error
+        return error
+
+    def check_gap(self, key: str) -> None:
+        """Raise `ReplayDivergence` if a new effect at `key` precedes recorded ones of its scope."""
+        if self._replay.holds_later(key):
+            raise self.diverge(key, "recorded effects after it", "a new effect")
+
+    def check_abandoned(self, key: str) -> None:
+        """Raise `Suspended` for a question in an abandoned branch, where no answer counts."""
+        if self._replay.left_behind(key):
+            raise Suspended(ABANDONED_BRANCH)
+
+    def check_unused(self) -> None:
+        """Raise `ReplayDivergence` if the engine ended without using every recorded effect."""
+        unused = self._replay.first_unused()
+        if unused is not None:
+            raise self.diverge(unused, "a recorded effect", "nothing")

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from loopwright import ReActEngine, ReflexionEngine, Runtime, ToolCall, tool
-from loopwright.engines import Attempt, Evaluation
+from loopwright.engines import Evaluation, Trajectory
 from loopwright.testing import ScriptedProvider, call
 
 GOOD = ["AB-1234", "ZZ-0001", "QX-9000"]
@@ -24,7 +24,7 @@ def sample_codes() -> str:
     return ", ".join(GOOD)
 
 
-def checked(attempt: Attempt) -> Evaluation:
+def checked(attempt: Trajectory) -> Evaluation:
     """Try the pattern on codes whose verdict is known: what went wrong is what the next attempt learns from."""
     try:
         pattern = re.compile(attempt.answer or "")

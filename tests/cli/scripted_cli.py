@@ -20,7 +20,7 @@ from loopwright import (
     ToolContext,
     tool,
 )
-from loopwright.engines import Attempt
+from loopwright.engines import Trajectory
 from loopwright.testing import ScriptedProvider, call
 from loopwright.testing.scripted import Line
 from loopwright.tools import DeadLetter, Escalate, Retry
@@ -117,7 +117,7 @@ def box(names: str = "capital") -> list[object]:
     return [{"capital": capital, "wipe": wipe}[name] for name in names.split(",")]
 
 
-def is_paris(attempt: Attempt) -> bool:
+def is_paris(attempt: Trajectory) -> bool:
     """An evaluator."""
     return "Paris" in (attempt.answer or "")
 

@@ -33,7 +33,7 @@ from loopwright import (
     TreeOfThoughtsEngine,
     tool,
 )
-from loopwright.engines import Attempt, ModelJudge, SelfTests
+from loopwright.engines import ModelJudge, SelfTests, Trajectory
 from loopwright.testing import ScriptedProvider, call
 
 PAGE = Path(__file__).parents[2] / "docs" / "calls.md"
@@ -284,7 +284,7 @@ def episodes(o: Any, *, judged: bool) -> Script:
     return script
 
 
-def is_right(attempt: Attempt) -> bool:
+def is_right(attempt: Trajectory) -> bool:
     return attempt.answer == "right"
 
 

@@ -29,7 +29,7 @@ from loopwright import (
     Usage,
 )
 from loopwright.engines.chain_of_thought import PROMPTS, Example
-from loopwright.engines.vote import Vote
+from loopwright.engines.self_consistency import Vote
 from loopwright.events import Entry, ModelFailed, ModelReplied, ModelRequested
 from loopwright.testing import ScriptedProvider, crashed
 

@@ -27,7 +27,7 @@ from loopwright import (
     tool,
 )
 from loopwright.engines.critic import PROMPTS, CriticEngine, Critique, Revision
-from loopwright.engines.fact_check import NO_PROGRAM, Check
+from loopwright.engines.evidence import NO_PROGRAM, Check
 from loopwright.events import Entry, FactNoted, ModelRequested, RunStarted, ToolFinished
 from loopwright.gates import Action, Allow, Decision, InstantGate, PolicyState
 from loopwright.providers import TextTools

@@ -25,7 +25,7 @@ from loopwright import (
     ToolError,
     tool,
 )
-from loopwright.engines import Attempt, Evaluation
+from loopwright.engines import Evaluation, Trajectory
 from loopwright.engines.evaluators import (
     JUDGE_PROMPTS,
     TEST_PROMPTS,
@@ -87,14 +87,14 @@ def attempt_of(
     answer: str | None = "a",
     *steps: tuple[str, str],
     earlier: tuple[Evaluation, ...] = (),
-) -> Attempt:
+) -> Trajectory:
     messages = [Message("user", TASK)]
     for index, (name, observation) in enumerate(steps):
         messages += [
             Message("assistant", "", (ToolCall(name, {"x": 1}, f"c{index}"),)),
             Message("tool", observation, call_id=f"c{index}"),
         ]
-    return Attempt(
+    return Trajectory(
         1,
         TASK,
         answer,
@@ -107,7 +107,7 @@ def attempt_of(
 
 
 async def said_of(
-    evaluator: Any, attempt: Attempt | None = None, script: Any = (), **options: Any
+    evaluator: Any, attempt: Trajectory | None = None, script: Any = (), **options: Any
 ) -> tuple[Result, Evaluation | None, Runtime]:
     parts = Runtime(
         ScriptedProvider(script), tools=options.pop("tools", [run_python]), **options
@@ -321,7 +321,7 @@ async def test_a_judge_sees_task_way_and_answer_within_the_callers_conversation(
 async def test_a_function_gives_a_bool_a_score_or_an_evaluation(
     verdict: Any, expected: Evaluation
 ) -> None:
-    async def later(attempt: Attempt) -> Any:
+    async def later(attempt: Trajectory) -> Any:
         return verdict
 
     assert [
@@ -342,7 +342,7 @@ async def test_anything_else_is_no_verdict(verdict: Any) -> None:
 
 async def test_an_evaluator_object_must_return_an_evaluation() -> None:
     class Careless:
-        async def evaluate(self, run: Run, attempt: Attempt) -> Any:
+        async def evaluate(self, run: Run, attempt: Trajectory) -> Any:
             return True
 
     result, _, _ = await said_of(Careless())

@@ -24,7 +24,7 @@ from loopwright import (
     TreeOfThoughtsEngine,
     tool,
 )
-from loopwright.engines.thoughts import PROMPTS as THOUGHT_PROMPTS
+from loopwright.engines.thought_decomposition import PROMPTS as THOUGHT_PROMPTS
 from loopwright.parsing.scores import read_score
 from loopwright.providers import TextTools
 from loopwright.testing import ScriptedProvider

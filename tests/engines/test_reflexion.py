@@ -28,7 +28,13 @@ from loopwright import (
     ToolCall,
     tool,
 )
-from loopwright.engines import Attempt, Evaluation, ExactMatch, Heuristics, ModelJudge
+from loopwright.engines import (
+    Evaluation,
+    ExactMatch,
+    Heuristics,
+    ModelJudge,
+    Trajectory,
+)
 from loopwright.engines.reflections import FileReflections, MemoryReflections, task_key
 from loopwright.engines.reflexion import PROMPTS, BestAttempt, Episode, Reflection
 from loopwright.errors import ContextTooLong
@@ -258,9 +264,9 @@ async def test_an_answer_of_its_own_beats_one_that_was_forced_out_of_a_halted_ac
 async def test_a_halted_episode_is_an_outcome_of_its_own_and_is_not_evaluated_without_an_answer() -> (
     None
 ):
-    judged: list[Attempt] = []
+    judged: list[Trajectory] = []
 
-    def judge(attempt: Attempt) -> bool:
+    def judge(attempt: Trajectory) -> bool:
         judged.append(attempt)
         return True
 
@@ -478,9 +484,9 @@ class Echo(LoopEngine):
 
 
 async def test_any_engine_can_be_the_actor_and_its_task_is_still_the_task() -> None:
-    attempts: list[Attempt] = []
+    attempts: list[Trajectory] = []
 
-    def judge(attempt: Attempt) -> bool:
+    def judge(attempt: Trajectory) -> bool:
         attempts.append(attempt)
         return False
 
@@ -498,9 +504,9 @@ async def test_any_engine_can_be_the_actor_and_its_task_is_still_the_task() -> N
 
 
 async def test_an_attempt_tells_what_was_done_in_it_alone() -> None:
-    seen: list[Attempt] = []
+    seen: list[Trajectory] = []
 
-    def judge(attempt: Attempt) -> bool:
+    def judge(attempt: Trajectory) -> bool:
         seen.append(attempt)
         return len(seen) == 2
 
@@ -627,7 +633,7 @@ async def test_a_reflection_that_cannot_be_used_is_none(reply: Any) -> None:
 
 def attempt_with(
     *observations: str, answer: str | None = "done", thought: str = ""
-) -> Attempt:
+) -> Trajectory:
     messages = [Message("user", "Q?")]
     for index, observation in enumerate(observations):
         messages += [
@@ -636,7 +642,7 @@ def attempt_with(
             ),
             Message("tool", observation, call_id=f"c{index}"),
         ]
-    return Attempt(
+    return Trajectory(
         1, "Q?", answer, "completed", "answered", Conversation(messages), given=1
     )
 
@@ -802,7 +808,7 @@ async def test_a_run_cut_after_any_entry_resumes_to_the_same_answer_and_repeats_
 async def test_a_function_that_has_judged_is_not_asked_again_on_resume() -> None:
     judged: list[int] = []
 
-    async def judge(attempt: Attempt) -> bool:
+    async def judge(attempt: Trajectory) -> bool:
         judged.append(attempt.number)
         return attempt.answer == "blue"
 
@@ -938,7 +944,7 @@ async def test_a_file_with_a_torn_line_is_read_and_written_on(tmp_path: Any) -> 
 
 
 def test_a_file_needs_its_folder(tmp_path: Any) -> None:
-    with pytest.raises(ConfigError, match="no folder"):
+    with pytest.raises(ConfigError, match="does not exist; create it"):
         FileReflections(tmp_path / "none" / "learnt.jsonl")
 
 

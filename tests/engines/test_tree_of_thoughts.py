@@ -21,7 +21,11 @@ from loopwright import (
     TreeOfThoughtsEngine,
     Usage,
 )
-from loopwright.engines.thoughts import PROMPTS, TextThoughts, marked_answer
+from loopwright.engines.thought_decomposition import (
+    PROMPTS,
+    TextThoughts,
+    extract_marked_answer,
+)
 from loopwright.events import FactNoted, ModelReplied
 from loopwright.testing import ScriptedProvider, crashed
 
@@ -1214,7 +1218,7 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], said: str) -> 
 def test_an_answer_stands_behind_its_marker_at_a_line_start(
     text: str, answer: str | None
 ) -> None:
-    assert marked_answer(text) == answer
+    assert extract_marked_answer(text) == answer
     assert TextThoughts().answer((text,)) == (answer or None)
 
 

@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING
 from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
-    from .attempt import Attempt as Attempt
-    from .attempt import Evaluation as Evaluation
     from .chain_of_thought import ChainOfThoughtEngine as ChainOfThoughtEngine
     from .critic import CriticEngine as CriticEngine
     from .evaluators import Evaluator as Evaluator
@@ -23,15 +21,17 @@ if TYPE_CHECKING:
     from .reflections import ReflectionStore as ReflectionStore
     from .reflexion import ReflexionEngine as ReflexionEngine
     from .self_ask import SelfAskEngine as SelfAskEngine
-    from .thoughts import TextThoughts as TextThoughts
-    from .thoughts import ThoughtProblem as ThoughtProblem
+    from .thought_decomposition import TextThoughts as TextThoughts
+    from .thought_decomposition import ThoughtProblem as ThoughtProblem
+    from .trajectory import Evaluation as Evaluation
+    from .trajectory import Trajectory as Trajectory
     from .tree_of_thoughts import TreeOfThoughtsEngine as TreeOfThoughtsEngine
 
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
     __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
-            ".attempt": ("Attempt", "Evaluation"),
+            ".trajectory": ("Trajectory", "Evaluation"),
             ".chain_of_thought": ("ChainOfThoughtEngine",),
             ".critic": ("CriticEngine",),
             ".evaluators": (
@@ -47,7 +47,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".reflections": ("FileReflections", "MemoryReflections", "ReflectionStore"),
             ".reflexion": ("ReflexionEngine",),
             ".self_ask": ("SelfAskEngine",),
-            ".thoughts": ("TextThoughts", "ThoughtProblem"),
+            ".thought_decomposition": ("TextThoughts", "ThoughtProblem"),
             ".tree_of_thoughts": ("TreeOfThoughtsEngine",),
         },
     )

@@ -1,4 +1,4 @@
-"""Chain of Thought: reason step by step, then say the answer; several lines of reasoning may vote on it."""
+"""Chain of Thought: reason step by step, then extract the answer; several reasoning paths may vote."""
 
 import dataclasses
 import functools
@@ -20,7 +20,7 @@ from ..messages import Conversation
 from ..parsing.answers import AnswerType, read_answer, read_closing_answer
 from ..prompts import PromptSet
 from ..run import Run, Sampling
-from .vote import Vote
+from .self_consistency import Vote
 
 PROMPTS = PromptSet(
     steps="Work this out step by step, and write down each step of your reasoning.",
@@ -37,12 +37,12 @@ What is the answer, then? Reply with {wanted}, and nothing else.""",
     yes_no="yes or no",
     json="the answer as JSON",
 )
-WARM = 0.7  # the temperature at which lines of reasoning differ (Wang et al.)
+SAMPLING_TEMPERATURE = 0.7  # at which reasoning paths differ (Wang et al.)
 
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A question that was worked out, shown to the model before the real one."""
+    """A worked example: shown to the model before the real question."""
 
     question: str
     reasoning: str
@@ -50,46 +50,53 @@ class Example:
 
 
 @dataclasses.dataclass
-class Sample:
-    """One line of reasoning as far as it came: its parts, whether its end is missing, what it led to."""
+class ReasoningPath:
+    """One sampled chain of thought.
 
-    opened: Conversation
-    parts: list[str] = dataclasses.field(default_factory=list)
-    cut: bool = False
+    Args:
+        prompt: the conversation that asks for the reasoning.
+        texts: the reasoning; more than one text if it was continued.
+        is_truncated: whether its end is missing.
+        answer: the answer that it leads to.
+        error: why it has no answer.
+    """
+
+    prompt: Conversation
+    texts: list[str] = dataclasses.field(default_factory=list[str])
+    is_truncated: bool = False
     answer: str | None = None
     error: LoopwrightError | None = None
 
-    def after(self, conversation: Conversation) -> Conversation:
-        """The conversation with this reasoning at its end, if there is any."""
-        return (
-            conversation.assistant("\n".join(self.parts), origin="model")
-            if self.parts
-            else conversation
-        )
+    def append_to(self, conversation: Conversation) -> Conversation:
+        """Return the conversation with this reasoning, if any, at its end."""
+        if not self.texts:
+            return conversation
+        return conversation.assistant("\n".join(self.texts), origin="model")
 
 
 class ChainOfThoughtEngine(LoopEngine):
-    """Reason step by step, then extract the answer in a second, short call (Kojima et al., arXiv:2205.11916).
+    """Reason step by step, then extract the answer by a second, short call (Kojima et al., arXiv:2205.11916).
 
-    With `samples` the reasoning is done several times and the answers vote (self-consistency, Wang et al.,
-    arXiv:2203.11171); the `Vote` so far is noted after each wave. With `examples` it is shown how (Wei et al.,
-    arXiv:2201.11903). No tools are used. Reasoning that is cut off by the token limit is continued; if its end stays
-    missing, the second call is told so and nothing is read from it. A limit leaves the majority so far, or a best
-    answer of the type. A sample makes 1 to 3 + `max_continuations` model calls; one with a pydantic model one more.
+    With `samples` several reasoning paths are sampled and their answers vote (self-consistency, Wang et al.,
+    arXiv:2203.11171); the `Vote` so far is noted after each wave. `examples` are few-shot examples (Wei et al.,
+    arXiv:2201.11903). No tools are used. Reasoning that the token limit truncated is continued; if its end is still
+    missing, the second call is told so, and no answer is read from the reasoning. At a limit, the majority so far is
+    the answer, or a best-effort answer of the type. A sample makes 1 to 3 + `max_continuations` model calls, and one
+    more with a pydantic model.
 
     Args:
-        answer: its type: "text", "number", "letter" (A to E), "yes_no", or a pydantic model (the answer is JSON then).
-        samples: lines of reasoning that vote.
-        wave: samples asked before it is looked whether the vote is decided.
-        max_concurrency: samples at work at once; `None` is the whole wave, 1 one after the other.
+        answer: its type: "text", "number", "letter" (A to E), "yes_no", or a pydantic model (then the answer is JSON).
+        samples: reasoning paths that vote.
+        wave: samples asked before each check whether the vote is decided.
+        max_concurrency: concurrent samples; `None` is the whole wave, 1 is sequential.
         temperature: of the reasoning; `None` is the provider's own for one sample and 0.7 for several.
-        extract: the second call: "auto" leaves it out where the reasoning ends with "Final answer: …" or "The answer is
-            …" and that can be read (the prompt `steps` may ask for such an ending), "always" makes it anyway.
-        examples: questions worked out, shown first.
-        max_continuations: how often a reasoning that was cut off is continued.
-        fallback: an engine that takes over where the samples agree too little (CoT-SC to ReAct, Yao et al.,
+        extract: the second call: "auto" skips it if the reasoning ends with a readable "Final answer: …" or "The
+            answer is …" (the prompt `steps` may ask for such an ending), "always" makes it in any case.
+        examples: worked examples, shown first.
+        max_continuations: how often truncated reasoning is continued.
+        fallback: an engine that gets the task if the samples agree too little (CoT-SC to ReAct, Yao et al.,
             arXiv:2210.03629); if it has no answer of the type, the majority counts.
-        min_agreement: share of the samples below which `fallback` takes over.
+        min_agreement: share of the samples below which `fallback` gets the task.
     """
 
     name = "chain-of-thought"
@@ -106,7 +113,7 @@ class ChainOfThoughtEngine(LoopEngine):
     prompts: PromptSet = PROMPTS
 
     def __post_init__(self) -> None:
-        """Check the examples' answers."""
+        """Refuse an example whose answer is not of the type."""
         super().__post_init__()
         for number, example in enumerate(self.examples):
             if read_answer(example.answer, self.answer) is None:
@@ -115,166 +122,182 @@ class ChainOfThoughtEngine(LoopEngine):
                 )
 
     async def solve(self, run: Run) -> str:
-        """Sample until the vote is decided, and fall back where there is too little agreement."""
-        opened = self._opening(
-            run.conversation
-        )  # once: what is kept below is not for the samples to see
-        samples: list[Sample] = []
+        """Sample reasoning paths until the vote is decided; return the majority's answer."""
+        prompt = self._prompt(run.conversation)
+        paths: list[ReasoningPath] = []
         vote = Vote.of((), self.answer, self.samples)
         threshold = 0.0 if self.fallback is None else self.min_agreement
         try:
             while not vote.is_decided(threshold):
-                wave = [functools.partial(self._sample, opened)] * min(
-                    self.wave, self.samples - len(samples)
-                )
-                latest = await run.gather(*wave, at_once=self.max_concurrency)
-                samples += latest
-                vote = self._count(run, samples)
-                if all(isinstance(sample.error, ProviderError) for sample in latest):
-                    break  # nobody is there to ask
+                wave = await self._sample_wave(run, prompt, len(paths))
+                paths += wave
+                vote = self._count_votes(run, paths)
+                if all(isinstance(path.error, ProviderError) for path in wave):
+                    break  # the provider is down: more samples would fail as well
             answer = vote.winner
             if self.fallback is not None and vote.agreement < threshold:
                 answer = await self._fall_back(run, self.fallback) or answer
-            if answer is not None:
-                return answer
-            errors = [sample.error for sample in samples if sample.error is not None]
-            raise next(
-                (error for error in errors if isinstance(error, LimitReached)),
-                errors[0],
-            )
+            if answer is None:
+                raise _choose_error(paths)
+            return answer
         except LimitReached:
             if vote.winner is not None:
-                raise  # it was offered, so the run has it
-            reasoned = next(
-                (sample for sample in samples if sample.parts), Sample(opened)
-            )
-            answer = read_answer(
-                await run.best_answer(self._question(reasoned)), self.answer
-            )
+                raise  # the winner was offered, so it is the run's answer
+            answer = await self._best_effort(run, prompt, paths)
             if answer is None:
                 raise
             return answer
 
-    def _count(self, run: Run, samples: list[Sample]) -> Vote:
-        """The vote so far: noted, offered, and its best line of reasoning kept."""
-        vote = Vote.of([sample.answer for sample in samples], self.answer, self.samples)
+    async def _sample_wave(
+        self, run: Run, prompt: Conversation, asked: int
+    ) -> list[ReasoningPath]:
+        """Sample as many reasoning paths as one wave has."""
+        size = min(self.wave, self.samples - asked)
+        works = [functools.partial(self._sample, prompt)] * size
+        return await run.gather(*works, at_once=self.max_concurrency)
+
+    def _count_votes(self, run: Run, paths: list[ReasoningPath]) -> Vote:
+        """Count, note and offer the vote so far, and keep the winner's reasoning."""
+        vote = Vote.of([path.answer for path in paths], self.answer, self.samples)
         if self.samples > 1:
             run.note(vote)
         if vote.winner is not None:
             run.offer(vote.winner)
         best = max(
-            samples,
-            key=lambda sample: (sample.answer == vote.winner, sample.parts != []),
+            paths,
+            key=lambda path: (path.answer == vote.winner, path.texts != []),
         )
-        run.keep(best.after(run.conversation))
+        run.keep(best.append_to(run.conversation))
         return vote
 
     async def _fall_back(self, run: Run, fallback: LoopEngine) -> str | None:
-        """The other engine's answer; `None` if it has none of the type, or may not work."""
+        """Return the other engine's answer; `None` if it is denied or gives none of the type."""
         try:
             result = await run.delegate(fallback, run.conversation)
         except Denied:
             return None
-        return (
-            read_answer(result.answer or "", self.answer)
-            if result.status == "completed"
-            else None
-        )
+        if result.status != "completed":
+            return None
+        return read_answer(result.answer or "", self.answer)
+
+    async def _best_effort(
+        self, run: Run, prompt: Conversation, paths: list[ReasoningPath]
+    ) -> str | None:
+        """Ask for the answer by the reserved call, after the first reasoning there is."""
+        reasoned = [path for path in paths if path.texts]
+        path = reasoned[0] if reasoned else ReasoningPath(prompt)
+        reply = await run.best_answer(self._extraction_prompt(path))
+        return read_answer(reply, self.answer)
 
     # --- one sample ---
 
-    async def _sample(self, opened: Conversation, run: Run) -> Sample:
-        """One line of reasoning and its answer; what goes wrong on the way costs this sample its vote."""
-        sample = Sample(opened)
+    async def _sample(self, prompt: Conversation, run: Run) -> ReasoningPath:
+        """Sample one reasoning path with its answer; an error costs this path its vote."""
+        path = ReasoningPath(prompt)
         try:
-            await self._reason(run, sample)
-            sample.answer = await self._answer(run, sample)
+            await self._reason(run, path)
+            path.answer = await self._extract(run, path)
         except (LimitReached, ProviderError, AskFailed, Unreadable) as error:
-            sample.error = error
-        return sample
+            path.error = error
+        return path
 
-    async def _reason(self, run: Run, sample: Sample) -> None:
-        """The reasoning; what the token limit cut off is continued."""
-        asked = sample.opened
+    async def _reason(self, run: Run, path: ReasoningPath) -> None:
+        """Reason step by step; continue what the token limit truncated."""
+        prompt = path.prompt
         for _ in range(1 + self.max_continuations):
-            text, cut = await _reply(run, asked, self._warm, "think")
-            sample.cut = cut or (
-                sample.cut and not text.strip()
-            )  # an empty continuation brings no end
-            sample.parts += [text] if text.strip() else []
-            if not sample.cut:
+            text, is_cut = await _reply(run, prompt, self._temperature, "think")
+            has_text = text.strip() != ""
+            # An empty continuation brings no end.
+            path.is_truncated = is_cut or (path.is_truncated and not has_text)
+            if has_text:
+                path.texts.append(text)
+            if not path.is_truncated:
                 return
-            asked = sample.after(sample.opened).user(self.prompts.fill("go_on"))
+            prompt = path.append_to(path.prompt).user(self.prompts.fill("go_on"))
 
-    async def _answer(self, run: Run, sample: Sample) -> str:
-        """The answer that the reasoning ends with, or what a second, short call makes of it."""
-        if self.extract == "auto" and not sample.cut and sample.parts:
-            answer = read_closing_answer(
-                sample.parts[-1], self.answer
-            )  # not across a seam
-            if answer is not None:
-                return answer
-        asked, cool = self._question(sample), None if self._warm is None else 0.0
+    async def _extract(self, run: Run, path: ReasoningPath) -> str:
+        """Return the answer that the reasoning ends with, or extract it by a second call."""
+        answer = self._read_ending(path)
+        if answer is not None:
+            return answer
+        prompt = self._extraction_prompt(path)
+        temperature = None if self._temperature is None else 0.0
         if not isinstance(self.answer, str):
-            sampling = Sampling(temperature=cool)
+            sampling = Sampling(temperature=temperature)
             found = await run.ask(
-                asked, into=self.answer, sampling=sampling, purpose="extract"
+                prompt, into=self.answer, sampling=sampling, purpose="extract"
             )
             return found.model_dump_json(by_alias=True)
         for _ in range(2):
-            text, cut = await _reply(run, asked, cool, "extract")
-            answer = None if cut else read_answer(text, self.answer)
+            text, is_cut = await _reply(run, prompt, temperature, "extract")
+            answer = None if is_cut else read_answer(text, self.answer)
             if answer is not None:
                 return answer
-            asked = asked.assistant(text, origin="model") if text.strip() else asked
-            asked = asked.user(self.prompts.fill("again", wanted=self._wanted))
+            if text.strip():
+                prompt = prompt.assistant(text, origin="model")
+            prompt = prompt.user(self.prompts.fill("again", wanted=self._wanted))
         raise Unreadable(
             f"asked twice for the answer, the model did not reply with {self._wanted}"
         )
 
-    def _opening(self, conversation: Conversation) -> Conversation:
-        """The caller's conversation, the examples behind its system message, and the instruction at its end."""
-        given = conversation.messages
-        first = next(
-            (place for place, message in enumerate(given) if message.role != "system"),
-            0,
-        )
-        opened = Conversation(given[:first])
+    def _read_ending(self, path: ReasoningPath) -> str | None:
+        """Return the answer that complete reasoning ends with.
+
+        An answer that spans a continuation is not read.
+        """
+        if self.extract != "auto" or path.is_truncated or not path.texts:
+            return None
+        return read_closing_answer(path.texts[-1], self.answer)
+
+    def _prompt(self, conversation: Conversation) -> Conversation:
+        """Return the caller's conversation with the examples and the step-by-step instruction.
+
+        The examples follow its system message.
+        """
+        messages = conversation.messages
+        others = [i for i, m in enumerate(messages) if m.role != "system"]
+        first = others[0] if others else 0
+        prompt = Conversation(messages[:first])
         for example in self.examples:
             shown = self.prompts.fill(
                 "example", reasoning=example.reasoning, answer=example.answer
             )
-            opened = opened.user(example.question).assistant(shown)
-        return opened.add(*given[first:]).user(self.prompts.fill("steps"))
+            prompt = prompt.user(example.question).assistant(shown)
+        return prompt.add(*messages[first:]).user(self.prompts.fill("steps"))
 
-    def _question(self, sample: Sample) -> Conversation:
-        """The reasoning and the question for its answer."""
-        trigger = "extract_from_cut" if sample.cut else "extract"
-        return sample.after(sample.opened).user(
-            self.prompts.fill(trigger, wanted=self._wanted)
-        )
+    def _extraction_prompt(self, path: ReasoningPath) -> Conversation:
+        """Return the reasoning, followed by the request for its answer."""
+        name = "extract_from_cut" if path.is_truncated else "extract"
+        trigger = self.prompts.fill(name, wanted=self._wanted)
+        return path.append_to(path.prompt).user(trigger)
 
     @property
     def _wanted(self) -> str:
-        return self.prompts.fill(
-            self.answer if isinstance(self.answer, str) else "json"
-        )
+        name = self.answer if isinstance(self.answer, str) else "json"
+        return self.prompts.fill(name)
 
     @property
-    def _warm(self) -> float | None:
-        return (
-            WARM if self.temperature is None and self.samples > 1 else self.temperature
-        )
+    def _temperature(self) -> float | None:
+        if self.temperature is None and self.samples > 1:
+            return SAMPLING_TEMPERATURE
+        return self.temperature
+
+
+def _choose_error(paths: list[ReasoningPath]) -> LoopwrightError:
+    """Return the error to raise if no path has an answer: a limit, else the first one."""
+    errors = [path.error for path in paths if path.error is not None]
+    limits = [error for error in errors if isinstance(error, LimitReached)]
+    return (limits or errors)[0]
 
 
 async def _reply(
     run: Run, conversation: Conversation, temperature: float | None, purpose: str
 ) -> tuple[str, bool]:
-    """The model's reply, and whether the token limit cut it off."""
+    """Return the model's reply, and whether the token limit truncated it."""
+    sampling = Sampling(temperature=temperature)
     try:
-        return await run.ask(
-            conversation, sampling=Sampling(temperature=temperature), purpose=purpose
-        ), False
+        text = await run.ask(conversation, sampling=sampling, purpose=purpose)
+        return text, False
     except AskFailed as failure:
         if not failure.cut:
             raise

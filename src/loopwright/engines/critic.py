@@ -12,7 +12,7 @@ from ..parsing import critiques
 from ..parsing.arguments import check_plain_text_tool, describe_tools
 from ..prompts import PromptSet
 from ..run import Run, Sampling
-from .fact_check import Check, LookUps
+from .evidence import Check, LookUps
 
 TWO_WAYS = """\
 What, if anything, is wrong with the answer above? Look at it in two ways.

@@ -25,7 +25,7 @@ from ..parsing.self_tests import (
 from ..parsing.verdicts import read_verdict
 from ..prompts import PromptSet
 from ..run import Run
-from .attempt import Attempt, Evaluation
+from .trajectory import Evaluation, Trajectory
 
 SHOWN = 500  # characters of foreign text in a feedback
 
@@ -63,13 +63,13 @@ to get wrong.""",
 class Evaluator(Protocol):
     """Says whether an attempt solved its task; a plain function of the attempt will do in its place."""
 
-    async def evaluate(self, run: Run, attempt: Attempt) -> Evaluation:
+    async def evaluate(self, run: Run, attempt: Trajectory) -> Evaluation:
         """Look at an attempt that has an answer. Reach models and tools through `run` only."""
         ...
 
 
 Verdict: TypeAlias = bool | float | Evaluation
-Judgement: TypeAlias = Callable[[Attempt], Verdict | Awaitable[Verdict]]
+Judgement: TypeAlias = Callable[[Trajectory], Verdict | Awaitable[Verdict]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ class ExactMatch:
             )
         object.__setattr__(self, "expected", accepted)
 
-    async def evaluate(self, run: Run, attempt: Attempt) -> Evaluation:
+    async def evaluate(self, run: Run, attempt: Trajectory) -> Evaluation:
         """Compare; no model is asked."""
         passed = attempt.answer is not None and _form(attempt.answer) in map(
             _form, self.expected
@@ -134,7 +134,7 @@ class Heuristics:
         except ValueError as error:
             raise ConfigError(f"then: {error}") from None
 
-    async def evaluate(self, run: Run, attempt: Attempt) -> Evaluation:
+    async def evaluate(self, run: Run, attempt: Trajectory) -> Evaluation:
         """Look at the calls of the attempt first."""
         sign = self._sign(attempt)
         if sign:
@@ -145,7 +145,7 @@ class Heuristics:
             else await evaluate(self.then, run, attempt)
         )
 
-    def _sign(self, attempt: Attempt) -> str:
+    def _sign(self, attempt: Trajectory) -> str:
         actions = attempt.actions
         if len(actions) > self.max_steps:
             return f"The attempt took {len(actions)} steps; {self.max_steps} should do."
@@ -193,7 +193,7 @@ class ModelJudge:
         _check_positive("max_trace_tokens", self.max_trace_tokens)
         object.__setattr__(self, "prompts", _changes(self.prompts, JUDGE_PROMPTS))
 
-    async def evaluate(self, run: Run, attempt: Attempt) -> Evaluation:
+    async def evaluate(self, run: Run, attempt: Trajectory) -> Evaluation:
         """Ask once; a reply that is no verdict does not pass."""
         prompt = JUDGE_PROMPTS.override(**self.prompts).fill(
             self.form,
@@ -253,7 +253,7 @@ class SelfTests:
         _check_positive("max_tests", self.max_tests)
         object.__setattr__(self, "prompts", _changes(self.prompts, TEST_PROMPTS))
 
-    async def evaluate(self, run: Run, attempt: Attempt) -> Evaluation:
+    async def evaluate(self, run: Run, attempt: Trajectory) -> Evaluation:
         """Write the tests if there are none yet, and run code and tests as one program through the gate."""
         parameter = self._parameter(run)
         tests = next(
@@ -295,7 +295,7 @@ class SelfTests:
             )
         return "code" if "code" in names else names[0]
 
-    async def _written(self, run: Run, attempt: Attempt) -> tuple[str, ...]:
+    async def _written(self, run: Run, attempt: Trajectory) -> tuple[str, ...]:
         prompts = TEST_PROMPTS.override(**self.prompts)
         prompt = prompts.fill("write", task=attempt.task, max_tests=self.max_tests)
         try:
@@ -332,7 +332,7 @@ def _scored(
 
 
 async def evaluate(
-    evaluator: "Evaluator | Judgement", run: Run, attempt: Attempt
+    evaluator: "Evaluator | Judgement", run: Run, attempt: Trajectory
 ) -> Evaluation:
     """What an evaluator says; a plain function is asked once, as an effect of the run named `evaluate`."""
     if not callable(evaluator) or hasattr(evaluator, "evaluate"):

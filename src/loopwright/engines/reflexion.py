@@ -1,5 +1,6 @@
-"""Reflexion: try, evaluate, put the lesson into words, try again (Shinn et al., NeurIPS 2023, arXiv:2303.11366)."""
+"""Reflexion: trial, evaluation, verbal self-reflection, next trial (Shinn et al., NeurIPS 2023, arXiv:2303.11366)."""
 
+import contextlib
 import dataclasses
 from typing import Annotated, Literal, Self
 
@@ -10,10 +11,10 @@ from ..errors import AskFailed, ConfigError, EngineError
 from ..messages import Conversation, Message
 from ..prompts import PromptSet
 from ..run import Run
-from .attempt import Attempt, Evaluation, Experience, count_given
 from .evaluators import Evaluator, Judgement, ModelJudge, as_evaluator, evaluate
 from .react import ReActEngine
 from .reflections import ReflectionStore
+from .trajectory import EpisodicMemory, Evaluation, Trajectory, count_given_messages
 
 PROMPTS = PromptSet(
     reflections="""\
@@ -43,17 +44,14 @@ What you learnt from earlier tries:
 Name the mistake in one or two sentences, then a plan of a few sentences that avoids it. Do not solve the task here.""",
 )
 REFLECTING = ("reflection", "both")
-HALTS = (
-    "unreadable",
-    "invalid_output",
-    "context_overflow",
-)  # failures of one attempt: the next starts afresh
+# A trial that fails for one of these reasons is over, and the next one starts afresh.
+HALTS = ("unreadable", "invalid_output", "context_overflow")
 NO_ANSWER = "It gave no answer."
 
 
 @dataclasses.dataclass(frozen=True)
 class Episode:
-    """Fact: how an attempt ended. `halted` is one that was stopped before it had an answer of its own."""
+    """Fact: how a trial ended. `halted` means that it was stopped before a final answer."""
 
     number: int
     outcome: Literal["correct", "incorrect", "halted"]
@@ -62,27 +60,25 @@ class Episode:
     feedback: str
 
     @classmethod
-    def of(cls, attempt: Attempt, evaluation: Evaluation) -> Self:
-        """The episode of an attempt that was evaluated."""
-        stop_reason, score, feedback = (
-            attempt.stop_reason,
+    def of(cls, trajectory: Trajectory, evaluation: Evaluation) -> Self:
+        """Build the episode of an evaluated trajectory."""
+        outcome: Literal["correct", "incorrect", "halted"] = "incorrect"
+        if evaluation.passed:
+            outcome = "correct"
+        elif trajectory.halted:
+            outcome = "halted"
+        return cls(
+            trajectory.number,
+            outcome,
+            trajectory.stop_reason,
             evaluation.score,
             evaluation.feedback,
-        )
-        if evaluation.passed:
-            return cls(attempt.number, "correct", stop_reason, score, feedback)
-        return cls(
-            attempt.number,
-            "halted" if attempt.halted else "incorrect",
-            stop_reason,
-            score,
-            feedback,
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class Reflection:
-    """Fact: what was learnt from an episode."""
+    """Fact: the self-reflection on an episode."""
 
     episode: int
     text: str
@@ -90,7 +86,7 @@ class Reflection:
 
 @dataclasses.dataclass(frozen=True)
 class BestAttempt:
-    """Fact: the episode whose answer is given although no evaluation was passed."""
+    """Fact: the episode whose answer is returned although no evaluation was passed."""
 
     episode: int
     score: float | None
@@ -98,29 +94,29 @@ class BestAttempt:
 
 @dataclasses.dataclass(frozen=True)
 class StoreFailed:
-    """Fact: reflections could not be recalled or kept; the run goes on without."""
+    """Fact: reflections could not be read or written; the run continues without them."""
 
     problem: str
 
 
 class ReflexionEngine(LoopEngine):
-    """Episodes of an actor, each with what was learnt from those before, until an evaluator is satisfied.
+    """Repeat trials of an actor, each with self-reflections on the earlier ones, until an evaluator is satisfied.
 
-    What is carried over stands in a user message right before the task. After the last episode the best answer is
-    given, and the fact `BestAttempt` says that it passed no evaluation; where a limit ends the run it is given too. An
-    episode without an answer is not evaluated. An episode whose model could not be read, or whose conversation outgrew
-    the model, is over, while any other failure of the actor fails the run.
+    What is carried over is a user message directly before the task. After the last episode the best answer is
+    returned, and the fact `BestAttempt` says that it passed no evaluation; a limit that ends the run returns it too.
+    An episode without an answer is not evaluated. An unreadable model or a conversation too long for the model ends
+    the episode; any other failure of the actor fails the run.
 
     Args:
-        actor: the engine that makes the attempts; `None` is a `ReActEngine`.
-        max_episodes: how many attempts there are at most.
-        evaluator: says whether an attempt succeeded: an evaluator, or a function of the `Attempt` that gives a bool, a
-            score (1 passes) or an `Evaluation`, async if it takes time; `None` is `ModelJudge()`.
-        strategy: what an attempt gets to know of those before: nothing, the last one, reflections on them, or both.
+        actor: the engine that makes the trials; `None` is a `ReActEngine`.
+        max_episodes: the maximum number of trials.
+        evaluator: decides whether a trial succeeded: an evaluator, or a function of the `Trajectory` that returns a
+            bool, a score (1 passes) or an `Evaluation`, sync or async; `None` is `ModelJudge()`.
+        strategy: what a trial is told of the earlier ones: nothing, the last one, reflections on them, or both.
         memory: how many reflections are shown, the newest.
-        max_trace_tokens: how much of an attempt is shown; its longest observations are left out first.
-        reflector: who reflects, one of `Runtime(providers=...)`; `None` is the runtime's own.
-        store: keeps reflections for later runs of the same task, the last episode's too.
+        max_trace_tokens: how much of a trajectory is shown; its longest observations are left out first.
+        reflector: the provider that reflects, one of `Runtime(providers=...)`; `None` is the runtime's own.
+        store: keeps reflections, including the last episode's, for later runs of the same task.
         prompts: `reflections` with {reflections}, `last_attempt` with {trace} and {outcome}, `incorrect` with
             {feedback}, `halted` with {stop_reason} and {feedback}, `reflect` with {task}, {trace}, {outcome} and
             {reflections}.
@@ -140,116 +136,126 @@ class ReflexionEngine(LoopEngine):
     prompts: PromptSet = PROMPTS
 
     def __post_init__(self) -> None:
-        """Check what must go together."""
+        """Refuse a store without reflections to keep."""
         super().__post_init__()
-        if self.store is not None and self.strategy not in REFLECTING:
+        if self.store is not None and not self._reflects:
             raise ConfigError(
                 f"store: strategy {self.strategy!r} makes no reflections; leave the store out"
             )
 
     async def solve(self, run: Run) -> str:
-        """Try until an evaluation is passed, or give the best answer there is."""
-        past = Experience(reflections=await self._recalled(run))
+        """Repeat trial, evaluation and reflection until a trial passes; else return the best answer."""
+        memory = EpisodicMemory(reflections=await self._recall(run))
         for number in run.iterations(self.max_episodes):
-            attempt = await self._attempt(run, number, past)
-            evaluation = await self._evaluate(run, attempt, past)
-            if evaluation.passed and attempt.answer is not None:
-                return attempt.answer
-            if self.strategy in REFLECTING and (
-                number < self.max_episodes or self.store is not None
-            ):
-                await self._reflect(run, past)
-        best = past.best()
+            trajectory = await self._act(run, number, memory)
+            evaluation = await self._evaluate(run, trajectory, memory)
+            if evaluation.passed and trajectory.answer is not None:
+                return trajectory.answer
+            await self._reflect(run, number, memory)
+        best = memory.best()
         if best is None:
-            return await run.best_answer(self._briefed(run, past))
-        attempt, evaluation = best
-        run.note(BestAttempt(attempt.number, evaluation.score))
-        return str(attempt.answer)
+            return await run.best_answer(self._prompt(run, memory))
+        trajectory, evaluation = best
+        run.note(BestAttempt(trajectory.number, evaluation.score))
+        return str(trajectory.answer)
 
-    async def _attempt(self, run: Run, number: int, past: Experience) -> Attempt:
-        given = self._briefed(run, past)
+    async def _act(self, run: Run, number: int, memory: EpisodicMemory) -> Trajectory:
+        """Let the actor generate a trajectory."""
+        given = self._prompt(run, memory)
         result = await run.delegate(self.actor or ReActEngine(self.runtime), given)
         if result.status not in ("limit", "stuck") and result.stop_reason not in HALTS:
             result.raise_for_status()
-        answer = result.answer if result.answer and result.answer.strip() else None
-        opening = count_given(result.conversation.messages, given.messages)
-        attempt = Attempt(
-            number, run.task, answer, result.status, result.stop_reason, result.conversation, result.iterations,
-            opening, tuple(past.evaluations),
-        )  # fmt: skip
-        past.begin(attempt)
-        _offer_best(run, past)
-        return attempt
+        has_answer = result.answer is not None and result.answer.strip() != ""
+        trajectory = Trajectory(
+            number,
+            run.task,
+            result.answer if has_answer else None,
+            result.status,
+            result.stop_reason,
+            result.conversation,
+            result.iterations,
+            count_given_messages(result.conversation.messages, given.messages),
+            tuple(memory.evaluations),
+        )
+        memory.add(trajectory)
+        _offer_best(run, memory)
+        return trajectory
 
     async def _evaluate(
-        self, run: Run, attempt: Attempt, past: Experience
+        self, run: Run, trajectory: Trajectory, memory: EpisodicMemory
     ) -> Evaluation:
+        """Evaluate a trajectory that has an answer; one without does not pass."""
         evaluation = Evaluation(False, feedback=NO_ANSWER)
-        if attempt.answer is not None:
-            evaluation = await evaluate(
-                ModelJudge() if self.evaluator is None else self.evaluator, run, attempt
-            )
-        past.evaluations[-1] = evaluation
-        _offer_best(run, past)
-        run.note(Episode.of(attempt, evaluation))
+        if trajectory.answer is not None:
+            evaluator = ModelJudge() if self.evaluator is None else self.evaluator
+            evaluation = await evaluate(evaluator, run, trajectory)
+        memory.evaluations[-1] = evaluation
+        _offer_best(run, memory)
+        run.note(Episode.of(trajectory, evaluation))
         return evaluation
 
-    async def _reflect(self, run: Run, past: Experience) -> None:
-        """Put the lesson of the last attempt into words; a reply that cannot be used is no lesson."""
+    async def _reflect(self, run: Run, number: int, memory: EpisodicMemory) -> None:
+        """Reflect on the last trajectory if a later trial or run can use it.
+
+        An unusable reply is not a reflection.
+        """
+        is_needed = number < self.max_episodes or self.store is not None
+        if not self._reflects or not is_needed:
+            return
         prompt = self.prompts.fill(
             "reflect",
             task=run.task,
-            trace=past.attempts[-1].trace(self.max_trace_tokens),
-            outcome=self._outcome(past),
-            reflections=past.told(self.memory) or "(nothing)",
+            trace=memory.trajectories[-1].trace(self.max_trace_tokens),
+            outcome=self._describe_outcome(memory),
+            reflections=memory.render_reflections(self.memory) or "(nothing)",
         )
-        try:
-            said = await run.ask(
+        text = ""
+        with contextlib.suppress(AskFailed):
+            text = await run.ask(
                 run.conversation.user(prompt),
                 provider=self.reflector,
                 purpose="reflect",
             )
-            text = said.strip()
-        except AskFailed:
-            return
+        text = text.strip()
         if text:
-            past.reflections.append(text)
-            run.note(Reflection(past.attempts[-1].number, text))
-            await self._keep(run, text)
+            memory.reflections.append(text)
+            run.note(Reflection(number, text))
+            await self._store(run, text)
 
-    def _briefed(self, run: Run, past: Experience) -> Conversation:
-        """The caller's conversation with what is carried over before its latest user message, which stays the task."""
-        told: list[str] = []
-        if self.strategy in REFLECTING and past.reflections:
-            told.append(
-                self.prompts.fill("reflections", reflections=past.told(self.memory))
+    @property
+    def _reflects(self) -> bool:
+        return self.strategy in REFLECTING
+
+    def _prompt(self, run: Run, memory: EpisodicMemory) -> Conversation:
+        """Return the caller's conversation with the memory inserted before its latest user message, the task."""
+        sections: list[str] = []
+        if self._reflects and memory.reflections:
+            reflections = memory.render_reflections(self.memory)
+            sections.append(self.prompts.fill("reflections", reflections=reflections))
+        if self.strategy in ("last_attempt", "both") and memory.trajectories:
+            trace = memory.trajectories[-1].trace(self.max_trace_tokens)
+            outcome = self._describe_outcome(memory)
+            sections.append(
+                self.prompts.fill("last_attempt", trace=trace, outcome=outcome)
             )
-        if self.strategy in ("last_attempt", "both") and past.attempts:
-            trace = past.attempts[-1].trace(self.max_trace_tokens)
-            told.append(
-                self.prompts.fill(
-                    "last_attempt", trace=trace, outcome=self._outcome(past)
-                )
-            )
-        if not told:
+        if not sections:
             return run.conversation
         messages = run.conversation.messages
-        task = max(
-            (i for i, message in enumerate(messages) if message.role == "user"),
-            default=len(messages),
-        )
-        memory = Message("user", "\n\n".join(told), origin="engine")
-        return Conversation([*messages[:task], memory, *messages[task:]])
+        users = [i for i, message in enumerate(messages) if message.role == "user"]
+        task = users[-1] if users else len(messages)
+        inserted = Message("user", "\n\n".join(sections), origin="engine")
+        return Conversation([*messages[:task], inserted, *messages[task:]])
 
-    def _outcome(self, past: Experience) -> str:
-        attempt, feedback = past.attempts[-1], past.evaluations[-1].feedback
-        if attempt.halted:
+    def _describe_outcome(self, memory: EpisodicMemory) -> str:
+        trajectory, feedback = memory.trajectories[-1], memory.evaluations[-1].feedback
+        if trajectory.halted:
             return self.prompts.fill(
-                "halted", stop_reason=attempt.stop_reason, feedback=feedback
+                "halted", stop_reason=trajectory.stop_reason, feedback=feedback
             ).strip()
         return self.prompts.fill("incorrect", feedback=feedback).strip()
 
-    async def _recalled(self, run: Run) -> list[str]:
+    async def _recall(self, run: Run) -> list[str]:
+        """Return the newest stored reflections on the task."""
         store = self.store
         if store is None:
             return []
@@ -263,22 +269,27 @@ class ReflexionEngine(LoopEngine):
             run.note(StoreFailed(str(error)))
             return []
 
-    async def _keep(self, run: Run, text: str) -> None:
+    async def _store(self, run: Run, text: str) -> None:
+        """Keep a reflection for later runs."""
         store = self.store
-        if store is not None:
-            try:
-                await run.effect(
-                    "keep_reflection",
-                    lambda: store.keep(run.task, text),
-                    into=type(None),
-                )
-            except EngineError as error:
-                run.note(StoreFailed(str(error)))
+        if store is None:
+            return
+        try:
+            await run.effect(
+                "keep_reflection",
+                lambda: store.keep(run.task, text),
+                into=type(None),
+            )
+        except EngineError as error:
+            run.note(StoreFailed(str(error)))
 
 
-def _offer_best(run: Run, past: Experience) -> None:
-    """Whatever ends the run from now on, the best attempt's answer is its own."""
-    best = past.best()
-    if best is not None:
-        run.offer(str(best[0].answer))
-    run.keep((best[0] if best else past.attempts[-1]).conversation)
+def _offer_best(run: Run, memory: EpisodicMemory) -> None:
+    """Make the best trajectory's answer the run's answer, whatever ends the run from now on."""
+    best = memory.best()
+    if best is None:
+        run.keep(memory.trajectories[-1].conversation)
+        return
+    trajectory, _ = best
+    run.offer(str(trajectory.answer))
+    run.keep(trajectory.conversation)

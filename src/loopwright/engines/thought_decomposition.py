@@ -1,4 +1,4 @@
-"""What a search over thoughts is about: the protocol of a problem, and the problem whose states are plain text."""
+"""Thought decomposition of a Tree of Thoughts search: states, prompts and readers of a problem."""
 
 import dataclasses
 import re
@@ -65,59 +65,60 @@ _TOKENIZER = Tokenizer(
 
 @runtime_checkable
 class ThoughtProblem(Protocol[State]):
-    """A problem with states of its own: what is asked of the model there, and how its replies are read.
+    """The states of a problem, the prompts for the model, and the readers of its replies.
 
-    It is pure: it writes prompts and reads replies, and the engine makes the calls. A state is an immutable value, so
-    that going back to an earlier one costs nothing.
+    All methods are pure: the problem writes prompts and reads replies, and the engine makes the calls. A state is an
+    immutable value, so that backtracking costs nothing.
     """
 
     def start(self, task: str) -> State:
-        """The state before the first thought."""
+        """Return the state before the first thought."""
         ...
 
     def render(self, state: State) -> str:
-        """The state as text, for the model and for people; states with the same text are the same state."""
+        """Return the state as text, for the model and for people; equal texts are equal states."""
         ...
 
     def propose(self, state: State) -> str:
-        """The prompt that asks for thoughts which lead on from a state."""
+        """Return the prompt that asks for the next thoughts of a state."""
         ...
 
     def read(self, state: State, reply: str) -> Sequence[tuple[str, float]]:
-        """The thoughts in a reply to that prompt, in order, each with a weight such as the model's confidence.
+        """Return the thoughts in a reply to that prompt, in order, each with a weight.
 
-        Depth-first search tries the heaviest first, by the sum over all replies. An unreadable reply has none.
+        A weight is for example the model's confidence. Depth-first search tries the heaviest thoughts first, by the
+        sum over all replies. An unreadable reply has no thoughts.
         """
         ...
 
     def refuse(self, state: State, thought: str) -> str | None:
-        """Why a thought cannot be applied to a state, or `None` if it can."""
+        """Return why a thought cannot be applied to a state, or `None` if it can."""
         ...
 
     def apply(self, state: State, thought: str) -> State:
-        """The state that a thought leads to."""
+        """Return the state that a thought leads to."""
         ...
 
     def judge(self, state: State) -> Judgement:
-        """The prompt, or the prompts, by which a state is judged, or its value where that is known without asking.
+        """Return the prompt or prompts that evaluate a state, or its value if it is known without a call.
 
         A finished state may need another prompt than an open one.
         """
         ...
 
     def answer(self, state: State) -> str | None:
-        """The answer that a finished state holds, or `None` if the state is open."""
+        """Return the answer of a finished state, or `None` if the state is open."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class TextThoughts:
-    """Any task, as a chain of thoughts in plain text; a thought with a line `ANSWER: …` finishes it.
+    """Any task as a chain of thoughts in plain text; a thought with a line `ANSWER: …` finishes it.
 
     Args:
         prompts: see `PROMPTS`.
-        several: whether one reply proposes several thoughts (after `THOUGHT:` markers) or is a thought itself.
-        labels: the words of the judge's scale; `None` is a number from 0 to 10.
+        several: whether a reply proposes several thoughts (after `THOUGHT:` markers) or is one thought.
+        labels: the labels of the evaluation scale; `None` is a number from 0 to 10.
     """
 
     prompts: PromptSet = PROMPTS
@@ -125,29 +126,24 @@ class TextThoughts:
     labels: Mapping[str, float] | None = None
 
     def start(self, task: str) -> tuple[str, ...]:
-        """No thought yet; the task stands in the conversation in which everything is asked."""
+        """Return the empty chain; the task is in the conversation of every call."""
         return ()
 
     def render(self, state: tuple[str, ...]) -> str:
-        """The thoughts, one below the other."""
+        """Return the thoughts, one a line."""
         return "\n".join(state) or NOTHING_YET
 
     def propose(self, state: tuple[str, ...]) -> str:
         """Ask for one thought or several."""
-        return self.prompts.fill(
-            "propose" if self.several else "thought", state=self.render(state)
-        )
+        name = "propose" if self.several else "thought"
+        return self.prompts.fill(name, state=self.render(state))
 
     def read(self, state: tuple[str, ...], reply: str) -> Sequence[tuple[str, float]]:
-        """The reply, or what stands behind its `THOUGHT:` markers."""
+        """Return the reply, or the texts after its `THOUGHT:` markers."""
         if not self.several:
             return [(reply.strip(), 1.0)]
         reply = _ITEM.sub("", reply)
-        tokens = [
-            token
-            for token in _TOKENIZER.tokenize(reply).tokens
-            if token.kind == "thought"
-        ]
+        tokens = [t for t in _TOKENIZER.tokenize(reply).tokens if t.kind == "thought"]
         ends = [token.start for token in tokens[1:]] + [len(reply)]
         return [
             (reply[token.value_start : end].strip(), 1.0)
@@ -155,7 +151,7 @@ class TextThoughts:
         ]
 
     def refuse(self, state: tuple[str, ...], thought: str) -> str | None:
-        """Refuse a thought without text."""
+        """Refuse an empty thought."""
         return None if thought else "it is empty"
 
     def apply(self, state: tuple[str, ...], thought: str) -> tuple[str, ...]:
@@ -163,27 +159,27 @@ class TextThoughts:
         return (*state, thought)
 
     def judge(self, state: tuple[str, ...]) -> str:
-        """Ask how promising the reasoning is or, if it is finished, whether the answer is right."""
-        words = ", ".join(self.labels or ())
-        scale = (
-            self.prompts.fill("label", labels=words)
-            if self.labels
-            else self.prompts.fill("score")
-        )
-        answer = self.answer(state)
+        """Ask how promising the reasoning is or, if it is finished, whether the answer is correct."""
+        scale = self.prompts.fill("score")
+        if self.labels:
+            scale = self.prompts.fill("label", labels=", ".join(self.labels))
+        reasoning, answer = self.render(state), self.answer(state)
         if answer is None:
-            return self.prompts.fill("judge", state=self.render(state), scale=scale)
+            return self.prompts.fill("judge", state=reasoning, scale=scale)
         return self.prompts.fill(
-            "judge_answer", state=self.render(state), answer=answer, scale=scale
+            "judge_answer", state=reasoning, answer=answer, scale=scale
         )
 
     def answer(self, state: tuple[str, ...]) -> str | None:
-        """What the last thought says behind `ANSWER:`."""
-        return (marked_answer(state[-1]) if state else None) or None
+        """Return the text after `ANSWER:` in the last thought."""
+        return (extract_marked_answer(state[-1]) if state else None) or None
 
 
-def marked_answer(text: str) -> str | None:
-    """The text behind the last `ANSWER:` at a line start; empty if nothing is there, `None` without such a marker."""
+def extract_marked_answer(text: str) -> str | None:
+    """Return the text after the last `ANSWER:` at a line start.
+
+    It is empty if nothing follows the marker, and `None` without a marker.
+    """
     tokens = _TOKENIZER.tokenize(text).tokens
     for index in reversed(range(len(tokens))):
         if tokens[index].kind != "thought":

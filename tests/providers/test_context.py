@@ -20,7 +20,12 @@ from loopwright import (
 from loopwright.errors import ContextTooLong
 from loopwright.events import ModelFailed, ModelReplied, ModelRequested
 from loopwright.messages import check_pairs
-from loopwright.providers.context import MASK, SlidingContext, estimate_tokens, turns
+from loopwright.providers.context import (
+    MASK,
+    SlidingContext,
+    estimate_tokens,
+    group_turns,
+)
 from loopwright.testing import ScriptedProvider, call, crashed
 
 
@@ -122,7 +127,7 @@ def test_turns_are_what_the_assistant_said_with_the_results_of_its_calls() -> No
         Message("user", "nudge"),
     ]
 
-    assert [len(group) for group in turns(messages)] == [1, 3, 1]
+    assert [len(group) for group in group_turns(messages)] == [1, 3, 1]
 
 
 TEXTS = st.text(max_size=30) | st.integers(0, 500).map(lambda n: "x" * n)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .base import StreamingProvider as StreamingProvider
     from .base import ToolChoice as ToolChoice
     from .base import check_size as check_size
-    from .base import deltas_of as deltas_of
+    from .base import stream_deltas as stream_deltas
     from .context import ContextPolicy as ContextPolicy
     from .context import SlidingContext as SlidingContext
     from .dialects.text_tools import TextTools as TextTools
@@ -44,7 +44,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "StreamingProvider",
                 "ToolChoice",
                 "check_size",
-                "deltas_of",
+                "stream_deltas",
             ),
             ".context": ("ContextPolicy", "SlidingContext"),
             ".dialects.text_tools": ("TextTools",),

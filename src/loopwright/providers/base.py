@@ -1,21 +1,30 @@
-"""The port to a model: one request in, one completion out."""
+"""The provider port: what a model is asked (`Request`) and how it replies (`Completion`, or `Delta` by `Delta`)."""
 
 import dataclasses
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, Literal, Protocol, TypeAlias
 
 from ..errors import ProviderError
-from ..messages import Completion, Conversation, Json, JsonObject, ToolSpec
+from ..messages import Completion, Conversation, Json, JsonObject, ToolCall, ToolSpec
 
 ToolChoice: TypeAlias = Literal["auto", "none"]
 
-CALL = 20  # characters at least, beside its name, its id and its arguments
-MAX_REPLY = 2_000_000  # characters; to look for secrets in more, and to record it, would hold up every other run
+CALL_OVERHEAD = 20  # characters that a call needs beside its name, id and arguments
+# Looking for secrets in a longer reply, and recording it, would block every other run.
+MAX_REPLY = 2_000_000  # characters
 
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """How a model picks its words; `None` leaves it to the provider."""
+    """How a model samples its tokens; `None`, or an empty `stop`, leaves a setting to the provider.
+
+    Args:
+        temperature: 0 for the most probable tokens, higher for more variety.
+        stop: texts that end the reply; they are not part of it.
+        max_tokens: upper bound of the output tokens.
+        top_p: share of the probability mass that tokens are sampled from.
+        seed: makes sampling repeatable where the endpoint supports it.
+    """
 
     temperature: float | None = None
     stop: tuple[str, ...] = ()
@@ -24,8 +33,8 @@ class Sampling:
     seed: int | None = None
 
     @property
-    def chosen(self) -> dict[str, Json]:
-        """What is set, by name."""
+    def options(self) -> dict[str, Json]:
+        """The settings that are set, by name."""
         values: dict[str, Any] = {**vars(self), "stop": list(self.stop)}
         return {
             name: value for name, value in values.items() if value not in (None, [])
@@ -34,7 +43,12 @@ class Sampling:
 
 @dataclasses.dataclass(frozen=True)
 class OutputSchema:
-    """The JSON schema that a reply must fit, and the name it goes by."""
+    """The JSON schema that a reply must fit, with a name for it.
+
+    Args:
+        name: a short identifier, which some endpoints require.
+        schema: the JSON schema.
+    """
 
     name: str
     schema: JsonObject
@@ -42,12 +56,12 @@ class OutputSchema:
 
 @dataclasses.dataclass(frozen=True)
 class Capabilities:
-    """What a model can do by itself.
+    """What a model supports natively.
 
     Args:
-        native_tools: it takes tool schemas and returns calls; without that, wrap it in `TextTools`.
-        json_schema: it can be held to a JSON schema (`Request.schema`).
-        stop: it honours stop sequences.
+        native_tools: it accepts tool schemas and returns calls; without it, wrap the provider in `TextTools`.
+        json_schema: its reply can be constrained to a JSON schema (`Request.schema`).
+        stop: it honours `Sampling.stop`.
     """
 
     native_tools: bool = True
@@ -57,10 +71,16 @@ class Capabilities:
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """One model call: the conversation, the tools on offer, how to sample, and the schema of the reply if it has one.
+    """One model call.
 
-    `tool_choice="none"` asks for an answer: tools that the conversation mentions stay described, but none may be
-    called. `as_text` says that an engine reads the reply by itself: a dialect leaves it as it is.
+    Args:
+        conversation: the messages, from the system message to the newest.
+        tools: the tools that the model may call.
+        tool_choice: "none" requires an answer: the tools stay described, since the conversation may mention them, but
+            none may be called.
+        sampling: takes precedence over the provider's own defaults.
+        schema: the JSON schema that the reply must fit, if there is one.
+        as_text: the engine reads the reply itself, so a text dialect must return it unchanged.
     """
 
     conversation: Conversation
@@ -73,9 +93,13 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class CallDelta:
-    """A piece of a tool call as it is streamed: `arguments` is the next stretch of their JSON.
+    """A fragment of a tool call in a stream.
 
-    `index` counts the calls of one reply from 0; `id` and `name` are there as soon as they are known.
+    Args:
+        index: which call of the reply it belongs to, counted from 0.
+        id: the call's id, in the first fragment that has it.
+        name: the tool's name, in the first fragment that has it.
+        arguments: the next characters of the arguments, which are JSON.
     """
 
     index: int
@@ -86,14 +110,14 @@ class CallDelta:
 
 @dataclasses.dataclass(frozen=True)
 class Delta:
-    """A piece of a reply as it comes. It is for people who watch: no journal holds it.
+    """A fragment of a reply in a stream, for display only: no journal records it.
 
     Args:
-        text: the next words.
-        reasoning: the next words of the model's thinking.
-        call: a piece of a tool call.
-        completion: the whole reply, in the last piece only; that one is what counts.
-        key: the effect that it belongs to, filled in by the run; branches at work at the same time have different ones.
+        text: the next characters of the reply.
+        reasoning: the next characters of the model's reasoning.
+        call: a fragment of a tool call.
+        completion: the whole reply, in the last delta only; the run uses nothing else.
+        key: the effect that it belongs to, which the run fills in; concurrent branches have different keys.
     """
 
     text: str = ""
@@ -104,43 +128,56 @@ class Delta:
 
 
 class Provider(Protocol):
-    """A model behind an API or in the process.
+    """A model, behind an API or in the process. Any object with these four members is a provider.
 
-    `complete` makes one wire call: no retries, no repair. It raises `ProviderError` (or a subclass) and nothing else,
-    with `retryable` and `retry_after` filled in; the runtime retries, counts and journals.
+    A provider makes one call for each `complete` and neither retries nor repairs: the runtime retries, counts, keeps
+    circuit breakers and writes the journal. `secrets`, a tuple of texts that the runtime removes from everything it
+    records, and `aclose()` are optional.
     """
 
     @property
     def name(self) -> str:
-        """Who serves the model, for people and traces: "openai"."""
+        """Who serves the model, such as "openai"; prices and circuit breakers use it."""
         ...
 
     @property
     def model(self) -> str:
-        """Which model it is."""
+        """The model's name, as the endpoint knows it."""
         ...
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the model can do by itself."""
+        """What the model supports natively."""
         ...
 
     async def complete(self, request: Request) -> Completion:
-        """Ask the model once."""
+        """Call the model once and return its reply.
+
+        A reply that cannot be read is not an error: return a `Completion` whose `problem` tells the model why.
+
+        Raises:
+            ContextTooLong: the conversation does not fit the model's context.
+            ProviderTimeout: no reply in time.
+            ProviderError: any other failure, with `retryable` and `retry_after` set. Nothing else may be raised.
+        """
         ...
 
 
 class StreamingProvider(Provider, Protocol):
-    """A provider that can also tell its reply piece by piece; one that cannot is watched in one piece."""
+    """A provider that can also stream its reply; the reply of any other provider arrives as one delta."""
 
     def stream(self, request: Request) -> AsyncIterator[Delta]:
-        """Ask the model once; the last delta carries the completion, equal to what `complete` would have returned."""
+        """Call the model once and yield its reply; raise as `complete` does.
+
+        The last delta carries the completion, equal to what `complete` would have returned. Closing the iterator
+        cancels the call.
+        """
         ...
 
 
 def check_size(provider: Provider, reply: Completion) -> None:
-    """Raise `ProviderError` if a reply, with all that it is made of, has more than 2,000,000 characters."""
-    words = {
+    """Raise `ProviderError` if a reply has more than 2,000,000 characters in total."""
+    texts = {
         reply.text,
         reply.thought,
         reply.answer or "",
@@ -148,21 +185,20 @@ def check_size(provider: Provider, reply: Completion) -> None:
         reply.model,
         reply.finish_reason,
     }
-    size = sum(map(len, words.union(reply.flags)))
-    size += sum(
-        [
-            len(call.name) + len(call.id) + _length(call.arguments) + CALL
-            for call in reply.calls
-        ]
-    )
-    size += sum(
-        [max(len(thought.text), _length(thought.block)) for thought in reply.reasoning]
-    )
-    _check(provider, size)
+    size = sum(map(len, texts.union(reply.flags)))
+    size += sum(map(_measure_call, reply.calls))
+    for reasoning in reply.reasoning:
+        size += max(len(reasoning.text), _measure_json(reasoning.block))
+    _check_characters(provider, size)
 
 
-def _length(value: object) -> int:
-    """About how many characters a JSON value has when it is written, or more than there may be."""
+def _measure_call(call: ToolCall) -> int:
+    fixed = len(call.name) + len(call.id) + CALL_OVERHEAD
+    return fixed + _measure_json(call.arguments)
+
+
+def _measure_json(value: object) -> int:
+    """Return about how many characters a value has as JSON, or any number above the limit."""
     size, waiting = 0, [value]
     while waiting and size <= MAX_REPLY:
         inner: Any = waiting.pop()
@@ -178,27 +214,28 @@ def _length(value: object) -> int:
     return size
 
 
-def _size_of(delta: Delta) -> int:
+def _measure_delta(delta: Delta) -> int:
     size, call = len(delta.text) + len(delta.reasoning), delta.call
-    return (
-        size
-        if call is None
-        else size + len(call.id) + len(call.name) + len(call.arguments)
-    )
+    if call is None:
+        return size
+    return size + len(call.id) + len(call.name) + len(call.arguments)
 
 
-def _check(provider: Provider, size: int) -> None:
+def _check_characters(provider: Provider, size: int) -> None:
     if size > MAX_REPLY:
         raise ProviderError(
             f"{provider.name}: the reply has more than {MAX_REPLY:,} characters"
         )
 
 
-async def deltas_of(provider: Provider, request: Request) -> AsyncGenerator[Delta]:
-    """The deltas of a provider that can stream, the reply in one piece of one that cannot.
+async def stream_deltas(provider: Provider, request: Request) -> AsyncGenerator[Delta]:
+    """Yield the deltas of a provider, or the whole reply as one delta if it cannot stream.
 
-    Close the generator to close the stream. Raises `ProviderError` for a stream that ends without a completion, and for
-    a reply that is too large, as soon as it is.
+    Close the generator to close the stream.
+
+    Raises:
+        ProviderError: the stream ended without a completion, or the reply exceeds 2,000,000 characters; a longer
+            stream fails as soon as it passes the limit.
     """
     stream = getattr(provider, "stream", None)
     if stream is None:
@@ -207,18 +244,18 @@ async def deltas_of(provider: Provider, request: Request) -> AsyncGenerator[Delt
         yield Delta(text=reply.answer or "", reasoning=reply.thought, completion=reply)
         return
     deltas: AsyncIterator[Delta] = stream(request)
-    ended: Completion | None = None
+    completion: Completion | None = None
     size = 0
     try:
         async for delta in deltas:
-            size += _size_of(delta)
-            _check(provider, size)
+            size += _measure_delta(delta)
+            _check_characters(provider, size)
             if delta.completion is not None:
                 check_size(provider, delta.completion)
-                ended = delta.completion
+                completion = delta.completion
             yield delta
     finally:
         if isinstance(deltas, AsyncGenerator):
             await deltas.aclose()
-    if ended is None:
+    if completion is None:
         raise ProviderError(f"{provider.name}: the stream ended without a completion")

@@ -1,4 +1,4 @@
-"""What of a conversation the next model call sees: old tool results are masked, then the oldest turns slide out."""
+"""Context policies: which part of a long conversation the next model call sees."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -6,77 +6,89 @@ from typing import Protocol
 
 from ..messages import Conversation, Message, size_of
 
-BYTES_PER_TOKEN = 4  # a common rule of thumb for English and JSON; used only where the provider has not counted
+BYTES_PER_TOKEN = (
+    4  # a common estimate for English and JSON, used where the provider has not counted
+)
 MASK = "[an earlier result, left out to save space]"
 
 
 class ContextPolicy(Protocol):
-    """Makes a conversation fit, never splitting a call from its result.
+    """Makes a conversation fit without separating a call from its result.
 
-    The system message, the task and the newest turn are always kept.
+    A policy always keeps the system message, the task and the newest turn.
     """
 
     def fit(self, conversation: Conversation, tokens: int) -> Conversation:
-        """The part of `conversation` to send, in about `tokens` tokens; the same object if it fits as it is."""
+        """Return what to send in about `tokens` tokens; the same object if all of it fits."""
         ...
 
 
 def estimate_tokens(conversation: Conversation) -> int:
-    """Roughly how many tokens a conversation has."""
+    """Return roughly how many tokens a conversation has."""
     return conversation.size // BYTES_PER_TOKEN
 
 
-def turns(messages: Sequence[Message]) -> list[list[Message]]:
-    """Messages in groups that belong together: what the assistant said, with the results of its calls."""
-    groups: list[list[Message]] = []
+def group_turns(messages: Sequence[Message]) -> list[list[Message]]:
+    """Group messages into turns: an assistant message goes with the results of its calls."""
+    turns: list[list[Message]] = []
     for message in messages:
-        if message.role == "tool" and groups:
-            groups[-1].append(message)
+        if message.role == "tool" and turns:
+            turns[-1].append(message)
         else:
-            groups.append([message])
-    return groups
+            turns.append([message])
+    return turns
 
 
 @dataclasses.dataclass(frozen=True)
 class SlidingContext:
-    """Masks results older than the newest `keep_results`, then drops the oldest turns."""
+    """Masks all but the newest `keep_results` tool results, then drops the oldest turns."""
 
     keep_results: int = 3
 
     def fit(self, conversation: Conversation, tokens: int) -> Conversation:
-        """The conversation in about `tokens` tokens."""
+        """Return the conversation in about `tokens` tokens."""
         if estimate_tokens(conversation) <= tokens:
             return conversation
-        groups = turns(self._mask(conversation.messages))
-        kept = _always_kept(groups)
-        room = tokens * BYTES_PER_TOKEN - sum(_size(groups[i]) for i in kept)
-        for index in reversed(range(len(groups))):
-            if index in kept:
-                continue
-            room -= _size(groups[index])
-            if room < 0:
-                break
-            kept.add(index)
-        return Conversation(message for i in sorted(kept) for message in groups[i])
+        turns = group_turns(self._mask_results(conversation.messages))
+        kept = _select_turns(turns, tokens * BYTES_PER_TOKEN)
+        return Conversation(message for index in kept for message in turns[index])
 
-    def _mask(self, messages: tuple[Message, ...]) -> list[Message]:
-        results = [i for i, m in enumerate(messages) if m.role == "tool"]
-        old = set(results[: -self.keep_results] if self.keep_results else results)
-        return [
-            dataclasses.replace(m, content=MASK)
-            if i in old and len(m.content) > len(MASK)
-            else m
-            for i, m in enumerate(messages)
-        ]
+    def _mask_results(self, messages: tuple[Message, ...]) -> list[Message]:
+        results = [i for i, message in enumerate(messages) if message.role == "tool"]
+        masked = list(messages)
+        for index in results[: max(len(results) - self.keep_results, 0)]:
+            if len(messages[index].content) > len(MASK):
+                masked[index] = dataclasses.replace(messages[index], content=MASK)
+        return masked
 
 
-def _always_kept(groups: list[list[Message]]) -> set[int]:
-    """System messages, the task (the latest text of the caller's, or the first of anybody's) and the newest turn."""
-    texts = [i for i, group in enumerate(groups) if group[0].role == "user"]
-    tasks = [i for i in texts if groups[i][0].origin == "caller"][-1:] or texts[:1]
-    systems = [i for i, group in enumerate(groups) if group[0].role == "system"]
-    return {*systems, *tasks, *range(len(groups))[-1:]}
+def _select_turns(turns: list[list[Message]], size: int) -> list[int]:
+    """Return the indexes of the turns to keep: the required ones, then the newest that fit."""
+    required = _find_required(turns)
+    kept = set(required)
+    room = size - sum(_measure(turns[index]) for index in required)
+    for index in reversed(range(len(turns))):
+        if index in required:
+            continue
+        room -= _measure(turns[index])
+        if room < 0:
+            break
+        kept.add(index)
+    return sorted(kept)
 
 
-def _size(group: list[Message]) -> int:
-    return sum(map(size_of, group))
+def _find_required(turns: list[list[Message]]) -> set[int]:
+    """Return the indexes of system messages, the task and the newest turn.
+
+    The task is the newest user message of the caller or, without one, the first user message.
+    """
+    first = [turn[0] for turn in turns]
+    systems = [i for i, message in enumerate(first) if message.role == "system"]
+    users = [i for i, message in enumerate(first) if message.role == "user"]
+    tasks = [i for i in users if first[i].origin == "caller"]
+    newest = range(len(turns))[-1:]
+    return {*systems, *(tasks[-1:] or users[:1]), *newest}
+
+
+def _measure(turn: list[Message]) -> int:
+    return sum(map(size_of, turn))

@@ -1,4 +1,4 @@
-"""One provider out of several: where a model fails, the next one is asked within the same call."""
+"""A provider made of several: where one fails, the next one is asked within the same call."""
 
 import contextlib
 import dataclasses
@@ -14,40 +14,42 @@ from ..errors import (
     text_of,
 )
 from ..messages import Completion
-from .base import Capabilities, Delta, Provider, Request, deltas_of
+from .base import Capabilities, Delta, Provider, Request, stream_deltas
 
-LONGEST_REASON = 300  # letters of an error that a flag repeats
+MAX_REASON = 300  # characters of an error that a flag repeats
 
 
-def another_may_do(error: ProviderError) -> bool:
-    """Every failure but a conversation that is too long: the runtime shortens it and asks again.
+def should_fall_back(error: ProviderError) -> bool:
+    """Return whether another provider may succeed: always, except for a conversation that is too long.
 
-    What a provider raises that is no `ProviderError` comes here as one that cannot be tried again, its cause with it.
+    The runtime shortens such a conversation and asks again.
     """
     return not isinstance(error, ContextTooLong)
 
 
 class FallbackProvider:
-    """Asks the first provider; where it fails, the next one, within the same call: the run does not begin again.
+    """Asks the first provider and, where it fails, the next one within the same call; the run continues.
 
-    A provider that failed for a passing reason (`ProviderError.retryable`) is then asked after the others, until it is
-    asked and answers, or `cool_down` is over. A flag of the completion tells of each that was skipped, and why. For
-    prices, limits and breakers the wrapper is one provider, named "fallback"; `Completion.model` says who answered.
+    A provider that failed for a transient reason (`ProviderError.retryable`) is asked last for `cool_down` seconds, or
+    until it answers. A flag of the completion names each provider that was skipped, and why. Prices, limits and circuit
+    breakers see one provider, named "fallback"; `Completion.model` names the model that answered.
 
     Args:
-        providers: in order of preference, one at least.
-        cool_down: seconds for which one that failed is passed over.
-        when: whether an error lets the next one try; without it, every `ProviderError` but `ContextTooLong`.
-        clock: time, for tests.
+        providers: at least one, in order of preference.
+        cool_down: seconds during which a provider that failed is asked last.
+        when: whether an error lets the next provider try; by default every `ProviderError` but `ContextTooLong`. An
+            exception of another type is converted to a `ProviderError` that is not retryable, with the cause.
+        clock: the source of monotonic time, for tests.
 
-    Raises `ConfigError` without providers, or for something that is none.
+    Raises:
+        ConfigError: there is no provider, or an argument has the wrong type.
     """
 
     def __init__(
         self,
         *providers: Provider,
         cool_down: float = 30.0,
-        when: Callable[[ProviderError], bool] = another_may_do,
+        when: Callable[[ProviderError], bool] = should_fall_back,
         clock: Clock | None = None,
     ) -> None:
         if not providers:
@@ -56,19 +58,21 @@ class FallbackProvider:
             )
         for place, provider in enumerate(providers, 1):
             check_provider(f"provider {place} of FallbackProvider", provider)
-        if not _is_seconds(cool_down):
+        if not _is_duration(cool_down):
             raise ConfigError(
                 f"cool_down must be a number of seconds, 0 or more, got {cool_down!r}"
             )
         if not callable(when):  # pyright: ignore[reportUnnecessaryComparison] - callers without a type checker
             raise ConfigError(f"when: must be a function of the error, got {when!r}")
-        self._members = [Member(provider) for provider in providers]
+        self._members = [
+            Member(rank, provider) for rank, provider in enumerate(providers)
+        ]
         self._cool_down, self._when = cool_down, when
         self._clock: Clock = clock or SystemClock()
 
     @property
     def name(self) -> str:
-        """ "fallback"."""
+        """The text "fallback"."""
         return "fallback"
 
     @property
@@ -78,19 +82,19 @@ class FallbackProvider:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What every one of them can do."""
-        able = [member.provider.capabilities for member in self._members]
+        """What all of the providers support."""
+        supported = [member.provider.capabilities for member in self._members]
         return Capabilities(
-            native_tools=all(one.native_tools for one in able),
-            json_schema=all(one.json_schema for one in able),
-            stop=all(one.stop for one in able),
+            native_tools=all(one.native_tools for one in supported),
+            json_schema=all(one.json_schema for one in supported),
+            stop=all(one.stop for one in supported),
         )
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The API keys of all of them."""
+        """The API keys of all providers."""
         return tuple(
-            key for member in self._members for key in secrets_of(member.provider)
+            key for member in self._members for key in get_secrets(member.provider)
         )
 
     def __repr__(self) -> str:
@@ -99,128 +103,124 @@ class FallbackProvider:
         )
 
     async def complete(self, request: Request) -> Completion:
-        """Ask them one after another, until one answers.
+        """Ask the providers one after another until one answers.
 
-        Raises an error that must not be passed on (see `when`) as it is. When all have failed, the error names each of
-        them and why, and is otherwise the one that promises most: `ContextTooLong`, which the runtime can mend; else
-        the retryable one with the shortest wait; else the last.
+        An error that `when` refuses is raised as it is. If all fail, the error names each provider with its reason; its
+        type and fields are those of the most useful error: `ContextTooLong`, which the runtime can repair, else the
+        retryable one with the shortest wait, else the last.
         """
-        attempt = self._attempt()
-        for member in attempt.order:
+        call = self._begin_call()
+        for member in call.order:
             try:
-                return attempt.flagged(member, await member.provider.complete(request))
-            except Exception as error:  # noqa: BLE001 - strangers' providers may raise anything
-                self._take_failure(attempt, member, _as_ours(member, error))
-        raise attempt.failure()
+                completion = await member.provider.complete(request)
+                return call.accept(member, completion)
+            except Exception as error:  # noqa: BLE001 - a third-party provider may raise anything
+                self._record_failure(call, member, _to_provider_error(member, error))
+        raise call.build_error()
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
-        """`complete` piece by piece; the next one is asked only as long as nothing was told.
+        """Stream what `complete` returns; the next provider is asked only while nothing has been yielded.
 
-        One that cannot stream is asked for the whole.
+        A provider that cannot stream is asked for the whole reply.
         """
-        attempt = self._attempt()
-        for member in attempt.order:
-            has_told = False
+        call = self._begin_call()
+        for member in call.order:
+            has_yielded = False
             try:
                 async with contextlib.aclosing(
-                    deltas_of(member.provider, request)
+                    stream_deltas(member.provider, request)
                 ) as deltas:
                     async for delta in deltas:
-                        has_told = has_told or bool(
-                            delta.text or delta.reasoning or delta.call
-                        )
-                        completion = delta.completion and attempt.flagged(
-                            member, delta.completion
-                        )
-                        yield dataclasses.replace(delta, completion=completion)
+                        has_yielded = has_yielded or _has_content(delta)
+                        yield call.accept_delta(member, delta)
                 return
-            except Exception as error:  # noqa: BLE001 - strangers' providers may raise anything
-                failure = _as_ours(member, error)
-                self._take_failure(attempt, member, failure)
-                if has_told:
+            except Exception as error:  # noqa: BLE001 - a third-party provider may raise anything
+                failure = _to_provider_error(member, error)
+                self._record_failure(call, member, failure)
+                if has_yielded:
                     raise failure from failure.__cause__
-        raise attempt.failure()
+        raise call.build_error()
 
     async def aclose(self) -> None:
-        """Close each of them once, also where closing one fails."""
+        """Close each provider once, even if closing another fails."""
         await close_all(member.provider for member in self._members)
 
-    def _attempt(self) -> "Attempt":
+    def _begin_call(self) -> "FallbackCall":
         now = self._clock.monotonic()
-        resting = [member for member in self._members if member.rests_until > now]
-        return Attempt(self._members, resting)
+        cooling = [member for member in self._members if member.cooling_until > now]
+        return FallbackCall(self._members, cooling)
 
-    def _take_failure(
-        self, attempt: "Attempt", member: "Member", error: ProviderError
+    def _record_failure(
+        self, call: "FallbackCall", member: "Member", error: ProviderError
     ) -> None:
-        """Keep the failure; raise it if it is not to be passed on."""
+        """Record the failure, and raise it if the next provider must not try."""
         if error.retryable:
-            member.rests_until, member.reason = (
-                self._clock.monotonic() + self._cool_down,
-                _reason(error),
-            )
+            member.cooling_until = self._clock.monotonic() + self._cool_down
+            member.reason = _summarize(error)
         if not self._when(error):
             raise error from error.__cause__
-        attempt.failures.append((member, error))
+        call.failures[member] = error
 
 
 class Member:
-    """A provider of a wrapper, and until when it rests after a failure."""
+    """A provider of the wrapper, its rank in order of preference, and until when it cools down."""
 
-    def __init__(self, provider: Provider) -> None:
+    def __init__(self, rank: int, provider: Provider) -> None:
+        self.rank = rank
         self.provider = provider
-        self.rests_until = -math.inf
+        self.cooling_until = -math.inf
         self.reason = ""
 
     @property
     def label(self) -> str:
-        """Who serves which model."""
+        """The provider and the model, as "PROVIDER/MODEL"."""
         return f"{self.provider.name}/{self.provider.model}"
 
 
-class Attempt:
-    """One call on its way from provider to provider; those that rest come last, since a call beats none."""
+class FallbackCall:
+    """One call that passes from provider to provider; those that cool down are asked last rather than not at all."""
 
-    def __init__(self, members: list[Member], resting: list[Member]) -> None:
-        self._members, self._resting = members, resting
-        self.order = [member for member in members if member not in resting] + resting
-        self.failures: list[tuple[Member, ProviderError]] = []
+    def __init__(self, members: list[Member], cooling: list[Member]) -> None:
+        self._members, self._cooling = members, cooling
+        self.order = [member for member in members if member not in cooling] + cooling
+        self.failures: dict[Member, ProviderError] = {}
 
-    def flagged(self, member: Member, completion: Completion) -> Completion:
-        """What `member` answered, with who was skipped and which model it was; it need not rest any more."""
-        member.rests_until = -math.inf
-        failed = {id(other): _reason(error) for other, error in self.failures}
-        skipped: list[str] = []
-        for other in self._members:
-            if id(other) in failed:
-                skipped.append(f"fallback: {other.label}: {failed[id(other)]}")
-            elif other in self._resting and self._members.index(
-                other
-            ) < self._members.index(member):
-                skipped.append(
-                    f"fallback: {other.label}: passed over after {other.reason}"
-                )
-        model = completion.model or member.provider.model
+    def accept(self, member: Member, completion: Completion) -> Completion:
+        """End the cool-down of `member`; return its completion with the skipped providers and its model's name."""
+        member.cooling_until = -math.inf
+        skipped = [self._explain_skip(other, member) for other in self._members]
         return dataclasses.replace(
-            completion, model=model, flags=(*completion.flags, *skipped)
+            completion,
+            model=completion.model or member.provider.model,
+            flags=(*completion.flags, *filter(None, skipped)),
         )
 
-    def failure(self) -> ProviderError:
-        """The error that promises most, in the name of all; of those that promise as much, the last."""
-        told = "; ".join(
-            f"{member.label}: {text_of(error)}" for member, error in self.failures
+    def accept_delta(self, member: Member, delta: Delta) -> Delta:
+        """Return the delta, its completion as `accept` returns it."""
+        if delta.completion is None:
+            return delta
+        completion = self.accept(member, delta.completion)
+        return dataclasses.replace(delta, completion=completion)
+
+    def _explain_skip(self, other: Member, answered: Member) -> str:
+        """Return a flag that says why `other` did not answer; an empty text if it was not asked to."""
+        failure = self.failures.get(other)
+        if failure is not None:
+            return f"fallback: {other.label}: {_summarize(failure)}"
+        if other in self._cooling and other.rank < answered.rank:
+            return f"fallback: {other.label}: passed over after {other.reason}"
+        return ""
+
+    def build_error(self) -> ProviderError:
+        """Return an error that names every failure and has the fields of the most useful one."""
+        reasons = "; ".join(
+            f"{member.label}: {text_of(error)}"
+            for member, error in self.failures.items()
         )
-        main = max((error for _, error in reversed(self.failures)), key=_promise)
-        kind = next(
-            (
-                kind
-                for kind in (ContextTooLong, ProviderTimeout)
-                if isinstance(main, kind)
-            ),
-            ProviderError,
-        )
-        failure = kind(
-            f"every provider failed: {told}",
+        # `max` returns the first of equals, so the last failure wins a tie.
+        main = max(reversed(self.failures.values()), key=_rate_usefulness)
+        failure = _choose_type(main)(
+            f"every provider failed: {reasons}",
             status=main.status,
             retryable=main.retryable,
             retry_after=main.retry_after,
@@ -229,14 +229,26 @@ class Attempt:
         return failure
 
 
-def _promise(error: ProviderError) -> tuple[bool, bool, float]:
-    """What can be hoped for after an error, to be compared: one to mend, one to wait for, and how short the wait is."""
-    wait = error.retry_after or 0.0 if error.retryable else 0.0
+def _has_content(delta: Delta) -> bool:
+    return bool(delta.text or delta.reasoning or delta.call)
+
+
+def _choose_type(error: ProviderError) -> type[ProviderError]:
+    """Return the library's own type of an error, whose constructor is known."""
+    for kind in (ContextTooLong, ProviderTimeout):
+        if isinstance(error, kind):
+            return kind
+    return ProviderError
+
+
+def _rate_usefulness(error: ProviderError) -> tuple[bool, bool, float]:
+    """Return a sort key: first what the runtime can repair, then what it can retry, the shortest wait first."""
+    wait = (error.retry_after or 0.0) if error.retryable else 0.0
     return isinstance(error, ContextTooLong), error.retryable, -wait
 
 
-def _as_ours(member: Member, error: Exception) -> ProviderError:
-    """What a provider raised, as what it should have raised."""
+def _to_provider_error(member: Member, error: Exception) -> ProviderError:
+    """Return the error itself, or a `ProviderError` with it as the cause."""
     if isinstance(error, ProviderError):
         return error
     failure = ProviderError(
@@ -246,17 +258,17 @@ def _as_ours(member: Member, error: Exception) -> ProviderError:
     return failure
 
 
-def _reason(error: ProviderError) -> str:
+def _summarize(error: ProviderError) -> str:
     text = text_of(error)
-    return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}…"
+    return text if len(text) <= MAX_REASON else f"{text[:MAX_REASON]}…"
 
 
-def _is_seconds(value: object) -> bool:
+def _is_duration(value: object) -> bool:
     return isinstance(value, (int, float)) and 0 <= value < math.inf
 
 
 async def close_all(providers: Iterable[Provider]) -> None:
-    """Close each provider that can be closed once, also where closing one fails."""
+    """Close each provider that can be closed once, even if closing another fails."""
     async with contextlib.AsyncExitStack() as closing:
         for provider in {id(provider): provider for provider in providers}.values():
             close = getattr(provider, "aclose", None)
@@ -264,13 +276,13 @@ async def close_all(providers: Iterable[Provider]) -> None:
                 closing.push_async_callback(close)
 
 
-def secrets_of(provider: object) -> tuple[str, ...]:
-    """The API keys that a provider tells of, so that they are taken out of all texts."""
+def get_secrets(provider: object) -> tuple[str, ...]:
+    """Return the texts, such as API keys, that a provider asks the runtime to remove from everything it records."""
     return tuple(getattr(provider, "secrets", ()))
 
 
 def check_provider(field: str, provider: object) -> None:
-    """Raise `ConfigError` naming the field unless something is a provider."""
+    """Raise `ConfigError` with the field's name unless the value is a provider."""
     if isinstance(provider, type) or not callable(getattr(provider, "complete", None)):
         raise ConfigError(
             f"{field}: must be a provider, such as OpenAIProvider('gpt-4.1-mini'), got {provider!r}"

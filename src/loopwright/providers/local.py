@@ -83,7 +83,7 @@ class LocalProvider:
                 f"LocalProvider needs xllamacpp to run a model: {INSTALL_RUNTIME}"
             )
         self._name, self._model = name, path.stem
-        self._sampling = {**DEFAULTS.chosen, **(sampling or Sampling()).chosen}
+        self._sampling = {**DEFAULTS.options, **(sampling or Sampling()).options}
         self._resident = Resident(path, context_tokens, threads)
         # llama.cpp crashes if the interpreter ends in the middle of a generation: finalize stops it before that
         self._close = weakref.finalize(self, self._resident.close)
@@ -288,7 +288,7 @@ def _encode(request: Request, default: Mapping[str, Json]) -> bytes:
         "stream_options": {"include_usage": True},
         "return_progress": True,  # a chunk after each batch of the prompt: the moments at which it can be stopped
         **default,
-        **request.sampling.chosen,
+        **request.sampling.options,
     }
     if request.schema is not None:
         wanted = {"name": request.schema.name, "schema": request.schema.schema}

@@ -159,7 +159,7 @@ def rendered(request: Request, model: str, secrets: Secrets) -> Rendered:
             for t in request.tools
         ],
         "tool_choice": request.tool_choice,
-        "sampling": request.sampling.chosen,
+        "sampling": request.sampling.options,
         "schema": schema,
         "as_text": request.as_text,
     }

@@ -25,7 +25,7 @@ from loopwright.providers import (
     OutputSchema,
     TextTools,
     ToolChoice,
-    deltas_of,
+    stream_deltas,
 )
 from loopwright.providers.dialects import (
     Dialect,
@@ -289,7 +289,8 @@ async def test_of_a_provider_that_cannot_stream_the_words_are_told_and_not_its_p
     answer.reply = dataclasses.replace(answer.reply, answer="5")
 
     assert [
-        [delta async for delta in deltas_of(model, ASKED)] for model in (call, answer)
+        [delta async for delta in stream_deltas(model, ASKED)]
+        for model in (call, answer)
     ] == [
         [Delta(reasoning="I look.", completion=call.reply)],
         [Delta(text="5", reasoning="I know.", completion=answer.reply)],

@@ -266,7 +266,7 @@ async def test_the_sampling_of_a_request_goes_before_that_of_the_provider() -> N
 
 async def test_sampling_that_was_looked_at_before_is_sent_as_it_is() -> None:
     looked_at = Sampling(temperature=0.5)
-    assert looked_at.chosen == {"temperature": 0.5}
+    assert looked_at.options == {"temperature": 0.5}
 
     assert await asked(
         Request(Conversation.of("x"), sampling=looked_at), sampling=looked_at

@@ -10,7 +10,7 @@ from ...errors import CircuitOpen, ProviderError, ProviderTimeout, text_of
 from ...events.effects import AttemptFailed
 from ...events.run import ErrorRecord
 from ...messages import Completion, Usage
-from ...providers.base import Provider, Request, check_size, deltas_of
+from ...providers.base import Provider, Request, check_size, stream_deltas
 from ...providers.context import BYTES_PER_TOKEN
 from ...resilience.circuit_breaker import CircuitBreaker
 from ...security.redact import redact_error
@@ -208,13 +208,13 @@ class ModelCall:
         reply: Completion | None = None
         telling = Telling(session.secrets.redactor, self._key, session.delta_watchers)
         async with contextlib.aclosing(
-            deltas_of(self._provider, self._request)
+            stream_deltas(self._provider, self._request)
         ) as deltas:
             async for delta in deltas:
                 telling.tell(delta)
                 self.told = telling.begun
                 reply = delta.completion or reply
-        return cast("Completion", reply)  # `deltas_of` ends with one, or raises
+        return cast("Completion", reply)  # `stream_deltas` ends with one, or raises
 
     def _with_usage(self, reply: Completion) -> Completion:
         """The reply with an estimate where the provider told no usage."""

@@ -94,7 +94,7 @@ class Inference:
             )
             request = ModelRequested(
                 question.verb, prints, self._setup(question), iteration, nudges,
-                provider.name, provider.model, question.sampling.chosen, question.purpose, commands, label,
+                provider.name, provider.model, question.sampling.options, question.purpose, commands, label,
             )  # fmt: skip
             self._open(key, question, request, in_doubt=known is not None)
             known = request

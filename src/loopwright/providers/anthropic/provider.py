@@ -289,7 +289,7 @@ class AnthropicProvider(Endpoint):
         self, request: Request, messages: Sequence[Message], format_: JsonObject | None
     ) -> dict[str, Json]:
         """Everything that is neither conversation nor tools: the request's own sampling, else the provider's."""
-        chosen = {**self._sampling.chosen, **request.sampling.chosen}
+        chosen = {**self._sampling.options, **request.sampling.options}
         most = (
             request.sampling.max_tokens or self._sampling.max_tokens or self._max_tokens
         )

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from ...errors import ConfigError
 from ...messages import Completion, Conversation, Message
 from ...parsing.thinking import strip_thinking
-from ..base import Capabilities, Delta, Provider, Request, deltas_of
-from ..fallback import close_all, secrets_of
+from ..base import Capabilities, Delta, Provider, Request, stream_deltas
+from ..fallback import close_all, get_secrets
 from .dialect import Dialect, Parsed
 from .json import JsonDialect
 from .react import ReActDialect
@@ -67,7 +67,7 @@ class TextTools:
     @property
     def secrets(self) -> tuple[str, ...]:
         """The API keys of the provider that it wraps."""
-        return secrets_of(self._provider)
+        return get_secrets(self._provider)
 
     async def complete(self, request: Request) -> Completion:
         """Ask the model once, in the dialect.
@@ -88,7 +88,9 @@ class TextTools:
         """
         turn = self._turn(request)
         telling = Telling(turn)
-        async with contextlib.aclosing(deltas_of(self._provider, turn.asked)) as deltas:
+        async with contextlib.aclosing(
+            stream_deltas(self._provider, turn.asked)
+        ) as deltas:
             async for delta in deltas:
                 for told in telling.take(delta):
                     yield told

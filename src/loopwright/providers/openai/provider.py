@@ -293,7 +293,7 @@ class OpenAIProvider(Endpoint):
 
     def _sampled(self, sampling: Sampling) -> bytes:
         """The request's own values, else the provider's, as the end of a JSON object."""
-        chosen = {**self._sampling.chosen, **sampling.chosen}
+        chosen = {**self._sampling.options, **sampling.options}
         if "max_tokens" in chosen:
             chosen[self._quirks.max_tokens_field] = chosen.pop("max_tokens")
         if not self._quirks.stop:

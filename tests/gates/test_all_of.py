@@ -328,12 +328,12 @@ def test_its_time_is_that_of_all_its_gates() -> None:
 def test_what_is_no_gate_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^AllOf: name the gates"):
         AllOf()
-    with pytest.raises(ConfigError, match=r"^AllOf: 5 is no gate"):
+    with pytest.raises(ConfigError, match=r"^AllOf: 5 is not a gate"):
         AllOf(AllowAll(), cast(Any, 5))
     for timeout in (0, -1, float("nan"), float("inf"), True, None, "5"):
         with pytest.raises(
             ConfigError,
-            match=r"^AllOf: timeout of .*Slow: a number of seconds is needed",
+            match=r"^AllOf: timeout of .*Slow: must be a number of seconds",
         ):
             AllOf(Slow(says(Allow()), cast(Any, timeout)))
 

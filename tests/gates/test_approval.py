@@ -22,8 +22,8 @@ from loopwright import (
     tool,
 )
 from loopwright.gates import RESPOND, ApprovalGate, SupervisorGate
-from loopwright.gates.approval import question_of
-from loopwright.gates.supervisor import KEPT, KEPT_BACK, _Verdicts
+from loopwright.gates.approval import format_question
+from loopwright.gates.supervisor import MAX_ALLOWED, MAX_HELD, _DecisionCache
 from loopwright.providers import Request
 from loopwright.testing import FakeClock, ScriptedProvider, call
 
@@ -61,7 +61,7 @@ def action(
 def test_it_asks_about_what_fits_and_leaves_the_rest(
     gate: ApprovalGate, asked: Action, left: Action
 ) -> None:
-    assert gate.decide(asked, STATE) == Ask(question_of(asked))
+    assert gate.decide(asked, STATE) == Ask(format_question(asked))
     assert gate.decide(left, STATE) == Allow()
 
 
@@ -73,7 +73,7 @@ def test_it_asks_about_what_a_run_does_that_knows_too_much() -> None:
         Allow(),
     ]
     assert [g.decide(action(), KNOWS) for g in (by_label, by_origin)] == [
-        Ask(question_of(action()))
+        Ask(format_question(action()))
     ] * 2
     assert [g.decide(action(effect="read"), KNOWS) for g in (by_label, by_origin)] == [
         Allow(),
@@ -87,10 +87,10 @@ def test_the_question_shows_the_exact_arguments_and_what_the_run_knows() -> None
     )
 
     assert (
-        question_of(asked)
+        format_question(asked)
         == 'pay({"amount":7,"to":"Ada\\n"}) is write [secret, untrusted]: run it?'
     )
-    assert question_of(action("pay", to="x" * 3000)).endswith(
+    assert format_question(action("pay", to="x" * 3000)).endswith(
         "… [1009 more characters]) is write: run it?"
     )
 
@@ -261,7 +261,7 @@ async def test_who_waits_for_a_question_that_is_given_up_asks_it() -> None:
 
 def test_a_no_stands_against_a_yes_that_comes_later() -> None:
     clock = FakeClock()
-    verdicts = _Verdicts(clock, 60)
+    verdicts = _DecisionCache(clock, 60)
     no, unsure = Deny("no"), Ask("?")
 
     assert [verdicts.keep(("a",), said) for said in (Allow(), no, Allow(), unsure)] == [
@@ -280,9 +280,9 @@ def test_a_no_stands_against_a_yes_that_comes_later() -> None:
 
 
 def test_what_is_remembered_is_bounded_and_a_yes_pushes_out_no_no() -> None:
-    verdicts = _Verdicts(FakeClock(), 60)
+    verdicts = _DecisionCache(FakeClock(), 60)
     verdicts.keep(("bad",), Deny("no"))
-    for number in range(KEPT + 1):
+    for number in range(MAX_ALLOWED + 1):
         verdicts.keep((f"good-{number}",), Allow())
 
     assert (
@@ -294,7 +294,7 @@ def test_what_is_remembered_is_bounded_and_a_yes_pushes_out_no_no() -> None:
         None,
         Allow(),
     )
-    for number in range(KEPT_BACK):
+    for number in range(MAX_HELD):
         verdicts.keep((f"bad-{number}",), Deny("no"))
     assert verdicts.get(("bad",)) is None
 
@@ -330,7 +330,9 @@ async def test_a_run_that_read_a_secret_is_for_people_alone() -> None:
     state = PolicyState("r", "0#0", "react", 1, 1, 0, "secret")
 
     asked = action(labels=frozenset({"secret"}), to="Ada")
-    assert await SupervisorGate(judge).evaluate(asked, state) == Ask(question_of(asked))
+    assert await SupervisorGate(judge).evaluate(asked, state) == Ask(
+        format_question(asked)
+    )
     assert judge.requests == []
 
 

@@ -330,18 +330,18 @@ def test_a_gate_is_found_by_its_name() -> None:
         ({"url": "ftp://localhost"}, "url: needs a scheme and a host"),
         (
             {"url": "http://[::1"},
-            "url: .*: give something like 'http://localhost:8181'",
+            "url: .*; give something like 'http://localhost:8181'",
         ),
-        ({"url": "http://me:hush@opa"}, "url: holds a user name or password"),
+        ({"url": "http://me:hush@opa"}, "url: contains a user name or password"),
         ({"path": "/"}, "path: name the document that decides"),
         ({"timeout": 0.0}, "timeout: must be above 0, got 0.0"),
         ({"timeout": float("nan")}, "timeout: must be above 0, got nan"),
         ({"max_bytes": 0}, "max_bytes: must be above 0, got 0"),
         (
             {"token": "two\nlines"},
-            "headers: 'authorization' holds characters that HTTP does not allow",
+            "headers: 'authorization' contains characters that HTTP does not allow",
         ),
-        ({"headers": {"x-ü": "1"}}, "headers: 'x-ü' holds characters"),
+        ({"headers": {"x-ü": "1"}}, "headers: 'x-ü' contains characters"),
     ],
 )
 def test_what_cannot_be_used_is_refused_at_once(

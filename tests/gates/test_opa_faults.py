@@ -120,7 +120,7 @@ FAULTS = {
     "a modify with a list": result(b'{"decision": "modify", "arguments": []}'),
     "an ask without a question": result(b'{"decision": "ask"}'),
     "an ask with an empty question": result(b'{"decision": "ask", "question": "  "}'),
-    "a reason that is no text": result(b'{"decision": "allow", "reason": 1}'),
+    "a reason that is not a text": result(b'{"decision": "allow", "reason": 1}'),
     "a key twice": result(b'{"decision": "deny", "decision": "allow"}'),
     "the result twice": answer(
         b'{"result": {"decision": "deny"}, "result": {"decision": "allow"}}'
@@ -340,14 +340,14 @@ def lines() -> Iterator[list[MutableMapping[str, object]]]:
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
-        (answer(b"{}"), "the answer is no decision: result: missing"),
+        (answer(b"{}"), "the answer is not a decision: result: missing"),
         (
             result(b'{"decision": "hush"}'),
-            "the answer is no decision: result: union_tag_invalid",
+            "the answer is not a decision: result: union_tag_invalid",
         ),
         (
             result(b'{"decision": "allow", "hush": 1}'),
-            "the answer is no decision: result.allow.hush: extra_forbidden",
+            "the answer is not a decision: result.allow.hush: extra_forbidden",
         ),
         (answer(ALLOW, status="503 Unavailable"), "the answer has status 503"),
         (b"", "RemoteProtocolError"),

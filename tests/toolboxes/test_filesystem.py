@@ -17,7 +17,7 @@ from loopwright import ConfigError, ReActEngine, Runtime, Tool, ToolError
 from loopwright.plugins import build_tools
 from loopwright.testing import ScriptedProvider, call
 from loopwright.toolboxes.filesystem import filesystem
-from loopwright.toolboxes.sandbox_root import Rooted
+from loopwright.toolboxes.sandbox_root import SandboxRoot
 
 SECRET = "the secret of the neighbours"
 
@@ -149,7 +149,7 @@ def test_a_file_over_the_limit_is_not_read(root: Path) -> None:
 )
 def test_a_file_that_says_it_has_no_size_is_read_no_further_than_the_limit() -> None:
     assert (
-        refusal(lambda: Rooted("/proc/self").read("maps", 10))
+        refusal(lambda: SandboxRoot("/proc/self").read("maps", 10))
         == "'maps' is too large: 11 bytes, and 10 is the most"
     )
 
@@ -262,9 +262,9 @@ def test_a_search_counts_what_it_read_of_files_that_are_no_text(
     for number in range(60):
         (root / f"{number:02}").write_bytes(content)
     read: list[bytes] = []
-    as_it_was = Rooted.read
+    as_it_was = SandboxRoot.read
     monkeypatch.setattr(
-        Rooted, "read", lambda *args: read.append(as_it_was(*args)) or read[-1]
+        SandboxRoot, "read", lambda *args: read.append(as_it_was(*args)) or read[-1]
     )
 
     assert box(root, max_bytes=10)["search_files"]("y").splitlines() == [
@@ -528,7 +528,7 @@ def test_what_is_hidden_can_be_shown_on_request(traps: Path) -> None:
 
 
 def test_a_device_is_not_even_opened(tmp_path: Path) -> None:
-    files = Rooted("/dev")
+    files = SandboxRoot("/dev")
 
     assert (
         refusal(lambda: files.read("zero", 10))

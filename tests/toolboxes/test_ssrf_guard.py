@@ -771,7 +771,7 @@ async def test_name_servers_that_do_not_answer_hold_up_nothing_else(
         return real("127.0.0.1", *options, **named)
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    monkeypatch.setattr(ssrf_guard, "MOST_HANGING", 10)
+    monkeypatch.setattr(ssrf_guard, "MAX_HANGING", 10)
     transport = GuardedTransport(timeout=0.3)
     try:
         async with httpx.AsyncClient(transport=transport) as http:

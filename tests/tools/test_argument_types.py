@@ -26,8 +26,8 @@ from loopwright.tools import (
     Matching,
     PlainWord,
     Port,
-    RootedPath,
     SafeText,
+    SandboxedPath,
     TextType,
     WebUrl,
 )
@@ -315,7 +315,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_path_below_the_root_arrives_whole_and_with_its_links_followed(
     folder: Path,
 ) -> None:
-    kind = TypeAdapter[Path](Annotated[Path, RootedPath(folder)])
+    kind = TypeAdapter[Path](Annotated[Path, SandboxedPath(folder)])
 
     assert {
         text: kind.validate_python(text)
@@ -339,7 +339,7 @@ def test_a_path_below_the_root_arrives_whole_and_with_its_links_followed(
     ],
 )  # fmt: skip
 def test_a_path_that_leads_elsewhere_is_refused(folder: Path, text: object) -> None:
-    kind = RootedPath(folder)
+    kind = SandboxedPath(folder)
     with pytest.raises(ValidationError, match=f"must be {re.escape(kind.allowed)}"):
         TypeAdapter[Path](Annotated[Path, kind]).validate_python(text)
 
@@ -354,7 +354,7 @@ def test_a_path_that_leads_elsewhere_is_refused(folder: Path, text: object) -> N
     ).map("".join)
 )
 def test_no_path_ever_leaves_the_root(text: str) -> None:
-    kind = RootedPath("/usr")
+    kind = SandboxedPath("/usr")
     try:
         path = kind.read(text)
     except ValueError:
@@ -370,7 +370,7 @@ def test_no_path_ever_leaves_the_root(text: str) -> None:
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: RootedPath("nowhere"), "root: there is no folder 'nowhere'"),
+        (lambda: SandboxedPath("nowhere"), "root: there is no folder 'nowhere'"),
         (
             lambda: DurationBetween("soon"),
             "least: must be a duration such as '90s' or '1h30m', got 'soon'",
@@ -405,7 +405,7 @@ def test_the_schema_says_what_is_allowed(tmp_path: Path) -> None:
         host: HostName,
         port: Port,
         ticket: TICKET,
-        where: Annotated[Path, RootedPath(tmp_path)],
+        where: Annotated[Path, SandboxedPath(tmp_path)],
         until: Duration = timedelta(minutes=5),
         also: Optional[Cidr] = None,  # noqa: UP045 - the old way of writing it
     ) -> str:
@@ -443,7 +443,7 @@ def test_the_schema_says_what_is_allowed(tmp_path: Path) -> None:
             "type": "string",
             "maxLength": 1000,
             "examples": ["notes/today.txt"],
-            "description": f"A{RootedPath(tmp_path).allowed[1:]}",
+            "description": f"A{SandboxedPath(tmp_path).allowed[1:]}",
         },
         "until": {
             "type": "string",

@@ -1,4 +1,4 @@
-"""Several gates as one: what all of them allow is allowed."""
+"""Several gates as one, which allows the calls that all of them allow."""
 
 import copy
 import dataclasses
@@ -22,44 +22,46 @@ from .base import (
     is_instant,
 )
 
-DEFAULT_TIMEOUT: Final = 1.0  # seconds for a gate that does not say how many it needs
-MARGIN: Final = (
-    0.1  # seconds more for all together, so that each gate's own deadline comes first
-)
+DEFAULT_TIMEOUT: Final = 1.0
+"""Seconds for a gate without a `timeout`."""
+MARGIN: Final = 0.1
+"""Seconds added for each gate, so that its own deadline comes before that of all together."""
 
 
 class AllOf:
-    """Asks several gates in their order, and allows what all of them allow.
+    """Asks several gates in their order, and allows the calls that all of them allow.
 
-    The first `Deny` is the decision, and the gates after it are not asked. A gate that raises, gives no decision, or
-    takes longer than its `timeout` has denied. Else the first `Modify` is the decision: the changed call comes back to
-    all gates, so that a person is asked about what would really run. Else the questions are asked as one. `Allow` is
-    what is left.
+    The first `Deny` is the decision, and later gates are not asked. A gate that raises, returns no
+    decision or takes longer than its `timeout` has denied. Otherwise the first `Modify` is the
+    decision: the changed call is decided by all gates again, so that a person is asked about the
+    call that would run. Otherwise all questions are asked as one. Otherwise the call is allowed.
 
-    Where all gates only compute, so does this one. `version` joins theirs; `timeout` is the sum of theirs, in seconds.
-    About the answer of a run it asks those of them that want to be asked (`answers`).
+    If all gates only compute, so does this one. `version` joins their versions; `timeout` is the sum
+    of theirs, in seconds. Only the gates with a true `answers` are asked about the answer of a run.
 
-    Raises `ConfigError` if there is no gate, or something that is none.
+    Raises `ConfigError` if there is no gate, or a value that is not a gate.
     """
 
     def __new__(cls, *gates: PolicyGate) -> "AllOf":
-        """One that only computes, if all gates do."""
+        """Return a gate that only computes, if all gates do."""
         instant = cls is AllOf and all(map(is_instant, gates))
         kind: type[AllOf] = _InstantAllOf if instant else cls
         return object.__new__(kind)
 
     def __init__(self, *gates: PolicyGate) -> None:
         if not gates:
-            raise ConfigError("AllOf: name the gates that have to allow")
+            raise ConfigError("AllOf: name the gates that must allow a call")
         for gate in gates:
             if not callable(getattr(gate, "evaluate", None)):
-                raise ConfigError(f"AllOf: {gate!r} is no gate: it has no `evaluate`")
+                raise ConfigError(
+                    f"AllOf: {gate!r} is not a gate; it has no `evaluate`"
+                )
             _seconds(gate)
         self._gates = gates
 
     @property
     def version(self) -> str:
-        """The versions of all gates, as they are now."""
+        """Return the versions of all gates, as they are now."""
         return "+".join(
             getattr(gate, "version", None) or _class_name(type(gate))
             for gate in self._gates
@@ -72,111 +74,121 @@ class AllOf:
 
     @property
     def timeout(self) -> float:
-        """The seconds that all gates together may take."""
+        """Return the seconds that all gates together may take."""
         return sum(map(_seconds, self._gates)) + MARGIN * len(self._gates)
 
     async def evaluate(self, action: Action, state: PolicyState) -> Decision:
         """Ask all gates."""
-        said = _Said(action)
-        for gate in self._asked_about(action):
-            refused = said.take(await _asked(gate, action, state))
+        votes = _Votes(action)
+        for gate in self._choose_gates(action):
+            refused = votes.add(await _ask(gate, action, state))
             if refused is not None:
                 return refused
-        return said.decision()
+        return votes.decide()
 
-    def _asked_about(self, action: Action) -> tuple[PolicyGate, ...]:
-        """All gates; about an answer those that want to be: one that knows tools alone would refuse every answer."""
+    def _choose_gates(self, action: Action) -> tuple[PolicyGate, ...]:
+        """Return all gates; for an answer only those that want to be asked.
+
+        A gate that knows tools alone would refuse every answer.
+        """
         if action.tool != RESPOND or not self.answers:
             return self._gates
         return tuple(gate for gate in self._gates if getattr(gate, "answers", False))
 
 
 class _InstantAllOf(InstantGate, AllOf):  # pyright: ignore[reportIncompatibleVariableOverride] - `version` is only read
-    """Several gates that only compute, asked in place: what such a gate does comes before what awaits them."""
+    """Several gates that only compute; `InstantGate` comes first, so that none of them is awaited."""
 
     def decide(self, action: Action, state: PolicyState) -> Decision:
         """Ask all gates."""
-        said = _Said(action)
-        for gate in self._asked_about(action):
-            refused = said.take(_computed(gate, action, state))
+        votes = _Votes(action)
+        for gate in self._choose_gates(action):
+            refused = votes.add(_compute(gate, action, state))
             if refused is not None:
                 return refused
-        return said.decision()
+        return votes.decide()
 
 
-class _Said:
-    """What some gates have said so far about an action."""
+class _Votes:
+    """The decisions of some gates about one action."""
 
     def __init__(self, action: Action) -> None:
         self._action = action
         self._change: Modify | None = None
         self._questions: list[str] = []
 
-    def take(self, ended: CodeOutcome) -> Deny | None:
-        """One more decision, or what came in place of one; a `Deny` is the decision of all."""
-        decision = ended.value
+    def add(self, ended: CodeOutcome) -> Deny | None:
+        """Add the outcome of one gate; return a `Deny` if that decides for all."""
         if ended.timed_out:
             return Deny("the policy gate did not decide in time")
         if ended.error is not None:
             return Deny(f"the policy gate failed ({type(ended.error).__name__})")
-        if isinstance(decision, Deny):
-            return decision
-        if isinstance(decision, Modify):
-            if self._change is None and self._changes(decision):
-                self._change = decision
-        elif isinstance(decision, Ask):
-            self._questions.append(decision.question)
-        elif not isinstance(decision, Allow):
-            return Deny(f"the policy gate gave no decision ({type(decision).__name__})")
+        match ended.value:
+            case Deny() as refusal:
+                return refusal
+            case Modify() as change:
+                self._add_change(change)
+            case Ask(question=question):
+                self._questions.append(question)
+            case Allow():
+                pass
+            case other:
+                kind = type(other).__name__
+                return Deny(f"the policy gate gave no decision ({kind})")
         return None
 
-    def _changes(self, decision: Modify) -> bool:
-        """Whether other arguments are wanted: a change to the same ones would hide what the other gates say."""
-        wanted = arguments_hash(decision.arguments)
-        return not wanted or wanted != arguments_hash(self._action.arguments)
+    def _add_change(self, change: Modify) -> None:
+        """Keep the first change to other arguments.
 
-    def decision(self) -> Decision:
-        """What they come to. A change goes first: leave that a person gave for other arguments is worth nothing."""
+        A change to the same arguments would hide the decisions of the other gates.
+        """
+        wanted = arguments_hash(change.arguments)
+        is_same = wanted and wanted == arguments_hash(self._action.arguments)
+        if self._change is None and not is_same:
+            self._change = change
+
+    def decide(self) -> Decision:
+        """Return the common decision.
+
+        A change comes first: approval for other arguments would have no value.
+        """
         if self._change is not None:
             return self._change
-        return (
-            Ask("; ".join(dict.fromkeys(self._questions)))
-            if self._questions
-            else Allow()
-        )
+        if self._questions:
+            return Ask("; ".join(dict.fromkeys(self._questions)))
+        return Allow()
 
 
-async def _asked(gate: PolicyGate, action: Action, state: PolicyState) -> CodeOutcome:
+async def _ask(gate: PolicyGate, action: Action, state: PolicyState) -> CodeOutcome:
     if is_instant(gate):
-        return _computed(gate, action, state)
-    given, defaults = (
-        copy.deepcopy(dict(action.arguments)),
-        copy.deepcopy(action.defaults),
-    )  # to keep, even to change
-    own = dataclasses.replace(action, arguments=given, defaults=defaults)
-    return await run_with_timeout(_awaited(gate, own, state), _seconds(gate))
+        return _compute(gate, action, state)
+    # A copy: the gate may keep the values, and even change them.
+    own = dataclasses.replace(
+        action,
+        arguments=copy.deepcopy(dict(action.arguments)),
+        defaults=copy.deepcopy(action.defaults),
+    )
+    return await run_with_timeout(_await(gate, own, state), _seconds(gate))
 
 
-def _computed(gate: Any, action: Action, state: PolicyState) -> CodeOutcome:
+def _compute(gate: Any, action: Action, state: PolicyState) -> CodeOutcome:
     return capture(lambda: gate.decide(action, state))
 
 
-async def _awaited(gate: PolicyGate, action: Action, state: PolicyState) -> Any:
+async def _await(gate: PolicyGate, action: Action, state: PolicyState) -> Any:
     return await gate.evaluate(action, state)
 
 
 def _seconds(gate: PolicyGate) -> float:
-    """The seconds that a gate has for a decision; none where it only computes."""
+    """Return the seconds that a gate has for a decision; 0 if it only computes."""
     if is_instant(gate):
         return 0.0
     timeout = getattr(gate, "timeout", DEFAULT_TIMEOUT)
-    if (
-        isinstance(timeout, bool)
-        or not isinstance(timeout, (int, float))
-        or not 0 < timeout < math.inf
-    ):
+    is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+    if not is_number or not 0 < timeout < math.inf:
+        name = _class_name(type(gate))
         raise ConfigError(
-            f"AllOf: timeout of {_class_name(type(gate))}: a number of seconds is needed, got {timeout!r}"
+            f"AllOf: timeout of {name}: must be a number of seconds, got {timeout!r}"
         )
     return float(timeout)
 

@@ -1,4 +1,4 @@
-"""The approval gate: asks a person about the calls that it is told to, and leaves the rest alone."""
+"""The approval gate: asks a person about the calls that it is configured for, and allows the rest."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -10,24 +10,25 @@ from ..messages import Effect, canonical_json
 from .base import RESPOND, Action, Allow, Ask, Decision, InstantGate, PolicyState
 
 EFFECTS: tuple[Effect, ...] = get_args(Effect)
-SHOWN = 2_000
-"""Characters of a call's arguments that a person is shown; more are counted, and the call says that there are more."""
+MAX_SHOWN = 2_000
+"""Characters of a call's arguments that a person sees; the question gives the number of the rest."""
 
 
 class ApprovalGate(InstantGate):
-    """Asks about a call if any of these fits, and allows it otherwise.
+    """Asks about a call if any of these matches, and allows it otherwise.
 
-    The question shows the exact arguments; who answers it is the runtime's `approver`, and no gate beside this one is
-    overruled by that. Put it beside others with `AllOf`.
+    The question shows the exact arguments; the runtime's `approver` answers it, and an approval
+    does not overrule another gate. Combine it with others by `AllOf`.
 
     Args:
         tools: names of tools, with `*` and `?`, or one text with commas between them.
         effects: effects that are asked about.
-        label: what a run that has read anything as sensitive as this does is asked about, unless it only reads.
-        untrusted: so is what a run does that has read words from outside.
-        answers: whether the answer of a run is asked about, too.
+        label: ask about each call, except reads, of a run that has read anything as sensitive as
+            this.
+        untrusted: ask about each call, except reads, of a run that has read text from outside.
+        answers: whether to ask about the answer of a run, too.
 
-    Raises `ConfigError` for a word that there is not.
+    Raises `ConfigError` for an unknown effect or label.
     """
 
     def __init__(
@@ -63,29 +64,29 @@ class ApprovalGate(InstantGate):
         self.version = f"approval-1:{canonical_json(setting).decode()}"
 
     def decide(self, action: Action, state: PolicyState) -> Decision:
-        """Ask about what fits, allow the rest."""
-        return Ask(question_of(action)) if self._fits(action, state) else Allow()
+        """Ask about a call that matches, allow any other."""
+        return Ask(format_question(action)) if self._asks(action, state) else Allow()
 
-    def _fits(self, action: Action, state: PolicyState) -> bool:
+    def _asks(self, action: Action, state: PolicyState) -> bool:
         if action.tool == RESPOND:
             return self.answers
-        if action.effect in self._effects or any(
-            fnmatchcase(action.tool, name) for name in self._tools
-        ):
+        if action.effect in self._effects:
             return True
-        knows = self._label is not None and at_least(state.label, self._label)
-        return action.effect != "read" and (
-            knows or (self._untrusted and state.untrusted)
-        )
+        if any(fnmatchcase(action.tool, name) for name in self._tools):
+            return True
+        return action.effect != "read" and self._asks_by_knowledge(state)
+
+    def _asks_by_knowledge(self, state: PolicyState) -> bool:
+        if self._untrusted and state.untrusted:
+            return True
+        return self._label is not None and at_least(state.label, self._label)
 
 
-def question_of(action: Action) -> str:
-    """A call as a person is asked about it, with its arguments in their canonical form."""
-    told = canonical_json(dict(action.arguments)).decode()
-    shown = (
-        told
-        if len(told) <= SHOWN
-        else f"{told[:SHOWN]}… [{len(told) - SHOWN} more characters]"
-    )
-    marks = f" [{', '.join(sorted(action.labels))}]" if action.labels else ""
-    return f"{action.tool}({shown}) is {action.effect}{marks}: run it?"
+def format_question(action: Action) -> str:
+    """Return the question about a call, with its arguments in their canonical form."""
+    arguments = canonical_json(dict(action.arguments)).decode()
+    hidden = len(arguments) - MAX_SHOWN
+    if hidden > 0:
+        arguments = f"{arguments[:MAX_SHOWN]}… [{hidden} more characters]"
+    labels = f" [{', '.join(sorted(action.labels))}]" if action.labels else ""
+    return f"{action.tool}({arguments}) is {action.effect}{labels}: run it?"

@@ -1,4 +1,4 @@
-"""The policy gate: what it is asked, what it may say, and the permits that come of it."""
+"""The policy gate: the actions it decides about, its decisions, and the permits that result."""
 
 import dataclasses
 from abc import ABC, abstractmethod
@@ -11,20 +11,21 @@ from ..labels import Label
 from ..messages import Effect, Json, JsonObject, ObservationStatus, Sealed, ToolCall
 
 PERMIT_SECONDS = 60.0
-"""For so long, in active seconds of the run, a call may be made that was let through."""
+"""Lifetime of a permit, in active seconds of the run."""
 RESPOND = "run:respond"
 """The action of giving an answer: its arguments are `answer`, `status` and `stop_reason` of the run that ends."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Action:
-    """What is about to happen.
+    """An action that needs permission.
 
-    `tool` is the tool's name; "delegate" for handing a task to another engine, `RESPOND` for giving the run's answer,
-    `<tool>:undo` for undoing a call of a saga, and the name of an engine's own effect.
-    `labels` says what the run knows by now and may therefore pass on: "sensitive" or "secret" if it has read anything
-    of the kind, "untrusted" if it has read words from outside; empty without.
-    `defaults` is what the tool's schema fills in for arguments that the call leaves out; `filled` has both.
+    `tool` is the tool's name; "delegate" for a task given to another engine, `RESPOND` for the run's
+    answer, `<tool>:undo` for undoing a call of a saga, and the name of an engine's own effect.
+    `labels` says what the run has read and may therefore disclose: "sensitive" or "secret" data, and
+    "untrusted" for text from outside.
+    `defaults` are the values of the tool's schema for arguments that the call leaves out; `filled`
+    has both.
     """
 
     tool: str
@@ -38,17 +39,17 @@ class Action:
 
     @property
     def filled(self) -> JsonObject:
-        """The arguments with the defaults of those that were left out."""
+        """Return the arguments, with the defaults of those that were left out."""
         return {**self.defaults, **self.arguments} if self.defaults else self.arguments
 
 
 @dataclasses.dataclass(frozen=True)
 class PolicyState:
-    """Where the run stands when the gate is asked.
+    """The state of the run when the gate is asked.
 
-    `key` is the place of the call, `tool_calls` counts those let through. `label` is the highest label of what the run
-    has read so far, `untrusted` whether any of that came from outside (see `Action.labels`). `at` is wall clock,
-    seconds since the Unix epoch.
+    `key` is the place of the call, `tool_calls` counts those that were permitted. `label` is the
+    highest label of the data that the run has read so far, `untrusted` whether any of it came from
+    outside (see `Action.labels`). `at` is wall clock, seconds since the Unix epoch.
     """
 
     run_id: str
@@ -64,7 +65,7 @@ class PolicyState:
 
 @dataclasses.dataclass(frozen=True)
 class Allow:
-    """Let the call through as it is."""
+    """Permit the call unchanged."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Deny:
 
 @dataclasses.dataclass(frozen=True)
 class Modify:
-    """Let the call through with other arguments; they are validated and gated again."""
+    """Permit the call with other arguments, which are validated and decided about again."""
 
     arguments: JsonObject
     reason: str
@@ -93,43 +94,44 @@ Decision: TypeAlias = Allow | Deny | Modify | Ask
 
 
 class PolicyGate(Protocol):
-    """Decides about one action. Whatever is not a decision (an exception, silence, another type) denies.
+    """Decides about one action. A result that is not a decision (an exception, a timeout) denies.
 
-    A gate may carry a `version: str`; a permit given under one version is not honoured under another. It may carry a
-    `timeout: float`, the seconds that it has for a decision: 1 without it. One with a true `answers` is also asked
-    about the answer with which a run ends (`RESPOND`): a denial withholds it, `Modify` changes it.
+    A gate may have a `version: str`; a permit of one version is not honoured under another. It may
+    have a `timeout: float`, the seconds for a decision, by default 1. One with a true `answers` is
+    also asked about the answer with which a run ends (`RESPOND`): a denial withholds it, `Modify`
+    changes it.
     """
 
     async def evaluate(self, action: Action, state: PolicyState) -> Decision:
-        """Decide; called before anything runs, once for every call."""
+        """Return the decision; called once for every call, before it runs."""
         ...
 
 
 class InstantGate(ABC):
-    """A gate that only computes: it is asked in place, without a task and a deadline of its own.
+    """A gate that only computes: it is called directly, without a task and a deadline.
 
-    A subclass that has an `evaluate` of its own is awaited, as any other gate is.
+    A subclass that overrides `evaluate` is awaited, like any other gate.
     """
 
     version: str
 
     @abstractmethod
     def decide(self, action: Action, state: PolicyState) -> Decision:
-        """Decide at once."""
+        """Return the decision."""
 
     async def evaluate(self, action: Action, state: PolicyState) -> Decision:
-        """The same as `decide`."""
+        """Return the result of `decide`."""
         return self.decide(action, state)
 
 
 def is_instant(gate: object) -> TypeGuard[InstantGate]:
-    """Whether `decide` is all that a gate does: one with an `evaluate` of its own has more to say, and is awaited."""
+    """Whether a gate is complete with `decide`; one that overrides `evaluate` must be awaited."""
     own = getattr(getattr(gate, "evaluate", None), "__func__", None)
     return isinstance(gate, InstantGate) and own is InstantGate.evaluate
 
 
 class DefaultGate(InstantGate):
-    """Reads, idempotent and write tools that the caller registered are allowed; destructive ones are asked about."""
+    """Allows reads, idempotent and write tools; asks about destructive ones."""
 
     version = "default-1"
 
@@ -162,24 +164,28 @@ class DenyAll(InstantGate):
 
 @dataclasses.dataclass(frozen=True)
 class Suspend:
-    """An approver's place taken by waiting: the run stops as `waiting` until someone decides.
+    """An approver that waits: the run stops as `waiting` until a person decides.
 
     Args:
-        expires: seconds for which a question stands; a call that nobody approved by then is denied. `None` is for ever.
-        holds: seconds for which an approval holds once it is given; the question is asked again after that.
+        expires: seconds for which a question stays open; a call without approval by then is denied.
+            `None` is without limit.
+        holds: seconds for which an approval is valid; the question is asked again after that.
     """
 
     expires: float | None = 86_400.0
     holds: float = 3_600.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.holds <= LONGEST or not (
-            self.expires is None or 0 < self.expires <= LONGEST
-        ):
-            raise ConfigError(
-                f"Suspend: expires and holds are seconds above 0 and at most {LONGEST:g}, "
-                f"got {self.expires} and {self.holds}"
-            )
+        _check_seconds("holds", self.holds)
+        if self.expires is not None:
+            _check_seconds("expires", self.expires)
+
+
+def _check_seconds(field: str, seconds: float) -> None:
+    if not 0 < seconds <= LONGEST:
+        raise ConfigError(
+            f"Suspend: {field}: must be seconds above 0 and at most {LONGEST:g}, got {seconds}"
+        )
 
 
 Approver: TypeAlias = Callable[[Action, str], Awaitable[bool | Allow | Deny | Modify]]

@@ -3,7 +3,7 @@
 import copy
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 from ..errors import ConfigError
 from ..messages import Json, JsonObject
@@ -14,98 +14,119 @@ Pointer: TypeAlias = tuple[str, ...]
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
-class Nothing:
-    """What a pointer leads to where there is no value: `ABSENT` or `ASTRAY`."""
+class NoValue:
+    """The result of a pointer that leads to no value: `ABSENT` or `UNREACHABLE`."""
 
-    def __init__(self, why: str) -> None:
-        self._why = why
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
 
     def __repr__(self) -> str:
-        return self._why
+        return self._reason
 
 
-ABSENT: Final = Nothing("absent")
+ABSENT: Final = NoValue("absent")
 """There is no such key or element, or it is null."""
-ASTRAY: Final = Nothing("astray")
-"""The pointer leads through a value of another kind: a key of a text, a name into a list."""
+UNREACHABLE: Final = NoValue("unreachable")
+"""The pointer passes through a value of another type: a key of a text, a name in a list."""
 
-Found: TypeAlias = Json | Nothing
+FoundValue: TypeAlias = Json | NoValue
 
 
-def read_pointer(text: str) -> Pointer:
-    """The steps of a pointer: "/to/0" is ("to", "0"). Raises `ConfigError`."""
+def parse_pointer(text: str) -> Pointer:
+    """Return the steps of a pointer: "/to/0" is ("to", "0"). Raises `ConfigError`."""
     if not text.startswith("/"):
         raise ConfigError(
-            f'{text!r} is no JSON pointer to an argument: it begins with a slash, like "/path"'
+            f"{text!r} is not a JSON pointer to an argument; "
+            'begin it with a slash, like "/path"'
         )
     if re.search("~(?![01])", text):
         raise ConfigError(
-            f"{text!r} is no JSON pointer: write ~0 for a tilde in a name, and ~1 for a slash"
+            f"{text!r} is not a JSON pointer; "
+            "write ~0 for a tilde in a name, and ~1 for a slash"
         )
-    return tuple(
-        step.replace("~1", "/").replace("~0", "~") for step in text[1:].split("/")
-    )
+    return tuple(map(_unescape, text[1:].split("/")))
 
 
-def find(value: Json | JsonObject, pointer: Pointer) -> list[Found]:
-    """What a pointer leads to: one value, or `ABSENT` or `ASTRAY`; with `*` one for each element, `ABSENT` for none."""
-    found: list[Found] = [cast(Json, value)]
+def _unescape(step: str) -> str:
+    return step.replace("~1", "/").replace("~0", "~")
+
+
+def find_values(value: Json | JsonObject, pointer: Pointer) -> Sequence[FoundValue]:
+    """Return what a pointer leads to: one value or `NoValue`; with `*`, one for each element."""
+    found: Sequence[FoundValue] = [_absent_if_null(cast(Json, value))]
     for step in pointer:
-        if step == "*":
-            found = [element for place in found for element in _elements(place)]
-        else:
-            found = [_step(place, step) for place in found]
-    return [ABSENT if place is None else place for place in found]
+        found = [child for parent in found for child in _follow(parent, step)]
+    return found
 
 
-def _elements(place: Found) -> Sequence[Found]:
-    if isinstance(place, (list, dict)):
-        return list(place.values() if isinstance(place, dict) else place) or [ABSENT]
-    return [
-        place if isinstance(place, Nothing) else ABSENT if place is None else ASTRAY
-    ]
+def _absent_if_null(value: FoundValue) -> FoundValue:
+    return ABSENT if value is None else value
 
 
-def _step(place: Found, step: str) -> Found:
-    if isinstance(place, dict):
-        return place.get(step, ABSENT)
-    if place is None or isinstance(place, Nothing):
-        return place or ABSENT
-    if not isinstance(place, list) or not (step == "-" or _INDEX.fullmatch(step)):
-        return ASTRAY
-    return place[int(step)] if step != "-" and int(step) < len(place) else ABSENT
+def _follow(parent: FoundValue, step: str) -> Sequence[FoundValue]:
+    """Return the values that are one step below a value."""
+    if isinstance(parent, NoValue):
+        return (parent,)
+    if step == "*":
+        return tuple(map(_absent_if_null, _list_children(parent)))
+    return (_absent_if_null(_find_child(parent, step)),)
 
 
-def put(
+def _list_children(parent: Json) -> Sequence[FoundValue]:
+    if isinstance(parent, dict):
+        return tuple(parent.values()) or (ABSENT,)
+    if isinstance(parent, list):
+        return parent or (ABSENT,)
+    return (UNREACHABLE,)
+
+
+def _find_child(parent: Json, step: str) -> FoundValue:
+    if isinstance(parent, dict):
+        return parent.get(step, ABSENT)
+    if not isinstance(parent, list):
+        return UNREACHABLE
+    if step == "-":  # RFC 6901: the element after the last one
+        return ABSENT
+    if not _INDEX.fullmatch(step):
+        return UNREACHABLE
+    index = int(step)
+    return parent[index] if index < len(parent) else ABSENT
+
+
+def replace_values(
     arguments: JsonObject, values: Mapping[Pointer, Json]
 ) -> dict[str, Json] | None:
-    """A copy of the arguments with other values; objects on the way are made, lists are not made longer.
+    """Return a copy of the arguments with other values; missing objects on the way are created.
 
-    `None` where a pointer leads through a value that can have no such element.
+    Lists are not extended. Returns `None` if a pointer passes through a value that cannot
+    have such an element.
     """
     changed = copy.deepcopy(dict(arguments))
     for pointer, value in values.items():
-        if not _put(changed, pointer, copy.deepcopy(value)):
+        if not _set_value(changed, pointer, copy.deepcopy(value)):
             return None
     return changed
 
 
-def _put(place: Json, pointer: Pointer, value: Json) -> bool:
+def _set_value(container: Any, pointer: Pointer, value: Json) -> bool:
+    """Set one value in place, and return whether there is a place for it."""
     step, *rest = pointer
-    if isinstance(place, dict):
-        if not rest:
-            place[step] = value
-            return True
-        if place.get(step) is None:
-            place[step] = {}
-        return _put(place[step], tuple(rest), value)
-    if (
-        not isinstance(place, list)
-        or not _INDEX.fullmatch(step)
-        or int(step) >= len(place)
-    ):
+    key = _find_key(container, step)
+    if key is None:
         return False
     if not rest:
-        place[int(step)] = value
+        container[key] = value
         return True
-    return _put(place[int(step)], tuple(rest), value)
+    if isinstance(key, str) and container.get(key) is None:
+        container[key] = {}
+    return _set_value(container[key], tuple(rest), value)
+
+
+def _find_key(container: Json, step: str) -> str | int | None:
+    """Return the key or index of a step; `None` if the container cannot have it."""
+    if isinstance(container, dict):
+        return step
+    if not isinstance(container, list) or not _INDEX.fullmatch(step):
+        return None
+    index = int(step)
+    return index if index < len(container) else None

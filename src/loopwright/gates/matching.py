@@ -1,84 +1,91 @@
-"""Patterns for hostile texts, matched as a whole and in linear time: globs, and regular expressions."""
+"""Matching of hostile texts, whole and in linear time: globs and regular expressions."""
 
 import re
 from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from ..errors import ConfigError
 
 MAX_PATTERN = 1000  # characters
+Matcher: TypeAlias = Callable[[str], bool]
+TextMatcher: TypeAlias = Callable[[str], bool | None]
+"""Whether a text matches; `None` if it matches only where a wildcard may be a line break."""
 
 
-def globs(patterns: Iterable[str]) -> Callable[[str], bool]:
-    """Whether a name is as one of some globs says: `*` is any text, `?` any one character, all else is itself."""
-    return _any(patterns, ".")
+def compile_globs(patterns: Iterable[str]) -> Matcher:
+    """Return a matcher of names: `*` is any text, `?` one character, anything else is literal."""
+    return _match_any(patterns, ".")
 
 
-def text_globs(patterns: Iterable[str]) -> Callable[[str], bool | None]:
-    """The same of a text; `None` where it is so only if a `*` or `?` may be a line break."""
+def compile_text_globs(patterns: Iterable[str]) -> TextMatcher:
+    """Return the same for texts, which is undecided where a `*` or `?` would be a line break."""
     patterns = tuple(patterns)
-    return _on_lines(_any(patterns, "."), _any(patterns, r"[^\r\n]"))
+    return _match_lines(_match_any(patterns, "."), _match_any(patterns, r"[^\r\n]"))
 
 
-def expression(pattern: str) -> Callable[[str], bool | None]:
-    """Whether a whole text fits a regular expression, in the syntax of Rust's `regex` crate. Raises `ConfigError`.
+def compile_expression(pattern: str) -> TextMatcher:
+    """Return a matcher of whole texts by a regular expression. Raises `ConfigError`.
 
-    That engine is linear in the text whatever the pattern is (the one that pydantic uses), which Python's is not: the
-    text may be written to make a rule hang. It has no look-around and no back-references. `None` where the text fits
-    only if a dot may be a line break, and of a text that has half a character in it.
+    The syntax is that of Rust's `regex` crate, without look-around and back-references. That engine
+    (the one that pydantic uses) is linear in the text for every pattern, which Python's is not, and
+    a text may be written to make a rule hang. A text that is not valid Unicode is undecided.
     """
     if len(pattern) > MAX_PATTERN:
         raise ConfigError(
-            f"the expression has {len(pattern)} characters: at most {MAX_PATTERN}"
+            f"the expression has {len(pattern)} characters; use at most {MAX_PATTERN}"
         )
-    if not _is_whole(pattern):
-        raise ConfigError(f"{pattern!r} has half a character in it")
-    _compiled(pattern)  # alone, so that it cannot close the group that it is put in
-    fits = _on_lines(
-        _compiled(rf"\A(?s:{pattern})\z"), _compiled(rf"\A(?R:{pattern})\z")
-    )
-    return lambda text: fits(text) if _is_whole(text) else None
-
-
-def _on_lines(
-    loose: Callable[[str], bool], tight: Callable[[str], bool]
-) -> Callable[[str], bool | None]:
-    """What both tell: a line break neither gets round `deny ".*secret.*"` nor gets in by `allow "git .*"`."""
-
-    def tell(text: str) -> bool | None:
-        fits = loose(text)
-        return (
-            None
-            if fits and ("\n" in text or "\r" in text) and not tight(text)
-            else fits
+    if not _is_valid_unicode(pattern):
+        raise ConfigError(
+            f"{pattern!r} contains half a surrogate pair, which is not a character"
         )
-
-    return tell
-
-
-def _any(patterns: Iterable[str], sign: str) -> Callable[[str], bool]:
-    one = re.compile("|".join(_glob(pattern, sign) for pattern in patterns), re.DOTALL)
-    return lambda text: one.fullmatch(text) is not None
-
-
-def _glob(pattern: str, sign: str) -> str:
-    """The first place where what stands between two stars fits is as good as any other, so nothing is tried twice."""
-    first, *rest = (
-        "".join(sign if c == "?" else re.escape(c) for c in piece)
-        for piece in pattern.split("*")
+    _compile(pattern)  # alone, so that it cannot close the group around it below
+    matches = _match_lines(
+        _compile(rf"\A(?s:{pattern})\z"), _compile(rf"\A(?R:{pattern})\z")
     )
+    return lambda text: matches(text) if _is_valid_unicode(text) else None
+
+
+def _match_lines(loose: Matcher, strict: Matcher) -> TextMatcher:
+    """Combine a matcher whose wildcards match line breaks with one whose wildcards do not.
+
+    So a line break neither evades `deny ".*secret.*"` nor is admitted by `allow "git .*"`.
+    """
+
+    def match(text: str) -> bool | None:
+        if not loose(text):
+            return False
+        has_line_break = "\n" in text or "\r" in text
+        return None if has_line_break and not strict(text) else True
+
+    return match
+
+
+def _match_any(patterns: Iterable[str], wildcard: str) -> Matcher:
+    sources = (_translate_glob(pattern, wildcard) for pattern in patterns)
+    expression = re.compile("|".join(sources), re.DOTALL)
+    return lambda text: expression.fullmatch(text) is not None
+
+
+def _translate_glob(pattern: str, wildcard: str) -> str:
+    """Translate a glob to an expression without backtracking.
+
+    The first place where the text between two stars matches is as good as any other one, so an
+    atomic group is enough.
+    """
+    first, *rest = (_translate_part(part, wildcard) for part in pattern.split("*"))
     if not rest:
         return first
-    return (
-        first
-        + "".join(f"(?>{sign}*?{piece})" for piece in rest[:-1])
-        + f"{sign}*"
-        + rest[-1]
-    )
+    middle = "".join(f"(?>{wildcard}*?{part})" for part in rest[:-1])
+    return f"{first}{middle}{wildcard}*{rest[-1]}"
 
 
-def _is_whole(text: str) -> bool:
+def _translate_part(part: str, wildcard: str) -> str:
+    return wildcard.join(map(re.escape, part.split("?")))
+
+
+def _is_valid_unicode(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -86,14 +93,14 @@ def _is_whole(text: str) -> bool:
     return True
 
 
-def _compiled(pattern: str) -> Callable[[str], bool]:
+def _compile(pattern: str) -> Matcher:
+    schema = core_schema.str_schema(
+        pattern=pattern, regex_engine="rust-regex", strict=True
+    )
     try:
-        schema = core_schema.str_schema(
-            pattern=pattern, regex_engine="rust-regex", strict=True
-        )
         return SchemaValidator(schema).isinstance_python
     except SchemaError as error:
-        why = str(error).strip().splitlines()[-1].removeprefix("error: ").strip()
+        reason = str(error).strip().splitlines()[-1].removeprefix("error: ").strip()
         raise ConfigError(
-            f"{pattern!r} is no regular expression that can be used here: {why}"
+            f"{pattern!r} is not a regular expression that can be used here: {reason}"
         ) from None

@@ -1,4 +1,4 @@
-"""OpaGate: an Open Policy Agent is asked over its REST API; what it does not decide, in time and form, is denied."""
+"""OpaGate: asks an Open Policy Agent over its REST API; without a valid and timely answer, it denies."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ TIMEOUT = 2.0  # seconds for a decision
 MAX_BYTES = 65_536  # of an answer
 REFUSED = "policy refused it"
 ANSWER = "respond"
-"""What OPA is told in place of `RESPOND`."""
+"""The name that OPA reads for the action `RESPOND`."""
 
 
 class _Answer(BaseModel):
@@ -67,7 +67,7 @@ _Result: TypeAlias = Annotated[
 
 
 class _Document(BaseModel):
-    """What OPA's data API answers; a document that is undefined has no `result`."""
+    """The answer of OPA's data API; a document that is undefined has no `result`."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(strict=True)
     result: _Result
@@ -79,22 +79,24 @@ _DOCUMENT = TypeAdapter(_Document)
 class OpaGate:
     """Asks an Open Policy Agent (https://www.openpolicyagent.org/docs/rest-api) for each decision.
 
-    It sends `{"input": {"action": {...}, "state": {...}}}` with the fields of `Action` and `PolicyState`, and wants an
-    object: `{"decision": "allow"}`, `{"decision": "deny", "reason": ...}`, `{"decision": "ask", "question": ...}` or
-    `{"decision": "modify", "arguments": {...}, "reason": ...}`. Everything else denies, also a bare `true`.
+    It sends `{"input": {"action": {...}, "state": {...}}}` with the fields of `Action` and
+    `PolicyState`, and needs an object: `{"decision": "allow"}`, `{"decision": "deny", "reason": ...}`,
+    `{"decision": "ask", "question": ...}` or `{"decision": "modify", "arguments": {...}, "reason":
+    ...}`. Anything else denies, also a bare `true`.
 
     Args:
         url: where OPA listens, or the whole URL of a document of its data API.
-        path: the document that decides, if `url` does not name it; its package and rule, with slashes.
-        client: used in place of own connections; it is never closed, and its redirects are not followed.
+        path: the document that decides, if `url` does not name it: package and rule, with slashes.
+        client: used in place of connections of the gate; it is never closed, and its redirects are
+            not followed.
         timeout: seconds for a decision, in all.
         headers: sent with each question.
         token: sent as a bearer token.
         max_bytes: longest answer that is read.
-        version: of the policy that OPA has loaded. Give it another when that changes: permits that rest on the old
-            one are then void.
-        answers: whether it is asked about the answer of a run too, as a call of `respond`. A tool of that name is
-            denied then: OPA could not tell the two apart.
+        version: of the policy that OPA has loaded. Change it when that changes: permits under the old
+            version are then void.
+        answers: whether it is asked about the answer of a run too, as a call of `respond`. A tool of
+            that name is then denied: OPA could not tell the two apart.
 
     Raises:
         ConfigError: the URL or an option cannot be used.
@@ -122,14 +124,14 @@ class OpaGate:
             f"opa {self._url.copy_with(query=None)}{' ' if version else ''}{version}"
         )
         self._client = client
-        self._headers = _sealed(headers or {}, token)
+        self._headers = _hide_headers(headers or {}, token)
         self._max_bytes = max_bytes
 
     def __repr__(self) -> str:
         return f"OpaGate({str(self._url.copy_with(query=None))!r})"
 
     async def evaluate(self, action: Action, state: PolicyState) -> Decision:
-        """What OPA says. It is asked once, as an answer that comes late is worth as little as none."""
+        """Return the decision of OPA. It is asked once: a late answer is worth no more than none."""
         if self.answers and action.tool == ANSWER:
             return Deny(
                 f"to the policy service {ANSWER} is the answer of a run, so no tool of that name is run"
@@ -139,11 +141,11 @@ class OpaGate:
                 body = await self._ask(_question(action, state))
             return _decision(_DOCUMENT.validate_python(_json(body)).result)
         except ValidationError as error:
-            problem = f"the answer is no decision: {_where(error)}"
-        except _Useless as error:
+            problem = f"the answer is not a decision: {_describe(error)}"
+        except _UnusableAnswer as error:
             problem = str(error)
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong, nothing is allowed
-            problem = type(error).__name__  # its text may hold what was sent
+        except Exception as error:  # noqa: BLE001 - after any failure, nothing is allowed
+            problem = type(error).__name__  # its text may contain the request
         logger().warning(
             "opa_undecided",
             url=str(self._url.copy_with(query=None)),
@@ -155,7 +157,10 @@ class OpaGate:
         )
 
     async def aclose(self) -> None:
-        """Close the connections of the running event loop once no other gate uses them; its end closes them too."""
+        """Close the connections of the running event loop, if no other gate uses them.
+
+        The end of the loop closes them, too.
+        """
         loop = asyncio.get_running_loop()
         shared = _SHARED.get(loop)
         if shared is not None:
@@ -175,28 +180,18 @@ class OpaGate:
         )
         response = await client.send(request, stream=True, follow_redirects=False)
         async with contextlib.aclosing(response):
-            kind = (
-                response.headers.get("content-type", "")
-                .partition(";")[0]
-                .strip()
-                .lower()
-            )
-            if response.status_code != 200:
-                raise _Useless(f"the answer has status {response.status_code}")
-            if (
-                kind != "application/json"
-                or response.headers.get("content-encoding", "identity") != "identity"
-            ):
-                raise _Useless("the answer is not plain application/json")
+            _check_answer(response)
             body = b""
-            async for part in response.aiter_raw():
-                body += part
+            async for chunk in response.aiter_raw():
+                body += chunk
                 if len(body) > self._max_bytes:
-                    raise _Useless(f"the answer is longer than {self._max_bytes} bytes")
+                    raise _UnusableAnswer(
+                        f"the answer is longer than {self._max_bytes} bytes"
+                    )
             return body
 
     async def _own(self) -> httpx.AsyncClient:
-        """The client of the running loop: connections cannot be used from another one."""
+        """Return the client of the running loop; another loop cannot use its connections."""
         loop = asyncio.get_running_loop()
         shared = _SHARED.get(loop)
         if shared is None:
@@ -209,13 +204,26 @@ class OpaGate:
         return shared.client
 
 
-class _Useless(Exception):
-    """An answer that decides nothing; the text holds nothing of it, nor of the question."""
+class _UnusableAnswer(Exception):
+    """An answer decides nothing; the message contains neither the answer nor the question."""
+
+
+def _check_answer(response: httpx.Response) -> None:
+    """Raise `_UnusableAnswer` unless the answer is a success in plain JSON."""
+    if response.status_code != 200:
+        raise _UnusableAnswer(f"the answer has status {response.status_code}")
+    content_type = response.headers.get("content-type", "").partition(";")[0]
+    encoding = response.headers.get("content-encoding", "identity")
+    if content_type.strip().lower() != "application/json" or encoding != "identity":
+        raise _UnusableAnswer("the answer is not plain application/json")
 
 
 @dataclasses.dataclass(frozen=True)
 class _Shared:
-    """A client that all gates in one event loop use: a gate that nobody keeps would leave its connections open."""
+    """A client that all gates in one event loop share.
+
+    A gate that is dropped without `aclose` would otherwise leave its connections open.
+    """
 
     client: httpx.AsyncClient
     lifetime: AsyncGenerator[None]
@@ -226,7 +234,7 @@ _SHARED: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = WeakKeyDictiona
 
 
 async def _until_the_loop_ends(client: httpx.AsyncClient) -> AsyncGenerator[None]:
-    """Close a client when its loop does: `asyncio.run` closes the generators that are open."""
+    """Close a client when its loop ends: `asyncio.run` closes the generators that are open."""
     try:
         yield
     finally:
@@ -234,7 +242,7 @@ async def _until_the_loop_ends(client: httpx.AsyncClient) -> AsyncGenerator[None
 
 
 def _client() -> httpx.AsyncClient:
-    """A client that does what it is told: no redirects, no proxy from the environment, no cookies, no queue."""
+    """Return a client without redirects, proxies from the environment, cookies and a queue."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
     no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
     return httpx.AsyncClient(
@@ -248,7 +256,7 @@ def _client() -> httpx.AsyncClient:
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    """The system's certificates; loading them takes 20 ms, so it is done once."""
+    """Return the system's certificates; they are loaded once, since that takes 20 ms."""
     return ssl.create_default_context()
 
 
@@ -271,14 +279,17 @@ def _fields(value: Action | PolicyState) -> dict[str, object]:
 
 
 def _json(body: bytes) -> object:
-    """The value that a body is. Raises `_Useless` if it is no JSON, or has a key twice, NaN or too many levels."""
+    """Return the value of a body.
+
+    Raises `_UnusableAnswer` if it is not JSON, or has duplicate keys, NaN or too many levels.
+    """
     try:
         text = body.decode().strip()
         value, end = read_json(text)
     except ValueError:
-        raise _Useless("the answer is no sound JSON") from None
+        raise _UnusableAnswer("the answer is not valid JSON") from None
     if end != len(text):
-        raise _Useless("the answer is more than one JSON value")
+        raise _UnusableAnswer("the answer is more than one JSON value")
     return value
 
 
@@ -294,8 +305,8 @@ def _decision(result: _Result) -> Decision:
             return Ask(question)
 
 
-def _where(error: ValidationError) -> str:
-    """What is wrong with an answer, without its values: names of fields and kinds of error."""
+def _describe(error: ValidationError) -> str:
+    """Return the problems of an answer without its values: fields and kinds of error."""
     return "; ".join(
         f"{'.'.join(map(str, found['loc']))}: {found['type']}"
         for found in error.errors(
@@ -309,7 +320,7 @@ def _parsed(url: str, path: str) -> httpx.URL:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, TypeError) as error:
         raise ConfigError(
-            f"url: {error}: give something like 'http://localhost:8181'"
+            f"url: {error}; give something like 'http://localhost:8181'"
         ) from None
     if parsed.scheme not in {"http", "https"} or not parsed.host:
         raise ConfigError(
@@ -317,7 +328,7 @@ def _parsed(url: str, path: str) -> httpx.URL:
         )
     if parsed.userinfo:
         raise ConfigError(
-            "url: holds a user name or password, which would show up in errors: use token or headers"
+            "url: contains a user name or password, which errors would show; use token or headers"
         )
     if DATA in parsed.path:
         return parsed.copy_with(fragment=None)
@@ -330,10 +341,10 @@ def _parsed(url: str, path: str) -> httpx.URL:
     )
 
 
-def _sealed(
+def _hide_headers(
     headers: Mapping[str, str], token: str | SecretStr | None
 ) -> Callable[[], Mapping[str, str]]:
-    """A function that knows the headers, so that no attribute shows them."""
+    """Return a function that returns the headers, so that no attribute shows them."""
     plain = token.get_secret_value() if isinstance(token, SecretStr) else token
     bearer = {"authorization": f"Bearer {plain}"} if plain else {}
     fixed = {
@@ -345,6 +356,6 @@ def _sealed(
     for name, value in pairs.items():
         if not (name.isascii() and value.isascii() and f"{name}{value}".isprintable()):
             raise ConfigError(
-                f"headers: {name!r} holds characters that HTTP does not allow, such as a line break"
+                f"headers: {name!r} contains characters that HTTP does not allow, such as a line break"
             )
     return lambda: pairs

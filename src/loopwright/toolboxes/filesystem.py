@@ -10,7 +10,7 @@ from pydantic import Field
 
 from ..errors import ConfigError, ToolError
 from ..tools.base import Tool, tool
-from .sandbox_root import Rooted, as_text
+from .sandbox_root import SandboxRoot, as_text
 
 LINE = 200  # characters shown of a line that a search found
 SEARCHED = 50  # times `max_bytes` that one search reads in all
@@ -49,7 +49,7 @@ def filesystem(
     ):
         if value < 1:
             raise ConfigError(f"{field}: must be 1 or more, got {value}")
-    files = Rooted(root, hidden=hidden)
+    files = SandboxRoot(root, hidden=hidden)
     made = [_reader(files, max_bytes), _lister(files, max_results, max_visits)]
     made.append(_searcher(files, max_bytes, max_results, max_visits))
     if write:
@@ -57,7 +57,7 @@ def filesystem(
     return made
 
 
-def _reader(files: Rooted, max_bytes: int) -> Tool:
+def _reader(files: SandboxRoot, max_bytes: int) -> Tool:
     @tool(effect="read")
     def read_file(path: str, offset: Start = 0, limit: Count = 1_000) -> str:
         """Read a text file.
@@ -92,7 +92,7 @@ def _reader(files: Rooted, max_bytes: int) -> Tool:
     return read_file
 
 
-def _lister(files: Rooted, max_results: int, max_visits: int) -> Tool:
+def _lister(files: SandboxRoot, max_results: int, max_visits: int) -> Tool:
     @tool(effect="read")
     def list_files(path: str = ".", glob: str = "*") -> str:
         """List files and folders; the names of folders end with "/".
@@ -115,7 +115,9 @@ def _lister(files: Rooted, max_results: int, max_visits: int) -> Tool:
     return list_files
 
 
-def _searcher(files: Rooted, max_bytes: int, max_results: int, max_visits: int) -> Tool:
+def _searcher(
+    files: SandboxRoot, max_bytes: int, max_results: int, max_visits: int
+) -> Tool:
     @tool(effect="read")
     def search_files(
         text: Annotated[str, Field(min_length=1)], path: str = ".", glob: str = "**"
@@ -148,7 +150,11 @@ def _searcher(files: Rooted, max_bytes: int, max_results: int, max_visits: int) 
 
 
 def _hits(
-    files: Rooted, names: Iterator[str], text: str, max_bytes: int, skipped: list[str]
+    files: SandboxRoot,
+    names: Iterator[str],
+    text: str,
+    max_bytes: int,
+    skipped: list[str],
 ) -> Iterator[str]:
     left = SEARCHED * max_bytes
     for name in names:
@@ -169,7 +175,7 @@ def _hits(
             return
 
 
-def _writer(files: Rooted, max_bytes: int) -> Tool:
+def _writer(files: SandboxRoot, max_bytes: int) -> Tool:
     # Not "idempotent", though it leaves the same file: made again after a crash, it would undo what others did since.
     @tool(effect="write")
     def write_file(path: str, text: str) -> str:
@@ -184,7 +190,7 @@ def _writer(files: Rooted, max_bytes: int) -> Tool:
     return write_file
 
 
-def _editor(files: Rooted, max_bytes: int) -> Tool:
+def _editor(files: SandboxRoot, max_bytes: int) -> Tool:
     lock = (
         threading.Lock()
     )  # two edits in one turn must not both begin with the same text
@@ -227,7 +233,7 @@ def _with_its_line_ends(text: str, old: str, new: str) -> tuple[str, str]:
     ).replace("\n", "\r\n")
 
 
-def _deleter(files: Rooted) -> Tool:
+def _deleter(files: SandboxRoot) -> Tool:
     @tool(effect="destructive")
     def delete_file(path: str) -> str:
         """Delete a file for good."""
@@ -237,7 +243,7 @@ def _deleter(files: Rooted) -> Tool:
     return delete_file
 
 
-def _write(files: Rooted, path: str, text: str, most: int) -> int:
+def _write(files: SandboxRoot, path: str, text: str, most: int) -> int:
     try:
         data = text.encode()
     except UnicodeEncodeError as error:

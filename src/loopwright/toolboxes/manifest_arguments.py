@@ -17,8 +17,8 @@ from ..tools.argument_types import (
     Matching,
     PlainWord,
     Port,
-    RootedPath,
     SafeText,
+    SandboxedPath,
     TextType,
     WebUrl,
 )
@@ -116,7 +116,7 @@ class _Path(Argument):
     root: str
 
     def annotation(self, folder: Path) -> Any:
-        return Annotated[Path, RootedPath(folder / self.root)]
+        return Annotated[Path, SandboxedPath(folder / self.root)]
 
 
 class _Duration(Argument):

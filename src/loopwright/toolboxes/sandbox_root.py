@@ -33,7 +33,7 @@ CAUSES = {
 }
 
 
-class Rooted:
+class SandboxRoot:
     """Reads and writes below one folder, whatever path it is given.
 
     Each part of a path is opened relative to the folder before it (`openat` with `O_NOFOLLOW`), so it makes no

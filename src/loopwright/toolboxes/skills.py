@@ -9,11 +9,11 @@ from typing import cast
 from ..errors import ConfigError, ToolError
 from ..parsing.yaml_text import read_yaml
 from ..tools.base import Tool, tool
-from .sandbox_root import Rooted
+from .sandbox_root import SandboxRoot
 
 FILE = "SKILL.md"
 NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-NAME_MOST, DESCRIPTION_MOST = 64, 1_024  # characters, as the format says
+MAX_NAME, MAX_DESCRIPTION = 64, 1_024  # characters, as the format says
 FRONT = re.compile(r"---[ \t]*\n(.*?\n)---[ \t]*(?:\n|\Z)(.*)", re.DOTALL)
 
 
@@ -49,7 +49,7 @@ def skills(
     ):
         if value < 1:
             raise ConfigError(f"{field}: must be 1 or more, got {value}")
-    files = Rooted(folder)
+    files = SandboxRoot(folder)
     for place in [*files.root.iterdir(), *files.root.glob(f"*/{FILE}")]:
         if place.is_symlink():
             raise ConfigError(
@@ -88,7 +88,7 @@ class _Skill:
     files: Mapping[str, str | ToolError]
 
 
-def _loaded(files: Rooted, name: str, max_bytes: int, max_files: int) -> _Skill:
+def _loaded(files: SandboxRoot, name: str, max_bytes: int, max_files: int) -> _Skill:
     """Read a skill and all that is beside it."""
     place = f"{name}/{FILE}"
     matter, body = _split(
@@ -96,7 +96,7 @@ def _loaded(files: Rooted, name: str, max_bytes: int, max_files: int) -> _Skill:
         files.read_text(place, max_bytes).removeprefix("\ufeff").replace("\r\n", "\n"),
     )
     said = _text_of(place, matter, "name")
-    if not NAME.fullmatch(said) or len(said) > NAME_MOST:
+    if not NAME.fullmatch(said) or len(said) > MAX_NAME:
         raise ConfigError(
             f"{place}: name: lower-case letters, digits and single hyphens, at most 64, got {said!r}"
         )
@@ -105,9 +105,9 @@ def _loaded(files: Rooted, name: str, max_bytes: int, max_files: int) -> _Skill:
             f"{place}: name: must be that of its folder, {name!r}, got {said!r}"
         )
     description = _text_of(place, matter, "description").strip()
-    if not 0 < len(description) <= DESCRIPTION_MOST:
+    if not 0 < len(description) <= MAX_DESCRIPTION:
         raise ConfigError(
-            f"{place}: description: 1 to {DESCRIPTION_MOST:,} characters, it has {len(description):,}"
+            f"{place}: description: 1 to {MAX_DESCRIPTION:,} characters, it has {len(description):,}"
         )
     if not body.strip():
         raise ConfigError(f"{place}: there are no instructions below the second '---'")
@@ -160,7 +160,7 @@ def _allowed(place: str, matter: Mapping[str, object]) -> str:
 
 
 def _beside(
-    files: Rooted, skill: str, max_bytes: int, max_files: int
+    files: SandboxRoot, skill: str, max_bytes: int, max_files: int
 ) -> Iterator[tuple[str, str | ToolError]]:
     """Each file of a skill but SKILL.md, by its path in the skill's folder, with its text or why it has none."""
     paths = [
@@ -213,7 +213,7 @@ def _file_reader(loaded: Mapping[str, _Skill]) -> Tool:
         found = loaded.get(skill)
         if found is None:
             raise ToolError(
-                f"There is no skill {skill[:NAME_MOST]!r}. There are: {', '.join(loaded)}."
+                f"There is no skill {skill[:MAX_NAME]!r}. There are: {', '.join(loaded)}."
             )
         text = found.files.get(path.removeprefix("./"))
         if text is None:

@@ -31,7 +31,7 @@ Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 CONNECT_TIMEOUT = 10.0
 KEEP_ALIVE = 5.0
 MAX_CONNECTIONS = 100
-MOST_HANGING = 64  # look-ups that nobody waits for any more
+MAX_HANGING = 64  # look-ups that nobody waits for any more
 MAX_TRIES = 4  # addresses of a host that are tried, one after the other
 PIECE = 65_536  # bytes that are unpacked at once
 
@@ -66,8 +66,8 @@ async def look_up(host: str, port: int) -> list[str]:
     A look-up cannot be cancelled, and a name server may take its time. So it has a thread of its own, not one of those
     that the event loop, the rest of the program and its end wait for.
     """
-    if _LOOK_UPS.abandoned >= MOST_HANGING:
-        raise OSError(f"{MOST_HANGING} look-ups still wait for their name servers")
+    if _LOOK_UPS.abandoned >= MAX_HANGING:
+        raise OSError(f"{MAX_HANGING} look-ups still wait for their name servers")
     try:
         found = await _LOOK_UPS.run(
             lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

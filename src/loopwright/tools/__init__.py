@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from .argument_types import Matching as Matching
     from .argument_types import PlainWord as PlainWord
     from .argument_types import Port as Port
-    from .argument_types import RootedPath as RootedPath
     from .argument_types import SafeText as SafeText
+    from .argument_types import SandboxedPath as SandboxedPath
     from .argument_types import TextType as TextType
     from .argument_types import WebUrl as WebUrl
     from .base import Compensate as Compensate
@@ -54,7 +54,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "Matching",
                 "PlainWord",
                 "Port",
-                "RootedPath",
+                "SandboxedPath",
                 "SafeText",
                 "TextType",
                 "WebUrl",

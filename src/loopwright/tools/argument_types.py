@@ -1,7 +1,7 @@
 """Types for the parameters of tools that narrow a text down to what it is meant to be, and say what is allowed.
 
     @tool
-    def fetch(url: WebUrl, into: Annotated[Path, RootedPath("downloads")], wait: Duration) -> str: ...
+    def fetch(url: WebUrl, into: Annotated[Path, SandboxedPath("downloads")], wait: Duration) -> str: ...
 
 A value that does not fit goes back to the model with what is allowed, before any gate is asked.
 """
@@ -74,7 +74,7 @@ class TextType:
 # --- names and addresses ---
 
 LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
-LONGEST_NAME = 253  # characters, RFC 1035
+MAX_HOST_NAME = 253  # characters, RFC 1035
 # Scripts that are written together; those of any other name in Unicode are not.
 TOGETHER = (
     {"CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"},
@@ -104,7 +104,7 @@ def host_name(text: str) -> str:
         raise ValueError(_ascii_form(text))
     name = text.lower()
     labels = name.split(".")
-    if len(name) > LONGEST_NAME or not all(LABEL.fullmatch(label) for label in labels):
+    if len(name) > MAX_HOST_NAME or not all(LABEL.fullmatch(label) for label in labels):
         raise ValueError
     if re.fullmatch(r"[0-9]+|0x[0-9a-f]*", labels[-1]):
         raise ValueError("the last part is a number, so it could be read as an address")
@@ -134,7 +134,7 @@ def host(text: str) -> str:
 
 def _ascii_form(text: str) -> str:
     try:
-        name = text.encode("idna").decode() if len(text) <= LONGEST_NAME else ""
+        name = text.encode("idna").decode() if len(text) <= MAX_HOST_NAME else ""
     except UnicodeError:
         name = ""
     return (
@@ -222,7 +222,7 @@ HostName: TypeAlias = Annotated[
     TextType(
         host_name,
         "a host name such as db1.example.org: letters, digits and hyphens between dots",
-        LONGEST_NAME,
+        MAX_HOST_NAME,
         {"format": "hostname"},
     ),
 ]
@@ -232,7 +232,7 @@ Host: TypeAlias = Annotated[
     TextType(
         host,
         "a host name or an IP address, such as db1.example.org or 192.0.2.7",
-        LONGEST_NAME,
+        MAX_HOST_NAME,
     ),
 ]
 """The name of a host, or an IP address."""
@@ -265,8 +265,8 @@ WebUrl: TypeAlias = Annotated[
 # --- files ---
 
 
-def RootedPath(root: str | os.PathLike[str]) -> TextType:
-    """A path below a folder: `Annotated[Path, RootedPath("downloads")]`.
+def SandboxedPath(root: str | os.PathLike[str]) -> TextType:
+    """A path below a folder: `Annotated[Path, SandboxedPath("downloads")]`.
 
     The tool gets the whole path, with all links followed. It is below the root whenever it is checked: before the gate
     is asked, and again right before the call. Who can make links in the folder can still be quicker than the tool.

@@ -17,7 +17,7 @@ PLAIN: dict[object, tuple[type, ...]] = {
     "boolean": (bool,),
 }
 # Keywords that one call's arguments may be compared with, at 3 to 10 microseconds each. Nothing else runs meanwhile.
-MOST_WORK = 150_000  # for the schema of a stranger, who may mean ill: about a second
+MAX_WORK = 150_000  # for the schema of a stranger, who may mean ill: about a second
 OUR_WORK = 500_000  # for one of the application's own: large arguments, and no malice
 LOOPS = frozenset(
     ("items", "additionalProperties", "propertyNames", "contains")
@@ -88,7 +88,7 @@ class ArgumentSchema:
             "dict[str, Json]",
             _of_one_dialect({"additionalProperties": False, **schema}),
         )
-        self._name, self._most = name, MOST_WORK if foreign else OUR_WORK
+        self._name, self._most = name, MAX_WORK if foreign else OUR_WORK
         self._plain = _plain_types(closed)
         self._required = frozenset(cast("list[str]", closed.get("required", [])))
         self._validator: Validator = _counting_validator()(closed)

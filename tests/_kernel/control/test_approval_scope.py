@@ -74,7 +74,7 @@ class Asks(InstantGate):
         return Allow() if action.tool == "delegate" else Ask(f"{action.tool}?")
 
 
-class Rooted(InstantGate):
+class SandboxRoot(InstantGate):
     """Puts what is to be erased below a folder."""
 
     version = "rooted-1"
@@ -312,7 +312,7 @@ async def test_a_person_is_asked_about_the_call_as_a_gate_has_changed_it(
     journal = MemoryJournal()
 
     def handing(*script: Any) -> Handing:
-        child = react(journal, *script, gate=Rooted())
+        child = react(journal, *script, gate=SandboxRoot())
         parts = Runtime(
             ScriptedProvider([]),
             gate=Asks(),

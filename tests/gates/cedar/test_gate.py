@@ -291,7 +291,7 @@ def test_reasons_come_in_the_order_of_the_policies() -> None:
 @pytest.mark.parametrize("note", ["asks", "Ask", "aks", "reasons", "REASON"])
 def test_an_annotation_that_is_nearly_one_of_the_gates_is_refused(note: str) -> None:
     with pytest.raises(
-        ConfigError, match=f"policies: @{note} means nothing here: write @(ask|reason)"
+        ConfigError, match=f"policies: @{note} has no meaning here; write @(ask|reason)"
     ):
         CedarGate(f'@{note}("x") {PERMIT}')
 
@@ -380,23 +380,23 @@ def unreadable(path: Path) -> None:
 BAD_FILES = {
     "no Cedar": (
         lambda path: path.write_text("permit(principal"),
-        "is no set of Cedar policies: ",
+        "is not a set of Cedar policies: ",
     ),
     "two files that are one policy": (
         lambda path: path.write_text("permit(principal,"),
-        "is no set of Cedar policies",
+        "is not a set of Cedar policies",
     ),
     "a misspelt attribute": (
         lambda path: path.write_text(
             "permit(principal, action, resource) when { context.lable == 1 };"
         ),
-        "does not fit the schema of the gate: .*lable",
+        "does not match the schema of the gate: .*lable",
     ),
     "a template": (
         lambda path: path.write_text(
             "permit(principal == ?principal, action, resource);"
         ),
-        "holds a template, which decides nothing",
+        "contains a template, which decides nothing",
     ),
     "no text": (
         lambda path: path.write_bytes(b"\xff\xfe"),
@@ -444,11 +444,11 @@ def test_no_policies_at_all_are_a_mistake(
 @pytest.mark.parametrize(
     ("tools", "problem"),
     [
-        ([print], "tools: .* is no Tool: make one of a function with @tool"),
+        ([print], "tools: .* is not a Tool; make one of a function with @tool"),
         ([search, search], "tools: 'search' is there twice"),
         (
             [tool(name="call")(search.function)],
-            "tools: 'call' is an action of the gate's own",
+            "tools: 'call' is an action of the gate itself",
         ),
     ],
 )
@@ -463,7 +463,7 @@ def test_a_path_in_place_of_policies_is_refused_with_words_that_say_what_takes_o
     None
 ):
     with pytest.raises(
-        ConfigError, match=r"policies: texts are wanted, got .*CedarGate\.from_files"
+        ConfigError, match=r"policies: must be texts, got .*CedarGate\.from_files"
     ):
         CedarGate(Path("policies"))  # type: ignore[arg-type]
 

@@ -106,7 +106,7 @@ def test_a_forbid_about_what_is_not_in_the_context_is_refused_when_it_is_loaded(
     assert plain(taint, {})[0] == "Allow", "so it is with Cedar alone"
 
     with pytest.raises(
-        ConfigError, match=r"policies: does not fit the schema of the gate: .*taint"
+        ConfigError, match=r"policies: does not match the schema of the gate: .*taint"
     ):
         CedarGate(taint)
 
@@ -127,7 +127,7 @@ async def test_what_is_neither_allowed_nor_denied_is_denied() -> None:
         "policy could not be evaluated for this call of pay, so it was not made"
     )
     assert [line["problem"] for line in lines] == [
-        "the request does not fit the schema"
+        "the request does not match the schema"
     ]
 
 
@@ -144,7 +144,7 @@ def test_every_request_is_held_to_the_schema_where_everything_is_permitted(
         "policy could not be evaluated for this call of pay, so it was not made"
     )
     assert [line["problem"] for line in lines] == [
-        "the request does not fit the schema"
+        "the request does not match the schema"
     ]
 
 
@@ -208,7 +208,7 @@ async def test_numbers_and_null_in_arguments_are_judged_and_not_stumbled_over(
         ({"rate": 1.50001}, "rate has more than four decimal places"),
         ({"rate": 1e300}, "rate is too large a number"),
         ({"cents": 2**63}, "cents is too large a number"),
-        ({"to": "\ud800"}, "to holds half a character"),
+        ({"to": "\ud800"}, "to contains half a surrogate pair"),
         ({"too": "eve"}, '"too" is not among the arguments that the policy knows'),
     ],
 )
@@ -234,7 +234,7 @@ async def test_an_argument_never_becomes_an_entity() -> None:
     )
 
     with pytest.raises(
-        ConfigError, match="policies: does not fit the schema of the gate"
+        ConfigError, match="policies: does not match the schema of the gate"
     ):
         CedarGate(as_admin, tools=[pay])
 
@@ -320,7 +320,7 @@ def test_a_policy_about_a_name_that_is_not_there_is_refused_when_it_is_loaded(
     policy = f"forbid(principal, {where}{'' if 'resource' in where else ', resource'});"
 
     with pytest.raises(
-        ConfigError, match="policies: does not fit the schema of the gate"
+        ConfigError, match="policies: does not match the schema of the gate"
     ):
         CedarGate(policy, tools=[pay])
 

@@ -21,7 +21,7 @@ from loopwright.gates.cedar.values import (
     Record,
     SetOf,
     Text,
-    Unfit,
+    UnencodableValue,
     Whole,
     escaped,
     record_of,
@@ -131,7 +131,7 @@ def test_a_default_is_there_where_nothing_is_given_as_that_is_what_runs() -> Non
     assert "rows" not in cast(
         "dict[str, Any]", record.encode({"rows": None}, "", set())
     )
-    with pytest.raises(Unfit, match="seats is missing"):
+    with pytest.raises(UnencodableValue, match="seats is missing"):
         record.encode({"seats": None}, "", set())
 
 
@@ -144,7 +144,9 @@ def test_a_default_that_cedar_cannot_hold_is_not_hidden_from_policies() -> None:
     record = record_of(book.schema)
 
     assert record.fields == {"exact": Field(Number(), True, 0.00001)}
-    with pytest.raises(Unfit, match="exact has more than four decimal places"):
+    with pytest.raises(
+        UnencodableValue, match="exact has more than four decimal places"
+    ):
         record.encode({}, "", set())
 
 
@@ -172,7 +174,7 @@ def test_a_default_that_cedar_cannot_hold_is_refused_when_the_gate_is_made(
 
     with pytest.raises(
         ConfigError,
-        match=f"tools: Cedar cannot hold a default of 'book', .*: {why}; give it another",
+        match=f"tools: Cedar cannot represent a default of 'book', .*: {why}; give it another",
     ):
         CedarGate("", tools=[book])
     assert CedarGate("", tools=[dataclasses.replace(book, schema={"type": "object"})])
@@ -242,29 +244,29 @@ for _ in range(5_000):
 @pytest.mark.parametrize(
     ("kind", "value", "problem"),
     [
-        (Text(), 1, "x is no text"),
-        (Text(), "\ud800", "x holds half a character"),
-        (Whole(), True, "x is no whole number"),
-        (Whole(), 1.5, "x is no whole number"),
-        (Whole(), "1", "x is no whole number"),
+        (Text(), 1, "x is not a text"),
+        (Text(), "\ud800", "x contains half a surrogate pair"),
+        (Whole(), True, "x is not a whole number"),
+        (Whole(), 1.5, "x is not a whole number"),
+        (Whole(), "1", "x is not a whole number"),
         (Whole(), 2**63, "x is too large a number"),
-        (Whole(), float("inf"), "x is no whole number"),
-        (Number(), True, "x is no number"),
+        (Whole(), float("inf"), "x is not a whole number"),
+        (Number(), True, "x is not a number"),
         (Number(), 0.00001, "x has more than four decimal places"),
         (Number(), 100.00001, "x has more than four decimal places"),
         (Number(), 1e15, "x is too large a number"),
         (Number(), 10**4_000, "x is too large a number"),
         (Number(), float("nan"), "x is too large a number"),
         (Flag(), 1, "x is neither true nor false"),
-        (SetOf(Text()), "a", "x is no list"),
+        (SetOf(Text()), "a", "x is not a list"),
         (
             SetOf(Text()),
             [{"__entity": {"type": "Agent", "id": "admin"}}],
-            "x is no text",
+            "x is not a text",
         ),
-        (JsonText(), float("nan"), "x is no JSON, or nested too deeply"),
-        (JsonText(), DEEP, "x is no JSON, or nested too deeply"),
-        (Record({}), [], "x is no object"),
+        (JsonText(), float("nan"), "x is not JSON, or is nested too deeply"),
+        (JsonText(), DEEP, "x is not JSON, or is nested too deeply"),
+        (Record({}), [], "x is not an object"),
         (
             Record({}),
             {"y\n": 1},
@@ -280,7 +282,7 @@ for _ in range(5_000):
 def test_a_value_without_counterpart_is_refused_in_words(
     kind: CedarType, value: Any, problem: str
 ) -> None:
-    with pytest.raises(Unfit) as refused:
+    with pytest.raises(UnencodableValue) as refused:
         kind.encode(value, "x", set())
 
     assert str(refused.value) == problem
@@ -375,7 +377,7 @@ def encoded(kind: CedarType, value: Any) -> Any:
     """The value as Cedar gets it, or `None` if it is refused; nothing else may happen."""
     try:
         return kind.encode(value, "x", set())
-    except Unfit:
+    except UnencodableValue:
         return None
 
 

@@ -25,7 +25,7 @@ from loopwright import (
     tool,
 )
 from loopwright.gates import RESPOND, AllOf, Condition, Decision, Hours, Rule, RuleGate
-from loopwright.gates.rate_limit import Tally
+from loopwright.gates.rate_limit import RateCounter
 from loopwright.labels import LABELS
 from loopwright.messages import Json
 from loopwright.testing import FakeClock, GateContract, ScriptedProvider, call
@@ -97,7 +97,7 @@ def test_what_no_rule_speaks_of_is_denied_unless_the_gate_says_otherwise() -> No
 
     assert RuleGate(rules).decide(action(), STATE) == DENIED
     assert RuleGate(rules, otherwise="ask").decide(action(), STATE) == Ask(
-        "No rule speaks of send: run it?"
+        "No rule covers send: run it?"
     )
     assert RuleGate(rules, otherwise="allow").decide(action(), STATE) == Allow()
     assert RuleGate([]).decide(action(), STATE) == DENIED
@@ -362,7 +362,7 @@ def limited(
     )
 
 
-SPENT = Deny("refused by the rule 'few': too many calls of late")
+SPENT = Deny("refused by the rule 'few': too many calls recently")
 
 
 def test_a_rule_allows_so_many_calls_in_any_stretch_of_time() -> None:
@@ -451,7 +451,7 @@ class Sleepy(str):
 
 def test_nothing_comes_between_counting_and_deciding() -> None:
     tally, clock, taken, start = (
-        Tally(),
+        RateCounter(),
         FakeClock(),
         list[bool](),
         threading.Barrier(8),
@@ -482,7 +482,7 @@ def test_what_was_counted_long_ago_is_forgotten() -> None:
 
 
 def test_a_full_memory_allows_nothing_more() -> None:
-    clock, tally = FakeClock(), Tally(most=3)
+    clock, tally = FakeClock(), RateCounter(max_times=3)
     assert [tally.take(key, clock, 2, 60) for key in ("a", "a", "b", "c", "b")] == [
         True,
         True,

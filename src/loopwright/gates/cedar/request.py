@@ -1,9 +1,9 @@
-"""What Cedar is asked: the schema that policies are checked against, and the request that a call becomes."""
+"""The schema that Cedar policies are checked against, and the request made from a call."""
 
 import dataclasses
 import datetime
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol, cast, runtime_checkable
 
 from ...errors import ConfigError
@@ -18,7 +18,7 @@ from .values import (
     Record,
     SetOf,
     Text,
-    Unfit,
+    UnencodableValue,
     Whole,
     check_defaults,
     record_of,
@@ -56,56 +56,44 @@ TYPED: Mapping[str, Record] = {
 
 @runtime_checkable
 class Described(Protocol):
-    """What a policy may know of a tool: a `Tool`, or the `ToolSpec` that a model is shown."""
+    """The properties of a tool that policies may use, as `Tool` and `ToolSpec` have them."""
 
     @property
     def name(self) -> str:
-        """What it is called by."""
+        """Return the name that calls use."""
         ...
 
     @property
     def schema(self) -> JsonObject:
-        """The JSON schema of its arguments."""
+        """Return the JSON schema of its arguments."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """The actions that policies can speak of, each with the type of its arguments where that is known."""
+    """The actions that policies can name, with the type of their arguments where it is known."""
 
     typed: Mapping[str, Record]
 
     @classmethod
     def of(cls, tools: Iterable[Described]) -> "Vocabulary":
-        """The gate's own actions, and one for each tool.
+        """Return the actions of the gate itself, and one for each tool.
 
-        Raises `ConfigError` for what is no tool, or twice there, or has a default that Cedar cannot hold.
+        Raises `ConfigError` for a value that is not a tool, a name that is taken, and a default that
+        Cedar cannot represent.
         """
         typed = dict(TYPED)
         for tool in tools:
             if not isinstance(tool, Described):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ConfigError(
-                    f"tools: {tool!r} is no Tool: make one of a function with @tool"
+                    f"tools: {tool!r} is not a Tool; make one of a function with @tool"
                 )
-            if tool.name in OWN or tool.name in typed:
-                what = (
-                    "an action of the gate's own" if tool.name in OWN else "there twice"
-                )
-                raise ConfigError(
-                    f"tools: {tool.name!r} is {what}: leave it out, or give it another name"
-                )
-            typed[tool.name] = record_of(tool.schema)
-            try:
-                check_defaults(typed[tool.name])
-            except Unfit as unfit:
-                raise ConfigError(
-                    f"tools: Cedar cannot hold a default of {tool.name!r}, so that each call has to give it: {unfit}; "
-                    "give it another default, or none, or leave the tool out if no policy looks at its arguments"
-                ) from None
+            _check_name(tool.name, typed.keys())
+            typed[tool.name] = _record_of(tool)
         return cls(typed)
 
     def schema(self) -> str:
-        """The Cedar schema, in its JSON format."""
+        """Return the Cedar schema, in its JSON format."""
         actions: dict[str, Json] = {CALL: _action({}, [])}
         for name in (UNDO, DELEGATE, ANSWER):
             actions[name] = _action(self._arguments(name), [])
@@ -117,8 +105,11 @@ class Vocabulary:
         )
 
     def request(self, action: Action, state: PolicyState) -> dict[str, object]:
-        """The request that asks about an action. Raises `Unfit` where its arguments have no counterpart in Cedar."""
-        name, tool = self._named(action.tool)
+        """Return the request about an action.
+
+        Raises `UnencodableValue` if an argument has no counterpart in Cedar.
+        """
+        name, tool = self._resolve(action.tool)
         several: set[str] = set()
         context = _facts(tool, action, state)
         if name in self.typed:
@@ -136,8 +127,8 @@ class Vocabulary:
     def _arguments(self, name: str) -> dict[str, Json]:
         return {"arguments": self.typed[name].declared} if name in self.typed else {}
 
-    def _named(self, tool: str) -> tuple[str, str]:
-        """The action, and the tool that it is about."""
+    def _resolve(self, tool: str) -> tuple[str, str]:
+        """Return the name of the action, and the tool that it is about."""
         if tool == RESPOND:
             return ANSWER, ANSWER
         if tool in self.typed and tool != ANSWER:
@@ -145,6 +136,31 @@ class Vocabulary:
         if tool.endswith(UNDOES):
             return UNDO, tool.removesuffix(UNDOES)
         return CALL, tool
+
+
+def _check_name(name: str, taken: Collection[str]) -> None:
+    if name in OWN:
+        raise ConfigError(
+            f"tools: {name!r} is an action of the gate itself; "
+            "leave it out, or give it another name"
+        )
+    if name in taken:
+        raise ConfigError(
+            f"tools: {name!r} is there twice; leave it out, or give it another name"
+        )
+
+
+def _record_of(tool: Described) -> Record:
+    record = record_of(tool.schema)
+    try:
+        check_defaults(record)
+    except UnencodableValue as error:
+        raise ConfigError(
+            f"tools: Cedar cannot represent a default of {tool.name!r}, so each call would have "
+            f"to give it: {error}; give it another default, or none, or leave the tool out if no "
+            "policy reads its arguments"
+        ) from None
+    return record
 
 
 def _action(arguments: Mapping[str, Json], groups: list[Json]) -> Json:
@@ -179,9 +195,9 @@ def _facts(tool: str, action: Action, state: PolicyState) -> dict[str, Cedar]:
 
 
 def _moment(at: float) -> str:
-    """A wall clock's seconds as Cedar writes a time, in UTC."""
+    """Return seconds since the Unix epoch as Cedar writes a time, in UTC."""
     try:
         moment = datetime.datetime.fromtimestamp(at, datetime.UTC)
     except (ValueError, OverflowError, OSError):
-        raise Unfit("the time of the request is out of range") from None
+        raise UnencodableValue("the time of the request is out of range") from None
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03}Z"

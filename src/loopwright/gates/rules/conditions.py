@@ -1,7 +1,7 @@
-"""What a rule says about the arguments of a call: each condition holds, does not hold, or cannot be told."""
+"""Conditions of rules on the arguments of a call: each is true, false, or cannot be decided."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
@@ -9,18 +9,18 @@ from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
 from ..._internal.options import Options
 from ...errors import ConfigError
 from ...messages import Json, JsonObject
-from ..json_pointer import ABSENT, Found, Nothing, find, read_pointer
-from ..matching import expression, text_globs
-from .destinations import read_destinations, read_place
-from .paths import within
+from ..json_pointer import ABSENT, FoundValue, NoValue, find_values, parse_pointer
+from ..matching import compile_expression, compile_text_globs
+from .destinations import parse_destinations, parse_pattern
+from .paths import compile_roots
 
 MAX_TEXT = 10_000
-"""Characters of a text that is looked at; of a longer one nothing can be told."""
+"""Characters of a text that is tested; nothing is decided about a longer one."""
 
 MAX_DESTINATIONS = 50_000
-"""Characters of all texts together that are looked at for destinations; of more nothing can be told."""
-WEIGHT = 5
-"""So many characters counts each of a text that is not ASCII, since other names of hosts take longer to read."""
+"""Characters of all texts together that are searched for destinations; more are undecided."""
+NON_ASCII_WEIGHT = 5
+"""Weight of a character in a text that is not ASCII: other host names take longer to parse."""
 
 Scalar: TypeAlias = (
     StrictBool
@@ -30,31 +30,38 @@ Scalar: TypeAlias = (
 )
 Number: TypeAlias = StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)]
 Texts: TypeAlias = Annotated[tuple[StrictStr, ...], Field(min_length=1)]
-Told: TypeAlias = bool | None
-"""Whether something holds; `None` where that cannot be told, as of a text whether it is more than 5."""
-Test: TypeAlias = Callable[[Json], Told]
+Truth: TypeAlias = bool | None
+"""Whether something holds; `None` if that cannot be decided, such as whether a text is over 5."""
+Test: TypeAlias = Callable[[Json], Truth]
 
 
 class Condition(Options):
-    """A condition on one argument of a call: all tests that it names have to hold of the value there.
+    """A condition on one argument of a call: the value must pass every test that it names.
 
     Args:
-        argument: where the value is, as a JSON pointer (RFC 6901): "/path", "/to/0", ``/items/*/price`` for every one.
-        missing: `True`: there is no such value, or it is null; `False`: there is one. Goes alone.
+        argument: where the value is, as a JSON pointer (RFC 6901): "/path", "/to/0",
+            ``/items/*/price`` for every one.
+        missing: `True`: there is no such value, or it is null; `False`: there is one. It stands
+            alone in a condition.
         equals: the value, of the same type; 5 and 5.0 are the same number.
         one_of: the values that it may have.
         more_than: a number that it is above; likewise `less_than`, `at_least` and `at_most`.
-        max_length: it has at most so many characters, or elements.
-        glob: globs of which one fits the whole text: `*` is any text, `?` one character; case counts.
-        matches: a regular expression that the whole text fits, in the syntax of Rust's `regex`: no look-around.
-        destinations: hosts and mail addresses: all URLs, addresses and host names in the text, or list of texts, lead
-            there: "example.com", ``*.example.com`` for all below it, ``*@example.com`` for mail, "bob@example.com".
-        within: folders of which the path is in one; no "..", and relative paths for relative folders only.
-        negate: the condition holds of a value of which its tests do not hold.
+        max_length: the largest number of characters, or of elements.
+        glob: globs, one of which must match the whole text: `*` is any text, `?` one character;
+            case counts.
+        matches: a regular expression that must match the whole text, in the syntax of Rust's
+            `regex`: no look-around.
+        destinations: hosts and mail addresses: all URLs, addresses and host names in the text, or
+            list of texts, must lead there: "example.com", ``*.example.com`` for all below it,
+            ``*@example.com`` for mail, "bob@example.com".
+        within: directories, one of which must contain the path; no "..", and relative paths for
+            relative directories only.
+        negate: the condition is true where its tests are false.
 
-    A condition does not hold of a value that is not there, unless it says `missing`. It cannot be told of a value of
-    another type, of one that is not clear (a URL that two clients may read differently; a text that fits only if a
-    star or dot may be a line break), and of several values where it holds of some only. Raises `ConfigError`.
+    A condition is false of a value that does not exist, unless it says `missing`. It cannot be
+    decided for a value of another type, for one that is ambiguous (a URL that two clients may read
+    differently; a text that matches only if a star or dot may be a line break), and for several
+    values of which only some pass. Raises `ConfigError`.
     """
 
     argument: str
@@ -73,158 +80,176 @@ class Condition(Options):
     negate: StrictBool = False
 
     def __post_init__(self) -> None:
-        """Check what the types do not tell."""
-        teller(self)
+        """Check what the types do not express."""
+        compile_condition(self)
 
 
-def teller(condition: Condition) -> Callable[[JsonObject], Told]:
-    """The function that tells whether a condition holds of some arguments. Raises `ConfigError`, naming the field."""
-    pointer = _named("argument", read_pointer, condition.argument)
-    tests = [
-        test
-        for field, make in TESTS.items()
-        if (test := _test(condition, field, make)) is not None
-    ]
-    missing = condition.missing
-    if missing is None and not tests:
-        raise ConfigError(
-            f"{condition.argument}: say what has to hold of it: missing, {', '.join(TESTS)}"
-        )
-    if missing is not None and (tests or condition.negate):
-        raise ConfigError("missing: goes alone, in a condition of its own")
+def compile_condition(condition: Condition) -> Callable[[JsonObject], Truth]:
+    """Return the function that decides a condition for some arguments.
 
-    def tell(value: Found) -> Told:
-        if isinstance(value, Nothing):
-            return None if value is not ABSENT else missing is True
-        if missing is not None:
-            return not missing
-        told = (
-            tests[0](value) if len(tests) == 1 else both(test(value) for test in tests)
-        )
-        return told if told is None else told is not condition.negate
+    Raises `ConfigError`, naming the field.
+    """
+    pointer = _build("argument", parse_pointer, condition.argument)
+    decide = _compile_value_test(condition)
+    has_destinations = condition.destinations is not None
 
-    def tell_all(arguments: JsonObject) -> Told:
-        found = find(arguments, pointer)
-        if (
-            condition.destinations is not None
-            and sum(map(_size, found)) > MAX_DESTINATIONS
-        ):
+    def decide_all(arguments: JsonObject) -> Truth:
+        found = find_values(arguments, pointer)
+        if has_destinations and sum(map(_weigh, found)) > MAX_DESTINATIONS:
             return None
-        return tell(found[0]) if len(found) == 1 else _same(map(tell, found))
+        return _agree(map(decide, found))
 
-    return tell_all
-
-
-def both(told: Iterable[Told]) -> Told:
-    """Whether all of some things hold: one that does not is enough to know (Kleene's three-valued "and")."""
-    unknown = False
-    for one in told:
-        if one is False:
-            return False
-        unknown = unknown or one is None
-    return None if unknown else True
+    return decide_all
 
 
-def _same(told: Iterable[Told]) -> Told:
-    """What is told of all alike; `None` if it differs."""
-    said = set(told)
-    return said.pop() if len(said) == 1 else None
+def _compile_value_test(condition: Condition) -> Callable[[FoundValue], Truth]:
+    """Return the function that decides a condition for one value that was found."""
+    tests = tuple(_compile_tests(condition))
+    missing, negate = condition.missing, condition.negate
+    if missing is not None:
+        if tests or negate:
+            raise ConfigError(
+                "missing: must be alone in a condition; move the other tests"
+            )
+        return lambda value: _is_missing(value, missing)
+    if not tests:
+        raise ConfigError(
+            f"{condition.argument}: the condition has no test; "
+            f"give one of missing, {', '.join(TESTS)}"
+        )
+
+    def decide(value: FoundValue) -> Truth:
+        if isinstance(value, NoValue):
+            return _is_missing(value, None)
+        passed = all_hold(test(value) for test in tests)
+        return None if passed is None else passed is not negate
+
+    return decide
 
 
-def _test(condition: Condition, field: str, make: Callable[[Any], Test]) -> Test | None:
-    wanted = getattr(condition, field)
-    return None if wanted is None else _named(field, make, wanted)
+def _is_missing(value: FoundValue, wanted: bool | None) -> Truth:
+    """Whether a value is missing as wanted; undecided if the pointer leads through another type."""
+    if not isinstance(value, NoValue):
+        return not wanted
+    return wanted is True if value is ABSENT else None
 
 
-def _named(field: str, make: Callable[[Any], Any], wanted: Any) -> Any:
+def _compile_tests(condition: Condition) -> Iterable[Test]:
+    for field, compile_test in TESTS.items():
+        wanted = getattr(condition, field)
+        if wanted is not None:
+            yield _build(field, compile_test, wanted)
+
+
+def _build(field: str, build: Callable[[Any], Any], wanted: Any) -> Any:
+    """Call a function with the value of a field, and name the field in its error."""
     try:
-        return make(wanted)
+        return build(wanted)
     except ConfigError as error:
         raise ConfigError(f"{field}: {error}") from None
 
 
-def _kind(value: Json) -> type | None:
-    """The type of a value as JSON has it: a number is a number, and `true` is none; `None` for NaN and structures."""
+def all_hold(truths: Iterable[Truth]) -> Truth:
+    """Whether all are true: one that is false decides it (Kleene's three-valued "and")."""
+    is_undecided = False
+    for truth in truths:
+        if truth is False:
+            return False
+        is_undecided = is_undecided or truth is None
+    return None if is_undecided else True
+
+
+def _agree(truths: Iterable[Truth]) -> Truth:
+    """Return what all of them say; `None` if they differ."""
+    distinct = set(truths)
+    return distinct.pop() if len(distinct) == 1 else None
+
+
+def _type_of(value: Json) -> type | None:
+    """Return the JSON type of a value: `float` for every number; `None` for NaN and structures."""
     if isinstance(value, (bool, str)):
         return type(value)
-    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
-        return float
-    return None
+    if not isinstance(value, (int, float)):
+        return None
+    return float if isinstance(value, int) or math.isfinite(value) else None
 
 
-def _one_of(wanted: tuple[Scalar, ...]) -> Test:
-    allowed = {(_kind(one), one) for one in wanted}
-    kinds = {kind for kind, _ in allowed}
+def _compile_one_of(wanted: tuple[Scalar, ...]) -> Test:
+    allowed = {(_type_of(value), value) for value in wanted}
+    types = {kind for kind, _ in allowed}
 
-    def test(value: Json) -> Told:
-        kind = _kind(value)
-        return (kind, value) in allowed if kind in kinds else None
+    def test(value: Json) -> Truth:
+        kind = _type_of(value)
+        return (kind, value) in allowed if kind in types else None
 
     return test
 
 
-def _bound(fits: Callable[[float], bool]) -> Test:
-    return lambda value: (
-        fits(value)
-        if isinstance(value, (int, float)) and _kind(value) is float
-        else None
-    )
+def _on_number(test: Callable[[Any], bool]) -> Test:
+    return lambda value: test(value) if _type_of(value) is float else None
 
 
-def _on_text(test: Callable[[str], Told]) -> Test:
-    return lambda value: (
-        test(value) if isinstance(value, str) and len(value) <= MAX_TEXT else None
-    )
+def _on_text(test: Callable[[str], Truth]) -> Test:
+    def test_text(value: Json) -> Truth:
+        if not isinstance(value, str) or len(value) > MAX_TEXT:
+            return None
+        return test(value)
+
+    return test_text
 
 
-def _max_length(most: int) -> Test:
-    return lambda value: len(value) <= most if isinstance(value, (str, list)) else None
+def _compile_max_length(limit: int) -> Test:
+    return lambda value: len(value) <= limit if isinstance(value, (str, list)) else None
 
 
-def _size(value: Found) -> int:
-    """The characters of a text, or of the texts in a list, as `MAX_DESTINATIONS` counts them."""
-    texts: Sequence[Found] = value if isinstance(value, list) else [value]
-    return sum(
-        len(text) * (1 if text.isascii() else WEIGHT)
-        for text in texts
-        if isinstance(text, str)
-    )
+def _weigh(value: FoundValue) -> int:
+    """Return the characters of a text, or of the texts in a list, for `MAX_DESTINATIONS`."""
+    texts: Sequence[FoundValue] = value if isinstance(value, list) else [value]
+    return sum(_weigh_text(text) for text in texts if isinstance(text, str))
 
 
-def _destinations(wanted: tuple[str, ...]) -> Test:
-    places = tuple(map(read_place, wanted))
+def _weigh_text(text: str) -> int:
+    return len(text) * (1 if text.isascii() else NON_ASCII_WEIGHT)
 
-    def of_text(text: str) -> Told:
-        found = read_destinations(text)
+
+def _compile_destinations(wanted: tuple[str, ...]) -> Test:
+    patterns = tuple(map(parse_pattern, wanted))
+
+    def test_text(text: str) -> Truth:
+        found = parse_destinations(text)
         if found is None:
             return None
-        return (
-            _same(any(place.has(one) for place in places) for one in found)
-            if found
-            else False
+        return _agree_or_false(
+            any(pattern.matches(destination) for pattern in patterns)
+            for destination in found
         )
 
-    one_text = _on_text(of_text)
+    test_one = _on_text(test_text)
 
-    def test(value: Json) -> Told:
-        if not isinstance(value, list):
-            return one_text(value)
-        return _same(map(one_text, value)) if value else False
+    def test(value: Json) -> Truth:
+        if isinstance(value, list):
+            return _agree_or_false(map(test_one, value))
+        return test_one(value)
 
     return test
 
 
-TESTS: dict[str, Callable[[Any], Test]] = {
-    "equals": lambda wanted: _one_of((wanted,)),
-    "one_of": _one_of,
-    "more_than": lambda bound: _bound(lambda value: value > bound),
-    "less_than": lambda bound: _bound(lambda value: value < bound),
-    "at_least": lambda bound: _bound(lambda value: value >= bound),
-    "at_most": lambda bound: _bound(lambda value: value <= bound),
-    "max_length": _max_length,
-    "glob": lambda patterns: _on_text(text_globs(patterns)),
-    "matches": lambda pattern: _on_text(expression(pattern)),
-    "destinations": _destinations,
-    "within": lambda roots: _on_text(within(roots)),
+def _agree_or_false(truths: Iterable[Truth]) -> Truth:
+    """Return what all of them say; false if there are none, `None` if they differ."""
+    return _agree(tuple(truths) or (False,))
+
+
+TESTS: Mapping[str, Callable[[Any], Test]] = {
+    "equals": lambda wanted: _compile_one_of((wanted,)),
+    "one_of": _compile_one_of,
+    "more_than": lambda bound: _on_number(lambda value: value > bound),
+    "less_than": lambda bound: _on_number(lambda value: value < bound),
+    "at_least": lambda bound: _on_number(lambda value: value >= bound),
+    "at_most": lambda bound: _on_number(lambda value: value <= bound),
+    "max_length": _compile_max_length,
+    "glob": lambda patterns: _on_text(compile_text_globs(patterns)),
+    "matches": lambda pattern: _on_text(compile_expression(pattern)),
+    "destinations": _compile_destinations,
+    "within": lambda roots: _on_text(compile_roots(roots)),
 }
-"""How each test of a condition is made from what its field says."""
+"""The function that compiles each test of a condition from the value of its field."""

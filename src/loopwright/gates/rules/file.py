@@ -1,4 +1,4 @@
-"""Rules from a TOML or YAML file; what is wrong is told by file, rule and field."""
+"""Rules from a TOML or YAML file; errors name the file, the rule and the field."""
 
 import dataclasses
 import difflib
@@ -17,21 +17,22 @@ from .conditions import Condition
 from .rule import Rule, check_names
 
 Otherwise: TypeAlias = Literal["deny", "ask", "allow"]
-Part = TypeVar("Part")
+OptionsT = TypeVar("OptionsT")
 
 MAX_BYTES = 1_000_000
-PARTS: dict[str, type[Options]] = {"when": Condition, "hours": Hours}
+TABLES_OF_RULE: dict[str, type[Options]] = {"when": Condition, "hours": Hours}
+"""The fields of a rule that are lists of tables."""
 
 
 def read_rule_file(path: Path) -> tuple[tuple[Rule, ...], Otherwise]:
-    """The rules in a file, and what it says of calls that no rule speaks of. Raises `ConfigError`."""
+    """Return the rules in a file, and its decision about all other calls. Raises `ConfigError`."""
     try:
-        return _read(_document(path.suffix, _text(path)))
+        return _build_rules(_parse(path.suffix, _read_text(path)))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -44,25 +45,24 @@ def _text(path: Path) -> str:
         raise ConfigError(f"is not UTF-8 at byte {error.start}") from None
 
 
-def _document(suffix: str, text: str) -> Json:
+def _parse(suffix: str, text: str) -> Json:
     try:
         if suffix == ".toml":
             return cast(Json, tomllib.loads(text))
         if suffix in (".yaml", ".yml"):
             return read_yaml(text)
-    except (
-        ValueError
-    ) as error:  # a TOMLDecodeError, or what Python says of a number that is too long
-        raise ConfigError(f"is no TOML: {error}") from None
+    except ValueError as error:  # TOMLDecodeError, or an integer with too many digits
+        raise ConfigError(f"is not TOML: {error}") from None
     except RecursionError:
         raise ConfigError("is nested too deeply") from None
     raise ConfigError(
-        "is of no kind that rules are read from: call it .toml, .yaml or .yml"
+        f"the suffix {suffix!r} is not one that rules are read from; "
+        "name the file .toml, .yaml or .yml"
     )
 
 
-def _read(document: Json) -> tuple[tuple[Rule, ...], Otherwise]:
-    fields = _fields(document, ("rules", "otherwise"))
+def _build_rules(document: Json) -> tuple[tuple[Rule, ...], Otherwise]:
+    fields = _check_fields(document, ("rules", "otherwise"))
     otherwise, tables = fields.get("otherwise", "deny"), fields.get("rules")
     if otherwise not in get_args(Otherwise):
         raise ConfigError(f'otherwise: "deny", "ask" or "allow", got {otherwise!r}')
@@ -70,66 +70,75 @@ def _read(document: Json) -> tuple[tuple[Rule, ...], Otherwise]:
         raise ConfigError(
             "rules: a list of at least one rule is needed ([[rules]] in TOML)"
         )
-    rules = tuple(_rule(number, table) for number, table in enumerate(tables, 1))
+    rules = tuple(_build_rule(number, table) for number, table in enumerate(tables, 1))
     check_names(rules)
     return rules, cast(Otherwise, otherwise)
 
 
-def _rule(number: int, table: Json) -> Rule:
+def _build_rule(number: int, table: Json) -> Rule:
+    try:
+        fields: dict[str, Any] = _check_fields(table, _list_fields(Rule))
+        for field, kind in TABLES_OF_RULE.items():
+            fields.update(_build_tables(field, fields.get(field), kind))
+        return _build(Rule, fields)
+    except ConfigError as error:
+        raise ConfigError(f"rule {number}{_quote_name(table)}: {error}") from None
+
+
+def _quote_name(table: Json) -> str:
     name = table.get("name") if isinstance(table, dict) else None
+    return f" {name!r}" if isinstance(name, str) else ""
+
+
+def _build_tables(field: str, tables: Any, kind: type[Options]) -> dict[str, Any]:
+    """Return a field with its list of tables built; nothing if it is not a list."""
+    if not isinstance(tables, list):
+        return {}
+    numbered = enumerate(cast("list[Json]", tables))
+    return {
+        field: [
+            _build_table(f"{field}.{number}", table, kind) for number, table in numbered
+        ]
+    }
+
+
+def _build_table(place: str, table: Json, kind: type[Options]) -> Options:
     try:
-        fields: dict[str, Any] = _fields(table, _names(Rule))
-        for field, kind in PARTS.items():
-            if isinstance(parts := fields.get(field), list):
-                fields[field] = [
-                    _part(f"{field}.{at}", part, kind)
-                    for at, part in enumerate(cast("list[Json]", parts))
-                ]
-        return _made(Rule, fields)
+        return _build(kind, _check_fields(table, _list_fields(kind)))
     except ConfigError as error:
-        raise ConfigError(
-            f"rule {number}{f' {name!r}' if isinstance(name, str) else ''}: {error}"
-        ) from None
+        raise ConfigError(f"{place}: {error}") from None
 
 
-def _part(where: str, table: Json, kind: type[Options]) -> Options:
-    try:
-        return _made(kind, _fields(table, _names(kind)))
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
-
-
-def _names(kind: type[Any]) -> list[str]:
+def _list_fields(kind: type[Any]) -> list[str]:
     return [field.name for field in dataclasses.fields(kind)]
 
 
-def _fields(table: Json, names: Sequence[str]) -> dict[str, Json]:
-    """The fields of a table, all of which are known and say something."""
+def _check_fields(table: Json, names: Sequence[str]) -> dict[str, Json]:
+    """Return the fields of a table, all of which are known and have a value."""
     if not isinstance(table, dict):
         raise ConfigError(
             f"a table with the fields {', '.join(names)} is needed, got {table!r:.60}"
         )
     for field, value in table.items():
         if field not in names:
-            near = difflib.get_close_matches(field, names, n=2)
-            hint = (
-                f"did you mean {' or '.join(near)}?"
-                if near
-                else f"there are {', '.join(names)}"
-            )
-            raise ConfigError(f"{field}: no such field; {hint}")
+            raise ConfigError(f"{field}: no such field; {_suggest(field, names)}")
         if value is None:
-            raise ConfigError(f"{field}: says nothing: leave it out")
+            raise ConfigError(f"{field}: has no value; give it one or remove the field")
     return dict(table)
 
 
-def _made(kind: Callable[..., Part], fields: dict[str, Any]) -> Part:
+def _suggest(field: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(field, names, n=2)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return f"there are {', '.join(names)}"
+
+
+def _build(kind: Callable[..., OptionsT], fields: dict[str, Any]) -> OptionsT:
     try:
         return kind(**fields)
     except ConfigError as error:
-        told = re.sub("^(Rule|Condition|Hours): ", "", str(error))
-        raise ConfigError(
-            told.replace("valid tuple", "list").replace(
-                "Tuple should have", "The list needs"
-            )
-        ) from None
+        # In the words of the file, where a tuple is a list and no class is named.
+        text = re.sub("^(Rule|Condition|Hours): ", "", str(error))
+        text = text.replace("valid tuple", "list")
+        raise ConfigError(text.replace("Tuple should have", "The list needs")) from None

@@ -1,7 +1,7 @@
 """The rule gate: an ordered list of rules, of which the first that applies decides."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import get_args
 
@@ -22,26 +22,28 @@ from ..base import (
     Modify,
     PolicyState,
 )
-from ..rate_limit import Tally
+from ..rate_limit import RateCounter
+from .conditions import Truth
 from .file import Otherwise, read_rule_file
-from .rule import ANSWER, Applied, Rule, check_names
+from .rule import ANSWER, CompiledRule, Rule, check_names
 
 NOT_ALLOWED = "no rule allows it"
 
 
 class RuleGate(InstantGate):
-    """Asks its rules in their order; the first that applies decides.
+    """Evaluates rules in their order; the first that applies decides.
 
-    What no rule speaks of is decided by `otherwise`: "deny", "ask" or "allow". The answer of a run is shown to a gate
-    with a rule that names `respond` among its tools; where none applies to it, it is given. Such a rule speaks of a
-    tool of that name, too.
+    A call that no rule covers is decided by `otherwise`: "deny", "ask" or "allow". A gate with a
+    rule that names `respond` among its tools is also asked about the answer of a run; if none of
+    its rules applies, the answer is allowed. Such a rule covers a tool of that name, too.
 
     Args:
         rules: the rules, each with a name of its own.
-        otherwise: what becomes of a call to which no rule applies.
-        clock: where limits of rules read the time.
+        otherwise: the decision about a call to which no rule applies.
+        clock: the clock for the limits of rules.
 
-    Raises `ConfigError`. Threads and event loops may share a gate. Its `version` is a hash of the rules.
+    Raises `ConfigError`. Threads and event loops may share a gate. Its `version` is a hash of the
+    rules.
     """
 
     def __init__(
@@ -57,29 +59,30 @@ class RuleGate(InstantGate):
 
     @classmethod
     def from_file(cls, path: str | Path, *, clock: Clock | None = None) -> "RuleGate":
-        """A gate with the rules in a TOML or YAML file. Raises `ConfigError` naming file, rule and field."""
+        """Return a gate with the rules in a TOML or YAML file.
+
+        Raises `ConfigError` naming file, rule and field.
+        """
         rules, otherwise = read_rule_file(Path(path))
         gate = cls(rules, otherwise=otherwise, clock=clock)
         gate._path = Path(path)
         return gate
 
     def reload(self) -> bool:
-        """Read the file again; whether its rules are in force now.
+        """Read the file again, and return whether its rules are in force now.
 
-        A bad file changes nothing: the log then has a warning `rules_not_reloaded` that says what is wrong with it.
-        What was counted for a rule is kept for the rule of that name. Raises `ConfigError` if there is no file.
+        A bad file changes nothing: the log then has a warning `rules_not_reloaded` with the
+        problem. The count of calls of a rule is kept for the rule of the same name. Raises
+        `ConfigError` if there is no file.
         """
         if self._path is None:
             raise ConfigError(
-                "reload: this gate was not made from a file: use RuleGate.from_file(path)"
+                "reload: this gate was not made from a file; use RuleGate.from_file(path)"
             )
+        counters = {compiled.rule.name: counter for compiled, counter in self._rules[0]}
         try:
             rules, otherwise = read_rule_file(self._path)
-            self._use(
-                rules,
-                otherwise,
-                {applied.rule.name: tally for applied, tally in self._rules[0]},
-            )
+            self._use(rules, otherwise, counters)
         except ConfigError as error:
             logger().warning(
                 "rules_not_reloaded",
@@ -91,83 +94,85 @@ class RuleGate(InstantGate):
         return True
 
     def _use(
-        self, rules: tuple[Rule, ...], otherwise: Otherwise, tallies: dict[str, Tally]
+        self,
+        rules: tuple[Rule, ...],
+        otherwise: Otherwise,
+        counters: Mapping[str, RateCounter],
     ) -> None:
         if otherwise not in get_args(Otherwise):
             raise ConfigError(f'otherwise: "deny", "ask" or "allow", got {otherwise!r}')
         check_names(rules)
-        said = canonical_json(
+        content = canonical_json(
             to_jsonable_python({"rules": rules, "otherwise": otherwise})
         )
-        ready = tuple(
-            (Applied(rule), tallies.get(rule.name) or Tally()) for rule in rules
+        compiled = tuple(
+            (CompiledRule(rule), counters.get(rule.name) or RateCounter())
+            for rule in rules
         )
-        self._rules = (
-            ready,
-            otherwise,
-        )  # before the version: a decision shall not hold under one that it was not made by
+        # Before the version, so that no decision of the old rules counts under the new version.
+        self._rules = (compiled, otherwise)
         self.answers = any({ANSWER, RESPOND} & set(rule.tools or ()) for rule in rules)
-        self.version = f"rules-2-{hashlib.sha256(said).hexdigest()[:16]}"
+        self.version = f"rules-2-{hashlib.sha256(content).hexdigest()[:16]}"
 
     def decide(self, action: Action, state: PolicyState) -> Decision:
-        """What the first rule says that applies."""
+        """Return the decision of the first rule that applies."""
         rules, otherwise = self._rules
-        for applied, tally in rules:
-            told = applied.applies(action, state)
-            if told is False or (told is None and applied.rule.then == "allow"):
-                continue
-            return self._decided(
-                applied, tally, action, state, certain=told is not None
-            )
+        for compiled, counter in rules:
+            applies = compiled.applies(action, state)
+            if _is_decisive(compiled.rule, applies):
+                is_certain = applies is not None
+                return self._decide_by_rule(
+                    compiled, counter, action, state, is_certain=is_certain
+                )
         if otherwise == "allow" or (action.tool == RESPOND and self.answers):
             return Allow()
-        return (
-            Ask(f"No rule speaks of {action.tool}: run it?")
-            if otherwise == "ask"
-            else Deny(NOT_ALLOWED)
-        )
+        if otherwise == "ask":
+            return Ask(f"No rule covers {action.tool}: run it?")
+        return Deny(NOT_ALLOWED)
 
-    def _decided(
+    def _decide_by_rule(
         self,
-        applied: Applied,
-        tally: Tally,
+        compiled: CompiledRule,
+        counter: RateCounter,
         action: Action,
         state: PolicyState,
         *,
-        certain: bool,
+        is_certain: bool,
     ) -> Decision:
-        rule = applied.rule
+        rule = compiled.rule
         if rule.then == "ask":
-            return Ask(
-                rule.question
-                or f"{action.tool} needs leave by the rule {rule.name!r}: run it?"
-            )
+            return Ask(rule.question or _default_question(rule, action))
         if rule.then == "deny":
-            return _refusal(rule, rule.reason)
+            return _refuse(rule, rule.reason)
         if rule.then == "modify":
-            changed = applied.set(action.arguments) if certain else None
+            changed = compiled.set(action.arguments) if is_certain else None
             if changed is None:
-                return _refusal(rule, "it cannot be applied to these arguments")
+                return _refuse(rule, "it cannot be applied to these arguments")
             if changed is not action.arguments:
-                return Modify(
-                    changed, rule.reason or f"changed by the rule {rule.name!r}"
-                )
-        return (
-            Allow()
-            if self._within_limit(rule, tally, action, state)
-            else _refusal(rule, "too many calls of late")
-        )
+                reason = rule.reason or f"changed by the rule {rule.name!r}"
+                return Modify(changed, reason)
+        if not self._is_within_limit(rule, counter, action, state):
+            return _refuse(rule, "too many calls recently")
+        return Allow()
 
-    def _within_limit(
-        self, rule: Rule, tally: Tally, action: Action, state: PolicyState
+    def _is_within_limit(
+        self, rule: Rule, counter: RateCounter, action: Action, state: PolicyState
     ) -> bool:
         if rule.at_most is None or rule.every is None:
             return True
         key = {"run": state.run_id, "tool": action.tool}.get(rule.per or "all", "")
-        return tally.take(key, self._clock, rule.at_most, rule.every)
+        return counter.take(key, self._clock, rule.at_most, rule.every)
 
 
-def _refusal(rule: Rule, reason: str) -> Deny:
-    return Deny(
-        f"refused by the rule {rule.name!r}" + (f": {reason}" if reason else "")
-    )
+def _is_decisive(rule: Rule, applies: Truth) -> bool:
+    """Whether the rule decides; an "allow" rule does so only if it certainly applies."""
+    return applies or (applies is None and rule.then != "allow")
+
+
+def _default_question(rule: Rule, action: Action) -> str:
+    return f"{action.tool} needs approval by the rule {rule.name!r}: run it?"
+
+
+def _refuse(rule: Rule, reason: str) -> Deny:
+    text = f"refused by the rule {rule.name!r}"
+    return Deny(f"{text}: {reason}" if reason else text)

@@ -1,51 +1,63 @@
-"""Whether a path that a model wrote lies within a folder, told from its text alone."""
+"""Whether a path that a model wrote lies within a directory, decided by its text alone."""
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from ...errors import ConfigError
 
-Parts: TypeAlias = tuple[str, ...]
+PathNames: TypeAlias = tuple[str, ...]
+"""The names in a path, after "/" for an absolute path and "." for a relative one."""
+
+_AMBIGUOUS = re.compile(
+    r"""
+      \Z                    # empty
+    | //                    # another kind of root on some systems
+    | [~-]                  # a home directory; an option
+    | .*\\                  # a separator on Windows
+    | (?:.*/)?\.\.(?:/|\Z)  # a parent directory
+    | (?:\.?/)*[^/]*:       # a drive or a scheme: C:/…, file:///…
+    """,
+    re.VERBOSE,
+)
 
 
-def within(roots: Iterable[str]) -> Callable[[str], bool | None]:
-    """Whether a path lies within one of some folders; `None` where its text does not tell. Raises `ConfigError`.
+def compile_roots(roots: Iterable[str]) -> Callable[[str], bool | None]:
+    """Return a function that says whether a path lies within one of the directories.
 
-    Links are not followed, and nothing is looked up: that is for the tool to do.
+    It returns `None` for a path whose text does not decide it. Links are not followed and
+    nothing is looked up in the file system: that is the task of the tool. Raises `ConfigError`.
     """
-    read: list[Parts] = []
-    for root in roots:
-        parts = _parts(root)
-        if parts is None:
-            raise ConfigError(
-                f'{root!r} names no folder: write "/srv/data", or "notes" for paths that are relative'
-            )
-        read.append(parts)
+    allowed = tuple(map(_parse_root, roots))
 
-    def check(path: str) -> bool | None:
-        parts = _parts(path)
-        comparable = [
-            root for root in read if parts is not None and root[0] == parts[0]
-        ]
-        return (
-            any(parts[: len(root)] == root for root in comparable)
-            if parts and comparable
-            else None
+    def is_within(path: str) -> bool | None:
+        names = _split(path)
+        return None if names is None else _is_within(names, allowed)
+
+    return is_within
+
+
+def _parse_root(root: str) -> PathNames:
+    names = _split(root)
+    if names is None:
+        raise ConfigError(
+            f"{root!r} does not name a directory; "
+            'write "/srv/data", or "notes" for relative paths'
         )
+    return names
 
-    return check
 
-
-def _parts(path: str) -> Parts | None:
-    """ "/" or ".", then the names of a path; `None` for what may mean another place than it seems to, or an option."""
-    names = [name for name in path.split("/") if name not in ("", ".")]
-    unclear = (
-        not path
-        or not path.isprintable()
-        or "\\" in path
-        or path.startswith(("//", "~", "-"))
-        or ".." in names
-    )
-    if unclear or (names and ":" in names[0]):  # C:/…, file:///…
+def _is_within(names: PathNames, allowed: Sequence[PathNames]) -> bool | None:
+    """Compare with the roots of the same kind, absolute or relative; `None` if there are none."""
+    comparable = [root for root in allowed if root[0] == names[0]]
+    if not comparable:
         return None
+    return any(names[: len(root)] == root for root in comparable)
+
+
+def _split(path: str) -> PathNames | None:
+    """Return the names in a path; `None` if it may lead elsewhere than it seems, or be an option."""
+    if not path.isprintable() or _AMBIGUOUS.match(path):
+        return None
+    names = (name for name in path.split("/") if name not in ("", "."))
     return ("/" if path.startswith("/") else ".", *names)

@@ -1,6 +1,6 @@
-"""One rule of a policy: which calls it speaks of, and what becomes of them."""
+"""One rule of a policy: the calls that it covers, and the decision about them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, JsonValue, StrictBool
@@ -10,18 +10,20 @@ from ...errors import ConfigError
 from ...labels import Label, at_least
 from ...messages import Effect, Json, JsonObject, canonical_json
 from ..base import RESPOND, Action, PolicyState
-from ..json_pointer import Pointer, put, read_pointer
-from ..matching import globs
+from ..json_pointer import Pointer, parse_pointer, replace_values
+from ..matching import compile_globs
 from ..time_window import Hours
-from .conditions import Condition, Texts, Told, both, teller
+from .conditions import Condition, Texts, Truth, all_hold, compile_condition
 
 Then: TypeAlias = Literal["allow", "deny", "ask", "modify"]
 Per: TypeAlias = Literal["run", "tool", "all"]
+Filter: TypeAlias = Callable[[Action, PolicyState], bool]
+"""Whether a rule covers a call, as far as one of its fields decides."""
 
 ANSWER = "respond"
-"""What rules call giving the answer of a run, which is the action `RESPOND`; and a tool of that name, if there is."""
+"""The name that rules use for the action `RESPOND`, and for a tool of that name."""
 
-ONLY: Mapping[str, tuple[Then, ...]] = {
+KINDS_WITH_FIELD: Mapping[str, tuple[Then, ...]] = {
     "reason": ("deny", "modify"),
     "question": ("ask",),
     "set": ("modify",),
@@ -31,28 +33,30 @@ ONLY: Mapping[str, tuple[Then, ...]] = {
 
 
 class Rule(Options):
-    """A rule of a `RuleGate`: what it says about a call of which all that it names is true.
+    """A rule of a `RuleGate`: the decision about calls for which all its fields are true.
 
     Args:
-        name: what it is called; the model reads it when the rule refuses a call.
-        then: "allow", "deny", "ask" (a person), or "modify": set arguments, and allow the call once they are so.
-        tools: globs of tool names, of which one fits: `*` is any text, `?` one character; case counts.
-            `respond` is the answer of the run, too.
+        name: its name; the model reads it when the rule refuses a call.
+        then: "allow", "deny", "ask" (a person), or "modify": set arguments, and allow the call
+            once they are set.
+        tools: globs of tool names, one of which must match: `*` is any text, `?` one character;
+            case counts. `respond` is also the answer of the run.
         effects: "read", "idempotent", "write" or "destructive".
         engines: names of engines.
-        when: conditions on the arguments, which all have to hold.
-        labels: the run has read something that is labelled so or higher.
+        when: conditions on the arguments, all of which must hold.
+        labels: the run has read something with this label or a higher one.
         untrusted: whether the run has read something that came from outside.
         hours: stretches of the week; the time is in one of them.
         reason: why it refuses or changes a call.
-        question: what a person is asked.
-        set: values by JSON pointer, "/options/force": what "modify" sets.
-        at_most: so many calls it allows in any `every` seconds; what is more is refused.
+        question: the question for the person who approves.
+        set: values by JSON pointer, "/options/force": the values that "modify" sets.
+        at_most: the number of calls that it allows in any `every` seconds; more are refused.
         every: seconds.
-        per: whether each run is counted by itself, each tool, or all calls together.
+        per: whether calls are counted for each run, for each tool, or all together.
 
-    An "allow" rule applies where all its conditions hold for certain; a "deny" or "ask" rule also where one cannot be
-    told (see `Condition`). A "modify" rule of which that cannot be told refuses the call. Raises `ConfigError`.
+    An "allow" rule applies if all its conditions certainly hold; a "deny" or "ask" rule also if one
+    cannot be decided (see `Condition`). A "modify" rule that cannot be decided refuses the call.
+    Raises `ConfigError`.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
@@ -72,96 +76,127 @@ class Rule(Options):
     per: Per | None = None
 
     def __post_init__(self) -> None:
-        """Check what the types do not tell."""
+        """Check what the types do not express."""
         if not self.name.isprintable():
-            raise ConfigError("name: has to be one line that can be shown")
-        for field, kinds in ONLY.items():
+            raise ConfigError(f"name: must be one printable line, got {self.name!r}")
+        for field, kinds in KINDS_WITH_FIELD.items():
             if getattr(self, field) and self.then not in kinds:
                 raise ConfigError(
-                    f"{field}: only for rules that {' or '.join(kinds)}, and this one says {self.then!r}"
+                    f"{field}: only for rules with then = {' or '.join(kinds)}, "
+                    f"got {self.then!r}"
                 )
         if (self.then == "modify") is (self.set is None):
             raise ConfigError(
-                'set: say which arguments to set, like {"/path" = "/tmp/x"}'
+                'set: a "modify" rule must say which arguments to set, '
+                'like {"/path" = "/tmp/x"}'
             )
-        given = {"at_most": self.at_most, "every": self.every, "per": self.per}
-        lacking = [field for field, value in given.items() if value is None]
-        if 0 < len(lacking) < len(given):
-            raise ConfigError(
-                f'{lacking[0]}: a limit is all three: at_most = 5, every = 60, per = "run", "tool" or "all"'
-            )
-        values_to_set(self)
+        _check_limit(self)
+        parse_values(self)
+
+
+def _check_limit(rule: Rule) -> None:
+    limit = {"at_most": rule.at_most, "every": rule.every, "per": rule.per}
+    lacking = [field for field, value in limit.items() if value is None]
+    if 0 < len(lacking) < len(limit):
+        raise ConfigError(
+            f'{lacking[0]}: a limit needs all of at_most = 5, every = 60, per = "run", '
+            '"tool" or "all"'
+        )
 
 
 def check_names(rules: Sequence[Rule]) -> None:
-    """Raises `ConfigError` if two rules have one name."""
+    """Raise `ConfigError` if two rules have the same name."""
     numbers: dict[str, int] = {}
     for number, rule in enumerate(rules, 1):
-        if numbers.setdefault(rule.name, number) != number:
+        first = numbers.setdefault(rule.name, number)
+        if first != number:
             raise ConfigError(
-                f"rule {number} {rule.name!r}: name: rule {numbers[rule.name]} has it too"
+                f"rule {number} {rule.name!r}: name: rule {first} has it too"
             )
 
 
-def values_to_set(rule: Rule) -> dict[Pointer, Json]:
-    """The values that a rule sets, by the steps to them. Raises `ConfigError`."""
+def parse_values(rule: Rule) -> dict[Pointer, Json]:
+    """Return the values that a rule sets, by the steps to them. Raises `ConfigError`."""
     values: dict[Pointer, Json] = {}
     for text, value in sorted((rule.set or {}).items()):
         try:
-            pointer = read_pointer(text)
+            pointer = parse_pointer(text)
             canonical_json(value)
         except (ConfigError, ValueError) as error:
             raise ConfigError(f"set: {text}: {error}") from None
         if "*" in pointer or "-" in pointer:
-            raise ConfigError(f"set: {text}: names no single place")
+            raise ConfigError(f"set: {text}: does not name a single value")
         if any(pointer[: len(other)] == other for other in values):
             raise ConfigError(f"set: {text}: lies within another value that is set")
         values[pointer] = value
     return values
 
 
-def _names(tool: str) -> tuple[str, ...]:
-    """What rules may call a tool, or the answer."""
+def _list_names(tool: str) -> tuple[str, ...]:
+    """Return the names that rules may use for a tool, or for the answer."""
     return (ANSWER, RESPOND) if tool == RESPOND else (tool,)
 
 
-class Applied:
-    """A rule, made ready to be asked."""
+class CompiledRule:
+    """A rule that is ready to be evaluated."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
-        self._fits: Callable[[str], bool] | None = (
-            globs(rule.tools) if rule.tools else None
-        )
-        self._tellers = tuple(map(teller, rule.when or ()))
-        self._values = values_to_set(rule)
+        self._filters = tuple(_compile_filters(rule))
+        self._conditions = tuple(map(compile_condition, rule.when or ()))
+        self._values = parse_values(rule)
 
-    def applies(self, action: Action, state: PolicyState) -> Told:
-        """Whether the rule applies to a call; `None` where its conditions on the arguments do not tell."""
-        if not self._speaks_of(action, state):
-            return False
-        return both(tell(action.filled) for tell in self._tellers)
-
-    def _speaks_of(self, action: Action, state: PolicyState) -> bool:
-        rule = self.rule
-        return (
-            (self._fits is None or any(map(self._fits, _names(action.tool))))
-            and (rule.effects is None or action.effect in rule.effects)
-            and (rule.engines is None or state.engine in rule.engines)
-            and (rule.labels is None or at_least(state.label, rule.labels))
-            and rule.untrusted in (None, state.untrusted)
-            and (
-                rule.hours is None
-                or any(hours.include(state.at) for hours in rule.hours)
-            )
-        )
+    def applies(self, action: Action, state: PolicyState) -> Truth:
+        """Whether the rule applies to a call; `None` if its conditions cannot be decided."""
+        for covers in self._filters:
+            if not covers(action, state):
+                return False
+        return all_hold(holds(action.filled) for holds in self._conditions)
 
     def set(self, arguments: JsonObject) -> JsonObject | None:
-        """The arguments with the rule's values: the same object if they are so already, `None` if they cannot be."""
-        changed = put(arguments, self._values)
-        return (
-            arguments
-            if changed is not None
-            and canonical_json(changed) == canonical_json(arguments)
-            else changed
-        )
+        """Return the arguments with the rule's values; `None` if they cannot be set.
+
+        Returns the same object if the arguments have these values already.
+        """
+        changed = replace_values(arguments, self._values)
+        if changed is None:
+            return None
+        is_same = canonical_json(changed) == canonical_json(arguments)
+        return arguments if is_same else changed
+
+
+def _compile_filters(rule: Rule) -> Iterable[Filter]:
+    """Return the tests of a call for the fields that the rule has."""
+    if rule.tools is not None:
+        yield _compile_tools(rule.tools)
+    if rule.effects is not None:
+        yield _compile_effects(rule.effects)
+    if rule.engines is not None:
+        yield _compile_engines(rule.engines)
+    if rule.labels is not None:
+        yield _compile_label(rule.labels)
+    if rule.untrusted is not None:
+        yield lambda _, state: state.untrusted is rule.untrusted
+    if rule.hours is not None:
+        yield _compile_hours(rule.hours)
+
+
+def _compile_tools(globs: Iterable[str]) -> Filter:
+    matches = compile_globs(globs)
+    return lambda action, _: any(map(matches, _list_names(action.tool)))
+
+
+def _compile_effects(effects: Sequence[Effect]) -> Filter:
+    return lambda action, _: action.effect in effects
+
+
+def _compile_engines(engines: Sequence[str]) -> Filter:
+    return lambda _, state: state.engine in engines
+
+
+def _compile_label(label: Label) -> Filter:
+    return lambda _, state: at_least(state.label, label)
+
+
+def _compile_hours(stretches: Sequence[Hours]) -> Filter:
+    return lambda _, state: any(hours.include(state.at) for hours in stretches)

@@ -48,8 +48,8 @@ else:
         _Later("mcp.shared.message"),
     )
 
-MOST_TOOLS = 1_000
-MOST_BLOCKS = 1_000  # of a result
+MAX_TOOLS = 1_000
+MAX_BLOCKS = 1_000  # of a result
 COMPARED = 8  # blocks of a result that may say once more what its structured part says
 CLOSING = 5.0  # seconds to leave a server
 LISTENING = 5.0  # seconds for a server to say that it will tell when its list changes
@@ -292,10 +292,10 @@ def _cut(result: Any) -> Any:
     parts: list[Any] = (
         fields["content"] if isinstance(fields.get("content"), list) else []
     )
-    if len(parts) <= MOST_BLOCKS:
+    if len(parts) <= MAX_BLOCKS:
         return fields
-    note = f"[the first {MOST_BLOCKS:,} parts of {len(parts):,} are shown]"
-    return {**fields, "content": [*parts[:MOST_BLOCKS], {"type": "text", "text": note}]}
+    note = f"[the first {MAX_BLOCKS:,} parts of {len(parts):,} are shown]"
+    return {**fields, "content": [*parts[:MAX_BLOCKS], {"type": "text", "text": note}]}
 
 
 async def _listed(client: "sdk.Client") -> tuple[Listed, ...]:
@@ -306,7 +306,7 @@ async def _listed(client: "sdk.Client") -> tuple[Listed, ...]:
         page = await client.session.list_tools(
             params=types.PaginatedRequestParams(cursor=cursor)
         )
-        for tool in page.tools[: MOST_TOOLS + 1]:
+        for tool in page.tools[: MAX_TOOLS + 1]:
             hints = tool.annotations or types.ToolAnnotations()
             told = (hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint)
             found.append(
@@ -318,8 +318,8 @@ async def _listed(client: "sdk.Client") -> tuple[Listed, ...]:
                 )
             )
         pages += 1
-        if max(len(found), pages) > MOST_TOOLS:
-            raise Refused(f"it has more than {MOST_TOOLS:,} tools")
+        if max(len(found), pages) > MAX_TOOLS:
+            raise Refused(f"it has more than {MAX_TOOLS:,} tools")
         if page.next_cursor is None or page.next_cursor == cursor:
             return tuple(found)
         cursor = page.next_cursor

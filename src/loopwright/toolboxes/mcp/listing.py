@@ -10,15 +10,15 @@ from typing import Any, TypeVar, cast
 from ...messages import Effect, Json, JsonObject, canonical_json
 from ...security.spotlighting import cleaned, quoted
 
-MOST_DESCRIPTION = (
+MAX_DESCRIPTION = (
     2_000  # characters of a description, of a tool or of a part of its schema
 )
-MOST_SCHEMA = 50_000  # characters of a schema as JSON
-MOST_CHECKS = 5_000  # parts of a schema that one value may have to be compared with, references followed
-MOST_PARTS = (
+MAX_SCHEMA = 50_000  # characters of a schema as JSON
+MAX_CHECKS = 5_000  # parts of a schema that one value may have to be compared with, references followed
+MAX_PARTS = (
     2_000  # parts of a schema, whether used or not: each takes 0.2 ms to look at
 )
-MOST_PARTS_IN_ALL = 10_000  # the same of all tools of a server
+MAX_PARTS_IN_ALL = 10_000  # the same of all tools of a server
 
 Part = TypeVar("Part", dict[str, Any], list[Any])
 
@@ -127,7 +127,7 @@ def described(text: str) -> str:
     """
     line = " ".join(cleaned(text).split())
     return quoted(
-        line if len(line) <= MOST_DESCRIPTION else f"{line[:MOST_DESCRIPTION]} [cut]"
+        line if len(line) <= MAX_DESCRIPTION else f"{line[:MAX_DESCRIPTION]} [cut]"
     )
 
 
@@ -141,11 +141,11 @@ def parts_of(listed: Listed, *, beside: int) -> int:
             "its definition holds what is no JSON, such as NaN, so that nobody could tell when it changes"
         )
     parts = _parts(listed.schema)
-    if parts > MOST_PARTS:
-        raise Unfit(f"its schema has more than {MOST_PARTS:,} parts")
-    if beside + parts > MOST_PARTS_IN_ALL:
+    if parts > MAX_PARTS:
+        raise Unfit(f"its schema has more than {MAX_PARTS:,} parts")
+    if beside + parts > MAX_PARTS_IN_ALL:
         raise Unfit(
-            f"the schemas of the tools before it have {MOST_PARTS_IN_ALL:,} parts already: include fewer tools"
+            f"the schemas of the tools before it have {MAX_PARTS_IN_ALL:,} parts already: include fewer tools"
         )
     return parts
 
@@ -163,8 +163,8 @@ def arguments_schema(listed: Listed) -> JsonObject:
     except RecursionError:
         raise Unfit("its schema is nested too deeply") from None
     text = json.dumps(schema, ensure_ascii=False)
-    if len(text) > MOST_SCHEMA:
-        raise Unfit(f"its schema is longer than {MOST_SCHEMA:,} characters")
+    if len(text) > MAX_SCHEMA:
+        raise Unfit(f"its schema is longer than {MAX_SCHEMA:,} characters")
     if cleaned(text) != text:
         raise Unfit(
             "its schema has invisible characters in the names or values of arguments"
@@ -258,7 +258,7 @@ def _measure(root: dict[str, Json]) -> None:
     This finds those that can be seen from outside; what a call's arguments may take is counted when they are checked.
     """
     measure = _Measure(root)
-    if measure.total > MOST_CHECKS:
+    if measure.total > MAX_CHECKS:
         raise Unfit(
             "its schema refers to itself so often that a check would take too long"
         )

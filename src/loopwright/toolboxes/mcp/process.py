@@ -17,7 +17,7 @@ from .servers import StdioServer
 PASSED_ON = ("HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TZ")
 """Of our environment, besides the PATH, a server gets these: programs look for their files there."""
 LAST_WORDS = 2_000  # bytes of what it wrote to its standard error, for who set it up
-MOST_LINES = (
+MAX_LINES = (
     64  # that wait to be read, or one message's worth of bytes; then the server waits
 )
 DRAINING = 0.25  # seconds in which lines may still arrive once it has ended
@@ -193,7 +193,7 @@ class ServerProcess(asyncio.BaseProtocol):
                 self._waiting += len(line)
         self._hold(rest)
         self._more.set()
-        if len(self._lines) > MOST_LINES or self._waiting > self._max_bytes:
+        if len(self._lines) > MAX_LINES or self._waiting > self._max_bytes:
             self._outputs[0].pause_reading()
 
     def _complain(self, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""CRITIC: criticise an answer with tools, claim by claim, and correct it (Gou et al., ICLR 2024, arXiv:2305.11738)."""
+"""CRITIC: verify an answer with tools, claim by claim, and correct it (Gou et al., ICLR 2024, arXiv:2305.11738)."""
 
 import dataclasses
 from typing import Literal
@@ -12,7 +12,7 @@ from ..parsing import critiques
 from ..parsing.arguments import check_plain_text_tool, describe_tools
 from ..prompts import PromptSet
 from ..run import Run, Sampling
-from .evidence import Check, LookUps
+from .evidence import Check, EvidenceSearch
 
 TWO_WAYS = """\
 What, if anything, is wrong with the answer above? Look at it in two ways.
@@ -67,16 +67,16 @@ be changed; a revised answer holds the whole program in one code fence:
 End the critique now with one of these two; if the answer has to be changed, give the most possible one:
 {ENDINGS}""",
 )
-LOOKING_UP = Sampling(stop=("\nEvidence:",))
+UNTIL_EVIDENCE = Sampling(stop=("\nEvidence:",))
 Change = Literal["revised", "unchanged", "null"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Critique:
-    """One round's critique: its verdict, and what was looked up, in order.
+    """Fact: the critique of one round: its verdict and its look-ups, in order.
 
-    `verified` is whether it said VERIFIED and a tool had given evidence in this round; else the verdict is an opinion.
-    `problem` says why there is no usable critique; else it is empty.
+    `verified` means that the verdict was VERIFIED and a tool gave evidence in this round; otherwise the verdict is an
+    opinion. `problem` says why there is no usable critique, and is empty if there is one.
     """
 
     round: int
@@ -88,10 +88,10 @@ class Critique:
 
 @dataclasses.dataclass(frozen=True)
 class Revision:
-    """What one round did to the answer: `answer` is what the critique gave in its place.
+    """Fact: the revision of one round; `answer` is the revised answer of the critique.
 
-    `change` says what became of it: `revised` (it was taken); `unchanged` (the same answer); `null` (rolled back: there
-    was none, or it said that there is none, or it had no program where one is wanted).
+    `change` is `revised` (the answer was replaced), `unchanged` (it is the same answer) or `null` (it was rolled back:
+    it is empty, says that there is no answer, or lacks the program that is wanted).
     """
 
     round: int
@@ -100,37 +100,43 @@ class Revision:
 
 
 @dataclasses.dataclass
-class Heard:
-    """What one critique came to, as far as it went."""
+class Findings:
+    """What one critique found so far."""
 
     checks: list[Check] = dataclasses.field(default_factory=list[Check])
     verdict: critiques.Verdict = "none"
     answer: str = ""
     problem: str = ""
 
+    @property
+    def has_evidence(self) -> bool:
+        """Whether a tool gave a result."""
+        return any(check.status == "ok" for check in self.checks)
+
 
 class CriticEngine(LoopEngine):
-    """Draft an answer, criticise it with tools inside the critique, revise it, until it is verified or stays the same.
+    """Draft an answer, verify it with tools, revise it, until it is verified or unchanged.
 
-    A critique is one conversation. The critic names a claim and a tool, the tool's result is put in as evidence (see
-    `LookUps`), and the critique goes on with the next claim, until a verdict or a revised answer. Null revisions
-    ("none", "unknown") are rolled back. It ends with a verdict of VERIFIED, after two rounds running without a change,
-    or after `max_critique_rounds`. Each round is noted as a `Critique` and, unless VERIFIED ended it, a `Revision`.
+    A critique is one conversation. The critic names a claim and a tool, the tool's result is inserted as evidence (see
+    `EvidenceSearch`), and the critique continues with the next claim, until a verdict or a revised answer. Null
+    revisions ("none", "unknown") are rolled back. The loop ends with the verdict VERIFIED, after two consecutive rounds
+    without a change, or after `max_critique_rounds`. Each round is noted as a `Critique` and, unless VERIFIED ended it,
+    a `Revision`.
 
     Args:
-        max_critique_rounds: critiques, each of one answer.
-        max_checks: look-ups in one critique.
+        max_critique_rounds: the maximum number of critiques, each of one answer.
+        max_checks: the maximum number of look-ups in one critique.
         drafter: the engine that writes the first answer; `None` is one call without tools.
-        critic: which of `Runtime(providers=...)` criticises; `None` is the runtime's own.
-        reviser: which of them is asked for the revised answer when a critique ends without one; `None` is the critic.
-        code_tool: a tool that runs a program. The answer's longest code fence is run by it before each critique, which
-            sees code, status and output in place of looking claims up.
-        without_tools: where there are no tools, `answer` with the draft, or `critique` it from memory (never verified).
-        null_answers: what counts as no answer, without regard to case and punctuation.
-        max_evidence_chars: how much of a tool's result the critic gets to read.
-        prompts: what the model is told; see `PROMPTS`.
+        critic: the provider that criticises, one of `Runtime(providers=...)`; `None` is the runtime's own.
+        reviser: the provider that is asked for the revised answer if a critique ends without one; `None` is the critic.
+        code_tool: a tool that runs a program. It runs the answer's longest code fence before each critique, which gets
+            code, status and output, and makes no look-ups.
+        without_tools: if there are no tools, `answer` with the draft, or `critique` it from memory (never verified).
+        null_answers: texts that count as no answer, regardless of case and punctuation.
+        max_evidence_chars: the length to which a tool's result is cut for the critic.
+        prompts: the texts for the model; see `PROMPTS`.
 
-    Raises `ConfigError` if `code_tool` names no tool that takes one text.
+    Raises `ConfigError` if `code_tool` is not the name of a tool that takes one text.
     """
 
     name = "critic"
@@ -151,46 +157,38 @@ class CriticEngine(LoopEngine):
             check_plain_text_tool("code_tool", self.code_tool, self.runtime.tools)
 
     async def solve(self, run: Run) -> str:
-        """Draft, then criticise and revise until the answer stands."""
+        """Draft; then verify and revise until the answer is satisfactory or does not change."""
         answer = await self._draft(run)
         run.offer(answer)
-        if self.code_tool is None and not run.tools and self.without_tools == "answer":
+        if not self._can_verify(run) and self.without_tools == "answer":
             return answer
-        look_ups, unchanged = LookUps(run, self.max_evidence_chars), 0
+        evidence, unchanged = EvidenceSearch(run, self.max_evidence_chars), 0
         for number in run.iterations(self.max_critique_rounds):
-            heard = await self._criticise(run, answer, look_ups)
-            change = self._change(answer, heard.answer)
-            stands = heard.verdict == "verified" and change != "revised"
-            backed = any(check.status == "ok" for check in heard.checks)
-            run.note(
-                Critique(
-                    number,
-                    heard.verdict,
-                    stands and backed,
-                    tuple(heard.checks),
-                    heard.problem,
-                )
-            )
-            if stands:
+            findings = await self._verify(run, answer, evidence)
+            change = self._compare(answer, findings.answer)
+            is_satisfactory = findings.verdict == "verified" and change != "revised"
+            run.note(_build_critique(number, findings, is_satisfactory))
+            if is_satisfactory:
                 break
-            run.note(Revision(number, heard.answer, change))
-            answer, unchanged = (
-                (heard.answer, 0) if change == "revised" else (answer, unchanged + 1)
-            )
+            run.note(Revision(number, findings.answer, change))
+            if change == "revised":
+                answer, unchanged = findings.answer, 0
+            else:
+                unchanged += 1
             run.offer(answer)
             if unchanged == 2:
                 break
         return answer
 
+    def _can_verify(self, run: Run) -> bool:
+        return self.code_tool is not None or bool(run.tools)
+
     async def _draft(self, run: Run) -> str:
-        """The first answer; an empty one is an error."""
+        """Return the first answer; an empty one is an error."""
         if self.drafter is None:
-            prompt = self.prompts.fill(
-                "draft" if self.code_tool is None else "draft_code"
-            )
-            answer = await run.ask(
-                run.conversation.with_system(prompt), purpose="draft"
-            )
+            name = "draft" if self.code_tool is None else "draft_code"
+            prompt = run.conversation.with_system(self.prompts.fill(name))
+            answer = await run.ask(prompt, purpose="draft")
         else:
             result = await run.delegate(self.drafter, run.conversation)
             answer = result.answer or result.raise_for_status().answer or ""
@@ -198,88 +196,122 @@ class CriticEngine(LoopEngine):
             raise AskFailed("the first answer is empty")
         return answer
 
-    async def _criticise(self, run: Run, answer: str, look_ups: LookUps) -> Heard:
-        """One critique: look-ups inside it, up to its verdict or a revised answer, asked for once if it gives none."""
-        heard, concluding = Heard(), False
-        talk = await self._opening(run, answer, look_ups, heard)
-        looking_up = self.code_tool is None and bool(run.tools)
+    async def _verify(
+        self, run: Run, answer: str, evidence: EvidenceSearch
+    ) -> Findings:
+        """Verify the answer through tools, up to a verdict or a revised answer.
+
+        A critique that ends without either is asked once to conclude.
+        """
+        findings, is_concluding = Findings(), False
+        talk = await self._open_critique(run, answer, evidence, findings)
         while True:
             run.keep(talk)
-            provider = (self.reviser or self.critic) if concluding else self.critic
             try:
-                sampling = LOOKING_UP if looking_up else Sampling()
-                purpose = "revise" if concluding else "critique"
-                said = await run.ask(
-                    talk, sampling=sampling, provider=provider, purpose=purpose
-                )
-            except (
-                AskFailed
-            ) as failure:  # also a reply that was cut: its text is never a revision
-                heard.problem = str(failure)
-                return heard
-            reading = critiques.read_critique(said, own_evidence=not looking_up)
-            talk = (
-                talk.assistant(reading.said, origin="model") if reading.said else talk
-            )
-            if (
-                looking_up
-                and reading.look_up is not None
-                and len(heard.checks) < self.max_checks
-            ):
-                check, found = await look_ups.find(reading.look_up)
-                heard.checks.append(check)
-                concluding = concluding or len(heard.checks) == self.max_checks
-                talk = talk.user(
-                    self._told(check, found, concluding=concluding), origin="tool"
-                )
+                reply = await self._ask_critic(run, talk, is_concluding)
+            except AskFailed as failure:
+                # A truncated reply fails too: its text is never a revision.
+                findings.problem = str(failure)
+                return findings
+            looks_up = self._looks_up(run)
+            reading = critiques.read_critique(reply, own_evidence=not looks_up)
+            if reading.said:
+                talk = talk.assistant(reading.said, origin="model")
+            may_look_up = looks_up and len(findings.checks) < self.max_checks
+            if may_look_up and reading.look_up is not None:
+                check, found = await evidence.find(reading.look_up)
+                findings.checks.append(check)
+                is_concluding |= len(findings.checks) == self.max_checks
+                prompt = self._format_evidence(check, found, is_concluding)
+                talk = talk.user(prompt, origin="tool")
                 continue
-            if (
-                heard.verdict != "unverified"
-            ):  # what was once said to be so is not verified by being asked again
-                heard.verdict = reading.verdict
-            heard.answer = self._answer(reading, heard)
-            if concluding or heard.answer or heard.verdict == "verified":
-                return heard
-            concluding, talk = True, talk.user(self.prompts.fill("conclude"))
+            self._record_reading(findings, reading)
+            is_verified = findings.verdict == "verified"
+            if is_concluding or findings.answer or is_verified:
+                return findings
+            is_concluding = True
+            talk = talk.user(self.prompts.fill("conclude"))
 
-    async def _opening(
-        self, run: Run, answer: str, look_ups: LookUps, heard: Heard
+    def _looks_up(self, run: Run) -> bool:
+        """Return whether the critic may look claims up."""
+        return self.code_tool is None and bool(run.tools)
+
+    async def _ask_critic(
+        self, run: Run, talk: Conversation, is_concluding: bool
+    ) -> str:
+        sampling = UNTIL_EVIDENCE if self._looks_up(run) else Sampling()
+        if not is_concluding:
+            return await run.ask(
+                talk, sampling=sampling, provider=self.critic, purpose="critique"
+            )
+        provider = self.reviser or self.critic
+        return await run.ask(
+            talk, sampling=sampling, provider=provider, purpose="revise"
+        )
+
+    async def _open_critique(
+        self, run: Run, answer: str, evidence: EvidenceSearch, findings: Findings
     ) -> Conversation:
-        """The conversation that a critique begins with; a program is run first."""
+        """Return the conversation that a critique begins with; run the answer's program first."""
         talk = run.conversation.assistant(answer, origin="model")
         if self.code_tool is not None:
-            check, output = await look_ups.execute(self.code_tool, answer)
-            heard.checks.append(check)
-            return talk.user(
-                self.prompts.fill("critique_code", status=check.status, output=output),
-                origin="tool",
+            check, output = await evidence.run_code(self.code_tool, answer)
+            findings.checks.append(check)
+            prompt = self.prompts.fill(
+                "critique_code", status=check.status, output=output
             )
+            return talk.user(prompt, origin="tool")
         if not run.tools:
             return talk.user(self.prompts.fill("critique_alone"))
         return talk.user(self.prompts.fill("critique", tools=describe_tools(run.tools)))
 
-    def _told(self, check: Check, found: str, *, concluding: bool) -> str:
-        """What a look-up brought, as the critic reads it."""
-        fill, ok = self.prompts.fill, check.status == "ok"
-        told = (
-            fill("evidence", evidence=found)
-            if ok
-            else fill("no_evidence", status=check.status, reason=found)
-        )
-        return f"{told}\n\n{fill('conclude' if concluding else 'next_claim')}"
+    def _format_evidence(self, check: Check, found: str, is_concluding: bool) -> str:
+        """Return the prompt with the result of a look-up."""
+        fill = self.prompts.fill
+        if check.status == "ok":
+            evidence = fill("evidence", evidence=found)
+        else:
+            evidence = fill("no_evidence", status=check.status, reason=found)
+        return f"{evidence}\n\n{fill('conclude' if is_concluding else 'next_claim')}"
 
-    def _answer(self, reading: critiques.ParsedCritique, heard: Heard) -> str:
-        """The revised answer; without any marker it is all words after a look-up, or the program in them."""
+    def _record_reading(
+        self, findings: Findings, reading: critiques.ParsedCritique
+    ) -> None:
+        """Record verdict and revised answer.
+
+        A verdict of "unverified" stays: asking again does not make the answer verified.
+        """
+        if findings.verdict != "unverified":
+            findings.verdict = reading.verdict
+        findings.answer = self._read_revision(findings, reading)
+
+    def _read_revision(
+        self, findings: Findings, reading: critiques.ParsedCritique
+    ) -> str:
+        """Return the revised answer.
+
+        Without a marker it is the whole text after a look-up, or the program in the text.
+        """
         if reading.answer is not None or not reading.plain:
             return reading.answer or ""
         if self.code_tool is not None:
             return critiques.find_longest_fence(reading.said) or ""
-        return reading.said if heard.checks else ""
+        return reading.said if findings.checks else ""
 
-    def _change(self, answer: str, revised: str) -> Change:
-        """What the critique did to the answer."""
-        if critiques.is_null_answer(revised, self.null_answers) or (
-            self.code_tool and not critiques.read_code(revised)
-        ):
+    def _compare(self, answer: str, revised: str) -> Change:
+        """Return how a revised answer differs from the answer."""
+        if critiques.is_null_answer(revised, self.null_answers):
+            return "null"
+        if self.code_tool and not critiques.read_code(revised):
             return "null"
         return "unchanged" if critiques.is_same_answer(answer, revised) else "revised"
+
+
+def _build_critique(number: int, findings: Findings, is_satisfactory: bool) -> Critique:
+    return Critique(
+        number,
+        findings.verdict,
+        is_satisfactory and findings.has_evidence,
+        tuple(findings.checks),
+        findings.problem,
+    )

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
+from sample_tools import RAN
+
 # Nothing is timed, since a busy machine is no defect; several classes inherit one contract; CI repeats itself.
 hypothesis.settings.register_profile(
     "suite",
@@ -62,6 +64,12 @@ def settings_of_this_test_alone(monkeypatch: pytest.MonkeyPatch) -> None:
             ("_API_KEY", "_BASE_URL", "_PROXY", "_proxy")
         ):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def no_tool_ran() -> None:
+    """The shared record of what ran starts empty."""
+    RAN.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -39,6 +39,7 @@ from loopwright.messages import ATTACHMENT_SIZE
 from loopwright.providers.context import SlidingContext, estimate_tokens
 from loopwright.testing import ScriptedProvider, call, crashed
 from loopwright.testing.contracts.models import polite
+from sample_tools import look
 
 PNG = b"\x89PNG\r\n\x1a\n-pixels-"
 JPEG = b"\xff\xd8\xff\xe0-pixels-"
@@ -304,12 +305,6 @@ TASK = Conversation(
         Message("user", "What colour is it?", attachments=SENT),
     ]
 )
-
-
-@tool(effect="read")
-async def look(what: str) -> str:
-    """Look something up."""
-    return f"{what} is blue"
 
 
 @tool(effect="write")

@@ -43,14 +43,9 @@ from loopwright.events import (
     ToolStarted,
 )
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
+from sample_tools import RAN
 
-RAN: list[str] = []
 UNKNOWN = "This call was interrupted"
-
-
-@pytest.fixture(autouse=True)
-def _nothing_ran() -> None:
-    RAN.clear()
 
 
 @tool(effect="read")

@@ -18,9 +18,9 @@ from loopwright import (
     ReActEngine,
     ReplayDivergence,
     Runtime,
-    tool,
 )
 from loopwright.testing import ScriptedProvider, call, crashed
+from sample_tools import look
 
 
 def turns(*lines):
@@ -33,12 +33,6 @@ def made(model, *tools, **o):
 
 def told(r):
     return [m.content for m in r.conversation.messages if m.role == "tool"]
-
-
-@tool(effect="read")
-async def look(what: str) -> str:
-    """Look."""
-    return f"{what} is blue"
 
 
 class Body(LoopEngine):

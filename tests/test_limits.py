@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from conversations import tool_messages
 from journal_positions import cut_after
 from loopwright import (
     Completion,
@@ -42,12 +43,6 @@ async def limited(
     provider = ScriptedProvider(script)
     runtime = Runtime(provider, tools=[look], limits=limits, **options)
     return await ReActEngine(runtime).run("Go."), provider, runtime
-
-
-def observed(result: Result) -> list[str]:
-    return [
-        message.content for message in result.conversation if message.role == "tool"
-    ]
 
 
 # --- what is no limit ---
@@ -150,7 +145,7 @@ async def test_a_limit_ends_the_run_with_the_best_answer_and_all_that_was_said(
         llm_calls,
     )
     assert result.usage == Usage(10 * llm_calls, 5 * llm_calls)
-    assert observed(result) == ["thing 0 is blue", "thing 1 is blue"]
+    assert tool_messages(result) == ["thing 0 is blue", "thing 1 is blue"]
     assert isinstance(result.error, LimitReached)
     assert result.error.limit == reason
     with pytest.raises(LimitReached):
@@ -173,7 +168,7 @@ async def test_the_best_answer_is_asked_for_without_tools_and_with_all_that_was_
 
     last = provider.requests[-1]
     assert (result.answer, last.tool_choice) == ("blue", "none")
-    assert [m.content for m in last.conversation if m.role == "tool"] == observed(
+    assert [m.content for m in last.conversation if m.role == "tool"] == tool_messages(
         result
     )
     assert last.conversation.messages[-1].content.startswith(
@@ -251,7 +246,7 @@ async def test_best_effort_can_be_turned_off() -> None:
         "max_iterations",
         None,
     )
-    assert (len(provider.requests), observed(result)) == (
+    assert (len(provider.requests), tool_messages(result)) == (
         2,
         ["thing 0 is blue", "thing 1 is blue"],
     )

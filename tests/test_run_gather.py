@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from function_engine import FunctionEngine
 from journal_positions import cut_after
 from loopwright import (
     Allow,
@@ -37,13 +38,7 @@ from loopwright import (
 from loopwright.errors import AskFailed, Denied, PhaseError
 from loopwright.events import EffectFinished, Entry, GateDecided
 from loopwright.testing import ScriptedProvider, call, crashed
-
-RAN: list[str] = []
-
-
-@pytest.fixture(autouse=True)
-def _nothing_ran() -> None:
-    RAN.clear()
+from sample_tools import RAN, wipe
 
 
 @tool(effect="write")
@@ -51,21 +46,6 @@ async def send(what: str) -> str:
     """Send."""
     RAN.append(what)
     return f"{what} sent"
-
-
-@tool(effect="destructive")
-async def wipe() -> str:
-    """Wipe."""
-    RAN.append("wiped")
-    return "gone"
-
-
-class Doing(LoopEngine):
-    name = "doing"
-    body: Any = None
-
-    async def solve(self, run: Run) -> str:
-        return str(await self.body(run))
 
 
 Body = Callable[[Run], Awaitable[object]]
@@ -79,14 +59,14 @@ async def whole(
     body: Body, script: Any = (), **options: Any
 ) -> tuple[Result, list[Entry]]:
     runtime = parts(script, **options)
-    result = await Doing(runtime, body=body).run("go", run_id="r")
+    result = await FunctionEngine(runtime, body=body).run("go", run_id="r")
     return result, runtime.journal.read("r")
 
 
 async def resumed(
     body: Body, entries: list[Entry], keep: int, script: Any = (), **options: Any
 ) -> Result:
-    return await Doing(
+    return await FunctionEngine(
         parts(script, journal=crashed(entries, keep), **options), body=body
     ).resume("r")
 
@@ -133,7 +113,7 @@ async def test_branches_start_in_order_so_many_at_a_time_and_their_results_keep_
         return await run.gather(*works, at_once=at_once)
 
     provider = Counting()
-    result = await Doing(Runtime(provider), body=body).run("go")
+    result = await FunctionEngine(Runtime(provider), body=body).run("go")
 
     assert result.answer == "['k0', 'k1', 'k2', 'k3', 'k4']"
     assert provider.most == most
@@ -193,12 +173,12 @@ async def test_a_branch_that_waits_gives_its_place_to_the_next() -> None:
         return True
 
     journal = MemoryJournal()
-    waiting = await Doing(
+    waiting = await FunctionEngine(
         parts(["a"], approver=Suspend(), journal=journal), body=body
     ).run("go", run_id="r")
-    result = await Doing(parts([], approver=yes, journal=journal), body=body).resume(
-        "r"
-    )
+    result = await FunctionEngine(
+        parts([], approver=yes, journal=journal), body=body
+    ).resume("r")
 
     assert [question.key for question in waiting.pending] == ["0.0.0#0", "0.2.0#0"]
     assert result.answer == "['gone', 'a', 'gone']"
@@ -314,7 +294,9 @@ async def test_an_engine_is_told_what_its_tools_are() -> None:
 
         seen.append(run.tools)
         await run.gather(branch)
-        await run.delegate(Doing(Runtime(ScriptedProvider([])), body=branch), "child")
+        await run.delegate(
+            FunctionEngine(Runtime(ScriptedProvider([])), body=branch), "child"
+        )
         return "done"
 
     await whole(body)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
+from conversations import roles_and_contents
 from loopwright import (
     ChainOfThoughtEngine,
     Completion,
@@ -43,10 +44,6 @@ def parts(script: Any, **options: Any) -> Runtime:
 
 def asked(runtime: Runtime) -> list[Request]:
     return runtime.provider.requests  # type: ignore[attr-defined]
-
-
-def said(request: Request) -> list[tuple[str, str]]:
-    return [(message.role, message.content) for message in request.conversation]
 
 
 def cut(text: str) -> Completion:
@@ -114,7 +111,7 @@ async def test_it_reasons_and_then_extracts_the_answer_and_the_conversation_hold
 
     opening = [("system", "Be exact."), ("user", "3 dozen less 1?"), ("user", STEPS)]
     trigger = PROMPTS.fill("extract", wanted=PROMPTS["text"].text)
-    assert [said(request) for request in asked(runtime)] == [
+    assert [roles_and_contents(request) for request in asked(runtime)] == [
         opening,
         [*opening, ("assistant", SUM), ("user", trigger)],
     ]
@@ -211,7 +208,7 @@ async def test_a_reply_of_another_type_goes_back_once_with_the_reason() -> None:
 
     number = PROMPTS["number"].text
     assert (result.answer, result.llm_calls) == ("3.5", 3)
-    assert said(asked(runtime)[2])[-2:] == [
+    assert roles_and_contents(asked(runtime)[2])[-2:] == [
         ("assistant", "between 3 and 4"),
         ("user", PROMPTS.fill("again", wanted=number)),
     ]
@@ -322,7 +319,7 @@ async def test_the_callers_output_model_is_made_of_the_answer_in_sight_of_the_re
         Price.model_validate({"amount": 3, "in": "EUR"}),
         3,
     )
-    assert ("assistant", "It costs 3 euros.") in said(asked(runtime)[2])
+    assert ("assistant", "It costs 3 euros.") in roles_and_contents(asked(runtime)[2])
 
 
 # --- examples, prompts, sampling ---
@@ -345,7 +342,7 @@ async def test_examples_stand_between_the_system_message_and_the_callers_history
     )
 
     assert result.answer == "4"
-    assert said(asked(runtime)[0]) == [
+    assert roles_and_contents(asked(runtime)[0]) == [
         ("system", "Be exact."),
         ("user", "1 + 1?"),
         ("assistant", "One more than one.\n\nFINAL ANSWER: 2"),
@@ -363,7 +360,7 @@ async def test_prompts_can_be_replaced() -> None:
     )
     await ChainOfThoughtEngine(runtime, prompts=prompts).run("Q?")
 
-    assert [said(request)[-1][1] for request in asked(runtime)] == [
+    assert [roles_and_contents(request)[-1][1] for request in asked(runtime)] == [
         "Denk nach.",
         "Also? nur die Antwort",
     ]
@@ -420,7 +417,7 @@ async def test_reasoning_that_was_cut_is_continued_and_no_answer_is_read_across_
     result = await ChainOfThoughtEngine(runtime, answer=kind).run("Q?")
 
     assert (result.answer, result.llm_calls) == ("42", 3)
-    assert said(asked(runtime)[1])[-2:] == [
+    assert roles_and_contents(asked(runtime)[1])[-2:] == [
         ("assistant", "Six rows.\nFINAL ANSWER: 4"),
         ("user", PROMPTS["go_on"].text),
     ]
@@ -432,7 +429,7 @@ async def test_an_empty_continuation_brings_no_end() -> None:
     result = await ChainOfThoughtEngine(runtime, answer="number").run("Q?")
 
     assert (result.answer, result.llm_calls) == ("42", 3)
-    assert "cut off" in said(asked(runtime)[2])[-1][1]
+    assert "cut off" in roles_and_contents(asked(runtime)[2])[-1][1]
 
 
 async def test_a_continuation_that_ends_with_the_answer_needs_no_second_call() -> None:
@@ -454,7 +451,7 @@ async def test_reasoning_that_stays_cut_is_said_to_be_cut_and_never_read_as_an_a
 
     trigger = PROMPTS.fill("extract_from_cut", wanted=PROMPTS["number"].text)
     assert (result.answer, result.llm_calls) == ("42", 2 + most)
-    assert said(asked(runtime)[-1])[-1] == ("user", trigger)
+    assert roles_and_contents(asked(runtime)[-1])[-1] == ("user", trigger)
 
 
 async def test_reasoning_of_which_nothing_came_leaves_no_empty_message() -> None:
@@ -506,7 +503,7 @@ async def test_sampling_stops_between_waves_when_the_vote_is_decided(
     assert vote is not None
     assert (vote.asked, len(asked(runtime))) == (asked_for, asked_for)
     assert all(
-        said(request) == [("user", "How many?"), ("user", STEPS)]
+        roles_and_contents(request) == [("user", "How many?"), ("user", STEPS)]
         for request in asked(runtime)
     )
 
@@ -755,7 +752,7 @@ async def test_the_fallback_works_on_the_callers_conversation_and_after_no_vote_
     result = await engine.run("How many?", system="Be exact.")
 
     assert result.answer == "9"
-    assert said(asked(other.runtime)[0]) == [
+    assert roles_and_contents(asked(other.runtime)[0]) == [
         ("system", "Be exact."),
         ("user", "How many?"),
     ]  # type: ignore[arg-type]
@@ -796,7 +793,7 @@ async def test_a_limit_during_the_second_call_gives_the_best_answer_from_the_rea
         "limit",
         "max_llm_calls",
     )
-    assert said(asked(runtime)[1])[2] == ("assistant", SUM)
+    assert roles_and_contents(asked(runtime)[1])[2] == ("assistant", SUM)
     assert [m.content for m in result.conversation] == ["Q?", SUM, "35"]
 
 
@@ -815,7 +812,7 @@ async def test_a_best_answer_from_reasoning_that_was_cut_is_asked_for_in_these_w
 
     trigger = PROMPTS.fill("extract_from_cut", wanted=PROMPTS["number"].text)
     assert (result.answer, result.status) == ("42", "limit")
-    assert said(asked(runtime)[1])[-2] == ("user", trigger)
+    assert roles_and_contents(asked(runtime)[1])[-2] == ("user", trigger)
 
 
 async def test_a_best_answer_is_of_the_type_although_other_samples_had_failed_before_the_limit() -> (
@@ -855,7 +852,7 @@ async def test_a_limit_before_the_first_vote_gives_the_best_answer() -> None:
         "limit",
         Vote({}, None, 0.0, 4, 2),
     )
-    assert said(asked(runtime)[1])[2:4] == [
+    assert roles_and_contents(asked(runtime)[1])[2:4] == [
         ("assistant", "some thoughts"),
         ("user", trigger),
     ]

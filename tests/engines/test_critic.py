@@ -32,8 +32,8 @@ from loopwright.events import Entry, FactNoted, ModelRequested, RunStarted, Tool
 from loopwright.gates import Action, Allow, Decision, InstantGate, PolicyState
 from loopwright.providers import TextTools
 from loopwright.testing import ScriptedProvider, call, crashed
+from sample_tools import RAN
 
-RAN: list[Any] = []
 FACTS = {
     "q": "It is so.",
     "q2": "It is not so.",
@@ -42,11 +42,6 @@ FACTS = {
 }
 HITS = ["first", "second", "third"]
 FENCE = "```python\n{}\n```"
-
-
-@pytest.fixture(autouse=True)
-def _nothing_ran() -> None:
-    RAN.clear()
 
 
 @tool(effect="read")

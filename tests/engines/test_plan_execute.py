@@ -30,13 +30,7 @@ from loopwright import (
 from loopwright.events import Entry, FactNoted, GateDecided, ToolFinished, ToolStarted
 from loopwright.providers import TextTools
 from loopwright.testing import ScriptedProvider, call, crashed
-
-RAN: list[str] = []
-
-
-@pytest.fixture(autouse=True)
-def _nothing_ran() -> None:
-    RAN.clear()
+from sample_tools import RAN
 
 
 @tool(effect="read")

@@ -31,14 +31,9 @@ from loopwright import (
 from loopwright.engines.react import PROMPTS, BackedOff
 from loopwright.events import Entry, FactNoted, GateDecided, ModelReplied, ToolFinished
 from loopwright.testing import ScriptedProvider, call, crashed
+from sample_tools import RAN
 
-RAN: list[str] = []
 LOOK = call("look", what="sky")
-
-
-@pytest.fixture(autouse=True)
-def _nothing_ran() -> None:
-    RAN.clear()
 
 
 @tool(effect="read", repeatable=True)

@@ -40,6 +40,7 @@ from loopwright.engines.reflexion import PROMPTS, BestAttempt, Episode, Reflecti
 from loopwright.errors import ContextTooLong
 from loopwright.events import EffectFinished, Entry, FactNoted
 from loopwright.testing import ScriptedProvider, call, crashed
+from sample_tools import look
 
 GOOD, BAD = "SATISFACTORY", "UNSATISFACTORY\nNo source."
 SHORT = {
@@ -49,12 +50,6 @@ SHORT = {
     "halted": "halted {stop_reason} {feedback}",
     "reflect": "reflect on {task}|{trace}|{outcome}|{reflections}",
 }
-
-
-@tool(effect="read")
-async def look(what: str) -> str:
-    """Look something up."""
-    return f"{what} is blue"
 
 
 @tool(effect="read")

@@ -37,18 +37,13 @@ from loopwright.events import Entry, FactNoted, ToolFinished
 from loopwright.gates import Decision, InstantGate
 from loopwright.providers import TextTools
 from loopwright.testing import ScriptedProvider, call, crashed
+from sample_tools import RAN
 
-RAN: list[str] = []
 FACTS = {
     "Who is A?": "A is a poet.",
     "When was A born?": "In 1906.",
     "capital of France": "Paris",
 }
-
-
-@pytest.fixture(autouse=True)
-def _nothing_ran() -> None:
-    RAN.clear()
 
 
 @tool(effect="read")

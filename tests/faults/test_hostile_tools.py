@@ -27,6 +27,7 @@ from loopwright.journals import SQLiteJournal
 from loopwright.messages import check_pairs
 from loopwright.resilience.timeouts import WorkerThreads
 from loopwright.testing import ScriptedProvider, call, crashed
+from sample_tools import look
 
 RUN = "the-run"
 TIMEOUT = 0.2  # seconds that a hostile tool has
@@ -40,12 +41,6 @@ def _let_go() -> Iterator[None]:
     with structlog.testing.capture_logs():
         yield
     LEFT.set()
-
-
-@tool(effect="read")
-async def look(what: str) -> str:
-    """Look."""
-    return f"{what} is blue"
 
 
 def hostile(function: Callable[..., Any], timeout: float = 30.0) -> Tool:

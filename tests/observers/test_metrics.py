@@ -14,10 +14,10 @@ from loopwright import (
     Run,
     Runtime,
     Usage,
-    tool,
 )
 from loopwright.observers.semconv import provider_attributes
 from loopwright.testing import FakeClock, ScriptedProvider, call
+from sample_tools import look
 from telemetry import Telemetry
 
 CHAT = (
@@ -26,12 +26,6 @@ CHAT = (
     ("gen_ai.request.model", "script"),
     ("gen_ai.response.model", "script"),
 )
-
-
-@tool(effect="read")
-async def look(what: str) -> str:
-    """Look."""
-    return f"{what} is blue"
 
 
 def runtime(script: Any, told: Telemetry, **parts: Any) -> Runtime:

@@ -41,15 +41,10 @@ from loopwright.observers import OpenTelemetryObserver
 from loopwright.providers import Request, Sampling
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 from programs import PROGRAMS, Program
+from sample_tools import look
 from telemetry import Telemetry, attributes, events, everything_said, place
 
 SECRET = "xyzzy-4711"
-
-
-@tool(effect="read")
-async def look(what: str) -> str:
-    """Look."""
-    return f"{what} is blue"
 
 
 @tool(effect="write")

@@ -27,15 +27,10 @@ from loopwright.events import EVENT_TYPES, Entry
 from loopwright.observers import StructlogObserver
 from loopwright.providers import Request
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
+from sample_tools import look
 
 SECRET = "xyzzy-4711"
 Line = MutableMapping[str, Any]
-
-
-@tool(effect="read")
-async def look(what: str) -> str:
-    """Look."""
-    return f"{what} is blue"
 
 
 @tool(effect="read")

@@ -17,7 +17,6 @@ from loopwright import (
     ReActEngine,
     Request,
     Runtime,
-    tool,
 )
 from loopwright.errors import (
     CircuitOpen,
@@ -30,6 +29,7 @@ from loopwright.messages import Message, Usage
 from loopwright.providers import FallbackProvider, OpenAIProvider
 from loopwright.resilience import CircuitBreakers
 from loopwright.testing import FakeClock, ScriptedProvider, call
+from sample_tools import add
 
 ASKED = Request(Conversation.of("q"))
 BUSY = ProviderError("too busy", status=503, retryable=True)
@@ -522,12 +522,6 @@ async def test_cancelling_a_call_asks_nobody_else() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- in a run
-
-
-@tool(effect="read")
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 async def test_it_falls_back_in_the_middle_of_a_run_after_tools_have_run_and_the_run_goes_on() -> (

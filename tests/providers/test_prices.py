@@ -17,18 +17,12 @@ from loopwright import (
     ReActEngine,
     Runtime,
     Usage,
-    tool,
 )
 from loopwright.providers import Prices, Request
 from loopwright.testing import ScriptedProvider, call, crashed
+from sample_tools import look
 
 MILLION = 1_000_000
-
-
-@tool(effect="read")
-async def look(what: str) -> str:
-    """Look."""
-    return f"{what} is blue"
 
 
 def said(

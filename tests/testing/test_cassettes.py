@@ -45,6 +45,7 @@ from loopwright.testing import (
     cassette,
 )
 from loopwright.testing.contracts.models import polite
+from sample_tools import look
 
 
 def ask(text: str, **more: Any) -> Request:
@@ -381,12 +382,6 @@ async def test_a_miss_in_a_huge_line_is_cut_to_where_it_differs(tmp_path: Path) 
 
 
 # --- in a run ---
-
-
-@tool(effect="read")
-async def look(what: str) -> str:
-    """Look something up."""
-    return f"{what} is blue"
 
 
 @tool(effect="idempotent")

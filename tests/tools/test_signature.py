@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, field_validator
 
+from conversations import tool_messages
 from loopwright import (
     ConfigError,
     ReActEngine,
-    Result,
     Runtime,
     Tool,
     ToolContext,
@@ -53,12 +53,6 @@ class Pair:
 
 
 PAINTED: list[Any] = []
-
-
-def observed(result: Result) -> list[str]:
-    return [
-        message.content for message in result.conversation if message.role == "tool"
-    ]
 
 
 @tool(effect="read")
@@ -382,7 +376,7 @@ async def test_methods_objects_and_partials_are_tools(
 
     result = await ReActEngine(runtime).run("Go.", deps=2)
 
-    assert observed(result) == [told]
+    assert tool_messages(result) == [told]
 
 
 def test_what_a_partial_has_filled_in_is_not_the_model_s_to_choose() -> None:

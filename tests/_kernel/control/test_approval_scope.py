@@ -31,9 +31,9 @@ from loopwright.events import Entry, GateDecided
 from loopwright.gates import AllOf, Condition, InstantGate, Rule, RuleGate
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 from loopwright.tools import CallNotExecuted
+from sample_tools import RAN
 from waiting import eventually
 
-RAN: list[str] = []
 HOUR = 3_600.0
 
 
@@ -42,11 +42,6 @@ async def erase(what: str, kind: str = "quick") -> str:
     """Erase something."""
     RAN.append(what)
     return f"erased {what}"
-
-
-@pytest.fixture(autouse=True)
-def nothing_ran() -> None:
-    RAN.clear()
 
 
 def react(journal: Any, *script: Any, **options: Any) -> ReActEngine:

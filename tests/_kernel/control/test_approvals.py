@@ -25,9 +25,9 @@ from loopwright.events import CommandReceived, GateDecided, RunSuspended
 from loopwright.gates import RESPOND
 from loopwright.journals import SQLiteJournal
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
+from sample_tools import RAN
 from waiting import eventually
 
-RAN: list[str] = []
 HOUR, DAY = 3_600.0, 86_400.0
 
 
@@ -43,11 +43,6 @@ async def shred(what: str) -> str:
     """Shred something."""
     RAN.append(f"shred {what}")
     return f"shredded {what}"
-
-
-@pytest.fixture(autouse=True)
-def nothing_ran() -> None:
-    RAN.clear()
 
 
 def runtime(

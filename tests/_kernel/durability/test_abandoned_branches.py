@@ -29,13 +29,7 @@ from loopwright.errors import ReplayDivergence
 from loopwright.gates import RESPOND, InstantGate
 from loopwright.testing import FakeClock, ScriptedProvider, crashed
 from loopwright.tools import Fallback
-
-RAN: list[str] = []
-
-
-@pytest.fixture(autouse=True)
-def _nothing_ran() -> None:
-    RAN.clear()
+from sample_tools import RAN
 
 
 @tool(effect="destructive")

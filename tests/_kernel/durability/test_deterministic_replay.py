@@ -46,13 +46,7 @@ from loopwright.events import (
     ToolStarted,
 )
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
-
-RAN: list[str] = []
-
-
-@pytest.fixture(autouse=True)
-def _nothing_ran() -> None:
-    RAN.clear()
+from sample_tools import RAN
 
 
 @tool(effect="read")

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from function_engine import FunctionEngine
 from loopwright import (
     Cleared,
     Completion,
     Conversation,
     Limits,
-    LoopEngine,
     Message,
     Observation,
     Permit,
@@ -25,13 +25,7 @@ from loopwright import (
 )
 from loopwright.errors import PhaseError
 from loopwright.testing import FakeClock, ScriptedProvider, call
-
-RAN: list[dict[str, Any]] = []
-
-
-@pytest.fixture(autouse=True)
-def _nothing_ran() -> None:
-    RAN.clear()
+from sample_tools import RAN
 
 
 @tool(effect="write")
@@ -44,19 +38,9 @@ async def pay(amount: int) -> str:
 Body = Callable[[Run], Awaitable[str]]
 
 
-class Doing(LoopEngine):
-    """An engine whose strategy is given by the test."""
-
-    name = "doing"
-    body: Any = None
-
-    async def solve(self, run: Run) -> str:
-        return await self.body(run)
-
-
 async def through(body: Body, script: Any = None, **options: Any) -> Result:
     script = script if script is not None else [call("pay", amount=1), "done"]
-    return await Doing(
+    return await FunctionEngine(
         Runtime(ScriptedProvider(script), tools=[pay], **options), body=body
     ).run("go")
 
@@ -196,7 +180,7 @@ async def test_a_permit_that_runs_out_while_its_call_waits_for_a_place_is_not_us
 
     limits = Limits(max_concurrent_tools=1)
     runtime = Runtime(ScriptedProvider([]), tools=[slow], clock=clock, limits=limits)
-    result = await Doing(runtime, body=body).run("go")
+    result = await FunctionEngine(runtime, body=body).run("go")
 
     assert RAN == [{"n": 1}]
     assert (result.answer or "").startswith(
@@ -264,7 +248,7 @@ async def test_two_verbs_in_flight_in_one_scope_are_refused() -> None:
             await asyncio.sleep(0.01)
             return await super().complete(request)
 
-    result = await Doing(Runtime(Slow(["one", "two"])), body=body).run("go")
+    result = await FunctionEngine(Runtime(Slow(["one", "two"])), body=body).run("go")
     assert isinstance(result.error, PhaseError)
     assert "ask is in flight" in str(result.error)
     assert "run.gather" in str(result.error)

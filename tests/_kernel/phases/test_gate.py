@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conversations import tool_messages
 from loopwright import (
     Action,
     Allow,
@@ -49,13 +50,7 @@ from loopwright.gates import (
 from loopwright.journals import Claim
 from loopwright.messages import arguments_hash
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
-
-RAN: list[str] = []
-
-
-@pytest.fixture(autouse=True)
-def _nothing_ran() -> None:
-    RAN.clear()
+from sample_tools import RAN
 
 
 @tool(effect="read")
@@ -120,13 +115,6 @@ class FailingJournal(MemoryJournal):
         await super().barrier(claim)
 
 
-def observed(result: Result) -> list[str]:
-    """What the model was told of its calls."""
-    return [
-        message.content for message in result.conversation if message.role == "tool"
-    ]
-
-
 def decisions(runtime: Runtime, result: Result) -> list[tuple[str, str, str]]:
     """Tool, verdict and reason of each recorded decision."""
     events = [entry.event for entry in runtime.journal.read(result.run_id)]
@@ -162,7 +150,7 @@ async def test_a_destructive_tool_without_an_approver_is_denied_with_words_that_
     result = await ReActEngine(runtime).run("Erase the disk.")
 
     assert (result.status, result.answer, RAN) == ("completed", "I may not.", [])
-    assert observed(result) == [
+    assert tool_messages(result) == [
         "erase was not run: it needs a person's approval and nobody is there to give it (allow it with "
         "Runtime(approver=...), or wait for a decision with Runtime(approver=Suspend()))"
     ]
@@ -173,7 +161,7 @@ async def test_allow_all_lets_a_destructive_tool_run() -> None:
         Runtime(asking(call("erase", what="disk")), tools=TOOLS, gate=AllowAll())
     ).run("Go.")
 
-    assert (result.status, RAN, observed(result)) == (
+    assert (result.status, RAN, tool_messages(result)) == (
         "completed",
         ["erase disk"],
         ["erased"],
@@ -186,7 +174,7 @@ async def test_deny_all_denies_a_read_and_the_model_goes_on_from_the_denial() ->
         "Go."
     )
 
-    assert (result.answer, RAN, observed(result)) == (
+    assert (result.answer, RAN, tool_messages(result)) == (
         "I cannot look.",
         [],
         ["no tool may run here"],
@@ -294,7 +282,7 @@ async def test_a_gate_of_one_s_own_that_only_computes_is_told_the_state_however_
         Runtime(asking(*calls), tools=TOOLS, gate=Sparing())
     ).run("Go.")
 
-    assert (result.answer, RAN, observed(result)[-1]) == (
+    assert (result.answer, RAN, tool_messages(result)[-1]) == (
         "done",
         ["look sky", "look sea"],
         "2 are enough",
@@ -317,7 +305,7 @@ async def test_a_gate_that_computes_is_awaited_once_it_has_an_evaluate_of_its_ow
         Runtime(asking(call("look", what="sky")), tools=TOOLS, gate=Strict())
     ).run("Go.")
 
-    assert (RAN, observed(result)) == ([], ["never"])
+    assert (RAN, tool_messages(result)) == ([], ["never"])
 
 
 def test_the_versions_of_all_gates_make_one_a_gate_without_one_is_known_by_its_class() -> (
@@ -368,7 +356,7 @@ async def test_one_denied_call_does_not_hold_up_the_others_of_its_turn() -> None
 
     result = await ReActEngine(Runtime(asking(turn), tools=TOOLS, gate=gate)).run("Go.")
 
-    assert observed(result) == ["sent", "not that one", "sent"]
+    assert tool_messages(result) == ["sent", "not that one", "sent"]
     assert RAN == ["send a", "send c"]
 
 
@@ -447,7 +435,7 @@ async def test_a_gate_that_does_not_decide_denies(
 
     result = await ReActEngine(runtime).run("Go.")
 
-    assert (result.status, RAN, observed(result)) == ("completed", [], [reason])
+    assert (result.status, RAN, tool_messages(result)) == ("completed", [], [reason])
     assert decisions(runtime, result) == [("look", "deny", reason)]
 
 
@@ -552,7 +540,7 @@ async def test_modified_arguments_that_do_not_fit_the_schema_are_refused(
     ).run("Go.")
 
     assert (result.status, RAN, len(gate.seen)) == ("completed", [], 1)
-    assert "schema of send" in observed(result)[0]
+    assert "schema of send" in tool_messages(result)[0]
 
 
 @pytest.mark.parametrize(
@@ -568,7 +556,9 @@ async def test_modified_arguments_that_no_journal_holds_are_a_denial(what: Any) 
     ).run("Go.")
 
     assert (result.status, RAN, len(gate.seen)) == ("completed", [], 1)
-    assert observed(result) == ["the policy wants arguments that are not plain JSON"]
+    assert tool_messages(result) == [
+        "the policy wants arguments that are not plain JSON"
+    ]
 
 
 async def test_a_gate_that_keeps_modifying_is_denied_after_two_changes() -> None:
@@ -581,7 +571,10 @@ async def test_a_gate_that_keeps_modifying_is_denied_after_two_changes() -> None
     ).run("Go.")
 
     assert [a.arguments["what"] for a in gate.seen] == ["x", "x!", "x!!"]
-    assert (RAN, observed(result)) == ([], ["the policy keeps changing the arguments"])
+    assert (RAN, tool_messages(result)) == (
+        [],
+        ["the policy keeps changing the arguments"],
+    )
 
 
 async def test_two_changes_are_allowed() -> None:
@@ -615,7 +608,7 @@ async def test_no_gate_is_asked_about_arguments_that_are_no_json() -> None:
     )
 
     assert (RAN, gate.seen) == ([], [])
-    assert observed(result) == ["The arguments of halve are not plain JSON."] * 2
+    assert tool_messages(result) == ["The arguments of halve are not plain JSON."] * 2
 
 
 async def test_a_gate_that_changes_its_arguments_in_place_changes_nothing() -> None:
@@ -650,7 +643,7 @@ async def test_a_gate_that_changes_what_is_inside_its_arguments_changes_nothing_
         Runtime(asking(call("pack", things=["book"])), tools=[pack], gate=Gate(decide))
     ).run("Go.")
 
-    assert (observed(result), RAN) == (["packed"], ["book"])
+    assert (tool_messages(result), RAN) == (["packed"], ["book"])
 
 
 # --- denials and progress ---
@@ -672,7 +665,7 @@ async def test_the_same_denial_three_times_ends_the_run_as_stuck_with_a_best_ans
     )
     assert (RAN, result.llm_calls) == ([], 4)
     assert provider.requests[-1].tool_choice == "none"
-    assert observed(result) == ["no tool may run here"] * 2
+    assert tool_messages(result) == ["no tool may run here"] * 2
 
 
 async def test_different_denials_do_not_add_up() -> None:
@@ -738,7 +731,7 @@ async def test_an_approver_s_callback_decides_and_all_but_a_clear_yes_is_a_no(
         Runtime(asking(call("erase", what="disk")), tools=TOOLS, approver=approver)
     ).run("Go.")  # fmt: skip
 
-    assert (RAN, observed(result)) == (ran, [told])
+    assert (RAN, tool_messages(result)) == (ran, [told])
     assert asked == [("erase", {"what": "disk"}, "erase is destructive: run it?")]
 
 
@@ -774,7 +767,7 @@ async def test_an_approval_covers_one_call_only() -> None:
         "Go."
     )
 
-    assert (RAN, observed(result), len(asked)) == (
+    assert (RAN, tool_messages(result), len(asked)) == (
         ["erase disk"],
         ["erased", "a person refused it"],
         2,
@@ -828,7 +821,7 @@ async def test_suspend_makes_the_run_wait_with_its_question_and_a_later_approver
     )
     result = await resumed.resume("wait-for-me")
 
-    assert (result.status, result.answer, observed(result)) == (
+    assert (result.status, result.answer, tool_messages(result)) == (
         "completed",
         "done",
         ["sent", "erased"],
@@ -930,7 +923,7 @@ async def test_both_gates_must_allow_what_a_child_engine_does(strict_one: str) -
 
         async def solve(self, run: Run) -> str:
             result = await run.delegate(ReActEngine(child), run.task)
-            return " ".join(observed(result))
+            return " ".join(tool_messages(result))
 
     result = await Parent(
         Runtime(
@@ -1139,7 +1132,7 @@ async def test_changed_arguments_that_are_refused_are_refused_again_after_every_
     first = Runtime(ScriptedProvider(once), tools=TOOLS, gate=gate())
     whole = await ReActEngine(first).run("Go.", run_id="r")
     entries = first.journal.read("r")
-    [observation] = observed(whole)
+    [observation] = tool_messages(whole)
     assert (observation[: len(told)], whole.answer, RAN) == (told, "done", [])
     [event] = [entry.event for entry in entries if isinstance(entry.event, GateDecided)]
     assert event.arguments_hash == (
@@ -1155,7 +1148,7 @@ async def test_changed_arguments_that_are_refused_are_refused_again_after_every_
         )
         result = await ReActEngine(again).resume("r")
 
-        assert (result.status, result.answer, observed(result), RAN) == (
+        assert (result.status, result.answer, tool_messages(result), RAN) == (
             "completed",
             "done",
             [observation],
@@ -1198,7 +1191,7 @@ async def test_changed_arguments_that_a_person_is_asked_about_run_once_after_any
             isinstance(entry.event, ToolFinished) for entry in entries[:keep]
         )
 
-        assert (result.answer, observed(result), len(RAN)) == (
+        assert (result.answer, tool_messages(result), len(RAN)) == (
             "done",
             ["sea is blue"],
             1 - finished,

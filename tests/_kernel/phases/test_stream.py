@@ -20,19 +20,13 @@ from loopwright import (
     Result,
     Runtime,
     Tool,
-    tool,
 )
 from loopwright.errors import ContextTooLong
 from loopwright.providers import CallDelta
 from loopwright.testing import FakeClock, ScriptedProvider, call
+from sample_tools import add
 
 RUN = "the-run"
-
-
-@tool(effect="read")
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 SCRIPT: tuple[Any, ...] = (

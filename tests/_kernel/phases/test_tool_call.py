@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import structlog
 
+from conversations import tool_messages
 from loopwright import (
     CircuitBreakers,
     ConfigError,
@@ -46,12 +47,6 @@ async def run(*script: Any, tools: Any, **options: Any) -> Result:
     ).run("Go.")
 
 
-def observed(result: Result) -> list[str]:
-    return [
-        message.content for message in result.conversation if message.role == "tool"
-    ]
-
-
 def statuses(runtime: Runtime, result: Result) -> list[str]:
     events = [entry.event for entry in runtime.journal.read(result.run_id)]
     return [event.status for event in events if isinstance(event, ToolFinished)]
@@ -67,7 +62,7 @@ async def told(function: Callable[..., Any], **arguments: Any) -> tuple[str, str
 
     assert (result.status, result.answer) == ("completed", "done")
     (status,) = statuses(runtime, result)
-    return status, observed(result)[0]
+    return status, tool_messages(result)[0]
 
 
 # --- deadlines ---
@@ -89,7 +84,7 @@ async def test_a_sync_tool_that_blocks_its_thread_is_left_behind_in_time(
     took = time.monotonic() - before
 
     assert took < 0.2 + LATEST + 0.1  # the run around it costs a little too
-    assert observed(result) == [
+    assert tool_messages(result) == [
         "block gave no result within 0.2 s; it may still take effect. It is still running in the background."
     ]
     assert statuses(runtime, result) == ["timed_out"]
@@ -126,7 +121,7 @@ async def test_an_async_tool_that_swallows_its_cancellation_is_left_behind_in_ti
 
     assert took < 0.2 + LATEST + 0.1
     assert (result.answer, swallowed.is_set()) == ("done", True)
-    assert observed(result)[0].endswith("It is still running in the background.")
+    assert tool_messages(result)[0].endswith("It is still running in the background.")
 
 
 async def test_the_bound_itself_is_kept_to_a_tenth_of_a_second(
@@ -156,7 +151,7 @@ async def test_a_tool_that_tidies_up_when_cancelled_is_not_called_left_behind() 
     result = await run(call("slow"), tools=[slow])
 
     assert tidied == ["yes"]
-    assert observed(result) == [
+    assert tool_messages(result) == [
         "slow gave no result within 0.05 s; it may still take effect."
     ]
 
@@ -169,7 +164,7 @@ async def test_the_run_s_own_tool_timeout_holds_where_a_tool_has_none() -> None:
 
     result = await run(call("slow"), tools=[slow], limits=Limits(tool_timeout=0.05))
 
-    assert "within 0.05 s" in observed(result)[0]
+    assert "within 0.05 s" in tool_messages(result)[0]
 
 
 async def test_a_tool_gets_no_more_time_than_the_run_has_left() -> None:
@@ -397,7 +392,7 @@ async def test_a_failing_tool_cancels_no_sibling_and_results_come_in_call_order(
     result = await run(turn, tools=[work])
 
     assert finished == ["bad", "quick", "slow"]
-    assert observed(result) == ["slow", "ValueError: broken", "quick"]
+    assert tool_messages(result) == ["slow", "ValueError: broken", "quick"]
 
 
 @pytest.mark.parametrize(
@@ -424,7 +419,7 @@ async def test_no_more_tools_are_at_work_than_allowed(
                        limits=Limits(max_concurrent_tools=per_run))  # fmt: skip
 
     assert highest == [most]
-    assert observed(result) == [str(n) for n in range(8)]
+    assert tool_messages(result) == [str(n) for n in range(8)]
 
 
 async def test_calls_that_wait_for_one_tool_do_not_hold_the_places_of_others() -> None:
@@ -447,7 +442,7 @@ async def test_calls_that_wait_for_one_tool_do_not_hold_the_places_of_others() -
         turn, tools=[one_at_a_time, quick], limits=Limits(max_concurrent_tools=2)
     )
 
-    assert observed(result) == ["one", "one", "quick"]
+    assert tool_messages(result) == ["one", "one", "quick"]
 
 
 # --- hostile tools ---
@@ -678,7 +673,7 @@ async def test_a_tool_s_own_cap_counts_before_the_run_s_and_errors_are_capped_to
         limits=Limits(max_output_chars=10),
     )
 
-    assert observed(result) == [
+    assert tool_messages(result) == [
         "1234\n[cut: 6 characters, the first 4 shown]",
         "eeeeeeeeee\n[cut: 100 characters, the first 10 shown]",
     ]
@@ -696,7 +691,7 @@ async def test_no_cap_means_no_cut() -> None:
         limits=Limits(max_output_chars=None, context_tokens=None),
     )
 
-    assert len(observed(result)[0]) == 60_000
+    assert len(tool_messages(result)[0]) == 60_000
 
 
 # --- what a tool may know ---
@@ -719,7 +714,7 @@ async def test_a_tool_s_context_has_run_place_key_deadline_and_deps() -> None:
         "Go.", run_id="r1", deps={"greeting": "hi "}
     )
 
-    assert observed(result) == ["hi a", "hi b"]
+    assert tool_messages(result) == ["hi a", "hi b"]
     assert seen == [
         ToolContext("r1", "0#0", "r1:0#0", 7, {"greeting": "hi "}),
         ToolContext("r1", "0#1", "r1:0#1", 7, {"greeting": "hi "}),
@@ -773,7 +768,10 @@ async def test_a_call_that_cannot_be_made_is_rejected_in_words_that_help(
 
     result = await ReActEngine(runtime).run("Go.")
 
-    assert (result.answer, observed(result)) == ("done", [text, "Rome: rain for 1"])
+    assert (result.answer, tool_messages(result)) == (
+        "done",
+        [text, "Rome: rain for 1"],
+    )
     assert statuses(runtime, result) == ["rejected", "ok"]
     assert result.tool_calls == 1
 
@@ -789,7 +787,7 @@ async def test_arguments_that_are_not_json_are_rejected() -> None:
     )
 
     assert (result.status, result.tool_calls) == ("completed", 0)
-    assert observed(result) == ["The arguments of halve are not plain JSON."] * 2
+    assert tool_messages(result) == ["The arguments of halve are not plain JSON."] * 2
 
 
 async def test_a_model_s_mistakes_open_no_breaker() -> None:
@@ -919,7 +917,7 @@ async def test_an_async_generator_is_a_tool_too_and_what_it_gives_is_a_list() ->
     )
     result = await ReActEngine(parts).run("Go.")
 
-    assert observed(result)[0].startswith("[0, 1, 2,")
+    assert tool_messages(result)[0].startswith("[0, 1, 2,")
     assert (statuses(parts, result), closed) == (["ok"], ["closed"])
     assert await told(some) == ("error", "no more letters")
 

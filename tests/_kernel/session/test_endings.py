@@ -30,12 +30,7 @@ from loopwright.errors import Aborted, CircuitOpen, EngineError, PhaseError, Unr
 from loopwright.events import Entry, ErrorRecord, RunFinished, RunSuspended
 from loopwright.journals import SQLiteJournal
 from loopwright.testing import ScriptedProvider, call
-
-
-@tool(effect="read")
-async def look(what: str) -> str:
-    """Look."""
-    return f"{what} is blue"
+from sample_tools import look
 
 
 def closings(journal: Any, run_id: str) -> list[Any]:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conversations import tool_messages
 from loopwright import (
     DenyAll,
     ReActEngine,
@@ -31,8 +32,8 @@ from loopwright._kernel.session.progress_monitor import (
 from loopwright.errors import Stuck
 from loopwright.events import Entry, GateDecided, ModelRequested
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
+from sample_tools import RAN
 
-RAN: list[str] = []
 NUDGE = (
     "You have called look with the same arguments 3 times and got the same result each time. "
     "Calling it again will not help: try something else, or answer with what you know."
@@ -40,11 +41,6 @@ NUDGE = (
 BLOCKED = (
     "This exact call was made several times with the same result; it is not made again."
 )
-
-
-@pytest.fixture(autouse=True)
-def _nothing_ran() -> None:
-    RAN.clear()
 
 
 @tool(effect="read")
@@ -60,12 +56,6 @@ async def run(
     provider = ScriptedProvider(script)
     runtime = Runtime(provider, tools=tools, **options)
     return await ReActEngine(runtime).run("Go."), provider, runtime
-
-
-def observed(result: Result) -> list[str]:
-    return [
-        message.content for message in result.conversation if message.role == "tool"
-    ]
 
 
 def nudges(result: Result) -> list[str]:
@@ -95,7 +85,9 @@ async def test_a_tool_that_exists_is_no_unknown_one_whatever_its_arguments() -> 
 
     assert (result.answer, RAN) == ("done", ["sky"])
     assert decided(runtime, result.run_id) == ["invalid"] * 4 + ["allow"]
-    assert observed(result)[3].startswith("The arguments do not fit the schema of look")
+    assert tool_messages(result)[3].startswith(
+        "The arguments do not fit the schema of look"
+    )
 
 
 # --- the same call with the same result ---
@@ -114,7 +106,7 @@ async def test_the_third_time_is_nudged_the_fourth_blocked_and_the_fifth_ends_th
         "Blue, I think.",
     )
     assert (RAN, result.tool_calls) == (["sky"] * 3, 3)
-    assert observed(result) == ["sky is blue"] * 3 + [BLOCKED]
+    assert tool_messages(result) == ["sky is blue"] * 3 + [BLOCKED]
     assert [
         m.content for m in provider.requests[3].conversation if m.origin == "runtime"
     ] == [NUDGE]
@@ -263,7 +255,7 @@ async def test_two_calls_in_turns_are_nudged_after_two_of_each_then_blocked_then
     assert [
         m.content for m in provider.requests[4].conversation if m.origin == "runtime"
     ] == [IN_TURNS]
-    assert observed(result)[4:] == [NOT_IN_TURNS]
+    assert tool_messages(result)[4:] == [NOT_IN_TURNS]
     assert decided(runtime, result.run_id) == ["allow"] * 4 + ["blocked", "stuck"]
 
 
@@ -439,7 +431,7 @@ async def test_tools_that_do_not_exist_are_nudged_then_blocked_then_end_the_run_
         "The last 3 calls named tools that do not exist. There is no tool 'google'. Tools: look. "
         "Call one of the tools that there are, by its exact name, or answer with what you know."
     ]
-    assert observed(result)[3:] == [
+    assert tool_messages(result)[3:] == [
         "There is no tool 'lookup'. Did you mean look? Tools: look. "
         "The calls before named no tool either. Call one of the tools that there are, or answer with what you know."
     ]
@@ -558,7 +550,7 @@ async def test_errors_alike_are_nudged_get_one_more_chance_are_blocked_and_end_t
         f"The last 3 calls of {fails.name} failed with nearly the same error. "
         "Do what the error asks for, use another tool, or answer with what you know."
     ]
-    assert observed(result)[4:] == [
+    assert tool_messages(result)[4:] == [
         f"This call was not made: {fails.name} keeps failing with nearly the same error, whatever its arguments. "
         f"Do not call {fails.name} again: use another tool, or answer with what you know."
     ]
@@ -706,7 +698,9 @@ async def test_calls_that_an_open_breaker_rejects_are_no_errors() -> None:
     )
 
     assert (result.status, nudges(result)) == ("completed", [])
-    assert len(set(observed(result)[5:])) == 1, "the breaker said the same six times"
+    assert len(set(tool_messages(result)[5:])) == 1, (
+        "the breaker said the same six times"
+    )
     assert decided(runtime, result.run_id) == ["allow"] * 11
 
 

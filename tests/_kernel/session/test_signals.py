@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from function_engine import FunctionEngine
 from journal_positions import cut_after
 from loopwright import (
     Allow,
@@ -16,7 +17,6 @@ from loopwright import (
     DenyAll,
     LimitReached,
     Limits,
-    LoopEngine,
     MemoryJournal,
     Modify,
     ProviderError,
@@ -31,13 +31,7 @@ from loopwright import (
 )
 from loopwright.errors import Denied, EngineError, PhaseError
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
-
-RAN: list[str] = []
-
-
-@pytest.fixture(autouse=True)
-def _nothing_ran() -> None:
-    RAN.clear()
+from sample_tools import RAN, wipe
 
 
 @tool(effect="write")
@@ -45,21 +39,6 @@ async def send(what: str) -> str:
     """Send."""
     RAN.append(what)
     return "sent"
-
-
-@tool(effect="destructive")
-async def wipe() -> str:
-    """Wipe."""
-    RAN.append("wiped")
-    return "gone"
-
-
-class Doing(LoopEngine):
-    name = "doing"
-    body: Any = None
-
-    async def solve(self, run: Run) -> str:
-        return str(await self.body(run))
 
 
 def parts(script: Any = (), **options: Any) -> Runtime:
@@ -70,14 +49,14 @@ async def whole(
     body: Any, script: Any = (), **options: Any
 ) -> tuple[Result, list[Any]]:
     runtime = parts(script, **options)
-    result = await Doing(runtime, body=body).run("go", run_id="r")
+    result = await FunctionEngine(runtime, body=body).run("go", run_id="r")
     return result, runtime.journal.read("r")
 
 
 async def resumed(
     body: Any, entries: list[Any], keep: int, script: Any = (), **options: Any
 ) -> Result:
-    return await Doing(
+    return await FunctionEngine(
         parts(script, journal=crashed(entries, keep), **options), body=body
     ).resume("r")
 
@@ -445,7 +424,7 @@ async def test_new_code_may_not_act_where_or_before_something_else_is_recorded(
         if verb == "gather":
             await run.gather(sending)
         elif verb == "delegate":
-            await run.delegate(Doing(parts(), body=sending), "go")
+            await run.delegate(FunctionEngine(parts(), body=sending), "go")
         return await run.ask("one") + await run.ask("two")
 
     class ReadOnly:
@@ -519,7 +498,7 @@ async def test_an_engine_that_swallows_everything_does_not_survive_an_abort() ->
         return "never"
 
     runtime = parts(["never"])
-    async with Doing(runtime, body=body).start("go") as handle:
+    async with FunctionEngine(runtime, body=body).start("go") as handle:
         await entered.wait()
         result = await handle.abort()
 
@@ -537,7 +516,7 @@ async def test_a_host_that_is_cancelled_while_it_watches_suspends_the_run() -> N
     runtime = parts([])
 
     async def host() -> None:
-        async with Doing(runtime, body=body).start("go", run_id="r") as handle:
+        async with FunctionEngine(runtime, body=body).start("go", run_id="r") as handle:
             async for _ in handle:
                 pass
 
@@ -555,7 +534,7 @@ async def test_of_several_resumes_at_once_one_works_and_the_others_are_told_that
 ):
     _, entries = await whole(asks_once, ["a"])
     runtime = parts(["a", "a", "a"], journal=crashed(entries, 1))
-    engine = Doing(runtime, body=asks_once)
+    engine = FunctionEngine(runtime, body=asks_once)
     ended = await asyncio.gather(
         *(engine.resume("r") for _ in range(3)), return_exceptions=True
     )
@@ -664,7 +643,7 @@ async def test_on_unknown_stop_still_stops_when_the_unknown_outcome_is_recorded(
     told = await resumed(body, entries, cut_after(entries, "tool_started"))
     assert told.answer == "unknown"
     journal = crashed(entries, cut_after(entries, "tool_started"))
-    await Doing(parts(journal=journal), body=body).resume("r")
+    await FunctionEngine(parts(journal=journal), body=body).resume("r")
     recorded = journal.read("r")
     result = await resumed(
         body, recorded, cut_after(recorded, "tool_finished"), on_unknown="stop"
@@ -730,7 +709,7 @@ async def test_an_abort_is_what_an_aborted_run_reports_although_the_engine_swall
             return "I go on"
         return "never"
 
-    async with Doing(parts(), body=body).start("go") as handle:
+    async with FunctionEngine(parts(), body=body).start("go") as handle:
         await entered.wait()
         result = await handle.abort()
 
@@ -793,7 +772,9 @@ async def test_a_child_that_has_ended_does_nothing_more() -> None:
     def body(child: Any) -> Any:
         async def delegates(run: Run) -> str:
             return str(
-                (await run.delegate(Doing(parts(["a"]), body=child), "go")).answer
+                (
+                    await run.delegate(FunctionEngine(parts(["a"]), body=child), "go")
+                ).answer
             )
 
         return delegates

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from loopwright import MemoryJournal, ReActEngine, Runtime, tool
+from loopwright import MemoryJournal, ReActEngine, Runtime
 from loopwright.errors import ProviderError
 from loopwright.events import Entry
 from loopwright.messages import Completion, Conversation, Reasoning, ToolCall, Usage
@@ -25,6 +25,7 @@ from loopwright.providers import (
 from loopwright.providers.anthropic.stream import Assembly, WireEvent
 from loopwright.testing import FakeClock
 from messages_server import STREAMS, Answer, MessagesServer, recorded, serving
+from sample_tools import add
 from stopwatch import quickest
 
 HELLO = Request(Conversation.of("Hello"))
@@ -578,12 +579,6 @@ async def test_any_events_make_one_completion_at_the_end_or_a_provider_error(
 
 
 # In a run
-
-
-@tool(effect="read")
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 Told = tuple[list[Entry], list[Any], str | None]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conversations import roles_and_contents
 from loopwright.attachments import Attachment
 from loopwright.errors import ConfigError
 from loopwright.messages import Conversation, Message, ToolCall, ToolSpec
@@ -713,18 +714,12 @@ TALK = Conversation(
 )
 
 
-def said(request: Request) -> list[tuple[str, str]]:
-    return [
-        (message.role, message.content) for message in request.conversation.messages
-    ]
-
-
 def test_react_tells_calls_results_and_answers_as_turns() -> None:
     rendered = REACT.render(
         Request(TALK, TOOLS, sampling=Sampling(temperature=0.5, stop=("END",)))
     )
 
-    assert said(rendered)[1:] == [
+    assert roles_and_contents(rendered)[1:] == [
         ("user", "First?"),
         ("assistant", "Final Answer: Done."),
         ("user", "Second?"),
@@ -739,7 +734,7 @@ def test_react_tells_calls_results_and_answers_as_turns() -> None:
         temperature=0.5, stop=("END", "\nObservation:")
     )
     assert (rendered.tools, rendered.schema) == ((), None)
-    role, system = said(rendered)[0]
+    role, system = roles_and_contents(rendered)[0]
     assert role == "system"
     assert system.startswith(
         "Be brief.\n\nYou can use these tools:\n- search: does search\n"
@@ -750,7 +745,7 @@ def test_react_tells_calls_results_and_answers_as_turns() -> None:
 def test_the_bracket_form_tells_calls_and_answers_as_the_paper_does() -> None:
     rendered = BRACKET.render(Request(TALK, TOOLS))
 
-    assert said(rendered)[1:8] == [
+    assert roles_and_contents(rendered)[1:8] == [
         ("user", "First?"),
         ("assistant", "Action: Finish[Done.]"),
         ("user", "Second?"),
@@ -767,7 +762,7 @@ def test_the_numbered_form_counts_the_steps_of_each_question_and_stops_before_th
 ):
     rendered = NUMBERED.render(Request(TALK, TOOLS, sampling=Sampling(stop=("END",))))
 
-    assert said(rendered)[1:] == [
+    assert roles_and_contents(rendered)[1:] == [
         ("user", "First?"),
         ("assistant", "Action 1: Finish[Done.]"),
         ("user", "Second?"),
@@ -782,7 +777,7 @@ def test_the_numbered_form_counts_the_steps_of_each_question_and_stops_before_th
     asked_again = NUMBERED.render(
         Request(TALK.assistant("It is noon.").user("Third?"), TOOLS)
     )
-    assert said(asked_again)[-2:] == [
+    assert roles_and_contents(asked_again)[-2:] == [
         ("assistant", "Action 3: Finish[It is noon.]"),
         ("user", "Third?"),
     ]
@@ -796,9 +791,9 @@ def test_the_bracket_forms_tell_tools_with_what_stands_in_their_brackets() -> No
         {"type": "object", "properties": {"to": {"enum": ["left", "right"]}}},
     )
     for form in (BRACKET, NUMBERED):
-        system = said(form.render(Request(Conversation.of("q"), (*TOOLS[:4], choice))))[
-            0
-        ][1]
+        system = roles_and_contents(
+            form.render(Request(Conversation.of("q"), (*TOOLS[:4], choice)))
+        )[0][1]
 
         assert system.startswith(
             "You can use these tools:\n"
@@ -854,7 +849,7 @@ def test_the_bracket_forms_tell_an_input_so_that_it_is_read_back_as_the_same(
         [Message("user", "q"), asked, Message("tool", "r", call_id="1")]
     )
 
-    assert said(BRACKET.render(Request(talk, TOOLS)))[2] == (
+    assert roles_and_contents(BRACKET.render(Request(talk, TOOLS)))[2] == (
         "assistant",
         f"Action: {told}",
     )
@@ -883,7 +878,9 @@ def test_whatever_was_called_is_told_so_that_it_is_read_back_as_the_same(
         ]
     )
     for form in (REACT, BRACKET, NUMBERED):
-        told = said(form.render(Request(talk.assistant(answer).user("And?"), TOOLS)))
+        told = roles_and_contents(
+            form.render(Request(talk.assistant(answer).user("And?"), TOOLS))
+        )
 
         assert form.parse(told[2][1], TOOLS).calls == (ToolCall(name, arguments),)
         assert told[4][1] in (
@@ -898,7 +895,7 @@ def test_whatever_was_called_is_told_so_that_it_is_read_back_as_the_same(
 def test_an_answer_that_does_not_fit_in_brackets_is_told_behind_its_marker() -> None:
     talk = Conversation.of("q").assistant("a ] b", origin="model").user("And?")
 
-    assert said(NUMBERED.render(Request(talk, TOOLS)))[2] == (
+    assert roles_and_contents(NUMBERED.render(Request(talk, TOOLS)))[2] == (
         "assistant",
         "Final Answer: a ] b",
     )
@@ -911,7 +908,10 @@ def test_thoughts_that_stood_alone_are_told_as_thoughts() -> None:
         Message("assistant", "Action: search[", origin="model"),
         Message("user", "Never closed.", origin="runtime"),
     )
-    told = [content for _, content in said(MUSING.render(Request(talk, TOOLS)))]
+    told = [
+        content
+        for _, content in roles_and_contents(MUSING.render(Request(talk, TOOLS)))
+    ]
 
     assert told[-4:] == [
         "Thought 3: I should\nsearch.",
@@ -920,8 +920,11 @@ def test_thoughts_that_stood_alone_are_told_as_thoughts() -> None:
         "Never closed.",
     ]
     assert "A reply may also be a thought alone" in told[0]
-    assert "thought alone" not in said(NUMBERED.render(Request(talk, TOOLS)))[0][1]
-    assert said(NUMBERED.render(Request(talk, TOOLS)))[-4] == (
+    assert (
+        "thought alone"
+        not in roles_and_contents(NUMBERED.render(Request(talk, TOOLS)))[0][1]
+    )
+    assert roles_and_contents(NUMBERED.render(Request(talk, TOOLS)))[-4] == (
         "assistant",
         "I should\nsearch.",
     )
@@ -960,14 +963,16 @@ def test_the_bracket_forms_ask_for_the_answer_in_their_own_way(
 ) -> None:
     schema = OutputSchema("x", {"type": "array"})
 
-    now = said(form.render(Request(Conversation.of("q"), TOOLS, "none")))[-1]
+    now = roles_and_contents(form.render(Request(Conversation.of("q"), TOOLS, "none")))[
+        -1
+    ]
     assert now == (
         "user",
         "q\n\nNo tool can be used now. Write `Action: Finish[your answer]`.",
     )
-    assert said(form.render(Request(Conversation.of("q"), TOOLS, schema=schema)))[0][
-        1
-    ].endswith(
+    assert roles_and_contents(
+        form.render(Request(Conversation.of("q"), TOOLS, schema=schema))
+    )[0][1].endswith(
         "The answer must be JSON that fits the schema below. Write it behind `Final Answer:`, in place of "
         '`Action: Finish[...]`.\n{"type": "array"}'
     )
@@ -976,7 +981,7 @@ def test_the_bracket_forms_ask_for_the_answer_in_their_own_way(
 def test_json_tells_calls_results_and_answers_as_objects() -> None:
     rendered = JSON.render(Request(TALK, TOOLS))
 
-    assert said(rendered)[2:8] == [
+    assert roles_and_contents(rendered)[2:8] == [
         ("assistant", '{"action": "final_answer", "action_input": "Done."}'),
         ("user", "Second?"),
         (
@@ -994,7 +999,7 @@ def test_json_tells_calls_results_and_answers_as_objects() -> None:
 def test_what_a_dialect_tells_it_reads_back(dialect: Dialect) -> None:
     turns = [
         text
-        for role, text in said(dialect.render(Request(TALK, TOOLS)))
+        for role, text in roles_and_contents(dialect.render(Request(TALK, TOOLS)))
         if role == "assistant"
     ]
 
@@ -1013,7 +1018,7 @@ def test_a_request_without_tools_only_has_its_turns_told(dialect: Dialect) -> No
     )
     rendered = dialect.render(request)
 
-    assert said(rendered)[0] == ("system", "Be brief.")
+    assert roles_and_contents(rendered)[0] == ("system", "Be brief.")
     assert dataclasses.replace(rendered, conversation=TALK) == request
 
 
@@ -1041,7 +1046,7 @@ def test_images_stay_with_the_words_of_users_that_become_one_turn(
 def test_react_asks_for_the_answer_where_no_tool_may_be_called() -> None:
     rendered = REACT.render(Request(Conversation.of("q"), TOOLS, "none"))
 
-    assert said(rendered)[-1] == (
+    assert roles_and_contents(rendered)[-1] == (
         "user",
         "q\n\nNo tool can be used now. Write `Final Answer:` and your answer.",
     )
@@ -1054,7 +1059,7 @@ def test_react_tells_the_schema_of_the_answer() -> None:
         )
     )
 
-    assert said(rendered)[0][1].endswith(
+    assert roles_and_contents(rendered)[0][1].endswith(
         'must be JSON that fits this schema: {"type": "array"}'
     )
     assert rendered.schema is None
@@ -1173,13 +1178,13 @@ def test_json_moves_the_definitions_of_a_tools_schema_where_they_are_found() -> 
 def test_what_the_model_is_told_can_be_overridden() -> None:
     mine = REACT.prompts.override(answer_now="Antworte jetzt.")
 
-    assert said(
+    assert roles_and_contents(
         ReActDialect(prompts=mine).render(Request(Conversation.of("q"), TOOLS, "none"))
     )[-1] == (
         "user",
         "q\n\nAntworte jetzt.",
     )
     brief = JSON.prompts.override(instructions="Tools: {tools}")
-    assert said(
+    assert roles_and_contents(
         JsonDialect(prompts=brief).render(Request(Conversation.of("q"), (NOW,)))
     )[0][1].startswith("Tools: - now")

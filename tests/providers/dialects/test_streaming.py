@@ -17,7 +17,6 @@ from loopwright import (
     ReActEngine,
     Request,
     Runtime,
-    tool,
 )
 from loopwright.messages import Conversation, ToolCall, ToolSpec, Usage
 from loopwright.providers import (
@@ -37,6 +36,7 @@ from loopwright.providers.dialects import (
     XmlDialect,
 )
 from loopwright.testing import FakeClock, ScriptedProvider
+from sample_tools import add
 from stopwatch import quickest
 
 SEARCH = ToolSpec(
@@ -307,12 +307,6 @@ async def test_closing_the_stream_closes_the_one_inside() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- in a run
-
-
-@tool(effect="read")
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 SCRIPTS: dict[str, list[str]] = {

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from conversations import roles_and_contents
 from loopwright.errors import ConfigError, ProviderError
 from loopwright.messages import (
     Completion,
@@ -72,12 +73,6 @@ class Model:
         if not self._replies:
             raise ProviderError("no reply left")
         return self._replies.pop(0)
-
-
-def turns(request: Request) -> list[tuple[str, str]]:
-    return [
-        (message.role, message.content) for message in request.conversation.messages
-    ]
 
 
 async def test_closing_it_closes_the_wrapped_provider_if_that_can_be_closed() -> None:
@@ -200,7 +195,7 @@ async def test_without_tools_calls_and_results_are_told_as_text_and_the_reply_is
     )
 
     assert completion.answer == "Action: search[a]"
-    assert turns(model.asked[0]) == [
+    assert roles_and_contents(model.asked[0]) == [
         ("user", "q"),
         ("assistant", 'Thought: t\nAction: search\nAction Input: {"query": "a"}'),
         ("user", "Observation: r"),
@@ -318,8 +313,8 @@ async def test_examples_are_told_as_turns_between_the_system_message_and_the_con
         ("user", "Observation: Paris"),
         ("assistant", "Final Answer: Paris."),
     ]
-    assert turns(model.asked[0])[1:] == [*told, *told, ("user", "q")]
-    assert turns(model.asked[0])[0][1].startswith(
+    assert roles_and_contents(model.asked[0])[1:] == [*told, *told, ("user", "q")]
+    assert roles_and_contents(model.asked[0])[0][1].startswith(
         "Be brief.\n\nYou can use these tools:"
     )
 
@@ -433,5 +428,8 @@ async def test_a_reply_that_an_engine_reads_by_itself_stays_as_it_is_although_ca
 
     assert completion == Completion(text=text, answer=text)
     assert (model.asked[0].tools, model.asked[0].sampling) == ((), Sampling())
-    assert turns(model.asked[0])[-1] == ("user", "Observation: r\n\nAnd now?")
+    assert roles_and_contents(model.asked[0])[-1] == (
+        "user",
+        "Observation: r\n\nAnd now?",
+    )
     assert not any(message.calls for message in model.asked[0].conversation)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conversations import roles_and_contents
 from loopwright.messages import Conversation, Message, ToolCall, ToolSpec
 from loopwright.prompts import PromptSet
 from loopwright.providers import OutputSchema, Request, Sampling
@@ -516,12 +517,6 @@ def test_whatever_was_called_is_told_so_that_it_is_read_back_as_the_same(
 # ---------------------------------------------------------------------------------------------------- told as text
 
 
-def said(request: Request) -> list[tuple[str, str]]:
-    return [
-        (message.role, message.content) for message in request.conversation.messages
-    ]
-
-
 def test_calls_of_a_turn_are_told_together_and_so_are_their_results_in_the_order_of_the_calls() -> (
     None
 ):
@@ -542,7 +537,7 @@ def test_calls_of_a_turn_are_told_together_and_so_are_their_results_in_the_order
         Request(talk, TOOLS, sampling=Sampling(temperature=0.5, stop=("END",)))
     )
 
-    assert said(rendered)[1:] == [
+    assert roles_and_contents(rendered)[1:] == [
         ("user", "q"),
         (
             "assistant",
@@ -561,7 +556,7 @@ def test_calls_of_a_turn_are_told_together_and_so_are_their_results_in_the_order
         temperature=0.5, stop=("END", "<tool_response>")
     )
     assert (rendered.tools, rendered.schema) == ((), None)
-    system = said(rendered)[0][1]
+    system = roles_and_contents(rendered)[0][1]
     assert system.startswith(
         "Be brief.\n\nYou can use these tools:\n- search: does search\n"
     )
@@ -582,11 +577,11 @@ def test_the_answer_is_asked_for_where_no_tool_may_be_called_and_its_schema_is_t
         )
     )
 
-    assert said(now)[-1] == (
+    assert roles_and_contents(now)[-1] == (
         "user",
         "q\n\nNo tool can be used now. Reply with your answer alone, without tags.",
     )
-    assert said(fits)[0][1].endswith(
+    assert roles_and_contents(fits)[0][1].endswith(
         'The answer must be JSON that fits this schema: {"type": "array"}'
     )
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from loopwright import MemoryJournal, ReActEngine, Runtime, tool
+from loopwright import MemoryJournal, ReActEngine, Runtime
 from loopwright.errors import ContextTooLong, ProviderError, ProviderTimeout
 from loopwright.messages import Completion, Conversation, Reasoning, ToolCall, Usage
 from loopwright.providers import (
@@ -24,6 +24,7 @@ from loopwright.providers import (
     StreamingProvider,
 )
 from loopwright.testing import FakeClock
+from sample_tools import add
 
 STREAMS = Path(__file__).parent / "streams"
 HELLO = Request(Conversation.of("Hello"))
@@ -1106,12 +1107,6 @@ async def test_cancelling_a_stream_closes_its_connection() -> None:
 
 
 # Beneath an engine
-
-
-@tool(effect="read")
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 async def sums(

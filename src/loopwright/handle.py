@@ -255,8 +255,8 @@ class RunHandle(Control, Generic[Item, Output]):
     def _ending(self, outcome: Outcome, output: Any) -> tuple[Outcome, Any]:
         """How the run ends: as it did before it was undone, or as aborted, also if the engine swallowed that."""
         session = self._session
-        if session.replay.undo is not None:
-            return restored(session.replay.undo), None
+        if session.replay.recoveries.undo is not None:
+            return restored(session.replay.recoveries.undo), None
         if session.signals.aborting or session.command_log.aborting:
             return self._aborted(outcome.answer), None
         return outcome, output
@@ -270,9 +270,9 @@ class RunHandle(Control, Generic[Item, Output]):
 
     async def _solve(self) -> tuple[Outcome, Any]:
         """The engine's outcome, and its answer as the output model if one is asked for."""
-        if self._session.replay.undo is not None:
+        if self._session.replay.recoveries.undo is not None:
             await self._go_through()
-            return restored(self._session.replay.undo), None
+            return restored(self._session.replay.recoveries.undo), None
         if (
             self._session.command_log.aborting
         ):  # somebody said so while nobody worked on the run: nothing new begins

@@ -229,7 +229,9 @@ class Run(Attended):
             raise ConfigError(f"at_once must be at least 1, got {at_once}")
         with self._scope.enter("gather"):
             key = self._scope.next_key()
-            if self._session.replay.outcome(key) or self._session.replay.intent(key):
+            if self._session.replay.effects.outcome(
+                key
+            ) or self._session.replay.effects.intent(key):
                 raise self._session.signals.diverge(key, "an effect", "gather")
             branches = [self._branch(f"{key}.{index}") for index in range(len(works))]
             slots = asyncio.Semaphore(at_once or max(len(works), 1))
@@ -363,7 +365,10 @@ class Run(Attended):
             self._session,
             fingerprint(f"delegate {name_of(engine)}", conversation.digest),
         )
-        started, outcome = session.replay.intent(key), session.replay.outcome(key)
+        started, outcome = (
+            session.replay.effects.intent(key),
+            session.replay.effects.outcome(key),
+        )
         if isinstance(started, ChildStarted) and (
             outcome is None or isinstance(outcome, ChildFinished)
         ):
@@ -378,7 +383,7 @@ class Run(Attended):
             raise session.signals.diverge(
                 key, "another effect", f"delegate {name_of(engine)}"
             )
-        known = session.replay.decision(call_key(key, 0))
+        known = session.replay.approvals.decision(call_key(key, 0))
         if (
             known is None or known.verdict != "deny"
         ):  # a denial that the engine caught is all there is of its effect
@@ -398,8 +403,8 @@ class Run(Attended):
     def _end_child(
         self, engine: Strategy, outcome: Outcome, child: "Run", key: str
     ) -> None:
-        if self._session.replay.outcome(key) is not None:
-            self._session.replay.agree(key)
+        if self._session.replay.effects.outcome(key) is not None:
+            self._session.replay.effects.agree(key)
             return
         error = None if outcome.error is None else ErrorRecord.of(outcome.error)
         ended = ChildFinished(
@@ -458,7 +463,7 @@ class Run(Attended):
             arguments = cast(
                 "dict[str, Json]", self._services.redactor.value(arguments)
             )
-            known = self._session.replay.decision(call_key(key, 0))
+            known = self._session.replay.approvals.decision(call_key(key, 0))
             if known is not None and known.arguments_hash != arguments_hash(arguments):
                 raise self._session.signals.diverge(
                     key, f"{known.tool} with other arguments", name

@@ -13,7 +13,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from .._kernel.durability.replay import Outcome, Replay
+from .._kernel.durability.effects import Outcome
+from .._kernel.durability.replay import Replay
+from .._kernel.durability.scopes import Scopes
 from .._kernel.session.session import Session
 from ..engine import LoopEngine
 from ..errors import ConfigError, ContextTooLong, ProviderError, ReplayDivergence
@@ -120,31 +122,49 @@ class _WithoutReplies(Replay):
     """What a journal answers, except for model calls: those are made, where they were made."""
 
     def __init__(self, entries: Sequence[Entry], told: set[str]) -> None:
-        super().__init__(entries)
+        super().__init__(entries, _OnlyModelCalls())
         self._told = told  # the keys of the replies that were given already
-        self.active_seconds = 0.0  # retelling takes no time of the run
+        self.totals.active_seconds = 0.0  # retelling takes no time of the run
+        self._recorded = self.effects.outcome
+        self._decided = self.approvals.decision
+        self.effects.outcome = self._outcome_without_reply
+        self.approvals.decision = self._decision_of_effect
 
-    def outcome(self, key: str) -> Outcome | None:
-        """The recorded outcome, unless a model gave it."""
-        found = super().outcome(key)
+    def _outcome_without_reply(self, key: str) -> Outcome | None:
+        """Return the recorded outcome, unless a model gave it."""
+        found = self._recorded(key)
         if not isinstance(found, (ModelReplied, ModelFailed)):
             return found
-        self.agree(key)
+        self.effects.agree(key)
         ASKED.set(key)
         return None
 
-    def decision(self, key: str) -> GateDecided | None:
-        """The recorded decision; an effect in the place of a model call meets here that it was none."""
-        place = EffectKey.parse(key).effect
-        if place not in self._told and isinstance(
-            super().outcome(place), (ModelReplied, ModelFailed)
+    def _decision_of_effect(self, key: str) -> GateDecided | None:
+        """Return the recorded decision; raise where an effect stands in place of a model call."""
+        effect = EffectKey.parse(key).effect
+        if effect not in self._told and isinstance(
+            self._recorded(effect), (ModelReplied, ModelFailed)
         ):
-            raise self.divergence(place, "a model call", "an effect")
-        return super().decision(key)
+            raise self.divergence(effect, "a model call", "an effect")
+        return self._decided(key)
 
-    def holds_later(self, key: str) -> bool:
-        """Whether life must not go on at `key`: only recorded model calls are made, nothing new is ever done."""
-        return not isinstance(super().outcome(key), (ModelReplied, ModelFailed))
+
+class _OnlyModelCalls(Scopes):
+    """Lets nothing new begin: only the recorded model calls are made again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._model_calls: set[str] = set()
+
+    def add(self, entry: Entry) -> None:
+        """Note the position of an entry."""
+        super().add(entry)
+        if isinstance(entry.event, (ModelReplied, ModelFailed)):
+            self._model_calls.add(entry.key)
+
+    def has_outcome_after(self, text: str) -> bool:
+        """Whether the run must not go on at a key."""
+        return text not in self._model_calls
 
 
 class _Retold:

@@ -269,7 +269,9 @@ async def test_a_pause_counts_nowhere_though_its_process_dies_in_it() -> None:
 
     entries = journal.read("r")
     for keep in range(2, len(entries) + 1):
-        assert Replay(entries[:keep]).active_seconds <= 5.1, entries[keep - 1].kind
+        assert Replay(entries[:keep]).totals.active_seconds <= 5.1, entries[
+            keep - 1
+        ].kind
     for keep in range(2, len(entries)):
         go.set()
         died = MemoryJournal(clock=clock)
@@ -310,7 +312,7 @@ async def test_the_time_in_which_the_user_thinks_counts_nowhere(by_tool: bool) -
     assert result.status == "completed"
     entries = journal.read("r")
     for keep in range(2, len(entries) + 1):
-        assert Replay(entries[:keep]).active_seconds < 1, entries[keep - 1].kind
+        assert Replay(entries[:keep]).totals.active_seconds < 1, entries[keep - 1].kind
 
 
 @pytest.mark.parametrize("reason", ["cancelled", "released"])
@@ -363,7 +365,7 @@ async def test_the_time_in_which_a_person_thinks_counts_nowhere_if_the_host_stop
     )
 
     assert (left[-1].kind, left[-1].event.reason) == ("run_suspended", reason)
-    assert Replay(left).active_seconds < 1
+    assert Replay(left).totals.active_seconds < 1
     assert result.status == "completed"
 
 

@@ -144,7 +144,7 @@ def engine(
 def told_all(journal: MemoryJournal) -> None:
     """Somebody allows and answers whatever was ever asked, also what nobody asks any more."""
     replay = Replay(journal.read("r"))
-    for key, known in replay.waiting_for_leave().items():
+    for key, known in replay.approvals.open_approvals().items():
         said = {
             "tool": known.tool,
             "arguments_hash": known.arguments_hash,
@@ -153,9 +153,14 @@ def told_all(journal: MemoryJournal) -> None:
         journal.send(
             "r",
             "approve",
-            {"key": key, "question": replay.leave_asked[key], "by": "", **said},
+            {
+                "key": key,
+                "question": replay.approvals.approval_entries[key],
+                "by": "",
+                **said,
+            },
         )
-    for key, seq in replay.asked.items():
+    for key, seq in replay.approvals.question_entries.items():
         journal.send("r", "answer", {"key": key, "question": seq, "text": "blue"})
 
 
@@ -216,7 +221,7 @@ async def test_an_answer_that_comes_when_the_gather_has_ended_is_not_heard(
     await control.answer("so", question=waiting.pending[1].key)
     asked = await both(journal).resume("r")
     assert [question.tool for question in asked.pending] == [RESPOND]
-    seq = Replay(journal.read("r")).asked[waiting.pending[0].key]
+    seq = Replay(journal.read("r")).approvals.question_entries[waiting.pending[0].key]
     journal.send(
         "r", "answer", {"key": waiting.pending[0].key, "question": seq, "text": "blue"}
     )

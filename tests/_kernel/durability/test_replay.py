@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from loopwright._kernel.durability.replay import Replay, scope_of
+from loopwright._kernel.durability.replay import Replay
 from loopwright.errors import ReplayDivergence
 from loopwright.events import (
     KINDS,
@@ -39,6 +39,7 @@ from loopwright.events import (
     UnknownOutcomeResolved,
     encode_event,
 )
+from loopwright.events.effect_key import EffectKey
 from loopwright.messages import Completion, ToolCall, Usage
 
 ASKED = ModelRequested("think", "fingerprint", "setup", 1)
@@ -95,38 +96,55 @@ def finished(*keys: str) -> Replay:
 def test_a_new_run_has_nothing_to_answer() -> None:
     new = Replay()
 
-    assert (new.started, new.seed, new.llm_calls, new.tool_calls, new.usage) == (
+    assert (
+        new.started,
+        new.seed,
+        new.totals.llm_calls,
+        new.totals.tool_calls,
+        new.totals.usage,
+    ) == (
         None,
         "",
         0,
         0,
         Usage(),
     )
-    assert (new.active_seconds, new.asked, new.sealed, new.good, new.limit) == (
+    assert (
+        new.totals.active_seconds,
+        new.approvals.question_entries,
+        new.effects.withheld,
+        new.recoveries.good_results,
+        new.totals.limit,
+    ) == (
         0.0,
         {},
         set(),
         {},
         None,
     )
-    assert (new.undo, new.undone, new.facts, new.first_unused()) == (None, {}, {}, None)
     assert (
-        new.outcome("0"),
-        new.intent("0"),
-        new.decision("0#0"),
-        new.side("note:.0"),
+        new.recoveries.undo,
+        new.recoveries.undo_finished,
+        new.effects.facts,
+        new.effects.first_unused(),
+    ) == (None, {}, {}, None)
+    assert (
+        new.effects.outcome("0"),
+        new.effects.intent("0"),
+        new.approvals.decision("0#0"),
+        new.effects.side("note:.0"),
     ) == (None, None, None, None)
     assert (
-        new.attempts("0"),
-        new.recovery("0#0"),
-        new.resolved("0#0"),
-        new.is_own("0#0"),
+        new.recoveries.failed_attempts("0"),
+        new.recoveries.last("0#0"),
+        new.recoveries.resolution("0#0"),
+        new.recoveries.has_own_outcome("0#0"),
     ) == (0, None, None, True)
     assert [
-        new.reaches("", 0),
-        new.holds_more("", 0),
-        new.holds_later("0"),
-        new.begun("act", "0"),
+        new.scopes.reaches("", 0),
+        new.scopes.has_outcome_from("", 0),
+        new.scopes.has_outcome_after("0"),
+        new.scopes.has_begun("act", "0"),
     ] == [False] * 4
 
 
@@ -143,7 +161,9 @@ def test_a_new_run_has_nothing_to_answer() -> None:
 def test_a_key_tells_its_scope_and_its_number_there(
     key: str, scope: tuple[str, int]
 ) -> None:
-    assert scope_of(key) == scope
+    parsed = EffectKey.parse(key)
+
+    assert (parsed.path, parsed.number) == scope
 
 
 def test_effects_answer_by_their_key_and_the_last_word_counts() -> None:
@@ -155,19 +175,23 @@ def test_effects_answer_by_their_key_and_the_last_word_counts() -> None:
         ("1#0", DONE), ("2", EffectStarted("sleep")), ("2", SLEPT), ("3", child), ("3", CHILD),
     )  # fmt: skip
 
-    assert [known.intent(key) for key in ("0", "1#0", "2", "3")] == [
+    assert [known.effects.intent(key) for key in ("0", "1#0", "2", "3")] == [
         asked_again,
         BEGUN,
         EffectStarted("sleep"),
         child,
     ]
-    assert [known.outcome(key) for key in ("0", "1#0", "2", "3")] == [
+    assert [known.effects.outcome(key) for key in ("0", "1#0", "2", "3")] == [
         replied(),
         DONE,
         SLEPT,
         CHILD,
     ]
-    assert (known.decision("1#0"), known.seq("0"), known.seq("3")) == (late, 3, 11)
+    assert (
+        known.approvals.decision("1#0"),
+        known.effects.seq("0"),
+        known.effects.seq("3"),
+    ) == (late, 3, 11)
 
 
 def test_the_beginning_and_the_end_of_a_run_are_kept() -> None:
@@ -182,7 +206,12 @@ def test_the_beginning_and_the_end_of_a_run_are_kept() -> None:
         ("", RunResumed("me")),
     )
 
-    assert (known.started, known.seed, known.undo, known.undone) == (
+    assert (
+        known.started,
+        known.seed,
+        known.recoveries.undo,
+        known.recoveries.undo_finished,
+    ) == (
         started,
         "seed",
         undo,
@@ -200,17 +229,19 @@ def test_notes_clock_readings_and_the_limit_of_a_loop_have_keys_of_their_own_and
     )
     known = replay(("note:.0", note), ("clock:.0", clock), ("loop:2.0.0", loop))
 
-    assert [known.side(key) for key in ("note:.0", "clock:.0", "loop:2.0.0")] == [
+    assert [
+        known.effects.side(key) for key in ("note:.0", "clock:.0", "loop:2.0.0")
+    ] == [
         note,
         clock,
         loop,
     ]
-    assert (known.facts, known.limit, known.first_unused()) == (
+    assert (known.effects.facts, known.totals.limit, known.effects.first_unused()) == (
         {"note:.0": note},
         None,
         None,
     )
-    assert not known.reaches("", 0)
+    assert not known.scopes.reaches("", 0)
 
 
 def test_a_limit_of_the_whole_run_is_an_outcome_and_nothing_new_happens_behind_it() -> (
@@ -219,7 +250,7 @@ def test_a_limit_of_the_whole_run_is_an_outcome_and_nothing_new_happens_behind_i
     hit = LimitHit("max_llm_calls", "5 of 5", "think")
     known = replay(("0", SLEPT), ("1", hit))
 
-    assert (known.limit, known.outcome("1")) == (hit, hit)
+    assert (known.totals.limit, known.effects.outcome("1")) == (hit, hit)
 
 
 # --- what was spent ---
@@ -238,8 +269,12 @@ def test_model_calls_count_once_when_they_are_asked_and_once_for_each_attempt_th
         ("1", ModelFailed(failed, 0.1)), ("2", ASKED), ("2", replied(tokens=4)),
     )  # fmt: skip
 
-    assert (known.llm_calls, known.tool_calls, known.usage) == (5, 0, Usage(7, 2))
-    assert [known.attempts(key) for key in ("0", "1")] == [2, 0]
+    assert (known.totals.llm_calls, known.totals.tool_calls, known.totals.usage) == (
+        5,
+        0,
+        Usage(7, 2),
+    )
+    assert [known.recoveries.failed_attempts(key) for key in ("0", "1")] == [2, 0]
 
 
 def test_tool_calls_count_when_they_start_and_again_when_they_are_tried_again() -> None:
@@ -248,7 +283,7 @@ def test_tool_calls_count_when_they_start_and_again_when_they_are_tried_again() 
         ("1#1", BEGUN), ("1#1", turned("cached_result")), ("1#1", DONE),
     )  # fmt: skip
 
-    assert (known.tool_calls, known.llm_calls) == (4, 0)
+    assert (known.totals.tool_calls, known.totals.llm_calls) == (4, 0)
 
 
 def test_active_time_leaves_out_the_time_between_two_processes_and_what_a_person_took() -> (
@@ -264,7 +299,7 @@ def test_active_time_leaves_out_the_time_between_two_processes_and_what_a_person
     )
 
     assert (
-        known.active_seconds == 0.25 + 3.0 - 2.0 + 0.5
+        known.totals.active_seconds == 0.25 + 3.0 - 2.0 + 0.5
     )  # the clock that was set back takes nothing away
 
 
@@ -280,7 +315,7 @@ def test_calls_whose_secrets_are_not_in_the_journal_are_known_by_reply_proposal_
         ("2#0", decided(sealed=True)), ("2#1", decided()),
     )  # fmt: skip
 
-    assert known.sealed == {"0#1", "0#2", "1#0", "2#0"}
+    assert known.effects.withheld == {"0#1", "0#2", "1#0", "2#0"}
 
 
 # --- what was done about a call that failed ---
@@ -297,17 +332,30 @@ def test_what_was_done_about_a_call_answers_by_its_key_and_the_last_word_counts(
         ("1#2", turned("escalate")),
     )
 
-    assert [known.recovery(key) for key in ("1#0", "1#1")] == [turned("fallback"), None]
-    assert [known.resolved(key) for key in ("1#0", "1#1")] == [None, resolved]
-    assert [known.is_own(key) for key in ("1#0", "1#1", "1#2")] == [False, True, True]
+    assert [known.recoveries.last(key) for key in ("1#0", "1#1")] == [
+        turned("fallback"),
+        None,
+    ]
+    assert [known.recoveries.resolution(key) for key in ("1#0", "1#1")] == [
+        None,
+        resolved,
+    ]
+    assert [known.recoveries.has_own_outcome(key) for key in ("1#0", "1#1", "1#2")] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_what_is_done_now_is_the_last_word_too() -> None:
     known = replay(("1#0", turned("retry")))
 
-    known.recovered("1#0", turned("fallback"))
+    known.recoveries.begin("1#0", turned("fallback"))
 
-    assert (known.recovery("1#0"), known.is_own("1#0")) == (turned("fallback"), False)
+    assert (known.recoveries.last("1#0"), known.recoveries.has_own_outcome("1#0")) == (
+        turned("fallback"),
+        False,
+    )
 
 
 def test_a_call_of_which_an_attempt_took_too_long_may_have_taken_effect_whatever_came_later() -> (
@@ -318,9 +366,9 @@ def test_a_call_of_which_an_attempt_took_too_long_may_have_taken_effect_whatever
         ("1#0", turned("retry")),
         ("1#1", turned("retry")),
     )
-    known.recovered("1#2", turned("fallback", timed_out=True))
+    known.recoveries.begin("1#2", turned("fallback", timed_out=True))
 
-    assert [known.timed_out(f"1#{number}") for number in range(4)] == [
+    assert [known.recoveries.has_timed_out(f"1#{number}") for number in range(4)] == [
         True,
         False,
         True,
@@ -343,7 +391,7 @@ def test_a_person_is_asked_about_a_call_from_the_first_time_until_it_is_settled(
         ("1#4", settled),
     )
 
-    assert known.asked == {"1#0": 2, "1#2": 4}
+    assert known.approvals.question_entries == {"1#0": 2, "1#2": 4}
 
 
 def test_nobody_is_asked_about_a_call_that_has_an_outcome_nor_by_a_run_that_ended() -> (
@@ -354,8 +402,8 @@ def test_nobody_is_asked_about_a_call_that_has_an_outcome_nor_by_a_run_that_ende
         "failed", "unknown_outcome", None, None, None, Usage(), 1, 1, 1, ()
     )
 
-    assert replay(asked, ("1#0", DONE)).asked == {"1#1": 1}
-    assert replay(asked, ("", ended)).asked == {}
+    assert replay(asked, ("1#0", DONE)).approvals.question_entries == {"1#1": 1}
+    assert replay(asked, ("", ended)).approvals.question_entries == {}
 
 
 def test_what_became_known_of_a_call_is_not_known_of_the_next_step() -> None:
@@ -367,7 +415,10 @@ def test_what_became_known_of_a_call_is_not_known_of_the_next_step() -> None:
         ("1#1", resolved),
     )
 
-    assert [known.resolved(key) for key in ("1#0", "1#1")] == [None, resolved]
+    assert [known.recoveries.resolution(key) for key in ("1#0", "1#1")] == [
+        None,
+        resolved,
+    ]
 
 
 def test_what_was_done_in_place_of_a_call_is_known_by_the_call() -> None:
@@ -377,8 +428,8 @@ def test_what_was_done_in_place_of_a_call_is_known_by_the_call() -> None:
         ("1#0", DONE), ("1#1~1", DONE), ("1#10", turned("fallback")), ("1#10~1", DONE),
     )  # fmt: skip
 
-    assert known.done_instead("1#0") == [("1#0~1", other), ("1#0~2", DONE)]
-    assert [known.done_instead(key) for key in ("1#1", "1#2")] == [[], []]
+    assert known.recoveries.substitutes("1#0") == [("1#0~1", other), ("1#0~2", DONE)]
+    assert [known.recoveries.substitutes(key) for key in ("1#1", "1#2")] == [[], []]
 
 
 def test_a_good_result_can_be_given_again_if_it_is_the_call_s_own() -> None:
@@ -394,7 +445,7 @@ def test_a_good_result_can_be_given_again_if_it_is_the_call_s_own() -> None:
         ("4#0", BEGUN), ("4#0", turned("retry")), ("4#0", again),
     )  # fmt: skip
 
-    assert known.good == {("look", "hash"): (10.0, again)}
+    assert known.recoveries.good_results == {("look", "hash"): (10.0, again)}
 
 
 # --- how far the run had come ---
@@ -405,25 +456,37 @@ def test_a_scope_reaches_as_far_as_anything_in_it_and_around_it_whatever_the_ord
 ):
     known = replay(("3", ASKED), ("1.0.4", SLEPT), ("1.1.0", ASKED), ("2#0", BEGUN))
 
-    assert [known.reaches("", number) for number in (3, 4)] == [True, False]
-    assert [known.reaches("1.0", number) for number in (4, 5)] == [True, False]
-    assert [known.reaches("1.1", number) for number in (0, 1)] == [True, False]
-    assert [known.reaches("1", number) for number in (1, 2)] == [True, False]
-    assert not known.reaches("2", 0)
+    assert [known.scopes.reaches("", number) for number in (3, 4)] == [True, False]
+    assert [known.scopes.reaches("1.0", number) for number in (4, 5)] == [True, False]
+    assert [known.scopes.reaches("1.1", number) for number in (0, 1)] == [True, False]
+    assert [known.scopes.reaches("1", number) for number in (1, 2)] == [True, False]
+    assert not known.scopes.reaches("2", 0)
 
 
 def test_a_proposal_s_calls_are_decided_or_begun_each_for_itself() -> None:
     known = replay(("1#0", decided()), ("2#1", BEGUN), ("3", ASKED))
 
-    assert [known.begun("gate", key) for key in ("1", "2", "3")] == [True, False, False]
-    assert [known.begun("act", key) for key in ("1", "2", "3")] == [False, True, False]
+    assert [known.scopes.has_begun("gate", key) for key in ("1", "2", "3")] == [
+        True,
+        False,
+        False,
+    ]
+    assert [known.scopes.has_begun("act", key) for key in ("1", "2", "3")] == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_a_scope_holds_outcomes_up_to_its_highest_whatever_the_order() -> None:
     known = finished("2", "0")
 
-    assert [known.holds_more("", number) for number in (0, 2, 3)] == [True, True, False]
-    assert not known.holds_more("1", 0)
+    assert [known.scopes.has_outcome_from("", number) for number in (0, 2, 3)] == [
+        True,
+        True,
+        False,
+    ]
+    assert not known.scopes.has_outcome_from("1", 0)
 
 
 @pytest.mark.parametrize(
@@ -451,14 +514,17 @@ def test_a_scope_holds_outcomes_up_to_its_highest_whatever_the_order() -> None:
 def test_life_may_not_go_on_in_front_of_what_is_recorded(
     key: str, held: tuple[str, ...], later: bool
 ) -> None:
-    assert finished(*held).holds_later(key) is later
+    assert finished(*held).scopes.has_outcome_after(key) is later
 
 
 def test_life_may_not_go_on_inside_a_child_engine_that_has_ended() -> None:
     ended = replay(("1.0", CHILD))
     going_on = replay(("1.0", SLEPT))
 
-    assert (ended.holds_later("1.0.2"), going_on.holds_later("1.0.2")) == (True, False)
+    assert (
+        ended.scopes.has_outcome_after("1.0.2"),
+        going_on.scopes.has_outcome_after("1.0.2"),
+    ) == (True, False)
 
 
 # --- what nobody asked for, and where code and journal part ---
@@ -466,10 +532,10 @@ def test_life_may_not_go_on_inside_a_child_engine_that_has_ended() -> None:
 
 def test_the_first_effect_that_nobody_asked_for_is_the_first_in_the_journal() -> None:
     known = finished("9", "10", "2")
-    left = [known.first_unused()]
+    left = [known.effects.first_unused()]
     for key in ("9", "10", "2"):
-        known.agree(key)
-        left.append(known.first_unused())
+        known.effects.agree(key)
+        left.append(known.effects.first_unused())
 
     assert left == ["9", "10", "2", None]
 
@@ -477,10 +543,10 @@ def test_the_first_effect_that_nobody_asked_for_is_the_first_in_the_journal() ->
 def test_what_was_done_about_a_call_is_asked_for_with_the_call() -> None:
     known = finished("1#0", "1#0~1", "1#1~1")
 
-    known.agree("1#0")
-    assert known.first_unused() == "1#1~1"
-    known.settled("1#1")  # what came of it is recorded only now
-    assert known.first_unused() is None
+    known.effects.agree("1#0")
+    assert known.effects.first_unused() == "1#1~1"
+    known.effects.settle("1#1")  # what came of it is recorded only now
+    assert known.effects.first_unused() is None
 
 
 @pytest.mark.parametrize(
@@ -524,7 +590,7 @@ def test_a_divergence_says_before_which_entry_a_fork_goes_on(
 ) -> None:
     known = finished(*told)
     for key in agreed:
-        known.agree(key)
+        known.effects.agree(key)
 
     error = known.divergence(at, "a sleep", "a model call")
 

@@ -187,4 +187,4 @@ async def test_the_time_in_which_a_run_was_dead_does_not_count_when_it_was_taken
         await taking
 
     assert journal.read("r")[-1].kind == "run_suspended"
-    assert Replay(journal.read("r")).active_seconds < 60
+    assert Replay(journal.read("r")).totals.active_seconds < 60

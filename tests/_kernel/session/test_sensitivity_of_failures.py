@@ -140,7 +140,7 @@ async def test_a_failure_that_no_model_read_raises_no_label() -> None:
     await ReActEngine(parts).run("Go.", run_id="r")
 
     assert sent(parts.journal.read("r")) == ["ok"]
-    assert Replay(parts.journal.read("r")).label == "normal"
+    assert Replay(parts.journal.read("r")).totals.label == "normal"
 
 
 async def test_a_mended_call_is_gated_with_the_label_and_the_origin_of_the_failure_that_the_model_read() -> (
@@ -221,7 +221,7 @@ async def test_what_a_secret_tool_says_is_secret_whatever_was_done_about_its_fai
     journal = MemoryJournal()
     await make(journal).run("Go.", run_id="r")
 
-    assert Replay(journal.read("r")).label == "secret"
+    assert Replay(journal.read("r")).totals.label == "secret"
     await stays_after_any_crash(make, journal)
 
 
@@ -403,7 +403,10 @@ async def origin(make: Callable[[Any], LoopEngine], journal: Any) -> list[bool]:
         gate: Any = engine.runtime.gate
         await engine.resume("r")
         seen += gate.untrusted
-        assert Replay(entries).untrusted == gate.untrusted[0] or not gate.untrusted[0]
+        assert (
+            Replay(entries).totals.is_untrusted == gate.untrusted[0]
+            or not gate.untrusted[0]
+        )
     return seen
 
 

@@ -332,5 +332,5 @@ async def test_a_text_that_a_classifier_fails_to_label_is_secret(found: Any) -> 
     result = await ReActEngine(parts).run("Go.", run_id="r")
 
     assert result.status == "completed"
-    assert Replay(parts.journal.read("r")).label == "secret"
+    assert Replay(parts.journal.read("r")).totals.label == "secret"
     assert sent(parts.journal.read("r")) == ["denied"]

@@ -30,7 +30,7 @@ def resolve_body(
 
     Raises `ConfigError` if the run does not ask about that call.
     """
-    asked = Replay(entries).asked
+    asked = Replay(entries).approvals.question_entries
     if key not in asked:
         asks = (
             f"it asks about {', '.join(map(repr, asked))}"

@@ -55,10 +55,12 @@ def open_questions(entries: Sequence[Entry]) -> tuple[Question, ...]:
             asked.update({question.key: question for question in entry.event.pending})
     found = [
         _as_asked(asked.get(key), key, known, replay)
-        for key, known in replay.waiting_for_leave().items()
+        for key, known in replay.approvals.open_approvals().items()
     ]
-    found += [asked[key] for key in replay.asked if key in asked]
-    return tuple(question for question in found if not replay.left_behind(question.key))
+    found += [asked[key] for key in replay.approvals.question_entries if key in asked]
+    return tuple(
+        question for question in found if not replay.scopes.is_abandoned(question.key)
+    )
 
 
 def _as_asked(
@@ -76,7 +78,7 @@ def _as_asked(
 
 def _question(key: str, known: GateDecided, replay: Replay) -> Question:
     """The question of a call whose run goes on elsewhere; its arguments may stand only where the call was proposed."""
-    proposed = replay.proposed(key)
+    proposed = replay.effects.proposed(key)
     arguments: JsonObject = {} if proposed is None else proposed.arguments
     return question_of(key, known, arguments)
 
@@ -137,7 +139,7 @@ class Control(ABC):
                 f"run {self.run_id!r} has ended: it hears nothing any more"
             )
         number = await asyncio.to_thread(self._journal.send, self.run_id, kind, body)
-        heard = max(Replay(entries).received, default=0)
+        heard = max(Replay(entries).approvals.received, default=0)
         if number <= heard:
             raise JournalError(
                 f"{kind}: run {self.run_id!r} has heard {heard} commands and takes this one, number {number}, for an "
@@ -186,7 +188,7 @@ class Control(ABC):
             ANSWER,
             {
                 "key": key,
-                "question": Replay(entries).asked[key],
+                "question": Replay(entries).approvals.question_entries[key],
                 "text": self._text("text", text),
             },
         )
@@ -268,9 +270,9 @@ class Control(ABC):
         key, _, mark = question.partition("@")
         entries = await self._entries()
         replay = Replay(entries)
-        known = replay.unused_leave(key) if allowed else None
+        known = replay.approvals.unused_approval(key) if allowed else None
         if known is None:
-            known = replay.waiting_for_leave()[
+            known = replay.approvals.open_approvals()[
                 chosen(_about(entries, "approval"), key, self.run_id).key
             ]
         if known.verdict != "modify" and not known.arguments_hash.startswith(
@@ -285,7 +287,7 @@ class Control(ABC):
             )
         body: dict[str, Json] = {
             "key": key,
-            "question": replay.leave_asked.get(key, 0),
+            "question": replay.approvals.approval_entries.get(key, 0),
             "tool": known.tool,
         }
         return {

@@ -39,7 +39,7 @@ class Executor:
 
     async def _settle(self, decision: Permit | Denial, *, recover: bool) -> Observation:
         replay = self._session.replay
-        outcome = replay.outcome(decision.key)
+        outcome = replay.effects.outcome(decision.key)
         if isinstance(outcome, LimitHit):
             raise self._session.recorded_refusal(decision.key, outcome)
         if isinstance(outcome, ToolFinished):
@@ -48,7 +48,7 @@ class Executor:
             return self._calls.finish(decision, Came(decision.status, decision.reason))
         tool, started = (
             self._services.tools.get(decision.call.name),
-            replay.intent(decision.key),
+            replay.effects.intent(decision.key),
         )
         if isinstance(started, ToolStarted):
             came = await self._in_doubt(decision, tool, started, recover)
@@ -65,8 +65,8 @@ class Executor:
         """
         session = self._session
         outcome, started = (
-            session.replay.outcome(permit.key),
-            session.replay.intent(permit.key),
+            session.replay.effects.outcome(permit.key),
+            session.replay.effects.intent(permit.key),
         )
         if isinstance(outcome, LimitHit):
             raise session.recorded_refusal(permit.key, outcome)
@@ -91,7 +91,7 @@ class Executor:
         self, permit: Permit, tool: Tool, status: ObservationStatus, content: str
     ) -> Observation:
         """What came of a call that an engine answered; on replay the recorded outcome."""
-        outcome = self._session.replay.outcome(permit.key)
+        outcome = self._session.replay.effects.outcome(permit.key)
         if isinstance(outcome, ToolFinished):
             return self._recorded(permit, outcome)
         return self._calls.finish(permit, self._calls.came(tool, status, content))
@@ -99,17 +99,17 @@ class Executor:
     def _recorded(
         self, decision: Permit | Denial, outcome: ToolFinished
     ) -> Observation:
-        started = self._session.replay.intent(decision.key)
+        started = self._session.replay.effects.intent(decision.key)
         if isinstance(started, ToolStarted):
             self._same_call(decision, started)
         observation = observation_of(self._session, decision.call, outcome)
         if isinstance(decision, Permit):
             self._session.permits.discard(decision)
             self._calls.completed(
-                decision, observation, self._session.replay.seq(decision.key)
+                decision, observation, self._session.replay.effects.seq(decision.key)
             )
             self._calls.completed_instead(decision.key)
-        self._session.replay.agree(decision.key)
+        self._session.replay.effects.agree(decision.key)
         self._stop_if_told(observation)
         return observation
 
@@ -141,7 +141,7 @@ class Executor:
     ) -> Came:
         """An intent without outcome: go on with its recovery, make again what may be, find out about the rest."""
         self._same_call(permit, started)
-        last = self._session.replay.recovery(permit.key)
+        last = self._session.replay.recoveries.last(permit.key)
         made_again = last is not None and last.strategy == Retry.name
         if (
             last is not None

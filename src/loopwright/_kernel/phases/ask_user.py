@@ -14,9 +14,11 @@ async def answer_of(
 ) -> str:
     """What the user says to a question. Raises `Suspended` until somebody has answered it from outside."""
     session.signals.check_abandoned(key)
-    said = session.command_log.answer(ANSWER, key, session.replay.asked.get(key))
+    said = session.command_log.answer(
+        ANSWER, key, session.replay.approvals.question_entries.get(key)
+    )
     if said is not None:
-        session.replay.asked.pop(key, None)
+        session.replay.approvals.question_entries.pop(key, None)
         return session.secrets.redactor.text(str(said.body.get("text", "")))
     if session.command_log.stopping:
         raise session.intake.stop_signal()

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import random
 from collections.abc import Iterator, Sequence, Sized
-from typing import cast
+from typing import Literal, cast
 
 from ...errors import LoopwrightError, PhaseError, Stuck, Suspended, Unreadable
 from ...events.effect_key import call_key
@@ -175,7 +175,7 @@ class Phases:
         )
         found = fingerprint("propose", content)
         replay = self._session.replay
-        recorded = replay.outcome(key)
+        recorded = replay.effects.outcome(key)
         if recorded is None:
             self._session.signals.check_gap(key)
             self._session.writer.record(
@@ -186,7 +186,7 @@ class Phases:
                 key, type(recorded).__name__, f"propose {found}"
             )
         else:
-            replay.agree(key)
+            replay.effects.agree(key)
         return named
 
     async def gate(self, proposal: Proposal) -> Cleared:
@@ -261,9 +261,9 @@ class Phases:
         """Have policy decide about undoing a call of a saga; raises `Denied`. For the runtime, not for engines."""
         return await self._clearance.decide_own(call, "write", self._state(key))
 
-    def _known(self, verb: str, key: str, calls: Sized) -> bool:
+    def _known(self, verb: Literal["gate", "act"], key: str, calls: Sized) -> bool:
         """Whether a phase had begun, as far as the journal tells; of one without calls it tells nothing."""
-        return len(calls) == 0 or self._session.replay.begun(verb, key)
+        return len(calls) == 0 or self._session.replay.scopes.has_begun(verb, key)
 
     def _proposed_hash(self, index: int, decision: Permit | Denial) -> str:
         """The hash of the arguments as the model wrote them: by those the monitor knows a call again."""
@@ -396,18 +396,18 @@ class Phases:
         session = self._session
         while True:
             key = self._scope.upcoming()
-            recorded = session.replay.outcome(key)
+            recorded = session.replay.effects.outcome(key)
             if isinstance(recorded, CallsProposed) and recorded.command:
                 await self._operate(recorded.calls[0], recorded.command)
                 continue
             if recorded is not None:
                 return
             await session.intake.wait_while_paused()
-            free = session.replay.intent(key) is None and verb != "best_answer"
+            free = session.replay.effects.intent(key) is None and verb != "best_answer"
             command = self._override() if free else None
             if command is None:
                 return
-            session.replay.taken.add(command.number)
+            session.replay.approvals.used.add(command.number)
             arguments = cast("JsonObject", command.body["arguments"])
             call = ToolCall(
                 str(command.body["tool"]), arguments, f"operator_{plain(key)}"
@@ -419,7 +419,7 @@ class Phases:
 
         One that no engine of the run has is the root engine's, which says so.
         """
-        told, taken = self._session.command_log, self._session.replay.taken
+        told, taken = self._session.command_log, self._session.replay.approvals.used
         for command in told.waiting(OVERRIDE, taken):
             tool = str(command.body["tool"])
             if self._services.tools.get(tool) is not None or not (

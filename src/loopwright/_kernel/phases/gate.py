@@ -122,11 +122,11 @@ class Clearance:
         )
         if recorded is not None:
             return recorded
-        known = self.session.replay.decision(state.key)
+        known = self.session.replay.approvals.decision(state.key)
         if (
             known is not None
             and known.verdict == "ask"
-            and self.session.replay.left_behind(state.key)
+            and self.session.replay.scopes.is_abandoned(state.key)
         ):
             return question_of(
                 state.key, known, call.arguments
@@ -192,7 +192,7 @@ class Clearance:
     ) -> Permit | Denial | None:
         """What the journal says about this call, as far as it still holds; `effect` is what it does as of now."""
         replay = self.session.replay
-        known = replay.decision(key)
+        known = replay.approvals.decision(key)
         if known is None:
             return None
         if known.tool != call.name or (
@@ -234,8 +234,8 @@ class Clearance:
         )
         if (
             holds
-            or isinstance(replay.intent(key), ToolStarted)
-            or isinstance(replay.outcome(key), ToolFinished)
+            or isinstance(replay.effects.intent(key), ToolStarted)
+            or isinstance(replay.effects.outcome(key), ToolFinished)
         ):
             return self._taken_back(call, known, key) or self._permit(
                 call, known.arguments_hash, key, known
@@ -246,7 +246,7 @@ class Clearance:
         self, call: ToolCall, known: GateDecided, key: str
     ) -> Denial | None:
         """A denial, if a person said no after the yes that a decision rests on and before anything came of it."""
-        if self.session.replay.unused_leave(key) is None:
+        if self.session.replay.approvals.unused_approval(key) is None:
             return None
         no = self.session.intake.find_revocation(key, call.name, known.command)
         if no is None:
@@ -432,13 +432,13 @@ class Clearance:
             case.version,
         )
         now = session.services.clock.wall()
-        known = session.replay.decision(key)
+        known = session.replay.approvals.decision(key)
         asked = (
             known
             if known and (known.verdict, known.policy_version) == ("ask", version)
             else None
         )
-        since = session.replay.leave_asked.get(key)
+        since = session.replay.approvals.approval_entries.get(key)
         leave = (
             session.command_log.decision(key, since, hashed, version, suspend.holds)
             if asked
@@ -558,7 +558,9 @@ class Clearance:
             call.name, call.id, verdict, self.session.secrets.redactor.text(reason), case.version, case.hashed, arguments,
             waited, stop, sealed, 0 if leave is None else leave.command.number, until, case.effect,
         )  # fmt: skip
-        self.session.replay.asks(decided, self.session.writer.record(key, decided).seq)
+        seq = self.session.writer.record(key, decided).seq
+        if verdict == "ask":
+            self.session.replay.approvals.note_expiry(decided, seq)
         return decided
 
 

@@ -60,16 +60,16 @@ class Attended(Phases):
         asked, unless the answer was let out by then. For the runtime, not for engines.
         """
         session, key = self._session, self._scope.side_key("follow")
-        recorded = session.replay.side(key)
+        recorded = session.replay.effects.side(key)
         if not isinstance(recorded, FollowedUp):
-            command = session.command_log.next(FOLLOW_UP, session.replay.taken)
-            shown = session.replay.decision(ANSWERED)
+            command = session.command_log.next(FOLLOW_UP, session.replay.approvals.used)
+            shown = session.replay.approvals.decision(ANSWERED)
             gone_on = self._scope.replaying() or (
                 shown is not None and shown.verdict != "ask"
             )
             if command is None or gone_on or self._scope.signal is not None:
                 return False
-            session.replay.taken.add(command.number)
+            session.replay.approvals.used.add(command.number)
             text = str(command.body.get("text", ""))
             recorded = FollowedUp(
                 command.number, text, session.sensitivity.classify(text)
@@ -123,7 +123,7 @@ class Attended(Phases):
         not_run = await self._executor.begin(permit, tool)
         if not_run is not None:
             return not_run
-        if self._session.replay.outcome(permit.key) is not None:
+        if self._session.replay.effects.outcome(permit.key) is not None:
             return self._executor.end(permit, tool, "ok", "")
         question = str(permit.call.arguments.get("question", ""))
         try:

@@ -80,7 +80,7 @@ class Doubts:
 
     def known(self, permit: Permit) -> Known | None:
         """What was found out before a crash and still holds: not that it was not done, since it was made again then."""
-        recorded = self.calls.session.replay.resolved(permit.key)
+        recorded = self.calls.session.replay.recoveries.resolution(permit.key)
         if recorded is not None and (
             recorded.verdict == "done" or (recorded.by, recorded.verdict) == LEFT
         ):
@@ -137,7 +137,7 @@ class Doubts:
             else "public"
         )
         self._note(permit, "person", resolution, command.number, label)
-        session.replay.asked.pop(permit.key, None)
+        session.replay.approvals.question_entries.pop(permit.key, None)
         return self._found(permit, "person", resolution, label)
 
     async def _look_up(self, permit: Permit, tool: Tool) -> Known:
@@ -190,7 +190,9 @@ class Doubts:
 
 def newest(session: Session, key: str) -> Command | None:
     """The last answer to the question that is asked about a call; one to an earlier question counts no more."""
-    return session.command_log.answer(RESOLVE, key, session.replay.asked.get(key))
+    return session.command_log.answer(
+        RESOLVE, key, session.replay.approvals.question_entries.get(key)
+    )
 
 
 def came_of(resolution: Known) -> Came:

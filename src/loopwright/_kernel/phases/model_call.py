@@ -117,7 +117,8 @@ class ModelCall:
             return self._cooled < MAX_COOL_DOWNS
         if (
             self._breaker.state == "open"
-            or self._made + self._session.replay.attempts(self._key) >= MAX_ATTEMPTS
+            or self._made + self._session.replay.recoveries.failed_attempts(self._key)
+            >= MAX_ATTEMPTS
         ):
             return False
         budget = self._session.budget

@@ -75,7 +75,7 @@ class Inference:
         `commands` are the numbers of those whose words are among the nudges.
         """
         replay = self._session.replay
-        intent, outcome = replay.intent(key), replay.outcome(key)
+        intent, outcome = replay.effects.intent(key), replay.effects.outcome(key)
         known = intent if isinstance(intent, ModelRequested) else None
         if outcome is not None:
             return self._recorded(key, question, known, outcome)
@@ -216,7 +216,7 @@ class Inference:
             raise session.signals.diverge(
                 key, f"{intent.verb} {intent.fingerprint}", f"{question.verb} {found}"
             )
-        session.replay.agree(key)
+        session.replay.effects.agree(key)
         setup = self._setup(question)
         if setup != intent.setup and not session.drifted:
             session.drifted = True

@@ -84,7 +84,9 @@ class Recovering:
             return came  # the tool's recovery was changed since: what it came to then stands
         lost = (
             self._is_lost(permit)
-            and self.calls.session.replay.decision(substitute_key(permit.key, step + 1))
+            and self.calls.session.replay.approvals.decision(
+                substitute_key(permit.key, step + 1)
+            )
             is None
         )
         if lost and isinstance(steps[step], Fallback):  # it was not called yet
@@ -168,7 +170,7 @@ class Recovering:
             came.untrusted,
         )
         session.writer.record(permit.key, triggered)
-        session.replay.recovered(permit.key, triggered)
+        session.replay.recoveries.begin(permit.key, triggered)
         if isinstance(
             strategy, LlmRecovery
         ):  # the model is about to read what came of the call
@@ -262,7 +264,9 @@ class Recovering:
     ) -> tuple[float, ToolFinished] | None:
         """The age in seconds of the last good result of the same call, and that result, if it is fresh enough."""
         session = self.calls.session
-        known = session.replay.good.get((permit.call.name, permit.arguments_hash))
+        known = session.replay.recoveries.good_results.get(
+            (permit.call.name, permit.arguments_hash)
+        )
         if known is None:
             return None
         age = max(session.writer.wall() - known[0], 0.0)
@@ -350,7 +354,7 @@ class Recovering:
             came.content,
             strategy.queue,
         )
-        if permit.key not in self.calls.session.replay.set_aside:
+        if permit.key not in self.calls.session.replay.recoveries.dead_lettered:
             self.calls.session.writer.record(permit.key, letter)
         told = self.calls.told(tool, came)
         told = f"{told}\n[The call was set aside for a person to see to later; do not make it again.]"

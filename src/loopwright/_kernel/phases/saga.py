@@ -34,7 +34,7 @@ class Undoing:
 
     async def undo(self, outcome: Outcome) -> Outcome:
         """The outcome to end with, after everything that could be undone was; calls of what failed are its error."""
-        session, begun = self.session, self.session.replay.undo
+        session, begun = self.session, self.session.replay.recoveries.undo
         if begun is None:
             why = None if outcome.error is None else ErrorRecord.of(outcome.error)
             calls = tuple(self._completed())
@@ -63,7 +63,7 @@ class Undoing:
             key,
             (seq, call),
         ) in (
-            session.replay.in_doubt().items()
+            session.replay.unfinished_calls().items()
         ):  # a person was asked about it, and said `stop`
             if any(tool.compensate is not None for tool in self._named(call.name)):
                 done.append((seq, key, Observation(call, "unknown", "")))
@@ -81,7 +81,7 @@ class Undoing:
     async def _undo(self, done: UndoCall) -> str:
         """Undo one call, unless the journal says that this was done; what is wrong, if anything."""
         key, call = undo_key(done.key), done.call
-        finished = self.session.replay.undone.get(key)
+        finished = self.session.replay.recoveries.undo_finished.get(key)
         if finished is None:
             status, content, seconds = await self._live(done, key)
             finished = UndoFinished(
@@ -132,7 +132,7 @@ class Undoing:
         """Have the tool undo a call, now that it may; the intent is durable first."""
         session = self.session
         idempotency_key = f"{done.idempotency_key}:undo"
-        if key not in session.replay.undoing:
+        if key not in session.replay.recoveries.undo_started:
             session.writer.record(
                 key, UndoStarted(tool.name, done.call.id, idempotency_key)
             )

@@ -41,7 +41,7 @@ def note(scope: Scope, fact: object) -> None:
     """Record a fact once; another fact in its place on replay is only a warning."""
     key = scope.side_key("note")
     value = scope.session.services.redactor.value(to_jsonable_python(fact))
-    recorded = scope.session.replay.side(key)
+    recorded = scope.session.replay.effects.side(key)
     if recorded is None:
         noted = scope.session.facts[key] = FactNoted(type(fact).__name__, value)
         scope.session.writer.record(key, noted)
@@ -54,7 +54,7 @@ def note(scope: Scope, fact: object) -> None:
 def now(scope: Scope) -> datetime:
     """Wall time in UTC, read once for each place in the program."""
     key = scope.side_key("now")
-    recorded = scope.session.replay.side(key)
+    recorded = scope.session.replay.effects.side(key)
     if isinstance(recorded, ClockRead):
         return datetime.fromtimestamp(recorded.seconds, UTC)
     seconds = scope.session.services.clock.wall()
@@ -67,7 +67,7 @@ def recorded_effect(
 ) -> tuple[T] | None:
     """The recorded value of an effect, in a tuple; `None` if there is none; raises the error that it raised."""
     replay = scope.session.replay
-    recorded = replay.outcome(key)
+    recorded = replay.effects.outcome(key)
     if recorded is None:
         scope.check_gap(key)
         return None
@@ -77,7 +77,7 @@ def recorded_effect(
         raise scope.session.signals.diverge(
             key, type(recorded).__name__, f"effect {name}"
         )
-    replay.agree(key)
+    replay.effects.agree(key)
     if recorded.error is not None:
         raise recorded.error.restore()
     return (into.validate_json(to_json(recorded.value)),)
@@ -95,7 +95,7 @@ async def do_effect(
     session.signals.check(begun=True)
     if session.remaining() == 0:
         raise session.refuse(key, out_of_time())
-    if session.replay.intent(key) is None:
+    if session.replay.effects.intent(key) is None:
         await session.intake.wait_while_paused()
         session.writer.record(key, EffectStarted(name))
     await session.writer.barrier()

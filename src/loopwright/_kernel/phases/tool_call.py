@@ -182,15 +182,17 @@ class ToolCalls:
         if EffectKey.parse(decision.key).step is not None:
             self.instead[decision.key] = finished
         observation = observation_of(self.session, call, finished)
-        self.session.replay.settled(decision.key)
+        self.session.replay.effects.settle(decision.key)
         if isinstance(decision, Permit):
             self.completed(decision, observation, entry.seq)
             if (
                 came.status == "ok"
                 and decision.real is None
-                and self.session.replay.is_own(decision.key)
+                and self.session.replay.recoveries.has_own_outcome(decision.key)
             ):
-                self.session.replay.good[call.name, decision.arguments_hash] = (
+                self.session.replay.recoveries.good_results[
+                    call.name, decision.arguments_hash
+                ] = (
                     entry.at,
                     finished,
                 )
@@ -198,7 +200,7 @@ class ToolCalls:
 
     def outcome_instead(self, key: str) -> ToolFinished | None:
         """What came of a call that was made in place of a failed one."""
-        known = self.instead.get(key) or self.session.replay.outcome(key)
+        known = self.instead.get(key) or self.session.replay.effects.outcome(key)
         return known if isinstance(known, ToolFinished) else None
 
     def told(self, tool: Tool, came: Came) -> str:
@@ -219,20 +221,20 @@ class ToolCalls:
         )
         if tool is None or tool.compensate is None:
             return
-        doubtful = replay.timed_out(key) and not (
-            replay.is_own(key) and observation.status == "ok"
+        doubtful = replay.recoveries.has_timed_out(key) and not (
+            replay.recoveries.has_own_outcome(key) and observation.status == "ok"
         )
         if doubtful:  # whatever came of it afterwards
             observation = Observation(permit.call, "timed_out", observation.text)
-        if doubtful or replay.is_own(key):
+        if doubtful or replay.recoveries.has_own_outcome(key):
             self.session.completed[key] = seq, observation, tool
 
     def completed_instead(self, key: str) -> None:
         """The same for what was done in place of a call whose outcome is recorded: nothing goes through it again."""
         replay = self.session.replay
-        for other, finished in replay.done_instead(key):
+        for other, finished in replay.recoveries.substitutes(key):
             decided, tool = (
-                replay.decision(other),
+                replay.approvals.decision(other),
                 self.services.tools.get(finished.tool),
             )
             if (
@@ -243,7 +245,11 @@ class ToolCalls:
             ):
                 call = ToolCall(finished.tool, decided.arguments, finished.call_id)
                 observation = Observation(call, finished.status, finished.content)
-                self.session.completed[other] = replay.seq(other), observation, tool
+                self.session.completed[other] = (
+                    replay.effects.seq(other),
+                    observation,
+                    tool,
+                )
 
     def not_run(self, permit: Permit, error: Exception) -> Came:
         """A call that was not made since its permit does not hold."""

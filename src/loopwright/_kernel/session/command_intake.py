@@ -95,7 +95,7 @@ class CommandIntake:
         """Return the later denial of a call that the command numbered `approval` approved."""
         if not approval:
             return None
-        asked = self._replay.leave_asked.get(key)
+        asked = self._replay.approvals.approval_entries.get(key)
         return self.log.taken_back(key, asked, tool, approval)
 
     async def _pause(self) -> None:
@@ -118,7 +118,7 @@ class CommandIntake:
                 self._writer.record("", RunContinued(waited, seconds))
 
     def _receive(self, sent: Command) -> None:
-        known = self._replay.received.get(sent.number)
+        known = self._replay.approvals.received.get(sent.number)
         if known is None:
             command, problem = self._record(sent)
         else:
@@ -130,7 +130,10 @@ class CommandIntake:
             self.log.refuse(command)
             return
         self.log.take(command)
-        if command.kind == DECLASSIFY and command.number not in self._replay.taken:
+        if (
+            command.kind == DECLASSIFY
+            and command.number not in self._replay.approvals.used
+        ):
             self._declassify(command)
 
     def _record(self, sent: Command) -> tuple[Command, str]:
@@ -158,7 +161,7 @@ class CommandIntake:
         question = command.body.get("question")
         if command.kind != APPROVE or not isinstance(question, int):
             return False
-        return command.at > self._replay.closes.get(question, math.inf)
+        return command.at > self._replay.approvals.expiries.get(question, math.inf)
 
     def _declassify(self, command: Command) -> None:
         label = self._sensitivity.lower(command.body.get("label"))

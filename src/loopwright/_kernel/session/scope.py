@@ -100,7 +100,7 @@ class Scope:
 
     def replaying(self) -> bool:
         """Whether the journal knows of effects that this scope has not come to yet."""
-        return self.session.replay.reaches(self.path, self._effects)
+        return self.session.replay.scopes.reaches(self.path, self._effects)
 
     def check_gap(self, key: str) -> None:
         """Raise what keeps something new of the engine's own from happening at `key`.
@@ -108,7 +108,7 @@ class Scope:
         That is `ReplayDivergence`, or `Suspended` if the scope waited for a person there when its gather ended: then it
         waits again, whatever was said since.
         """
-        if self.session.replay.left_waiting(key):
+        if self.session.replay.has_waited(key):
             raise self.halt(Suspended(ABANDONED_BRANCH))
         self.session.signals.check_gap(key)
 
@@ -145,7 +145,7 @@ class Scope:
     def _ended_before(self, verb: str) -> bool:
         """Whether the next thing that is recorded is the best answer, which came because this verb met the signal."""
         replay, key = self.session.replay, self.upcoming()
-        known = replay.intent(key) or replay.outcome(key)
+        known = replay.effects.intent(key) or replay.effects.outcome(key)
         return (
             verb != "best_answer"
             and isinstance(known, (ModelRequested, LimitHit))
@@ -192,7 +192,7 @@ class Scope:
             yield number
 
     def _check_iteration(self, key: str, number: int) -> None:
-        recorded = self.session.replay.side(key)
+        recorded = self.session.replay.effects.side(key)
         limit = self.session.services.limits.max_iterations
         if isinstance(recorded, LimitHit):
             if number <= int(recorded.detail):

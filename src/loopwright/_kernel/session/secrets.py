@@ -52,7 +52,7 @@ class Secrets:
 
     def is_lost(self, key: str) -> bool:
         """Return whether only a process that has ended knew the arguments of a call."""
-        withheld = self._replay.sealed
+        withheld = self._replay.effects.withheld
         if not withheld or key in self._calls:
             return False
         return key in withheld or EffectKey.parse(key).original in withheld

@@ -17,8 +17,8 @@ class Sensitivity:
     def __init__(
         self, services: Services, run_id: str, replay: Replay, secrets: Secrets
     ) -> None:
-        self.label: Label = replay.label
-        self.untrusted = replay.untrusted
+        self.label: Label = replay.totals.label
+        self.untrusted = replay.totals.is_untrusted
         self._classifier = services.classifier
         self._run_id, self._secrets = run_id, secrets
 

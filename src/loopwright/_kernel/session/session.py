@@ -59,9 +59,12 @@ class Session:
         )
         """What encloses text from outside, in the prompts of this run."""
         self.budget = Budget(
-            services.limits, replay.llm_calls, replay.tool_calls, replay.usage
+            services.limits,
+            replay.totals.llm_calls,
+            replay.totals.tool_calls,
+            replay.totals.usage,
         )
-        self.active = ActiveClock(services.clock, replay.active_seconds)
+        self.active = ActiveClock(services.clock, replay.totals.active_seconds)
         self.signals = Signals(replay)
         self.secrets = Secrets(services.redactor, replay)
         self.sensitivity = Sensitivity(services, self.run_id, replay, self.secrets)
@@ -75,7 +78,7 @@ class Session:
         self.command_log = self.intake.log
         self.pending: list[Question] = []
         self.permits: set[Permit] = set()
-        self.facts: dict[str, FactNoted] = dict(replay.facts)
+        self.facts: dict[str, FactNoted] = dict(replay.effects.facts)
         self.saga = started is not None and started.saga
         self.completed: dict[str, tuple[int, Observation, Tool]] = {}
         """What a saga would have to undo: by key, with the number of the entry that holds it."""
@@ -112,7 +115,7 @@ class Session:
 
     def recorded_refusal(self, key: str, hit: LimitHit) -> LoopwrightError:
         """Return the sticky error of a refusal that is recorded at `key`."""
-        self.replay.agree(key)
+        self.replay.effects.agree(key)
         return self.signals.stick(LimitReached(hit.limit, hit.detail))
 
     def facts_below(self, path: str = "") -> tuple[FactNoted, ...]:
@@ -146,7 +149,7 @@ class Session:
 
     def idempotency_key(self, key: str) -> str:
         """Return a call's idempotency key: the same however often it is made, in a fork too."""
-        known = self.replay.intent(key)
+        known = self.replay.effects.intent(key)
         if isinstance(known, ToolStarted):
             return known.idempotency_key
         return f"{self.run_id}:{key}"

@@ -15,7 +15,7 @@ class Signals:
     """
 
     def __init__(self, replay: Replay) -> None:
-        hit = replay.limit
+        hit = replay.totals.limit
         self.fatal: LoopwrightError | None = None
         self.ending: LoopwrightError | None = (
             None if hit is None else LimitReached(hit.limit, hit.detail)
@@ -46,16 +46,16 @@ class Signals:
 
     def check_gap(self, key: str) -> None:
         """Raise `ReplayDivergence` if a new effect at `key` precedes recorded ones of its scope."""
-        if self._replay.holds_later(key):
+        if self._replay.scopes.has_outcome_after(key):
             raise self.diverge(key, "recorded effects after it", "a new effect")
 
     def check_abandoned(self, key: str) -> None:
         """Raise `Suspended` for a question in an abandoned branch, where no answer counts."""
-        if self._replay.left_behind(key):
+        if self._replay.scopes.is_abandoned(key):
             raise Suspended(ABANDONED_BRANCH)
 
     def check_unused(self) -> None:
         """Raise `ReplayDivergence` if the engine ended without using every recorded effect."""
-        unused = self._replay.first_unused()
+        unused = self._replay.effects.first_unused()
         if unused is not None:
             raise self.diverge(unused, "a recorded effect", "nothing")

@@ -1,0 +1,165 @@
+"""The effects that a journal holds: what began at each key, what came out, what is used."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from ...events.control import FollowedUp
+from ...events.effect_key import EffectKey, call_key
+from ...events.effects import (
+    CallsProposed,
+    ChildFinished,
+    ChildStarted,
+    ClockRead,
+    EffectFinished,
+    EffectStarted,
+    FactNoted,
+    GateDecided,
+    LimitHit,
+    ModelFailed,
+    ModelReplied,
+    ModelRequested,
+    ToolFinished,
+    ToolStarted,
+)
+from ...events.entry import Entry
+from ...messages import ToolCall
+
+Outcome: TypeAlias = (
+    ModelReplied
+    | ModelFailed
+    | LimitHit
+    | CallsProposed
+    | ToolFinished
+    | EffectFinished
+    | ChildFinished
+)
+Intent: TypeAlias = ModelRequested | ToolStarted | EffectStarted | ChildStarted
+SideEvent: TypeAlias = FactNoted | ClockRead | FollowedUp | LimitHit
+OUTCOMES: tuple[type[Any], ...] = Outcome.__args__
+INTENTS: tuple[type[Any], ...] = Intent.__args__
+OWN_STARTED = (EffectStarted, ChildStarted)
+OWN_FINISHED = (EffectFinished, ChildFinished)
+Readers: TypeAlias = dict[type[Any], Callable[[Entry, Any], None]]
+
+
+class Effects:
+    """The intents and outcomes of effects by their keys, and which of them the code used."""
+
+    def __init__(self) -> None:
+        self.intents: dict[str, Intent] = {}
+        self.outcomes: dict[str, Outcome] = {}
+        self._outcome_entries: dict[str, int] = {}
+        self._sides: dict[str, SideEvent] = {}
+        self._used: set[str] = set()
+        self.last_used = 0
+        """The number of the last entry whose outcome code and journal agree about."""
+        self.withheld: set[str] = set()
+        """The keys of calls with secrets among their arguments, which are not recorded."""
+        # Bound methods of dictionaries: they are called for each effect of each step.
+        self.outcome: Callable[[str], Outcome | None] = self.outcomes.get
+        self.intent: Callable[[str], Intent | None] = self.intents.get
+        self.side: Callable[[str], SideEvent | None] = self._sides.get
+
+    def readers(self) -> Readers:
+        """Return what reads each type of event."""
+        return {
+            **dict.fromkeys(INTENTS, self._read_intent),
+            **dict.fromkeys(OUTCOMES, self._read_outcome),
+            **dict.fromkeys((FactNoted, ClockRead, FollowedUp), self._read_side),
+            GateDecided: self._read_decision,
+        }
+
+    def _read_intent(self, entry: Entry, event: Intent) -> None:
+        self.intents[entry.key] = event
+
+    def _read_outcome(self, entry: Entry, event: Outcome) -> None:
+        key = entry.key
+        if not EffectKey.parse(key).is_effect:
+            self._sides[key] = event  # type: ignore[assignment]
+            return
+        self.outcomes[key], self._outcome_entries[key] = event, entry.seq
+        if isinstance(event, (ModelReplied, CallsProposed)):
+            self.withheld.update(call_key(key, number) for number in event.sealed)
+
+    def _read_side(self, entry: Entry, event: SideEvent) -> None:
+        self._sides[entry.key] = event
+
+    def _read_decision(self, entry: Entry, event: GateDecided) -> None:
+        if event.sealed:
+            self.withheld.add(entry.key)
+
+    def seq(self, key: str) -> int:
+        """Return the number of the entry that holds the outcome of an effect."""
+        return self._outcome_entries[key]
+
+    @property
+    def facts(self) -> dict[str, FactNoted]:
+        """What was noted, by its key, in the journal's order."""
+        facts = self._sides.items()
+        return {key: fact for key, fact in facts if isinstance(fact, FactNoted)}
+
+    def proposed(self, text: str) -> ToolCall | None:
+        """Return the call at a key as it was proposed; `None` for what is not a tool call."""
+        key = EffectKey.parse(text)
+        if key.call is None or key.step is not None:
+            return None
+        proposal = self.outcomes.get(key.effect)
+        calls: tuple[ToolCall, ...] = ()
+        if isinstance(proposal, ModelReplied):
+            calls = proposal.completion.calls
+        elif isinstance(proposal, CallsProposed):
+            calls = proposal.calls
+        return calls[key.call] if key.call < len(calls) else None
+
+    def substitutes(self, key: str) -> list[tuple[str, ToolFinished]]:
+        """Return the calls that were made in place of one, by their keys, with their outcomes."""
+        return [
+            (known, event)
+            for known, event in self.outcomes.items()
+            if isinstance(event, ToolFinished)
+            and known != key
+            and EffectKey.parse(known).original == key
+        ]
+
+    def unfinished_calls(self) -> dict[str, ToolStarted]:
+        """Return the calls that had begun and have no outcome, by their keys."""
+        return {
+            key: intent
+            for key, intent in self.intents.items()
+            if isinstance(intent, ToolStarted)
+            and key not in self.outcomes
+            and key not in self._used
+        }
+
+    def has_begun(self, key: str) -> bool:
+        """Whether what was decided about at a key has begun.
+
+        That is a call, or the engine's own effect, whose decision has the key of a call 0.
+        """
+        if key in self.intents or key in self.outcomes:
+            return True
+        effect = EffectKey.parse(key).effect
+        own_started = isinstance(self.intents.get(effect), OWN_STARTED)
+        return own_started or isinstance(self.outcomes.get(effect), OWN_FINISHED)
+
+    def agree(self, key: str) -> None:
+        """Use a recorded outcome: code and journal agree about its effect."""
+        self._used.add(key)
+        self.last_used = max(self.last_used, self._outcome_entries[key])
+
+    def settle(self, key: str) -> None:
+        """Note that the outcome of a call is recorded now; its substitutes count as used."""
+        self._used.add(key)
+
+    def first_unused(self) -> str | None:
+        """Return the key of the first recorded outcome that the code did not use."""
+        unused = [
+            key
+            for key in self.outcomes
+            if key not in self._used and EffectKey.parse(key).original not in self._used
+        ]
+        return min(unused, key=self.seq, default=None)
+
+    def forget(self, key: str) -> None:
+        """Forget the outcome of an effect."""
+        del self.outcomes[key], self._outcome_entries[key]

@@ -1,0 +1,122 @@
+"""How far each scope of a recorded run had come, by the keys of its entries."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+from ...events.effect_key import EffectKey, is_inside
+from ...events.effects import ChildFinished, ChildStarted, GateDecided
+from ...events.entry import Entry
+from .effects import INTENTS, OUTCOMES
+
+
+class Scopes:
+    """The positions of recorded effects in the program of a run."""
+
+    def __init__(self) -> None:
+        self._first_entries: dict[str, int] = {}
+        self._reached: dict[str, int] = {}
+        """The highest number in each scope, with what happened in the scopes inside it."""
+        self._highest_outcome: dict[str, int] = {}
+        self._with_effects: set[str] = set()
+        self._of_engines: set[str] = set()
+        """The scopes of child engines, and of engines that answer a call."""
+        self._ended: set[str] = set()
+        """Those of them whose engine had ended."""
+        self._gated: set[str] = set()
+        self._acted: set[str] = set()
+
+    def add(self, entry: Entry) -> None:
+        """Note the position of an entry; one that is not about an effect has none."""
+        key, event = EffectKey.parse(entry.key), entry.event
+        if not key.is_effect:
+            return
+        self._first_entries.setdefault(key.text, entry.seq)
+        self._with_effects.add(key.path)
+        self._reach((key, *key.around))
+        if key.is_call:
+            decided = isinstance(event, GateDecided)
+            (self._gated if decided else self._acted).add(key.effect)
+        if isinstance(event, INTENTS) and (
+            key.is_call or isinstance(event, ChildStarted)
+        ):
+            self._of_engines.add(key.child_path)
+        elif isinstance(event, OUTCOMES):
+            highest = self._highest_outcome.get(key.path, -1)
+            self._highest_outcome[key.path] = max(highest, key.number)
+            if key.is_call or isinstance(event, ChildFinished):
+                self._ended.add(key.child_path)
+
+    def _reach(self, places: Iterable[EffectKey]) -> None:
+        for place in places:
+            reached = self._reached.get(place.path, -1)
+            self._reached[place.path] = max(reached, place.number)
+
+    def reopen(self, key: str) -> None:
+        """Let the engine at a key go on: its outcome does not count any more."""
+        self._ended.discard(EffectKey.parse(key).child_path)
+
+    def first_entry(self, key: str) -> int:
+        """Return the number of the first entry at a key."""
+        return self._first_entries[key]
+
+    def entries_from(self, key: EffectKey) -> list[int]:
+        """Return the first entries of an effect, of later ones of its scope, and of those inside."""
+        return [
+            seq
+            for known, seq in self._first_entries.items()
+            if EffectKey.parse(known).is_at_or_after(key)
+        ]
+
+    def reaches(self, path: str, number: int) -> bool:
+        """Whether a scope, with those inside it, had begun its effect of that number."""
+        return self._reached.get(path, -1) >= number
+
+    def has_begun(self, verb: Literal["gate", "act"], proposal: str) -> bool:
+        """Whether calls of a proposal were decided (`gate`), or started or ended (`act`)."""
+        return proposal in (self._gated if verb == "gate" else self._acted)
+
+    def has_outcome_from(self, path: str, number: int) -> bool:
+        """Whether a scope has a recorded outcome at `number` or later."""
+        return self._highest_outcome.get(path, -1) >= number
+
+    def has_outcome_after(self, text: str) -> bool:
+        """Whether outcomes come after an effect that has none, in its scope or one around it.
+
+        So do outcomes of a scope that was opened at its very place.
+        """
+        if not self._highest_outcome:
+            return False
+        key = EffectKey.parse(text)
+        if self.has_outcome_from(key.path, key.number + 1):
+            return True
+        if not key.is_call and self._has_outcome_inside(text):
+            return True
+        return any(
+            place.text in self._ended
+            or self.has_outcome_from(place.path, place.number + 1)
+            for place in key.around
+        )
+
+    def _has_outcome_inside(self, path: str) -> bool:
+        return any(is_inside(scope, path) for scope in self._highest_outcome)
+
+    def is_abandoned(self, text: str) -> bool:
+        """Whether the scopes around an effect went on without it.
+
+        Its gather, or the engine around it, had ended.
+        """
+        key = EffectKey.parse(text)
+        if not key.is_effect:  # an answer and undoing are not in a scope
+            return False
+        return any(
+            place.text in self._ended
+            or (
+                self._is_engine(place.path)
+                and self.reaches(place.path, place.number + 1)
+            )
+            for place in key.around
+        )
+
+    def _is_engine(self, path: str) -> bool:
+        """Whether a scope is an engine's; the numbers in that of a gather are its branches."""
+        return not path or path in self._of_engines or path in self._with_effects

@@ -1,0 +1,107 @@
+"""What a recorded run had spent, and how sensitive what it had read is."""
+
+from typing import Any
+
+from ...events.control import Declassified, FollowedUp
+from ...events.effect_key import EffectKey
+from ...events.effects import (
+    AttemptFailed,
+    EffectFinished,
+    LimitHit,
+    ModelReplied,
+    ModelRequested,
+    RecoveryTriggered,
+    ToolFinished,
+    ToolStarted,
+)
+from ...events.entry import Entry
+from ...events.run import RunForked, RunResumed, RunStarted
+from ...labels import Label, highest
+from ...messages import Usage
+from ...tools.recovery import LlmRecovery, Retry
+from .effects import Readers
+from .recoveries import is_made
+
+
+class Totals:
+    """The budget that a run had used, its limit, and the labels of what it had read."""
+
+    def __init__(self) -> None:
+        self.llm_calls = 0
+        self.tool_calls = 0
+        self.usage = Usage()
+        self.active_seconds = 0.0
+        self.label: Label = "public"
+        self.is_untrusted = False
+        self.limit: LimitHit | None = None
+        """The limit of the whole run that was hit: nothing new begins after it."""
+        self._last_at: float | None = None
+        self._begun: set[str] = set()
+
+    def readers(self) -> Readers:
+        """Return what reads each type of event."""
+        return {
+            RunStarted: self._read_start,
+            ModelRequested: self._read_request,
+            ModelReplied: self._read_reply,
+            AttemptFailed: self._read_attempt,
+            ToolStarted: self._read_tool_start,
+            ToolFinished: self._read_tool_result,
+            EffectFinished: self._read_text,
+            FollowedUp: self._read_text,
+            RecoveryTriggered: self._read_recovery,
+            Declassified: self._read_declassification,
+            LimitHit: self._read_limit,
+        }
+
+    def add_time(self, entry: Entry) -> None:
+        """Count the time since the entry before, unless no process was at work or a person was."""
+        if self._last_at is not None and not isinstance(
+            entry.event, (RunResumed, RunForked)
+        ):
+            waited: float = getattr(entry.event, "waited", 0.0)
+            self.active_seconds += max(entry.at - self._last_at, 0.0) - waited
+        self._last_at = entry.at
+
+    def _read_start(self, entry: Entry, event: RunStarted) -> None:
+        self.label = event.label
+
+    def _read_request(self, entry: Entry, event: ModelRequested) -> None:
+        self.llm_calls += self._is_first(entry.key)
+        self._read_text(entry, event)
+
+    def _read_tool_start(self, entry: Entry, event: ToolStarted) -> None:
+        self.tool_calls += self._is_first(entry.key)
+
+    def _is_first(self, key: str) -> bool:
+        """Whether an intent is the first at its key; it is recorded again after a crash."""
+        is_first = key not in self._begun
+        self._begun.add(key)
+        return is_first
+
+    def _read_reply(self, entry: Entry, event: ModelReplied) -> None:
+        self.usage += event.completion.usage
+
+    def _read_attempt(self, entry: Entry, event: AttemptFailed) -> None:
+        self.llm_calls += is_made(event)
+
+    def _read_tool_result(self, entry: Entry, event: ToolFinished) -> None:
+        self._read_text(entry, event)
+        self.is_untrusted = self.is_untrusted or event.untrusted
+
+    def _read_recovery(self, entry: Entry, event: RecoveryTriggered) -> None:
+        self.tool_calls += event.strategy == Retry.name
+        if event.strategy == LlmRecovery.name:  # its model reads what the call gave
+            self._read_text(entry, event)
+            self.is_untrusted = self.is_untrusted or event.untrusted
+
+    def _read_text(self, entry: Entry, event: Any) -> None:
+        """Raise the label to that of a text that the run has read."""
+        self.label = highest((self.label, event.label))
+
+    def _read_declassification(self, entry: Entry, event: Declassified) -> None:
+        self.label = event.label
+
+    def _read_limit(self, entry: Entry, event: LimitHit) -> None:
+        if EffectKey.parse(entry.key).is_effect:  # that of a loop ends the loop alone
+            self.limit = event

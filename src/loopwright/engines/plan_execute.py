@@ -70,7 +70,10 @@ APPROVAL = "approve_plan"  # the name of the call that the gate decides
 
 @dataclasses.dataclass(frozen=True)
 class PlanRejected:
-    """A reply that gave no plan to work with, counted from 1 for each plan, and the reason that the planner is told."""
+    """Fact: an unusable reply of the planner; `reason` is the feedback it got.
+
+    Attempts are counted from 1 for each plan.
+    """
 
     attempt: int
     reason: str
@@ -78,7 +81,7 @@ class PlanRejected:
 
 @dataclasses.dataclass(frozen=True)
 class JoinDecided:
-    """What follows after steps have failed; an unreadable reply means a new plan."""
+    """Fact: the joiner's decision after steps have failed; an unreadable reply means a new plan."""
 
     decision: Literal["finish", "replan"]
     reason: str
@@ -86,25 +89,24 @@ class JoinDecided:
 
 
 class PlanExecuteEngine(LoopEngine):
-    """A planner writes a graph of steps, the graph runs, and an answer is made of the results.
+    """Plan a graph of steps, execute it, and synthesize the answer from the results.
 
-    A step is a call of a tool or a sub-goal, which an executor engine works on. Steps refer to earlier results (`$1`,
-    `#E1`). A plan is checked before anything of it runs; steps that wait for nothing run at the same time. Where a step
-    fails, those that need it are not started, and a join decides between finishing and a new plan, which builds on what
-    is done.
+    A step is a tool call or a sub-goal, which an executor engine solves. Steps refer to earlier results (`$1`, `#E1`).
+    A plan is checked before any step runs; steps that depend on nothing run concurrently. If a step fails, the steps
+    that depend on it are skipped, and a joiner decides between finishing and a new plan that builds on the results.
 
     Args:
         max_steps: steps of one plan.
         max_step_iterations: turns of the default executor for one sub-goal.
-        max_replans: new plans after steps have failed; 0 answers from what there is.
-        max_plan_attempts: replies of the planner for one plan, unusable ones included.
-        max_concurrency: steps at work at once; `None` is all that can.
+        max_replans: new plans after steps have failed; 0 answers from the results there are.
+        max_plan_attempts: replies of the planner for one plan, including unusable ones.
+        max_concurrency: concurrent steps; `None` is all that are ready.
         executor: the engine for sub-goals; `None` is ReAct with this engine's runtime.
         planner: the provider that plans, one of `Runtime(providers=...)`; `None` is the runtime's own.
         joiner: the provider that decides after a failure.
         synthesizer: the provider that writes the answer.
         approve_plan: let the gate decide about each plan, as a call `approve_plan(plan=[...])`, before it runs.
-        prompts: what the models are told; see `PROMPTS`.
+        prompts: the texts for the models; see `PROMPTS`.
     """
 
     name = "plan-execute"
@@ -121,69 +123,59 @@ class PlanExecuteEngine(LoopEngine):
     prompts: PromptSet = PROMPTS
 
     async def solve(self, run: Run) -> str:
-        """Plan, execute and join until nothing is left to plan; then answer from the results."""
-        ledger = Ledger()
+        """Plan, execute and join until no new plan is needed; then synthesize the answer."""
+        ledger, reason = Ledger(), ""
         try:
-            await self._work(run, ledger)
-            answer = await run.ask(
-                self._with_results(run, ledger),
-                provider=self.synthesizer,
-                purpose="answer",
-            )
-        except LimitReached:
-            return await run.best_answer(
-                self._with_results(run, ledger) if ledger else run.conversation
-            )
-        if not read_result(answer):
-            raise Unreadable("the synthesizer's reply is empty")
-        return read_result(answer)
-
-    async def _work(self, run: Run, ledger: Ledger) -> None:
-        reason = ""
-        for replans_left in range(self.max_replans, -1, -1):
-            try:
+            for replans_left in range(self.max_replans, -1, -1):
                 plan = await self._plan(run, ledger, reason)
-            except Unreadable:
-                if not ledger:
-                    raise
-                return  # no better plan is to be had: answer from what there is
-            await self._execute(run, plan, ledger)
-            if not replans_left or ledger.worked(plan):
-                return
-            joined = await self._join(run, ledger)
-            run.note(joined)
-            if joined.decision == "finish":
-                return
-            reason = joined.reason
+                if plan is None:
+                    break
+                await self._execute(run, plan, ledger)
+                if not replans_left or ledger.worked(plan):
+                    break
+                joined = await self._join(run, ledger)
+                if joined.decision == "finish":
+                    break
+                reason = joined.reason
+            answer = await self._synthesize(run, ledger)
+        except LimitReached:
+            prompt = self._synthesis_prompt(run, ledger) if ledger else run.conversation
+            return await run.best_answer(prompt)
+        if not answer:
+            raise Unreadable("the synthesizer's reply is empty")
+        return answer
 
-    def _with_results(self, run: Run, ledger: Ledger) -> Conversation:
-        return run.conversation.user(
-            self.prompts.fill("synthesize", results=ledger.told())
-        )
+    async def _plan(self, run: Run, ledger: Ledger, reason: str) -> Plan | None:
+        """Return a usable plan; `None` if there is none but the ledger has results to answer from."""
+        try:
+            return await self._ask_planner(run, ledger, reason)
+        except Unreadable:
+            if not ledger:
+                raise
+            return None
 
-    async def _plan(self, run: Run, ledger: Ledger, reason: str) -> Plan:
-        """A plan that can run and may run. Raises `Unreadable`, or `Denied` if policy refused the last attempt."""
+    async def _ask_planner(self, run: Run, ledger: Ledger, reason: str) -> Plan:
+        """Return a usable, approved plan.
+
+        Raises `Unreadable`, or `Denied` if policy denied the last attempt.
+        """
         conversation = run.conversation.user(self._plan_prompt(run, ledger, reason))
         problem: Exception = Unreadable("no attempt")
         for attempt in range(1, self.max_plan_attempts + 1):
-            text, cut = await _reply(run, conversation, self.planner, "plan")
+            text, is_cut = await _reply(run, conversation, self.planner, "plan")
             try:
-                plan = self._usable(run, text, cut, ledger)
+                plan = self._read_plan(run, text, is_cut, ledger)
                 run.note(plan)
                 if self.approve_plan:
                     await run.permit(APPROVAL, {"plan": plan.as_json()})
                 return plan
-            except (ValueError, Denied) as refused:
-                problem = refused
+            except (ValueError, Denied) as error:
+                problem = error
             run.note(PlanRejected(attempt, str(problem)))
-            conversation = (
-                conversation.assistant(text, origin="model")
-                if text.strip()
-                else conversation
-            )
-            conversation = conversation.user(
-                self.prompts.fill("rejected", reason=str(problem))
-            )
+            if text.strip():
+                conversation = conversation.assistant(text, origin="model")
+            feedback = self.prompts.fill("rejected", reason=str(problem))
+            conversation = conversation.user(feedback)
         if isinstance(problem, Denied):
             raise problem
         raise Unreadable(
@@ -199,23 +191,23 @@ class PlanExecuteEngine(LoopEngine):
         )
         if not ledger:
             return prompt
-        return f"{prompt}\n\n{self.prompts.fill('replan', results=ledger.told(), reason=reason)}"
+        replan = self.prompts.fill("replan", results=ledger.told(), reason=reason)
+        return f"{prompt}\n\n{replan}"
 
-    def _usable(self, run: Run, text: str, cut: bool, ledger: Ledger) -> Plan:
-        """The plan in a reply; ValueError with the reason if it cannot be used."""
-        if cut:
+    def _read_plan(self, run: Run, text: str, is_cut: bool, ledger: Ledger) -> Plan:
+        """Return the plan in a reply; raise ValueError with the reason if it is unusable."""
+        if is_cut:
             raise ValueError(
                 "The plan was cut short by the limit of output tokens. Write a shorter one."
             )
+        tools = [tool.name for tool in run.tools]
         done = [step.id for step in ledger.done]
-        plan = read_plan(
-            text, [tool.name for tool in run.tools], first=ledger.first, done=done
-        )
+        plan = read_plan(text, tools, first=ledger.first, done=done)
         check_plan(plan, run.tools, self.max_steps, ledger.done)
         return plan
 
     async def _execute(self, run: Run, plan: Plan, ledger: Ledger) -> None:
-        """Run the plan in waves: all steps that are ready at once, until each step has an outcome."""
+        """Run the steps in waves of all that are ready, until each step has an outcome."""
         while waiting := ledger.left(plan):
             for step in waiting:
                 skipped = ledger.skipped(step)
@@ -223,96 +215,114 @@ class PlanExecuteEngine(LoopEngine):
                     run.note(skipped)
                     ledger.add(step, skipped)
             wave = [step for step in ledger.left(plan) if ledger.ready(step)]
+            if not wave:
+                continue
             works = [
                 functools.partial(
-                    self._step, step=step, asked=run.conversation, ledger=ledger
+                    self._execute_step,
+                    step=step,
+                    conversation=run.conversation,
+                    ledger=ledger,
                 )
                 for step in wave
             ]
-            finished = (
-                await run.gather(*works, at_once=self.max_concurrency) if works else []
-            )
+            finished = await run.gather(*works, at_once=self.max_concurrency)
             for step, (outcome, shown) in zip(wave, finished, strict=True):
                 run.note(outcome)
                 ledger.add(step, outcome, shown)
 
-    async def _step(
-        self, run: Run, *, step: PlanStep, asked: Conversation, ledger: Ledger
+    async def _execute_step(
+        self, run: Run, *, step: PlanStep, conversation: Conversation, ledger: Ledger
     ) -> tuple[StepFinished, str | None]:
-        """What comes of one step, in a branch of its own; a limit fails it, so that what its siblings found is kept.
+        """Return the outcome of a step, and a tool's result as a model reads it.
 
-        With it comes what a tool said as a model is to read it.
+        A limit fails the step, so that the results of its siblings are kept.
         """
         tool = find_tool(step.tool, run.tools) if step.tool else None
         try:
             if tool is not None:
-                return await self._called(run, step, tool, ledger)
-            return await self._reached(run, step, asked, ledger), None
+                return await self._call_tool(run, step, tool, ledger)
+            return await self._pursue_goal(run, step, conversation, ledger), None
         except (AskFailed, Denied, LimitReached, ProviderError) as error:
             return StepFinished(step.id, "failed", str(error)), None
 
-    async def _called(
+    async def _call_tool(
         self, run: Run, step: PlanStep, tool: Signature, ledger: Ledger
     ) -> tuple[StepFinished, str | None]:
-        """What comes of a step that is a call."""
+        """Execute a step that is a tool call."""
+        results = ledger.results(step.references)
         try:
-            call = ToolCall(
-                tool.name,
-                read_call_arguments(
-                    step.arguments, tool, ledger.results(step.references)
-                ),
-            )
+            arguments = read_call_arguments(step.arguments, tool, results)
         except ValueError as error:
             return StepFinished(step.id, "failed", str(error)), None
+        call = ToolCall(tool.name, arguments)
         seen = await run.call(call, thought=step.thought or step.goal)
-        return StepFinished(
-            step.id, "ok" if seen.ok else "failed", seen.text
-        ), seen.content
+        status: Literal["ok", "failed"] = "ok" if seen.ok else "failed"
+        return StepFinished(step.id, status, seen.text), seen.content
 
-    async def _reached(
-        self, run: Run, step: PlanStep, asked: Conversation, ledger: Ledger
+    async def _pursue_goal(
+        self, run: Run, step: PlanStep, conversation: Conversation, ledger: Ledger
     ) -> StepFinished:
-        """What comes of a step that is a question to the model, or a goal."""
+        """Execute a step that is a question to the model, or a sub-goal."""
         named = ledger.shown(step.references)
         goal = insert_results(step.arguments if step.tool else step.goal, named)
-        others = ledger.told(one for one in step.depends_on if one not in named)
-        conversation = asked.user(self.prompts.fill("step", step=goal, results=others))
+        others = ledger.told(other for other in step.depends_on if other not in named)
+        prompt = conversation.user(self.prompts.fill("step", step=goal, results=others))
         if step.tool:  # `LLM[…]`
-            return _with_result(step.id, await run.ask(conversation, purpose="step"))
+            return _finish_step(step.id, await run.ask(prompt, purpose="step"))
         executor = self.executor or ReActEngine(
             self.runtime, max_iterations=self.max_step_iterations
         )
-        child = await run.delegate(executor, conversation)
+        child = await run.delegate(executor, prompt)
         if child.status == "completed":
-            return _with_result(step.id, child.answer or "")
-        why = f"It ended as {child.status} ({child.stop_reason}): {child.error}"
-        return StepFinished(step.id, "failed", why, child.answer or "")
+            return _finish_step(step.id, child.answer or "")
+        reason = f"It ended as {child.status} ({child.stop_reason}): {child.error}"
+        return StepFinished(step.id, "failed", reason, child.answer or "")
 
     async def _join(self, run: Run, ledger: Ledger) -> JoinDecided:
-        asked = run.conversation.user(self.prompts.fill("join", results=ledger.told()))
-        text, cut = await _reply(run, asked, self.joiner, "join")
-        finish = None if cut else read_join(text)
-        if finish is None:
-            return JoinDecided(
-                "replan", "Not every step of the plan worked.", readable=False
+        """Decide between finishing and a new plan, and note the decision."""
+        prompt = self.prompts.fill("join", results=ledger.told())
+        text, is_cut = await _reply(
+            run, run.conversation.user(prompt), self.joiner, "join"
+        )
+        should_finish = None if is_cut else read_join(text)
+        if should_finish is None:
+            reason = "Not every step of the plan worked."
+            decided = JoinDecided("replan", reason, readable=False)
+        else:
+            decision: Literal["finish", "replan"] = (
+                "finish" if should_finish else "replan"
             )
-        return JoinDecided("finish" if finish else "replan", text.strip())
+            decided = JoinDecided(decision, text.strip())
+        run.note(decided)
+        return decided
+
+    async def _synthesize(self, run: Run, ledger: Ledger) -> str:
+        """Answer from the results; an empty text if the reply has no answer."""
+        reply = await run.ask(
+            self._synthesis_prompt(run, ledger),
+            provider=self.synthesizer,
+            purpose="answer",
+        )
+        return read_result(reply)
+
+    def _synthesis_prompt(self, run: Run, ledger: Ledger) -> Conversation:
+        prompt = self.prompts.fill("synthesize", results=ledger.told())
+        return run.conversation.user(prompt)
 
 
 async def _reply(
     run: Run, conversation: Conversation, provider: str | None, purpose: str
 ) -> tuple[str, bool]:
-    """A reply as it came, and whether it was cut short."""
+    """Return the model's reply, and whether it was truncated."""
     try:
         return await run.ask(conversation, provider=provider, purpose=purpose), False
     except AskFailed as failed:
         return failed.text, failed.cut
 
 
-def _with_result(id: int, answer: str) -> StepFinished:
+def _finish_step(id: int, answer: str) -> StepFinished:
     text = read_result(answer)
-    return (
-        StepFinished(id, "ok", text)
-        if text
-        else StepFinished(id, "failed", "The reply is empty.")
-    )
+    if not text:
+        return StepFinished(id, "failed", "The reply is empty.")
+    return StepFinished(id, "ok", text)

@@ -84,20 +84,20 @@ Tools:
     final="Ask no more follow up questions. Reply with the answer alone, on one line, to complete this line:\n"
     "So the final answer is:",
 )
-ASKING = Sampling(stop=("\nIntermediate answer:",))
-ANSWERING = Sampling(stop=("\nFollow up:", "\nSo the final answer is:"))
-SEARCHES = 3  # a question asked again is searched again, which may find more; after so many times it may not
+UNTIL_INTERMEDIATE_ANSWER = Sampling(stop=("\nIntermediate answer:",))
+UNTIL_NEXT_LINE = Sampling(stop=("\nFollow up:", "\nSo the final answer is:"))
+MAX_SEARCHES = 3  # of one question: a repeated search may find more, but not for ever
 NOT_FOUND = "No answer was found."
 
 
 @dataclasses.dataclass(frozen=True)
 class SubAnswer:
-    """An intermediate answer and where it is from.
+    """Fact: an intermediate answer and its source.
 
     Args:
         question: the follow-up, or the input of the tool that the model named.
-        answer: what the model gets to read.
-        source: `tool:NAME`, `engine:NAME`, `model`, `known` (asked before), or `none` (nobody had an answer).
+        answer: the text for the model.
+        source: `tool:NAME`, `engine:NAME`, `model`, `known` (a repeated question), or `none` (not answered).
     """
 
     question: str
@@ -107,30 +107,31 @@ class SubAnswer:
 
 @dataclasses.dataclass(frozen=True)
 class Discarded:
-    """What a reply said behind its follow-ups or its final answer, and was not read, in characters.
+    """Fact: how many characters of a reply after its follow-ups or its final answer were not read.
 
-    The model's own answers to its follow-ups are such.
+    They are, for example, the model's own answers to its follow-ups.
     """
 
     characters: int
 
 
 class SelfAskEngine(LoopEngine):
-    """The model asks follow-up questions, a search answers them, until the model gives the final answer.
+    """Let the model ask follow-up questions and answer them by a search, until it gives the final answer.
 
-    Follow-ups that stand one below the other in a reply are answered at the same time. Where there is no search, or it
-    finds nothing, the model answers by itself. A question asked three times is answered from what is known. When no
-    follow-up is left the final answer is forced. Each intermediate answer is noted as a `SubAnswer`.
+    Follow-ups on consecutive lines of a reply are answered concurrently. Without a search, or if it finds nothing, the
+    model answers the question. A question asked for the fourth time gets the last answer again. When no follow-up is
+    left, the final answer is forced. Each intermediate answer is noted as a `SubAnswer`.
 
     Args:
-        max_follow_ups: questions in all, those asked again included.
+        max_follow_ups: the maximum number of questions, including repeated ones.
         search: what answers follow-ups: the name of a tool that takes one text, or another engine. `None` is the first
-            tool that takes one text, those that only read before others; if there is none, the model.
-        answerer: which of `Runtime(providers=...)` answers what the search does not; `None` is the runtime's own.
-        max_concurrency: follow-ups answered at the same time; `None` is all of a reply.
-        prompts: what the model is told; see `PROMPTS`.
+            tool that takes one text, read-only tools first; if there is none, the model.
+        answerer: the provider that answers what the search does not, one of `Runtime(providers=...)`; `None` is the
+            runtime's own.
+        max_concurrency: concurrently answered follow-ups; `None` is all of a reply.
+        prompts: the texts for the model; see `PROMPTS`.
 
-    Raises `ConfigError` if `search` names no tool that takes one text.
+    Raises `ConfigError` if `search` is not the name of a tool that takes one text.
     """
 
     name = "self-ask"
@@ -148,78 +149,76 @@ class SelfAskEngine(LoopEngine):
     @property
     def _search_tool(self) -> Signature | None:
         """The tool that answers follow-ups for which the model names none."""
+        if isinstance(self.search, str):
+            return self.runtime.tools.get(self.search)
         if self.search is not None:
-            return (
-                self.runtime.tools.get(self.search)
-                if isinstance(self.search, str)
-                else None
-            )
+            return None
         fit = [tool for tool in self.runtime.tools if can_take_plain_text(tool)]
-        return next(
-            (tool for tool in fit if tool.effect == "read"), fit[0] if fit else None
-        )
+        read_only = [tool for tool in fit if tool.effect == "read"]
+        return next(iter(read_only or fit), None)
 
     async def solve(self, run: Run) -> str:
-        """Ask, search, tell, until there is a final answer; then, or at a limit, ask for it."""
-        conversation = self._opening(run)
+        """Ask follow-ups and answer them until there is a final answer; then, or at a limit, force it."""
+        conversation = self._prompt(run)
         known: dict[str, list[SubAnswer]] = {}
-        left = self.max_follow_ups
+        remaining = self.max_follow_ups
         run.keep(conversation)
-        with contextlib.suppress(
-            LimitReached
-        ):  # the conversation holds what was found, for the best answer
+        # At a limit the conversation has the intermediate answers for the best-effort answer.
+        with contextlib.suppress(LimitReached):
             for _ in run.iterations():
-                reading = await self._go_on(run, conversation, left)
+                reading = await self._ask_follow_ups(run, conversation, remaining)
                 if reading.answer is not None:
                     return reading.answer
-                conversation = (
-                    conversation.assistant(reading.text, origin="model")
-                    if reading.text
-                    else conversation
-                )
+                if reading.text:
+                    conversation = conversation.assistant(reading.text, origin="model")
                 if not reading.follow_ups:
                     break
-                asked = len(reading.follow_ups)
                 answers = await self._answer_all(
                     run, conversation, reading.follow_ups, known
                 )
-                conversation = conversation.add(*_told(answers, by_question=asked > 1))
+                asked = len(reading.follow_ups)
+                lines = _format_answers(answers, with_questions=asked > 1)
+                conversation = conversation.add(*lines)
                 run.keep(conversation)
-                left -= asked
-                if left == 0:
+                remaining -= asked
+                if remaining == 0:
                     break
-            answer = await self._forced(run, conversation)
+            answer = await self._force_answer(run, conversation)
             if answer is not None:
                 return answer
         answer = read_final_answer(await run.best_answer(conversation))
         if answer is None:
             raise LimitReached(
                 "max_iterations",
-                "the model went on with the protocol instead of giving an answer",
+                "the model continued the protocol instead of giving an answer",
             )
         return answer
 
-    def _opening(self, run: Run) -> Conversation:
-        told = [self.prompts.fill("instructions"), self.prompts.fill("examples")]
-        own = self._search_tool
-        if any(own is None or tool.name != own.name for tool in run.tools):
-            told.insert(1, self.prompts.fill("tools", tools=describe_tools(run.tools)))
-        opened = run.conversation.with_system("\n\n".join(told))
-        return opened.user(self.prompts.fill("question", task=run.task))
+    def _prompt(self, run: Run) -> Conversation:
+        """Return the caller's conversation with instructions, tools, examples and the question."""
+        sections = [self.prompts.fill("instructions"), self.prompts.fill("examples")]
+        search = self._search_tool
+        others = [tool for tool in run.tools if not search or tool.name != search.name]
+        if others:
+            tools = self.prompts.fill("tools", tools=describe_tools(run.tools))
+            sections.insert(1, tools)
+        prompt = run.conversation.with_system("\n\n".join(sections))
+        return prompt.user(self.prompts.fill("question", task=run.task))
 
-    async def _go_on(
-        self, run: Run, conversation: Conversation, left: int
+    async def _ask_follow_ups(
+        self, run: Run, conversation: Conversation, remaining: int
     ) -> ParsedFollowUps:
-        """What the model says next, with at most `left` follow-ups."""
+        """Return the next follow-ups, at most `remaining`, or the final answer."""
         try:
-            reading = read_follow_ups(
-                await run.ask(conversation, sampling=ASKING, purpose="follow_up")
+            reply = await run.ask(
+                conversation, sampling=UNTIL_INTERMEDIATE_ANSWER, purpose="follow_up"
             )
+            reading = read_follow_ups(reply)
         except AskFailed as failure:
             if not failure.cut:
                 raise
             reading = read_follow_ups(failure.text, cut=True)
-        reading = reading.first(left)
+        reading = reading.first(remaining)
         if reading.dropped:
             run.note(Discarded(len(reading.dropped)))
         return reading
@@ -228,119 +227,139 @@ class SelfAskEngine(LoopEngine):
         self,
         run: Run,
         conversation: Conversation,
-        asked: Sequence[FollowUp],
+        follow_ups: Sequence[FollowUp],
         known: dict[str, list[SubAnswer]],
     ) -> list[SubAnswer]:
-        """The answers to `asked`, in order, without those that a limit cut off; what is new is added to `known`."""
-        fresh = {
+        """Return the answers to the follow-ups in order, and add the new ones to `known`.
+
+        Follow-ups that a limit interrupted have no answer.
+        """
+        new = {
             follow_up.key: follow_up
-            for follow_up in asked
-            if len(known.get(follow_up.key, ())) < SEARCHES
+            for follow_up in follow_ups
+            if len(known.get(follow_up.key, ())) < MAX_SEARCHES
         }
+        found = await self._answer_new(run, conversation, list(new.values()))
+        for key, answer in zip(new, found, strict=True):
+            earlier = known.setdefault(key, [])
+            if answer is not None:
+                earlier.append(answer)
+        answers: list[SubAnswer] = []
+        for follow_up in follow_ups:
+            if not known[follow_up.key]:
+                continue
+            answer = known[follow_up.key][-1]
+            if new.pop(follow_up.key, None) is None:
+                answer = dataclasses.replace(answer, source="known")
+            answers.append(answer)
+            run.note(answer)
+        return answers
+
+    async def _answer_new(
+        self, run: Run, conversation: Conversation, follow_ups: list[FollowUp]
+    ) -> list[SubAnswer | None]:
+        """Answer follow-ups concurrently.
+
+        A single one is answered in the run's own scope, where the progress monitor sees the
+        earlier calls.
+        """
+        if len(follow_ups) == 1:
+            return [await self._answer(conversation, follow_ups[0], run)]
         works = [
             functools.partial(self._answer, conversation, follow_up)
-            for follow_up in fresh.values()
+            for follow_up in follow_ups
         ]
-        alone = (
-            len(works) == 1
-        )  # then in the run's own scope, where the progress monitor sees what came before
-        found = (
-            [await works[0](run)]
-            if alone
-            else await run.gather(*works, at_once=self.max_concurrency)
-        )
-        for key, answer in zip(fresh, found, strict=True):
-            known.setdefault(key, []).extend([] if answer is None else [answer])
-        answers: list[SubAnswer] = []
-        for key in (follow_up.key for follow_up in asked if known[follow_up.key]):
-            is_new = fresh.pop(key, None) is not None
-            answers.append(
-                known[key][-1]
-                if is_new
-                else dataclasses.replace(known[key][-1], source="known")
-            )
-            run.note(answers[-1])
-        return answers
+        return await run.gather(*works, at_once=self.max_concurrency)
 
     async def _answer(
         self, conversation: Conversation, follow_up: FollowUp, run: Run
     ) -> SubAnswer | None:
-        """The answer to one follow-up; `None` at a limit, which the run meets again at its next verb."""
+        """Answer one follow-up; `None` at a limit, which the next verb of the run raises again."""
         with contextlib.suppress(LimitReached):
-            found = await self._searched(run, follow_up)
-            return found or await self._by_model(run, conversation, follow_up.question)
+            found = await self._look_up(run, follow_up)
+            if found is not None:
+                return found
+            return await self._ask_model(run, conversation, follow_up.question)
         return None
 
-    async def _searched(self, run: Run, follow_up: FollowUp) -> SubAnswer | None:
-        """What the search or the tool that the model named has found; `None` if that is nothing."""
-        question, tool = follow_up.question, self._search_tool
+    async def _look_up(self, run: Run, follow_up: FollowUp) -> SubAnswer | None:
+        """Answer by the search or the tool that the model named; `None` if that finds nothing."""
+        question = follow_up.question
+        if isinstance(self.search, LoopEngine) and not follow_up.tool:
+            return await _delegate(run, self.search, question)
+        call = self._build_search(question)
         if follow_up.tool:
             try:
                 call = follow_up.call(run.tools)
             except ValueError as problem:
                 return SubAnswer(question, f"{NOT_FOUND} {problem}", "none")
-        elif isinstance(self.search, LoopEngine):
-            return await _delegated(run, self.search, question)
-        elif tool is None:
+        if call is None:
             return None
-        else:
-            call = ToolCall(
-                tool.name,
-                read_plain_arguments(question, tool.name, tool, quotes_are_text=True),
-            )
         seen = await run.call(call)
-        found = seen.ok and seen.text.strip().casefold() not in EMPTY_INPUTS
-        if found:
+        is_empty = seen.text.strip().casefold() in EMPTY_INPUTS
+        if seen.ok and not is_empty:
             return SubAnswer(question, seen.content, f"tool:{call.name}")
-        told = (
-            follow_up.tool or seen.status == "unknown"
-        )  # what it asked for itself, or may have done, it must know
-        return (
-            SubAnswer(question, f"{NOT_FOUND} {seen.content}", "none") if told else None
-        )
+        # The model must know the outcome of its own call, and of one that may have taken effect.
+        if follow_up.tool or seen.status == "unknown":
+            return SubAnswer(question, f"{NOT_FOUND} {seen.content}", "none")
+        return None
 
-    async def _by_model(
+    def _build_search(self, question: str) -> ToolCall | None:
+        """Return the call of the search tool, if there is one."""
+        tool = self._search_tool
+        if tool is None:
+            return None
+        arguments = read_plain_arguments(
+            question, tool.name, tool, quotes_are_text=True
+        )
+        return ToolCall(tool.name, arguments)
+
+    async def _ask_model(
         self, run: Run, conversation: Conversation, question: str
     ) -> SubAnswer:
-        asked = conversation.user(self.prompts.fill("sub_question", question=question))
+        """Let the model answer; a truncated or unreadable reply is not an answer."""
+        prompt = self.prompts.fill("sub_question", question=question)
         answer = ""
-        with contextlib.suppress(
-            AskFailed
-        ):  # what cannot be read, or was cut, is no answer
-            said = await run.ask(
-                asked, sampling=ANSWERING, provider=self.answerer, purpose="sub_answer"
-            )
-            answer = read_sub_answer(said)
-        return (
-            SubAnswer(question, answer, "model")
-            if answer
-            else SubAnswer(question, NOT_FOUND, "none")
-        )
-
-    async def _forced(self, run: Run, conversation: Conversation) -> str | None:
-        """The final answer, asked for with the paper's marker; `None` if the reply is none."""
         with contextlib.suppress(AskFailed):
-            return read_final_answer(
-                await run.ask(
-                    conversation.user(self.prompts.fill("final")), purpose="answer"
-                )
+            reply = await run.ask(
+                conversation.user(prompt),
+                sampling=UNTIL_NEXT_LINE,
+                provider=self.answerer,
+                purpose="sub_answer",
             )
+            answer = read_sub_answer(reply)
+        if not answer:
+            return SubAnswer(question, NOT_FOUND, "none")
+        return SubAnswer(question, answer, "model")
+
+    async def _force_answer(self, run: Run, conversation: Conversation) -> str | None:
+        """Ask for the final answer by the paper's marker; `None` if the reply has none."""
+        prompt = conversation.user(self.prompts.fill("final"))
+        with contextlib.suppress(AskFailed):
+            return read_final_answer(await run.ask(prompt, purpose="answer"))
         return None
 
 
-async def _delegated(run: Run, engine: LoopEngine, question: str) -> SubAnswer | None:
-    """What another engine answers; `None` if policy refuses it or it does not complete."""
+async def _delegate(run: Run, engine: LoopEngine, question: str) -> SubAnswer | None:
+    """Return another engine's answer; `None` if policy denies it or it does not complete."""
     with contextlib.suppress(Denied):
         result = await run.delegate(engine, question)
-        if result.status == "completed" and result.answer and result.answer.strip():
-            return SubAnswer(question, result.answer, f"engine:{engine.name}")
+        has_answer = result.answer is not None and result.answer.strip() != ""
+        if result.status == "completed" and has_answer:
+            return SubAnswer(question, str(result.answer), f"engine:{engine.name}")
     return None
 
 
-def _told(answers: Sequence[SubAnswer], *, by_question: bool) -> list[Message]:
-    """Answers as the model reads them, no system text; a line that looks like a marker is quoted."""
+def _format_answers(
+    answers: Sequence[SubAnswer], *, with_questions: bool
+) -> list[Message]:
+    """Return the message with intermediate answers, if any.
+
+    Lines in an answer that look like markers are quoted.
+    """
     lines: list[str] = []
     for answer in answers:
-        lines += [f"Follow up: {answer.question}"] if by_question else []
+        if with_questions:
+            lines.append(f"Follow up: {answer.question}")
         lines.append(f"Intermediate answer: {quoted(answer.answer)}")
     return [Message("user", "\n".join(lines), origin="tool")] if lines else []

@@ -32,7 +32,7 @@ from .prompts import PromptSet
 from .providers.base import Delta
 from .result import Model, Result
 from .run import Run
-from .security.redact import without_secrets
+from .security.redaction.messages import redact_conversation
 from .tools.base import Tool
 
 Task = str | Conversation
@@ -127,7 +127,7 @@ class LoopEngine(Options):
         Iterating over it gives every journal entry as it happens; with `deltas`, models are asked to stream, and each
         `Delta` of a reply comes before the entry that records it.
         """
-        conversation = without_secrets(
+        conversation = redact_conversation(
             self.runtime.redactor, _conversation(task, system)
         )
         session = self._begin(conversation, run_id, output, deps, saga=saga)
@@ -292,7 +292,7 @@ class LoopEngine(Options):
                 plain: Json = to_jsonable_python(value)
                 option: Json = {field.name: plain}
                 if (
-                    self.runtime.redactor.value(option) is not option
+                    self.runtime.redactor.redact_value(option) is not option
                 ):  # what cannot be recorded cannot be rebuilt
                     raise PydanticSerializationError("a secret")
                 options[field.name] = plain

@@ -13,7 +13,7 @@ def highest(labels: Iterable[Label]) -> Label:
     return LABELS[max(map(LABELS.index, labels), default=0)]
 
 
-def at_least(label: Label, least: Label) -> bool:
+def is_at_least(label: Label, least: Label) -> bool:
     """Whether something is as sensitive as `least`, or more."""
     return LABELS.index(label) >= LABELS.index(least)
 

@@ -44,7 +44,8 @@ from .gates.base import Denial, Permit
 from .messages import Conversation, Json, Observation, arguments_hash
 from .providers.base import Sampling as Sampling
 from .result import Outcome, Result, outcome_of
-from .security.redact import redact_error, traceback_of, without_secrets
+from .security.redaction.errors import format_traceback, redact_error
+from .security.redaction.messages import redact_conversation
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -286,8 +287,8 @@ class Run(Attended):
             key = self._scope.next_key()
             self._session.secrets.join(engine.runtime.redactor)
             conversation = Conversation.of(task) if isinstance(task, str) else task
-            conversation = without_secrets(
-                self._services.redactor.joined(engine.runtime.redactor), conversation
+            conversation = redact_conversation(
+                self._services.redactor.merge(engine.runtime.redactor), conversation
             )
             await self._start_child(engine, conversation, key)
             outcome, child = await self._drive_child(engine, conversation, key)
@@ -461,7 +462,7 @@ class Run(Attended):
         with self._scope.enter("permit"):
             key = self._scope.next_key()
             arguments = cast(
-                "dict[str, Json]", self._services.redactor.value(arguments)
+                "dict[str, Json]", self._services.redactor.redact_value(arguments)
             )
             known = self._session.replay.approvals.decision(call_key(key, 0))
             if known is not None and known.arguments_hash != arguments_hash(arguments):
@@ -478,7 +479,7 @@ class Run(Attended):
             raise EngineError(
                 f"{self._engine_name}.solve returned {type(answer).__name__}, not a text"
             )
-        return self._services.redactor.text(
+        return self._services.redactor.redact_text(
             answer.encode("utf-8", "replace").decode()
         )  # half a pair is no text
 
@@ -489,7 +490,7 @@ class Run(Attended):
             raise raised
         if isinstance(raised, LoopwrightError):
             return redact_error(redactor, raised)
-        told = traceback_of(redactor, raised)
+        told = format_traceback(redactor, raised)
         logger().warning("engine_failed", engine=self._engine_name, traceback=told)
         error = EngineError(
             f"{self._engine_name} raised {type(raised).__name__}: {text_of(raised)}"

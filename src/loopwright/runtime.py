@@ -56,7 +56,7 @@ class Runtime(Services):
             run wait for an answer from outside.
         classifier: says how sensitive tasks, tool results and the words of people are, beside what the tools say of
             themselves.
-        redactor: takes secrets out of all that enters a run; `Redactor(shapes=False)` takes out registered values
+        redactor: takes secrets out of all that enters a run; `Redactor(patterns=False)` takes out registered values
             only. The keys of providers that tell them are registered in any case.
     """
 
@@ -113,7 +113,7 @@ class Runtime(Services):
             clock=clock,
             on_unknown=on_unknown,
             lease=lease,
-            redactor=(redactor or Redactor()).knowing(
+            redactor=(redactor or Redactor()).with_new_secrets(
                 *_secrets_of(provider, *named.values()), registry.secrets
             ),
             threads=WorkerThreads(),
@@ -253,7 +253,7 @@ def _secrets_of(*providers: object) -> list[Iterable[str]]:
 
 METHODS = {
     "journal": "barrier", "gate": "evaluate", "breakers": "get", "context": "fit", "clock": "monotonic",
-    "redactor": "text", "user": "__call__", "classifier": "label", "profile": "choose",
+    "redactor": "redact_text", "user": "__call__", "classifier": "label", "profile": "choose",
 }  # fmt: skip
 """A method of each part by which one that is something else is told."""
 

@@ -60,7 +60,7 @@ def microseconds(task: Callable[[str], object], text: str, repeats: int) -> floa
 
 def streamed(redactor: Redactor, text: str, size: int) -> str:
     """A text that comes in pieces of so many characters."""
-    stream = redactor.stream()
+    stream = redactor.open_stream()
     return (
         "".join([stream.feed(text[at : at + size]) for at in range(0, len(text), size)])
         + stream.end()
@@ -75,8 +75,8 @@ def ordinary() -> None:
     )
     for name, redactor in (("shapes", plain), ("shapes and 10 values", Redactor(KEYS))):
         for kind, text in (("prose", PROSE), ("code", CODE), ("leaky", LEAKY)):
-            small = microseconds(redactor.text, repeated(text, 1_000), 500)
-            large = microseconds(redactor.text, repeated(text, 100_000), 2) / 1e3
+            small = microseconds(redactor.redact_text, repeated(text, 1_000), 500)
+            large = microseconds(redactor.redact_text, repeated(text, 100_000), 2) / 1e3
             print(f"{name}, {kind}: {small:.1f} us for 1 kB, {large:.2f} ms for 100 kB")
     call: Json = {
         "path": "src/loopwright/run.py",

@@ -191,7 +191,9 @@ async def test_no_planted_secret_is_found_in_what_runs_leave_behind(
 async def test_the_search_finds_each_of_them_where_nothing_is_redacted(
     name: str, tmp_path: Path, logs: list[Any]
 ) -> None:
-    watched, found = await plant(name, tmp_path, logs, redactor=Redactor(shapes=False))
+    watched, found = await plant(
+        name, tmp_path, logs, redactor=Redactor(patterns=False)
+    )
 
     assert found == sorted(
         {*watched.left.texts, "runs.db", "runs.db-wal", "runs.db.inbox"}
@@ -230,5 +232,5 @@ async def test_a_cassette_without_secrets_replays_all_the_same(
         await recording.complete(request)
     again = ReplayingProvider(tmp_path / "direct.json")
     replies = [await again.complete(request) for request in asked]
-    assert [reply.text for reply in replies] == [Redactor().text(text)] * 2
+    assert [reply.text for reply in replies] == [Redactor().redact_text(text)] * 2
     assert Left(tmp_path).where(secret_of(name)) == []

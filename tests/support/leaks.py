@@ -14,7 +14,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from loopwright import LoopwrightError, Result
-from loopwright.security import MARK
+from loopwright.security import REDACTED
 from planted_secrets import PLANTED, marked
 
 WINDOW = 14  # characters of a secret that are enough to know it by
@@ -26,7 +26,7 @@ SHORTEST = (
 def secret_of(name: str) -> str:
     """What of a planted text is the secret: what stands where the mark is in what is kept."""
     text, kept = PLANTED[name]
-    pattern = "(.+)".join(map(re.escape, marked(kept).split(MARK)))
+    pattern = "(.+)".join(map(re.escape, marked(kept).split(REDACTED)))
     found = re.fullmatch(pattern, text, re.DOTALL)
     assert found is not None
     return found[1]

@@ -2,7 +2,7 @@
 
 import json
 
-from loopwright.security import MARK
+from loopwright.security import REDACTED
 
 # Made up, and put together from pieces here so that no scanner takes them for real ones.
 RANDOM = "Zx8Kq2mVt5Rw9Yp3Lb7Nc4Jd6Hf1Gs0Ta8Ue2Wi5Xo9Bq3Mr7Dk4Pv6"
@@ -267,4 +267,4 @@ PLANTED: dict[str, tuple[str, str]] = {
 
 def marked(kept: str) -> str:
     """`@` is the mark; where an address has a real one behind it, that stays."""
-    return kept.replace("@@", "\0").replace("@", MARK).replace("\0", MARK + "@")
+    return kept.replace("@@", "\0").replace("@", REDACTED).replace("\0", REDACTED + "@")

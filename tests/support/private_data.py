@@ -19,7 +19,7 @@ from loopwright import (
 from loopwright._kernel.durability.replay import Replay
 from loopwright.events import Entry, ToolFinished
 from loopwright.gates import InstantGate
-from loopwright.labels import Label, at_least
+from loopwright.labels import Label, is_at_least
 from loopwright.testing import ScriptedProvider, crashed
 
 PRIVATE = "a private number"
@@ -48,7 +48,7 @@ class KeepsAtHome(InstantGate):
         if action.tool != "send":
             return Allow()
         self.untrusted.append(state.untrusted)
-        return Deny(HOME) if at_least(state.label, "sensitive") else Allow()
+        return Deny(HOME) if is_at_least(state.label, "sensitive") else Allow()
 
 
 @tool

@@ -170,7 +170,7 @@ def resolution_of(done: str | None, not_done: bool, unknown: bool) -> Resolution
             "say what came of the call: one of --done TEXT, --not-done and --unknown"
         )
     if done is not None:
-        return CallCompleted(Redactor().text(done))
+        return CallCompleted(Redactor().redact_text(done))
     return CallNotExecuted() if not_done else OutcomeUnknown()
 
 

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from typing import get_args
 
 from ..errors import ConfigError
-from ..labels import LABELS, Label, at_least
+from ..labels import LABELS, Label, is_at_least
 from ..messages import Effect, canonical_json
 from .base import RESPOND, Action, Allow, Ask, Decision, InstantGate, PolicyState
 
@@ -79,7 +79,7 @@ class ApprovalGate(InstantGate):
     def _asks_by_knowledge(self, state: PolicyState) -> bool:
         if self._untrusted and state.untrusted:
             return True
-        return self._label is not None and at_least(state.label, self._label)
+        return self._label is not None and is_at_least(state.label, self._label)
 
 
 def format_question(action: Action) -> str:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..clock import Clock, SystemClock
 from ..errors import ConfigError
-from ..labels import at_least
+from ..labels import is_at_least
 from ..messages import (
     Conversation,
     Json,
@@ -23,7 +23,7 @@ from ..messages import (
 )
 from ..parsing import read_json_document
 from ..providers.base import OutputSchema, Provider, Request, Sampling
-from ..security.spotlighting import cleaned, fenced, quoted
+from ..security.spotlighting import fence, quote, strip_control_characters
 from .approval import format_question
 from .base import RESPOND, Action, Allow, Ask, Decision, Deny, PolicyState
 
@@ -62,7 +62,7 @@ def changes_or_knows(action: Action, state: PolicyState) -> bool:
     return (
         action.effect != "read"
         or action.tool == RESPOND
-        or at_least(state.label, "sensitive")
+        or is_at_least(state.label, "sensitive")
     )
 
 
@@ -160,7 +160,7 @@ class SupervisorGate:
         """Judge a call, or return the decision about the same call."""
         if not self._needs(action, state):
             return Allow()
-        if at_least(state.label, "secret"):
+        if is_at_least(state.label, "secret"):
             return Ask(format_question(action))
         key = (
             state.run_id,
@@ -211,15 +211,15 @@ class SupervisorGate:
 def _format_call(action: Action) -> str:
     labels = ", ".join(sorted(action.labels)) or "none"
     arguments = canonical_json(dict(action.filled)).decode()
-    call = fenced(
+    call = fence(
         f"tool: {action.tool}\narguments: {arguments}",
         source="the call",
-        boundary=secrets.token_hex(8),
+        delimiter=secrets.token_hex(8),
     )
     return f"May this call be made?\neffect: {action.effect}\nlabels: {labels}\n{call}"
 
 
 def _format_reason(reason: str) -> str:
     """Return a judge's reason as one short, quoted line without markers and hidden characters."""
-    line = " ".join(cleaned(reason).split())
-    return quoted(line if len(line) <= MAX_REASON else f"{line[:MAX_REASON]}…")
+    line = " ".join(strip_control_characters(reason).split())
+    return quote(line if len(line) <= MAX_REASON else f"{line[:MAX_REASON]}…")

@@ -6,7 +6,7 @@ from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from .classifier import PatternClassifier as PatternClassifier
-    from .redaction import MARK as MARK
+    from .redaction import REDACTED as REDACTED
     from .redaction import Redactor as Redactor
     from .redaction import StreamRedactor as StreamRedactor
     from .signed_permits import CapabilitySigner as CapabilitySigner
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from .signed_permits import MemoryNonces as MemoryNonces
     from .signed_permits import NonceStore as NonceStore
     from .signed_permits import SQLiteNonces as SQLiteNonces
-    from .spotlighting import cleaned as cleaned
-    from .spotlighting import shown as shown
+    from .spotlighting import spotlight as spotlight
+    from .spotlighting import strip_control_characters as strip_control_characters
 
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
     __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
             ".classifier": ("PatternClassifier",),
-            ".redaction": ("MARK", "Redactor", "StreamRedactor"),
+            ".redaction": ("REDACTED", "Redactor", "StreamRedactor"),
             ".signed_permits": (
                 "CapabilitySigner",
                 "CapabilityVerifier",
@@ -30,6 +30,6 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "NonceStore",
                 "SQLiteNonces",
             ),
-            ".spotlighting": ("cleaned", "shown"),
+            ".spotlighting": ("strip_control_characters", "spotlight"),
         },
     )

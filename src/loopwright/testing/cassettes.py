@@ -18,7 +18,7 @@ from ..events.run import ErrorRecord
 from ..messages import Completion, Json
 from ..plugins import build_provider
 from ..providers.base import Capabilities, Delta, Provider, Request, StreamingProvider
-from ..security.redact import redact_reply
+from ..security.redaction.messages import redact_completion
 from .chunked import pieces
 from .requests import (
     BY_SHAPE,
@@ -218,7 +218,7 @@ class Cassette:
                     "details": {**error.details},
                 }
             }
-        reply = redact_reply(
+        reply = redact_completion(
             BY_SHAPE, reply
         ).completion  # as a run does: thinking that changes goes
         said = cast(

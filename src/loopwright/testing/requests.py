@@ -14,9 +14,9 @@ from pydantic_core import from_json, to_json
 from ..errors import ConfigError
 from ..messages import Json, Message, canonical_json
 from ..providers.base import Request
-from ..security.redact import redact_messages
-from ..security.redaction import MARK, Redactor
-from ..security.spotlighting import without_boundaries
+from ..security.redaction import REDACTED, Redactor
+from ..security.redaction.messages import redact_messages
+from ..security.spotlighting import mask_delimiters
 
 Rendered: TypeAlias = dict[str, Json]
 
@@ -88,11 +88,11 @@ class Secrets:
 
     def out_of(self, value: Json) -> Json:
         """A JSON value without them: in texts, in names, at any depth; a number that is one becomes a text."""
-        return BY_SHAPE.value(self._without_known(value))
+        return BY_SHAPE.redact_value(self._without_known(value))
 
     def out_of_text(self, value: str) -> str:
         """A text without them."""
-        return BY_SHAPE.text(self._without_known_text(value))
+        return BY_SHAPE.redact_text(self._without_known_text(value))
 
     def _without_known(self, value: Json) -> Json:
         if isinstance(value, str):
@@ -111,7 +111,7 @@ class Secrets:
     def _without_known_text(self, value: str) -> str:
         for text in self._texts:
             if text in value:
-                value = value.replace(text, MARK)
+                value = value.replace(text, REDACTED)
                 self.met |= self._names[text]
         return value
 
@@ -163,13 +163,13 @@ def rendered(request: Request, model: str, secrets: Secrets) -> Rendered:
         "schema": schema,
         "as_text": request.as_text,
     }
-    told = without_boundaries(to_json(_filled(whole)).decode())
+    told = mask_delimiters(to_json(_filled(whole)).decode())
     return cast("Rendered", secrets.out_of(from_json(told)))
 
 
 def without_shapes(request: Rendered) -> Rendered:
     """A recorded request without what has the shape of a secret, for comparing it; older files have some."""
-    return cast("Rendered", BY_SHAPE.value(request))
+    return cast("Rendered", BY_SHAPE.redact_value(request))
 
 
 def digest(request: Rendered) -> str:

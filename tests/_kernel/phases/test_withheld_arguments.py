@@ -39,7 +39,7 @@ from loopwright.messages import (
     arguments_hash,
 )
 from loopwright.providers import Delta, Request
-from loopwright.security import MARK, Redactor
+from loopwright.security import REDACTED, Redactor
 from loopwright.testing import ScriptedProvider, call, crashed
 from loopwright.tools import (
     CachedResult,
@@ -128,7 +128,7 @@ async def test_the_tool_gets_the_secret_and_the_journal_the_model_and_the_result
         repr(result.conversation),
     ):
         assert PASSWORD not in told
-        assert MARK in told
+        assert REDACTED in told
     assert PASSWORD not in repr(result)
     assert events(parts, ModelReplied)[0].sealed == (0,)
     assert [
@@ -153,7 +153,7 @@ async def test_what_the_tool_says_may_not_repeat_the_secret_without_its_name() -
     assert got == [PASSWORD]
     assert PASSWORD not in everything(parts) + repr(result)
     assert events(parts, ToolFinished)[0].content.startswith(
-        f"ValueError: {MARK} is no password"
+        f"ValueError: {REDACTED} is no password"
     )
 
 
@@ -169,7 +169,7 @@ async def test_what_the_model_says_may_not_repeat_the_secret_of_its_call() -> No
 
     assert got == [PASSWORD]
     assert PASSWORD not in everything(parts) + repr(result)
-    assert f"I take {MARK}." in everything(parts)
+    assert f"I take {REDACTED}." in everything(parts)
 
 
 async def test_an_argument_that_does_not_fit_is_not_quoted() -> None:
@@ -219,7 +219,7 @@ async def test_the_gate_sees_the_real_arguments_and_its_reason_is_told_without_t
     assert gate.seen == [{"user": "ada", "password": PASSWORD}]
     assert got == []
     assert PASSWORD not in everything(parts) + repr(result)
-    assert events(parts, GateDecided)[0].reason == f"{MARK} is too weak"
+    assert events(parts, GateDecided)[0].reason == f"{REDACTED} is too weak"
 
 
 async def test_a_permit_and_a_question_do_not_show_the_secret() -> None:
@@ -252,7 +252,7 @@ async def test_a_permit_and_a_question_do_not_show_the_secret() -> None:
     waiting = await ReActEngine(asking).run("Log in.", run_id="r")
 
     assert [(q.text, q.arguments) for q in waiting.pending] == [
-        (f"use {MARK}?", {"user": "ada", "password": MARK})
+        (f"use {REDACTED}?", {"user": "ada", "password": REDACTED})
     ]
     assert PASSWORD not in everything(asking) + repr(waiting)
     got.clear()
@@ -436,7 +436,7 @@ async def test_behind_the_intent_the_tool_may_know_what_came_of_it(
     await ReActEngine(parts).run("Go.", run_id="r")
     calls, _, again = await resumed(place(parts, ToolStarted), parts, model, [enter])
 
-    assert calls == [{"password": MARK}]
+    assert calls == [{"password": REDACTED}]
     finished = events(again, ToolFinished)[0]
     assert finished.status == status
     assert content in finished.content
@@ -458,7 +458,7 @@ async def test_after_a_rejection_the_model_may_propose_it_again() -> None:
         "completed",
         ["rejected", "ok"],
     )
-    hashed = arguments_hash({"user": "ada", "password": MARK})
+    hashed = arguments_hash({"user": "ada", "password": REDACTED})
     assert [event.arguments_hash for event in events(again, GateDecided)] == [
         hashed,
         hashed,
@@ -590,7 +590,7 @@ async def test_wherever_a_recovery_breaks_off_no_tool_gets_a_mark_in_place_of_a_
     proposed = place(parts, ModelReplied)
     for keep in range(1, len(parts.journal.read("r")) + 1):
         calls, result, again = await resumed(keep, parts, model, [enter, spare])
-        assert MARK not in calls
+        assert REDACTED not in calls
         assert (calls == []) == (keep >= proposed)
         assert result.status == "completed"
         assert PASSWORD not in everything(again)
@@ -677,7 +677,7 @@ async def test_a_sealed_call_is_undone_with_its_secret_as_long_as_that_is_known(
 ):
     async def undo(ctx: ToolContext[Any], result: str) -> str:
         got.append(("undo", dict(ctx.arguments), result))
-        return f"undone without {MARK}"
+        return f"undone without {REDACTED}"
 
     @tool(compensate=undo)
     async def enter(user: str, password: str) -> str:
@@ -696,7 +696,7 @@ async def test_a_sealed_call_is_undone_with_its_secret_as_long_as_that_is_known(
     assert result.status == "failed"
     assert got == [
         PASSWORD,
-        ("undo", {"user": "ada", "password": PASSWORD}, f"in with {MARK}"),
+        ("undo", {"user": "ada", "password": PASSWORD}, f"in with {REDACTED}"),
     ]
     assert PASSWORD not in everything(parts) + repr(result)
     undone, finished = place(parts, UndoFinished), place(parts, ToolFinished)
@@ -719,7 +719,7 @@ async def test_an_engine_that_is_a_tool_gets_its_task_without_the_secret() -> No
 
     assert got == [PASSWORD]
     assert result.status == "completed"
-    assert inner.requests[0].conversation.task == f"Log in with {MARK}."
+    assert inner.requests[0].conversation.task == f"Log in with {REDACTED}."
     told = everything(parts) + repr(result) + repr(inner.requests)
     assert [secret in told for secret in (PASSWORD, TOKEN)] == [False, False]
     for keep in range(1, len(entries) + 1):
@@ -772,7 +772,7 @@ async def test_a_child_keeps_the_secrets_of_its_own_runtime_too() -> None:
         again = Runtime(ScriptedProvider([]), journal=crashed(entries, keep))
         result = await DelegatingEngine(again, inner=ReActEngine(inner)).resume("r")
         assert result.status == "completed"
-        assert MARK not in got
+        assert REDACTED not in got
         told = everything(again) + repr(result)
         assert [secret in told for secret in (PASSWORD, TOKEN, "plain-words-only")] == [
             False,
@@ -793,7 +793,7 @@ async def test_a_question_about_a_delegation_does_not_show_the_secret() -> None:
     assert result.status == "waiting"
     assert result.pending[0].arguments == {
         "engine": "react",
-        "task": f"Log in, the token is {MARK}.",
+        "task": f"Log in, the token is {REDACTED}.",
     }
     assert TOKEN not in everything(parts) + repr(result)
 
@@ -818,8 +818,8 @@ async def test_a_question_about_what_an_engine_plans_does_not_show_the_secret() 
     result = await PermitEngine(parts).resume("r")
 
     assert waiting.pending[0].arguments == {
-        "steps": [f"log in with {MARK}"],
-        "password": MARK,
+        "steps": [f"log in with {REDACTED}"],
+        "password": REDACTED,
     }
     assert result.answer == "allowed"
     told = everything(parts) + repr(waiting)
@@ -875,16 +875,16 @@ async def test_a_run_that_is_resumed_says_the_same_although_it_does_not_know_the
 
 def test_observations_are_what_they_were() -> None:
     """A reply without secrets is the same object, so that nothing is copied for most calls."""
-    from loopwright.security.redact import redact_reply
+    from loopwright.security.redaction.messages import redact_completion
 
     completion = Completion("fine", (call("look", path="a/b"),))
 
-    assert redact_reply(Redactor(), completion).completion is completion
+    assert redact_completion(Redactor(), completion).completion is completion
     assert Observation(completion.calls[0], "ok", "fine").content == "fine"
 
 
 def test_a_redactor_learns_what_it_finds_up_to_a_hundred_values() -> None:
-    learned = Redactor().learning(
+    learned = Redactor().with_secrets_found_in(
         {
             "password": PASSWORD,
             "a": [f"Bearer {TOKEN}", {"pwd": 123456}],
@@ -893,9 +893,11 @@ def test_a_redactor_learns_what_it_finds_up_to_a_hundred_values() -> None:
     )
 
     assert (
-        learned.text(f"{PASSWORD}, {TOKEN}, 123456, short")
-        == f"{MARK}, {MARK}, {MARK}, short"
+        learned.redact_text(f"{PASSWORD}, {TOKEN}, 123456, short")
+        == f"{REDACTED}, {REDACTED}, {REDACTED}, short"
     )
-    assert repr(learned) == "Redactor(<3 secrets>, shapes=True)"
-    many = Redactor().learning([{"password": f"password-{n}"} for n in range(300)])
-    assert repr(many) == "Redactor(<100 secrets>, shapes=True)"
+    assert repr(learned) == "Redactor(<3 secrets>, patterns=True)"
+    many = Redactor().with_secrets_found_in(
+        [{"password": f"password-{n}"} for n in range(300)]
+    )
+    assert repr(many) == "Redactor(<100 secrets>, patterns=True)"

@@ -20,7 +20,7 @@ from loopwright import (
 from loopwright._kernel.phases import side_effects
 from loopwright._kernel.phases.tool_call import as_text
 from loopwright.events import Declassified, RunStarted, ToolFinished
-from loopwright.labels import Label, at_least, highest
+from loopwright.labels import Label, highest, is_at_least
 from loopwright.testing import ScriptedProvider, call, crashed
 from waiting import eventually
 
@@ -35,7 +35,7 @@ class Watching:
 
     async def evaluate(self, action: Action, state: PolicyState) -> Decision:
         self.seen.append((action.tool, state.label, state.untrusted, action.labels))
-        private = action.tool == "send" and at_least(state.label, "sensitive")
+        private = action.tool == "send" and is_at_least(state.label, "sensitive")
         return Deny("private data stays here") if private else Allow()
 
 
@@ -215,7 +215,7 @@ async def test_the_text_of_an_effect_is_made_for_a_classifier_alone(
 def test_the_highest_of_labels() -> None:
     assert highest([]) == "public"
     assert highest(["normal", "secret", "sensitive"]) == "secret"
-    assert [at_least("sensitive", least) for least in ("public", "normal", "sensitive", "secret")] == [
+    assert [is_at_least("sensitive", least) for least in ("public", "normal", "sensitive", "secret")] == [
         True, True, True, False,
     ]  # fmt: skip
 

@@ -28,7 +28,7 @@ from loopwright.errors import UnknownOutcome
 from loopwright.events import ToolFinished, UnknownOutcomeResolved
 from loopwright.gates import InstantGate
 from loopwright.labels import Label
-from loopwright.security import MARK, Redactor
+from loopwright.security import REDACTED, Redactor
 from loopwright.testing import call, crashed
 from loopwright.tools import (
     CachedResult,
@@ -462,7 +462,7 @@ async def test_the_word_of_a_person_on_a_call_is_no_text_from_outside_and_read_a
     assert gate.untrusted == [False]
     assert (
         next(m.content for m in result.conversation.messages if m.role == "tool")
-        == f"booked by {MARK}"
+        == f"booked by {REDACTED}"
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopwright.labels import LABELS, Classifier, Label
-from loopwright.security import MARK, PatternClassifier, Redactor
+from loopwright.security import REDACTED, PatternClassifier, Redactor
 from loopwright.security.classifier.identifiers import has_number
 
 
@@ -89,7 +89,7 @@ def test_no_text_makes_itself_public() -> None:
     [
         ("The sky is blue.", "normal"),
         ("7a7ae30f1c9be02d64d8bb2f0f2b37c1f4a9e6d3", "normal"),
-        (f"password={MARK} and nothing else", "normal"),
+        (f"password={REDACTED} and nothing else", "normal"),
         ("write to ann@example.com, the password is Tr0ub4dor&3", "secret"),
         ("the passwords of the staff are kept elsewhere", "normal"),
         ("\u0130" * 300 + " DOB 03/04/1975 " + "." * 300, "sensitive"),

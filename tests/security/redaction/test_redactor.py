@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from loopwright import LoopEngine, ReActEngine, Run, Runtime, tool
 from loopwright.errors import ConfigError
 from loopwright.messages import Json
-from loopwright.security.redaction import MARK, Redactor, patterns
+from loopwright.security.redaction import REDACTED, Redactor, patterns
 from loopwright.security.redaction.encodings import spellings
 from loopwright.security.redaction.prefilter import hinted, hinted_at_end
 from loopwright.testing import ScriptedProvider, call
@@ -135,8 +135,8 @@ HARMLESS = (
     "{'password': None, 'token': True}",
     "See loopwright.providers.openai_compatible_endpoints.models.SomeVeryLongClassNameForTestingIt",
     "ghp_ is how they begin, and so are AKIA, xoxb- and eyJ.",
-    f"password: {MARK}, Authorization: Bearer {MARK}, https://a:{MARK}@b",
-    f"password=%20{MARK} --password %20{MARK}), password: x1{MARK};",
+    f"password: {REDACTED}, Authorization: Bearer {REDACTED}, https://a:{REDACTED}@b",
+    f"password=%20{REDACTED} --password %20{REDACTED}), password: x1{REDACTED};",
 )
 
 
@@ -144,13 +144,13 @@ HARMLESS = (
 def test_a_planted_secret_goes_and_what_is_around_it_stays(name: str) -> None:
     text, kept = PLANTED[name]
 
-    assert PLAIN.text(text) == marked(kept)
+    assert PLAIN.redact_text(text) == marked(kept)
 
 
 @pytest.mark.parametrize("text", HARMLESS)
 def test_what_only_looks_like_a_secret_stays(text: str) -> None:
-    assert PLAIN.text(text) == text
-    assert PLAIN.text(text) is text
+    assert PLAIN.redact_text(text) == text
+    assert PLAIN.redact_text(text) is text
 
 
 def test_the_lists_are_as_long_as_they_are_said_to_be() -> None:
@@ -160,16 +160,16 @@ def test_the_lists_are_as_long_as_they_are_said_to_be() -> None:
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_redacting_twice_changes_nothing(name: str) -> None:
-    once = PLAIN.text(PLANTED[name][0])
+    once = PLAIN.redact_text(PLANTED[name][0])
 
-    assert PLAIN.text(once) is once
+    assert PLAIN.redact_text(once) is once
 
 
 def test_a_token_that_follows_a_mark_directly_stays_as_it_was_left() -> None:
     redactor = Redactor(["abcdef"])
-    once = redactor.text("abcdefsk-" + RANDOM)
+    once = redactor.redact_text("abcdefsk-" + RANDOM)
 
-    assert redactor.text(once) is once
+    assert redactor.redact_text(once) is once
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_json_around_a_header_that_ends_in_an_equals_sign_stays_json(
         {name: value, "a=": "b", "c": [f"{name}: {value}", "d"]}, separators=separators
     )
     for _ in range(3):
-        told = PLAIN.text(text)
+        told = PLAIN.redact_text(text)
         read = json.loads(told)
         while "in" in read:
             assert (list(read), read["a="]) == (["in", "a="], "b")
@@ -214,11 +214,11 @@ def test_the_longest_header_is_found_as_a_whole_and_is_no_longer_than_it_may_be(
         f"Cookie: {'a' * 64}={'b' * 254}{value}" + f"; {'b' * 253}{value}" * 30 + " end"
     )
     found = PLAIN.found(text, 0)
-    stream = PLAIN.stream()
+    stream = PLAIN.open_stream()
     told = [stream.feed(text[at : at + 99]) for at in range(0, len(text), 99)]
 
     assert 12_000 < found[0].end < patterns.LONGEST
-    assert "".join(told) + stream.end() == PLAIN.text(text)
+    assert "".join(told) + stream.end() == PLAIN.redact_text(text)
 
 
 def test_fields_that_are_headers_lose_values_in_quotes_too() -> None:
@@ -228,18 +228,20 @@ def test_fields_that_are_headers_lose_values_in_quotes_too() -> None:
         "Via": 'a="b"',
     }
 
-    assert PLAIN.value(fields) == {
-        "Set-Cookie": MARK,
-        "Authorization": f"Digest {MARK}",
+    assert PLAIN.redact_value(fields) == {
+        "Set-Cookie": REDACTED,
+        "Authorization": f"Digest {REDACTED}",
         "Via": 'a="b"',
     }
 
 
 def test_overlapping_secrets_leave_one_mark_and_neighbours_one_each() -> None:
-    redactor = Redactor(["first-half", "half-second"], shapes=False)
+    redactor = Redactor(["first-half", "half-second"], patterns=False)
 
-    assert redactor.text("a first-half-second b") == f"a {MARK} b"
-    assert redactor.text("a first-halfhalf-second b") == f"a {MARK}{MARK} b"
+    assert redactor.redact_text("a first-half-second b") == f"a {REDACTED} b"
+    assert (
+        redactor.redact_text("a first-halfhalf-second b") == f"a {REDACTED}{REDACTED} b"
+    )
 
 
 # --- registered values ---
@@ -280,7 +282,10 @@ REGISTERED = 'p@ss/wörd "1" <&\'\n+=?'
     ],
 )
 def test_a_registered_value_goes_in_every_spelling(spelling: str) -> None:
-    assert Redactor([REGISTERED], shapes=False).text(f"a {spelling} b") == f"a {MARK} b"
+    assert (
+        Redactor([REGISTERED], patterns=False).redact_text(f"a {spelling} b")
+        == f"a {REDACTED} b"
+    )
 
 
 def test_letters_and_digits_are_looked_for_as_they_are_and_in_base64() -> None:
@@ -315,40 +320,43 @@ async def test_an_error_of_a_tool_shows_no_registered_value_whatever_quotes_pyth
         for message in result.conversation.messages
         if message.role == "tool"
     ]
-    assert answers == [f"KeyError: {KeyError(told.format(MARK))}"]
+    assert answers == [f"KeyError: {KeyError(told.format(REDACTED))}"]
 
 
 def test_the_longest_registered_value_goes_as_a_whole() -> None:
     assert (
-        Redactor(["abcdef", "abcdef-ghijkl"]).text("abcdef-ghijkl abcdef")
-        == f"{MARK} {MARK}"
+        Redactor(["abcdef", "abcdef-ghijkl"]).redact_text("abcdef-ghijkl abcdef")
+        == f"{REDACTED} {REDACTED}"
     )
 
 
 def test_also_adds_values_and_leaves_the_first_redactor_as_it_was() -> None:
-    first = Redactor(["abcdef"], shapes=False)
-    second = first.also("ghijkl", "mnopqr")
+    first = Redactor(["abcdef"], patterns=False)
+    second = first.with_secrets("ghijkl", "mnopqr")
 
-    assert first.text("abcdef ghijkl password=x1y2") == f"{MARK} ghijkl password=x1y2"
     assert (
-        second.text("abcdef ghijkl mnopqr password=x1y2")
-        == f"{MARK} {MARK} {MARK} password=x1y2"
+        first.redact_text("abcdef ghijkl password=x1y2")
+        == f"{REDACTED} ghijkl password=x1y2"
+    )
+    assert (
+        second.redact_text("abcdef ghijkl mnopqr password=x1y2")
+        == f"{REDACTED} {REDACTED} {REDACTED} password=x1y2"
     )
 
 
 def test_without_values_and_shapes_nothing_changes() -> None:
-    nothing = Redactor(shapes=False)
+    nothing = Redactor(patterns=False)
     value: Json = {"password": "hunter2", "a": [PLANTED["JWT"][0]]}
 
-    assert nothing.value(value) is value
-    assert all(nothing.text(text) is text for text, _ in PLANTED.values())
+    assert nothing.redact_value(value) is value
+    assert all(nothing.redact_text(text) is text for text, _ in PLANTED.values())
 
 
 @pytest.mark.parametrize(
     ("secrets", "problem"),
     [
         (["longer", "short"], "secrets[1]: give a text of 6"),
-        ([MARK], "secrets[0]: [redacted]"),
+        ([REDACTED], "secrets[0]: [redacted]"),
     ],
 )
 def test_a_value_that_cannot_be_one_is_refused_and_not_repeated(
@@ -367,7 +375,7 @@ def test_one_text_instead_of_a_list_is_refused() -> None:
 
 
 def test_a_redactor_does_not_show_its_values() -> None:
-    assert repr(Redactor(["abcdef"])) == "Redactor(<1 secrets>, shapes=True)"
+    assert repr(Redactor(["abcdef"])) == "Redactor(<1 secrets>, patterns=True)"
 
 
 # --- JSON values ---
@@ -390,20 +398,20 @@ def test_a_field_that_is_named_like_a_secret_loses_its_value() -> None:
         "nested": [{"access_token": "abc"}, "password=hunter2"],
     }
 
-    assert PLAIN.value(value) == {
+    assert PLAIN.redact_value(value) == {
         "user": "ada",
-        "password": MARK,
+        "password": REDACTED,
         "login": {
-            "apiKey": MARK,
-            "Authorization": f"Bearer {MARK}",
-            "cookie": MARK,
+            "apiKey": REDACTED,
+            "Authorization": f"Bearer {REDACTED}",
+            "cookie": REDACTED,
             "pin": 1,
             "max_tokens": 100,
         },
-        "db_password": MARK,
+        "db_password": REDACTED,
         "secrets": ["a"],
-        "client_secret": [MARK, None, {"text": "stays"}],
-        "nested": [{"access_token": MARK}, f"password={MARK}"],
+        "client_secret": [REDACTED, None, {"text": "stays"}],
+        "nested": [{"access_token": REDACTED}, f"password={REDACTED}"],
     }
 
 
@@ -413,20 +421,22 @@ def test_what_holds_no_secret_is_the_same_object() -> None:
         "b": {"password": {"type": "string"}, "token": " Paris"},
     }
     value: Json = {"clean": clean, "password": "hunter2"}
-    redacted = PLAIN.value(value)
+    redacted = PLAIN.redact_value(value)
 
-    assert PLAIN.value(clean) is clean
+    assert PLAIN.redact_value(clean) is clean
     assert isinstance(redacted, dict)
     assert redacted["clean"] is clean
-    assert PLAIN.value(redacted) is redacted
+    assert PLAIN.redact_value(redacted) is redacted
 
 
 def test_a_registered_value_goes_from_names_of_fields_and_from_numbers() -> None:
-    redactor = Redactor(["123456", "abcdef"], shapes=False)
+    redactor = Redactor(["123456", "abcdef"], patterns=False)
 
-    assert redactor.value({"x abcdef": 123456, "y": [123456, 1234567, True]}) == {
-        f"x {MARK}": MARK,
-        "y": [MARK, 1234567, True],
+    assert redactor.redact_value(
+        {"x abcdef": 123456, "y": [123456, 1234567, True]}
+    ) == {
+        f"x {REDACTED}": REDACTED,
+        "y": [REDACTED, 1234567, True],
     }
 
 
@@ -435,7 +445,7 @@ def test_a_value_too_deep_to_follow_becomes_the_mark() -> None:
     for _ in range(100_000):
         deep = [deep]
 
-    assert PLAIN.value(deep) == MARK
+    assert PLAIN.redact_value(deep) == REDACTED
 
 
 def test_a_number_too_long_to_write_becomes_the_mark_and_what_is_around_it_stays() -> (
@@ -443,9 +453,13 @@ def test_a_number_too_long_to_write_becomes_the_mark_and_what_is_around_it_stays
 ):
     value: Json = {"a": 10**5000, "b": [1, -(10**5000), "text"], "password": 10**5000}
 
-    assert PLAIN.value(value) == {"a": MARK, "b": [1, MARK, "text"], "password": MARK}
-    assert PLAIN.secrets_in(value) == ()
-    assert PLAIN.learning(value).text("text") == "text"
+    assert PLAIN.redact_value(value) == {
+        "a": REDACTED,
+        "b": [1, REDACTED, "text"],
+        "password": REDACTED,
+    }
+    assert PLAIN.find_secrets(value) == ()
+    assert PLAIN.with_secrets_found_in(value).redact_text("text") == "text"
 
 
 class CountingEngine(LoopEngine):
@@ -464,8 +478,8 @@ class CountingEngine(LoopEngine):
 async def test_a_run_notes_and_does_what_has_a_number_too_long_to_write() -> None:
     result = await CountingEngine(Runtime(ScriptedProvider([]))).run("Count.")
 
-    assert result.answer == json.dumps([MARK, 2])
-    assert [fact.value for fact in result.facts] == [{"many": MARK, "few": 1}]
+    assert result.answer == json.dumps([REDACTED, 2])
+    assert [fact.value for fact in result.facts] == [{"many": REDACTED, "few": 1}]
 
 
 # --- streams ---
@@ -498,7 +512,7 @@ PIECES = (
         "\n",
         "\t",
         "、",
-        MARK,
+        REDACTED,
         "[",
         'Cookie: a="',
         '"; b="',
@@ -523,7 +537,7 @@ STREAMED = Redactor(["open sesame", "secret life of a", "aXbXaX", "\nline\n"])
 
 
 def streamed(redactor: Redactor, text: str, cuts: list[int]) -> str:
-    stream, told, at = redactor.stream(), "", 0
+    stream, told, at = redactor.open_stream(), "", 0
     for cut in sorted({c % (len(text) + 1) for c in cuts} | {len(text)}):
         told += stream.feed(text[at:cut])
         at = cut
@@ -545,7 +559,7 @@ def streamed(redactor: Redactor, text: str, cuts: list[int]) -> str:
 def test_a_stream_tells_what_the_whole_text_tells_wherever_it_is_cut(
     text: str, cuts: list[int]
 ) -> None:
-    assert streamed(STREAMED, text, cuts) == STREAMED.text(text)
+    assert streamed(STREAMED, text, cuts) == STREAMED.redact_text(text)
 
 
 @settings(
@@ -554,15 +568,15 @@ def test_a_stream_tells_what_the_whole_text_tells_wherever_it_is_cut(
 )
 @given(TEXTS)
 def test_what_is_redacted_stays_as_it_is(text: str) -> None:
-    once = STREAMED.text(text)
+    once = STREAMED.redact_text(text)
 
-    assert STREAMED.text(once) == once
+    assert STREAMED.redact_text(once) == once
 
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_letter_by_letter_nothing_of_a_secret_is_told_too_early(name: str) -> None:
     text, kept = PLANTED[name]
-    stream, told = PLAIN.stream(), ""
+    stream, told = PLAIN.open_stream(), ""
     whole = marked(kept)
     for letter in text:
         told += stream.feed(letter)
@@ -574,7 +588,7 @@ def test_letter_by_letter_nothing_of_a_secret_is_told_too_early(name: str) -> No
 def test_a_stream_holds_back_a_word_and_a_name_that_waits_for_its_value_and_no_more() -> (
     None
 ):
-    stream = PLAIN.stream()
+    stream = PLAIN.open_stream()
     told = [
         stream.feed(piece)
         for piece in (
@@ -598,14 +612,14 @@ def test_a_stream_holds_back_a_word_and_a_name_that_waits_for_its_value_and_no_m
         "here, ",
         "",
         "",
-        f"password: {MARK} ",
+        f"password: {REDACTED} ",
         "and so ",
     ]
     assert stream.end() == "on"
 
 
 def test_text_without_spaces_is_told_letter_by_letter_where_it_is_written_so() -> None:
-    stream = PLAIN.stream()
+    stream = PLAIN.open_stream()
 
     assert [stream.feed(piece) for piece in ("密码", "是必", "填的。")] == [
         "密码",
@@ -631,33 +645,33 @@ def test_text_without_spaces_is_told_letter_by_letter_where_it_is_written_so() -
     ids=lambda text: str(text)[:20],
 )
 def test_a_stream_holds_some_kilobytes_at_most_and_tells_the_same(text: str) -> None:
-    stream, told, most, fed = PLAIN.stream(), "", 0, 0
+    stream, told, most, fed = PLAIN.open_stream(), "", 0, 0
     marks = 0
     for at in range(0, len(text), 500):
         fed += len(text[at : at + 500])
         out = stream.feed(text[at : at + 500])
         told += out
-        marks += out.count(MARK)
+        marks += out.count(REDACTED)
         if not marks:
             most = max(most, fed - len(told))
 
-    assert told + stream.end() == PLAIN.text(text)
+    assert told + stream.end() == PLAIN.redact_text(text)
     assert most < 50_000
 
 
 def test_values_that_overlap_without_end_do_not_fill_the_memory() -> None:
-    redactor = Redactor(["ab cd ef", "ef gh ab"], shapes=False)
-    stream, told = redactor.stream(), ""
+    redactor = Redactor(["ab cd ef", "ef gh ab"], patterns=False)
+    stream, told = redactor.open_stream(), ""
     for _ in range(20_000):
         told += stream.feed("ab cd ef gh ")
 
-    assert redactor.text("ab cd ef gh " * 20_000) == f"{MARK} gh "
-    assert set((told + stream.end()).replace(MARK, "").split()) <= {"gh"}
-    assert 1 < told.count(MARK) < 10
+    assert redactor.redact_text("ab cd ef gh " * 20_000) == f"{REDACTED} gh "
+    assert set((told + stream.end()).replace(REDACTED, "").split()) <= {"gh"}
+    assert 1 < told.count(REDACTED) < 10
 
 
 def test_a_stream_can_be_used_again() -> None:
-    stream = PLAIN.stream()
+    stream = PLAIN.open_stream()
 
     assert (
         stream.feed("password: ")
@@ -734,12 +748,12 @@ def test_time_is_linear_in_hostile_text(name: str) -> None:
     text = HOSTILE[name]
 
     def streamed() -> None:
-        stream = PLAIN.stream()
+        stream = PLAIN.open_stream()
         for at in range(0, len(text), 400):
             stream.feed(text[at : at + 400])
         stream.end()
 
-    assert quickest(lambda: PLAIN.text(text), 1) < 1
+    assert quickest(lambda: PLAIN.redact_text(text), 1) < 1
     assert quickest(streamed, 5) < 5
 
 
@@ -751,7 +765,7 @@ def compiled():
     return sorted(name for name, shape in known if vars(shape).keys() & {"pattern", "opening"})
 before = compiled()
 for text in sys.argv[1:]:
-    Redactor().text(text)
+    Redactor().redact_text(text)
 print(before, compiled())
 """
 
@@ -837,46 +851,61 @@ def test_the_texts_of_this_repository_stay(folder: str) -> None:
     assert [
         str(path)
         for path in files
-        if PLAIN.text(path.read_text(encoding="utf-8"))
+        if PLAIN.redact_text(path.read_text(encoding="utf-8"))
         != path.read_text(encoding="utf-8")
     ] == []
 
 
 def test_what_a_named_value_or_a_header_holds_is_known_elsewhere_too() -> None:
     key = "kD93-kdkwQ2"
-    learned = Redactor().learning(
+    learned = Redactor().with_secrets_found_in(
         {"Authorization": f"Bearer {key}", "password": "hunter2", "X-Team": "planning"}
     )
 
-    assert Redactor().secrets_in({"Authorization": f"Bearer {key}"}) == (key,)
-    assert learned.text(f"planning: {key}, hunter2!") == f"planning: {MARK}, {MARK}!"
+    assert Redactor().find_secrets({"Authorization": f"Bearer {key}"}) == (key,)
+    assert (
+        learned.redact_text(f"planning: {key}, hunter2!")
+        == f"planning: {REDACTED}, {REDACTED}!"
+    )
 
 
 def test_what_is_learned_does_not_depend_on_how_much_is_registered() -> None:
     registered = Redactor([f"registered-{number}" for number in range(200)])
 
-    learned = registered.learning(
+    learned = registered.with_secrets_found_in(
         *({"password": f"pass-word-{number}"} for number in range(150))
     )
 
     known = [
         number
         for number in range(150)
-        if learned.text(f"it is pass-word-{number}.") == f"it is {MARK}."
+        if learned.redact_text(f"it is pass-word-{number}.") == f"it is {REDACTED}."
     ]
     assert known == list(range(100)), (
         "a bounded number, since each has to be looked for"
     )
     assert (
-        learned.learning({"password": "one-more-word"}).text("one-more-word")
+        learned.with_secrets_found_in({"password": "one-more-word"}).redact_text(
+            "one-more-word"
+        )
         == "one-more-word"
     )
-    assert learned.also("one-more-word").text("one-more-word") == MARK
+    assert (
+        learned.with_secrets("one-more-word").redact_text("one-more-word") == REDACTED
+    )
 
 
 def test_a_secret_goes_also_where_a_mark_or_the_name_of_a_class_stands_behind_it() -> (
     None
 ):
-    assert PLAIN.text("password=s3cr3t-val_ue.9[redacted]") == f"password={MARK}{MARK}"
-    assert PLAIN.text("secret: a8F3kd92LsQpz7PrivateKey") == f"secret: {MARK}"
-    assert PLAIN.text("secret: dXNlcjpwYXNzd29yZA==PrivateKey") == f"secret: {MARK}"
+    assert (
+        PLAIN.redact_text("password=s3cr3t-val_ue.9[redacted]")
+        == f"password={REDACTED}{REDACTED}"
+    )
+    assert (
+        PLAIN.redact_text("secret: a8F3kd92LsQpz7PrivateKey") == f"secret: {REDACTED}"
+    )
+    assert (
+        PLAIN.redact_text("secret: dXNlcjpwYXNzd29yZA==PrivateKey")
+        == f"secret: {REDACTED}"
+    )

@@ -12,7 +12,7 @@ from ...journals.base import Command
 from ...labels import LABELS
 from ...messages import JsonObject, Message, arguments_hash
 from ...security.redaction import Redactor
-from ...security.spotlighting import ADDED, GUIDED
+from ...security.spotlighting import CONTEXT_PREFIX, GUIDANCE_PREFIX
 
 PAUSE: Final = "pause"
 RESUME: Final = "resume"
@@ -30,7 +30,7 @@ RESOLVE: Final = "resolve"
 
 DECIDING = (ANSWER, APPROVE, DENY, RESOLVE, ABORT, STOP)
 """What gets a waiting run to go on."""
-GUIDANCE = {STEER: GUIDED, ADD_CONTEXT: ADDED}
+GUIDANCE = {STEER: GUIDANCE_PREFIX, ADD_CONTEXT: CONTEXT_PREFIX}
 Fits: TypeAlias = Callable[[Any], bool]
 
 
@@ -117,12 +117,12 @@ def read_command(sent: Command, redactor: Redactor) -> tuple[Command, str]:
     A call with a secret is refused: it would not be made as it was sent.
     """
     at, body = sent.at if _is_time(sent.at) else 0.0, _plain(sent)
-    clean = None if body is None else redactor.value(body)
+    clean = None if body is None else redactor.redact_value(body)
     heard = dataclasses.replace(
-        sent, at=at, kind=redactor.text(_as_text(sent.kind)), body={}
+        sent, at=at, kind=redactor.redact_text(_as_text(sent.kind)), body={}
     )
     if sent.damage:
-        return heard, redactor.text(sent.damage)
+        return heard, redactor.redact_text(sent.damage)
     if not _is_text(sent.kind):
         return heard, "its kind is no text"
     if body is None or not isinstance(clean, dict):

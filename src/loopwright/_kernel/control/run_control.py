@@ -231,7 +231,7 @@ class Control(ABC):
         asked = await self._asked_approval(question, allowed=True)
         body: dict[str, Json] = {
             **asked,
-            "reason": self._redactor.text(reason),
+            "reason": self._redactor.redact_text(reason),
             "by": "" if by is None else by,
         }
         await self._send(DENY, body)
@@ -253,7 +253,7 @@ class Control(ABC):
                 f"resolution: must be CallCompleted(result), CallNotExecuted() or OutcomeUnknown(), got {resolution!r}"
             )
         if isinstance(resolution, CallCompleted):
-            resolution = CallCompleted(self._redactor.text(resolution.result))
+            resolution = CallCompleted(self._redactor.redact_text(resolution.result))
         await self._send(
             RESOLVE,
             resolve_body(self.run_id, await self._entries(), question, resolution),
@@ -299,7 +299,7 @@ class Control(ABC):
     def _text(self, field: str, text: object) -> str:
         if not isinstance(text, str) or not text.strip():
             raise ConfigError(f"{field}: needs a text, got {text!r}")
-        return self._redactor.text(text.encode("utf-8", "replace").decode())
+        return self._redactor.redact_text(text.encode("utf-8", "replace").decode())
 
     def _arguments(self, field: str, arguments: object) -> Json:
         if not isinstance(arguments, Mapping) or not arguments_hash(
@@ -309,7 +309,7 @@ class Control(ABC):
                 f"{field}: arguments must be a JSON object, got {arguments!r}"
             )
         given = cast("Json", dict(cast("JsonObject", arguments)))
-        if self._redactor.value(given) is not given:
+        if self._redactor.redact_value(given) is not given:
             raise ConfigError(
                 f"{field}: the arguments hold a secret, which no inbox keeps: put it into deps"
             )

@@ -19,7 +19,7 @@ async def answer_of(
     )
     if said is not None:
         session.replay.approvals.question_entries.pop(key, None)
-        return session.secrets.redactor.text(str(said.body.get("text", "")))
+        return session.secrets.redactor.redact_text(str(said.body.get("text", "")))
     if session.command_log.stopping:
         raise session.intake.stop_signal()
     session.signals.check(begun=True)
@@ -36,7 +36,7 @@ async def answer_of(
         raise ConfigError(
             f"user: the callback of Runtime(user=...) must give a text, got {ended.value!r:.80}"
         )
-    return session.secrets.redactor.text(
+    return session.secrets.redactor.redact_text(
         ended.value.encode("utf-8", "replace").decode()
     )
 

@@ -27,8 +27,8 @@ from ...messages import (
     arguments_hash,
     canonical_json,
 )
-from ...security.redact import redact_calls
-from ...security.spotlighting import OPERATED, fenced
+from ...security.redaction.messages import redact_calls
+from ...security.spotlighting import OPERATOR_CALL_PREFIX, fence
 from ..control.commands import OVERRIDE
 from ..session.scope import Scope, fingerprint
 from ..session.services import Services
@@ -449,14 +449,14 @@ class Phases:
     ) -> Iterator[Message]:
         """What the model is told of such a call: the person's words apart from those of the tool."""
         arguments = canonical_json(dict(call.arguments)).decode()
-        told = f"{OPERATED} {call.name}({arguments}): {observation.status}"
+        told = f"{OPERATOR_CALL_PREFIX} {call.name}({arguments}): {observation.status}"
         tool = self._services.tools.get(call.name)
         if isinstance(decided, Denial) or (tool is not None and tool.trusted):
             yield Message("user", f"{told}\n{observation.content}", origin="operator")
             return
         yield Message("user", told, origin="operator")
-        said = fenced(
-            observation.content, source=call.name, boundary=self._session.delimiter
+        said = fence(
+            observation.content, source=call.name, delimiter=self._session.delimiter
         )
         yield Message("user", said, origin="tool")
 

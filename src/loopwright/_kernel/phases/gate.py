@@ -28,10 +28,10 @@ from ...gates.base import (
     Suspend,
     is_instant,
 )
-from ...labels import at_least
+from ...labels import is_at_least
 from ...messages import Effect, JsonObject, ObservationStatus, ToolCall, arguments_hash
 from ...resilience.timeouts import capture, run_with_timeout
-from ...security.redact import redact_calls
+from ...security.redaction.messages import redact_calls
 from ..control.commands import Decided
 from ..control.questions import question_of
 from ..session.progress_monitor import ProgressMonitor
@@ -355,7 +355,7 @@ class Clearance:
         defaults: JsonObject = copy.deepcopy(tool.defaults) if tool is not None else {}
         labels: set[str] = (
             {session.sensitivity.label}
-            if at_least(session.sensitivity.label, "sensitive")
+            if is_at_least(session.sensitivity.label, "sensitive")
             else set()
         )
         labels |= {"untrusted"} if session.sensitivity.untrusted else set()
@@ -555,7 +555,8 @@ class Clearance:
             key in self.session.secrets,
         )
         decided = GateDecided(
-            call.name, call.id, verdict, self.session.secrets.redactor.text(reason), case.version, case.hashed, arguments,
+            call.name, call.id, verdict, self.session.secrets.redactor.redact_text(reason), case.version, case.hashed,
+            arguments,
             waited, stop, sealed, 0 if leave is None else leave.command.number, until, case.effect,
         )  # fmt: skip
         seq = self.session.writer.record(key, decided).seq

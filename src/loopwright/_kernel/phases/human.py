@@ -38,7 +38,7 @@ class Attended(Phases):
             if recorded is not None:
                 return recorded[0]
             await self._session.intake.wait_while_paused()
-            question = self._services.redactor.text(question)
+            question = self._services.redactor.redact_text(question)
             await self._permitted_own("ask_user", {"question": question}, "read", key)
             try:
                 answer = await answer_of(self._session, key, question)

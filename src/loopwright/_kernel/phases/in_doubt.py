@@ -13,8 +13,8 @@ from ...journals.base import Command
 from ...labels import Label
 from ...messages import Json
 from ...resilience.timeouts import invoke, run_with_timeout
-from ...security.redact import traceback_of
-from ...security.spotlighting import cleaned
+from ...security.redaction.errors import format_traceback
+from ...security.spotlighting import strip_control_characters
 from ...tools.base import Tool
 from ...tools.resolution import (
     CallCompleted,
@@ -102,8 +102,8 @@ class Doubts:
         if not isinstance(resolution, CallCompleted):
             return resolution
         if by == "person":
-            clean = self.calls.session.secrets.redactor.text(
-                cleaned(resolution.result)
+            clean = self.calls.session.secrets.redactor.redact_text(
+                strip_control_characters(resolution.result)
             )  # a secret may have been torn apart
             return Found(clean, label, untrusted=False)
         tool = self.calls.services.tools.get(permit.call.name)
@@ -129,10 +129,10 @@ class Doubts:
             )
         told = str(command.body.get("result", ""))
         resolution = _read(
-            command.body.get("verdict"), session.secrets.redactor.text(told)
+            command.body.get("verdict"), session.secrets.redactor.redact_text(told)
         )
         label = (
-            session.sensitivity.classify(cleaned(told))
+            session.sensitivity.classify(strip_control_characters(told))
             if isinstance(resolution, CallCompleted)
             else "public"
         )
@@ -148,7 +148,7 @@ class Doubts:
                 self._ask_tool(tool, permit, timeout), timeout
             )
         if ended.error is not None:
-            told = traceback_of(session.secrets.redactor, ended.error)
+            told = format_traceback(session.secrets.redactor, ended.error)
             logger().warning(
                 "lookup_failed", tool=tool.name, run_id=session.run_id, traceback=told
             )

@@ -13,7 +13,7 @@ from ...messages import Completion, Usage
 from ...providers.base import Provider, Request, check_size, stream_deltas
 from ...providers.context import BYTES_PER_TOKEN
 from ...resilience.circuit_breaker import CircuitBreaker
-from ...security.redact import redact_error
+from ...security.redaction.errors import redact_error
 from ..session.session import Session, out_of_time
 from .stream import Telling
 

@@ -6,8 +6,8 @@ import functools
 from ...events.effects import ToolFinished
 from ...labels import Label, highest
 from ...messages import Observation, ToolCall
-from ...security.redact import MARGIN
-from ...security.spotlighting import cleaned, shown
+from ...security.redaction.redactor import CUT_MARGIN
+from ...security.spotlighting import spotlight, strip_control_characters
 from ...tools.base import Tool
 from ..session.session import Session
 
@@ -30,17 +30,17 @@ def said(session: Session, tool: Tool, text: str) -> Said:
     services = session.services
     most = tool.max_output_chars or services.limits.max_output_chars
     begin = (
-        text if most is None else text[: most + MARGIN]
+        text if most is None else text[: most + CUT_MARGIN]
     )  # a secret that goes on behind the cut is seen whole
     plain = begin.encode("utf-8", "replace").decode()  # half pairs cannot be stored
-    plain = plain if tool.trusted else cleaned(plain)
+    plain = plain if tool.trusted else strip_control_characters(plain)
     label = highest((tool.label, session.sensitivity.classify(plain)))
-    clean = session.secrets.redactor.text(plain)
+    clean = session.secrets.redactor.redact_text(plain)
     if most is None or len(text) <= most:
         return Said(clean, label=label)
     whole = len(begin) == len(text)
     return Said(
-        clean[:most] if whole else clean[: min(most, max(len(clean) - MARGIN, 0))],
+        clean[:most] if whole else clean[: min(most, max(len(clean) - CUT_MARGIN, 0))],
         len(text),
         label,
     )
@@ -48,7 +48,7 @@ def said(session: Session, tool: Tool, text: str) -> Said:
 
 def marked(session: Session, source: str, text: str, cut: int = 0) -> str:
     """A text from outside as a model reads it, with a note if it was cut from so many characters."""
-    told = shown(text, source=source, boundary=session.delimiter)
+    told = spotlight(text, source=source, delimiter=session.delimiter)
     return (
         f"{told}\n[cut: {cut} characters, the first {len(text)} shown]" if cut else told
     )
@@ -66,5 +66,7 @@ def observation_of(
         )
         return Observation(call, finished.status, finished.content + note)
     content = marked(session, finished.tool, finished.content, finished.cut)
-    fence = functools.partial(shown, source=finished.tool, boundary=session.delimiter)
+    fence = functools.partial(
+        spotlight, source=finished.tool, delimiter=session.delimiter
+    )
     return Observation(call, finished.status, content, finished.content, fence)

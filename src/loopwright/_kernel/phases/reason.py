@@ -21,7 +21,8 @@ from ...labels import highest
 from ...messages import Completion, Conversation, Message, canonical_json
 from ...providers.base import OutputSchema, Provider, Request, Sampling
 from ...providers.context import estimate_tokens
-from ...security.redact import redact_error, redact_reply
+from ...security.redaction.errors import redact_error
+from ...security.redaction.messages import redact_completion
 from ..session.scope import fingerprint
 from ..session.services import Services
 from ..session.session import Session
@@ -147,7 +148,7 @@ class Inference:
     def _replied(self, key: str, completion: Completion, seconds: float) -> Completion:
         """Record a reply without its secrets; those of its calls are kept for the tools of this process."""
         session = self._session
-        redacted = redact_reply(session.secrets.redactor, completion)
+        redacted = redact_completion(session.secrets.redactor, completion)
         originals = {
             n: dataclasses.replace(completion.calls[n], arguments=a)
             for n, a in redacted.originals.items()

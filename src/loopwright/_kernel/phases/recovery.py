@@ -24,7 +24,7 @@ from ...messages import (
     canonical_json,
 )
 from ...providers.base import Sampling
-from ...security.redaction import MARK
+from ...security.redaction import REDACTED
 from ...tools.base import Tool
 from ...tools.recovery import (
     CachedResult,
@@ -325,7 +325,7 @@ class Recovering:
         if mended.arguments is None or mended.arguments == dict(permit.call.arguments):
             return came
         if (
-            MARK in canonical_json(mended.arguments).decode()
+            REDACTED in canonical_json(mended.arguments).decode()
         ):  # it wrote a secret, which was taken out of its words
             return came
         call = ToolCall(tool.name, mended.arguments, f"{permit.call.id}_{step + 1}")

@@ -167,7 +167,7 @@ class Undoing:
                 f"undoing it gave no result within {timeout:g} s",
                 seconds,
             )
-        redact = session.secrets.redactor.text
+        redact = session.secrets.redactor.redact_text
         written = capture(
             lambda: as_text(ended.value, session.services.limits.max_output_chars)
         )

@@ -28,7 +28,7 @@ from ...events.effects import (
 )
 from ...events.run import ErrorRecord
 from ...resilience.timeouts import run_with_timeout
-from ...security.redact import redact_error
+from ...security.redaction.errors import redact_error
 from ..session.scope import Scope
 from ..session.session import Session, out_of_time
 from .tool_call import as_text
@@ -40,7 +40,7 @@ NOT_OURS_TO_END = (RunSignal, UnknownOutcome, JournalError, ReplayDivergence)
 def note(scope: Scope, fact: object) -> None:
     """Record a fact once; another fact in its place on replay is only a warning."""
     key = scope.side_key("note")
-    value = scope.session.services.redactor.value(to_jsonable_python(fact))
+    value = scope.session.services.redactor.redact_value(to_jsonable_python(fact))
     recorded = scope.session.replay.effects.side(key)
     if recorded is None:
         noted = scope.session.facts[key] = FactNoted(type(fact).__name__, value)
@@ -108,7 +108,7 @@ async def do_effect(
         raise failed(session, key, name, ended.error)
     try:
         whole = into.dump_python(into.validate_python(ended.value), mode="json")
-        value = session.secrets.redactor.value(whole)
+        value = session.secrets.redactor.redact_value(whole)
         encoded = to_json(value)
     except ValueError as error:  # what pydantic raises, and what foreign values may
         raise failed(
@@ -136,7 +136,7 @@ def failed(
     record = ErrorRecord.of(
         redact_error(redactor, error) if isinstance(error, LoopwrightError) else error
     )
-    record = dataclasses.replace(record, message=redactor.text(record.message))
+    record = dataclasses.replace(record, message=redactor.redact_text(record.message))
     if isinstance(
         error, NOT_OURS_TO_END
     ):  # another run's, met inside the effect: it does not end this one

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from ...providers.base import CallDelta, Delta
-from ...security.redact import redact_reply
 from ...security.redaction import Redactor, StreamRedactor
+from ...security.redaction.messages import redact_completion
 
 
 class Telling:
@@ -17,7 +17,7 @@ class Telling:
         self, redactor: Redactor, key: str, watchers: Sequence[Callable[[Delta], None]]
     ) -> None:
         self._redactor, self._key, self._watchers = redactor, key, watchers
-        self._text, self._reasoning = redactor.stream(), redactor.stream()
+        self._text, self._reasoning = redactor.open_stream(), redactor.open_stream()
         self._calls: dict[int, StreamRedactor] = {}
         self.begun = False
 
@@ -51,15 +51,15 @@ class Telling:
                 text,
                 reasoning,
                 None,
-                redact_reply(self._redactor, delta.completion).completion,
+                redact_completion(self._redactor, delta.completion).completion,
                 self._key,
             )
         )
 
     def _call(self, call: CallDelta) -> CallDelta | None:
         """A piece of a call, as far as it may be shown by now."""
-        stream = self._calls.setdefault(call.index, self._redactor.stream())
-        redact = self._redactor.text
+        stream = self._calls.setdefault(call.index, self._redactor.open_stream())
+        redact = self._redactor.redact_text
         shown = CallDelta(
             call.index, redact(call.id), redact(call.name), stream.feed(call.arguments)
         )

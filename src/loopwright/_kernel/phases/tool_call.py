@@ -28,7 +28,7 @@ from ...labels import Label, highest
 from ...messages import Observation, ObservationStatus, ToolCall, arguments_hash
 from ...resilience.timeouts import CodeOutcome, capture, run_with_timeout
 from ...security.permit_claims import Claims
-from ...security.redact import traceback_of
+from ...security.redaction.errors import format_traceback
 from ...tools.base import Tool, ToolContext
 from ..session.secrets import SECRET_LOST
 from ..session.services import Services
@@ -128,7 +128,7 @@ class ToolCalls:
             except CircuitOpen as error:
                 return Came(
                     "rejected",
-                    session.secrets.redactor.text(str(error)),
+                    session.secrets.redactor.redact_text(str(error)),
                     failure="open",
                 )
             ended, came = None, None
@@ -256,7 +256,7 @@ class ToolCalls:
         self.session.permits.discard(permit)
         text = f"{permit.call.name} was not run, propose it again if it is still wanted: {error}"
         return Came(
-            "rejected", self.session.secrets.redactor.text(text)
+            "rejected", self.session.secrets.redactor.redact_text(text)
         )  # what does not fit is quoted
 
     def context(self, permit: Permit, timeout: float | None) -> ToolContext[Any]:
@@ -388,7 +388,7 @@ class ToolCalls:
         if isinstance(ended.error, ToolError):
             return self.came(tool, "error", text_of(ended.error), seconds, "told")
         if ended.error is not None:
-            told = traceback_of(self.session.secrets.redactor, ended.error)
+            told = format_traceback(self.session.secrets.redactor, ended.error)
             logger().warning(
                 "tool_failed",
                 tool=tool.name,

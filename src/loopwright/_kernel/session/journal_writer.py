@@ -172,7 +172,7 @@ class JournalWriter:
         try:
             observer(entry)
         except Exception as error:  # noqa: BLE001 - an observer is third-party code and may not hurt the run
-            redact = self._secrets.redactor.text
+            redact = self._secrets.redactor.redact_text
             logger().warning(
                 "observer_failed",
                 observer=redact(repr(observer)),

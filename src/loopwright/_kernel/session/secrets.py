@@ -35,7 +35,7 @@ class Secrets:
     def keep(self, key: str, call: ToolCall) -> None:
         """Keep a call whole. The redactor learns its secrets, since the tool may repeat them."""
         self._calls[key] = call
-        self.redactor = self.redactor.learning(call.arguments)
+        self.redactor = self.redactor.with_secrets_found_in(call.arguments)
 
     def keep_all(self, key: str, calls: Mapping[int, ToolCall]) -> None:
         """Keep the calls of a proposal, by their index in it."""
@@ -48,7 +48,7 @@ class Secrets:
 
     def join(self, redactor: Redactor) -> None:
         """Take out the secrets that another redactor knows, too."""
-        self.redactor = self.redactor.joined(redactor)
+        self.redactor = self.redactor.merge(redactor)
 
     def is_lost(self, key: str) -> bool:
         """Return whether only a process that has ended knew the arguments of a call."""

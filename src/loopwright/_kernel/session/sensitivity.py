@@ -5,7 +5,7 @@ from collections.abc import Callable
 from ..._internal.log import logger
 from ...labels import LABELS, Label, highest
 from ...resilience.timeouts import capture
-from ...security.redact import traceback_of
+from ...security.redaction.errors import format_traceback
 from ..durability.replay import Replay
 from .secrets import Secrets
 from .services import Services
@@ -52,7 +52,7 @@ class Sensitivity:
             logger().warning(
                 "classifier_failed",
                 run_id=self._run_id,
-                traceback=traceback_of(self._secrets.redactor, found.error),
+                traceback=format_traceback(self._secrets.redactor, found.error),
             )
             return "secret"
         label: Label = found.value

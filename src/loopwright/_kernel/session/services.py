@@ -66,7 +66,9 @@ class Services:
         """The same services with other tools, and what these know and nobody is to be told."""
         other = copy.copy(self)
         vars(other).update(
-            tools=tools, setups={}, redactor=self.redactor.knowing(tools.secrets)
+            tools=tools,
+            setups={},
+            redactor=self.redactor.with_new_secrets(tools.secrets),
         )
         return other
 

@@ -136,7 +136,7 @@ class Session:
         self, name: str, before: str, after: str, reason: str = ""
     ) -> None:
         """Record that a circuit breaker changed its state, and why, if a person did it."""
-        redacted = self.secrets.redactor.text(reason)
+        redacted = self.secrets.redactor.redact_text(reason)
         self.writer.record("", BreakerChanged(name, before, after, redacted))
 
     def cancel_questions(self, path: str) -> None:

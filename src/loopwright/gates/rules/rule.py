@@ -7,7 +7,7 @@ from pydantic import Field, JsonValue, StrictBool
 
 from ..._internal.options import Options
 from ...errors import ConfigError
-from ...labels import Label, at_least
+from ...labels import Label, is_at_least
 from ...messages import Effect, Json, JsonObject, canonical_json
 from ..base import RESPOND, Action, PolicyState
 from ..json_pointer import Pointer, parse_pointer, replace_values
@@ -195,7 +195,7 @@ def _compile_engines(engines: Sequence[str]) -> Filter:
 
 
 def _compile_label(label: Label) -> Filter:
-    return lambda _, state: at_least(state.label, label)
+    return lambda _, state: is_at_least(state.label, label)
 
 
 def _compile_hours(stretches: Sequence[Hours]) -> Filter:

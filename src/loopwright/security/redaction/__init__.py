@@ -5,12 +5,12 @@ by their names, `shapes` has the patterns, `spellings` knows what other programs
 applies them to texts, JSON values and streams.
 """
 
-from .heuristics import MARK as MARK
+from .heuristics import REDACTED as REDACTED
 from .redactor import Redactor as Redactor
 from .redactor import StreamRedactor as StreamRedactor
 
 __all__ = [
-    "MARK",
+    "REDACTED",
     "Redactor",
     "StreamRedactor",
 ]

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 # mostly a piece of text: only what looks random is one. "pwd" is a password, or the folder one is in.
 Kind: TypeAlias = Literal["password", "pwd", "secret", "token"]
 
-MARK = "[redacted]"
+REDACTED = "[redacted]"
 """What stands where a secret was."""
 
 # What names a secret. A match begins at its rarest letter, which keeps the search fast; the rest is looked back at.
@@ -161,7 +161,7 @@ def stands_for_something(text: str) -> bool:
     ):  # as most secrets are, and nothing below but "xxx"
         return not text.strip("xX")
     return (
-        MARK in text
+        REDACTED in text
         or _TYPE.match(text) is not None
         or _TEMPLATE.match(text) is not None
     )

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from .heuristics import (
-    MARK,
     NAMES,
+    REDACTED,
     Kind,
     is_bare_secret,
     is_code,
@@ -326,7 +326,7 @@ def _judge_bare(
     match: "re.Match[str]", kind: Kind, *, tight: bool, last: bool
 ) -> tuple[int, int] | None:
     start = match.start("bare")
-    bare, mark, _ = match["bare"].partition(MARK)
+    bare, mark, _ = match["bare"].partition(REDACTED)
     bare = (
         bare if mark else bare.rstrip(")]}>*,;:")
     )  # what stands before a mark may be the rest of a secret

@@ -10,12 +10,15 @@ from typing import cast
 from ...errors import ConfigError
 from ...messages import Json, JsonObject
 from .encodings import spellings
-from .heuristics import LONGEST_NAME, MARK, is_quoted_secret, kind_of_name
+from .heuristics import LONGEST_NAME, REDACTED, is_quoted_secret, kind_of_name
 from .patterns import GAPS, LONGEST, Found
 from .prefilter import hinted, hinted_at_end
 
-MOST_LEARNED = 100  # values; each has to be looked for in every text from then on
-SHORTEST = 6  # characters; a shorter value is a part of ordinary words
+CUT_MARGIN = (
+    8192  # characters behind a cut that must be searched too: no secret is longer
+)
+MAX_LEARNED = 100  # values; each has to be looked for in every text from then on
+MIN_SECRET_LENGTH = 6  # characters; a shorter value is a part of ordinary words
 _NO_SECRET = 5  # characters; nothing shorter has the shape of a secret
 _CONTEXT = 64  # characters that the patterns look back at, at most
 _ORDINARY = re.compile("[A-Za-z0-9]+")
@@ -37,12 +40,12 @@ class Redactor:
 
     Args:
         secrets: values that must not be told, of 6 characters or more each.
-        shapes: whether to look for shapes too.
+        patterns: whether to look for texts that look like secrets too.
 
     Raises `ConfigError` for a value that is too short, or is a part of the mark.
     """
 
-    def __init__(self, secrets: Iterable[str] = (), *, shapes: bool = True) -> None:
+    def __init__(self, secrets: Iterable[str] = (), *, patterns: bool = True) -> None:
         if isinstance(secrets, str):
             raise ConfigError("secrets: give a list of texts, not one text")
         self._secrets = tuple(
@@ -52,7 +55,7 @@ class Redactor:
             s: _root(secret, s)
             for secret in self._secrets
             for s in spellings(secret)
-            if s not in MARK
+            if s not in REDACTED
         }
         self._spellings = sorted(roots, key=lambda s: (-len(s), s))
         self._by_root: defaultdict[str, list[str]] = defaultdict(list)
@@ -61,7 +64,7 @@ class Redactor:
         self._spaced = [
             spelling for spelling in self._spellings if _gap().search(spelling)
         ]
-        self._by_shape = shapes
+        self._by_shape = patterns
         self._learned = 0
         self.longest = max(
             [LONGEST, *(len(spelling) + 1 for spelling in self._spellings)]
@@ -69,19 +72,19 @@ class Redactor:
         """Characters: nothing that is found is longer."""
 
     def __repr__(self) -> str:
-        return f"Redactor(<{len(self._secrets)} secrets>, shapes={self._by_shape})"
+        return f"Redactor(<{len(self._secrets)} secrets>, patterns={self._by_shape})"
 
-    def also(self, *secrets: str) -> "Redactor":
+    def with_secrets(self, *secrets: str) -> "Redactor":
         """The same, with more values that must not be told."""
-        more = Redactor((*self._secrets, *secrets), shapes=self._by_shape)
+        more = Redactor((*self._secrets, *secrets), patterns=self._by_shape)
         more._learned = self._learned
         return more
 
-    def joined(self, other: "Redactor") -> "Redactor":
+    def merge(self, other: "Redactor") -> "Redactor":
         """The same, with the values that another one must not tell."""
-        return self.knowing(other._secrets)
+        return self.with_new_secrets(other._secrets)
 
-    def knowing(self, *several: Iterable[str]) -> "Redactor":
+    def with_new_secrets(self, *several: Iterable[str]) -> "Redactor":
         """The same, with the values of these that it does not know yet; itself if it knows all."""
         more = dict.fromkeys(
             secret
@@ -89,27 +92,31 @@ class Redactor:
             for secret in secrets
             if secret not in self._secrets
         )
-        return self.also(*more) if more else self
+        return self.with_secrets(*more) if more else self
 
-    def learning(self, *values: Json | JsonObject) -> "Redactor":
+    def with_secrets_found_in(self, *values: Json | JsonObject) -> "Redactor":
         """The same, with the secrets that it finds in these: elsewhere they may come without what gives them away."""
         new = [
-            secret for secret in self.secrets_in(*values) if secret not in self._secrets
+            secret
+            for secret in self.find_secrets(*values)
+            if secret not in self._secrets
         ]
-        more = self.knowing(new[: MOST_LEARNED - self._learned])
+        more = self.with_new_secrets(new[: MAX_LEARNED - self._learned])
         more._learned += len(more._secrets) - len(self._secrets)
         return more
 
-    def secrets_in(self, *values: Json | JsonObject) -> tuple[str, ...]:
+    def find_secrets(self, *values: Json | JsonObject) -> tuple[str, ...]:
         """The secrets that it finds in these, each once, as far as they are long enough to be told from words."""
         found = dict.fromkeys(
             secret for value in values for secret in self._found_in(value, None)
         )
         return tuple(
-            s for s in found if len(s) >= SHORTEST and MARK not in s and s not in MARK
+            s
+            for s in found
+            if len(s) >= MIN_SECRET_LENGTH and REDACTED not in s and s not in REDACTED
         )
 
-    def text(self, text: str) -> str:
+    def redact_text(self, text: str) -> str:
         """A text without secrets; the same object if there are none."""
         if len(text) < _NO_SECRET:
             return text
@@ -118,7 +125,7 @@ class Redactor:
             found = [match for match in found if match.start < match.stop]
         return without(text, found, 0, len(text)) if found else text
 
-    def value(self, value: Json | JsonObject) -> Json:
+    def redact_value(self, value: Json | JsonObject) -> Json:
         """A JSON value without secrets, in its texts, names of fields and fields that are named like a secret.
 
         What holds no secret is the same object as before. Nesting that Python cannot follow becomes the mark, and so
@@ -130,9 +137,9 @@ class Redactor:
                 return cast("Json", value)
             return self._value(value, None)
         except RecursionError:
-            return MARK
+            return REDACTED
 
-    def stream(self) -> "StreamRedactor":
+    def open_stream(self) -> "StreamRedactor":
         """For a text that comes in pieces."""
         return StreamRedactor(self)
 
@@ -174,7 +181,7 @@ class Redactor:
             )
         elif kind is int or kind is float:
             texts.append(_written(cast("float", value)))
-            return texts[-1] != MARK
+            return texts[-1] != REDACTED
         else:
             return value is None or kind is bool
         return True
@@ -193,7 +200,7 @@ class Redactor:
             return (
                 self._named(name, value)
                 if name is not None and self._by_shape
-                else self.text(value)
+                else self.redact_text(value)
             )
         if isinstance(value, Mapping):
             return self._fields(value)
@@ -211,17 +218,17 @@ class Redactor:
     def _named(self, name: str, value: str) -> str:
         kind = kind_of_name(name)
         if kind is not None and is_quoted_secret(kind, value):
-            return MARK
+            return REDACTED
         if name.lower() in _HEADERS:
             line = f"{name}: {value}"
-            told = self.text(line)
+            told = self.redact_text(line)
             return value if told is line else told[len(name) + 2 :]
-        return self.text(value)
+        return self.redact_text(value)
 
     def _fields(self, fields: Mapping[str, Json]) -> Json:
         changed, kept = False, dict[str, Json]()
         for name, value in fields.items():
-            new_name, new = self.text(name), self._value(value, name)
+            new_name, new = self.redact_text(name), self._value(value, name)
             changed = changed or new is not value or new_name is not name
             kept[new_name] = new
         return kept if changed else cast("Json", fields)
@@ -229,7 +236,7 @@ class Redactor:
     def _found_in(self, value: Json | JsonObject, name: str | None) -> Iterator[str]:
         """The secrets in a value, as they stand there."""
         if isinstance(value, str):
-            if name is not None and self._named(name, value) == MARK:
+            if name is not None and self._named(name, value) == REDACTED:
                 yield value
             line = (
                 f"{name}: {value}"
@@ -260,14 +267,16 @@ class Redactor:
             and kind_of_name(name) in {"password", "pwd"}
         )
         return (
-            MARK if secret or written == MARK or written in self._spellings else number
+            REDACTED
+            if secret or written == REDACTED or written in self._spellings
+            else number
         )
 
 
 class StreamRedactor:
     """Takes the secrets out of a text that comes in pieces.
 
-    What it gives is, put together, what `Redactor.text` makes of the whole text. The last word is held back, and
+    What it gives is, put together, what `Redactor.redact_text` makes of the whole text. The last word is held back, and
     whatever could yet become a secret: a name that waits for its value, a key that has not ended. That is some kB at
     most; only registered values that overlap over and over hold more, and become marks at once.
     """
@@ -299,7 +308,7 @@ class StreamRedactor:
         found = self._redactor.found(text, done)
         cut = len(text) if last else self._cut(text, found)
         if len(text) - cut > 4 * self._redactor.longest:
-            cut, shown = len(text) - self._redactor.longest, MARK
+            cut, shown = len(text) - self._redactor.longest, REDACTED
         else:
             secrets = [m for m in found if m.start < m.stop <= cut]
             shown = without(text, secrets, done, cut) if secrets else text[done:cut]
@@ -346,11 +355,11 @@ def without(text: str, found: Iterable[Found], begin: int, end: int) -> str:
             stop = max(stop, match.stop)
             continue
         if stop:
-            kept += text[at:start], MARK
+            kept += text[at:start], REDACTED
             at = stop
         start, stop = match.start, match.stop
     if stop:
-        kept += text[at:start], MARK
+        kept += text[at:start], REDACTED
         at = stop
     return "".join((*kept, text[at:end]))
 
@@ -378,7 +387,7 @@ def _written(number: float) -> str:
     try:
         return str(number)
     except ValueError:
-        return MARK
+        return REDACTED
 
 
 def _root(secret: str, spelling: str) -> str:
@@ -404,12 +413,13 @@ def _begun(spelling: str, text: str, at: int) -> int:
 
 
 def _checked(place: int, secret: object) -> str:
-    if not isinstance(secret, str) or len(secret) < SHORTEST:
+    if not isinstance(secret, str) or len(secret) < MIN_SECRET_LENGTH:
         raise ConfigError(
-            f"secrets[{place}]: give a text of {SHORTEST} characters or more, since ordinary words hold shorter ones"
+            f"secrets[{place}]: give a text of {MIN_SECRET_LENGTH} characters or more, "
+            "since ordinary words hold shorter ones"
         )
-    if secret in MARK or MARK in secret:
+    if secret in REDACTED or REDACTED in secret:
         raise ConfigError(
-            f"secrets[{place}]: {MARK} is what secrets are replaced with, so it cannot be one"
+            f"secrets[{place}]: {REDACTED} is what secrets are replaced with, so it cannot be one"
         )
     return secret

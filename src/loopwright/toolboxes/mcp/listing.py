@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
 from ...messages import Effect, Json, JsonObject, canonical_json
-from ...security.spotlighting import cleaned, quoted
+from ...security.spotlighting import quote, strip_control_characters
 
 MAX_DESCRIPTION = (
     2_000  # characters of a description, of a tool or of a part of its schema
@@ -125,8 +125,8 @@ def described(text: str) -> str:
 
     It is cut where it is longer than is sensible.
     """
-    line = " ".join(cleaned(text).split())
-    return quoted(
+    line = " ".join(strip_control_characters(text).split())
+    return quote(
         line if len(line) <= MAX_DESCRIPTION else f"{line[:MAX_DESCRIPTION]} [cut]"
     )
 
@@ -165,7 +165,7 @@ def arguments_schema(listed: Listed) -> JsonObject:
     text = json.dumps(schema, ensure_ascii=False)
     if len(text) > MAX_SCHEMA:
         raise Unfit(f"its schema is longer than {MAX_SCHEMA:,} characters")
-    if cleaned(text) != text:
+    if strip_control_characters(text) != text:
         raise Unfit(
             "its schema has invisible characters in the names or values of arguments"
         )

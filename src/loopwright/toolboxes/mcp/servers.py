@@ -114,7 +114,7 @@ def named(line: str) -> tuple[str | None, str]:
 
 
 def _secrets_in(*fields: tuple[str, str]) -> tuple[str, ...]:
-    return Redactor().secrets_in(*({name: value} for name, value in fields))
+    return Redactor().find_secrets(*({name: value} for name, value in fields))
 
 
 def _of_arguments(args: tuple[str, ...]) -> Iterator[tuple[str, str]]:

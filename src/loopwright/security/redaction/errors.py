@@ -1,0 +1,81 @@
+"""Redaction of errors and of their tracebacks."""
+
+import traceback
+from collections.abc import Iterator
+from typing import TypeVar
+
+from ...errors import LoopwrightError, text_of
+from ...resilience.timeouts import capture
+from .redactor import CUT_MARGIN, Redactor
+
+MAX_TRACEBACK = 20_000  # characters of a traceback that are logged
+E = TypeVar("E", bound=LoopwrightError)
+
+
+def redact_error(redactor: Redactor, error: E) -> E:
+    """Return the error if neither it nor its causes show a secret, else a redacted copy without causes.
+
+    An error that was raised `from None` shows no cause, but it still has a context: a context with a secret is removed.
+    """
+    if not _shows_secret(redactor, error):
+        if any(_shows_secret(redactor, other) for other in _iterate_causes(error)):
+            error.__context__ = None
+        return error
+    clean = error.__class__.__new__(error.__class__)
+    clean.args = tuple(_redact_field(redactor, value) for value in error.args)
+    for name, value in vars(error).items():
+        if not name.startswith("__"):
+            setattr(clean, name, _redact_field(redactor, value))
+    cause = _get_shown_cause(error)
+    if cause is not None:
+        text = redactor.redact_text(text_of(cause))
+        clean.add_note(f"caused by {type(cause).__name__}: {text}")
+    return clean
+
+
+def format_traceback(redactor: Redactor, error: BaseException) -> str:
+    """Return the end of a traceback for the log, redacted before it is cut: half a secret is not recognised."""
+    formatted = capture(lambda: "".join(traceback.format_exception(error)))
+    if formatted.error is not None:
+        return f"{type(error).__name__} has none that can be written"
+    max_searched = MAX_TRACEBACK + CUT_MARGIN
+    clean = redactor.redact_text(formatted.value[-max_searched:])
+    is_cut = len(formatted.value) > max_searched
+    min_start = CUT_MARGIN if is_cut else 0
+    return clean[max(len(clean) - MAX_TRACEBACK, min_start) :]
+
+
+def _get_shown_cause(error: BaseException) -> BaseException | None:
+    """Return the exception that Python prints above an error."""
+    if error.__cause__ is not None or error.__suppress_context__:
+        return error.__cause__
+    return error.__context__
+
+
+def _shows_secret(redactor: Redactor, error: BaseException) -> bool:
+    """Return whether the printed form of an error, or one of its fields, holds a secret."""
+    printed = "".join(traceback.format_exception(error))
+    shown = f"{printed}\n{error.args!r}\n{vars(error)!r}"
+    return redactor.redact_text(shown) != shown
+
+
+def _iterate_causes(error: BaseException) -> Iterator[BaseException]:
+    """Iterate over all causes and contexts of an error, whether Python prints them or not."""
+    seen = {id(error)}
+    waiting = [error.__context__, error.__cause__]
+    while waiting:
+        other = waiting.pop()
+        if other is None or id(other) in seen:
+            continue
+        seen.add(id(other))
+        waiting += other.__context__, other.__cause__
+        yield other
+
+
+def _redact_field(redactor: Redactor, value: object) -> object:
+    """Return a field of an error without secrets: a text redacted, any other value as its redacted `repr`."""
+    if isinstance(value, str):
+        return redactor.redact_text(value)
+    shown = repr(value)
+    clean = redactor.redact_text(shown)
+    return value if clean == shown else clean

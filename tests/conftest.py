@@ -79,3 +79,12 @@ def log_of_this_test_alone() -> Iterator[None]:
     structlog = sys.modules.get("structlog")
     if structlog is not None:
         structlog.reset_defaults()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what tests report about the code, such as where it is dense."""
+    for outcome in ("passed", "failed", "xfailed", "xpassed"):
+        for report in terminalreporter.getreports(outcome):
+            for name, text in report.user_properties:
+                if name == "report":
+                    terminalreporter.write_line(str(text))

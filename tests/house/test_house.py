@@ -197,28 +197,3 @@ def test_imports_point_down_the_floors() -> None:
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_files_and_functions_stay_readable(capsys: pytest.CaptureFixture[str]) -> None:
-    """Aims of 400 and 40 lines, reported so that one thinks about them; only gross excess fails."""
-    files = {
-        place(path): len(path.read_text(encoding="utf-8").splitlines())
-        for path in TREES
-    }
-    functions = {
-        f"{place(path, node.lineno)} {node.name}": (node.end_lineno or node.lineno)
-        - node.lineno
-        + 1
-        for path, node in nodes(*Functions)
-        if isinstance(node, Functions)
-    }
-    long = {
-        **{k: n for k, n in files.items() if n > 400},
-        **{k: n for k, n in functions.items() if n > 40},
-    }
-    with capsys.disabled():
-        for where, lines in sorted(long.items(), key=lambda item: -item[1]):
-            print(f"\n  long: {where}: {lines} lines", end="")
-
-    assert {where: lines for where, lines in files.items() if lines > 500} == {}
-    assert {where: lines for where, lines in functions.items() if lines > 60} == {}

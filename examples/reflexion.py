@@ -24,10 +24,10 @@ def sample_codes() -> str:
     return ", ".join(GOOD)
 
 
-def checked(attempt: Trajectory) -> Evaluation:
+def checked(trajectory: Trajectory) -> Evaluation:
     """Try the pattern on codes whose verdict is known: what went wrong is what the next attempt learns from."""
     try:
-        pattern = re.compile(attempt.answer or "")
+        pattern = re.compile(trajectory.answer or "")
     except re.error as problem:
         return Evaluation(False, score=0.0, feedback=f"That is no pattern: {problem}.")
     missed = [code for code in GOOD if not pattern.fullmatch(code)]

@@ -117,9 +117,9 @@ def box(names: str = "capital") -> list[object]:
     return [{"capital": capital, "wipe": wipe}[name] for name in names.split(",")]
 
 
-def is_paris(attempt: Trajectory) -> bool:
+def is_paris(trajectory: Trajectory) -> bool:
     """An evaluator."""
-    return "Paris" in (attempt.answer or "")
+    return "Paris" in (trajectory.answer or "")
 
 
 class City(BaseModel):

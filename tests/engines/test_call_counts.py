@@ -284,8 +284,8 @@ def episodes(o: Any, *, judged: bool) -> Script:
     return script
 
 
-def is_right(attempt: Trajectory) -> bool:
-    return attempt.answer == "right"
+def is_right(trajectory: Trajectory) -> bool:
+    return trajectory.answer == "right"
 
 
 def reflexion(strategies: tuple[str, ...], *, judged: bool) -> list[Way]:

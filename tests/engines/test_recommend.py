@@ -697,7 +697,7 @@ def test_most_tasks_get_the_engine_that_their_label_says(
 def test_a_recommendation_says_why_and_what_else() -> None:
     assert recommend_engine("Game of 24: 1 3 4 6") == Recommendation(
         "tree-of-thoughts",
-        "a puzzle: many moves have to be tried, compared and taken back",
+        "a puzzle: many moves have to be tried, compared and undone",
         ("chain-of-thought",),
     )
     assert recommend_engine("Turn the light on.", HOME) == Recommendation(

@@ -1,4 +1,4 @@
-"""The seven published strategies, and their parts."""
+"""The seven published strategies, with their evaluators and stores."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Which engine suits a task, and why: a table of what can be seen in the words of the task and in the tools."""
+"""Recommendation of an engine for a task, by a table of patterns in the task and of the tools."""
 
 import dataclasses
 import re
@@ -9,11 +9,10 @@ from ..errors import ConfigError
 from ..messages import ToolSpec
 from ..tools.base import Tool
 
-MAX_CHARS = 4_000  # what is longer is judged by its beginning
+MAX_CHARS = 4_000  # only this much of a longer task is read
 SEARCH = re.compile(r"search|look.?up|wiki|retriev|browse|google|find_", re.IGNORECASE)
-QUOTED = re.compile(
-    r"\"[^\"\n]*\"|“[^”\n]*”|(?<!\w)'[^'\n]*'(?!\w)"
-)  # others' words are not the task's
+# Quoted text does not describe the task.
+QUOTED = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|(?<!\w)'[^'\n]*'(?!\w)")
 MEANING = re.compile(
     r"\W*what (is|are) (an? )?[\w-]+( [\w-]+)?\?|\W*what (does|do|did)\b[^?]*\bmean\b",
     re.IGNORECASE,
@@ -22,7 +21,7 @@ MEANING = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Recommendation:
-    """An engine by its name, why it suits the task, and what else came into question, best first."""
+    """An engine by its name, the reason, and the alternatives, best first."""
 
     engine: str
     reason: str
@@ -31,7 +30,7 @@ class Recommendation:
 
 @dataclasses.dataclass(frozen=True)
 class Signal:
-    """What speaks for an engine: a pattern in the task's words, and which tools it takes."""
+    """Evidence for an engine: a pattern in the task, and the tools that are needed."""
 
     engine: str
     weight: int
@@ -42,7 +41,7 @@ class Signal:
 
 SIGNALS = (
     Signal(
-        "tree-of-thoughts", 4, "a puzzle: many moves have to be tried, compared and taken back",
+        "tree-of-thoughts", 4, "a puzzle: many moves have to be tried, compared and undone",
         r"\bgame of 24|crossword|sudoku|puzzle|riddle|anagram|\bqueens\b|\bcross (a|the) river|magic square|\bmaze\b"
         r"|word ladder|cryptarithm|\b(make|get|reach|equals?) \d+\b",
     ),
@@ -58,7 +57,7 @@ SIGNALS = (
         r"|\buntil (it|the|they) |\b(passes?|compiles?|project euler|leetcode)\b",
     ),
     Signal(
-        "reflexion", 4, "it asks for code, which can be run and mended",
+        "reflexion", 4, "it asks for code, which can be run and repaired",
         r"\b(write|implement|fix|debug|refactor|optimi[sz]e|complete|repair|create|develop|port|code|improve|translate|generate)\b"
         r"[^.\n]{0,60}\b(functions?|code|scripts?|programs?|module|package|class|method|endpoint|sql|query|regex|bug|parser"
         r"|cache|algorithm|quicksort|binary search|python|java|javascript|haskell|rust)\b|\bdef \w+\(",
@@ -73,17 +72,17 @@ SIGNALS = (
         needs="tools",
     ),
     Signal(
-        "plan-execute", 4, "it has several steps, which can be planned and partly done at once",
+        "plan-execute", 4, "it has several steps, which can be planned and partly run concurrently",
         r"\bfirst\b[\s\S]{1,300}\b(then|next|finally|after that)\b|\bthen\b[^.?]{1,100}\bfinally\b|\band then \w+ "
         r"|(^|\n)[ \t]*(\d[.)]|[-*])\s[\s\S]{1,200}\n[ \t]*(\d[.)]|[-*])\s"
         r"|^[^?,]{1,200}, [a-z]+ \w[^,?]{1,100},? and [a-z]+ \w[^?]{1,200}$",
     ),
     Signal(
-        "plan-execute", 3, "it asks for the same about several things, which can be looked up at once",
+        "plan-execute", 3, "it asks for the same about several things, which can be looked up concurrently",
         r"\b(for each|for every|each of)\b|\bcompare\b|\b[a-z]+, [a-z]+(, [a-z]+)*,? and [a-z]+",
     ),
     Signal(
-        "plan-execute", 3, "it ends in a piece of work with several parts",
+        "plan-execute", 3, "its result is a document with several sections",
         r"\ban? [\w -]{0,30}report\b|\breport on\b|\b(itinerary|trip|slide deck|dossier|business plan|migrat\w+)\b"
         r"|\b(campaign|market|organi[sz]e)\b",
     ),
@@ -106,40 +105,45 @@ SIGNALS = (
 def recommend_engine(
     task: str, tools: Iterable[Tool | ToolSpec] = ()
 ) -> Recommendation:
-    """The engine that suits a task, judged by the words of the task and by the tools there are.
+    """Recommend an engine by the words of the task and the available tools.
 
-    No model is asked: it is a first choice, to be measured against others. What speaks for nothing in particular goes
-    to `react` with tools and to `chain-of-thought` without. Raises `ConfigError` if `task` is no text.
+    No model is called: it is a first choice, to be measured against others. A task that fits no pattern gets `react`
+    with tools and `chain-of-thought` without. Raises `ConfigError` if `task` is not a text.
     """
     if not isinstance(task, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError(f"task: must be a text, got {task!r}")
-    known = tuple(tools)
-    said = QUOTED.sub(" it ", task[:MAX_CHARS])
-    plain = (
-        Recommendation("react", "it can be done with the tools, one call at a time") if known
-        else Recommendation("chain-of-thought", "there are no tools, so it is a matter of thinking")
-    )  # fmt: skip
-    found = (
-        []
-        if MEANING.match(task)
-        else [signal for signal in SIGNALS if _speaks(signal, said, known)]
-    )
+        raise ConfigError(f"task: must be a text, got {task!r}; pass the question")
+    available = tuple(tools)
+    default = _choose_default(available)
+    found = _find_signals(task, available)
+    if not found:
+        return default
     weights: dict[str, int] = {}
     for signal in found:
         weights[signal.engine] = weights.get(signal.engine, 0) + signal.weight
     ranked = sorted(weights, key=lambda engine: -weights[engine])
-    if not ranked:
-        return plain
     reason = next(signal.reason for signal in found if signal.engine == ranked[0])
-    rest = [engine for engine in (*ranked[1:], plain.engine) if engine != ranked[0]]
-    return Recommendation(ranked[0], reason, tuple(dict.fromkeys(rest)))
+    others = [engine for engine in (*ranked[1:], default.engine) if engine != ranked[0]]
+    return Recommendation(ranked[0], reason, tuple(dict.fromkeys(others)))
 
 
-def _speaks(signal: Signal, said: str, tools: tuple[Tool | ToolSpec, ...]) -> bool:
+def _choose_default(tools: tuple[Tool | ToolSpec, ...]) -> Recommendation:
+    if tools:
+        reason = "it can be done with the tools, one call at a time"
+        return Recommendation("react", reason)
+    reason = "there are no tools, so it is a matter of thinking"
+    return Recommendation("chain-of-thought", reason)
+
+
+def _find_signals(task: str, tools: tuple[Tool | ToolSpec, ...]) -> list[Signal]:
+    """Return the signals of a task; a question about a meaning has none."""
+    if MEANING.match(task):
+        return []
+    text = QUOTED.sub(" it ", task[:MAX_CHARS])
     has = {"", "tools" if tools else "no tools"}
     if any(SEARCH.search(f"{tool.name} {tool.description}") for tool in tools):
         has.add("search")
-    return (
-        signal.needs in has
-        and re.search(signal.pattern, said, re.IGNORECASE) is not None
-    )
+    return [
+        signal
+        for signal in SIGNALS
+        if signal.needs in has and re.search(signal.pattern, text, re.IGNORECASE)
+    ]

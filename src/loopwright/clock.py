@@ -1,22 +1,22 @@
-"""Time as an argument: a monotonic clock, a wall clock and a sleep."""
+"""The clock that a runtime reads: monotonic time, wall time and sleep."""
 
 import asyncio
 import time
 from typing import Final, Protocol
 
-LONGEST: Final = 1e11
-"""Seconds: no command is sent later (in the year 5138), and nothing is allowed, or asked, for longer."""
+MAX_SECONDS: Final = 1e11
+"""The longest duration and the latest wall time (in the year 5138), in seconds, that is accepted."""
 
 
 class Clock(Protocol):
-    """Where a runtime reads time; tests bring one that stands still."""
+    """The source of time of a runtime; tests pass one that they control."""
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start, never going back."""
+        """Return seconds from an arbitrary start; they never decrease."""
         ...
 
     def wall(self) -> float:
-        """Seconds since the Unix epoch."""
+        """Return seconds since the Unix epoch."""
         ...
 
     async def sleep(self, seconds: float, /) -> None:

@@ -1,45 +1,45 @@
-"""Every error Loopwright raises, as one tree that imports nothing.
+"""Every error that Loopwright raises, as one tree; this module imports nothing of the package.
 
 LoopwrightError
-├── ConfigError            a bad option, tool, file or name; says which field and what to do
-│   └── UnknownRun         no such run in this journal
-├── PhaseError             the verbs of a run used out of order; names the cure
-├── RunBusy                another live process (or task) owns the run
-├── ReplayDivergence       the code no longer asks for what the journal recorded
-├── JournalError           the journal could not keep an entry
+├── ConfigError            a bad option, tool, file or name; the message names the field and the cure
+│   └── UnknownRun         the journal has no run of that id
+├── PhaseError             the verbs of a run were called out of order
+├── RunBusy                another live process or task owns the run
+├── ReplayDivergence       the engine asks for something else than the journal recorded
+├── JournalError           the journal failed to store or read an entry
 │   └── Fenced             another worker took the run over
-├── RunSignal              a run must end or pause; sticky: meets the engine again at its next verb
-│   ├── LimitReached       one of the run's limits
-│   ├── Stuck              no progress: repeated calls, repeated denials
-│   ├── Suspended          waits for a decision from outside
-│   └── Aborted            the caller said stop
-├── ProviderError          a model call failed; `retryable` says whether trying again can help
-│   ├── ProviderTimeout    no answer in time (also a TimeoutError)
-│   ├── ContextTooLong     the conversation does not fit the model
-│   └── CircuitOpen        the breaker of this provider or tool rejects calls for `retry_after` seconds
-├── Denied                 policy refused an engine's own effect or a delegation
-├── CapabilityError        a signed capability does not allow this call; `check` says why not
-├── AskFailed              no usable reply, or no valid structured one after the repair rounds
-├── Unreadable             the model's replies could not be read, four times running
-├── InvalidOutput          the answer does not fit the output model asked for
-├── UnknownOutcome         a side effect may or may not have happened, and the run was told to stop then
-├── UndoFailed             a saga did not complete, and not all that it did could be undone
-├── EngineError            an engine raised something that is not ours; `__cause__` has it
-└── ToolError              raised by a tool: its text goes to the model as it is
+├── RunSignal              the run must end or pause; sticky: the engine's next verb raises it again
+│   ├── LimitReached       a limit of the run is used up
+│   ├── Stuck              no progress: repeated calls or repeated denials
+│   ├── Suspended          the run waits for a decision from outside
+│   └── Aborted            the caller aborted the run
+├── ProviderError          a model call failed; `retryable` says whether a retry can help
+│   ├── ProviderTimeout    no reply in time (also a TimeoutError)
+│   ├── ContextTooLong     the conversation exceeds the model's context
+│   └── CircuitOpen        the circuit breaker of a provider or tool rejects calls
+├── Denied                 policy denied an engine's own effect or a delegation
+├── CapabilityError        a signed capability does not allow the call; `check` names the failed check
+├── AskFailed              no usable reply, or no valid value after the repair rounds
+├── Unreadable             four consecutive replies of the model were unreadable
+├── InvalidOutput          the answer does not fit the requested output model
+├── UnknownOutcome         a side effect may have happened, and the run was told to stop in that case
+├── UndoFailed             a saga failed, and some of its calls could not be undone
+├── EngineError            an engine raised a third-party exception; it is the `__cause__`
+└── ToolError              raised by a tool; the model reads its text unchanged
 """
 
 from collections.abc import Mapping
 
 
 class LoopwrightError(Exception):
-    """Base of every error in this library."""
+    """Base class of every error in this library; catch it to catch them all."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Copies and pickles keep text and attributes, whatever arguments a class is made with."""
-        return _rebuilt, (type(self), self.args, {**vars(self)})
+        """Keep text and attributes in copies and pickles, whatever the constructor's arguments."""
+        return _unpickle, (type(self), self.args, {**vars(self)})
 
 
-def _rebuilt(
+def _unpickle(
     kind: type[LoopwrightError], args: tuple[object, ...], own: dict[str, object]
 ) -> LoopwrightError:
     error = kind.__new__(kind, *args)
@@ -49,29 +49,43 @@ def _rebuilt(
 
 
 class ConfigError(LoopwrightError):
-    """A bad option, tool, file or name; the text names the field and the cure."""
+    """Raised for a bad option, tool, file or name, before anything runs.
+
+    The message reads `field: what is wrong, got value; what to do`. Change the field and try again.
+    """
 
 
 class UnknownRun(ConfigError):
-    """No such run in this journal."""
+    """Raised by reading, resuming or commanding a run that the journal does not have.
+
+    Check the run id, and that the journal is the one that the run was started with.
+    """
 
 
 class PhaseError(LoopwrightError):
-    """The verbs of a run were used out of order; the text names the cure."""
+    """Raised when an engine calls the verbs of a run out of order; the message names the cure.
+
+    It is a bug of the engine: correct the order of its calls.
+    """
 
 
 class RunBusy(LoopwrightError):
-    """Another live process or task owns the run."""
+    """Raised by claiming or resuming a run that another live process or task owns.
+
+    Wait for that owner, or pass `take_over=True` to fence it off.
+    """
 
 
 class ReplayDivergence(LoopwrightError):
-    """The engine asked for something else than the journal recorded.
+    """Raised on resume when the engine asks for something else than the journal recorded.
+
+    The code or its options have changed. Restore them, or fork the run at `seq` and resume the fork.
 
     Args:
-        key: where: scope path and number of the effect.
-        expected: fingerprint (or description) in the journal.
-        found: fingerprint (or description) of what the code asks for now.
-        seq: the last entry on which both agree, the place to fork from.
+        key: the effect: scope path and number.
+        expected: fingerprint or description in the journal.
+        found: fingerprint or description of what the code asks for now.
+        seq: the last entry on which both agree.
     """
 
     def __init__(
@@ -88,19 +102,31 @@ class ReplayDivergence(LoopwrightError):
 
 
 class JournalError(LoopwrightError):
-    """The journal could not keep an entry; no tool starts after this."""
+    """Raised when the journal cannot store or read entries; no tool starts after it.
+
+    The message names the file, the problem and the cure. Repair the cause, then resume the run.
+    """
 
 
 class Fenced(JournalError):
-    """Another worker took the run over; this one must stop at once."""
+    """Raised in a worker whose run another worker took over.
+
+    Stop working on the run: what this worker writes is refused.
+    """
 
 
 class RunSignal(LoopwrightError):
-    """A run must end or pause; an engine that swallows it meets it at its next verb."""
+    """Base class of the signals by which a run ends or pauses.
+
+    An engine may catch one to clean up; its next verb raises the signal again.
+    """
 
 
 class LimitReached(RunSignal):
-    """One of the run's limits; `limit` is its field name in `Limits`."""
+    """Raised when a limit of the run is used up; `limit` is its field in `Limits`.
+
+    Raise that limit, or use the best answer so far, which the result has.
+    """
 
     limit = ""
 
@@ -110,7 +136,10 @@ class LimitReached(RunSignal):
 
 
 class Stuck(RunSignal):
-    """The run makes no progress; `reason` is the stop reason."""
+    """Raised when the run repeats itself without progress; `reason` is the stop reason.
+
+    Look at the repeated calls in the journal, and change the tools, the task or the engine.
+    """
 
     reason = ""
 
@@ -120,7 +149,10 @@ class Stuck(RunSignal):
 
 
 class Suspended(RunSignal):
-    """The run waits for a decision from outside; `reason` is the stop reason."""
+    """Raised when the run has to wait for a decision from outside; `reason` is the stop reason.
+
+    Answer the questions of `result.pending`, then resume the run.
+    """
 
     reason = "approval"
 
@@ -130,16 +162,16 @@ class Suspended(RunSignal):
 
 
 class Aborted(RunSignal):
-    """The caller asked the run to stop."""
+    """Raised in a run that its caller aborted."""
 
 
 class ProviderError(LoopwrightError):
-    """A model call failed.
+    """Raised when a model call fails; a retryable failure was already retried.
 
     Args:
-        status: HTTP status, if there was an answer.
+        status: HTTP status, if there was a response.
         retryable: whether the same request may succeed later.
-        retry_after: seconds the server asked to wait.
+        retry_after: seconds that the server asked to wait.
     """
 
     status: int | None = None
@@ -159,27 +191,36 @@ class ProviderError(LoopwrightError):
 
 
 class ProviderTimeout(ProviderError, TimeoutError):
-    """The provider gave no answer in time."""
+    """Raised when the provider sends no reply in time; a longer time-out may help."""
 
 
 class ContextTooLong(ProviderError):
-    """The provider says that the conversation does not fit its context."""
+    """Raised when the conversation exceeds the model's context.
+
+    Lower `Limits(context_tokens=...)`, or use a model with a larger context.
+    """
 
 
 class CircuitOpen(ProviderError):
-    """The circuit breaker rejects calls, so that none was made.
+    """Raised when a circuit breaker rejects a call, which was therefore not made.
 
-    `retry_after` seconds until it lets one through; `None` if a person forced it open. `retryable` if nothing failed:
-    what is called asked to be left alone that long, and is well worth waiting for.
+    `retry_after` is the number of seconds until the breaker allows a call, `None` if a person forced it open. It is
+    `retryable` if nothing failed: the server asked for a pause of that length, and is worth waiting for.
     """
 
 
 class Denied(LoopwrightError):
-    """Policy refused an engine's own effect or a delegation; an engine may catch it."""
+    """Raised when policy denies an engine's own effect or a delegation.
+
+    An engine may catch it and continue in another way.
+    """
 
 
 class CapabilityError(LoopwrightError):
-    """A signed capability does not allow this call; `check` names the check that failed (see `CapabilityVerifier`)."""
+    """Raised when a signed capability does not allow a call; `check` names the check that failed.
+
+    See `CapabilityVerifier` for the checks.
+    """
 
     check = ""
 
@@ -189,11 +230,11 @@ class CapabilityError(LoopwrightError):
 
 
 class AskFailed(LoopwrightError):
-    """`Run.ask` got no usable reply, or no valid value after its repair rounds.
+    """Raised by `Run.ask` without a usable reply, or without a valid value after its repair rounds.
 
     Args:
-        text: the last reply as far as it came.
-        cut: whether it reached the limit of output tokens, so that more would have come.
+        text: the last reply, possibly incomplete.
+        cut: whether the limit of output tokens truncated it.
     """
 
     text: str = ""
@@ -205,60 +246,74 @@ class AskFailed(LoopwrightError):
 
 
 class Unreadable(LoopwrightError):
-    """The model's replies could not be read, four times running."""
+    """Raised after four consecutive replies of the model that cannot be read.
+
+    Try another dialect of `TextTools`, or another model.
+    """
 
 
 class InvalidOutput(LoopwrightError):
-    """The final answer does not fit the output model that was asked for."""
+    """Raised when the final answer does not fit the requested output model.
+
+    Simplify the output model, or describe its fields.
+    """
 
 
 class UnknownOutcome(LoopwrightError):
-    """A side effect may or may not have happened, and the run was told to stop in that case."""
+    """Raised on resume when the outcome of a side effect is unknown and `on_unknown="stop"`.
+
+    Find out whether it happened, or resume with another `on_unknown`.
+    """
 
 
 class UndoFailed(LoopwrightError):
-    """A saga did not complete, and not all of its calls could be undone; `__cause__` is why it did not complete."""
+    """Raised when a saga fails and some of its calls could not be undone.
+
+    `__cause__` is the failure of the saga. The journal names the calls to undo by hand.
+    """
 
 
 class EngineError(LoopwrightError):
-    """An engine raised something that is not ours; `__cause__` has the original."""
+    """Raised when an engine raises an exception that is not a `LoopwrightError`.
+
+    `__cause__` is the original exception.
+    """
 
 
 class ToolError(LoopwrightError):
-    """Raise this in a tool to tell the model what went wrong, in your own words."""
+    """Raise it in a tool to tell the model what went wrong; it reads the text unchanged."""
 
 
-# The attributes that are recorded with an error.
+# The attributes that the journal stores with an error.
 DETAILS = ("status", "retryable", "retry_after", "limit", "reason", "text", "cut")
 
 
-def text_of(error: BaseException) -> str:
-    """An error's text, also of one that cannot be printed or is no valid Unicode."""
+def format_error(error: BaseException) -> str:
+    """Return an error's text as valid Unicode, even if the error cannot be printed."""
     try:
         return str(error).encode("utf-8", "replace").decode()
     except KeyboardInterrupt:
         raise
-    except BaseException:  # noqa: BLE001 - foreign errors may do anything when they are asked for their text
+    except BaseException:  # noqa: BLE001 - __str__ of a third-party error may raise anything
         return f"an error of type {type(error).__name__} that cannot be printed"
 
 
-def name_of(error: BaseException) -> str:
-    """The class to record an error under: the nearest of ours, so that what catches it still does after a resume."""
-    ours = (
-        kind.__name__
-        for kind in type(error).__mro__
-        if globals().get(kind.__name__) is kind
-    )
-    return next(
-        (name for name in ours if name != LoopwrightError.__name__),
-        type(error).__name__,
-    )
+def get_error_name(error: BaseException) -> str:
+    """Return the class name to record an error under.
+
+    That is the nearest class of this module, so that the same handlers catch it after a resume.
+    """
+    for kind in type(error).__mro__:
+        is_ours = globals().get(kind.__name__) is kind
+        if is_ours and kind is not LoopwrightError:
+            return kind.__name__
+    return type(error).__name__
 
 
-def error_named(
+def rebuild_error(
     name: str, message: str, details: Mapping[str, object] | None = None
 ) -> LoopwrightError:
-    """Rebuild a recorded error from its class name; unknown names become `EngineError`."""
+    """Rebuild a recorded error from its class name; an unknown name becomes `EngineError`."""
     found = globals().get(name)
     if not (isinstance(found, type) and issubclass(found, LoopwrightError)):
         return EngineError(f"{name}: {message}")

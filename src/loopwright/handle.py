@@ -27,7 +27,7 @@ from .errors import (
     LoopwrightError,
     PhaseError,
     ReplayDivergence,
-    text_of,
+    format_error,
 )
 from .events.entry import Entry
 from .events.run import ErrorRecord, RunFinished, RunSuspended
@@ -204,7 +204,7 @@ class RunHandle(Control, Generic[Item, Output]):
                 return
             except JournalError as error:  # nothing new begins once the lease is over; until then it may come back
                 logger().warning(
-                    "lease_not_renewed", run_id=self.run_id, error=text_of(error)
+                    "lease_not_renewed", run_id=self.run_id, error=format_error(error)
                 )
 
     def _ended(self, task: asyncio.Task[Result[Output]]) -> None:

@@ -35,7 +35,7 @@ from .errors import (
     Stuck,
     Suspended,
     Unreadable,
-    text_of,
+    format_error,
 )
 from .events.effect_key import EffectKey, call_key
 from .events.effects import ChildFinished, ChildStarted, EffectFinished
@@ -493,7 +493,7 @@ class Run(Attended):
         told = format_traceback(redactor, raised)
         logger().warning("engine_failed", engine=self._engine_name, traceback=told)
         error = EngineError(
-            f"{self._engine_name} raised {type(raised).__name__}: {text_of(raised)}"
+            f"{self._engine_name} raised {type(raised).__name__}: {format_error(raised)}"
         )
         error.__cause__ = raised
         return redact_error(redactor, error)

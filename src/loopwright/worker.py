@@ -11,7 +11,7 @@ from ._kernel.control.commands import DECIDING
 from ._kernel.control.run_control import open_questions
 from ._kernel.session.session import SUSPEND_REASON
 from .engine import LoopEngine
-from .errors import ConfigError, Fenced, JournalError, RunBusy, text_of
+from .errors import ConfigError, Fenced, JournalError, RunBusy, format_error
 from .events.control import CommandReceived
 from .events.effects import BreakerChanged, DriftNoticed, UnknownOutcomeResolved
 from .events.entry import Entry
@@ -126,7 +126,7 @@ class Worker:
             try:
                 found = await self._found()
             except JournalError as error:
-                logger().warning("journal_not_read", error=text_of(error))
+                logger().warning("journal_not_read", error=format_error(error))
                 found = []
             for info in found[:free]:
                 self._tasks[info.run_id] = asyncio.ensure_future(self._work(info))
@@ -175,7 +175,9 @@ class Worker:
                 self._runtime.journal.inbox, info.run_id, after
             )
         except Exception as error:  # noqa: BLE001 - one inbox that cannot be read holds up no other run
-            logger().warning("inbox_not_read", run_id=info.run_id, error=text_of(error))
+            logger().warning(
+                "inbox_not_read", run_id=info.run_id, error=format_error(error)
+            )
             self._again(info, LATER)
             return False
         # One that cannot be read may have been such a word: the run is told so, and asks again.
@@ -191,7 +193,7 @@ class Worker:
                 )
             except Exception as error:  # noqa: BLE001 - as above
                 logger().warning(
-                    "run_not_read", run_id=info.run_id, error=text_of(error)
+                    "run_not_read", run_id=info.run_id, error=format_error(error)
                 )
                 self._again(info, LATER)
                 return False
@@ -228,13 +230,16 @@ class Worker:
                 "run_not_taken_up",
                 run_id=info.run_id,
                 engine=info.engine,
-                error=text_of(error),
+                error=format_error(error),
             )
             self._again(info, LATER)
             return None
         except Exception as error:  # noqa: BLE001 - foreign code: an engine that cannot be made holds up no other run
             logger().error(
-                "run_left", run_id=info.run_id, engine=info.engine, error=text_of(error)
+                "run_left",
+                run_id=info.run_id,
+                engine=info.engine,
+                error=format_error(error),
             )
             self._left[info.run_id] = await self._head(info)
             return None

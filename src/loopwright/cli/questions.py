@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable
 from datetime import datetime
 
-from ..clock import LONGEST
+from ..clock import MAX_SECONDS
 from ..events.run import Question
 from .text import clean, exact_call, one_line
 
@@ -24,7 +24,7 @@ def details(run_id: str, question: Question, journal: str | None) -> list[str]:
     if question.tool and (question.arguments or question.about == "approval"):
         lines.append(f"  {exact_call(question.tool, question.arguments)}")
     if question.expires:
-        until = datetime.fromtimestamp(min(question.expires, LONGEST)).astimezone()
+        until = datetime.fromtimestamp(min(question.expires, MAX_SECONDS)).astimezone()
         lines.append(f"  until {until:%Y-%m-%d %H:%M:%S %z}")
     if 0 < question.expires <= time.time():
         return [

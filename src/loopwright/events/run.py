@@ -3,7 +3,13 @@
 import dataclasses
 from typing import Literal, TypeAlias
 
-from ..errors import DETAILS, LoopwrightError, error_named, name_of, text_of
+from ..errors import (
+    DETAILS,
+    LoopwrightError,
+    format_error,
+    get_error_name,
+    rebuild_error,
+)
 from ..labels import Label
 from ..messages import Json, JsonObject, Message, Usage
 
@@ -43,15 +49,15 @@ class ErrorRecord:
             else None
         )
         return cls(
-            name_of(error),
-            text_of(error),
+            get_error_name(error),
+            format_error(error),
             details,
             None if cause is None else cls.of(cause, causes - 1),
         )
 
     def restore(self) -> LoopwrightError:
         """The error again."""
-        error = error_named(self.type, self.message, self.details)
+        error = rebuild_error(self.type, self.message, self.details)
         error.__cause__ = None if self.cause is None else self.cause.restore()
         return error
 

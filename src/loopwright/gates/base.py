@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias, TypeGuard
 
-from ..clock import LONGEST
+from ..clock import MAX_SECONDS
 from ..errors import ConfigError
 from ..labels import Label
 from ..messages import Effect, Json, JsonObject, ObservationStatus, Sealed, ToolCall
@@ -182,9 +182,9 @@ class Suspend:
 
 
 def _check_seconds(field: str, seconds: float) -> None:
-    if not 0 < seconds <= LONGEST:
+    if not 0 < seconds <= MAX_SECONDS:
         raise ConfigError(
-            f"Suspend: {field}: must be seconds above 0 and at most {LONGEST:g}, got {seconds}"
+            f"Suspend: {field}: must be seconds above 0 and at most {MAX_SECONDS:g}, got {seconds}"
         )
 
 

@@ -11,7 +11,7 @@ from ..errors import (
     ContextTooLong,
     ProviderError,
     ProviderTimeout,
-    text_of,
+    format_error,
 )
 from ..messages import Completion
 from .base import Capabilities, Delta, Provider, Request, stream_deltas
@@ -214,7 +214,7 @@ class FallbackCall:
     def build_error(self) -> ProviderError:
         """Return an error that names every failure and has the fields of the most useful one."""
         reasons = "; ".join(
-            f"{member.label}: {text_of(error)}"
+            f"{member.label}: {format_error(error)}"
             for member, error in self.failures.items()
         )
         # `max` returns the first of equals, so the last failure wins a tie.
@@ -252,14 +252,14 @@ def _to_provider_error(member: Member, error: Exception) -> ProviderError:
     if isinstance(error, ProviderError):
         return error
     failure = ProviderError(
-        f"{member.provider.name} raised {type(error).__name__}: {text_of(error)}"
+        f"{member.provider.name} raised {type(error).__name__}: {format_error(error)}"
     )
     failure.__cause__ = error
     return failure
 
 
 def _summarize(error: ProviderError) -> str:
-    text = text_of(error)
+    text = format_error(error)
     return text if len(text) <= MAX_REASON else f"{text[:MAX_REASON]}…"
 
 

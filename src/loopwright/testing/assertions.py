@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, ParamSpec
 
-from ..errors import text_of
+from ..errors import format_error
 
 Arguments = ParamSpec("Arguments")
 
@@ -40,12 +40,12 @@ def refused(
     except kind as error:
         holds(
             saying in str(error),
-            f"{told}: the error should say {saying!r}: {text_of(error)}",
+            f"{told}: the error should say {saying!r}: {format_error(error)}",
         )
         return
     except Exception as error:
         raise AssertionError(
-            f"{told}: {kind.__name__} expected, got {type(error).__name__}: {text_of(error)}"
+            f"{told}: {kind.__name__} expected, got {type(error).__name__}: {format_error(error)}"
         ) from error
     raise AssertionError(f"{told}: {kind.__name__} expected, nothing was raised")
 

@@ -29,7 +29,7 @@ from pydantic import (
 
 from .._internal.log import logger
 from .._internal.options import explain
-from ..errors import ConfigError, ToolError, text_of
+from ..errors import ConfigError, ToolError, format_error
 from ..labels import LABELS, Label
 from ..messages import Effect, Json, JsonObject, ToolSpec
 from ..resilience.timeouts import run_with_timeout
@@ -428,7 +428,7 @@ class ToolRegistry:
                 why = (
                     f"no list within {patience:g} s"
                     if ended.error is None
-                    else text_of(ended.error)
+                    else format_error(ended.error)
                 )
                 logger().warning("tools_not_renewed", error=why)
         if all(

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from pydantic_core import from_json, to_json
 
-from ...clock import LONGEST
+from ...clock import MAX_SECONDS
 from ...journals.base import Command
 from ...labels import LABELS
 from ...messages import JsonObject, Message, arguments_hash
@@ -50,7 +50,7 @@ def _is_time(value: Any) -> bool:
     return (
         isinstance(value, (int, float))
         and not isinstance(value, bool)
-        and 0 <= value <= LONGEST
+        and 0 <= value <= MAX_SECONDS
     )
 
 

@@ -4,7 +4,7 @@ import asyncio
 from typing import Protocol
 
 from ..._internal.log import logger
-from ...errors import text_of
+from ...errors import format_error
 from ...journals.base import Journal
 
 EVERY = 0.25  # seconds between two looks
@@ -109,7 +109,7 @@ class _Ear:
         try:
             found = object() if mark is None else mark()
         except Exception as error:  # noqa: BLE001 - a journal may be anybody's, and the timer has to go on
-            found, problem = object(), text_of(error)
+            found, problem = object(), format_error(error)
             if problem != self._problem:
                 logger().warning("inbox_not_looked_at", error=problem)
             self._problem = problem
@@ -155,7 +155,7 @@ class _Ear:
         try:
             await run.listen()
         except Exception as error:  # noqa: BLE001 - the run goes on without: its inbox is not its journal
-            problem = text_of(error)
+            problem = format_error(error)
             if problem != before:
                 logger().warning("inbox_not_read", run_id=run.run_id, error=problem)
             return problem or type(error).__name__

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
-from ...clock import LONGEST, Clock, SystemClock
+from ...clock import MAX_SECONDS, Clock, SystemClock
 from ...errors import ConfigError, JournalError
 from ...events.effects import GateDecided
 from ...events.entry import Entry
@@ -209,9 +209,9 @@ class Control(ABC):
             seconds: let all calls of that tool run for so long, in this run and under this version of the policy.
             by: who approves, for the journal.
         """
-        if seconds is not None and not 0 < seconds <= LONGEST:
+        if seconds is not None and not 0 < seconds <= MAX_SECONDS:
             raise ConfigError(
-                f"seconds: must be a number above 0, and at most {LONGEST:g}, got {seconds!r:.40}"
+                f"seconds: must be a number above 0, and at most {MAX_SECONDS:g}, got {seconds!r:.40}"
             )
         asked = await self._asked_approval(question)
         body: dict[str, Json] = {**asked, "by": "" if by is None else by}

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ...errors import ConfigError, Suspended, text_of
+from ...errors import ConfigError, Suspended, format_error
 from ...events.run import Question
 from ...resilience.timeouts import run_with_timeout
 from ..control.commands import ANSWER
@@ -30,7 +30,7 @@ async def answer_of(
         ended = await run_with_timeout(_asked(session.services.user, question), None)
     if ended.error is not None:
         raise ConfigError(
-            f"user: the callback of Runtime(user=...) failed: {text_of(ended.error)}"
+            f"user: the callback of Runtime(user=...) failed: {format_error(ended.error)}"
         ) from ended.error
     if not isinstance(ended.value, str):
         raise ConfigError(

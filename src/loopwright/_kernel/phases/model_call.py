@@ -6,7 +6,7 @@ import dataclasses
 import random
 from typing import Any, cast
 
-from ...errors import CircuitOpen, ProviderError, ProviderTimeout, text_of
+from ...errors import CircuitOpen, ProviderError, ProviderTimeout, format_error
 from ...events.effects import AttemptFailed
 from ...events.run import ErrorRecord
 from ...messages import Completion, Usage
@@ -184,9 +184,7 @@ class ModelCall:
         except Exception as error:
             breaker.failure(given, changed)
             verdict = True
-            text = (
-                f"{self._provider.name} raised {type(error).__name__}: {text_of(error)}"
-            )
+            text = f"{self._provider.name} raised {type(error).__name__}: {format_error(error)}"
             raise ProviderError(text) from error
         finally:
             if not verdict:

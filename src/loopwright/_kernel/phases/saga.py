@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeAlias
 
-from ...errors import Denied, JournalError, Suspended, UndoFailed, text_of
+from ...errors import Denied, JournalError, Suspended, UndoFailed, format_error
 from ...events.effect_key import undo_key
 from ...events.effects import UndoBegun, UndoCall, UndoFinished, UndoStarted
 from ...events.run import ErrorRecord, Question
@@ -121,7 +121,7 @@ class Undoing:
                 key,
             )
         except Denied as denied:
-            return "denied", text_of(denied), 0.0
+            return "denied", format_error(denied), 0.0
         if waiting is not None:
             return "denied", f"it needs a person's approval: {waiting.text}", 0.0
         return await self._compensate(tool, tool.compensate, done, key)
@@ -175,7 +175,9 @@ class Undoing:
         if error is not None:
             return (
                 "error",
-                redact(f"undoing it failed: {type(error).__name__}: {text_of(error)}"),
+                redact(
+                    f"undoing it failed: {type(error).__name__}: {format_error(error)}"
+                ),
                 seconds,
             )
         return "ok", redact(written.value if written.error is None else "done"), seconds

@@ -16,7 +16,7 @@ from ...errors import (
     ReplayDivergence,
     RunSignal,
     UnknownOutcome,
-    text_of,
+    format_error,
 )
 from ...events.effects import (
     ClockRead,
@@ -145,7 +145,7 @@ def failed(
             f"effect {name!r} raised {record.type}: {record.message}",
         )
     session.sensitivity.observe(
-        label := session.sensitivity.classify(text_of(error)), untrusted=False
+        label := session.sensitivity.classify(format_error(error)), untrusted=False
     )
     session.writer.record(key, EffectFinished(name, error=record, label=label))
     again = record.restore()

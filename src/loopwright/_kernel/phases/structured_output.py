@@ -7,7 +7,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from ..._internal.options import explain
-from ...errors import AskFailed, text_of
+from ...errors import AskFailed, format_error
 from ...messages import Completion, Conversation
 from ...parsing import read_json_document
 from ...parsing.thinking import strip_thinking
@@ -32,7 +32,7 @@ def read_model(text: str, model: type[M]) -> M:
         raise ValueError(explain(error, model.__name__)) from None
     except Exception as error:
         raise ValueError(
-            f"{model.__name__} cannot be made of it: {text_of(error)}"
+            f"{model.__name__} cannot be made of it: {format_error(error)}"
         ) from error
 
 

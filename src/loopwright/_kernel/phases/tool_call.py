@@ -19,7 +19,7 @@ from ...errors import (
     PhaseError,
     ToolError,
     UnknownOutcome,
-    text_of,
+    format_error,
 )
 from ...events.effect_key import EffectKey
 from ...events.effects import Failure, ToolFinished, ToolStarted
@@ -386,7 +386,7 @@ class ToolCalls:
             text = f"{tool.name} gave no result within {timeout:g} s; it may still take effect.{left}"
             return Came("timed_out", text, seconds, "timed_out")
         if isinstance(ended.error, ToolError):
-            return self.came(tool, "error", text_of(ended.error), seconds, "told")
+            return self.came(tool, "error", format_error(ended.error), seconds, "told")
         if ended.error is not None:
             told = format_traceback(self.session.secrets.redactor, ended.error)
             logger().warning(
@@ -395,7 +395,7 @@ class ToolCalls:
                 run_id=self.session.run_id,
                 traceback=told,
             )
-            text = f"{type(ended.error).__name__}: {text_of(ended.error)}"
+            text = f"{type(ended.error).__name__}: {format_error(ended.error)}"
             status: ObservationStatus = (
                 "unknown" if isinstance(ended.error, UnknownOutcome) else "error"
             )
@@ -403,7 +403,7 @@ class ToolCalls:
         written: CodeOutcome = ended.value
         if written.error is None:
             return self.came(tool, "ok", written.value, seconds)
-        text = f"{tool.name} returned something that cannot be written as text: {text_of(written.error)}"
+        text = f"{tool.name} returned something that cannot be written as text: {format_error(written.error)}"
         return self.came(tool, "error", text, seconds)
 
     def came(

@@ -4,7 +4,7 @@ import traceback
 from collections.abc import Iterator
 from typing import TypeVar
 
-from ...errors import LoopwrightError, text_of
+from ...errors import LoopwrightError, format_error
 from ...resilience.timeouts import capture
 from .redactor import CUT_MARGIN, Redactor
 
@@ -28,7 +28,7 @@ def redact_error(redactor: Redactor, error: E) -> E:
             setattr(clean, name, _redact_field(redactor, value))
     cause = _get_shown_cause(error)
     if cause is not None:
-        text = redactor.redact_text(text_of(cause))
+        text = redactor.redact_text(format_error(cause))
         clean.add_note(f"caused by {type(cause).__name__}: {text}")
     return clean
 

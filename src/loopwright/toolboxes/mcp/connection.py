@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
-from ...errors import ConfigError, text_of
+from ...errors import ConfigError, format_error
 from ...messages import Json, JsonObject
 from .http import BROKEN, CLOSED, GONE, NOT_FOUND, NOT_SENT, PARSE_ERROR, http_client
 from .listing import Answer, Listed, Lost, Refused, Unreachable, Unreadable
@@ -269,7 +269,7 @@ class Connection:
         """Why there is no connection, in words for who set it up."""
         while isinstance(error, BaseExceptionGroup):
             error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-        text = text_of(error) or type(error).__name__
+        text = format_error(error) or type(error).__name__
         if self._process is None or isinstance(error, (OSError, ValueError, TypeError)):
             return text
         return f"{text}; {self._process.ending}"

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, cast
 
-from ...errors import text_of
+from ...errors import format_error
 from .servers import HttpServer
 
 if TYPE_CHECKING:
@@ -44,13 +44,16 @@ def http_client(
                 httpx2.PoolTimeout,
             ) as error:
                 return _failed(
-                    502, CLOSED, f"it cannot be reached: {text_of(error)}", NOT_SENT
+                    502,
+                    CLOSED,
+                    f"it cannot be reached: {format_error(error)}",
+                    NOT_SENT,
                 )
             except httpx2.TransportError as error:
                 return _failed(
                     502,
                     CLOSED,
-                    f"the connection broke: {text_of(error) or type(error).__name__}",
+                    f"the connection broke: {format_error(error) or type(error).__name__}",
                     BROKEN,
                 )
             return await _checked(request, response, max_bytes)
@@ -166,7 +169,7 @@ def _counted(response: "httpx2.Response", max_bytes: int) -> "httpx2.Response":
                     yield chunk
             except httpx2.TransportError as error:
                 raise httpx2.StreamError(
-                    f"the connection broke: {text_of(error) or type(error).__name__}"
+                    f"the connection broke: {format_error(error) or type(error).__name__}"
                 ) from None
 
         async def aclose(self) -> None:

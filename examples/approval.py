@@ -1,7 +1,7 @@
-"""Approval: a run waits for a person, its process may end, and what the person said counts for that one call.
+"""Approval: a run waits for a person, its process may end, and the decision counts for that one call.
 
-Run in a terminal, the script asks you. Where there is nobody to ask it says yes to the first call and gives the second
-one other arguments, as a person might. No model is needed: `SCRIPT` says what one would say.
+Run in a terminal, the script asks you. Without a terminal it approves the first call and changes
+the arguments of the second one, as a person might. No model is needed: `model` plays one.
 """
 
 import asyncio
@@ -17,22 +17,22 @@ from loopwright.testing import Line, ScriptedProvider, call
 
 @tool(effect="write")
 def send_mail(to: str, text: str) -> str:
-    """Send a letter."""
+    """Send a mail."""
     return f"sent to {to}: {text}"
 
 
 def model(request: Request) -> Line:
-    """Two letters, and an answer."""
+    """Return two calls, then an answer."""
     sent = sum(message.role == "tool" for message in request.conversation)
-    letters = [
+    mails = [
         call("send_mail", to="ada@example.com", text="You won!"),
         call("send_mail", to="all", text="Ada won!"),
     ]
-    return letters[sent] if sent < 2 else "Both letters are on their way."
+    return mails[sent] if sent < 2 else "Both mails are on their way."
 
 
-def runtime(path: Path) -> Runtime:
-    """What each process makes for itself; the journal is all that they share."""
+def make_runtime(path: Path) -> Runtime:
+    """Build what each process builds for itself; they share nothing but the journal."""
     gate = ApprovalGate("send_*")
     return Runtime(
         ScriptedProvider(model),
@@ -43,9 +43,9 @@ def runtime(path: Path) -> Runtime:
     )
 
 
-async def decide(parts: Runtime, question: Question, turn: int) -> None:
-    """What a person says to one question."""
-    control = parts.control("letters")
+async def decide(runtime: Runtime, question: Question, turn: int) -> None:
+    """Ask the person at the terminal, and send the decision to the run."""
+    control = runtime.control("mails")
     print(f"question  {question.text}")
     if sys.stdin.isatty():
         said = (
@@ -63,25 +63,25 @@ async def decide(parts: Runtime, question: Question, turn: int) -> None:
 
 
 async def main() -> None:
-    """Begin a run, and go on with it each time somebody has decided."""
+    """Start a run, and resume it each time a decision was made."""
     with tempfile.TemporaryDirectory() as folder:
-        parts = runtime(Path(folder) / "runs.db")
-        result = await ReActEngine(parts).run(
-            "Tell Ada, and then everybody.", run_id="letters"
+        current = make_runtime(Path(folder) / "runs.db")
+        result = await ReActEngine(current).run(
+            "Tell Ada, and then everybody.", run_id="mails"
         )
         turn = 0
         while result.status == "waiting":
-            await parts.journal.close()  # this process could end here
-            parts = runtime(Path(folder) / "runs.db")
+            await current.journal.close()  # this process could end here
+            current = make_runtime(Path(folder) / "runs.db")
             for question in result.pending:
-                await decide(parts, question, turn)
+                await decide(current, question, turn)
                 turn += 1
-            result = await ReActEngine(parts).resume("letters")
+            result = await ReActEngine(current).resume("mails")
         for message in result.conversation:
             if message.role == "tool":
                 print(f"tool      {message.content}")
         print(f"{result.status}: {result.answer}")
-        await parts.journal.close()
+        await current.journal.close()
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def tell(name: str, fact: Any) -> None:
         print(f"Join: {fact['decision']}")
 
 
-def most_at_once(entries: list[Entry]) -> int:
+def max_concurrency(entries: list[Entry]) -> int:
     """How many tools were at work at the same time, by the journal."""
     at_work = most = 0
     for entry in entries:
@@ -108,7 +108,7 @@ def main() -> None:
     for fact in result.facts:
         tell(fact.name, fact.value)
     print(
-        f"\nAt most {most_at_once(list(runtime.journal.read(result.run_id)))} tools were at work at once."
+        f"\nAt most {max_concurrency(list(runtime.journal.read(result.run_id)))} tools ran concurrently."
     )
     print(
         f"{result.status}: {result.llm_calls} model calls, {result.tool_calls} tool calls"

@@ -1,10 +1,10 @@
-"""Recovery and undoing: tools that fail, what is done about it, and a trip that is taken back when it comes to nothing.
+"""Recovery and saga: tools that fail, how calls recover, and a trip that is undone when it fails.
 
-Each tool says by `recovery` what helps when a call of it fails: the same call again, another tool, arguments that the
-model mends, or a place in a queue for somebody to see to. The run is a saga: when the model itself fails in the end,
-what was booked is undone by the tools' `compensate`, the last booking first.
+Each tool declares by `recovery` what helps when a call of it fails: a retry, another tool, arguments
+that the model repairs, or the dead-letter queue. The run is a saga: when the model itself fails in
+the end, the bookings are undone by the tools' `compensate`, the last booking first.
 
-No model is needed: `SCRIPT` says what one would say. For a real one put `OpenAIProvider.from_env("gpt-4.1-mini")` (from
+No model is needed: `SCRIPT` plays one. For a real one put `OpenAIProvider.from_env("gpt-4.1-mini")` (from
 `loopwright.providers`) in place of the `ScriptedProvider`; everything else stays.
 """
 
@@ -57,18 +57,18 @@ async def last_years_fare(to: str) -> str:
     return "61 EUR"
 
 
-async def give_back(ctx: ToolContext[None], result: str) -> str:
-    """Take a booking back: what was booked is in the result of the call."""
-    return f"{result} given back"
+async def cancel(ctx: ToolContext[None], result: str) -> str:
+    """Cancel a booking, which the result of the call names."""
+    return f"{result} cancelled"
 
 
-@tool(compensate=give_back)
+@tool(compensate=cancel)
 async def book_train(leaves: str) -> str:
     """Book a train."""
     return "ticket 88-1"
 
 
-@tool(compensate=give_back, recovery=LlmRecovery())
+@tool(compensate=cancel, recovery=LlmRecovery())
 async def book_room(arrives: str) -> str:
     """Book a room."""
     if not arrives[0].isdigit():
@@ -79,16 +79,16 @@ async def book_room(arrives: str) -> str:
 @tool(recovery=DeadLetter(queue="front-desk"))
 async def order_taxi(at: str) -> str:
     """Order a taxi."""
-    raise OSError("nobody answers the phone")
+    raise OSError("no answer on the phone")
 
 
 def show(entry: Entry) -> None:
-    """Print what is done about failures, as it happens."""
+    """Print how failures are handled, as it happens."""
     match entry.event:
         case RecoveryTriggered() as recovery:
             print(f"{recovery.tool} failed: {recovery.error}\n    {recovery.strategy}")
-        case CallDeadLettered() as letter:
-            print(f"    for the {letter.queue}: {letter.tool} {dict(letter.arguments)}")
+        case CallDeadLettered() as call:
+            print(f"    for the {call.queue}: {call.tool} {dict(call.arguments)}")
         case UndoFinished() as undone:
             print(f"undone: {undone.tool}, {undone.content}")
         case _:

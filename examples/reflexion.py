@@ -29,7 +29,9 @@ def checked(trajectory: Trajectory) -> Evaluation:
     try:
         pattern = re.compile(trajectory.answer or "")
     except re.error as problem:
-        return Evaluation(False, score=0.0, feedback=f"That is no pattern: {problem}.")
+        return Evaluation(
+            False, score=0.0, feedback=f"That is not a pattern: {problem}."
+        )
     missed = [code for code in GOOD if not pattern.fullmatch(code)]
     let_in = [code for code in BAD if pattern.fullmatch(code)]
     right = len(GOOD) + len(BAD) - len(missed) - len(let_in)

@@ -1,4 +1,4 @@
-"""Crash and resume: a process is killed in the middle of a run, another goes on, and nothing is bought twice.
+"""Crash and resume: a process is killed in the middle of a run, another resumes it, and nothing is bought twice.
 
 The child process buys a ticket and books a room, and is killed with SIGKILL while the model thinks about what comes
 next: no handler runs, no file is closed. The parent finds the run in its journal and resumes it. Model calls and side
@@ -47,13 +47,13 @@ def book_room(ctx: ToolContext[Path], nights: int) -> str:
 
 @tool(effect="write")
 def send_mail(ctx: ToolContext[Path], to: str, text: str) -> str:
-    """Write to somebody."""
+    """Send a message."""
     ledger(ctx.deps, f"mail to {to}: {text}")
     return "sent"
 
 
 def reply(request: Request) -> list[ToolCall] | ToolCall | str:
-    """The model's part: what it says next follows from the conversation."""
+    """Play the model: the next reply follows from the conversation."""
     print(
         f"{'child' if 'child' in sys.argv else 'parent'}: model call {len(request.conversation)}",
         flush=True,
@@ -70,7 +70,7 @@ def reply(request: Request) -> list[ToolCall] | ToolCall | str:
 
 
 def runtime(folder: Path) -> Runtime:
-    """The same parts in both processes."""
+    """Build the same runtime in both processes."""
     journal = SQLiteJournal(str(folder / "runs.db"))
     return Runtime(
         ScriptedProvider(reply),
@@ -98,7 +98,7 @@ async def start_and_kill_a_child(folder: Path) -> None:
 
 
 async def parent(folder: Path) -> None:
-    """Go on from the journal of a child that was killed."""
+    """Resume from the journal of a child process that was killed."""
     await start_and_kill_a_child(folder)
     print(
         f"parent: {len((folder / 'ledger').read_text().splitlines())} side effects so far\n"

@@ -1,7 +1,7 @@
-"""Steering: a run at work in one process, and a second process that tells it what to mind, pauses it and lets it go on.
+"""Steering: a run in one process, and a second process that pauses it, steers it and unpauses it.
 
-The second process needs nothing but the journal's file: what it says goes into the inbox beside it. From a shell that
-is `loopwright steer RUN "..."`. No model is needed: `model` says what one would say.
+The second process needs nothing but the journal's file: its commands go into the inbox beside it.
+From a shell that is `loopwright steer RUN "..."`. No model is needed: `model` plays one.
 """
 
 import asyncio
@@ -23,21 +23,21 @@ async def measure() -> str:
 
 
 def model(request: Request) -> Line:
-    """Measures until somebody says that it is enough."""
+    """Measure until the operator says that it is enough."""
     said = [
         message.content
         for message in request.conversation
         if message.origin == "operator"
     ]
     return (
-        f"It is 21 °C. I was told: {said[0].splitlines()[-1]}"
+        f"It is 21 °C. The operator says: {said[0].splitlines()[-1]}"
         if said
         else call("measure")
     )
 
 
 async def second_process(path: Path) -> None:
-    """What the other process does."""
+    """Control the run of the first process."""
     journal = SQLiteJournal(path)
     control = Runtime(ScriptedProvider([]), journal=journal).control("thermometer")
     await control.pause()
@@ -48,25 +48,25 @@ async def second_process(path: Path) -> None:
 
 
 async def watch(run: RunHandle[Entry, None]) -> None:
-    """Print what people say, and what comes of it."""
+    """Print the commands that the run receives, and their effects."""
     async for entry in run:
         match entry.event:
             case CommandReceived(command=command):
-                print(f"heard     {command}")
+                print(f"received  {command}")
             case RunPaused():
                 print("paused    between two steps")
             case RunContinued(waited=waited):
                 print(
-                    f"goes on   after {'about a second' if waited > 0.5 else 'no time'}"
+                    f"continues after {'about a second' if waited > 0.5 else 'no time'}"
                 )
             case ModelRequested(commands=commands) if commands:
-                print("told      the model, with its next call")
+                print("delivered with the next model call")
             case _:
                 pass
 
 
 async def main() -> None:
-    """Let the run work, and another process have a hand on it."""
+    """Start a run, and another process that controls it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "runs.db"
         journal = SQLiteJournal(path)

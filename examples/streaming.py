@@ -1,10 +1,10 @@
-"""Streaming: the words of a reply as they come, and after them the journal's entry that records the reply.
+"""Streaming: the words of a reply as they arrive, then the journal's entry that records the reply.
 
-`start(deltas=True)` asks models to stream. What comes is of two kinds. A `Delta` is a piece of a reply, for people who
-watch; no journal holds it. An `Entry` is a fact of the run, and all that counts: a watched run and one that is not have
-the same journal. A provider that cannot stream is watched in one piece.
+`start(deltas=True)` asks models to stream. There are two kinds of items. A `Delta` is a chunk of a
+reply, for people who watch; no journal holds it. An `Entry` is a fact of the run: a streamed run and
+a plain one write the same journal. A provider that cannot stream gives one chunk.
 
-No model is needed: `SCRIPT` says what one would say. For a real one put `OpenAIProvider.from_env("gpt-4.1-mini")` (from
+No model is needed: `SCRIPT` plays one. For a real one put `OpenAIProvider.from_env("gpt-4.1-mini")` (from
 `loopwright.providers`) in place of the `ScriptedProvider`; everything else stays.
 """
 
@@ -35,33 +35,33 @@ SCRIPT: list[Completion | str] = [
 
 
 class Screen:
-    """Prints pieces of text on one line, and facts on lines of their own."""
+    """Prints chunks of text on one line, and each entry on a separate line."""
 
     def __init__(self) -> None:
         self.open = ""
-        self.pieces = 0
+        self.chunks = 0
         self.tools: dict[
             int, str
         ] = {}  # by the index of the call, until its arguments come
 
-    def piece(self, kind: str, text: str) -> None:
-        """Go on with a line of this kind, or begin one."""
+    def chunk(self, kind: str, text: str) -> None:
+        """Continue a line of this kind, or begin one."""
         if not text:
             return
         if self.open != kind:
             self.line()
             sys.stdout.write(f"{kind:>9}  ")
         self.open = kind
-        self.pieces += 1
+        self.chunks += 1
         sys.stdout.write(text)
         sys.stdout.flush()  # at once: that is what streaming is for
 
     def call(self, call: CallDelta) -> None:
-        """Go on with a call: its name comes first, its arguments piece by piece, in any order of calls."""
+        """Continue a call: its name comes first, then its arguments in chunks."""
         if call.name:
             self.tools[call.index] = f" {call.name}"
         if call.arguments:
-            self.piece("calls", self.tools.pop(call.index, "") + call.arguments)
+            self.chunk("calls", self.tools.pop(call.index, "") + call.arguments)
 
     def line(self, text: str = "") -> None:
         """End the line that is open, and print another."""
@@ -72,10 +72,10 @@ class Screen:
             print(text)
 
     def show(self, item: Entry | Delta) -> None:
-        """Print what a run gives: a piece of a reply, or a fact."""
+        """Print an item of a run: a chunk of a reply, or an entry."""
         if isinstance(item, Delta):
-            self.piece("thinking", item.reasoning)
-            self.piece("says", item.text)
+            self.chunk("thinking", item.reasoning)
+            self.chunk("says", item.text)
             if item.call is not None:
                 self.call(item.call)
             return
@@ -101,7 +101,7 @@ async def main() -> None:
             screen.show(item)
         result = await run.result()
 
-    print(f"\n{screen.pieces} pieces")
+    print(f"\n{screen.chunks} chunks")
     print(f"{len(runtime.journal.read(result.run_id))} entries")
     print(f"Answer: {result.answer}")
 

@@ -112,7 +112,7 @@ async def main(folder: Path) -> None:
         results = await Worker(parts, deps=folder).drain()
         print(f"this process: ended {len(results)} runs\n")
         for result in sorted(results, key=lambda ended: ended.run_id):
-            taken_up = sum(
+            claims = sum(
                 isinstance(entry.event, RunResumed)
                 for entry in parts.journal.read(result.run_id)
             )
@@ -123,7 +123,7 @@ async def main(folder: Path) -> None:
             )
             steps = [line for line in ledger(folder) if line.startswith(result.run_id)]
             print(
-                f"{result.run_id}: {result.status}, taken up {taken_up} times, journal {journal}"
+                f"{result.run_id}: {result.status}, claimed {claims} times, journal {journal}"
             )
             print(
                 f"    {len(steps)} steps, {len(set(steps))} different ones: {result.answer}"

@@ -74,11 +74,11 @@ if TYPE_CHECKING:
     from .runtime import Runtime as Runtime
     from .tools.base import Tool as Tool
     from .tools.base import ToolContext as ToolContext
-    from .tools.base import ToolRegistry as ToolRegistry
     from .tools.base import ToolSource as ToolSource
     from .tools.base import ask_user as ask_user
     from .tools.base import tool as tool
     from .tools.profile import ToolProfile as ToolProfile
+    from .tools.registry import ToolRegistry as ToolRegistry
     from .worker import Worker as Worker
 
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
@@ -165,12 +165,12 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".tools.base": (
                 "Tool",
                 "ToolContext",
-                "ToolRegistry",
                 "ToolSource",
                 "ask_user",
                 "tool",
             ),
             ".tools.profile": ("ToolProfile",),
+            ".tools.registry": ("ToolRegistry",),
             ".worker": ("Worker",),
         },
     )

@@ -15,7 +15,8 @@ from .errors import ConfigError, LoopwrightError
 from .gates.base import PolicyGate
 from .journals.base import Journal
 from .providers.base import Provider
-from .tools.base import Tool, ToolRegistry
+from .tools.base import Tool
+from .tools.registry import ToolRegistry
 
 State: TypeAlias = Literal["ok", "unchecked", "broken", "conflict", "shadowing", "off"]
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from .resilience.circuit_breaker import CircuitBreakers
 from .resilience.timeouts import WorkerThreads
 from .result import Model, Result
 from .security.redaction import Redactor
-from .tools.base import ToolRegistry, Tools
 from .tools.profile import ToolProfile
+from .tools.registry import ToolRegistry, Tools
 from .tools.resolution import Resolution
 
 

@@ -428,7 +428,7 @@ def test_a_run_that_waits_is_5_and_says_how_to_go_on(invoke: Invoke) -> None:
             ("--tools", "scripted_cli"),
             "error: --tools: write package.module:object, got 'scripted_cli'",
         ),
-        (("--tools", "scripted_cli:a_number"), "error: tools: 3 is no function"),
+        (("--tools", "scripted_cli:a_number"), "error: tools: 3 is not a function"),
         (
             ("--tools", "box:nothing"),
             "error: --tools: plug-in 'box' of scripted-cli 1.0 failed: KeyError",

@@ -97,7 +97,7 @@ SHOWN = {
         "gate    deny  refund: policy cannot judge this call of refund, so it was not made: "
         "euros has more than four decimal places",
         "gate    deny  close_account: no account is closed here: tell the customer how to do it",
-        "  policies: does not fit the schema of the gate: [policy1] for policy `policy1`, attribute `arguments.euro` "
+        "  policies: does not match the schema of the gate: [policy1] for policy `policy1`, attribute `arguments.euro` "
         'in context for Action::"refund" not found',
         "completed: 3 model calls, 3 tool calls",
         "Answer: 900.00 EUR are on their way. Your account you can close under Settings > Account.",

@@ -61,7 +61,7 @@ async def observed(tool: Tool, **arguments: Any) -> str:
 
 async def given_to(tool: Tool, **arguments: Any) -> list[str]:
     """What the program was given."""
-    return json.loads(await tool.function(**tool.keywords(arguments)))
+    return json.loads(await tool.function(**tool.bind_arguments(arguments)))
 
 
 async def told_by(tool: Tool) -> str:
@@ -261,7 +261,7 @@ async def test_whatever_a_pattern_lets_through_is_one_element(
     )
     if value.startswith("-"):
         with pytest.raises(ValueError, match="does not begin with '-'"):
-            tool.keywords({"value": value})
+            tool.bind_arguments({"value": value})
     else:
         assert await given_to(tool, value=value) == [value, "end"]
 

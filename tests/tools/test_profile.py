@@ -52,9 +52,9 @@ def shown(**options: object) -> list[str]:
         ({"include": ["read*"], "exclude": ["*web"]}, ["read_file", "read-mail", "read"]),
         ({"verified_only": True}, ["write_file", "read_web", "delete"]),
         ({"verified_only": True, "exclude": ["delete"], "include": ["*e*"]}, ["write_file", "read_web"]),
-        ({"most": 2}, ["read_file", "write_file"]),
-        ({"most": 99}, list(NAMES)),
-        ({"most": 1, "verified_only": True, "exclude": ["write*"]}, ["read_web"]),  # counted last of all
+        ({"max_tools": 2}, ["read_file", "write_file"]),
+        ({"max_tools": 99}, list(NAMES)),
+        ({"max_tools": 1, "verified_only": True, "exclude": ["write*"]}, ["read_web"]),  # counted last of all
     ],
 )  # fmt: skip
 def test_tools_are_included_then_excluded_then_verified_then_counted(
@@ -64,12 +64,12 @@ def test_tools_are_included_then_excluded_then_verified_then_counted(
 
 
 def test_a_profile_is_a_value_that_can_be_shared() -> None:
-    profile = ToolProfile(include=("read*",), most=3)
+    profile = ToolProfile(include=("read*",), max_tools=3)
 
-    assert profile == ToolProfile(include=["read*"], most=3)  # type: ignore[arg-type]
-    assert len({profile, ToolProfile(include=("read*",), most=3)}) == 1
+    assert profile == ToolProfile(include=["read*"], max_tools=3)  # type: ignore[arg-type]
+    assert len({profile, ToolProfile(include=("read*",), max_tools=3)}) == 1
     with pytest.raises(AttributeError):
-        profile.most = 4  # type: ignore[misc]
+        profile.max_tools = 4  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_a_profile_is_a_value_that_can_be_shared() -> None:
             "ToolProfile: exclude.0: Input should be a valid string, got 5",
         ),
         (
-            lambda: ToolProfile(most=0),
-            "ToolProfile: most: Input should be greater than or equal to 1, got 0",
+            lambda: ToolProfile(max_tools=0),
+            "ToolProfile: max_tools: Input should be greater than or equal to 1, got 0",
         ),
         (
             lambda: ToolProfile(verified_only="maybe"),

@@ -9,7 +9,7 @@ import structlog
 
 from loopwright import Limits, ReActEngine, Runtime, Tool, ToolSource, tool
 from loopwright.testing import ScriptedProvider, call
-from loopwright.tools import base as tools
+from loopwright.tools import registry
 
 
 @tool(effect="read")
@@ -34,7 +34,7 @@ class Changing:
     def tools(self) -> tuple[Tool, ...]:
         return self._lists[self._turn]
 
-    async def renewed(self) -> tuple[Tool, ...]:
+    async def refresh(self) -> tuple[Tool, ...]:
         self._turn = min(self._turn + 1, len(self._lists) - 1)
         return self.tools
 
@@ -84,7 +84,7 @@ class Troubled(Changing):
         super().__init__((first,))
         self._trouble = trouble
 
-    async def renewed(self) -> tuple[Tool, ...]:
+    async def refresh(self) -> tuple[Tool, ...]:
         return await self._trouble()
 
 
@@ -102,7 +102,7 @@ async def fails() -> Any:
 async def test_a_source_that_gives_no_list_has_what_it_had(
     trouble: Any, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tools, "RENEWAL", 0.02)
+    monkeypatch.setattr(registry, "REFRESH_TIMEOUT", 0.02)
     runtime = Runtime(
         ScriptedProvider([call("first"), "done"]), tools=[Troubled(trouble)]
     )
@@ -113,7 +113,7 @@ async def test_a_source_that_gives_no_list_has_what_it_had(
     assert [m.content for m in result.conversation.messages if m.role == "tool"] == [
         "the first"
     ]
-    assert {line["event"] for line in logs} == {"tools_not_renewed"}
+    assert {line["event"] for line in logs} == {"tools_not_refreshed"}
     assert why in logs[0]["error"]
 
 
@@ -152,7 +152,7 @@ async def test_what_a_tool_that_comes_later_knows_comes_into_no_run() -> None:
 async def test_a_source_that_hangs_keeps_no_other_from_being_heard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tools, "RENEWAL", 0.02)
+    monkeypatch.setattr(registry, "REFRESH_TIMEOUT", 0.02)
     other = Changing((second,), ())
     model = ScriptedProvider([call("second"), "done"])
 

@@ -41,7 +41,7 @@ def test_plain_schemas_are_judged_as_jsonschema_judges_them(
     judge = Draft202012Validator({**schema, "additionalProperties": False})
 
     assert (
-        ArgumentSchema("f", schema, ours=False).problem(arguments) is None
+        ArgumentSchema("f", schema, is_generated=False).find_problem(arguments) is None
     ) == judge.is_valid(arguments)
 
 
@@ -56,7 +56,7 @@ def test_a_constraint_beyond_the_type_is_left_to_jsonschema(
     judge = Draft202012Validator({**schema, "additionalProperties": False})
 
     assert (
-        ArgumentSchema("f", schema, ours=False).problem(arguments) is None
+        ArgumentSchema("f", schema, is_generated=False).find_problem(arguments) is None
     ) == judge.is_valid(arguments)
 
 
@@ -120,10 +120,12 @@ def test_a_check_that_would_take_long_is_given_up_and_the_call_refused(
         "type": "object",
         "$defs": definitions,
     }
-    schema = ArgumentSchema("f", {**root, "properties": {"x": part}}, ours=False)
+    schema = ArgumentSchema(
+        "f", {**root, "properties": {"x": part}}, is_generated=False
+    )
     began = time.process_time()
 
-    problem = schema.problem({"x": value})
+    problem = schema.find_problem({"x": value})
 
     assert (
         problem
@@ -151,11 +153,11 @@ def test_whether_each_is_there_once_is_told_in_linear_time(
     part: dict[str, Any], value: list[Any]
 ) -> None:
     schema = ArgumentSchema(
-        "f", {"type": "object", "properties": {"x": part}}, ours=False
+        "f", {"type": "object", "properties": {"x": part}}, is_generated=False
     )
-    assert schema.problem({"x": value}) is None
-    assert "at x:" in (schema.problem({"x": [*value, value[7]]}) or "")
-    assert quickest(lambda: schema.problem({"x": value}), 0.5) < 0.5
+    assert schema.find_problem({"x": value}) is None
+    assert "at x:" in (schema.find_problem({"x": [*value, value[7]]}) or "")
+    assert quickest(lambda: schema.find_problem({"x": value}), 0.5) < 0.5
 
 
 PLAIN_JSON = st.sampled_from(
@@ -174,7 +176,9 @@ def test_whether_each_is_there_once_is_told_as_by_comparing_each_with_each(
     items: list[Any],
 ) -> None:
     schema = ArgumentSchema(
-        "f", {"type": "object", "properties": {"x": {"uniqueItems": True}}}, ours=False
+        "f",
+        {"type": "object", "properties": {"x": {"uniqueItems": True}}},
+        is_generated=False,
     )
     same = any(
         Draft202012Validator({"const": one}).is_valid(other)
@@ -182,7 +186,7 @@ def test_whether_each_is_there_once_is_told_as_by_comparing_each_with_each(
         for other in items[:n]
     )
 
-    assert (schema.problem({"x": items}) is None) == (not same)
+    assert (schema.find_problem({"x": items}) is None) == (not same)
 
 
 @pytest.mark.parametrize(
@@ -194,11 +198,13 @@ def test_patterns_for_names_count_for_each_name(closed: dict[str, Any]) -> None:
         "additionalProperties": True,
         "patternProperties": {f"^k{n}": {} for n in range(1_500)},
     }
-    schema = ArgumentSchema("f", {**root, **closed}, ours=False, foreign=False)
+    schema = ArgumentSchema(
+        "f", {**root, **closed}, is_generated=False, third_party=False
+    )
     began = time.process_time()
 
     assert "too large to check" in (
-        schema.problem({f"z{n}": 1 for n in range(10_000)}) or ""
+        schema.find_problem({f"z{n}": 1 for n in range(10_000)}) or ""
     )
     assert time.process_time() - began < 3
 
@@ -217,11 +223,14 @@ def test_what_is_left_over_counts_for_each_pair(
     part: dict[str, Any], value: object
 ) -> None:
     schema = ArgumentSchema(
-        "f", {"type": "object", "properties": {"x": part}}, ours=False, foreign=False
+        "f",
+        {"type": "object", "properties": {"x": part}},
+        is_generated=False,
+        third_party=False,
     )
     began = time.process_time()
 
-    assert "too large to check" in (schema.problem({"x": value}) or "")
+    assert "too large to check" in (schema.find_problem({"x": value}) or "")
     assert time.process_time() - began < 3
 
 
@@ -236,15 +245,19 @@ def test_a_part_of_another_draft_is_counted_too() -> None:
         "const": part,
         "y": {"const": {"$schema": DRAFT_7}},
     }
-    schema = ArgumentSchema("f", {"type": "object", "properties": parts}, ours=False)
-
-    assert "too large to check" in (schema.problem({"x": [*range(1_000_000)]}) or "")
-    assert "too large to check" in (
-        schema.problem({"const": [*range(1_000_000)]}) or ""
+    schema = ArgumentSchema(
+        "f", {"type": "object", "properties": parts}, is_generated=False
     )
-    assert "at $schema:" in (schema.problem({"$schema": 5}) or "")
-    assert schema.problem({"$schema": "a", "y": {"$schema": DRAFT_7}}) is None
-    assert "at y:" in (schema.problem({"y": {}}) or "")
+
+    assert "too large to check" in (
+        schema.find_problem({"x": [*range(1_000_000)]}) or ""
+    )
+    assert "too large to check" in (
+        schema.find_problem({"const": [*range(1_000_000)]}) or ""
+    )
+    assert "at $schema:" in (schema.find_problem({"$schema": 5}) or "")
+    assert schema.find_problem({"$schema": "a", "y": {"$schema": DRAFT_7}}) is None
+    assert "at y:" in (schema.find_problem({"y": {}}) or "")
 
 
 ROW: Any = {
@@ -272,10 +285,10 @@ def test_large_arguments_are_checked_by_anyones_schema(
     schema = ArgumentSchema(
         "f",
         {"type": "object", "properties": {"x": {"type": "array", "items": items}}},
-        ours=False,
+        is_generated=False,
     )
 
-    assert schema.problem({"x": value}) is None
+    assert schema.find_problem({"x": value}) is None
 
 
 def test_a_check_counts_for_itself_alone_and_arguments_of_a_usual_size_are_checked() -> (
@@ -286,20 +299,24 @@ def test_a_check_counts_for_itself_alone_and_arguments_of_a_usual_size_are_check
         "properties": {f"c{n}": {"type": "string", "minLength": 1} for n in range(10)},
     }
     schema = ArgumentSchema(
-        "f", {"type": "object", "properties": {"x": {"items": row}}}, ours=False
+        "f", {"type": "object", "properties": {"x": {"items": row}}}, is_generated=False
     )
     rows = [{f"c{n}": "text" for n in range(10)}] * 1_000
 
-    assert [schema.problem({"x": rows}) for _ in range(5)] == [None] * 5
+    assert [schema.find_problem({"x": rows}) for _ in range(5)] == [None] * 5
 
 
 @pytest.mark.parametrize("number", [10**400, float("nan"), float("inf")])
 def test_a_number_that_cannot_be_checked_is_refused(number: float) -> None:
     schema = ArgumentSchema(
-        "f", {"type": "object", "properties": {"x": {"multipleOf": 0.5}}}, ours=False
+        "f",
+        {"type": "object", "properties": {"x": {"multipleOf": 0.5}}},
+        is_generated=False,
     )
 
-    assert "a number in them is out of range" in (schema.problem({"x": number}) or "")
+    assert "a number in them is out of range" in (
+        schema.find_problem({"x": number}) or ""
+    )
 
 
 def test_a_reference_that_is_read_in_two_ways_is_no_reference() -> None:
@@ -310,7 +327,7 @@ def test_a_reference_that_is_read_in_two_ways_is_no_reference() -> None:
     }
 
     with pytest.raises(ConfigError, match="which is not in the schema itself"):
-        ArgumentSchema("f", schema, ours=False)
+        ArgumentSchema("f", schema, is_generated=False)
 
 
 def test_a_reference_with_escapes_is_refused_with_the_cure() -> None:
@@ -321,7 +338,8 @@ def test_a_reference_with_escapes_is_refused_with_the_cure() -> None:
     }
 
     with pytest.raises(
-        ConfigError, match="under that name: write it without percent escapes"
+        ConfigError,
+        match="which is not in the schema itself; write it without percent escapes",
     ):
-        ArgumentSchema("f", schema, ours=False)
-    ArgumentSchema("f", {**schema, "$ref": "#/$defs/a b"}, ours=False)
+        ArgumentSchema("f", schema, is_generated=False)
+    ArgumentSchema("f", {**schema, "$ref": "#/$defs/a b"}, is_generated=False)

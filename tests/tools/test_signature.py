@@ -143,7 +143,10 @@ def test_defaults_are_python_values_and_not_shared() -> None:
         "colour": "red",
         "when": "2024-05-01T12:00:00Z",
     }
-    first, second = paint.keywords(given_arguments), paint.keywords(given_arguments)
+    first, second = (
+        paint.bind_arguments(given_arguments),
+        paint.bind_arguments(given_arguments),
+    )
 
     assert (first["how"], first["note"], first["tags"], first["size"]) == (
         "thin",
@@ -182,8 +185,8 @@ def test_many_types_can_be_parameters(hint: Any, value: Any, arrives: Any) -> No
     made = tool(use)
     registry = ToolRegistry([made])
 
-    assert registry.problem("use", {"it": value}) is None
-    assert made.keywords({"it": value}) == {"it": arrives}
+    assert registry.find_problem("use", {"it": value}) is None
+    assert made.bind_arguments({"it": value}) == {"it": arrives}
 
 
 def test_a_parameter_may_have_any_name() -> None:
@@ -218,8 +221,8 @@ def test_a_parameter_may_have_any_name() -> None:
         "type": "string",
         "description": "The title.",
     }  # type: ignore[call-overload, index]
-    assert ToolRegistry([made]).problem("fetch", arguments) is None
-    assert made.keywords(arguments) == {**arguments, "_private": "p"}
+    assert ToolRegistry([made]).find_problem("fetch", arguments) is None
+    assert made.bind_arguments(arguments) == {**arguments, "_private": "p"}
 
 
 def test_annotated_fields_keep_their_description_and_bounds() -> None:
@@ -236,7 +239,7 @@ def test_annotated_fields_keep_their_description_and_bounds() -> None:
         "times": {"type": "integer", "default": 1},
     }
     assert "1 is less than the minimum of 2" in (
-        ToolRegistry([roll]).problem("roll", {"sides": 1}) or ""
+        ToolRegistry([roll]).find_problem("roll", {"sides": 1}) or ""
     )
 
 
@@ -251,7 +254,7 @@ def test_a_tool_without_parameters_takes_an_empty_object() -> None:
         "properties": {},
         "additionalProperties": False,
     }
-    assert ToolRegistry([ping]).problem("ping", {}) is None
+    assert ToolRegistry([ping]).find_problem("ping", {}) is None
 
 
 def test_a_decorated_tool_is_still_callable() -> None:
@@ -387,7 +390,7 @@ def test_what_a_partial_has_filled_in_is_not_the_model_s_to_choose() -> None:
         ["a", "c"],
     )  # type: ignore[arg-type]
     assert "'b' was unexpected" in (
-        ToolRegistry([made]).problem("multiply", {"a": 1, "b": 9}) or ""
+        ToolRegistry([made]).find_problem("multiply", {"a": 1, "b": 9}) or ""
     )
 
 
@@ -449,18 +452,18 @@ def _field(city: str = Field(default="Rome")) -> str:
             _unknown,
             "'_unknown': an annotation cannot be resolved: name 'Nowhere' is not defined",
         ),
-        (_object, "'_object': no JSON schema can be made of its signature"),
+        (_object, "'_object': its signature has no JSON schema"),
         (
             _late_context,
             "'_late_context': the ToolContext must be the first parameter, and be named 'ctx'",
         ),
         (
             _field,
-            "'_field': parameter 'city' has a Field as its default: write `city: Annotated",
+            "'_field': parameter 'city' has a Field as its default; write `city: Annotated",
         ),
         (lambda: None, "tool name '<lambda>': use letters, digits"),
-        (5, "tools: 5 is no function"),
-        (None, "tools: None is no function"),
+        (5, "tools: 5 is not a function"),
+        (None, "tools: None is not a function"),
     ],
 )
 def test_a_function_that_cannot_be_a_tool_is_refused_by_name(
@@ -504,21 +507,21 @@ def test_a_bad_option_of_a_tool_is_refused_by_name(
 
 
 def test_two_tools_of_one_name_are_refused() -> None:
-    with pytest.raises(ConfigError, match="two tools are named 'paint': rename one"):
+    with pytest.raises(ConfigError, match="two tools are named 'paint'; rename one"):
         ToolRegistry([paint, paint])
 
 
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ({"type": "objekt"}, "schema is no JSON schema"),
-        ("not a schema", "schema is no JSON schema"),
+        ({"type": "objekt"}, "schema is not a JSON schema"),
+        ("not a schema", "schema is not a JSON schema"),
         (
             {"type": "object", "properties": {"x": {"pattern": "("}}},
-            "schema is no JSON schema",
+            "schema is not a JSON schema",
         ),
-        ({"type": "object", "properties": []}, "schema is no JSON schema"),
-        ({"type": "array"}, 'schema must describe an object: add "type": "object"'),
+        ({"type": "object", "properties": []}, "schema is not a JSON schema"),
+        ({"type": "array"}, 'schema must describe an object; add "type": "object"'),
         ({}, "schema must describe an object"),
         (
             {"type": "object", "properties": {"x": {"$ref": "#/$defs/none"}}},
@@ -558,10 +561,10 @@ def test_a_schema_of_the_caller_s_own_is_closed_unless_it_says_otherwise() -> No
     properties = {"properties": {"x": {"type": "integer"}}}
 
     assert "'y' was unexpected" in (
-        remote(properties).problem("remote", {"x": 1, "y": 2}) or ""
+        remote(properties).find_problem("remote", {"x": 1, "y": 2}) or ""
     )
     assert (
-        remote({**properties, "additionalProperties": True}).problem(
+        remote({**properties, "additionalProperties": True}).find_problem(
             "remote", {"x": 1, "y": 2}
         )
         is None
@@ -581,12 +584,12 @@ def test_references_within_a_schema_are_followed_to_any_depth() -> None:
     for _ in range(3000):
         deep = {"n": deep}
 
-    assert registry.problem("remote", {"x": {"n": {"n": {}}}}) is None
+    assert registry.find_problem("remote", {"x": {"n": {"n": {}}}}) is None
     assert "'m' was unexpected" in (
-        registry.problem("remote", {"x": {"n": {"m": 1}}}) or ""
+        registry.find_problem("remote", {"x": {"n": {"m": 1}}}) or ""
     )
     assert (
-        registry.problem("remote", {"x": deep})
+        registry.find_problem("remote", {"x": deep})
         == "The arguments of remote are nested too deeply."
     )
 
@@ -597,16 +600,16 @@ def test_a_reference_may_point_into_a_list_or_to_an_escaped_name() -> None:
         "anyOf": [{"properties": {"a/b": {"type": "integer"}}}],
     }
 
-    assert remote(schema).problem("remote", {"a": 1}) is None
+    assert remote(schema).find_problem("remote", {"a": 1}) is None
     assert "is not of type 'integer'" in (
-        remote(schema).problem("remote", {"a": "x"}) or ""
+        remote(schema).find_problem("remote", {"a": "x"}) or ""
     )
 
 
 def test_a_value_that_fits_the_schema_and_not_the_type_is_refused_before_anything_runs() -> (
     None
 ):
-    problem = ToolRegistry([paint]).problem(
+    problem = ToolRegistry([paint]).find_problem(
         "paint", {"where": {"title": "t"}, "colour": "red", "when": "yesterday"}
     )  # fmt: skip
 
@@ -631,7 +634,7 @@ def test_a_validator_of_the_tool_s_own_model_is_heard() -> None:
         return it.n // 2
 
     assert "must be even" in (
-        ToolRegistry([halve]).problem("halve", {"it": {"n": 3}}) or ""
+        ToolRegistry([halve]).find_problem("halve", {"it": {"n": 3}}) or ""
     )
 
 
@@ -641,7 +644,7 @@ def test_a_complaint_does_not_repeat_a_huge_argument() -> None:
         """Count."""
         return n
 
-    problem = ToolRegistry([count]).problem("count", {"n": "x" * 1_000_000})
+    problem = ToolRegistry([count]).find_problem("count", {"n": "x" * 1_000_000})
 
     assert problem is not None
     assert len(problem) < 700
@@ -680,8 +683,8 @@ ANYTHING = ToolRegistry([paint, tool(multiply)])
 def test_arguments_of_any_kind_either_have_a_problem_or_arrive(
     arguments: dict[str, Any],
 ) -> None:
-    if ANYTHING.problem("paint", arguments) is None:
-        arrived = paint.keywords(arguments)
+    if ANYTHING.find_problem("paint", arguments) is None:
+        arrived = paint.bind_arguments(arguments)
         assert isinstance(arrived["where"], Point)
         assert isinstance(arrived["colour"], Colour)
 
@@ -711,8 +714,8 @@ def test_arguments_of_any_kind_either_have_a_problem_or_arrive(
     )
 )
 def test_arguments_that_fit_the_schema_never_raise(arguments: dict[str, Any]) -> None:
-    assert ANYTHING.problem("paint", arguments) is None
-    assert set(paint.keywords(arguments)) == {
+    assert ANYTHING.find_problem("paint", arguments) is None
+    assert set(paint.bind_arguments(arguments)) == {
         "where",
         "colour",
         "when",
@@ -737,7 +740,9 @@ def test_the_quick_way_through_a_plain_schema_says_what_json_schema_says(
     schema = {"type": "object", "properties": {name: {"type": kind} for name, kind in types.items()},
               "required": required, "additionalProperties": False}  # fmt: skip
 
-    fits = ArgumentSchema("it", schema, ours=False).problem(arguments) is None
+    fits = (
+        ArgumentSchema("it", schema, is_generated=False).find_problem(arguments) is None
+    )
 
     assert fits == jsonschema.Draft202012Validator(schema).is_valid(arguments)
 
@@ -746,7 +751,7 @@ def test_the_quick_way_through_a_plain_schema_says_what_json_schema_says(
 def test_a_call_of_any_name_with_anything_is_answered_in_words(
     name: str, arguments: Any
 ) -> None:
-    problem = ANYTHING.problem(name, arguments)
+    problem = ANYTHING.find_problem(name, arguments)
 
     assert problem
 
@@ -772,7 +777,7 @@ async def test_what_a_tool_names_as_secret_comes_into_no_run() -> None:
 @pytest.mark.parametrize(
     ("secrets", "problem"),
     [
-        ("hunter22", "tool 'look': secrets: give a list"),
+        ("hunter22", "tool 'look': secrets: must be a list"),
         (["abc"], r"tool 'look': secrets\[0\]: give a text of 6"),
     ],
 )

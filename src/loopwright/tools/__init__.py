@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from .base import Lookup as Lookup
     from .base import Tool as Tool
     from .base import ToolContext as ToolContext
-    from .base import ToolRegistry as ToolRegistry
-    from .base import Tools as Tools
     from .base import ToolSource as ToolSource
     from .base import ask_user as ask_user
     from .base import tool as tool
@@ -35,6 +33,8 @@ if TYPE_CHECKING:
     from .recovery import LlmRecovery as LlmRecovery
     from .recovery import Recovery as Recovery
     from .recovery import Retry as Retry
+    from .registry import ToolRegistry as ToolRegistry
+    from .registry import Tools as Tools
     from .resolution import CallCompleted as CallCompleted
     from .resolution import CallNotExecuted as CallNotExecuted
     from .resolution import OutcomeUnknown as OutcomeUnknown
@@ -64,13 +64,12 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "Lookup",
                 "Tool",
                 "ToolContext",
-                "ToolRegistry",
-                "Tools",
                 "ToolSource",
                 "ask_user",
                 "tool",
             ),
             ".profile": ("ToolProfile",),
+            ".registry": ("ToolRegistry", "Tools"),
             ".recovery": (
                 "CachedResult",
                 "DeadLetter",

@@ -1,8 +1,8 @@
-"""JSON schemas of tool arguments: checked and compiled once, then asked for every call."""
+"""JSON schemas of tool arguments: checked and compiled once, then used for every call."""
 
 import functools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeAlias, cast
 from urllib.parse import unquote
@@ -10,136 +10,145 @@ from urllib.parse import unquote
 from ..errors import ConfigError
 from ..messages import Json, JsonObject
 
-PLAIN: dict[object, tuple[type, ...]] = {
+PLAIN_TYPES: dict[object, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
     "number": (int, float),
     "boolean": (bool,),
 }
-# Keywords that one call's arguments may be compared with, at 3 to 10 microseconds each. Nothing else runs meanwhile.
-MAX_WORK = 150_000  # for the schema of a stranger, who may mean ill: about a second
-OUR_WORK = 500_000  # for one of the application's own: large arguments, and no malice
-LOOPS = frozenset(
+PLAIN_KEYWORDS = frozenset(("type", "description", "default"))
+"""Keywords of a property that `ArgumentSchema.fits_plainly` can decide about."""
+PLAIN_OBJECT_KEYWORDS = frozenset(
+    ("type", "properties", "required", "additionalProperties", "description")
+)
+"""Keywords of an object that it can decide about."""
+
+# Keywords that the arguments of one call may be compared with, at 3 to 10 microseconds each.
+# Nothing else runs meanwhile.
+MAX_WORK = 150_000
+"""For a third-party schema, which may be malicious: about a second."""
+MAX_OWN_WORK = 500_000
+"""For a schema of the application: it may have large arguments, but no malice."""
+CHARS_PER_UNIT = 500
+"""Characters of a text that cost as much as a keyword, such as a message that quotes a value."""
+
+ELEMENT_KEYWORDS = frozenset(
     ("items", "additionalProperties", "propertyNames", "contains")
-)  # over each element of what is given
-PATTERNS = frozenset(
+)
+"""Keywords that are applied to each element of a value."""
+PATTERN_KEYWORDS = frozenset(
     ("patternProperties", "additionalProperties", "unevaluatedProperties")
-)  # try each for each name
-LEFT_OVER = frozenset(
-    ("unevaluatedItems", "unevaluatedProperties")
-)  # each element is looked for among all others
-VALUES = frozenset(
-    ("enum", "const")
-)  # what they hold is compared with what is given to its depth
-WIDE = 500  # characters of a text that cost as much as a keyword: a message, say, which quotes what is given
-NAMED = frozenset(
+)
+"""Keywords that try each pattern on each name."""
+UNEVALUATED_KEYWORDS = frozenset(("unevaluatedItems", "unevaluatedProperties"))
+"""Keywords that look for each element among all others."""
+VALUE_KEYWORDS = frozenset(("enum", "const"))
+"""Keywords whose values are compared with a value to its full depth."""
+
+SCHEMAS_BY_NAME = frozenset(
     ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
-)  # schemas by name
-DATA = frozenset(
-    ("enum", "const", "default", "examples")
-)  # what they hold is no schema
+)
+"""Keywords whose value has a schema for each name."""
+DATA_KEYWORDS = frozenset(("enum", "const", "default", "examples"))
+"""Keywords whose value is not a schema."""
 
-
-_Check: TypeAlias = Callable[
-    [Any, Any, Any, Any], Iterator[Any] | None
-]  # of one keyword, as jsonschema has it
+_Check: TypeAlias = Callable[[Any, Any, Any, Any], Iterator[Any] | None]
+"""A check of one keyword, with the signature of jsonschema."""
 
 
 class Validator(Protocol):
     """A compiled JSON schema."""
 
     def iter_errors(self, instance: Any) -> Iterator[Any]:
-        """Everything that is wrong with `instance`."""
+        """Return all problems of `instance`."""
         ...
 
 
 class ArgumentSchema:
-    """The compiled schema of one tool's arguments; properties that it does not name are refused.
+    """The compiled schema of one tool's arguments; properties without a name in it are refused.
 
-    A check is bounded: a schema may multiply by its references, with alternatives or without, and whoever wrote it
-    (the server of a tool, say) decides with that how long a small call takes. Nothing else runs meanwhile.
+    The work of a check is limited: a schema may multiply by its references, so that its author (the
+    server of a tool, say) would decide how long a small call takes. Nothing else runs meanwhile.
 
     Args:
-        name: the tool's, for what is said of it.
+        name: the tool's, for error messages.
         schema: JSON schema (draft 2020-12) of an object.
-        ours: whether it was made from a signature, and so needs no check.
-        foreign: whether somebody else than the application wrote it; a check by it may take less time.
+        is_generated: whether it was made from a signature, so that it needs no check itself.
+        third_party: whether someone other than the application wrote it; a check may do less work.
     """
 
     def __init__(
-        self, name: str, schema: JsonObject, *, ours: bool, foreign: bool = True
+        self,
+        name: str,
+        schema: JsonObject,
+        *,
+        is_generated: bool,
+        third_party: bool = True,
     ) -> None:
-        # 90 ms that only users of tools pay
-        from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415
-
-        if not ours:
-            try:
-                Draft202012Validator.check_schema(schema)
-            except SchemaError as error:
-                raise ConfigError(
-                    f"tool {name!r}: schema is no JSON schema: {error.message}"
-                ) from None
-            if schema.get("type") != "object":
-                raise ConfigError(
-                    f'tool {name!r}: schema must describe an object: add "type": "object"'
-                )
-            _check_references(name, schema, schema)
+        if not is_generated:
+            _check_schema(name, schema)
         closed = cast(
             "dict[str, Json]",
-            _of_one_dialect({"additionalProperties": False, **schema}),
+            _rebuild({"additionalProperties": False, **schema}, _is_dialect),
         )
-        self._name, self._most = name, MAX_WORK if foreign else OUR_WORK
+        self._name = name
+        self._max_work = MAX_WORK if third_party else MAX_OWN_WORK
         self._plain = _plain_types(closed)
         self._required = frozenset(cast("list[str]", closed.get("required", [])))
         self._validator: Validator = _counting_validator()(closed)
 
-    def problem(self, arguments: object) -> str | None:
-        """What is wrong, with the path to it; `None` if nothing is. What takes too long to check is wrong, too."""
-        before = _WORK.set(_Work(self._most))
+    def find_problem(self, arguments: object) -> str | None:
+        """Return the first problem, with the path to it; `None` if there is none.
+
+        Arguments that take too long to check are a problem, too.
+        """
+        token = _WORK.set(_Work(self._max_work))
         try:
             for error in self._validator.iter_errors(arguments):
-                path = (
-                    "/".join(str(part) for part in error.absolute_path) or "arguments"
-                )
-                return f"The arguments do not fit the schema of {self._name}, at {path}: {brief(error.message)}"
+                return self._describe(error)
         except RecursionError:
             return f"The arguments of {self._name} are nested too deeply."
-        except _TooMuch:
+        except _TooMuchWork:
             return f"The arguments of {self._name} are too large to check by its schema: give fewer, or shorter ones."
-        except (
-            ArithmeticError,
-            ValueError,
-        ):  # such as a remainder of a number beyond all floats
+        except (ArithmeticError, ValueError):
+            # Such as a remainder of a number beyond all floats.
             return f"The arguments of {self._name} cannot be checked by its schema: a number in them is out of range."
         finally:
-            _WORK.reset(before)
+            _WORK.reset(token)
         return None
 
+    def _describe(self, error: Any) -> str:
+        path = "/".join(map(str, error.absolute_path)) or "arguments"
+        return f"The arguments do not fit the schema of {self._name}, at {path}: {shorten(error.message)}"
+
     def fits_plainly(self, arguments: object) -> bool:
-        """Whether a flat schema of plain types is met, at a fiftieth of the cost; jsonschema decides all else."""
-        if self._plain is None or type(arguments) is not dict:
+        """Whether arguments match a flat schema of plain types, at a fiftieth of the cost.
+
+        `False` says nothing: jsonschema decides then.
+        """
+        plain = self._plain
+        if plain is None or type(arguments) is not dict:
             return False
         given = cast("dict[str, object]", arguments)
-        plain = self._plain
-        return self._required <= given.keys() and all(
-            type(v) in plain.get(k, ()) for k, v in given.items()
-        )
+        if not self._required <= given.keys():
+            return False
+        return all(type(value) in plain.get(key, ()) for key, value in given.items())
 
 
-class _TooMuch(Exception):
+class _TooMuchWork(Exception):
     """A check takes too long."""
 
 
 class _Work:
-    """What is left of the work that a check may be."""
+    """The remaining work of a check."""
 
-    def __init__(self, left: int) -> None:
-        self._left = left
+    def __init__(self, remaining: int) -> None:
+        self._remaining = remaining
 
     def spend(self, units: int) -> None:
-        self._left -= units
-        if self._left < 0:
-            raise _TooMuch
+        self._remaining -= units
+        if self._remaining < 0:
+            raise _TooMuchWork
 
 
 _WORK: ContextVar[_Work] = ContextVar("loopwright_schema_work")
@@ -147,198 +156,213 @@ _WORK: ContextVar[_Work] = ContextVar("loopwright_schema_work")
 
 @functools.cache
 def _counting_validator() -> Callable[[JsonObject], Validator]:
-    """jsonschema's validator of draft 2020-12, every keyword of which counts as work."""
-    from jsonschema import Draft202012Validator, validators  # noqa: PLC0415 - as above
+    """Return jsonschema's validator of draft 2020-12, with every keyword counted as work."""
+    from jsonschema import Draft202012Validator, validators  # noqa: PLC0415 - slow, see _check_schema
 
+    # It has no types.
     extend = cast(
         "Callable[..., Callable[[JsonObject], Validator]]", vars(validators)["extend"]
-    )  # it has no types
+    )
     checks = {
         **cast("dict[str, _Check]", Draft202012Validator.VALIDATORS),
-        "uniqueItems": _unique_items,
+        "uniqueItems": _check_unique_items,
     }
     return extend(
         Draft202012Validator,
-        {keyword: _counted(keyword, check) for keyword, check in checks.items()},
+        {keyword: _count_work(keyword, check) for keyword, check in checks.items()},
     )
 
 
-def _counted(keyword: str, check: _Check) -> _Check:
-    loops, patterns, squared = (
-        keyword in LOOPS,
-        keyword in PATTERNS,
-        keyword in LEFT_OVER,
-    )
-    depth = 100 if keyword in VALUES else 1
+def _count_work(keyword: str, check: _Check) -> _Check:
+    is_per_element = keyword in ELEMENT_KEYWORDS
+    has_patterns = keyword in PATTERN_KEYWORDS
+    is_quadratic = keyword in UNEVALUATED_KEYWORDS
+    depth = 100 if keyword in VALUE_KEYWORDS else 1
 
     def counted(
         validator: Any, value: Any, instance: Any, schema: Any
     ) -> Iterator[Any]:
         work = _WORK.get()
-        work.spend(1 + _size(value, depth) // 4 + (_size(instance) if loops else 0))
-        if patterns:
+        work.spend(1 + _size(value, depth) // 4)
+        if is_per_element:
+            work.spend(_size(instance))
+        if has_patterns:
             work.spend(_size(schema.get("patternProperties")) * _size(instance))
-        if squared:
+        if is_quadratic:
             work.spend(_size(instance) ** 2 // 64)
         for error in check(validator, value, instance, schema) or ():
-            work.spend(1 + len(error.message) // WIDE)
+            work.spend(1 + len(error.message) // CHARS_PER_UNIT)
             yield error
 
     return counted
 
 
-def _unique_items(
+def _check_unique_items(
     validator: Any, value: Any, instance: Any, schema: Any
 ) -> Iterator[Any]:
-    """`uniqueItems` in linear time: jsonschema compares each with each where they cannot be sorted."""
-    from jsonschema import ValidationError  # noqa: PLC0415 - as above
+    """Check `uniqueItems` in linear time; jsonschema compares each pair if it cannot sort them."""
+    from jsonschema import ValidationError  # noqa: PLC0415 - slow, see _check_schema
 
     if not value or not isinstance(instance, list):
         return
     work, seen = _WORK.get(), set[str]()
     for item in cast("list[Json]", instance):
-        text = _comparable(item)
-        work.spend(1 + len(text) // WIDE)
+        text = _canonical(item)
+        work.spend(1 + len(text) // CHARS_PER_UNIT)
         if text in seen:
-            yield ValidationError(f"{brief(text)} is there more than once")
+            yield ValidationError(f"{shorten(text)} is there more than once")
             return
         seen.add(text)
 
 
-def _comparable(value: Json) -> str:
-    """A value as JSON, the same for all that JSON schema holds for equal: 1 and 1.0, names in any order."""
+def _canonical(value: Json) -> str:
+    """Return JSON that is the same for all values that JSON schema holds for equal.
+
+    1 equals 1.0, and the order of names does not matter.
+    """
     if isinstance(value, list):
-        return f"[{','.join(map(_comparable, value))}]"
+        return f"[{','.join(map(_canonical, value))}]"
     if isinstance(value, dict):
-        return f"{{{','.join(sorted(f'{json.dumps(name)}:{_comparable(part)}' for name, part in value.items()))}}}"
-    return json.dumps(
-        int(value) if isinstance(value, float) and value.is_integer() else value
-    )
+        members = (
+            f"{json.dumps(key)}:{_canonical(part)}" for key, part in value.items()
+        )
+        return f"{{{','.join(sorted(members))}}}"
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return json.dumps(value)
 
 
 def _size(value: Any, depth: int = 1) -> int:
-    """How many values are in a value, down to a depth; none in a plain one."""
+    """Return the number of values in a value, down to a depth; 0 for a plain one."""
     if not isinstance(value, (list, dict)):
         return 0
     held = cast("list[Any] | dict[str, Any]", value)
+    children: Collection[Any] = held.values() if isinstance(held, dict) else held
     if depth == 1:
-        return len(held)
-    return len(held) + sum(
-        _size(each, depth - 1)
-        for each in (held.values() if isinstance(held, dict) else held)
-    )
+        return len(children)
+    return len(children) + sum(_size(child, depth - 1) for child in children)
 
 
 def _plain_types(schema: JsonObject) -> dict[str, tuple[type, ...]] | None:
-    """The Python types of each property, if the schema says nothing else of them."""
+    """Return the Python types of each property, if the schema says nothing more of them."""
     properties = schema.get("properties", {})
-    known = {"type", "properties", "required", "additionalProperties", "description"}
-    if (
-        not isinstance(properties, dict)
-        or not schema.keys() <= known
-        or schema["additionalProperties"] is not False
-    ):
+    is_closed = schema["additionalProperties"] is False
+    is_plain = is_closed and schema.keys() <= PLAIN_OBJECT_KEYWORDS
+    if not is_plain or not isinstance(properties, dict):
         return None
-    types: dict[str, tuple[type, ...]] = {}
-    for name, part in properties.items():
-        if not isinstance(part, dict) or not part.keys() <= {
-            "type",
-            "description",
-            "default",
-        }:
-            return None
-        kind = part.get("type")
-        if not isinstance(kind, str) or kind not in PLAIN:
-            return None
-        types[name] = PLAIN[kind]
-    return types
+    types = {name: _plain_type(part) for name, part in properties.items()}
+    return types if all(types.values()) else None
+
+
+def _plain_type(schema: Json) -> tuple[type, ...]:
+    """Return the Python types of a property; none if its schema says more than its type."""
+    if not isinstance(schema, dict) or not schema.keys() <= PLAIN_KEYWORDS:
+        return ()
+    kind = schema.get("type")
+    return PLAIN_TYPES.get(kind, ()) if isinstance(kind, str) else ()
 
 
 def without_titles(schema: Json) -> Json:
-    """The schema without the titles that pydantic adds, which tell a model nothing; properties named `title` stay."""
-    if isinstance(schema, list):
-        return [without_titles(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    cleaned: dict[str, Json] = {}
-    for key, value in schema.items():
-        if key == "title" and isinstance(value, str):
-            continue
-        if key in ("properties", "$defs", "patternProperties") and isinstance(
-            value, dict
-        ):
-            cleaned[key] = {name: without_titles(part) for name, part in value.items()}
-        else:
-            cleaned[key] = (
-                value
-                if key in ("enum", "const", "default", "examples")
-                else without_titles(value)
-            )
-    return cleaned
+    """Return the schema without pydantic's titles, which tell a model nothing.
+
+    Properties named `title` stay.
+    """
+    return _rebuild(schema, _is_title)
 
 
-def _of_one_dialect(schema: Json) -> Json:
-    """The schema without any `$schema`, by which jsonschema would choose a validator that counts nothing."""
+def _is_title(key: str, value: Json) -> bool:
+    return key == "title" and isinstance(value, str)
+
+
+def _is_dialect(key: str, _value: Json) -> bool:
+    """Whether it is a `$schema`, by which jsonschema would choose a validator without counting."""
+    return key == "$schema"
+
+
+def _rebuild(schema: Json, is_dropped: Callable[[str, Json], bool]) -> Json:
+    """Return a schema without some keywords, at every level; names and data stay."""
     if isinstance(schema, list):
-        return [_of_one_dialect(item) for item in schema]
+        return [_rebuild(item, is_dropped) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    kept: dict[str, Json] = {}
+    rebuilt: dict[str, Json] = {}
     for key, part in schema.items():
-        if key in NAMED and isinstance(part, dict):
-            kept[key] = {name: _of_one_dialect(named) for name, named in part.items()}
-        elif key != "$schema":
-            kept[key] = part if key in DATA else _of_one_dialect(part)
-    return kept
+        if key in SCHEMAS_BY_NAME and isinstance(part, dict):
+            rebuilt[key] = {
+                name: _rebuild(named, is_dropped) for name, named in part.items()
+            }
+        elif not is_dropped(key, part):
+            rebuilt[key] = part if key in DATA_KEYWORDS else _rebuild(part, is_dropped)
+    return rebuilt
 
 
-def _check_references(name: str, part: Any, schema: JsonObject) -> None:
+def _check_schema(name: str, schema: JsonObject) -> None:
+    """Raise `ConfigError` unless it is a JSON schema of an object that is complete in itself."""
+    # Imported late: 90 ms that only users of tools with such schemas pay.
+    from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415
+
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        raise ConfigError(
+            f"tool {name!r}: schema is not a JSON schema: {error.message}"
+        ) from None
+    if schema.get("type") != "object":
+        raise ConfigError(
+            f'tool {name!r}: schema must describe an object; add "type": "object"'
+        )
+    for part in _iterate_objects(schema):
+        _check_references(name, part, schema)
+
+
+def _iterate_objects(part: Any) -> Iterator[dict[str, Any]]:
+    """Return all objects in a schema, itself included, in their order."""
+    remaining = [part]
+    while remaining:
+        part = remaining.pop()
+        if isinstance(part, list):
+            items: list[Any] = part  # pyright: ignore[reportUnknownVariableType] - third-party JSON
+            remaining.extend(reversed(items))
+        elif isinstance(part, dict):
+            found = cast("dict[str, Any]", part)
+            yield found
+            remaining.extend(reversed(found.values()))
+
+
+def _check_references(name: str, part: dict[str, Any], schema: JsonObject) -> None:
     """Raise `ConfigError` for a `$ref` out of the schema, which would be fetched, or to nothing."""
-    if isinstance(part, list):
-        inner: list[Any] = part  # pyright: ignore[reportUnknownVariableType] - foreign JSON
-    elif isinstance(part, dict):
-        named = cast("dict[str, Any]", part)
-        inner = list(named.values())
-        for key in ("$ref", "$dynamicRef"):
-            reference = named.get(key)
-            if isinstance(reference, str) and not _resolves(reference, schema):
-                cure = (
-                    " under that name: write it without percent escapes"
-                    if "%" in reference
-                    else ""
-                )
-                raise ConfigError(
-                    f"tool {name!r}: schema has a {key} to {reference!r}, which is not in the schema itself{cure}"
-                )
-        if isinstance(named.get("$id"), str) and named is not schema:
+    for key in ("$ref", "$dynamicRef"):
+        reference = part.get(key)
+        if isinstance(reference, str) and not _resolves(reference, schema):
+            has_escape = "%" in reference
+            cure = "; write it without percent escapes" if has_escape else ""
             raise ConfigError(
-                f"tool {name!r}: schema has an $id inside, from which its references would start anew"
+                f"tool {name!r}: schema has a {key} to {reference!r}, "
+                f"which is not in the schema itself{cure}"
             )
-    else:
-        return
-    for value in inner:
-        _check_references(name, value, schema)
+    if isinstance(part.get("$id"), str) and part is not schema:
+        raise ConfigError(
+            f"tool {name!r}: schema has a nested $id, which would be the base of its references"
+        )
 
 
 def _resolves(reference: str, schema: Any) -> bool:
-    """Whether a JSON pointer within the schema (RFC 6901) leads anywhere."""
+    """Whether a JSON pointer within the schema (RFC 6901) leads to a value."""
     root, *steps = reference.split("/")
-    if unquote(reference) != reference:  # whoever follows it would decode it first
+    is_escaped = unquote(reference) != reference  # a resolver would decode it first
+    if is_escaped or root != "#":
         return False
     for step in steps:
+        name = step.replace("~1", "/").replace("~0", "~")
         try:
-            schema = schema[
-                int(step)
-                if isinstance(schema, list)
-                else step.replace("~1", "/").replace("~0", "~")
-            ]
+            schema = schema[int(step) if isinstance(schema, list) else name]
         except (KeyError, IndexError, ValueError, TypeError):
             return False
-    return root == "#"
+    return True
 
 
-def brief(text: str, most: int = 500) -> str:
-    """A text cut in the middle: what a validator says may quote the whole argument."""
-    return (
-        text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"
-    )
+def shorten(text: str, max_chars: int = 500) -> str:
+    """Return a text with its middle cut out: a validator may quote a whole argument."""
+    if len(text) <= max_chars:
+        return text
+    return f"{text[: max_chars // 2]} ... {text[-max_chars // 2 :]}"

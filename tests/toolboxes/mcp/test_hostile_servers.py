@@ -639,9 +639,9 @@ async def test_a_call_may_take_less_to_check_by_the_schema_of_a_server_than_by_o
 
     registry = ToolRegistry([own, theirs])
 
-    assert registry.problem("own", arguments) is None
+    assert registry.find_problem("own", arguments) is None
     assert "too large to check by its schema" in (
-        registry.problem("r_say", arguments) or ""
+        registry.find_problem("r_say", arguments) or ""
     )
 
 
@@ -763,11 +763,11 @@ async def test_a_change_takes_effect_between_calls_and_never_inside_one(
             await use(say)
         with pytest.raises(ToolError, match="has no tool 'say_gone' any more"):
             await use(gone)
-        assert [tool.name for tool in await box.renewed()] == ["r_change", "r_say_new"]
+        assert [tool.name for tool in await box.refresh()] == ["r_change", "r_say_new"]
         assert box.changed == ("say",)
 
         await use(change, tools=json.dumps([listed("say"), listed("change")]))
-        assert [tool.name for tool in await box.renewed()] == ["r_change", "r_say"], (
+        assert [tool.name for tool in await box.refresh()] == ["r_change", "r_say"], (
             "it is again what it was"
         )
         assert await use(say, a=1) == '{"a": 1}'
@@ -789,7 +789,7 @@ async def test_a_definition_that_cannot_be_pinned_is_left_out_and_spoils_no_othe
     async with server.box() as box:
         await use(box.tools[0], tools=json.dumps(later))
 
-        assert [tool.name for tool in await box.renewed()] == [
+        assert [tool.name for tool in await box.refresh()] == [
             "r_change",
             "r_say_more",
             "r_say_new",
@@ -819,7 +819,7 @@ async def test_who_wants_it_gets_changed_tools_as_they_are(
 
         with pytest.raises(ToolError, match="not made: propose the call again"):
             await use(say)
-        assert [tool.description for tool in await box.renewed()] == [
+        assert [tool.description for tool in await box.refresh()] == [
             "Does it.",
             "Better.",
         ]
@@ -883,7 +883,7 @@ async def test_a_pinned_tool_that_changed_and_was_accepted_is_offered_and_pinned
             change,
             tools=json.dumps([listed("change"), listed("say", description="Better.")]),
         )
-        await box.renewed()
+        await box.refresh()
         assert (box.changed, len(box.tools)) == (("say",), 1)
 
         box.accept()
@@ -914,7 +914,7 @@ async def test_a_server_that_cannot_be_connected_again_holds_up_one_step_and_not
         assert len(opened) == 1
 
         for _ in range(5):
-            assert [tool.name for tool in await box.renewed()] == ["r_die"]
+            assert [tool.name for tool in await box.refresh()] == ["r_die"]
         assert len(opened) == 1
         with pytest.raises(ConnectionError):
             await use(box.tools[0])

@@ -169,7 +169,7 @@ async def test_a_list_that_changes_is_read_again_and_a_tool_that_changed_is_refu
         before = {tool.name: tool for tool in box.tools}
         assert await use(box, "grow") == "grown"
         await until(lambda: box.stale)
-        after = {tool.name for tool in await box.renewed()}
+        after = {tool.name for tool in await box.refresh()}
 
         assert (after - before.keys(), before.keys() - after) == (
             {"demo_extra"},

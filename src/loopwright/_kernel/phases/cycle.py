@@ -74,7 +74,7 @@ class Phases:
 
     async def _renew_tools(self) -> None:
         """Between two steps, and at no other time, a list of tools may change: what is proposed is what is called."""
-        tools = await self._services.tools.renewed(self._session.remaining())
+        tools = await self._services.tools.refresh(self._session.remaining())
         if tools is not self._services.tools:
             self._use(self._services.with_tools(tools))
             self._session.secrets.join(self._services.redactor)

@@ -265,7 +265,7 @@ class Clearance:
         return (
             ""
             if tools.get(call.name) is not None
-            else tools.problem(call.name, call.arguments) or ""
+            else tools.find_problem(call.name, call.arguments) or ""
         )
 
     async def _gate(
@@ -320,7 +320,9 @@ class Clearance:
     ) -> str | None:
         """Why a call cannot be gated: it fits no tool, or nothing that could be written down."""
         problem = (
-            None if effect else self.services.tools.problem(real.name, real.arguments)
+            None
+            if effect
+            else self.services.tools.find_problem(real.name, real.arguments)
         )
         if problem is None and not case.hashed:
             return f"The arguments of {real.name} are not plain JSON."

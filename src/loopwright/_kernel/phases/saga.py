@@ -12,7 +12,8 @@ from ...events.run import ErrorRecord, Question
 from ...messages import DOUBTFUL, Observation, ObservationStatus, ToolCall
 from ...resilience.timeouts import capture, invoke, run_with_timeout
 from ...result import Outcome
-from ...tools.base import Tool, ToolContext, ToolRegistry
+from ...tools.base import Tool, ToolContext
+from ...tools.registry import ToolRegistry
 from ..session.session import Session
 from .tool_call import as_text
 

@@ -317,7 +317,7 @@ class ToolCalls:
             ):  # never with what stands in its place
                 raise PhaseError(SECRET_LOST)
             arguments = (permit.real or call).arguments
-            keywords = tool.keywords(
+            keywords = tool.bind_arguments(
                 copy.deepcopy(dict(arguments))
             )  # the tool may change what it is given
         except (PhaseError, ValueError) as error:

@@ -26,7 +26,7 @@ from ...resilience.circuit_breaker import CircuitBreakers
 from ...resilience.retry_budget import RetryBudget
 from ...resilience.timeouts import WorkerThreads
 from ...security.redaction import Redactor
-from ...tools.base import ToolRegistry
+from ...tools.registry import ToolRegistry
 from ..control.inbox_poller import Listener
 
 User: TypeAlias = Callable[[str], Awaitable[str]]

@@ -198,7 +198,7 @@ class McpToolbox:
     def __iter__(self) -> Iterator[Tool]:
         return iter(self.tools)
 
-    async def renewed(self) -> tuple[Tool, ...]:
+    async def refresh(self) -> tuple[Tool, ...]:
         """`tools`, after the list was read again if the server said that it changed: for use between two steps.
 
         If it cannot be read, the tools stay as they were, and for a minute only a call connects anew.
@@ -283,7 +283,7 @@ class McpToolbox:
         )
 
     def doubt(self) -> None:
-        """The list of tools may not be true any more: it is read again before the next call, or by `renewed`."""
+        """The list of tools may not be true any more: it is read again before the next call, or by `refresh`."""
         self.doubts += 1
 
     # --- its list ---
@@ -352,7 +352,7 @@ class McpToolbox:
             )
         schema = arguments_schema(one)
         try:
-            ArgumentSchema(name, schema, ours=False)
+            ArgumentSchema(name, schema, is_generated=False)
         except ConfigError as error:
             raise Unfit(str(error)) from None
         except RecursionError:
@@ -372,7 +372,7 @@ class McpToolbox:
             label=self._label,
             secrets=self._secrets,
             takes_context=True,
-            foreign=True,
+            third_party=True,
         )
         return _Offer(tool, pin)
 

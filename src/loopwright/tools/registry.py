@@ -1,0 +1,168 @@
+"""The registry of a runtime's tools, which validates calls to them."""
+
+import asyncio
+import difflib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias, cast
+
+from .._internal.log import logger
+from ..errors import ConfigError, format_error
+from ..messages import Json, JsonObject, ToolSpec
+from ..resilience.timeouts import CodeOutcome, run_with_timeout
+from .base import Tool, ToolSource, tool_from_function
+from .recovery import Fallback
+from .schema import ArgumentSchema, shorten
+
+REFRESH_TIMEOUT = 10.0
+"""Seconds for sources of tools, between two steps, to return their tools."""
+
+Tools: TypeAlias = Iterable[Tool | Callable[..., Any] | ToolSource] | ToolSource
+ToolSelector: TypeAlias = Callable[[Iterable[Tool]], Iterable[Tool]]
+
+
+class ToolRegistry:
+    """The tools of a runtime, each with its compiled schema; names are unique.
+
+    It does not change: `refresh` returns another one.
+    """
+
+    def __init__(
+        self, tools: Tools = (), *, choose: ToolSelector | None = None
+    ) -> None:
+        if not isinstance(tools, (Iterable, ToolSource)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(
+                f"tools: pass a list of functions and Tool values, got {tools!r}"
+            )
+        self._given = (tools,) if isinstance(tools, ToolSource) else tuple(tools)
+        self._sources = [each for each in self._given if isinstance(each, ToolSource)]
+        self._of_sources = [source.tools for source in self._sources]
+        self._choose = choose
+        self._tools: dict[str, Tool] = {}
+        self._schemas: dict[str, ArgumentSchema] = {}
+        listed = _list_tools(self._given)
+        for each in listed if choose is None else choose(listed):
+            self._add(each)
+        self._check_fallbacks()
+        self.specs: tuple[ToolSpec, ...] = tuple(t.spec for t in self._tools.values())
+
+    def _add(self, new: Tool) -> None:
+        if new.name in self._tools:
+            raise ConfigError(
+                f"two tools are named {new.name!r}; rename one with @tool(name=...)"
+            )
+        self._tools[new.name] = new
+        self._schemas[new.name] = ArgumentSchema(
+            new.name,
+            new.schema,
+            is_generated=new.arguments_model is not None,
+            third_party=new.third_party,
+        )
+
+    def _check_fallbacks(self) -> None:
+        for each in self._tools.values():
+            for strategy in each.recovery:
+                if isinstance(strategy, Fallback):
+                    self._check_fallback(each, strategy.tool)
+
+    def _check_fallback(self, failing: Tool, name: str) -> None:
+        other = self._tools.get(name)
+        if other is None or other is failing or other.engine is not None:
+            raise ConfigError(
+                f"tool {failing.name!r}: recovery falls back to {name!r}, which must be another "
+                f"tool of this runtime and not an engine; there are {', '.join(self._tools)}"
+            )
+
+    async def refresh(self, remaining: float | None = None) -> "ToolRegistry":
+        """Return this registry, or another one if a source of tools has changed.
+
+        Called between two steps. A source that does not answer within `REFRESH_TIMEOUT` seconds, or
+        `remaining` if these are fewer, keeps its tools.
+        """
+        if not self._sources:
+            return self
+        timeout = (
+            REFRESH_TIMEOUT if remaining is None else min(REFRESH_TIMEOUT, remaining)
+        )
+        outcomes = await asyncio.gather(
+            *(run_with_timeout(source.refresh(), timeout) for source in self._sources)
+        )
+        for outcome in outcomes:
+            _log_failure(outcome, timeout)
+        if not self._has_changed(outcome.value for outcome in outcomes):
+            return self
+        try:
+            return ToolRegistry(self._given, choose=self._choose)
+        except ConfigError as error:
+            # The tool of a fallback is gone, or a name is taken.
+            logger().warning("tools_not_refreshed", error=str(error))
+            return self
+
+    def _has_changed(self, tools: Iterable[object]) -> bool:
+        """Whether a source returned other tools; `None` is no answer."""
+        pairs = zip(tools, self._of_sources, strict=True)
+        return any(new is not None and new != old for new, old in pairs)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Return the values that its tools know and must not disclose."""
+        return tuple(secret for each in self for secret in each.secrets)
+
+    def get(self, name: str) -> Tool | None:
+        """Return the tool of that name."""
+        return self._tools.get(name)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def find_problem(self, name: str, arguments: Json | JsonObject) -> str | None:
+        """Return the problem of a call, in words that help a model correct it; `None` without one."""
+        if name not in self._tools:
+            return self._describe_unknown(name)
+        schema = self._schemas[name]
+        if schema.fits_plainly(arguments):
+            return None
+        return schema.find_problem(arguments) or self._find_type_problem(
+            name, cast("JsonObject", arguments)
+        )
+
+    def _describe_unknown(self, name: str) -> str:
+        near = difflib.get_close_matches(name, self._tools, n=3, cutoff=0.5)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        return f"There is no tool {name!r}.{hint} Tools: {', '.join(self._tools) or 'none'}."
+
+    def _find_type_problem(self, name: str, arguments: JsonObject) -> str | None:
+        """Return a problem that a schema cannot express, such as the form of a date."""
+        try:
+            self._tools[name].bind_arguments(arguments)
+        except RecursionError:
+            return f"The arguments of {name} are nested too deeply."
+        except ValueError as error:
+            return f"The arguments do not fit: {shorten(str(error))}"
+        return None
+
+
+def _list_tools(
+    given: Iterable[Tool | Callable[..., Any] | ToolSource],
+) -> Iterable[Tool]:
+    found: list[Tool] = []
+    for each in given:
+        if isinstance(each, ToolSource):
+            found.extend(map(_as_tool, each.tools))
+        else:
+            found.append(_as_tool(each))
+    return found
+
+
+def _as_tool(given: Tool | Callable[..., Any]) -> Tool:
+    return given if isinstance(given, Tool) else tool_from_function(given)
+
+
+def _log_failure(outcome: CodeOutcome, timeout: float) -> None:
+    if outcome.error is not None:
+        logger().warning("tools_not_refreshed", error=format_error(outcome.error))
+    elif outcome.timed_out:
+        error = f"no list within {timeout:g} s"
+        logger().warning("tools_not_refreshed", error=error)

@@ -167,7 +167,7 @@ def test_a_broken_engine_does_not_stop_the_list(invoke: Invoke) -> None:
     }
     assert done.exit_code == 0
     assert about["react"].endswith(
-        "Thought, action, observation, until the model answers."
+        "Alternate thought, action and observation until the model answers."
     )
     assert "ZeroDivisionError: division by zero" in about["broken"]
     assert {
@@ -185,7 +185,7 @@ def test_the_options_of_an_engine_are_shown_with_types_bounds_defaults_and_meani
 ) -> None:
     told = invoke("engines", "tree-of-thoughts").stdout
 
-    assert told.startswith("tree-of-thoughts\n\nProposes thoughts,")
+    assert told.startswith("tree-of-thoughts\n\nPropose thoughts,")
     assert '\n  generate: "sample" | "propose", by default "sample"\n      ' in told
     assert "\n  beam_width: int, >= 1, by default 2\n      " in told
     assert (

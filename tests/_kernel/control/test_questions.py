@@ -205,8 +205,9 @@ async def test_a_call_that_a_person_wants_made_is_asked_about_like_any() -> None
     "wrong", [{"holds": 0}, {"expires": -1.0}, {"expires": 0}, {"holds": float("nan")}]
 )
 def test_times_of_leave_are_above_0(wrong: dict[str, float]) -> None:
+    [option] = wrong
     with pytest.raises(
-        ConfigError, match="Suspend: expires and holds are seconds above 0"
+        ConfigError, match=f"Suspend: {option}: must be seconds above 0"
     ):
         Suspend(**wrong)
 

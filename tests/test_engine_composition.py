@@ -697,7 +697,7 @@ class Manager(LoopEngine):
 
     name = "manager"
     nested: Any = None
-    at_once: int | None = None
+    max_concurrency: int | None = None
 
     async def solve(self, run: Run) -> str:
         async def delegates(inner: Run) -> str:
@@ -711,7 +711,9 @@ class Manager(LoopEngine):
             return (await inner.call(call("put", what="cup"))).content
 
         run.note({"branches": 3})
-        found = await run.gather(delegates, calls, acts, at_once=self.at_once)
+        found = await run.gather(
+            delegates, calls, acts, max_concurrency=self.max_concurrency
+        )
         await run.permit("announce", {"what": " ".join(found)})
         return " / ".join([*found, await run.ask("and now?")])
 
@@ -765,7 +767,7 @@ ROOTS: dict[str, Callable[[Shop], LoopEngine]] = {
         shop.runtime, nested=shop.nested
     ),
     "branches one by one": lambda shop: Manager(
-        shop.runtime, nested=shop.nested, at_once=1
+        shop.runtime, nested=shop.nested, max_concurrency=1
     ),
 }
 

@@ -101,16 +101,16 @@ class Counting(ScriptedProvider):
 
 
 @pytest.mark.parametrize(
-    ("at_once", "most"), [(None, 5), (1, 1), (2, 2), (5, 5), (99, 5)]
+    ("max_concurrency", "most"), [(None, 5), (1, 1), (2, 2), (5, 5), (99, 5)]
 )
 async def test_branches_start_in_order_so_many_at_a_time_and_their_results_keep_their_order(
-    at_once: int | None, most: int
+    max_concurrency: int | None, most: int
 ) -> None:
     async def body(run: Run) -> object:
         works = [
             lambda inner, number=number: inner.ask(str(number)) for number in range(5)
         ]
-        return await run.gather(*works, at_once=at_once)
+        return await run.gather(*works, max_concurrency=max_concurrency)
 
     provider = Counting()
     result = await FunctionEngine(Runtime(provider), body=body).run("go")
@@ -122,20 +122,22 @@ async def test_branches_start_in_order_so_many_at_a_time_and_their_results_keep_
 
 async def test_a_gather_of_nothing_is_nothing() -> None:
     async def body(run: Run) -> object:
-        return await run.gather(), await run.gather(at_once=3)
+        return await run.gather(), await run.gather(max_concurrency=3)
 
     assert (await whole(body))[0].answer == "([], [])"
 
 
-@pytest.mark.parametrize("at_once", [0, -1])
-async def test_at_least_one_branch_must_be_let_go(at_once: int) -> None:
+@pytest.mark.parametrize("max_concurrency", [0, -1])
+async def test_at_least_one_branch_must_be_let_go(max_concurrency: int) -> None:
     async def body(run: Run) -> object:
-        return await run.gather(lambda inner: inner.ask("?"), at_once=at_once)
+        return await run.gather(
+            lambda inner: inner.ask("?"), max_concurrency=max_concurrency
+        )
 
     result, _ = await whole(body)
 
     assert isinstance(result.error, ConfigError)
-    assert "at_once must be at least 1" in str(result.error)
+    assert "max_concurrency must be at least 1" in str(result.error)
 
 
 async def test_one_by_one_all_branches_have_their_turn_before_the_lowest_exception_is_raised() -> (
@@ -147,7 +149,7 @@ async def test_one_by_one_all_branches_have_their_turn_before_the_lowest_excepti
     async def body(run: Run) -> object:
         try:
             return await run.gather(
-                fails, fails, lambda inner: inner.ask("work"), at_once=1
+                fails, fails, lambda inner: inner.ask("work"), max_concurrency=1
             )
         except ValueError as error:
             return f"raised {error}"
@@ -167,7 +169,9 @@ async def test_a_branch_that_waits_gives_its_place_to_the_next() -> None:
         return (await inner.call(call("wipe"))).content
 
     async def body(run: Run) -> object:
-        return await run.gather(waits, lambda inner: inner.ask("?"), waits, at_once=1)
+        return await run.gather(
+            waits, lambda inner: inner.ask("?"), waits, max_concurrency=1
+        )
 
     async def yes(action: Any, question: str) -> bool:
         return True
@@ -185,7 +189,7 @@ async def test_a_branch_that_waits_gives_its_place_to_the_next() -> None:
 
 
 async def test_a_run_may_be_resumed_with_another_number_at_once() -> None:
-    def gathers(at_once: int | None) -> Body:
+    def gathers(max_concurrency: int | None) -> Body:
         async def twice(inner: Run) -> str:
             return (
                 await inner.ask("1")
@@ -193,26 +197,26 @@ async def test_a_run_may_be_resumed_with_another_number_at_once() -> None:
             )
 
         async def body(run: Run) -> object:
-            return await run.gather(*[twice] * 3, at_once=at_once)
+            return await run.gather(*[twice] * 3, max_concurrency=max_concurrency)
 
         return body
 
     model: Callable[[Request], str] = lambda request: f"k{request.conversation.task}"  # noqa: E731
     expected, entries = await whole(gathers(2), model)
     for keep in range(1, len(entries) + 1):
-        for at_once in (1, None):
-            result = await resumed(gathers(at_once), entries, keep, model)
+        for max_concurrency in (1, None):
+            result = await resumed(gathers(max_concurrency), entries, keep, model)
             answers = (result.answer or "").replace(
                 "This call was interrupted and it is not known whether it took effect. Do not assume that it did or "
                 "did not: check before you rely on it, and do not simply repeat it.",
                 "k2 sent",
             )
-            assert answers == expected.answer, (keep, at_once)
+            assert answers == expected.answer, (keep, max_concurrency)
 
 
 async def test_a_limit_stops_the_branches_that_have_not_begun() -> None:
     async def body(run: Run) -> object:
-        return await run.gather(*[lambda inner: inner.ask("?")] * 9, at_once=2)
+        return await run.gather(*[lambda inner: inner.ask("?")] * 9, max_concurrency=2)
 
     result, entries = await whole(
         body, lambda request: "k", limits=Limits(max_llm_calls=4)

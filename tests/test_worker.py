@@ -174,10 +174,12 @@ class Gathering(LoopEngine):
     async def solve(self, run: Run) -> str:
         """Do both."""
 
-        async def at_once(branch: Run) -> str:
+        async def max_concurrency(branch: Run) -> str:
             return "over"
 
-        return " ".join(await run.gather(lambda branch: branch.ask("What?"), at_once))
+        return " ".join(
+            await run.gather(lambda branch: branch.ask("What?"), max_concurrency)
+        )
 
 
 class Translating(LoopEngine):
@@ -409,7 +411,7 @@ async def test_more_answered_runs_than_there_are_places_for_are_all_taken_up():
         on_unknown="ask",
         lease=30,
     )
-    worker = Worker(parts, at_once=1)
+    worker = Worker(parts, max_concurrency=1)
     waiting = [result for _ in names for result in await worker.drain()]
     assert sorted((result.run_id, result.status) for result in waiting) == [
         (name, "waiting") for name in sorted(names)
@@ -443,7 +445,7 @@ async def test_an_engine_of_others_that_breaks_holds_up_no_other_run():
     journal = crashed(foreign.journal.read("foreign"), 1, status="running")
     await orphan("good", journal)
     parts = runtime("done", journal=journal)
-    worker = Worker(parts, engines=[Foreign(parts)], at_once=1)
+    worker = Worker(parts, engines=[Foreign(parts)], max_concurrency=1)
     with structlog.testing.capture_logs() as logs:
         results = [result for _ in range(3) for result in await worker.drain()]
 
@@ -760,7 +762,7 @@ async def test_what_a_run_was_started_with_is_handed_to_it_again():
     ("lease", "options", "named"),
     [
         (None, {}, "Runtime.lease="),
-        (30.0, {"at_once": 0}, "at_once"),
+        (30.0, {"max_concurrency": 0}, "max_concurrency"),
         (30.0, {"poll": 0.0}, "poll"),
     ],
 )

@@ -216,18 +216,22 @@ class Run(Attended):
             )
 
     async def gather(
-        self, *works: Callable[["Run"], Awaitable[T]], at_once: int | None = None
+        self,
+        *works: Callable[["Run"], Awaitable[T]],
+        max_concurrency: int | None = None,
     ) -> list[T]:
         """Do several works at once, each with a branch `Run` of its own; their results, in order.
 
-        `at_once` is how many may be under way at a time, started in order; `None` is all of them.
+        `max_concurrency` is how many may be under way at a time, started in order; `None` is all of them.
 
         Waits for all; then the exception of the lowest index is raised. A branch that waits for a decision does not
         hold up its siblings; if one of them raises, nobody is asked for that decision any more. Branches share nothing
         but what they return.
         """
-        if at_once is not None and at_once < 1:
-            raise ConfigError(f"at_once must be at least 1, got {at_once}")
+        if max_concurrency is not None and max_concurrency < 1:
+            raise ConfigError(
+                f"max_concurrency must be at least 1, got {max_concurrency}"
+            )
         with self._scope.enter("gather"):
             key = self._scope.next_key()
             if self._session.replay.effects.outcome(
@@ -235,7 +239,7 @@ class Run(Attended):
             ) or self._session.replay.effects.intent(key):
                 raise self._session.signals.diverge(key, "an effect", "gather")
             branches = [self._branch(f"{key}.{index}") for index in range(len(works))]
-            slots = asyncio.Semaphore(at_once or max(len(works), 1))
+            slots = asyncio.Semaphore(max_concurrency or max(len(works), 1))
             settled = await asyncio.gather(
                 *map(_in_branch, works, branches, repeat(slots)), return_exceptions=True
             )

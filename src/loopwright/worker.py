@@ -39,7 +39,7 @@ class Worker:
         engines: those that cannot be rebuilt from the journal (their options are code); the others are.
         outputs: the classes of `output=` that runs were started with.
         deps: handed to the tools of runs that were started with deps.
-        at_once: runs at work at the same time.
+        max_concurrency: runs at work at the same time.
         poll: seconds between two looks into the journal.
     """
 
@@ -50,21 +50,21 @@ class Worker:
         engines: Iterable[LoopEngine] = (),
         outputs: Iterable[type[BaseModel]] = (),
         deps: object = None,
-        at_once: int = 10,
+        max_concurrency: int = 10,
         poll: float = 1.0,
     ) -> None:
         if runtime.lease is None:
             raise ConfigError(
                 "runtime: a worker needs Runtime(lease=...), for example 30 seconds"
             )
-        if at_once < 1 or not poll > 0:
+        if max_concurrency < 1 or not poll > 0:
             raise ConfigError(
-                f"at_once must be at least 1 and poll greater than 0, got {at_once} and {poll}"
+                f"max_concurrency must be at least 1 and poll greater than 0, got {max_concurrency} and {poll}"
             )
         self._runtime, self._deps, self._at_once, self._poll = (
             runtime,
             deps,
-            at_once,
+            max_concurrency,
             poll,
         )
         self._engines: Mapping[str, LoopEngine] = {

@@ -593,16 +593,18 @@ async def test_one_at_a_time_is_in_order() -> None:
     assert (result.answer, vote) == ("1", Vote({"1": 2, "2": 1}, "1", 2 / 3, 3, 3))
 
 
-@pytest.mark.parametrize(("most", "at_once"), [(None, 6), (8, 6), (4, 4), (1, 1)])
+@pytest.mark.parametrize(
+    ("most", "max_concurrency"), [(None, 6), (8, 6), (4, 4), (1, 1)]
+)
 async def test_so_many_samples_are_at_work_at_once(
-    most: int | None, at_once: int
+    most: int | None, max_concurrency: int
 ) -> None:
     at_work = Watched(lambda _: "FINAL ANSWER: 1")
     await ChainOfThoughtEngine(
         Runtime(at_work), samples=12, wave=6, max_concurrency=most
     ).run("Q?")
 
-    assert (at_work.most, len(at_work.requests)) == (at_once, 6)
+    assert (at_work.most, len(at_work.requests)) == (max_concurrency, 6)
 
 
 class Watched(ScriptedProvider):

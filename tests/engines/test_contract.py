@@ -86,7 +86,7 @@ class Composed(LoopEngine):
         async def price() -> int:
             return 3
 
-        found = await run.gather(delegates, looks, asks, looks, at_once=2)
+        found = await run.gather(delegates, looks, asks, looks, max_concurrency=2)
         run.note(found)
         await run.effect("price", price, into=int)
         await run.permit("announce", {"what": found[2]})

@@ -114,14 +114,14 @@ def game24_model(row: dict[str, Any]) -> Callable[[Request], str]:
 @pytest.mark.parametrize(
     "row", rows("game24_tot_replay.jsonl"), ids=lambda row: str(row["idx"])
 )
-@pytest.mark.parametrize("at_once", [8, 1])
+@pytest.mark.parametrize("max_concurrency", [8, 1])
 async def test_a_recorded_game_of_24_selects_the_same_states_in_the_same_order(
-    row: dict[str, Any], at_once: int
+    row: dict[str, Any], max_concurrency: int
 ) -> None:
     runtime = Runtime(ScriptedProvider(game24_model(row)), limits=UNLIMITED)
     engine = TreeOfThoughtsEngine(
         runtime, problem=Game24(), generate="propose", labels=WEIGHTS, n_evaluations=3, beam_width=5,
-        max_concurrency=at_once,
+        max_concurrency=max_concurrency,
     )  # fmt: skip
     result = await engine.run(row["input"], run_id="r")
     levels = facts(runtime, "Level")

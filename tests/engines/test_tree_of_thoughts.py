@@ -633,9 +633,11 @@ class Watching(ScriptedProvider):
         return await super().complete(request)
 
 
-@pytest.mark.parametrize(("at_once", "most"), [(1, 1), (2, 2), (8, 6), (None, 6)])
+@pytest.mark.parametrize(
+    ("max_concurrency", "most"), [(1, 1), (2, 2), (8, 6), (None, 6)]
+)
 async def test_branches_at_once_find_the_same_as_one_by_one(
-    at_once: int | None, most: int
+    max_concurrency: int | None, most: int
 ) -> None:
     proposals = {
         START: ["THOUGHT: a\nTHOUGHT: b\nTHOUGHT: c"],
@@ -646,7 +648,7 @@ async def test_branches_at_once_find_the_same_as_one_by_one(
     provider = Watching(mind)
     runtime = Runtime(provider)
     engine = TreeOfThoughtsEngine(
-        runtime, generate="propose", max_concurrency=at_once, max_depth=2
+        runtime, generate="propose", max_concurrency=max_concurrency, max_depth=2
     )
     result = await engine.run("Q?", run_id="r")
 

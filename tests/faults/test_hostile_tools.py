@@ -309,7 +309,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
 async def test_whatever_is_raised_is_an_error_to_the_model(
     kind: str, colour: str, tmp_path: Path
 ) -> None:
-    def at_once() -> NoReturn:
+    def max_concurrency() -> NoReturn:
         raise ERRORS[kind]()
 
     async def later() -> NoReturn:
@@ -317,7 +317,9 @@ async def test_whatever_is_raised_is_an_error_to_the_model(
 
     journal = SQLiteJournal(tmp_path / "runs.db")
     with structlog.testing.capture_logs() as logs:
-        result = await run(hostile(at_once if colour == "sync" else later), journal)
+        result = await run(
+            hostile(max_concurrency if colour == "sync" else later), journal
+        )
     status, text = check(result, journal)
 
     assert status == "error"
@@ -507,14 +509,14 @@ VALUES: dict[str, Callable[[], Any]] = {
 async def test_whatever_is_returned_becomes_a_text(
     kind: str, colour: str, tmp_path: Path
 ) -> None:
-    def at_once() -> Any:
+    def max_concurrency() -> Any:
         return VALUES[kind]()
 
     async def later() -> Any:
         return VALUES[kind]()
 
     journal = SQLiteJournal(tmp_path / "runs.db")
-    result = await run(hostile(at_once if colour == "sync" else later), journal)
+    result = await run(hostile(max_concurrency if colour == "sync" else later), journal)
     status, text = check(result, journal)
 
     assert status in ("ok", "error")
@@ -598,15 +600,15 @@ WHO: contextvars.ContextVar[str] = contextvars.ContextVar("WHO", default="nobody
 async def test_a_tool_s_context_variables_are_its_own(
     colour: str, tmp_path: Path
 ) -> None:
-    def at_once() -> str:
+    def max_concurrency() -> str:
         WHO.set("mallory")
         return WHO.get()
 
     async def later() -> str:
-        return at_once()
+        return max_concurrency()
 
     journal = SQLiteJournal(tmp_path / "runs.db")
-    result = await run(hostile(at_once if colour == "sync" else later), journal)
+    result = await run(hostile(max_concurrency if colour == "sync" else later), journal)
 
     assert check(result, journal) == ("ok", "mallory")
     assert WHO.get() == "nobody"
@@ -641,7 +643,7 @@ async def test_tasks_and_threads_that_a_tool_leaves_do_not_hold_the_run_up(
 async def test_a_tool_may_run_an_engine(colour: str, tmp_path: Path) -> None:
     engine = ReActEngine(Runtime(ScriptedProvider(lambda request: "from inside")))
 
-    def at_once() -> str | None:
+    def max_concurrency() -> str | None:
         return engine.run_sync("Go in.").answer
 
     async def later() -> str | None:
@@ -649,7 +651,7 @@ async def test_a_tool_may_run_an_engine(colour: str, tmp_path: Path) -> None:
 
     journal = SQLiteJournal(tmp_path / "runs.db")
     work = tool(name="it", effect="read")(
-        _documented(at_once if colour == "sync" else later)
+        _documented(max_concurrency if colour == "sync" else later)
     )
     result = await run(work, journal)
 

@@ -233,7 +233,7 @@ def test_the_time_in_which_a_run_is_dead_does_not_count(
         Plan(scenario, [Death(barrier), Death(1)], pause=3.1)
         for barrier in barriers(whole)
     ]
-    stories = [*stage.tell_all(plans[: sized(4, 20)], at_once=20)]
+    stories = [*stage.tell_all(plans[: sized(4, 20)], max_concurrency=20)]
     tally = Tally()
     for story in stories:
         tally += checked(story, whole)

@@ -124,10 +124,10 @@ class Stage:
         self._stack.close()
 
     def tell_all(
-        self, plans: Iterable[Plan], *, at_once: int | None = None
+        self, plans: Iterable[Plan], *, max_concurrency: int | None = None
     ) -> Iterator[Story]:
-        """The stories of these plans, in order; as many at the same time as there are lanes, or `at_once`."""
-        with ThreadPoolExecutor(at_once or self._lanes) as threads:
+        """The stories of these plans, in order; as many at the same time as there are lanes, or `max_concurrency`."""
+        with ThreadPoolExecutor(max_concurrency or self._lanes) as threads:
             yield from threads.map(self.tell, plans)
 
     def tell(self, plan: Plan) -> Story:

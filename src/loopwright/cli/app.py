@@ -200,7 +200,7 @@ def worker(
             help="A run that its worker leaves alone for so long is taken over.",
         ),
     ] = 30.0,
-    at_once: Annotated[
+    max_concurrency: Annotated[
         int, typer.Option(metavar="N", help="Runs at work at the same time.")
     ] = 10,
     poll: Annotated[
@@ -232,7 +232,12 @@ def worker(
     end(
         context,
         lambda: serve(
-            given.chosen(), manner, lease=lease, at_once=at_once, poll=poll, once=once
+            given.chosen(),
+            manner,
+            lease=lease,
+            max_concurrency=max_concurrency,
+            poll=poll,
+            once=once,
         ),
     )
 

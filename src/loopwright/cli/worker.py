@@ -67,7 +67,7 @@ def serve(
     manner: Manner,
     *,
     lease: float,
-    at_once: int,
+    max_concurrency: int,
     poll: float,
     once: bool,
 ) -> int:
@@ -87,7 +87,10 @@ def serve(
             chosen, **parts, observers=[teller], lease=lease, breakers=CircuitBreakers()
         )
         worker = Worker(
-            runtime, outputs=[output] if output else [], at_once=at_once, poll=poll
+            runtime,
+            outputs=[output] if output else [],
+            max_concurrency=max_concurrency,
+            poll=poll,
         )
 
         async def work() -> list[Result]:

@@ -154,7 +154,7 @@ class ChainOfThoughtEngine(LoopEngine):
         """Sample as many reasoning paths as one wave has."""
         size = min(self.wave, self.samples - asked)
         works = [functools.partial(self._sample, prompt)] * size
-        return await run.gather(*works, at_once=self.max_concurrency)
+        return await run.gather(*works, max_concurrency=self.max_concurrency)
 
     def _count_votes(self, run: Run, paths: list[ReasoningPath]) -> Vote:
         """Count, note and offer the vote so far, and keep the winner's reasoning."""

@@ -226,7 +226,7 @@ class PlanExecuteEngine(LoopEngine):
                 )
                 for step in wave
             ]
-            finished = await run.gather(*works, at_once=self.max_concurrency)
+            finished = await run.gather(*works, max_concurrency=self.max_concurrency)
             for step, (outcome, shown) in zip(wave, finished, strict=True):
                 run.note(outcome)
                 ledger.add(step, outcome, shown)

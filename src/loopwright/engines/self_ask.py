@@ -269,7 +269,7 @@ class SelfAskEngine(LoopEngine):
             functools.partial(self._answer, conversation, follow_up)
             for follow_up in follow_ups
         ]
-        return await run.gather(*works, at_once=self.max_concurrency)
+        return await run.gather(*works, max_concurrency=self.max_concurrency)
 
     async def _answer(
         self, conversation: Conversation, follow_up: FollowUp, run: Run

@@ -109,7 +109,7 @@ class Sampler:
         ]
         if not works:
             return []
-        replies = await self.run.gather(*works, at_once=self.max_concurrency)
+        replies = await self.run.gather(*works, max_concurrency=self.max_concurrency)
         starts = range(0, len(replies), self.times)
         return [_usable(replies[start : start + self.times]) for start in starts]
 

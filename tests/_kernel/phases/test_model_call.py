@@ -426,9 +426,9 @@ async def test_what_one_run_is_told_to_wait_all_runs_wait() -> None:
     failed, provider, clock, runtime = await run(*script)
     too_early = await ReActEngine(runtime).run("Go.")
     clock.advance(40)
-    waited, at_once = [await ReActEngine(runtime).run("Go.") for _ in range(2)]
+    waited, max_concurrency = [await ReActEngine(runtime).run("Go.") for _ in range(2)]
 
-    assert [r.status for r in (failed, too_early, waited, at_once)] == [
+    assert [r.status for r in (failed, too_early, waited, max_concurrency)] == [
         "failed",
         "failed",
         "completed",
@@ -445,7 +445,7 @@ async def test_what_one_run_is_told_to_wait_all_runs_wait() -> None:
     assert attempts(runtime, waited) == [
         AttemptFailed(1, ErrorRecord.of(rejection), 50.0)
     ]
-    assert attempts(runtime, at_once) == []
+    assert attempts(runtime, max_concurrency) == []
 
 
 async def test_to_wait_for_a_cool_down_costs_no_call_and_no_retry() -> None:

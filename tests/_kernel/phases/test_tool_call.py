@@ -481,11 +481,14 @@ async def test_whatever_a_tool_raises_is_an_observation(
         """Raise."""
         raise error
 
-    def at_once() -> None:
+    def max_concurrency() -> None:
         """Raise."""
         raise error
 
-    assert await told(later if colour == "async" else at_once) == ("error", text)
+    assert await told(later if colour == "async" else max_concurrency) == (
+        "error",
+        text,
+    )
 
 
 async def test_an_error_that_cannot_be_printed_is_an_observation_too() -> None:

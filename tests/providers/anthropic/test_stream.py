@@ -277,11 +277,11 @@ async def test_blocks_that_a_gateway_numbers_alike_stay_apart() -> None:
 
 async def test_arguments_that_a_gateway_gives_at_once_are_read_too() -> None:
     events = recorded("thinking_and_tool")[0].replace(b'"input":{}', b'"input":{"a":1}')
-    at_once = b"\n\n".join(
+    max_concurrency = b"\n\n".join(
         [event for event in events.split(b"\n\n") if b"partial_json" not in event]
     )
 
-    deltas = await streamed(Answer.events(at_once))
+    deltas = await streamed(Answer.events(max_concurrency))
 
     assert last(deltas).calls == (ToolCall("add", {"a": 1}, "toolu_01A"),)
     assert Delta(call=CallDelta(0, "toolu_01A", "add", '{"a":1}')) in deltas

@@ -43,7 +43,7 @@ class Body(LoopEngine):
         return str(await self.body(run))
 
 
-async def test_a_call_under_way_when_its_sibling_met_the_limit_is_finished_on_resume():
+async def test_a_call_open_when_its_sibling_met_the_limit_is_finished_on_resume():
     turn, limits = (
         [call("look", what="sky"), call("look", what="sea")],
         Limits(max_tool_calls=1),

@@ -13,9 +13,10 @@ from ._kernel.session.session import SUSPEND_REASON
 from .engine import LoopEngine
 from .errors import ConfigError, Fenced, JournalError, RunBusy, format_error
 from .events.control import CommandReceived
-from .events.effects import BreakerChanged, DriftNoticed, UnknownOutcomeResolved
+from .events.effects import BreakerChanged, DriftNoticed
 from .events.entry import Entry
 from .events.lifecycle import read_start
+from .events.recovery import UnknownOutcomeResolved
 from .events.run import RunResumed
 from .journals.base import RunInfo, orphaned
 from .result import Result

@@ -465,7 +465,10 @@ def test_show_ends_with_what_a_run_asks_and_a_failure_is_asked_about_too(
     assert (
         again.stdout == "I was told: I opened it \n"
     )  # no model reads what a terminal would obey
-    assert "doubt    door: somebody said: done: I opened it \\x1b[31m" in again.stderr
+    assert (
+        "outcome  door: completed, according to a person: I opened it \\x1b[31m"
+        in again.stderr
+    )
     assert "say it" not in invoke("show", "r1").stdout
 
 
@@ -569,10 +572,10 @@ def test_a_call_that_was_set_aside_is_told(invoke: Invoke) -> None:
     assert [
         line[9:]
         for line in done.stderr.splitlines()
-        if "recovery" in line or "set aside" in line
+        if "recovery" in line or "dead letter " in line or "set aside" in line
     ] == [
         "recovery letter: error: OSError: no stamps; dead letter",
-        'set aside letter(to="Ada") [default]: OSError: no stamps',
+        'dead letter letter(to="Ada") [default]: OSError: no stamps',
         "result   error: OSError: no stamps [The call was set aside for a person to see to later; "
         "do not make it again.]",
     ]

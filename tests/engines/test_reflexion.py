@@ -852,7 +852,7 @@ async def test_a_reflection_is_kept_once(store: Any) -> None:
     assert await store.recall("task") == ["one", "two"]
 
 
-async def test_a_keep_that_was_under_way_in_the_crash_keeps_nothing_twice(
+async def test_a_keep_that_was_open_in_the_crash_keeps_nothing_twice(
     store: Any,
 ) -> None:
     parts = runtime(model)

@@ -218,7 +218,7 @@ async def test_follow_ups_of_one_reply_are_answered_together_and_told_in_their_o
 
 
 @pytest.mark.parametrize(("max_concurrency", "most"), [(1, 1), (2, 2), (None, 3)])
-async def test_no_more_follow_ups_are_under_way_than_allowed(
+async def test_no_more_follow_ups_are_open_than_allowed(
     max_concurrency: int | None, most: int
 ) -> None:
     under_way: list[int] = [0]

@@ -890,7 +890,7 @@ async def test_after_a_thousand_runs_nothing_is_kept() -> None:
         await ReActEngine(parts).run("go")
 
     assert observer.followed == 0
-    assert observer._spans._under_way == {}
+    assert observer._spans._open == {}
 
 
 async def test_a_run_that_never_ends_is_given_up_for_newer_ones_and_its_later_entries_are_ignored() -> (

@@ -319,7 +319,7 @@ async def test_with_content_words_are_logged() -> None:
 def test_every_kind_of_entry_has_a_level_and_no_field_that_loggers_keep_for_themselves() -> (
     None
 ):
-    from loopwright.observers.structlog import NAMES, PLAIN
+    from loopwright.events.describe import fields_of
 
     reserved = set(vars(logging.makeLogRecord({}))) | {
         "message",
@@ -330,8 +330,8 @@ def test_every_kind_of_entry_has_a_level_and_no_field_that_loggers_keep_for_them
         "logger",
     }
     fields = {
-        kind: {NAMES[kind] if f == "name" else f for f in names}
-        for kind, names in PLAIN.items()
+        event_type: {field.log_name for field in fields_of(event_type)}
+        for event_type in EVENT_TYPES.values()
     }
 
     assert set(fields) <= set(EVENT_TYPES.values())
@@ -435,7 +435,7 @@ async def test_nothing_is_kept_of_runs_that_ended() -> None:
     for _ in range(200):
         await ReActEngine(parts).run("go")
 
-    assert len(log.observer._following) == 0
+    assert len(log.observer._tracker) == 0
 
 
 @pytest.mark.parametrize("logger", [logging.getLogger("x"), 5, "loopwright"])

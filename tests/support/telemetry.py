@@ -31,7 +31,7 @@ class Telemetry:
     @property
     def open(self) -> int:
         """How many activities the observer still has spans for."""
-        return len(self.observer._spans._under_way)
+        return len(self.observer._spans._open)
 
     @property
     def spans(self) -> list[ReadableSpan]:

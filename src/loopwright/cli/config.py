@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from .._kernel.session.services import OnUnknown
 from ..attachments import Attachment, seen_type
 from ..errors import ConfigError
+from ..events.describe import format_value
 from ..events.run import RunStarted
 from ..gates.base import PolicyGate
 from ..journals.base import Journal
@@ -26,7 +27,6 @@ from ..providers.dialects.text_tools import TextTools
 from ..providers.prices import Price
 from ..runtime import Runtime
 from ..tools.base import Tool
-from .text import as_value
 
 JOURNAL, JOURNAL_VARIABLE = "loopwright.db", "LOOPWRIGHT_JOURNAL"
 PROVIDER_VARIABLE = "LOOPWRIGHT_PROVIDER"
@@ -190,11 +190,11 @@ def as_option(runtime: Runtime, value: Any, about: str) -> Any:
     engine, options = nested["engine"], nested.get("options", {})
     if not isinstance(engine, str):
         raise ConfigError(
-            f'{about}: "engine" must be the name of an engine, got {as_value(engine)}'
+            f'{about}: "engine" must be the name of an engine, got {format_value(engine)}'
         )
     if not isinstance(options, dict):
         raise ConfigError(
-            f'{about}: "options" must be a JSON object, like {{"max_iterations": 4}}, got {as_value(options)}'
+            f'{about}: "options" must be a JSON object, like {{"max_iterations": 4}}, got {format_value(options)}'
         )
     given = cast("dict[str, Any]", options)
     built = {

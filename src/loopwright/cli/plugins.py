@@ -10,11 +10,12 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from ..engine import LoopEngine
+from ..events.describe import format_value
 from ..plugins import Plugin, engine_class, survey
 from ..prompts import PromptSet
 from ..tools.signature import read_docstring
 from .inspect_runs import write, write_table
-from .text import as_value, clean, one_line
+from .text import clean, one_line
 
 
 def list_plugins(*, load: bool) -> int:
@@ -111,7 +112,7 @@ def _default(value: Any) -> str:
         return "none: it must be given"
     if isinstance(value, PromptSet):
         return f"its own texts: {', '.join(value.texts)}"
-    return as_value(value)
+    return format_value(value)
 
 
 def type_name(annotation: Any) -> str:
@@ -124,7 +125,7 @@ def type_name(annotation: Any) -> str:
     if origin in (typing.Union, types.UnionType):
         return " | ".join(type_name(member) for member in inner)
     if origin is typing.Literal:
-        return " | ".join(as_value(member) for member in inner)
+        return " | ".join(format_value(member) for member in inner)
     name = getattr(origin or annotation, "__name__", str(annotation))
     if origin is None or name == "Callable":
         return {"NoneType": "None"}.get(name, name)

@@ -18,7 +18,7 @@ from ..engine import LoopEngine
 from ..errors import ConfigError, RunBusy
 from ..events.entry import Entry
 from ..events.lifecycle import read_start
-from ..events.run import RunStarted
+from ..events.run import RunStarted, format_process
 from ..gates.base import Approver, Suspend
 from ..journals.base import Journal, MemoryJournal
 from ..messages import Conversation
@@ -44,7 +44,7 @@ from .exit_status import INTERRUPTED, OF_STATUS, tell_error
 from .progress import Nobody, PlainLines, Watcher
 from .questions import answers
 from .terminal import LiveTimeline, is_terminal
-from .text import as_process, clean, json_text, readable_json
+from .text import clean, json_text, readable_json
 
 T = TypeVar("T")
 
@@ -267,7 +267,7 @@ def engine_again(
 def _busy(journal: Journal, run_id: str) -> RunBusy:
     """Who works on the run, and the option of this command that is the way out."""
     owner = next((info.owner for info in journal.runs() if info.run_id == run_id), None)
-    who = as_process(owner) if owner else "another process"
+    who = format_process(owner) if owner else "another process"
     return RunBusy(
         f"run {run_id!r} is being worked on by {who}: wait for it, or fence it off with --take-over"
     )

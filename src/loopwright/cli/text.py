@@ -4,9 +4,8 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Mapping
 
-from pydantic_core import to_json, to_jsonable_python
+from pydantic_core import to_jsonable_python
 
 from ..messages import Json, JsonObject, canonical_json
 
@@ -58,25 +57,9 @@ def _width(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def as_call(name: str, arguments: Mapping[str, object]) -> str:
-    """A tool call as one would write it: `add(a=1, b=2)`; not yet cleaned."""
-    named = (
-        (key if key.isidentifier() else as_value(key), value)
-        for key, value in arguments.items()
-    )
-    return f"{name}({', '.join(f'{key}={as_value(value)}' for key, value in named)})"
-
-
 def exact_call(name: str, arguments: JsonObject) -> str:
     """A tool call as a person is asked about it, word for word on one line, fit for a terminal."""
     return f"{one_line(name)}({clean(canonical_json(dict(arguments)).decode())})"
-
-
-def as_value(value: object) -> str:
-    """A JSON value on one line."""
-    return to_json(value, fallback=repr, inf_nan_mode="strings").decode(
-        "utf-8", "replace"
-    )
 
 
 def json_text(value: object, *, indent: int | None = None) -> str:
@@ -107,9 +90,3 @@ def _finite(value: Json) -> Json:
             return [_finite(inner) for inner in value]
         case _:
             return value
-
-
-def as_process(owner: str) -> str:
-    """Who works on a run, as a journal has it (`host|number|start|run`), for people."""
-    host, _, rest = owner.partition("|")
-    return f"process {rest.partition('|')[0]} on {host.partition('/')[0]}"

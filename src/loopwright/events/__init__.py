@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from .control import FollowedUp as FollowedUp
     from .control import RunContinued as RunContinued
     from .control import RunPaused as RunPaused
+    from .describe import kind_of as kind_of
     from .effects import AttemptFailed as AttemptFailed
     from .effects import BreakerChanged as BreakerChanged
-    from .effects import CallDeadLettered as CallDeadLettered
     from .effects import CallsProposed as CallsProposed
     from .effects import ChildFinished as ChildFinished
     from .effects import ChildStarted as ChildStarted
@@ -28,14 +28,8 @@ if TYPE_CHECKING:
     from .effects import ModelFailed as ModelFailed
     from .effects import ModelReplied as ModelReplied
     from .effects import ModelRequested as ModelRequested
-    from .effects import RecoveryTriggered as RecoveryTriggered
     from .effects import ToolFinished as ToolFinished
     from .effects import ToolStarted as ToolStarted
-    from .effects import UndoBegun as UndoBegun
-    from .effects import UndoCall as UndoCall
-    from .effects import UndoFinished as UndoFinished
-    from .effects import UndoStarted as UndoStarted
-    from .effects import UnknownOutcomeResolved as UnknownOutcomeResolved
     from .entry import EVENT_TYPES as EVENT_TYPES
     from .entry import EVENT_VERSION as EVENT_VERSION
     from .entry import KINDS as KINDS
@@ -44,7 +38,13 @@ if TYPE_CHECKING:
     from .entry import UnknownEvent as UnknownEvent
     from .entry import decode_event as decode_event
     from .entry import encode_event as encode_event
-    from .entry import kind_of as kind_of
+    from .recovery import CallDeadLettered as CallDeadLettered
+    from .recovery import RecoveryTriggered as RecoveryTriggered
+    from .recovery import UndoBegun as UndoBegun
+    from .recovery import UndoCall as UndoCall
+    from .recovery import UndoFinished as UndoFinished
+    from .recovery import UndoStarted as UndoStarted
+    from .recovery import UnknownOutcomeResolved as UnknownOutcomeResolved
     from .run import ErrorRecord as ErrorRecord
     from .run import Question as Question
     from .run import RunFinished as RunFinished
@@ -66,10 +66,10 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "RunContinued",
                 "RunPaused",
             ),
+            ".describe": ("kind_of",),
             ".effects": (
                 "AttemptFailed",
                 "BreakerChanged",
-                "CallDeadLettered",
                 "CallsProposed",
                 "ChildFinished",
                 "ChildStarted",
@@ -85,14 +85,8 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "ModelFailed",
                 "ModelReplied",
                 "ModelRequested",
-                "RecoveryTriggered",
                 "ToolFinished",
                 "ToolStarted",
-                "UndoBegun",
-                "UndoCall",
-                "UndoFinished",
-                "UndoStarted",
-                "UnknownOutcomeResolved",
             ),
             ".entry": (
                 "EVENT_TYPES",
@@ -103,7 +97,15 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "UnknownEvent",
                 "decode_event",
                 "encode_event",
-                "kind_of",
+            ),
+            ".recovery": (
+                "CallDeadLettered",
+                "RecoveryTriggered",
+                "UndoBegun",
+                "UndoCall",
+                "UndoFinished",
+                "UndoStarted",
+                "UnknownOutcomeResolved",
             ),
             ".run": (
                 "ErrorRecord",

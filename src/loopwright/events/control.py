@@ -1,38 +1,65 @@
 """Events of the control of a run by a person: commands, pauses, follow-ups, declassification."""
 
 import dataclasses
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 from ..labels import Label
 from ..messages import JsonObject
+from .describe import CONTENT, PUBLIC, DescribedEvent, format_value, public
+
+SHOWN_IN_A_COMMAND = (
+    "text", "key", "tool", "arguments", "seconds", "reason", "label", "by", "verdict", "result",
+)  # fmt: skip
+"""The keys of a command's body that a timeline shows; the others bind it to its question."""
+
+COMMAND_NUMBER = public("loopwright.command.number")
 
 
 @dataclasses.dataclass(frozen=True)
-class CommandReceived:
-    """Somebody told the run something from outside; `number`, `command`, `body` and `sent` as in its inbox.
+class CommandReceived(DescribedEvent, heading="person", level="info"):
+    """A person sent the run a command; `number`, `command`, `body` and `sent` are those of its inbox, without secrets.
 
-    It stands here without secrets. `waited` is for how many seconds before it the run's clock stood still, as of a
-    pause that goes on. `refused` says why nothing was made of it; it is empty if it counts.
+    `waited` are the seconds before it in which the run's clock was stopped, by a pause that lasts. `refused` says why
+    the command was refused; it is empty if it takes effect.
     """
 
-    number: int
-    command: str
-    body: JsonObject
-    sent: float
+    number: Annotated[int, COMMAND_NUMBER]
+    command: Annotated[str, public("loopwright.command")]
+    body: Annotated[JsonObject, CONTENT]
+    sent: Annotated[float, PUBLIC]
     waited: float = 0.0
     refused: str = ""
 
+    def summary(self) -> str:
+        shown = [
+            f"{name}={format_value(value)}"
+            for name, value in self.body.items()
+            if name in SHOWN_IN_A_COMMAND and value not in (None, "")
+        ]
+        return f"{self.command.replace('_', ' ')}  {', '.join(shown)}".rstrip()
+
+    def lines(self) -> list[tuple[str, str]]:
+        return [(self.heading, self.summary()), ("refused", self.refused)]
+
 
 @dataclasses.dataclass(frozen=True)
-class RunPaused:
-    """The run stands still between two steps, since somebody paused it."""
+class RunPaused(DescribedEvent, heading="paused", level="info"):
+    """The run is paused between two steps, by a person's command."""
+
+    def summary(self) -> str:
+        return "until a person unpauses the run"
 
 
 @dataclasses.dataclass(frozen=True)
-class RunContinued:
-    """The run goes on after a pause of so many `seconds`.
+class RunContinued(
+    DescribedEvent,
+    heading="unpaused",
+    level="info",
+    derived={"lasted": public("loopwright.paused", log="seconds")},
+):
+    """The run continues after a pause of so many `seconds`.
 
-    `waited` is for how many of them nothing of it was at work, as far as no entry before this one says it.
+    `waited` are those of them in which nothing of the run was at work and that no earlier entry counts.
     """
 
     waited: float
@@ -40,29 +67,38 @@ class RunContinued:
 
     @property
     def lasted(self) -> float:
-        """How long the pause was, in seconds; older entries have `waited` alone."""
+        """Return the length of the pause in seconds; older entries have `waited` alone."""
         return self.seconds or self.waited
 
+    def summary(self) -> str:
+        return f"after {self.lasted:.1f} s"
+
 
 @dataclasses.dataclass(frozen=True)
-class FollowedUp:
-    """The engine had answered, and it goes on with what the person of that command said then.
+class FollowedUp(DescribedEvent, heading="message", level="info"):
+    """The engine had answered, and the run continues with the text of that follow-up command.
 
-    `label` is how sensitive that is.
+    `label` is how sensitive the text is.
     """
 
-    command: int
-    text: str
+    command: Annotated[int, PUBLIC]
+    text: Annotated[str, CONTENT]
     label: Label = "public"
+
+    def summary(self) -> str:
+        return self.text
 
 
 @dataclasses.dataclass(frozen=True)
-class Declassified:
-    """A person said that the run counts as no more than `label` from here on, whatever it has read."""
+class Declassified(DescribedEvent, heading="label", level="warning"):
+    """A person declared that the run counts as no more than `label` from here on, whatever it has read."""
 
-    label: Label
-    reason: str
-    command: int
+    label: Annotated[Label, public("loopwright.label")]
+    reason: Annotated[str, CONTENT]
+    command: Annotated[int, COMMAND_NUMBER]
+
+    def summary(self) -> str:
+        return f"{self.label} from here on: {self.reason}"
 
 
 ControlEvent: TypeAlias = (

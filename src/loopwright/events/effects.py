@@ -1,7 +1,7 @@
-"""Events of the effects of a run: model calls, gate decisions, tools, recoveries, undos and child runs."""
+"""Events of the effects of a run: model calls, gate decisions, tools, own effects and child runs."""
 
 import dataclasses
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from ..labels import Label
 from ..messages import (
@@ -13,7 +13,25 @@ from ..messages import (
     ObservationStatus,
     ToolCall,
 )
-from .run import ErrorRecord, Status, StopReason
+from .describe import (
+    CALL_ID,
+    CONTENT,
+    PROPOSED_TOOL,
+    PUBLIC,
+    STATUS,
+    STOP_REASON,
+    TOOL,
+    TOOL_STATUS,
+    Counter,
+    DescribedEvent,
+    Exposure,
+    Level,
+    format_call,
+    format_usage,
+    format_value,
+    public,
+)
+from .run import ErrorRecord, Status, StopReason, level_of_status
 
 Failure: TypeAlias = Literal["", "told", "raised", "timed_out", "open", "elsewhere"]
 GateVerdict: TypeAlias = Literal[
@@ -21,320 +39,362 @@ GateVerdict: TypeAlias = Literal[
 ]
 
 
+# --- model calls ---
+
+
 @dataclasses.dataclass(frozen=True)
-class ModelRequested:
+class ModelRequested(DescribedEvent):
     """A model call is about to be made (its intent).
 
     `fingerprint` is what replay compares. `setup` is what may change between deployments without breaking a run: model,
     sampling, tools, limits. `delivered` are the messages that the runtime adds to the conversation with this call,
-    `commands` the numbers of those that people sent. `purpose` is what an engine asks it for, in a word: "plan",
-    "judge". `label` is how sensitive the words of people are that it delivers.
+    `commands` the numbers of the commands that sent some of them. `purpose` says in a word what an engine makes the
+    call for: "plan", "judge". `label` is how sensitive the delivered texts of people are.
     """
 
-    verb: str
+    verb: Annotated[str, public("loopwright.verb")]
     fingerprint: str
     setup: str
-    iteration: int
+    iteration: Annotated[int, public("loopwright.iteration")]
     delivered: tuple[Message, ...] = ()
-    provider: str = ""
-    model: str = ""
+    provider: Annotated[str, PUBLIC] = ""
+    model: Annotated[str, PUBLIC] = ""
     sampling: JsonObject = dataclasses.field(default_factory=dict[str, Json])
-    purpose: str = ""
+    purpose: Annotated[str, public("loopwright.purpose")] = ""
     commands: tuple[int, ...] = ()
     label: Label = "public"
 
+    def summary(self) -> str:
+        names = [name for name in (self.provider, self.model) if name]
+        model = "/".join(names) or "asked"
+        return f"{model}, {self.purpose or f'turn {self.iteration}'}"
+
+    def lines(self) -> list[tuple[str, str]]:
+        # What is not trusted is the result of a tool, which has a line of its own.
+        return [("message", one.content) for one in self.delivered if one.trusted]
+
 
 @dataclasses.dataclass(frozen=True)
-class ModelReplied:
-    """A model call's outcome: the reply; `seconds` is how long it took.
+class ModelReplied(DescribedEvent, heading="model", level="info"):
+    """The outcome of a model call: the reply; `seconds` is how long it took.
 
-    `sealed` numbers the calls whose arguments held a secret: here they stand without it.
+    `sealed` numbers the calls whose arguments held a secret, which is left out here.
     """
 
-    completion: Completion
-    seconds: float
+    completion: Annotated[Completion, CONTENT]
+    seconds: Annotated[float, PUBLIC]
     sealed: tuple[int, ...] = ()
 
+    def summary(self) -> str:
+        return ", ".join(
+            [f"{self.seconds:.1f} s", *format_usage(self.completion.usage)]
+        )
+
+    def lines(self) -> list[tuple[str, str]]:
+        reply = self.completion
+        # The text of a reply with calls may be the protocol of the calls.
+        text = reply.thought if reply.calls else reply.thought or reply.text
+        is_thought = bool(reply.calls or reply.problem)
+        return [
+            (self.heading, self.summary()),
+            *(("thinking", thought.text) for thought in reply.reasoning),
+            (
+                "thought" if is_thought else "reply",
+                text if reply.answer is None else reply.answer,
+            ),
+            ("problem", reply.problem or ""),
+        ]
+
 
 @dataclasses.dataclass(frozen=True)
-class ModelFailed:
-    """A model call's outcome: it failed for good."""
+class ModelFailed(DescribedEvent, heading="model", level="warning"):
+    """The outcome of a model call that failed, after all its attempts."""
 
-    error: ErrorRecord
-    seconds: float
+    error: Annotated[ErrorRecord, PUBLIC]
+    seconds: Annotated[float, PUBLIC]
 
-
-@dataclasses.dataclass(frozen=True)
-class AttemptFailed:
-    """One attempt of a model call failed and another follows after `delay` seconds; the effect goes on."""
-
-    attempt: int
-    error: ErrorRecord
-    delay: float
+    def summary(self) -> str:
+        return f"failed after {self.seconds:.1f} s: {self.error.summary()}"
 
 
 @dataclasses.dataclass(frozen=True)
-class LimitHit:
-    """A verb was refused because the run is at a limit (or out of time): this is its outcome."""
+class AttemptFailed(DescribedEvent, heading="retry", level="warning"):
+    """One attempt of a model call failed; another one follows after `delay` seconds, in the same effect."""
 
-    limit: str
+    attempt: Annotated[int, public("loopwright.attempt")]
+    error: Annotated[ErrorRecord, public("error.type")]
+    delay: Annotated[float, public("loopwright.delay")]
+
+    def summary(self) -> str:
+        failed = f"attempt {self.attempt} failed, again in {self.delay:.1f} s"
+        return f"{failed}: {self.error.summary()}"
+
+
+@dataclasses.dataclass(frozen=True)
+class LimitHit(
+    DescribedEvent,
+    heading="limit",
+    level="warning",
+    counter=Counter(
+        "loopwright.limits",
+        "{refusal}",
+        "Refusals at a limit of a run.",
+        by_engine=True,
+    ),
+):
+    """The outcome of a verb that was refused because the run is at a limit or out of time."""
+
+    limit: Annotated[str, public("loopwright.limit", metric=True)]
     detail: str
-    verb: str = ""
+    verb: Annotated[str, PUBLIC] = ""
+
+    def summary(self) -> str:
+        return f"{self.limit}: {self.detail}"
+
+
+# --- decisions about calls ---
 
 
 @dataclasses.dataclass(frozen=True)
-class CallsProposed:
+class CallsProposed(DescribedEvent, heading=""):
     """The engine itself wrote these calls; `fingerprint` is what replay compares; `sealed` as in `ModelReplied`.
 
     `command` is the number of the command if a person wrote them.
     """
 
-    calls: tuple[ToolCall, ...]
+    calls: Annotated[tuple[ToolCall, ...], Exposure("content", count=True)]
     fingerprint: str
     sealed: tuple[int, ...] = ()
     command: int = 0
 
+    def summary(self) -> str:
+        return ", ".join(format_call(call.name, call.arguments) for call in self.calls)
+
 
 @dataclasses.dataclass(frozen=True)
-class GateDecided:
-    """What was decided about one call before anything ran.
+class GateDecided(
+    DescribedEvent,
+    heading="gate",
+    counter=Counter(
+        "loopwright.gate.decisions", "{decision}", "Decisions about calls, by verdict."
+    ),
+):
+    """The decision about one call, before anything is executed.
 
-    `arguments` are the arguments as decided upon, in full only where the gate changed them. `waited` are the seconds
-    for which the run stood still meanwhile because a person was asked. `stop` is why the run ends, where the verdict is
-    "stuck". `sealed` says that the call has a secret in its arguments, which stands in no entry. `command` is the
-    number of the command by which a person decided; `until` (wall clock, seconds) is how long the decision holds, or
-    the question stands, 0 for ever. `effect` is what the call does to the world, as the gate was told.
+    `arguments` are the decided arguments, in full only where the gate changed them. `waited` are the seconds in which a
+    person was asked and nothing else was at work. `stop` is the stop reason of the run where the verdict is "stuck".
+    `sealed` marks a call with a secret in its arguments, which no entry holds. `command` is the number of the command
+    by which a person decided; `until` (wall clock, seconds) is the end of the decision or of the question, 0 for none.
+    `effect` is what the call does to the world, as the gate was told.
     """
 
-    tool: str
-    call_id: str
-    verdict: GateVerdict
-    reason: str
-    policy_version: str
+    tool: Annotated[str, PROPOSED_TOOL]
+    call_id: Annotated[str, CALL_ID]
+    verdict: Annotated[GateVerdict, public("loopwright.verdict", metric=True)]
+    reason: Annotated[str, Exposure("content", "loopwright.reason")]
+    policy_version: Annotated[str, public("loopwright.policy_version")]
     arguments_hash: str
-    arguments: JsonObject | None = None
-    waited: float = 0.0
+    arguments: Annotated[JsonObject | None, CONTENT] = None
+    waited: Annotated[float, PUBLIC] = 0.0
     stop: StopReason | Literal[""] = ""
     sealed: bool = False
-    command: int = 0
+    command: Annotated[int, PUBLIC] = 0
     until: float = 0.0
     effect: Effect | Literal[""] = ""
 
+    @property
+    def level(self) -> Level:
+        levels: dict[GateVerdict, Level] = {
+            "allow": "debug",
+            "modify": "info",
+            "ask": "info",
+        }
+        return levels.get(self.verdict, "warning")
+
+    def summary(self) -> str:
+        return f"{self.tool}  [{self.decision}]"
+
+    @property
+    def decision(self) -> str:
+        """Return the verdict in words, with its reason."""
+        words: dict[GateVerdict, str] = {
+            "allow": "allowed",
+            "modify": "changed",
+            "deny": "denied",
+            "ask": "asks",
+        }
+        verdict = words.get(self.verdict, self.verdict)
+        return f"{verdict}: {self.reason}" if self.reason else verdict
+
+
+# --- tools ---
+
 
 @dataclasses.dataclass(frozen=True)
-class ToolStarted:
+class ToolStarted(DescribedEvent, heading=""):
     """A tool is about to run (its intent): durable before it starts.
 
-    `sealed` says that it gets arguments with a secret that is not kept: such a call cannot be made again.
+    `sealed` marks a call that gets arguments with a secret that is not kept: it cannot be made again.
     """
 
-    tool: str
-    call_id: str
+    tool: Annotated[str, TOOL]
+    call_id: Annotated[str, CALL_ID]
     arguments_hash: str
-    idempotency_key: str
-    effect: Effect
+    idempotency_key: Annotated[str, PUBLIC]
+    effect: Annotated[Effect, public("loopwright.tool.effect")]
     sealed: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
-class ToolFinished:
-    """A call's outcome, whether a tool ran or not: what the model is told.
+class ToolFinished(DescribedEvent, heading="result"):
+    """The outcome of a call, whether a tool ran or not: what the model reads.
 
-    `content` stands here as it came, but for secrets and what is hidden; a model reads it marked as from outside if it
-    is `untrusted`, with a note if it was `cut` from so many characters, unless it is `marked` already. `label` says how
-    sensitive it is. `waited` are the seconds for which the run stood still meanwhile because its user was asked.
-    `failure` says what kind of failure it is, if it is one.
+    `content` is as it came, without secrets and hidden text; a model reads it delimited as text from outside if it is
+    `untrusted`, with a note if it was `cut` from so many characters, unless it is `marked` already. `label` is how
+    sensitive it is. `waited` are the seconds in which the user was asked and nothing else was at work. `failure` is
+    the kind of failure, if it is one.
     """
 
-    tool: str
-    call_id: str
-    status: ObservationStatus
-    content: str
-    seconds: float
-    label: Label = "public"
-    untrusted: bool = False
+    tool: Annotated[str, PROPOSED_TOOL]
+    call_id: Annotated[str, CALL_ID]
+    status: Annotated[ObservationStatus, TOOL_STATUS]
+    content: Annotated[str, CONTENT]
+    seconds: Annotated[float, PUBLIC]
+    label: Annotated[Label, PUBLIC] = "public"
+    untrusted: Annotated[bool, PUBLIC] = False
     cut: int = 0
     marked: bool = False
     waited: float = 0.0
     failure: Failure = ""
 
+    @property
+    def level(self) -> Level:
+        return "info" if self.status == "ok" else "warning"
 
-@dataclasses.dataclass(frozen=True)
-class RecoveryTriggered:
-    """A call failed, and what its tool says about that is done next; the call's effect goes on.
+    def summary(self) -> str:
+        status = "" if self.status == "ok" else f"{self.status}: "
+        return f"{status}{self.content}" or "(nothing)"
 
-    `status`, `error` and `failure` (what kind of failure it is) are what came of it so far. `attempt` counts the
-    recoveries of the call from 1; `delay` is the pause before a retry, in seconds. `marked` says that what is from
-    outside in the error stands there as a model reads it; `untrusted` that some of it is, `label` how sensitive it is.
-    """
 
-    tool: str
-    call_id: str
-    strategy: str
-    attempt: int
-    status: ObservationStatus
-    error: str
-    delay: float = 0.0
-    failure: Failure = ""
-    marked: bool = False
-    label: Label = "public"
-    untrusted: bool = False
+# --- effects, children and facts of an engine ---
 
 
 @dataclasses.dataclass(frozen=True)
-class UnknownOutcomeResolved:
-    """It became known what came of a call that was in doubt or had failed: its tool looked it up, or a person said.
-
-    "not_done" lets it be made (again), with "unknown" the model is told that nobody knows. `command` is the number of
-    the person's command, which counts once. `label` is how sensitive the result is.
-    """
-
-    tool: str
-    call_id: str
-    by: Literal["lookup", "person"]
-    verdict: Literal["done", "not_done", "unknown"]
-    result: str = ""
-    command: int = 0
-    label: Label = "public"
-
-
-@dataclasses.dataclass(frozen=True)
-class CallDeadLettered:
-    """A failed call was set aside, whole, for somebody to see to later; the run goes on without it."""
-
-    tool: str
-    call_id: str
-    arguments: JsonObject
-    status: ObservationStatus
-    error: str
-    queue: str
-
-
-@dataclasses.dataclass(frozen=True)
-class UndoCall:
-    """A call of a saga that is to be undone: its place, what it was, what came of it.
-
-    With another `status` than "ok" it is not known whether it took effect.
-    """
-
-    key: str
-    call: ToolCall
-    content: str
-    idempotency_key: str
-    status: ObservationStatus = "ok"
-
-
-@dataclasses.dataclass(frozen=True)
-class UndoBegun:
-    """A saga did not complete: these calls are undone, in this order, before the run ends as it says here."""
-
-    status: Status
-    stop_reason: StopReason
-    answer: str | None
-    error: ErrorRecord | None
-    calls: tuple[UndoCall, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class UndoStarted:
-    """A call is about to be undone (the intent)."""
-
-    tool: str
-    call_id: str
-    idempotency_key: str
-
-
-@dataclasses.dataclass(frozen=True)
-class UndoFinished:
-    """What came of undoing a call."""
-
-    tool: str
-    call_id: str
-    status: ObservationStatus
-    content: str
-    seconds: float
-
-
-@dataclasses.dataclass(frozen=True)
-class EffectStarted:
+class EffectStarted(DescribedEvent, heading=""):
     """An effect of the engine's own is about to happen (its intent)."""
 
-    name: str
+    name: Annotated[str, public("loopwright.effect.name", log="effect")]
 
 
 @dataclasses.dataclass(frozen=True)
-class EffectFinished:
-    """An engine's own effect: its value, as JSON, or the error it raised.
+class EffectFinished(DescribedEvent, heading="effect"):
+    """The outcome of an engine's own effect: its value, as JSON, or the error it raised.
 
-    `waited` are the seconds for which the run stood still meanwhile because its user was asked. `label` is how
-    sensitive the value or the error is.
+    `waited` are the seconds in which the user was asked and nothing else was at work. `label` is how sensitive the
+    value or the error is.
     """
 
-    name: str
-    value: Json = None
-    error: ErrorRecord | None = None
+    name: Annotated[str, public(log="effect")]
+    value: Annotated[Json, CONTENT] = None
+    error: Annotated[ErrorRecord | None, PUBLIC] = None
     waited: float = 0.0
     label: Label = "public"
 
+    @property
+    def level(self) -> Level:
+        return "debug" if self.error is None else "warning"
+
+    def summary(self) -> str:
+        value = format_value(self.value) if self.error is None else self.error.summary()
+        return f"{self.name}: {value}"
+
 
 @dataclasses.dataclass(frozen=True)
-class ChildStarted:
+class ChildStarted(DescribedEvent, heading="child", level="info"):
     """Another engine runs as a child; its entries have keys below this one."""
 
-    engine: str
+    engine: Annotated[str, public(log="")]
     options: JsonObject
     fingerprint: str
 
+    def summary(self) -> str:
+        return f"{self.engine} starts"
+
 
 @dataclasses.dataclass(frozen=True)
-class ChildFinished:
+class ChildFinished(DescribedEvent, heading="child"):
     """A child engine ended; its own calls are in the entries below its key."""
 
-    engine: str
-    status: Status
-    stop_reason: StopReason
-    answer: str | None
-    error: ErrorRecord | None
-    iterations: int
+    engine: Annotated[str, public(log="")]
+    status: Annotated[Status, STATUS]
+    stop_reason: Annotated[StopReason, STOP_REASON]
+    answer: Annotated[str | None, CONTENT]
+    error: Annotated[ErrorRecord | None, PUBLIC]
+    iterations: Annotated[int, public("loopwright.iterations")]
+
+    @property
+    def level(self) -> Level:
+        return level_of_status(self.status)
+
+    def summary(self) -> str:
+        error = "" if self.error is None else self.error.summary()
+        result = error if self.answer is None else self.answer
+        return f"{self.engine} ended, {self.status}: {self.stop_reason}: {result}"
 
 
 @dataclasses.dataclass(frozen=True)
-class FactNoted:
+class FactNoted(DescribedEvent, heading="fact"):
     """A fact of the strategy: a plan, a score, a vote, a reflection."""
 
-    name: str
-    value: Json
+    name: Annotated[str, public(log="fact")]
+    value: Annotated[Json, CONTENT]
+
+    def summary(self) -> str:
+        return f"{self.name} {format_value(self.value)}"
 
 
 @dataclasses.dataclass(frozen=True)
-class ClockRead:
+class ClockRead(DescribedEvent, heading=""):
     """The engine read the wall clock: seconds since the Unix epoch."""
 
-    seconds: float
+    seconds: Annotated[float, PUBLIC]
 
 
 @dataclasses.dataclass(frozen=True)
-class BreakerChanged:
+class BreakerChanged(
+    DescribedEvent,
+    heading="breaker",
+    level="warning",
+    counter=Counter(
+        "loopwright.breaker.changes", "{change}", "Changes of circuit breakers."
+    ),
+):
     """A circuit breaker changed its state; `reason` is given where a person changed it."""
 
-    name: str
-    before: str
-    after: str
-    reason: str = ""
+    name: Annotated[str, public("loopwright.breaker.name", metric=True, log="breaker")]
+    before: Annotated[str, public("loopwright.breaker.before")]
+    after: Annotated[str, public("loopwright.breaker.after", metric=True)]
+    reason: Annotated[str, PUBLIC] = ""
+
+    def summary(self) -> str:
+        reason = f": {self.reason}" if self.reason else ""
+        return f"{self.name}: {self.before} → {self.after}{reason}"
 
 
 @dataclasses.dataclass(frozen=True)
-class DriftNoticed:
+class DriftNoticed(DescribedEvent, heading="drift", level="warning"):
     """On replay something differs that does not break the run: model, sampling, tools, limits, or a note."""
 
-    what: str
-    before: str
-    after: str
+    what: Annotated[str, public("loopwright.drift")]
+    before: Annotated[str, CONTENT]
+    after: Annotated[str, CONTENT]
+
+    def summary(self) -> str:
+        return f"{self.what}: {self.before} → {self.after}"
 
 
 EffectEvent: TypeAlias = (
     ModelRequested | ModelReplied | ModelFailed | AttemptFailed | LimitHit | CallsProposed | GateDecided | ToolStarted |
-    ToolFinished | RecoveryTriggered | UnknownOutcomeResolved | CallDeadLettered | UndoBegun | UndoStarted |
-    UndoFinished | EffectStarted | EffectFinished | ChildStarted | ChildFinished | FactNoted | ClockRead |
+    ToolFinished | EffectStarted | EffectFinished | ChildStarted | ChildFinished | FactNoted | ClockRead |
     BreakerChanged | DriftNoticed
 )  # fmt: skip

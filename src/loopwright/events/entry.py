@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import re
 from typing import Any, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
@@ -11,35 +10,29 @@ from pydantic_core import from_json, to_json
 from ..errors import JournalError
 from ..messages import JsonObject
 from .control import ControlEvent
-from .effects import EffectEvent, UnknownOutcomeResolved
+from .describe import DescribedEvent, format_value
+from .effects import EffectEvent
+from .recovery import RecoveryEvent
 from .run import RunEvent
 
 
 @dataclasses.dataclass(frozen=True)
-class UnknownEvent:
-    """An entry written by a newer version: kept as it is."""
+class UnknownEvent(DescribedEvent, heading="newer"):
+    """An event of a kind that this version does not know: kept as it is."""
 
     body: JsonObject
 
+    def summary(self) -> str:
+        return format_value(self.body)
 
-Event: TypeAlias = RunEvent | ControlEvent | EffectEvent | UnknownEvent
+
+Event: TypeAlias = RunEvent | ControlEvent | EffectEvent | RecoveryEvent | UnknownEvent
 
 
 EVENT_VERSION = 1
-
-
-def kind_of(event_type: type) -> str:
-    """Return the name of an event type in a journal: `ModelReplied` is `model_replied`."""
-    if event_type is UnknownOutcomeResolved:
-        return "doubt_resolved"  # the stored name is older than the class name
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", event_type.__name__).lower()
-
-
 EVENT_TYPES: dict[str, type[Any]] = {
-    kind_of(member): member for member in Event.__args__ if member is not UnknownEvent
+    member.kind: member for member in Event.__args__ if member is not UnknownEvent
 }
-
-
 KINDS: dict[type[Any], str] = {member: kind for kind, member in EVENT_TYPES.items()}
 
 
@@ -49,12 +42,15 @@ def _reader(kind: str) -> TypeAdapter[Any]:
 
 
 def encode_event(event: Event) -> bytes:
-    """The body of an entry: plain JSON, no class names."""
+    """Return the body of an entry: plain JSON without class names."""
     return to_json(event.body if isinstance(event, UnknownEvent) else event)
 
 
 def decode_event(kind: str, body: bytes) -> Event:
-    """Read an entry's body; a kind that this version does not know is kept as `UnknownEvent`."""
+    """Return the event of an entry's body; raise `JournalError` if it cannot be read.
+
+    A kind that this version does not know is kept as `UnknownEvent`.
+    """
     try:
         if kind not in EVENT_TYPES:
             return UnknownEvent(from_json(body))
@@ -70,9 +66,9 @@ def decode_event(kind: str, body: bytes) -> Event:
 class Entry:
     """One line of a journal.
 
-    `seq` counts from 1 without gaps. `key` is the effect's place in the program. `at` is wall time in seconds. `v` is
+    `seq` counts from 1 without gaps. `key` is the place of the effect in the program. `at` is wall time in seconds. `v` is
     the version of the body's format, `fence` the number of the owner that wrote it. `hash` covers every field and the
-    hash before it.
+    hash of the entry before it.
     """
 
     run_id: str
@@ -87,5 +83,5 @@ class Entry:
 
     @functools.cached_property
     def event(self) -> Event:
-        """The fact, typed."""
+        """Return the event that the body holds."""
         return decode_event(self.kind, self.body)

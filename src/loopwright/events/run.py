@@ -1,7 +1,7 @@
 """Events of a run as a whole: it starts, is suspended, resumed and forked, and ends."""
 
 import dataclasses
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from ..errors import (
     DETAILS,
@@ -12,6 +12,18 @@ from ..errors import (
 )
 from ..labels import Label
 from ..messages import Json, JsonObject, Message, Usage
+from .describe import (
+    CONTENT,
+    PUBLIC,
+    STATUS,
+    STOP_REASON,
+    DescribedEvent,
+    Exposure,
+    Level,
+    format_spending,
+    format_value,
+    public,
+)
 
 Status: TypeAlias = Literal[
     "completed", "stuck", "limit", "aborted", "waiting", "failed"
@@ -25,9 +37,9 @@ StopReason: TypeAlias = Literal[
 
 @dataclasses.dataclass(frozen=True)
 class ErrorRecord:
-    """An error as plain data: the name of its class, its text, and what else its class says (status, limit …).
+    """An error as plain data: the name of its class, its text, and its other attributes (status, limit …).
 
-    `cause` is the one of ours that it came from, if it has one.
+    `cause` is the Loopwright error that it was raised from, if there is one.
     """
 
     type: str
@@ -37,26 +49,27 @@ class ErrorRecord:
 
     @classmethod
     def of(cls, error: BaseException, causes: int = 3) -> "ErrorRecord":
-        """An error as it is recorded, with so many causes at most, since errors may lead to each other."""
-        details = {
-            name: getattr(error, name)
-            for name in DETAILS
-            if isinstance(error, LoopwrightError) and hasattr(error, name)
-        }
-        cause = (
-            error.__cause__
-            if causes and isinstance(error.__cause__, LoopwrightError)
-            else None
-        )
-        return cls(
-            get_error_name(error),
-            format_error(error),
-            details,
-            None if cause is None else cls.of(cause, causes - 1),
-        )
+        """Return the record of an error, with at most `causes` causes, since errors may form a cycle."""
+        own = isinstance(error, LoopwrightError)
+        names = [name for name in DETAILS if own and hasattr(error, name)]
+        details = {name: getattr(error, name) for name in names}
+        raised_from = error.__cause__
+        cause = None
+        if causes and isinstance(raised_from, LoopwrightError):
+            cause = cls.of(raised_from, causes - 1)
+        return cls(get_error_name(error), format_error(error), details, cause)
+
+    @property
+    def code(self) -> str:
+        """Return the HTTP status if there was one, else the name of the class: few values, fit for metrics."""
+        return str(self.details.get("status") or self.type)
+
+    def summary(self) -> str:
+        """Return the error in one line, as Python prints it."""
+        return f"{self.type}: {self.message}"
 
     def restore(self) -> LoopwrightError:
-        """The error again."""
+        """Return the error as an exception."""
         error = rebuild_error(self.type, self.message, self.details)
         error.__cause__ = None if self.cause is None else self.cause.restore()
         return error
@@ -64,11 +77,11 @@ class ErrorRecord:
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What a waiting run wants decided.
+    """A decision that a waiting run needs.
 
-    `about` says what: a call to approve, one of which nobody knows whether it took effect, one that failed, or a
-    question to the user. `key` is where in the run it stands. An approval is for the arguments with that hash under
-    that version of the policy; `expires` (wall clock, seconds) is when nobody can give it any more, 0 for never.
+    `about` says what it is about: a call to approve, a call whose outcome is unknown, a call that failed, or a question
+    to the user. `key` is its place in the run. An approval is for the arguments with that hash under that version of
+    the policy; it can be given until `expires` (wall clock, seconds), 0 for no end.
     """
 
     key: str
@@ -83,29 +96,27 @@ class Question:
 
     @property
     def id(self) -> str:
-        """What names the question in an answer: the key, and of an approval a mark of the arguments that were shown."""
-        return (
-            f"{self.key}@{self.arguments_hash[:8]}" if self.arguments_hash else self.key
-        )
+        """Return the name of the question in an answer: its key, and of an approval a digest of the arguments."""
+        digest = self.arguments_hash[:8]
+        return f"{self.key}@{digest}" if digest else self.key
 
 
 @dataclasses.dataclass(frozen=True)
-class RunStarted:
-    """The first entry of a run: everything needed to start its engine again.
+class RunStarted(DescribedEvent, heading="engine", level="info"):
+    """The first entry of a run: everything that is needed to start its engine again.
 
     `options` holds the engine's options; `opaque` names those that are code or live objects and cannot be rebuilt.
-    `output` and `deps` say what the caller must give again when the run is resumed. `saga` marks a run whose completed
-    calls are undone unless it completes. `version` and `created` (wall clock, seconds) are those of the run's row, so
-    that the chain covers them. `boundary` is what text from outside is fenced with in this run; `label` is that of its
-    task.
+    `output` and `deps` say what the caller must pass again to resume the run. The completed calls of a `saga` are
+    undone unless the run completes. `version` and `created` (wall clock, seconds) are those of the run's row, so that
+    the hash chain covers them. `boundary` delimits text from outside in this run; `label` is that of its task.
     """
 
-    engine: str
+    engine: Annotated[str, public(log="")]
     options: JsonObject
     opaque: tuple[str, ...]
-    messages: tuple[Message, ...]
+    messages: Annotated[tuple[Message, ...], CONTENT]
     limits: JsonObject
-    output: str | None = None
+    output: Annotated[str | None, PUBLIC] = None
     deps: bool = False
     saga: bool = False
     version: str = ""
@@ -113,21 +124,47 @@ class RunStarted:
     boundary: str = ""
     label: Label = "normal"
 
+    def summary(self) -> str:
+        given = {
+            name: value
+            for name, value in self.options.items()
+            if value not in (None, {}, [])
+        }
+        options = [f"{name}={format_value(value)}" for name, value in given.items()]
+        return f"{self.engine}  {', '.join(options)}".rstrip()
+
+    def lines(self) -> list[tuple[str, str]]:
+        instructions = [one for one in self.messages if one.role == "system"]
+        asked = [one for one in self.messages if one.role == "user"][-1:]
+        attached = [sent for message in asked for sent in message.attachments]
+        return [
+            (self.heading, self.summary()),
+            *(("system", message.content) for message in instructions),
+            *(
+                ("attached", f"{one.kind} {one.name or one.media_type or one.url}")
+                for one in attached
+            ),
+            *(("task", message.content) for message in asked),
+        ]
+
 
 @dataclasses.dataclass(frozen=True)
-class RunResumed:
-    """A process took the run up again."""
+class RunResumed(DescribedEvent, heading="resumed", level="info"):
+    """A process resumed the run."""
 
-    owner: str
-    engine: str = ""
+    owner: Annotated[str, PUBLIC]
+    engine: Annotated[str, public(log="")] = ""
+
+    def summary(self) -> str:
+        return f"by {format_process(self.owner)}"
 
 
 @dataclasses.dataclass(frozen=True)
-class RunForked:
+class RunForked(DescribedEvent, heading="forked"):
     """The entries before this one were copied from another run, up to its entry `seq`, whose hash is `head_hash`.
 
-    `seed` is what the run's random numbers and ids are made of: those of the run that was forked first. `version` is
-    that of the library that made the fork.
+    `seed` is the seed of the run's random numbers and ids: that of the run that was forked first. `version` is that of
+    the library that made the fork.
     """
 
     run_id: str
@@ -136,35 +173,91 @@ class RunForked:
     seed: str
     version: str = ""
 
+    def summary(self) -> str:
+        return f"from {self.run_id}, after its entry {self.seq}"
+
 
 @dataclasses.dataclass(frozen=True)
-class RunSuspended:
+class RunSuspended(
+    DescribedEvent,
+    heading="end",
+    level="info",
+    derived={"status": Exposure("public", "loopwright.status", metric=True, log="")},
+):
     """The run stopped for now and can be resumed.
 
     It waits for decisions, its host was cancelled, the code that resumed it is not the code that wrote it, or its
-    worker left it to other workers. `waited` are the seconds for which it stood still before that because a person was
-    asked, who had not decided yet.
+    worker released it. `waited` are the seconds before that in which a person was asked and nothing else was at work.
     """
 
-    reason: Literal["waiting", "cancelled", "diverged", "released"]
-    pending: tuple[Question, ...] = ()
+    reason: Annotated[
+        Literal["waiting", "cancelled", "diverged", "released"],
+        STOP_REASON,
+    ]
+    pending: Annotated[tuple[Question, ...], Exposure("public", count=True)] = ()
     waited: float = 0.0
+
+    @property
+    def status(self) -> Literal["suspended"]:
+        """Return the word that stands in place of a status, which only a finished run has."""
+        return "suspended"
+
+    @property
+    def level(self) -> Level:
+        return "error" if self.reason == "diverged" else "info"
+
+    def summary(self) -> str:
+        return f"suspended: {self.reason}"
+
+    def lines(self) -> list[tuple[str, str]]:
+        questions = [("question", question.text) for question in self.pending]
+        return [*questions, (self.heading, self.summary())]
 
 
 @dataclasses.dataclass(frozen=True)
-class RunFinished:
+class RunFinished(DescribedEvent, heading="end"):
     """The last entry of a run: its result."""
 
-    status: Status
-    stop_reason: StopReason
-    answer: str | None
+    status: Annotated[Status, STATUS]
+    stop_reason: Annotated[StopReason, STOP_REASON]
+    answer: Annotated[str | None, CONTENT]
     output: Json
-    error: ErrorRecord | None
-    usage: Usage
-    llm_calls: int
-    tool_calls: int
-    iterations: int
+    error: Annotated[ErrorRecord | None, PUBLIC]
+    usage: Annotated[Usage, PUBLIC]
+    llm_calls: Annotated[int, PUBLIC]
+    tool_calls: Annotated[int, PUBLIC]
+    iterations: Annotated[int, public("loopwright.iterations")]
     messages: tuple[Message, ...]
+
+    @property
+    def level(self) -> Level:
+        return level_of_status(self.status)
+
+    def summary(self) -> str:
+        return f"{self.status}: {self.stop_reason}"
+
+    def lines(self) -> list[tuple[str, str]]:
+        output = "" if self.output is None else format_value(self.output)
+        error = "" if self.error is None else self.error.summary()
+        return [
+            ("answer", self.answer or ""),
+            ("output", output),
+            ("error", error),
+            (self.heading, self.summary()),
+            ("usage", format_spending(self.usage, self.llm_calls, self.tool_calls)),
+        ]
 
 
 RunEvent: TypeAlias = RunStarted | RunResumed | RunForked | RunSuspended | RunFinished
+
+
+def level_of_status(status: Status) -> Level:
+    """Return the level at which the end of a run or of a child run is logged."""
+    levels: dict[Status, Level] = {"completed": "info", "failed": "error"}
+    return levels.get(status, "warning")
+
+
+def format_process(owner: str) -> str:
+    """Return the process that owns a run (`host|number|start|run` in a journal) in words."""
+    host, _, rest = owner.partition("|")
+    return f"process {rest.partition('|')[0]} on {host.partition('/')[0]}"

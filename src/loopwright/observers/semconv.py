@@ -1,30 +1,19 @@
-"""What OpenTelemetry calls things: the GenAI semantic conventions for entries, and `loopwright.*` for what they lack.
+"""Attributes of OpenTelemetry: the GenAI semantic conventions, and `loopwright.*` where they have no name.
 
 Source: github.com/open-telemetry/semantic-conventions-genai, status "development".
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pydantic_core import to_json
 
-from ..events.control import CommandReceived, Declassified, RunContinued
-from ..events.effects import (
-    BreakerChanged,
-    CallDeadLettered,
-    ChildFinished,
-    ModelReplied,
-    ModelRequested,
-    RecoveryTriggered,
-    ToolFinished,
-    UndoBegun,
-    UndoFinished,
-    UnknownOutcomeResolved,
-)
+from ..events.describe import Field, fields_of
+from ..events.effects import ChildFinished, ModelReplied, ModelRequested, ToolFinished
 from ..events.entry import Event
-from ..events.run import RunFinished, RunStarted
+from ..events.run import ErrorRecord, RunFinished, RunStarted
 from ..messages import Completion, JsonObject, Message, Reasoning, ToolCall, Usage
-from .span_tracker import Activity
+from .span_tracker import Activity, ActivityKind
 
 Attribute: TypeAlias = str | int | float | bool | Sequence[str]
 Attributes: TypeAlias = dict[str, Attribute]
@@ -46,7 +35,7 @@ HOSTS = {
     "api.moonshot.ai": "moonshot_ai",
     "api.x.ai": "x_ai",
     "openrouter.ai": "openrouter",
-}  # the end of a host name, and who is behind it; the last one has no name in the conventions
+}  # the company behind the end of a host name; the conventions have no name for the last one
 SAMPLING = {
     "temperature": "gen_ai.request.temperature",
     "top_p": "gen_ai.request.top_p",
@@ -56,77 +45,83 @@ SAMPLING = {
 }
 
 
+OPERATIONS: dict[ActivityKind, str] = {
+    "agent": "invoke_agent",
+    "model": "chat",
+    "tool": "execute_tool",
+    "effect": "effect",
+}
+"""The name of an operation in metrics and spans."""
+
+
 def provider_attributes(name: str) -> Attributes:
-    """Who serves a model; a provider that goes by its host is named by who is behind it, with address and port."""
-    host, port = _host(name)
+    """Return who serves a model; a provider with the name of a host gets its address and its company's name too."""
+    host, port = _split_host(name)
     if not host:
         return {"gen_ai.provider.name": name} if name else {}
-    behind = next(
-        (who for end, who in HOSTS.items() if host == end or host.endswith(f".{end}")),
-        "",
-    )
-    port = port or (443 if behind else 0)  # the scheme of any other is not told
-    found: Attributes = {"gen_ai.provider.name": behind or host, "server.address": host}
+    company = _find_company(host)
+    if company and not port:
+        port = 443  # the scheme of any other host is not known
+    found: Attributes = {
+        "gen_ai.provider.name": company or host,
+        "server.address": host,
+    }
     return {**found, "server.port": port} if port else found
 
 
-def _host(name: str) -> tuple[str, int]:
-    """Host and port in a provider's name: `localhost:8080`, `[::1]`, `openrouter.ai`; no host if it is none."""
+def _find_company(host: str) -> str:
+    for end, company in HOSTS.items():
+        if host == end or host.endswith(f".{end}"):
+            return company
+    return ""
+
+
+def _split_host(name: str) -> tuple[str, int]:
+    """Return host and port in a provider's name: `localhost:8080`, `[::1]`, `openrouter.ai`; no host if it is none."""
     host, _, port = name.rpartition(":")
-    if not (host and port.isascii() and port.isdigit()):
-        host, port = name, ""
-    if (
-        not port
-        and "." not in host
-        and not host.startswith("[")
-        and host != "localhost"
-    ):
-        return "", 0
-    return host.strip("[]"), int(port or 0)
+    if host and port.isascii() and port.isdigit():
+        return host.strip("[]"), int(port)
+    is_host = "." in name or name.startswith("[") or name == "localhost"
+    return (name.strip("[]"), 0) if is_host else ("", 0)
 
 
-def operation(activity: Activity) -> str:
-    """The name of an operation, as metrics and spans have it."""
-    return {
-        "agent": "invoke_agent",
-        "model": "chat",
-        "tool": "execute_tool",
-        "effect": "effect",
-    }[activity.kind]
+def activity_attributes(activity: Activity) -> Attributes:
+    """Return which model, tool or engine is at work: few values, fit for metrics."""
+    found: Attributes = {"gen_ai.operation.name": OPERATIONS[activity.kind]}
+    match activity.kind:
+        case "model":
+            return {**found, **_model_attributes(activity)}
+        case "tool":
+            tool: Attributes = {"gen_ai.tool.name": activity.name}
+            return {**found, **tool, "gen_ai.tool.type": "function"}
+        case "agent":
+            name: Attributes = {"gen_ai.agent.name": activity.name}
+            return {**found, **name} if activity.name else found
+        case "effect":
+            return {}
 
 
-def model_attributes(activity: Activity) -> Attributes:
-    """Which model is asked, and of whom: few values, fit for metrics."""
+def _model_attributes(activity: Activity) -> Attributes:
     request = activity.intent
     if not isinstance(request, ModelRequested):
-        return {"gen_ai.operation.name": "chat"}
-    asked: Attributes = {"gen_ai.request.model": request.model} if request.model else {}
-    return {
-        "gen_ai.operation.name": "chat",
-        **provider_attributes(request.provider),
-        **asked,
-    }
+        return {}
+    model: Attributes = {"gen_ai.request.model": request.model} if request.model else {}
+    return {**provider_attributes(request.provider), **model}
 
 
-def request_attributes(request: ModelRequested) -> Attributes:
-    """How the model is asked, and what for."""
+def sampling_attributes(request: ModelRequested) -> Attributes:
+    """Return the options of sampling that a model call is made with."""
     found: Attributes = {}
     for name, value in request.sampling.items():
         if name == "stop" and isinstance(value, list):
             found[SAMPLING[name]] = [str(one) for one in value]
         elif name in SAMPLING and isinstance(value, (int, float)):
             found[SAMPLING[name]] = value
-    if request.purpose:
-        found["loopwright.purpose"] = request.purpose
-    return {
-        **found,
-        "loopwright.verb": request.verb,
-        "loopwright.iteration": request.iteration,
-    }
+    return found
 
 
 def reply_attributes(completion: Completion) -> Attributes:
-    """What the model replied with, but not what it said."""
+    """Return how a reply ended, which model made it and what it used, without its text."""
     found: Attributes = {"gen_ai.response.finish_reasons": [completion.finish_reason]}
     if completion.model:
         found["gen_ai.response.model"] = completion.model
@@ -134,7 +129,7 @@ def reply_attributes(completion: Completion) -> Attributes:
 
 
 def usage_attributes(usage: Usage) -> Attributes:
-    """Tokens and their cost; what is not known is left out."""
+    """Return the tokens and their cost, as far as they are known."""
     found: Mapping[str, Attribute | None] = {
         "gen_ai.usage.input_tokens": usage.input_tokens,
         "gen_ai.usage.output_tokens": usage.output_tokens,
@@ -147,148 +142,83 @@ def usage_attributes(usage: Usage) -> Attributes:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def tool_attributes(activity: Activity) -> Attributes:
-    """Which tool runs: few values, fit for metrics."""
-    return {
-        "gen_ai.operation.name": "execute_tool",
-        "gen_ai.tool.name": activity.name,
-        "gen_ai.tool.type": "function",
-    }
+def event_attributes(event: Event, *, content: bool, tool: str = "") -> Attributes:
+    """Return what a trace shows of an event, by what its fields declare.
+
+    Args:
+        event: any event.
+        content: whether what models, tools and people wrote is shown too.
+        tool: stands for the name of a tool that a model may have invented.
+    """
+    found: Attributes = {}
+    for field in fields_of(type(event)):
+        if field.exposure.attribute:
+            found |= _read_field(field, getattr(event, field.name), content, tool)
+    return found
 
 
-def agent_attributes(activity: Activity) -> Attributes:
-    """Which engine is at work: few values, fit for metrics."""
-    named: Attributes = {"gen_ai.agent.name": activity.name} if activity.name else {}
-    return {"gen_ai.operation.name": "invoke_agent", **named}
+def metric_attributes(event: Event, tool: str) -> Attributes:
+    """Return the values of an event by which metrics are broken down: few values."""
+    found: Attributes = {}
+    for field in fields_of(type(event)):
+        if field.exposure.metric:
+            value = getattr(event, field.name)
+            found |= _read_field(field, value, content=False, tool=tool)
+    return found
 
 
-def ending_attributes(outcome: Event | None) -> Attributes:
-    """How an engine ended."""
-    if not isinstance(outcome, (RunFinished, ChildFinished)):
+def _read_field(field: Field, value: Any, content: bool, tool: str) -> Attributes:
+    attribute, privacy = field.exposure.attribute, field.exposure.privacy
+    if isinstance(value, ErrorRecord):
+        text: Attributes = {"exception.message": value.message} if content else {}
+        return {attribute: value.code, **text}
+    if privacy == "tool_name":
+        return {attribute: value if content else tool}
+    is_hidden = privacy == "content" and not content
+    if is_hidden or value in (None, ""):
         return {}
-    return {
-        "loopwright.status": outcome.status,
-        "loopwright.stop_reason": outcome.stop_reason,
-        "loopwright.iterations": outcome.iterations,
-    }
+    return {attribute: _json(value) if _is_object(value) else value}
 
 
-def recovery_labels(
-    event: RecoveryTriggered | UnknownOutcomeResolved | CallDeadLettered | UndoFinished,
-) -> Attributes:
-    """What became of a call that failed, was in doubt or is undone: few values, fit for metrics."""
-    tool: Attributes = {
-        "gen_ai.tool.name": event.tool
-    }  # one that there is: only what was let through comes so far
-    match event:
-        case RecoveryTriggered():
-            return {**tool, "loopwright.recovery.strategy": event.strategy}
-        case UnknownOutcomeResolved():
-            return {
-                **tool,
-                "loopwright.doubt.by": event.by,
-                "loopwright.doubt.verdict": event.verdict,
-            }
-        case CallDeadLettered():
-            return {**tool, "loopwright.recovery.queue": event.queue}
-        case UndoFinished():
-            return {**tool, "loopwright.tool.status": event.status}
-
-
-def recovery_attributes(
-    event: RecoveryTriggered
-    | UnknownOutcomeResolved
-    | CallDeadLettered
-    | UndoBegun
-    | UndoFinished,
-    *,
-    content: bool,
-) -> Attributes:
-    """The same for an event of a span; with the texts if they are asked for."""
-    if isinstance(event, UndoBegun):
-        ending: Attributes = {
-            "loopwright.status": event.status,
-            "loopwright.stop_reason": event.stop_reason,
-        }
-        return {**ending, "loopwright.undo.calls": len(event.calls)}
-    found = {**recovery_labels(event), "gen_ai.tool.call.id": event.call_id}
-    match event:
-        case RecoveryTriggered():
-            found["loopwright.tool.status"] = event.status
-            found["loopwright.recovery.attempt"] = event.attempt
-            found["loopwright.delay"] = event.delay
-            text = {"exception.message": event.error}
-        case UnknownOutcomeResolved():
-            text = {"gen_ai.tool.call.result": event.result} if event.result else {}
-        case CallDeadLettered():
-            found["loopwright.tool.status"] = event.status
-            text = {
-                "gen_ai.tool.call.arguments": _json(event.arguments),
-                "exception.message": event.error,
-            }
-        case UndoFinished():
-            text = {"gen_ai.tool.call.result": event.content}
-    return {**found, **text} if content else found
-
-
-def change_attributes(
-    event: CommandReceived | RunContinued | Declassified | BreakerChanged,
-) -> Attributes:
-    """What a person said, without the words, and what changed in the run as a whole."""
-    match event:
-        case BreakerChanged():
-            return {
-                "loopwright.breaker.name": event.name,
-                "loopwright.breaker.before": event.before,
-                "loopwright.breaker.after": event.after,
-            }
-        case CommandReceived():
-            return {
-                "loopwright.command": event.command,
-                "loopwright.command.number": event.number,
-            }
-        case RunContinued():
-            return {"loopwright.paused": event.lasted}
-        case Declassified():
-            return {
-                "loopwright.label": event.label,
-                "loopwright.command.number": event.command,
-            }
+def _is_object(value: object) -> bool:
+    return isinstance(value, Mapping)
 
 
 # --- content, which is left out unless it is asked for ---
 
 
 def opening_content(activity: Activity) -> Attributes:
-    """What an engine is asked, or what a tool is given."""
+    """Return the messages that an engine is given, or the arguments of a tool."""
     if isinstance(activity.intent, RunStarted):
-        messages = activity.intent.messages
-        system = [
-            {"type": "text", "content": one.content}
-            for one in messages
-            if one.role == "system"
-        ]
-        asked = [_message(one) for one in messages if one.role != "system"]
-        return {
-            **({"gen_ai.system_instructions": _json(system)} if system else {}),
-            "gen_ai.input.messages": _json(asked),
-        }
+        return _read_task(activity.intent.messages)
     if activity.kind == "tool" and activity.arguments is not None:
         return {"gen_ai.tool.call.arguments": _json(activity.arguments)}
     return {}
 
 
-def outcome_content(outcome: Event | None) -> Attributes:
-    """What a model said, a tool returned, or an engine answered."""
+def _read_task(messages: Sequence[Message]) -> Attributes:
+    system = [
+        {"type": "text", "content": one.content}
+        for one in messages
+        if one.role == "system"
+    ]
+    asked = [_message(one) for one in messages if one.role != "system"]
+    found: Attributes = {"gen_ai.input.messages": _json(asked)}
+    if system:
+        found["gen_ai.system_instructions"] = _json(system)
+    return found
+
+
+def outcome_content(outcome: Event) -> Attributes:
+    """Return the text of a model, the result of a tool or the answer of an engine."""
     match outcome:
-        case ModelReplied():
-            said = outcome.completion
+        case ModelReplied(reply):
             parts = [
-                *_reasoning(said.reasoning),
-                *_text(said.text or said.answer or ""),
-                *_calls(said.calls),
+                *_reasoning(reply.reasoning),
+                *_text(reply.text or reply.answer or ""),
+                *_calls(reply.calls),
             ]
-            return _output(parts, said.finish_reason)
+            return _output(parts, reply.finish_reason)
         case ToolFinished():
             return {"gen_ai.tool.call.result": outcome.content}
         case RunFinished() | ChildFinished() if outcome.answer is not None:
@@ -302,27 +232,20 @@ def _output(parts: Sequence[JsonObject], finish_reason: str) -> Attributes:
     return {"gen_ai.output.messages": _json([message])}
 
 
-def _message(message: Message) -> JsonObject:
+def _message(message: Message) -> dict[str, Any]:
     if message.role == "tool":
-        parts: list[JsonObject] = [
-            {
-                "type": "tool_call_response",
-                "id": message.call_id,
-                "result": message.content,
-            }
-        ]
-    else:
-        attached = [
-            {"type": one.kind, "mime_type": one.media_type, "name": one.name}
-            for one in message.attachments
-        ]
-        parts = [
-            *attached,
-            *_reasoning(message.reasoning),
-            *_text(message.content),
-            *_calls(message.calls),
-        ]
-    return {"role": message.role, "parts": parts}  # type: ignore[dict-item]
+        result = {"id": message.call_id, "result": message.content}
+        parts = [{"type": "tool_call_response", **result}]
+        return {"role": message.role, "parts": parts}
+    attached: list[JsonObject] = [
+        {"type": one.kind, "mime_type": one.media_type, "name": one.name}
+        for one in message.attachments
+    ]
+    text = [*_reasoning(message.reasoning), *_text(message.content)]
+    return {
+        "role": message.role,
+        "parts": [*attached, *text, *_calls(message.calls)],
+    }
 
 
 def _text(text: str) -> list[JsonObject]:

@@ -1,4 +1,4 @@
-"""Follows runs entry by entry: what is under way in them, what began, and how it ended."""
+"""Follow runs entry by entry: which activities are open, which one began, and how each ended."""
 
 import dataclasses
 import threading
@@ -7,7 +7,6 @@ from typing import Literal, TypeAlias
 
 from ..events.effect_key import EffectKey, call_key
 from ..events.effects import (
-    CallDeadLettered,
     CallsProposed,
     ChildFinished,
     ChildStarted,
@@ -18,29 +17,30 @@ from ..events.effects import (
     ModelFailed,
     ModelReplied,
     ModelRequested,
-    RecoveryTriggered,
     ToolFinished,
     ToolStarted,
-    UnknownOutcomeResolved,
 )
 from ..events.entry import Entry, Event
+from ..events.recovery import (
+    CallDeadLettered,
+    RecoveryTriggered,
+    UnknownOutcomeResolved,
+)
 from ..events.run import ErrorRecord, RunFinished, RunResumed, RunStarted, RunSuspended
 from ..messages import JsonObject, ToolCall
 
-MAX_RUNS = 10_000  # followed at once; a run that was fenced off or whose journal died never says that it ended
-OTHER = "_OTHER"  # stands for a name that a model wrote and that nobody vouches for
-DECIDED_BY_POLICY = (
-    "allow",
-    "modify",
-    "deny",
-    "ask",
-)  # before policy is asked, name and arguments are checked
-RAN = ("ok", "error", "timed_out", "cancelled")
+MAX_RUNS = 10_000
+"""Runs followed at once; a run that was fenced off or whose journal failed has no entry for its end."""
+OTHER = "_OTHER"
+"""Stands for the name of a tool that a model may have invented."""
+POLICY_VERDICTS = ("allow", "modify", "deny", "ask")
+"""Policy is asked after the tool's name and the arguments were checked."""
+EXECUTED = ("ok", "error", "timed_out", "cancelled")
 TOOL_ERRORS = {"error": "tool_error", "timed_out": "timeout"}
 
-Kind: TypeAlias = Literal["agent", "model", "tool", "effect"]
+ActivityKind: TypeAlias = Literal["agent", "model", "tool", "effect"]
 EffectIntent: TypeAlias = ModelRequested | ToolStarted | EffectStarted | ChildStarted
-Outcome: TypeAlias = (
+EffectOutcome: TypeAlias = (
     ModelReplied
     | ModelFailed
     | ToolFinished
@@ -52,21 +52,21 @@ Outcome: TypeAlias = (
 
 @dataclasses.dataclass(eq=False)
 class Activity:
-    """Something under way in a run: an engine, a model call, a tool, or an effect of an engine's own.
+    """An engine, a model call, a tool, or an engine's own effect at work in a run.
 
     Args:
         kind: which of these.
-        name: of the engine, model, tool or effect; empty if it began in another process, which did not say.
+        name: of the engine, model, tool or effect; empty if it began in another process and is not known.
         run_id: the run.
         key: its place in the program; an engine's is the path of its scope, empty for the root.
         began: wall time in seconds.
-        intent: the entry's fact with which it began, if this process saw it.
-        parent: what it is a part of; the root has none.
-        resumed: whether this process took the run up where another had left it.
-        arguments: of a tool's call, where they are followed.
+        intent: the event with which it began, if this process recorded it.
+        parent: the activity that it is a part of; the root has none.
+        resumed: whether this process resumed the run.
+        arguments: the arguments of a tool call, if they are followed.
     """
 
-    kind: Kind
+    kind: ActivityKind
     name: str
     run_id: str
     key: str
@@ -78,25 +78,24 @@ class Activity:
 
     @property
     def agent(self) -> "Activity":
-        """The engine at work: this one itself, or the nearest around it."""
-        return (
-            self if self.kind == "agent" or self.parent is None else self.parent.agent
-        )
+        """Return the engine at work: this activity itself, or the nearest one around it."""
+        if self.kind == "agent" or self.parent is None:
+            return self
+        return self.parent.agent
 
 
 @dataclasses.dataclass(frozen=True)
-class Began:
+class ActivityBegan:
     """An activity began."""
 
     activity: Activity
 
 
 @dataclasses.dataclass(frozen=True)
-class Ended:
-    """An activity ended: at what wall time (seconds), with which outcome, and with what error if there was one.
+class ActivityEnded:
+    """An activity ended `at` a wall time (seconds) with an outcome; without one it was interrupted.
 
-    `error` is a type of error, of which there are few; `message` is its text, which may hold anything. An activity
-    without an outcome was interrupted.
+    `error` is the type of its error, of which there are few; `message` is the text, which may hold anything.
     """
 
     activity: Activity
@@ -107,42 +106,41 @@ class Ended:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Return the duration in seconds."""
         return max(self.at - self.activity.began, 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
-class Noted:
-    """Something happened in an activity; `tool` is the name of the tool that it is about, or `_OTHER`."""
+class EntryNoted:
+    """An event happened in an activity; `tool` is the name of the tool that it is about, or `_OTHER`."""
 
     activity: Activity
     entry: Entry
     tool: str = ""
 
 
-Step: TypeAlias = Began | Ended | Noted
+ActivityChange: TypeAlias = ActivityBegan | ActivityEnded | EntryNoted
 
 
-class Following:
-    """Follows any number of runs, and forgets each when it ends; entries of a run that it does not know give nothing.
+class RunTracker:
+    """Follow any number of runs and forget each when it ends; entries of an unknown run change nothing.
 
     Args:
-        max_runs: followed at once; the one that was silent for longest is given up for another.
-        arguments: whether the arguments of calls are kept until they are made.
+        max_runs: runs followed at once; the one without entries for longest is given up for another.
+        arguments: whether the arguments of calls are kept until the calls are made.
     """
 
     def __init__(self, *, max_runs: int = MAX_RUNS, arguments: bool = False) -> None:
         self._max_runs, self._arguments = max_runs, arguments
-        self._runs: OrderedDict[str, FollowedRun] = OrderedDict()
-        self._lock = (
-            threading.Lock()
-        )  # runs of several event loops may share an observer
+        self._runs: OrderedDict[str, TrackedRun] = OrderedDict()
+        # Runs of several event loops may share an observer.
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._runs)
 
-    def follow(self, entry: Entry) -> list[Step]:
-        """What an entry means: what began, what ended, what happened."""
+    def follow(self, entry: Entry) -> list[ActivityChange]:
+        """Return which activities an entry begins and ends, and where it happened."""
         if isinstance(entry.event, (RunStarted, RunResumed)):
             return self._begin(entry)
         with self._lock:
@@ -154,24 +152,22 @@ class Following:
                 del self._runs[entry.run_id]
         return run.follow(entry)
 
-    def _begin(self, entry: Entry) -> list[Step]:
-        run = FollowedRun(entry, arguments=self._arguments)
+    def _begin(self, entry: Entry) -> list[ActivityChange]:
+        run = TrackedRun(entry, arguments=self._arguments)
         with self._lock:
-            lost = [self._runs.pop(entry.run_id, None)]
+            previous = self._runs.pop(entry.run_id, None)
+            lost = [] if previous is None else [previous]
             self._runs[entry.run_id] = run
             if len(self._runs) > self._max_runs:
                 lost.append(self._runs.popitem(last=False)[1])
-        steps = [
-            step
-            for given_up in lost
-            if given_up is not None
-            for step in given_up.interrupt(entry.at, "lost")
-        ]
-        return [*steps, Began(run.root)]
+        changes: list[ActivityChange] = []
+        for given_up in lost:
+            changes += given_up.interrupt(entry.at, "lost")
+        return [*changes, ActivityBegan(run.root)]
 
 
-class FollowedRun:
-    """One run and what is under way in it."""
+class TrackedRun:
+    """One run and the activities that are open in it."""
 
     def __init__(self, entry: Entry, *, arguments: bool) -> None:
         event = entry.event
@@ -182,22 +178,19 @@ class FollowedRun:
         )
         # In the order in which they began: effects by their key, engines by "@" and the path of their scope.
         self._open: dict[str, Activity] = {"@": self.root}
-        self._vetted: set[str] = set()  # the keys of calls whose tool policy has seen
-        self._not_made: set[str] = (
-            set()
-        )  # the keys of calls whose outcome somebody gave, without a tool that ran
+        # Keys of calls whose tool exists, since policy was asked about it.
+        self._vetted: set[str] = set()
+        # Keys of calls whose outcome a look-up or a person established, without a tool that ran.
+        self._not_executed: set[str] = set()
         self._arguments = arguments
-        self._proposed: dict[
-            str, tuple[ToolCall, ...]
-        ] = {}  # the latest calls of each scope
-        self._changed: dict[
-            str, JsonObject
-        ] = {}  # arguments that policy changed, by the call's key
+        # The latest calls of each scope, and the arguments that policy changed, by the key of the call.
+        self._proposed: dict[str, tuple[ToolCall, ...]] = {}
+        self._changed: dict[str, JsonObject] = {}
 
-    def follow(self, entry: Entry) -> list[Step]:
-        """What an entry of this run means."""
-        steps: list[Step] = []
-        agent = self._agent(_path(entry.key), steps)
+    def follow(self, entry: Entry) -> list[ActivityChange]:
+        """Return which activities an entry of this run begins and ends, and where it happened."""
+        changes: list[ActivityChange] = []
+        agent = self._find_agent(_path(entry.key), changes)
         match entry.event:
             case (
                 ModelRequested()
@@ -205,7 +198,7 @@ class FollowedRun:
                 | EffectStarted()
                 | ChildStarted() as intent
             ):
-                steps += self._begin(entry, intent, agent)
+                changes += self._begin(entry, intent, agent)
             case (
                 ModelReplied()
                 | ModelFailed()
@@ -213,53 +206,46 @@ class FollowedRun:
                 | EffectFinished()
                 | ChildFinished() as outcome
             ):
-                steps += self._end(entry, outcome, agent)
+                changes += self._end(entry, outcome, agent)
             case LimitHit() as refusal:
-                steps += [*self._end(entry, refusal, agent), Noted(agent, entry)]
+                changes += [*self._end(entry, refusal, agent), EntryNoted(agent, entry)]
             case RunFinished() | RunSuspended() as ending:
-                steps += self._close(entry.at, ending)
+                changes += self._close(entry.at, ending)
             case event:
                 self._remember(entry.key, event)
-                steps.append(
-                    Noted(
-                        self._open.get(entry.key, agent),
-                        entry,
-                        self._tool(entry.key, event),
-                    )
-                )
-        return steps
+                activity = self._open.get(entry.key, agent)
+                tool = self._find_tool(entry.key, event)
+                changes.append(EntryNoted(activity, entry, tool))
+        return changes
 
-    def interrupt(self, at: float, why: str) -> list[Step]:
-        """Everything that is under way ends without an outcome, the latest first; `why` is the type of error."""
-        ended: list[Step] = [
-            Ended(activity, at, None, why) for activity in reversed(self._open.values())
+    def interrupt(self, at: float, why: str) -> list[ActivityChange]:
+        """End all open activities without an outcome, the latest first; `why` is the type of error."""
+        ended: list[ActivityChange] = [
+            ActivityEnded(activity, at, None, why)
+            for activity in reversed(self._open.values())
         ]
         self._open.clear()
         return ended
 
-    def _close(self, at: float, ending: RunFinished | RunSuspended) -> list[Step]:
+    def _close(
+        self, at: float, ending: RunFinished | RunSuspended
+    ) -> list[ActivityChange]:
         del self._open["@"]
-        why: str
-        if isinstance(ending, RunFinished):
-            why = ending.stop_reason
-            error = _error_of(ending.error) if ending.status == "failed" else ("", "")
-        else:
-            why = ending.reason
-            error = ("ReplayDivergence", "") if why == "diverged" else ("", "")
-        # What waits for a decision has not failed: it goes on where it is when the run is resumed.
-        return [
-            *self.interrupt(at, "" if why == "waiting" else why),
-            Ended(self.root, at, ending, *error),
-        ]
+        why = ending.stop_reason if isinstance(ending, RunFinished) else ending.reason
+        # An activity that waits for a decision has not failed: it continues when the run is resumed.
+        interrupted = self.interrupt(at, "" if why == "waiting" else why)
+        return [*interrupted, ActivityEnded(self.root, at, ending, *_error_in(ending))]
 
-    def _begin(self, entry: Entry, intent: EffectIntent, agent: Activity) -> list[Step]:
-        kind, name = _named(intent)
+    def _begin(
+        self, entry: Entry, intent: EffectIntent, agent: Activity
+    ) -> list[ActivityChange]:
+        kind, name = _name_activity(intent)
         place = f"@{entry.key}" if kind == "agent" else entry.key
+        changes: list[ActivityChange] = []
         before = self._open.pop(place, None)
-        steps: list[Step] = (
-            [] if before is None else [Ended(before, entry.at, None, "interrupted")]
-        )
-        arguments = self._arguments_of(entry.key) if kind == "tool" else None
+        if before is not None:
+            changes.append(ActivityEnded(before, entry.at, None, "interrupted"))
+        arguments = self._find_arguments(entry.key) if kind == "tool" else None
         key = EffectKey.parse(entry.key)
         is_substitute = key.step is not None
         around = self._open.get(key.original, agent) if is_substitute else agent
@@ -274,111 +260,112 @@ class FollowedRun:
             arguments=arguments,
         )
         self._open[place] = begun
-        return [*steps, Began(begun)]
+        return [*changes, ActivityBegan(begun)]
 
-    def _end(self, entry: Entry, outcome: Outcome, agent: Activity) -> list[Step]:
-        """An effect's outcome; of one that began in another process, its beginning too."""
+    def _end(
+        self, entry: Entry, outcome: EffectOutcome, agent: Activity
+    ) -> list[ActivityChange]:
+        """Return the end of an effect, and its beginning too if it began in another process."""
         self._remember(entry.key, outcome)
-        tool, not_made = self._tool(entry.key, outcome), entry.key in self._not_made
+        tool = self._find_tool(entry.key, outcome)
+        was_executed = entry.key not in self._not_executed
         self._forget_call(entry.key, outcome)
-        steps: list[Step] = []
-        ended = self._open.pop(
-            f"@{entry.key}" if isinstance(outcome, ChildFinished) else entry.key, None
-        )
+        changes: list[ActivityChange] = []
+        of_child = isinstance(outcome, ChildFinished)
+        ended = self._open.pop(f"@{entry.key}" if of_child else entry.key, None)
+        if ended is None and was_executed:
+            ended = _restore_activity(entry, outcome, agent)
+            if ended is not None:
+                changes.append(ActivityBegan(ended))
         if ended is None:
-            ended = None if not_made else _begun_elsewhere(entry, outcome, agent)
-            if ended is None:
-                return (
-                    [] if isinstance(outcome, LimitHit) else [Noted(agent, entry, tool)]
-                )
-            steps.append(Began(ended))
+            of_limit = isinstance(outcome, LimitHit)
+            return [] if of_limit else [EntryNoted(agent, entry, tool)]
         error = _error_in(outcome)
-        inner = (
-            self._open.pop(f"@{EffectKey.parse(entry.key).child_path}", None)
-            if ended.kind == "tool"
-            else None
-        )
-        return [
-            *steps,
-            *(
-                Ended(one, entry.at, outcome, *error)
-                for one in (inner, ended)
-                if one is not None
-            ),
-        ]
+        if ended.kind == "tool":
+            inner = self._open.pop(f"@{EffectKey.parse(entry.key).child_path}", None)
+            if inner is not None:
+                changes.append(ActivityEnded(inner, entry.at, outcome, *error))
+        return [*changes, ActivityEnded(ended, entry.at, outcome, *error)]
 
-    def _agent(self, path: str, steps: list[Step]) -> Activity:
-        """The engine whose scope has that path; one that answers a call shows by what happens below the call's key."""
+    def _find_agent(self, path: str, changes: list[ActivityChange]) -> Activity:
+        """Return the engine whose scope has that path.
+
+        An engine that answers a call as a tool has no intent of its own: it begins with its first entry.
+        """
         while path:
-            if (known := self._open.get(f"@{path}")) is not None:
+            known = self._open.get(f"@{path}")
+            if known is not None:
                 return known
             place = EffectKey.parse(path)
             call = self._open.get(call_key(place.path, place.number))
             if call is not None:
                 begun = Activity(
-                    "agent", call.name, call.run_id, path, call.began, call.intent, call
+                    "agent", call.name, call.run_id, path, call.began, None, call
                 )
                 self._open[f"@{path}"] = begun
-                steps.append(Began(begun))
+                changes.append(ActivityBegan(begun))
                 return begun
             path = place.path
         return self.root
 
-    # --- calls: whose tools policy has seen, and with what arguments ---
+    # --- calls: which tools exist, and their arguments ---
 
     def _remember(self, key: str, event: Event) -> None:
-        if isinstance(event, GateDecided):
-            if event.verdict in DECIDED_BY_POLICY:
+        match event:
+            case GateDecided():
+                self._remember_decision(key, event)
+            case RecoveryTriggered():
+                # Only a call that was permitted can fail or have an unknown outcome.
                 self._vetted.add(key)
-            if self._arguments and event.arguments is not None:
-                self._changed[key] = event.arguments
-        elif isinstance(
-            event, (RecoveryTriggered, UnknownOutcomeResolved, CallDeadLettered)
-        ):
-            self._vetted.add(
-                key
-            )  # only a call that was let through can fail, or be in doubt
-            if isinstance(event, CallDeadLettered) or (
-                isinstance(event, UnknownOutcomeResolved)
-                and event.verdict != "not_done"
-            ):
-                self._not_made.add(key)
-        elif self._arguments and isinstance(event, CallsProposed):
-            self._proposed[_path(key)] = event.calls
-        elif self._arguments and isinstance(event, ModelReplied):
-            self._proposed[_path(key)] = event.completion.calls
+            case CallDeadLettered():
+                self._vetted.add(key)
+                self._not_executed.add(key)
+            case UnknownOutcomeResolved():
+                self._vetted.add(key)
+                if event.verdict != "not_done":
+                    self._not_executed.add(key)
+            case CallsProposed(calls) if self._arguments:
+                self._proposed[_path(key)] = calls
+            case ModelReplied(completion) if self._arguments:
+                self._proposed[_path(key)] = completion.calls
+            case _:
+                pass
 
-    def _tool(self, key: str, event: Event) -> str:
+    def _remember_decision(self, key: str, decision: GateDecided) -> None:
+        if decision.verdict in POLICY_VERDICTS:
+            self._vetted.add(key)
+        if self._arguments and decision.arguments is not None:
+            self._changed[key] = decision.arguments
+
+    def _find_tool(self, key: str, event: Event) -> str:
+        """Return the name of an event's tool, or `_OTHER` if a model may have invented it."""
         if not isinstance(event, (GateDecided, ToolFinished)):
             return ""
-        began = isinstance(event, ToolFinished) and event.status == "unknown"
-        return (
-            event.tool if began or key in self._vetted or key in self._open else OTHER
-        )
+        is_known = key in self._vetted or key in self._open
+        had_begun = isinstance(event, ToolFinished) and event.status == "unknown"
+        return event.tool if is_known or had_begun else OTHER
 
-    def _arguments_of(self, key: str) -> JsonObject | None:
+    def _find_arguments(self, key: str) -> JsonObject | None:
         if not self._arguments:
             return None
-        calls, number = (
-            self._proposed.get(_path(key), ()),
-            EffectKey.parse(key).call or 0,
-        )
+        calls = self._proposed.get(_path(key), ())
+        number = EffectKey.parse(key).call or 0
         proposed = calls[number].arguments if number < len(calls) else None
         return self._changed.get(key, proposed)
 
-    def _forget_call(self, key: str, outcome: Outcome) -> None:
+    def _forget_call(self, key: str, outcome: EffectOutcome) -> None:
         if isinstance(outcome, ToolFinished):
             self._vetted.discard(key)
-            self._not_made.discard(key)
+            self._not_executed.discard(key)
             self._changed.pop(key, None)
 
 
 def _path(key: str) -> str:
-    """The path of the scope that a key belongs to: of `2.0.1`, of its call `2.0.1#0`, of `note:2.0.1` it is `2.0`."""
+    """Return the path of the scope that a key belongs to: of `2.0.1`, `2.0.1#0` and `note:2.0.1` it is `2.0`."""
     return EffectKey.parse(key).path
 
 
-def _named(intent: EffectIntent) -> tuple[Kind, str]:
+def _name_activity(intent: EffectIntent) -> tuple[ActivityKind, str]:
     match intent:
         case ModelRequested():
             return "model", intent.model
@@ -390,50 +377,38 @@ def _named(intent: EffectIntent) -> tuple[Kind, str]:
             return "agent", intent.engine
 
 
-def _begun_elsewhere(
-    entry: Entry, outcome: Outcome, agent: Activity
+def _restore_activity(
+    entry: Entry, outcome: EffectOutcome, agent: Activity
 ) -> Activity | None:
-    """An effect that was in doubt when the run was resumed, and was made again: no intent says so twice."""
-    if isinstance(outcome, (ModelReplied, ModelFailed)):
-        return Activity(
-            "model",
-            "",
-            entry.run_id,
-            entry.key,
-            entry.at - outcome.seconds,
-            None,
-            agent,
-        )
-    if isinstance(outcome, ToolFinished) and outcome.status in RAN:
-        return Activity(
-            "tool",
-            outcome.tool,
-            entry.run_id,
-            entry.key,
-            entry.at - outcome.seconds,
-            None,
-            agent,
-        )
-    return None
+    """Return an effect whose outcome was unknown on resume and that was made again: its intent is not repeated."""
+    kind: ActivityKind
+    match outcome:
+        case ModelReplied() | ModelFailed():
+            kind, name = "model", ""
+        case ToolFinished() if outcome.status in EXECUTED:
+            kind, name = "tool", outcome.tool
+        case _:
+            return None
+    began = entry.at - outcome.seconds
+    return Activity(kind, name, entry.run_id, entry.key, began, None, agent)
 
 
-def _error_of(record: ErrorRecord | None) -> tuple[str, str]:
-    """An error's type, which is the HTTP status if there was one, and its text."""
-    if record is None:
-        return "", ""
-    status = record.details.get("status")
-    return str(status) if status else record.type, record.message
-
-
-def _error_in(outcome: Outcome) -> tuple[str, str]:
+def _error_in(outcome: EffectOutcome | RunFinished | RunSuspended) -> tuple[str, str]:
+    """Return the type of an outcome's error and its text; both are empty for a success."""
     match outcome:
         case ModelFailed() | EffectFinished():
-            return _error_of(outcome.error)
+            return _read_error(outcome.error)
         case ToolFinished() if outcome.status != "ok":
             return TOOL_ERRORS.get(outcome.status, outcome.status), outcome.content
-        case ChildFinished() if outcome.status == "failed":
-            return _error_of(outcome.error)
+        case ChildFinished() | RunFinished() if outcome.status == "failed":
+            return _read_error(outcome.error)
+        case RunSuspended() if outcome.reason == "diverged":
+            return "ReplayDivergence", ""
         case LimitHit():
             return outcome.limit, outcome.detail
         case _:
             return "", ""
+
+
+def _read_error(record: ErrorRecord | None) -> tuple[str, str]:
+    return ("", "") if record is None else (record.code, record.message)

@@ -115,7 +115,7 @@ async def use(tool: Tool, **arguments: object) -> Any:
 # --- what is lost ---
 
 
-async def test_a_read_that_was_under_way_when_the_server_died_is_made_again(
+async def test_a_read_that_was_open_when_the_server_died_is_made_again(
     rogue: Callable[..., Rogue],
 ) -> None:
     server = rogue(listed("once", annotations=READ))
@@ -125,7 +125,7 @@ async def test_a_read_that_was_under_way_when_the_server_died_is_made_again(
     assert server.noted == ["once", "once"]
 
 
-async def test_a_write_that_was_under_way_is_not_and_its_outcome_is_unknown(
+async def test_a_write_that_was_open_is_not_and_its_outcome_is_unknown(
     rogue: Callable[..., Rogue],
 ) -> None:
     server = rogue(listed("once", annotations={"destructiveHint": False}))

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 from ...events.control import CommandReceived, Declassified, FollowedUp
-from ...events.effects import CallsProposed, GateDecided, UnknownOutcomeResolved
+from ...events.effects import CallsProposed, GateDecided
 from ...events.entry import Entry
+from ...events.recovery import UnknownOutcomeResolved
 from ...events.run import RunFinished, RunSuspended
 from .effects import OUTCOMES, Effects, Readers
 

@@ -1,18 +1,16 @@
 """What a journal holds about calls that failed: retries, recoveries, answers, undoing."""
 
 from ...errors import CircuitOpen
-from ...events.effects import (
-    AttemptFailed,
+from ...events.effects import AttemptFailed, ToolFinished, ToolStarted
+from ...events.entry import Entry
+from ...events.recovery import (
     CallDeadLettered,
     RecoveryTriggered,
-    ToolFinished,
-    ToolStarted,
     UndoBegun,
     UndoFinished,
     UndoStarted,
     UnknownOutcomeResolved,
 )
-from ...events.entry import Entry
 from ...tools.recovery import MADE_AGAIN
 from .effects import Effects, Readers
 

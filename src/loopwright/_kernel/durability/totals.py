@@ -10,11 +10,11 @@ from ...events.effects import (
     LimitHit,
     ModelReplied,
     ModelRequested,
-    RecoveryTriggered,
     ToolFinished,
     ToolStarted,
 )
 from ...events.entry import Entry
+from ...events.recovery import RecoveryTriggered
 from ...events.run import RunForked, RunResumed, RunStarted
 from ...labels import Label, highest
 from ...messages import Usage

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from ..._internal.log import logger
 from ...errors import Suspended
-from ...events.effects import UnknownOutcomeResolved
+from ...events.recovery import UnknownOutcomeResolved
 from ...events.run import Question
 from ...gates.base import Permit
 from ...journals.base import Command

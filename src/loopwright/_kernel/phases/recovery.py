@@ -11,7 +11,8 @@ from pydantic import BaseModel, Field
 
 from ...errors import AskFailed, LimitReached, ProviderError, Suspended
 from ...events.effect_key import recovery_question_key, substitute_key
-from ...events.effects import CallDeadLettered, RecoveryTriggered, ToolFinished
+from ...events.effects import ToolFinished
+from ...events.recovery import CallDeadLettered, RecoveryTriggered
 from ...events.run import Question as Pending
 from ...gates.base import Denial, Permit
 from ...labels import Label, highest

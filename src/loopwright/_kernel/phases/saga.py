@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from ...errors import Denied, JournalError, Suspended, UndoFailed, format_error
 from ...events.effect_key import undo_key
-from ...events.effects import UndoBegun, UndoCall, UndoFinished, UndoStarted
+from ...events.recovery import UndoBegun, UndoCall, UndoFinished, UndoStarted
 from ...events.run import ErrorRecord, Question
 from ...messages import DOUBTFUL, Observation, ObservationStatus, ToolCall
 from ...resilience.timeouts import capture, invoke, run_with_timeout

@@ -733,7 +733,7 @@ async def test_an_answer_without_a_program_is_said_to_be_one_and_is_no_revision(
 def test_the_code_tool_must_be_one_that_takes_one_text(name: str) -> None:
     with pytest.raises(
         ConfigError,
-        match=rf"code_tool: '{name}' is no tool that takes one text; those are search$",
+        match=rf"code_tool: '{name}' is not a tool that takes one text; those are search$",
     ):
         engine([], tools=(search, multiply), code_tool=name)
 

@@ -8,7 +8,8 @@ import pytest
 
 from loopwright import MemoryJournal, PlanExecuteEngine, Request, Runtime, tool
 from loopwright.messages import ToolSpec
-from loopwright.parsing.plans.graph import check_plan, read_plan
+from loopwright.parsing.plans.checks import check_plan
+from loopwright.parsing.plans.reader import read_plan
 from loopwright.testing import ScriptedProvider
 from recordings import MISSING, fixture, rows
 

@@ -567,7 +567,7 @@ async def test_search_names_the_tool() -> None:
 def test_a_search_that_is_no_tool_for_one_text_is_refused_at_once(name: str) -> None:
     with pytest.raises(
         ConfigError,
-        match=f"search: '{name}' is no tool that takes one text; those are search$",
+        match=f"search: '{name}' is not a tool that takes one text; those are search$",
     ):
         SelfAskEngine(runtime(tools=[search, distance]), search=name)
 

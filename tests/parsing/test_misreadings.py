@@ -11,7 +11,8 @@ from loopwright.parsing.answers import (
 from loopwright.parsing.critiques import is_null_answer, read_critique
 from loopwright.parsing.follow_ups import read_final_answer, read_follow_ups
 from loopwright.parsing.plans.calls import read_call_arguments
-from loopwright.parsing.plans.graph import check_plan, read_plan
+from loopwright.parsing.plans.checks import check_plan
+from loopwright.parsing.plans.reader import read_plan
 from loopwright.parsing.thinking import strip_thinking
 from loopwright.parsing.verdicts import read_verdict
 
@@ -150,7 +151,7 @@ def test_listed_follow_ups_are_asked_and_never_the_answer() -> None:
 def test_a_reference_in_another_spelling_is_sent_back(written: str) -> None:
     plan = read_plan(f'1. search("x")\n2. send("bob", "It is {written}.")', NAMES)
 
-    with pytest.raises(ValueError, match=r"is no reference; write `\$k`"):
+    with pytest.raises(ValueError, match=r"is not a reference; write `\$k`"):
         check_plan(plan, TOOLS, 10)
 
 

@@ -14,7 +14,8 @@ from loopwright.messages import ToolSpec
 from loopwright.parsing.answers import read_closing_answer
 from loopwright.parsing.critiques import read_critique
 from loopwright.parsing.follow_ups import read_follow_ups, read_sub_answer
-from loopwright.parsing.plans.graph import read_join, read_plan, read_result
+from loopwright.parsing.plans.decisions import read_join, read_result
+from loopwright.parsing.plans.reader import read_plan
 from loopwright.parsing.thinking import strip_thinking
 from loopwright.parsing.xml_text import has_tag
 from loopwright.providers.dialects import Dialect, JsonDialect, ReActDialect, XmlDialect

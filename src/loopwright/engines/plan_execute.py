@@ -10,15 +10,12 @@ from ..engine import LoopEngine, ProviderName
 from ..errors import AskFailed, Denied, LimitReached, ProviderError, Unreadable
 from ..messages import Conversation, ToolCall
 from ..parsing.arguments import Signature, describe_tools, find_tool
-from ..parsing.plans.calls import insert_results, read_call_arguments
-from ..parsing.plans.graph import (
-    Plan,
-    PlanStep,
-    check_plan,
-    read_join,
-    read_plan,
-    read_result,
-)
+from ..parsing.plans.calls import read_call_arguments
+from ..parsing.plans.checks import check_plan
+from ..parsing.plans.decisions import read_join, read_result
+from ..parsing.plans.plan import Plan, PlanStep
+from ..parsing.plans.reader import read_plan
+from ..parsing.plans.references import insert_results
 from ..parsing.plans.results import Ledger, StepFinished
 from ..prompts import PromptSet
 from ..run import Run
@@ -131,7 +128,7 @@ class PlanExecuteEngine(LoopEngine):
                 if plan is None:
                     break
                 await self._execute(run, plan, ledger)
-                if not replans_left or ledger.worked(plan):
+                if not replans_left or ledger.is_complete(plan):
                     break
                 joined = await self._join(run, ledger)
                 if joined.decision == "finish":
@@ -167,7 +164,7 @@ class PlanExecuteEngine(LoopEngine):
                 plan = self._read_plan(run, text, is_cut, ledger)
                 run.note(plan)
                 if self.approve_plan:
-                    await run.permit(APPROVAL, {"plan": plan.as_json()})
+                    await run.permit(APPROVAL, {"plan": plan.to_json()})
                 return plan
             except (ValueError, Denied) as error:
                 problem = error
@@ -187,11 +184,11 @@ class PlanExecuteEngine(LoopEngine):
             "plan",
             tools=describe_tools(run.tools),
             max_steps=self.max_steps,
-            first=ledger.first,
+            first=ledger.next_id,
         )
         if not ledger:
             return prompt
-        replan = self.prompts.fill("replan", results=ledger.told(), reason=reason)
+        replan = self.prompts.fill("replan", results=ledger.render(), reason=reason)
         return f"{prompt}\n\n{replan}"
 
     def _read_plan(self, run: Run, text: str, is_cut: bool, ledger: Ledger) -> Plan:
@@ -202,19 +199,19 @@ class PlanExecuteEngine(LoopEngine):
             )
         tools = [tool.name for tool in run.tools]
         done = [step.id for step in ledger.done]
-        plan = read_plan(text, tools, first=ledger.first, done=done)
+        plan = read_plan(text, tools, first=ledger.next_id, done=done)
         check_plan(plan, run.tools, self.max_steps, ledger.done)
         return plan
 
     async def _execute(self, run: Run, plan: Plan, ledger: Ledger) -> None:
         """Run the steps in waves of all that are ready, until each step has an outcome."""
-        while waiting := ledger.left(plan):
+        while waiting := ledger.get_pending(plan):
             for step in waiting:
-                skipped = ledger.skipped(step)
+                skipped = ledger.find_skip(step)
                 if skipped is not None:
                     run.note(skipped)
                     ledger.add(step, skipped)
-            wave = [step for step in ledger.left(plan) if ledger.ready(step)]
+            wave = [step for step in ledger.get_pending(plan) if ledger.is_ready(step)]
             if not wave:
                 continue
             works = [
@@ -250,7 +247,7 @@ class PlanExecuteEngine(LoopEngine):
         self, run: Run, step: PlanStep, tool: Signature, ledger: Ledger
     ) -> tuple[StepFinished, str | None]:
         """Execute a step that is a tool call."""
-        results = ledger.results(step.references)
+        results = ledger.get_results(step.references)
         try:
             arguments = read_call_arguments(step.arguments, tool, results)
         except ValueError as error:
@@ -264,9 +261,9 @@ class PlanExecuteEngine(LoopEngine):
         self, run: Run, step: PlanStep, conversation: Conversation, ledger: Ledger
     ) -> StepFinished:
         """Execute a step that is a question to the model, or a sub-goal."""
-        named = ledger.shown(step.references)
+        named = ledger.get_shown(step.references)
         goal = insert_results(step.arguments if step.tool else step.goal, named)
-        others = ledger.told(other for other in step.depends_on if other not in named)
+        others = ledger.render(other for other in step.depends_on if other not in named)
         prompt = conversation.user(self.prompts.fill("step", step=goal, results=others))
         if step.tool:  # `LLM[…]`
             return _finish_step(step.id, await run.ask(prompt, purpose="step"))
@@ -281,7 +278,7 @@ class PlanExecuteEngine(LoopEngine):
 
     async def _join(self, run: Run, ledger: Ledger) -> JoinDecided:
         """Decide between finishing and a new plan, and note the decision."""
-        prompt = self.prompts.fill("join", results=ledger.told())
+        prompt = self.prompts.fill("join", results=ledger.render())
         text, is_cut = await _reply(
             run, run.conversation.user(prompt), self.joiner, "join"
         )
@@ -307,7 +304,7 @@ class PlanExecuteEngine(LoopEngine):
         return read_result(reply)
 
     def _synthesis_prompt(self, run: Run, ledger: Ledger) -> Conversation:
-        prompt = self.prompts.fill("synthesize", results=ledger.told())
+        prompt = self.prompts.fill("synthesize", results=ledger.render())
         return run.conversation.user(prompt)
 
 

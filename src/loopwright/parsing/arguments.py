@@ -1,11 +1,11 @@
-"""From the text of a model's call to its tool and arguments; what cannot be read is a ValueError with a cure."""
+"""Tool names and arguments as models write them; what cannot be read is a ValueError that says how to write it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from ..errors import ConfigError
 from ..messages import Json, JsonObject, ToolSpec
-from .fences import read_fence
+from .fences import FENCE_STARTS, read_fence
 from .json_text import read_json, read_object
 
 EMPTY_INPUTS = {"", "none", "null", "n/a", "()", "{}", "[]"}
@@ -15,11 +15,11 @@ MAX_LISTED_TOOLS = 20
 
 
 class Signature(Protocol):
-    """What a reader of calls must know of a tool; `Tool` and `ToolSpec` both fit."""
+    """What a reader of calls must know about a tool; `Tool` and `ToolSpec` both fit."""
 
     @property
     def name(self) -> str:
-        """The registered spelling."""
+        """The registered name."""
         ...
 
     @property
@@ -29,123 +29,125 @@ class Signature(Protocol):
 
 
 def find_tool(name: str, tools: Sequence[Signature]) -> Signature | None:
-    """The tool of that name: spelled exactly so, else the only one spelled so without regard to case."""
+    """Return the tool of that exact name, else the only one whose name differs in case alone."""
     exact = [tool for tool in tools if tool.name == name]
-    folded = [tool for tool in tools if tool.name.casefold() == name.casefold()]
-    found = exact or folded
-    return found[0] if len(found) == 1 else None
+    if exact:
+        return exact[0] if len(exact) == 1 else None
+    folded = name.casefold()
+    similar = [tool for tool in tools if tool.name.casefold() == folded]
+    return similar[0] if len(similar) == 1 else None
 
 
 def read_name(written: str, tools: Sequence[Signature]) -> str:
-    """The registered spelling of a tool's name, or the name as written (without markup) if there is no such tool.
+    """Return the registered name of a tool, or the name as written (without markup) if there is no such tool.
 
-    An empty string says that it is no name at all.
+    An empty text means that it is not a name at all.
     """
     bare = written.strip()
     if len(bare) > 2 * MAX_NAME:
         return ""
     plain = bare.strip(MARKUP + " \t").rstrip(".,:;")
-    for candidate in (bare, plain, plain.strip("[]()<> ")):
+    name = plain.strip("[]()<> ")
+    for candidate in (bare, plain, name):
         tool = find_tool(candidate, tools)
         if tool is not None:
             return tool.name
-    name = plain.strip("[]()<> ")
-    return (
-        name
-        if len(name) <= MAX_NAME and all(c.isalnum() or c in "_-. " for c in name)
-        else ""
-    )
+    return name if _is_name(name) else ""
+
+
+def _is_name(text: str) -> bool:
+    return len(text) <= MAX_NAME and all(c.isalnum() or c in "_-. " for c in text)
 
 
 def get_parameters(tool: Signature) -> Mapping[str, Json]:
-    """The schemas of a tool's parameters by name."""
+    """Return the schemas of a tool's parameters by name."""
     found = tool.schema.get("properties")
     return found if isinstance(found, dict) else {}
 
 
 def get_required(tool: Signature) -> list[str]:
-    """The parameters that a call must give."""
+    """Return the names of the parameters that a call must give."""
     found = tool.schema.get("required")
-    return (
-        [name for name in found if isinstance(name, str)]
-        if isinstance(found, list)
-        else []
-    )
+    if not isinstance(found, list):
+        return []
+    return [name for name in found if isinstance(name, str)]
 
 
 def describe_parameters(tool: Signature) -> str:
-    """A tool's parameters in words: `query (string, required), limit (integer)`."""
-    words: list[str] = []
+    """Describe a tool's parameters: `query (string, required), limit (integer)`."""
+    required = get_required(tool)
+    described: list[str] = []
     for name, schema in get_parameters(tool).items():
+        facts: list[str] = []
         kind = schema.get("type") if isinstance(schema, dict) else None
-        facts = [kind] if isinstance(kind, str) else []
-        facts += ["required"] if name in get_required(tool) else []
-        words.append(f"{name} ({', '.join(facts)})" if facts else name)
-    return ", ".join(words) or "no parameters"
+        if isinstance(kind, str):
+            facts.append(kind)
+        if name in required:
+            facts.append("required")
+        described.append(f"{name} ({', '.join(facts)})" if facts else name)
+    return ", ".join(described) or "no parameters"
 
 
 def describe_tools(tools: Sequence[ToolSpec]) -> str:
-    """The tools a line each, with what they do and take."""
-    return (
-        "\n".join(
-            f"- {t.name}: {t.description} Takes {describe_parameters(t)}."
-            for t in tools
-        )
-        or "none"
-    )
+    """Describe the tools on a line each: what they do and which parameters they take."""
+    lines = map(_describe_tool, tools)
+    return "\n".join(lines) or "none"
+
+
+def _describe_tool(tool: ToolSpec) -> str:
+    return f"- {tool.name}: {tool.description} Takes {describe_parameters(tool)}."
 
 
 def can_take_plain_text(tool: Signature) -> bool:
-    """Whether plain text is enough to call a tool: a digit stays a text only where a text is wanted."""
+    """Return whether plain text is enough to call a tool: a digit stays a text only where a text is wanted."""
     try:
-        return (
-            "0"
-            in read_plain_arguments("0", tool.name, tool, quotes_are_text=True).values()
-        )
+        read = read_plain_arguments("0", tool.name, tool, quotes_are_text=True)
     except ValueError:
         return False
+    return "0" in read.values()
 
 
 def check_plain_text_tool(option: str, name: str, tools: Iterable[Signature]) -> None:
     """Raise `ConfigError` naming the option unless plain text is enough to call the tool that it names."""
-    fit = [tool for tool in tools if can_take_plain_text(tool)]
-    if name not in {tool.name for tool in fit}:
+    usable = [tool for tool in tools if can_take_plain_text(tool)]
+    if name not in {tool.name for tool in usable}:
         raise ConfigError(
-            f"{option}: {name!r} is no tool that takes one text; those are {list_tool_names(fit)}"
+            f"{option}: {name!r} is not a tool that takes one text; those are {list_tool_names(usable)}"
         )
 
 
 def list_tool_names(tools: Sequence[Signature]) -> str:
-    """The names of the tools, the first twenty."""
+    """Return the names of the tools in one line, at most twenty."""
     names = [tool.name for tool in tools[:MAX_LISTED_TOOLS]]
-    return (
-        ", ".join([*names, "…"] if len(tools) > MAX_LISTED_TOOLS else names) or "none"
-    )
+    if len(tools) > MAX_LISTED_TOOLS:
+        names.append("…")
+    return ", ".join(names) or "none"
 
 
 def read_arguments(
     text: str, name: str, tool: Signature | None
 ) -> tuple[JsonObject, str]:
-    """The arguments that the input of a call means, and the text behind them.
+    """Return the arguments that the input of a call means, and the text behind them.
 
     An object (alone or in a code fence) is the arguments; other text is the value of a tool's only parameter, or of
     `input` where there is no such tool. Raises ValueError naming the tool and its parameters.
     """
     body, rest = text.strip(), ""
-    if body.startswith(("```", "~~~")):
-        body, rest = _inside_fence(body, name)
-    if body.startswith("{"):
-        try:
-            arguments, end = read_object(body)
-        except ValueError as error:
-            raise ValueError(
-                f"The input of {name} cannot be read: {error}. {_cure(tool)}"
-            ) from None
-        return arguments, body[end:] + rest
-    return read_plain_arguments(body, name, tool), rest
+    if body.startswith(FENCE_STARTS):
+        body, rest = _read_fenced_input(body, name)
+    if not body.startswith("{"):
+        return read_plain_arguments(body, name, tool), rest
+    try:
+        arguments, end = read_object(body)
+    except ValueError as error:
+        raise ValueError(
+            f"The input of {name} cannot be read: {error}. {_suggest_form(tool)}"
+        ) from None
+    return arguments, body[end:] + rest
 
 
-def _inside_fence(body: str, name: str) -> tuple[str, str]:
+def _read_fenced_input(body: str, name: str) -> tuple[str, str]:
+    """Return the contents of the fence that an input begins with, and the text behind it."""
     try:
         contents, end = read_fence(body)
     except ValueError as error:
@@ -158,35 +160,48 @@ def _inside_fence(body: str, name: str) -> tuple[str, str]:
 def read_plain_arguments(
     text: str, name: str, tool: Signature | None, *, quotes_are_text: bool = False
 ) -> JsonObject:
-    """The arguments that plain text means: the value of the only parameter, or of the only one that is required.
+    """Return the arguments that plain text means: the value of the only parameter, or of the only required one.
 
-    Raises ValueError if there is none such.
+    Args:
+        text: the input.
+        name: the name of the tool, for errors.
+        tool: the tool, if it is known.
+        quotes_are_text: whether to keep the quotes around a text, which are otherwise read as those of a JSON string.
 
-    `quotes_are_text` keeps the quotes around a text, which are otherwise read as those of a JSON string.
+    Raises ValueError if the tool has no parameter that the text could be the value of.
     """
     if tool is None:
         return {"input": text} if text else {}
-    parameters = get_parameters(tool)
     if text.casefold() in EMPTY_INPUTS and not get_required(tool):
         return {}
+    parameters = _select_main_parameters(tool)
     if len(parameters) != 1:
-        parameters = {
-            one: parameters[one] for one in get_required(tool) if one in parameters
-        }
-    if len(parameters) != 1:
-        raise ValueError(f"The input of {name} must be a JSON object. {_cure(tool)}")
+        raise ValueError(
+            f"The input of {name} must be a JSON object. {_suggest_form(tool)}"
+        )
     if not text:
-        raise ValueError(f"The call of {name} has no input. {_cure(tool)}")
+        raise ValueError(f"The call of {name} has no input. {_suggest_form(tool)}")
     [(parameter, schema)] = parameters.items()
-    value = _json_value(text)
-    as_text = value is None or (
-        _takes_text(schema) and (quotes_are_text or not isinstance(value, str))
-    )
-    return {parameter: text if as_text else value}
+    value = _read_json_value(text)
+    if value is None:
+        return {parameter: text}
+    reads_quotes = isinstance(value, str) and not quotes_are_text
+    if _can_be_text(schema) and not reads_quotes:
+        return {parameter: text}
+    return {parameter: value}
 
 
-def _json_value(text: str) -> Json:
-    """The JSON value that the whole text is, or `None`."""
+def _select_main_parameters(tool: Signature) -> Mapping[str, Json]:
+    """Return a tool's parameters if there is one alone, else those that are required."""
+    parameters = get_parameters(tool)
+    if len(parameters) == 1:
+        return parameters
+    required = get_required(tool)
+    return {name: parameters[name] for name in required if name in parameters}
+
+
+def _read_json_value(text: str) -> Json:
+    """Return the JSON value that the whole text is, or `None`."""
     try:
         value, end = read_json(text)
     except ValueError:
@@ -194,25 +209,30 @@ def _json_value(text: str) -> Json:
     return None if text[end:].strip() else value
 
 
-def _takes_text(schema: Json) -> bool:
+def _can_be_text(schema: Json) -> bool:
+    """Return whether the schema of a parameter allows a text."""
     if not isinstance(schema, dict):
         return True
     kinds = schema.get("type")
+    if isinstance(kinds, list):
+        return "string" in kinds
     if kinds is not None:
-        return kinds == "string" or (isinstance(kinds, list) and "string" in kinds)
-    for choice in ("anyOf", "oneOf"):
-        options = schema.get(choice)
+        return kinds == "string"
+    for keyword in ("anyOf", "oneOf"):
+        options = schema.get(keyword)
         if isinstance(options, list):
-            return any(_takes_text(option) for option in options)
+            return any(map(_can_be_text, options))
     choices = schema.get("enum")
-    return not isinstance(choices, list) or any(
-        isinstance(item, str) for item in choices
-    )
+    if not isinstance(choices, list):
+        return True
+    return any(isinstance(choice, str) for choice in choices)
 
 
-def _cure(tool: Signature | None) -> str:
+def _suggest_form(tool: Signature | None) -> str:
+    """Say how the arguments of a call must be written."""
     if tool is None:
         return "Write it as a JSON object."
     if not get_parameters(tool):
         return f"{tool.name} takes no parameters: write {{}}."
-    return f"Write a JSON object with the parameters of {tool.name}: {describe_parameters(tool)}."
+    parameters = describe_parameters(tool)
+    return f"Write a JSON object with the parameters of {tool.name}: {parameters}."

@@ -1,4 +1,4 @@
-"""Strict JSON, and Python literals where it is none: no key twice, no NaN, bounded in depth and length."""
+"""Strict JSON, and Python literals that stand in its place: no key twice, no NaN, bounded in depth and length."""
 
 import json
 import math
@@ -6,45 +6,48 @@ import re
 from typing import Never, cast
 
 from ..messages import Json
-from .fences import read_fence
+from .fences import FENCE_STARTS, read_fence
 
 MAX_JSON_CHARS = 262_144
 MAX_JSON_DEPTH = 64
 MAX_LITERAL_CHARS = 16_384
 
-_LITERAL = re.compile(
+_LITERAL_TOKEN = re.compile(
     r"""'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+"|[A-Za-z_]\w*+|[\[\]{}]|[^'"A-Za-z_\[\]{}]++|['"]""",
     re.S,
 )
-_QUOTED = re.compile(r"""\\.|["]""", re.S)
+_QUOTE_OR_ESCAPE = re.compile(r"""\\.|["]""", re.S)
+_REQUOTED = {"\\'": "'", '"': '\\"'}
 _JSON_WORDS = {"True": "true", "False": "false", "None": "null"}
 
 
-def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+def _build_object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a key is given twice")
     return found
 
 
-def _finite(digits: str) -> float:
+def _read_float(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
         raise ValueError(f"{digits} is too large a number")
     return number
 
 
-def _refuse(constant: str) -> Never:
+def _refuse_constant(constant: str) -> Never:
     raise ValueError(f"{constant} is not JSON")
 
 
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse
+    object_pairs_hook=_build_object,
+    parse_float=_read_float,
+    parse_constant=_refuse_constant,
 )
 
 
 def read_json(text: str, start: int = 0) -> tuple[Json, int]:
-    """The JSON value that starts at `start` (RFC 8259), and where it ends.
+    """Return the JSON value that starts at `start` (RFC 8259), and where it ends.
 
     Raises ValueError for what is not JSON, and beyond it for a key given twice, NaN, Infinity or a number without a
     finite value, a lone surrogate, more than 64 levels, or more than 262,144 characters.
@@ -63,16 +66,21 @@ def read_json(text: str, start: int = 0) -> tuple[Json, int]:
 def _check_depth(value: Json) -> None:
     level: list[Json] = [value]
     for _ in range(MAX_JSON_DEPTH):
-        below: list[Json] = []
-        for item in level:
-            if isinstance(item, dict):
-                below.extend(item.values())
-            elif isinstance(item, list):
-                below.extend(item)
-        level = [item for item in below if isinstance(item, (dict, list))]
+        level = _collect_containers(level)
         if not level:
             return
     raise ValueError(f"nested deeper than {MAX_JSON_DEPTH} levels")
+
+
+def _collect_containers(level: list[Json]) -> list[Json]:
+    """Return the objects and lists directly inside those of a level."""
+    below: list[Json] = []
+    for item in level:
+        if isinstance(item, dict):
+            below.extend(item.values())
+        elif isinstance(item, list):
+            below.extend(item)
+    return [item for item in below if isinstance(item, (dict, list))]
 
 
 def _check_surrogates(value: Json) -> None:
@@ -83,77 +91,91 @@ def _check_surrogates(value: Json) -> None:
 
 
 def read_object(text: str, start: int = 0) -> tuple[dict[str, Json], int]:
-    """The JSON object that starts at `start`, or the Python dict literal where it is no JSON, and where it ends.
+    """Return the JSON object that starts at `start`, or the Python dict literal in its place, and where it ends.
 
-    Raises ValueError, saying whether a brace or quote is never closed or what else is wrong. A literal is held to the
-    same rules as JSON (strings as keys, lists, no key twice) and to 16,384 characters.
+    A literal follows the same rules as JSON (strings as keys, lists, no key twice) and has at most 16,384 characters.
+    Raises ValueError, saying whether a brace or quote is never closed or what else is wrong.
     """
     if not text.startswith("{", start):
         raise ValueError("it is not an object")
     try:
         value, end = read_json(text, start)
     except ValueError as error:
-        closing = _as_json(text[start : start + MAX_LITERAL_CHARS])
-        if closing is None:
-            raise ValueError("a brace or a quote is never closed") from None
-        written, length = closing
-        try:
-            value, _ = read_json(written)
-        except ValueError as second:
-            raise ValueError(
-                _reason(error if isinstance(second, json.JSONDecodeError) else second)
-            ) from None
+        value, length = _read_literal(text[start : start + MAX_LITERAL_CHARS], error)
         end = start + length
-    return cast(
-        "dict[str, Json]", value
-    ), end  # what begins with a brace is an object or an error
+    # what begins with a brace is an object or an error
+    return cast("dict[str, Json]", value), end
 
 
-def _reason(error: ValueError) -> str:
-    if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg[:1].lower()}{error.msg[1:]} at character {error.pos + 1}"
-    return str(error)
+def _read_literal(text: str, json_error: ValueError) -> tuple[Json, int]:
+    """Return the value of the Python literal that a text starts with, and its length."""
+    converted = _convert_literal(text)
+    if converted is None:
+        raise ValueError("a brace or a quote is never closed") from None
+    written, length = converted
+    try:
+        value, _ = read_json(written)
+    except json.JSONDecodeError:
+        # positions in the converted text mean nothing to the writer
+        raise ValueError(_explain(json_error)) from None
+    except ValueError as error:
+        raise ValueError(_explain(error)) from None
+    return value, length
 
 
-def _as_json(text: str) -> tuple[str, int] | None:
-    """The Python literal that `text` starts with, in JSON's spelling, and its length; `None` if it never closes."""
+def _explain(error: ValueError) -> str:
+    if not isinstance(error, json.JSONDecodeError):
+        return str(error)
+    return f"{error.msg[:1].lower()}{error.msg[1:]} at character {error.pos + 1}"
+
+
+def _convert_literal(text: str) -> tuple[str, int] | None:
+    """Return the Python literal that a text starts with as JSON, and its length; `None` if it never closes."""
     written: list[str] = []
     depth = 0
-    for found in _LITERAL.finditer(text):
+    for found in _LITERAL_TOKEN.finditer(text):
         token = found[0]
         if token in ("'", '"'):
             return None
-        if token[0] in "'\"":
-            token = f'"{_QUOTED.sub(_requote, token[1:-1])}"'
-        elif token in "[{":
+        if token in "[{":
             depth += 1
         elif token in "]}":
             depth -= 1
-            _drop_last_comma(written)
-        written.append(_JSON_WORDS.get(token, token))
+            _drop_trailing_comma(written)
+        written.append(_convert_token(token))
         if depth == 0:
             return "".join(written), found.end()
     return None
 
 
-def _drop_last_comma(written: list[str]) -> None:
-    """Take away the comma that Python allows after the last item."""
+def _convert_token(token: str) -> str:
+    if token[0] in "'\"":
+        contents = _QUOTE_OR_ESCAPE.sub(_requote, token[1:-1])
+        return f'"{contents}"'
+    return _JSON_WORDS.get(token, token)
+
+
+def _drop_trailing_comma(written: list[str]) -> None:
+    """Remove the comma that Python allows after the last item."""
     last = written[-1].strip()
-    if last.endswith(",") and not (last == "," and written[-2] in ("[", "{")):
+    if not last.endswith(","):
+        return
+    has_no_item = last == "," and written[-2] in ("[", "{")
+    if not has_no_item:
         written[-1] = last[:-1]
 
 
 def _requote(found: re.Match[str]) -> str:
-    return {"\\'": "'", '"': '\\"'}.get(found[0], found[0])
+    return _REQUOTED.get(found[0], found[0])
 
 
 def read_json_document(text: str) -> Json:
-    """The one JSON value that `text` is, or that the one code fence around it holds.
+    """Return the one JSON value that a text is, or that the one code fence around it holds.
 
     Raises ValueError as `read_json` does, and if anything else stands beside the value.
     """
     body = text.strip()
-    if body.startswith(("```", "~~~")):
+    if body.startswith(FENCE_STARTS):
         contents, end = read_fence(body)
         if body[end:].strip():
             raise ValueError("there is text after the code fence")

@@ -1,4 +1,4 @@
-"""Tokenizer of a protocol, such as `Action:`, at line starts and outside code fences; what stands in brackets."""
+"""Tokens of a protocol, such as the marker `Action:`, at line starts and outside code fences; and matching brackets."""
 
 import dataclasses
 import itertools
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from .fences import BLANK, LINE_BREAKS, find_fences
+from .fences import BLANK, LINE_BREAKS, FenceCursor, find_fences
 
 MAX_BRACKETS = 10_000
 MAX_TOKENS = 10_000
@@ -15,7 +15,7 @@ _BRACKETS = re.compile(r"[\[\]]")
 
 
 class Token(NamedTuple):
-    """A marker: its kind, where its line and its value start, and the markup that it opens and leaves open."""
+    """A marker in a text: its kind, where its line and its value start, and the markup that it leaves open."""
 
     kind: str
     start: int
@@ -25,9 +25,10 @@ class Token(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TokenizedText:
-    """The markers of a text in order; none is read from `unread` on, where a code fence starts that never closes.
+    """The tokens of a text in order.
 
-    More than 10,000 markers or fences are not read either.
+    Nothing is read from `unread_start` on: a code fence starts there that never closes, or there were more than 10,000
+    tokens or fences before.
     """
 
     tokens: tuple[Token, ...]
@@ -35,40 +36,33 @@ class TokenizedText:
 
 
 def find_value_end(text: str, tokens: Sequence[Token], index: int) -> int:
-    """Where the value of a marker ends: at the next marker, or with the text."""
-    return tokens[index + 1].start if index + 1 < len(tokens) else len(text)
+    """Return where the value of a token ends: at the next token, or with the text."""
+    following = index + 1
+    return tokens[following].start if following < len(tokens) else len(text)
 
 
 def read_value(text: str, tokens: Sequence[Token], index: int) -> str:
-    """What stands between a marker and the next one, without the markup that the marker leaves open."""
+    """Return the text between a token and the next one, without the markup that the token leaves open."""
     token = tokens[index]
     value = text[token.value_start : find_value_end(text, tokens, index)].strip()
     return value.removesuffix(token.markup).rstrip() if token.markup else value
 
 
 class Tokenizer:
-    """Finds a protocol's markers, such as `Action:` or `**Action 3:**`, in a text.
-
-    Args:
-        words: kind of marker → its words: `{"input": "action input"}`.
+    """Finds the markers of a protocol, such as `Action:` or `**Action 3:**`, in a text.
 
     A marker stands at the start of a line and outside code fences, in any case, bold or as a heading, with a number
-    behind it or not, its words parted by blanks, hyphens, underscores or nothing. In the middle of a line it is prose.
+    behind it or not, its words separated by blanks, hyphens, underscores or nothing. In the middle of a line it is
+    prose.
+
+    Args:
+        phrases: the words of each kind of marker: `{"input": "action input"}`.
     """
 
-    def __init__(self, words: Mapping[str, str]) -> None:
-        longest_first = sorted(words.items(), key=lambda item: -len(item[1].split()))
-        gap = rf"(?:{BLANK}|[_-])*+"
-        kinds = "|".join(
-            f"(?P<{kind}>{gap.join(map(re.escape, phrase.split()))})"
-            for kind, phrase in longest_first
-        )
-        letters = {
-            letter
-            for phrase in words.values()
-            for letter in (phrase[0].lower(), phrase[0].upper())
-        }
-        first = re.escape("".join(sorted(letters)))
+    def __init__(self, phrases: Mapping[str, str]) -> None:
+        kinds = "|".join(_build_kind_patterns(phrases))
+        initials = "".join(sorted({phrase[0] for phrase in phrases.values()}))
+        first = re.escape(initials.lower() + initials.upper())
         # The break before the line is part of the match, since a search for a set of characters skips the rest fastest.
         self._pattern = re.compile(
             rf"[{LINE_BREAKS}]{BLANK}*+(?=[*_#{first}])(?:#{{1,6}}+{BLANK}*+)?+(?P<markup>\*{{1,3}}+|_{{1,3}}+)?"
@@ -79,39 +73,59 @@ class Tokenizer:
         )
 
     def tokenize(self, text: str) -> TokenizedText:
-        """Every marker of `text` that is no prose and not inside a code fence."""
-        fences, unread = find_fences(text)
+        """Return the tokens of a text that are not prose and not inside a code fence."""
+        spans, unread_start = find_fences(text)
+        fences = FenceCursor(spans)
+        limit = len(text) if unread_start is None else unread_start
         tokens: list[Token] = []
-        upcoming = 0
         for found in self._pattern.finditer("\n" + text):
             start = found.start()
-            while upcoming < len(fences) and fences[upcoming][1] <= start:
-                upcoming += 1
-            if unread is not None and unread <= start:
+            if start >= limit:
                 break
-            if upcoming < len(fences) and fences[upcoming][0] < start:
+            if fences.contains(start):
                 continue
             if len(tokens) == MAX_TOKENS:
                 return TokenizedText(tuple(tokens), start)
             tokens.append(_build_token(found))
-        return TokenizedText(tuple(tokens), unread)
+        return TokenizedText(tuple(tokens), unread_start)
 
     def quote(self, text: str) -> str:
-        """`text` with each line that starts like a marker quoted (`> Action: …`), so that none is read as one."""
-        return self._pattern.sub(
-            lambda found: f"{found[0][0]}> {found[0][1:]}", "\n" + text
-        )[1:]
+        """Return the text with `> ` before each line that starts like a marker, so that none is read as one."""
+        quoted = self._pattern.sub(_quote_line, "\n" + text)
+        return quoted[1:]
+
+
+def _build_kind_patterns(phrases: Mapping[str, str]) -> list[str]:
+    """Return a named group for each kind of marker, those with most words first."""
+    gap = rf"(?:{BLANK}|[_-])*+"
+    patterns: list[str] = []
+    for kind, phrase in sorted(phrases.items(), key=_count_words, reverse=True):
+        words = gap.join(map(re.escape, phrase.split()))
+        patterns.append(f"(?P<{kind}>{words})")
+    return patterns
+
+
+def _count_words(item: tuple[str, str]) -> int:
+    _, phrase = item
+    return len(phrase.split())
+
+
+def _quote_line(found: re.Match[str]) -> str:
+    line_break, line = found[0][0], found[0][1:]
+    return f"{line_break}> {line}"
 
 
 def _build_token(found: re.Match[str]) -> Token:
-    """The marker of a match in the text with a line break put before it, so that places there are one too high."""
+    """Return the token of a match in the text with a line break put before it, so that positions are one too high."""
     kind, markup = found.lastgroup or "", found["markup"] or ""
-    closed = not markup or markup in found[0][found.end(kind) - found.start() :]
-    return Token(kind, found.start(), found.end() - 1, "" if closed else markup)
+    behind_words = found[0][found.end(kind) - found.start() :]
+    is_markup_closed = markup in behind_words
+    open_markup = "" if is_markup_closed else markup
+    return Token(kind, found.start(), found.end() - 1, open_markup)
 
 
 def find_closing_bracket(text: str, start: int) -> int | None:
-    """Where the `[` at `start` closes, counting the brackets in between; `None` if it does not.
+    """Return where the `[` at `start` closes, counting the brackets in between; `None` if it does not.
 
     Quotes mean nothing: what stands in such brackets is plain text, in which an apostrophe is an apostrophe.
     """

@@ -11,21 +11,14 @@ from hypothesis import strategies as st
 from loopwright.messages import ToolSpec
 from loopwright.parsing.plans.calls import (
     find_call_end,
-    find_references,
-    insert_results,
     read_call_arguments,
     split_values,
 )
-from loopwright.parsing.plans.graph import (
-    MAX_PLAN_CHARS,
-    Plan,
-    PlanStep,
-    check_plan,
-    is_subgoal,
-    read_join,
-    read_plan,
-    read_result,
-)
+from loopwright.parsing.plans.checks import check_plan, is_subgoal
+from loopwright.parsing.plans.decisions import read_join, read_result
+from loopwright.parsing.plans.plan import Plan, PlanStep
+from loopwright.parsing.plans.reader import MAX_PLAN_CHARS, read_plan
+from loopwright.parsing.plans.references import find_references, insert_results
 from stopwatch import quickest
 
 TEXT = {"type": "string"}
@@ -758,7 +751,7 @@ def test_what_is_meant_as_a_reference_and_is_none_never_reaches_a_tool(
 
     assert (
         problem(text)
-        == f"Step 2: {meant!r} is no reference; write `$k` for the result of step k."
+        == f"Step 2: {meant!r} is not a reference; write `$k` for the result of step k."
     )
 
 

@@ -1,1 +1,1 @@
-"""Plans as text: their graph, their calls, the formats models write them in, and results that are passed on."""
+"""Plans as text: their dialects, their graph, their calls, and the results that are passed on."""

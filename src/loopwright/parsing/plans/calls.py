@@ -1,7 +1,8 @@
-"""Calls as a plan writes them: where one closes, which results it refers to, and the arguments that it means."""
+"""Calls as a plan writes them: where they close, and the arguments that they mean."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from ...messages import Json, JsonObject, ToolSpec
 from ..arguments import (
@@ -13,29 +14,11 @@ from ..arguments import (
     read_arguments,
     read_plain_arguments,
 )
+from ..fences import FENCE_STARTS
 from ..json_text import read_json, read_object
+from .references import REFERENCE, insert_results
 
-NEAR = 20  # characters before a `$5` that may say that it is an amount
-
-# After `$`: no letter (`$5M`), no decimals (`$1.50`, `$1,000`), no word of magnitude. `${1}` and `#E1` are never money.
-_REFERENCE = re.compile(
-    r"\$\{(\d{1,4})\}|#E(\d{1,4})(?!\w)"
-    r"|(?<![\w$\\])\$(?P<plain>\d{1,4}+)(?!\w|\.\d|,\d{3}(?!\d)|\s(?:thousand|million|billion|trillion|dollars?)\b)",
-    re.IGNORECASE,
-)
-_MONEY_BEFORE = re.compile(
-    r"\b(?:under|below|above|than|at least|at most|up to|worth|costs?|pays?|spends?)\s*\Z",
-    re.IGNORECASE,
-)
-_SAID = re.compile(
-    r"\b(?:step|task)[ _]?#?(\d{1,4})\b", re.IGNORECASE
-)  # "the result of step 1"
-_PLACEHOLDER = re.compile(  # `{step1}`, `{{E1}}`, `$step1`, `<result of step 1>`: meant as a reference, and none here
-    r"\{[ \t]*+(?:step|task|result|output|E)[ _]?(\d{1,4})[^{}\n]{0,20}\}|\$\{?(?:step|task|E)_?(\d{1,4})\b\}?"
-    r"|\b(?:results?|outputs?|answers?|values?) (?:of|from) (?:step|task) ?#?(\d{1,4})\b",
-    re.IGNORECASE,
-)
-_MARK = re.compile(r"[()\[\]{},:=]\s*+")
+_DELIMITER = re.compile(r"[()\[\]{},:=]\s*+")
 # A quote closes a string only where something may follow a value: 'Arthur's Magazine' is one string.
 _STRINGS = {
     quote: re.compile(
@@ -44,113 +27,56 @@ _STRINGS = {
     )
     for quote in ("'", '"')
 }
-_BARE = re.compile(
-    rf"""\\.|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|(?P<reference>{_REFERENCE.pattern})""",
+_STRING_OR_REFERENCE = re.compile(
+    rf"""\\.|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|(?P<reference>{REFERENCE.pattern})""",
     re.DOTALL | re.IGNORECASE,
 )
 _NAMED = re.compile(r"(?P<name>[A-Za-z_]\w*+)\s*+=(?!=)\s*+(?P<value>.*)", re.DOTALL)
 
 
-def find_references(
-    text: str, own: int, known: Collection[int], *, prose: bool
-) -> tuple[int, ...]:
-    """The ids of the results that the text of step `own` refers to, in order: `$1`, `${1}`, `#E1`.
+class _WrittenValue(NamedTuple):
+    """A value of a call as it is written, and the name of its parameter if that stands before it."""
 
-    `$5` can be an amount of money. In a call it is a reference if there is a step 5, and if there is none (so that it
-    is dangling) where it is a value of its own. In prose it is one if it names an earlier step, unless a word such as
-    "under" stands before it. What is in doubt is a reference if there are others beside it.
-    """
-    found: dict[int, None] = {}
-    doubtful: list[int] = []
-    for match in _REFERENCE.finditer(text):
-        named = int(match[1] or match[2] or match["plain"])
-        if match["plain"] is None:
-            found[named] = None
-        elif prose and _MONEY_BEFORE.search(_before(match)):
-            continue
-        elif (named in known and (named < own or not prose)) or (
-            not prose and _is_whole_value(match)
-        ):
-            found[named] = None
-        else:
-            doubtful.append(named)
-    return tuple(dict.fromkeys([*found, *(doubtful if found else ())]))
-
-
-def find_step_mentions(text: str, own: int, known: Collection[int]) -> tuple[int, ...]:
-    """The earlier steps that a text names in words: `step 1`."""
-    return tuple(
-        one
-        for one in dict.fromkeys(map(int, _SAID.findall(text)))
-        if one in known and one < own
-    )
-
-
-def find_placeholder(text: str, own: int) -> str:
-    """What looks like a reference to a step before `own` and would reach the tool as it is, or an empty text."""
-    numbered = (
-        (found[0], int(found[1] or found[2] or found[3]))
-        for found in _PLACEHOLDER.finditer(text)
-    )
-    return next((written for written, number in numbered if number < own), "")
-
-
-def _before(match: re.Match[str]) -> str:
-    return match.string[max(match.start() - NEAR, 0) : match.start()]
-
-
-def _is_whole_value(match: re.Match[str]) -> bool:
-    before, after = (
-        _before(match).rstrip()[-1:],
-        match.string[match.end() : match.end() + NEAR].lstrip()[:1],
-    )
-    return (not before or before in "\"'([{,=+*/-") and (
-        not after or after in "\"')]},+*/-"
-    )
-
-
-def insert_results(text: str, results: Mapping[int, str]) -> str:
-    """The text with each reference to one of `results` replaced, in one pass: what is put in is not looked at again."""
-
-    def replaced(match: re.Match[str]) -> str:
-        return results.get(int(match[1] or match[2] or match["plain"]), match[0])
-
-    return _REFERENCE.sub(replaced, text)
+    name: str | None
+    text: str
 
 
 def find_call_end(text: str, opening: int) -> int | None:
-    """Where the round bracket at `opening` closes; brackets in strings mean nothing. `None` if it does not close."""
+    """Return where the round bracket at `opening` closes, strings left out; `None` if it does not close."""
     depth = 0
-    for position, mark in _marks(text, opening):
-        depth += (mark == "(") - (mark == ")")
+    for position, delimiter in _scan_delimiters(text, opening):
+        depth += (delimiter == "(") - (delimiter == ")")
         if depth == 0:
             return position
     return None
 
 
-def _marks(text: str, start: int) -> Iterator[tuple[int, str]]:
-    """The brackets, commas, colons and equals signs outside strings. A string starts right behind one of those."""
+def _scan_delimiters(text: str, start: int) -> Iterator[tuple[int, str]]:
+    """Iterate over brackets, commas, colons and equals signs outside strings; a string starts right behind one."""
     unclosed = ""
-    while found := _MARK.search(text, start):
+    while found := _DELIMITER.search(text, start):
         yield found.start(), found[0][0]
         start = found.end()
         quote = text[start : start + 1]
-        if quote in _STRINGS and quote not in unclosed:
-            string = _STRINGS[quote].match(text, start)
-            if string is None:
-                unclosed += quote  # there is no other one behind it either, so that nobody looks twice
-            else:
-                start = string.end()
+        if quote not in _STRINGS or quote in unclosed:
+            continue
+        string = _STRINGS[quote].match(text, start)
+        if string is None:
+            unclosed += (
+                quote  # none closes behind it either, so it is not searched for again
+            )
+        else:
+            start = string.end()
 
 
 def split_values(text: str) -> list[str]:
-    """The values of a call, parted by the commas that stand in no bracket and no string."""
+    """Split the values of a call at the commas that stand in no bracket and no string."""
     wrapped = f"({text})"
     values: list[str] = []
     depth, begin = 0, 1
-    for position, mark in _marks(wrapped, 0):
-        depth += (mark in "([{") - (mark in ")]}")
-        if mark == "," and depth == 1:
+    for position, delimiter in _scan_delimiters(wrapped, 0):
+        depth += (delimiter in "([{") - (delimiter in ")]}")
+        if delimiter == "," and depth == 1:
             values.append(wrapped[begin:position].strip())
             begin = position + 1
     return [*values, wrapped[begin:-1].strip()]
@@ -159,7 +85,7 @@ def split_values(text: str) -> list[str]:
 def read_call_arguments(
     text: str, tool: Signature, results: Mapping[int, str]
 ) -> JsonObject:
-    """The arguments that a call in a plan means, with the results that it refers to put in.
+    """Return the arguments that a call in a plan means, with the results inserted that it refers to.
 
     Args:
         text: what stands between the brackets: a JSON object, values in the order of the tool's parameters (JSON or
@@ -171,141 +97,177 @@ def read_call_arguments(
     Raises ValueError naming the tool and its parameters.
     """
     body = text.strip()
-    if body.startswith(("{", "```", "~~~")):
-        arguments, rest = read_arguments(_quote_bare(body), tool.name, tool)
-        if rest.strip():
-            raise ValueError(
-                f"There is text behind the object of {tool.name}: {rest.strip()[:40]!r}."
-            )
+    if body.startswith(("{", *FENCE_STARTS)):
+        arguments = _read_object_arguments(body, tool)
     else:
-        arguments = _by_place(body, tool)
+        arguments = _read_listed_arguments(body, tool)
     missing = [name for name in get_required(tool) if name not in arguments]
     if missing:
         raise ValueError(
             f"{tool.name} needs {', '.join(missing)}. Its parameters: {describe_parameters(tool)}."
         )
     return {
-        name: _filled(name, value, tool, results) for name, value in arguments.items()
+        name: _fill_parameter(name, value, tool, results)
+        for name, value in arguments.items()
     }
 
 
-def _by_place(body: str, tool: Signature) -> JsonObject:
-    """The arguments that values in order mean; plain text where they are none, or where the tool takes one value."""
+def _read_object_arguments(body: str, tool: Signature) -> JsonObject:
+    """Return the arguments of a call that is written as one object."""
+    arguments, rest = read_arguments(_quote_references(body), tool.name, tool)
+    behind = rest.strip()
+    if behind:
+        raise ValueError(
+            f"There is text behind the object of {tool.name}: {behind[:40]!r}."
+        )
+    return arguments
+
+
+def _read_listed_arguments(body: str, tool: Signature) -> JsonObject:
+    """Return the arguments that listed values mean; plain text where they are none, or where the tool takes one."""
     values = split_values(body)
-    alone = len(values) == 1 and len(get_required(tool)) == 1
-    places, known = (
-        get_required(tool) if alone else list(get_parameters(tool)),
-        get_parameters(tool),
-    )
-    named = [_NAMED.fullmatch(value) for value in values[: len(places) + 1]]
-    names = [
-        match["name"] if match and match["name"] in known else None for match in named
-    ]
+    places = _list_places(tool, len(values))
+    parameters = get_parameters(tool)
     written = [
-        m["value"] if m and name else value
-        for m, name, value in zip(named, names, values, strict=False)
-    ]
-    takes_one = (
-        len(known) == 1
-        and names[0] is None
-        and not written[0].startswith(("'", '"', "["))
-    )
+        _split_name(value, parameters) for value in values[: len(places) + 1]
+    ]  # one value too many is enough to know
+    if body.casefold() in EMPTY_INPUTS or _is_one_plain_text(written, parameters):
+        return read_plain_arguments(body, tool.name, tool)
     try:
-        read = [_literal(text, name) for text, name in zip(written, names, strict=True)]
+        read = [_read_value(value) for value in written]
     except ValueError:
-        read = []
-    if takes_one or not read or body.casefold() in EMPTY_INPUTS:
         return read_plain_arguments(body, tool.name, tool)
     arguments: dict[str, Json] = {}
-    for name, text, value in zip(names, written, read, strict=True):
-        place = name or next((free for free in places if free not in arguments), None)
+    for one, value in zip(written, read, strict=True):
+        place = one.name or _find_free(places, arguments)
         if place is None or place in arguments:
             raise ValueError(
                 f"{tool.name} takes {len(places)} value(s), each once, and the call gives {len(values)}. "
                 f"Its parameters: {describe_parameters(tool)}."
             )
-        arguments[place] = (
-            text
-            if isinstance(value, (int, float)) and _is_text(known[place])
-            else value
-        )
+        is_number = isinstance(value, (int, float))
+        keeps_text = is_number and _is_text_schema(parameters[place])
+        arguments[place] = one.text if keeps_text else value
     return arguments
 
 
-def _is_text(schema: Json) -> bool:
+def _list_places(tool: Signature, count: int) -> list[str]:
+    """Return the parameters that values without names are given to, in order."""
+    required = get_required(tool)
+    if count == 1 and len(required) == 1:
+        return required
+    return list(get_parameters(tool))
+
+
+def _find_free(places: Sequence[str], taken: Mapping[str, Json]) -> str | None:
+    return next((place for place in places if place not in taken), None)
+
+
+def _split_name(value: str, parameters: Mapping[str, Json]) -> _WrittenValue:
+    """Split `name=value` if a parameter has that name."""
+    named = _NAMED.fullmatch(value)
+    if named is None or named["name"] not in parameters:
+        return _WrittenValue(None, value)
+    return _WrittenValue(named["name"], named["value"])
+
+
+def _is_one_plain_text(
+    written: Sequence[_WrittenValue], parameters: Mapping[str, Json]
+) -> bool:
+    """Return whether a tool has one parameter and a call gives it neither by name nor as a string or list."""
+    first = written[0]
+    is_literal = first.text.startswith(("'", '"', "["))
+    return len(parameters) == 1 and first.name is None and not is_literal
+
+
+def _is_text_schema(schema: Json) -> bool:
     return isinstance(schema, dict) and schema.get("type") == "string"
 
 
-def _literal(text: str, name: str | None) -> Json:
-    """A value of a call; a reference, and text that has a name, as they stand. Raises ValueError for other text."""
-    if _REFERENCE.fullmatch(text):
+def _read_value(written: _WrittenValue) -> Json:
+    """Return a value of a call; references, and text that has a name, stay as written.
+
+    Raises ValueError for other text.
+    """
+    text = written.text
+    if REFERENCE.fullmatch(text):
         return text
     try:
-        return _value(_quote_bare(text))
+        return _read_literal(_quote_references(text))
     except ValueError:
-        if len(text) > 1 and text[0] in "'\"" and _STRINGS[text[0]].fullmatch(text):
+        quote = text[:1]
+        if quote in _STRINGS and _STRINGS[quote].fullmatch(text):
             return text[1:-1]
-        if name:
+        if written.name:
             return text
         raise
 
 
-def _value(text: str) -> Json:
-    """The JSON value or Python literal that the whole text is."""
+def _read_literal(text: str) -> Json:
+    """Return the JSON value or Python literal that the whole text is."""
     try:
         value, end = read_json(text)
     except ValueError:
-        whole = f'{{"value": {text}}}'
-        found, end = read_object(whole)
-        value, end = found.get("value"), end - len(whole) + len(text)
+        wrapped = f'{{"value": {text}}}'
+        found, wrapped_end = read_object(wrapped)
+        value = found.get("value")
+        end = wrapped_end - len(wrapped) + len(text)
     if text[end:].strip():
         raise ValueError("there is text behind the value")
     return value
 
 
-def _quote_bare(text: str) -> str:
-    """The text with quotes around the references that stand outside strings: `[$1]` means `["$1"]`."""
-    return _BARE.sub(
-        lambda found: f'"{found[0]}"' if found["reference"] else found[0], text
-    )
+def _quote_references(text: str) -> str:
+    """Return the text with quotes around the references outside strings: `[$1]` means `["$1"]`."""
+    return _STRING_OR_REFERENCE.sub(_quote_reference, text)
 
 
-def _typed(name: str, text: str, tool: Signature) -> Json:
-    """A result as the value of one parameter: read as JSON where the parameter takes no text."""
-    if not text:
-        return text
-    schema: JsonObject = {
-        "properties": {name: get_parameters(tool).get(name, {})},
-        "required": [name],
-    }
-    return read_plain_arguments(
-        text, tool.name, ToolSpec(tool.name, "", schema), quotes_are_text=True
-    )[name]
+def _quote_reference(found: re.Match[str]) -> str:
+    return f'"{found[0]}"' if found["reference"] else found[0]
 
 
-def _filled(
+def _fill_parameter(
     name: str, value: Json, tool: Signature, results: Mapping[int, str]
 ) -> Json:
-    """A value with the results put into its strings."""
+    """Return the value of a parameter with the results inserted into its strings."""
     if isinstance(value, str):
         text = insert_results(value, results)
-        alone = text != value and _REFERENCE.fullmatch(value.strip())
-        return _typed(name, text, tool) if alone else text
+        is_result = text != value and REFERENCE.fullmatch(value.strip())
+        return _convert_result(name, text, tool) if is_result else text
     if isinstance(value, list):
-        schema = get_parameters(tool).get(name)
-        items = schema.get("items") if isinstance(schema, dict) else None
-        one = ToolSpec(
-            tool.name, "", {"properties": {name: items or {}}, "required": [name]}
-        )
-        return [_filled(name, item, one, results) for item in value]
-    return _within(value, results)
+        items = _build_item_tool(name, tool)
+        return [_fill_parameter(name, item, items, results) for item in value]
+    return _fill_strings(value, results)
 
 
-def _within(value: Json, results: Mapping[int, str]) -> Json:
+def _build_item_tool(name: str, tool: Signature) -> ToolSpec:
+    """Return a tool whose one parameter is an item of a list parameter."""
+    schema = get_parameters(tool).get(name)
+    items = schema.get("items") if isinstance(schema, dict) else None
+    return _build_one_parameter_tool(name, items or {}, tool)
+
+
+def _build_one_parameter_tool(name: str, schema: Json, tool: Signature) -> ToolSpec:
+    parameters: JsonObject = {"properties": {name: schema}, "required": [name]}
+    return ToolSpec(tool.name, "", parameters)
+
+
+def _convert_result(name: str, text: str, tool: Signature) -> Json:
+    """Return a result as the value of one parameter: read as JSON where the parameter takes no text."""
+    if not text:
+        return text
+    schema = get_parameters(tool).get(name, {})
+    alone = _build_one_parameter_tool(name, schema, tool)
+    read = read_plain_arguments(text, tool.name, alone, quotes_are_text=True)
+    return read[name]
+
+
+def _fill_strings(value: Json, results: Mapping[int, str]) -> Json:
+    """Return a value with the results inserted into its strings, at any depth."""
     if isinstance(value, str):
         return insert_results(value, results)
     if isinstance(value, list):
-        return [_within(item, results) for item in value]
+        return [_fill_strings(item, results) for item in value]
     if isinstance(value, dict):
-        return {key: _within(item, results) for key, item in value.items()}
+        return {key: _fill_strings(item, results) for key, item in value.items()}
     return value

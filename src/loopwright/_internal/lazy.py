@@ -32,4 +32,5 @@ def lazy_attributes(
     def list_attributes() -> list[str]:
         return sorted({*namespace, *homes})
 
-    return sorted(homes), load_attribute, list_attributes
+    constants_first = sorted(homes, key=lambda name: (not name.isupper(), name))
+    return constants_first, load_attribute, list_attributes

@@ -414,7 +414,7 @@ def test_a_run_that_waits_is_5_and_says_how_to_go_on(invoke: Invoke) -> None:
         ),
         (
             ("--provider", "openai:gpt-4.1-mini"),
-            "error: --provider: api_key: OpenAI wants one: set OPENAI_API_KEY",
+            "error: --provider: api_key: OpenAI requires one; set OPENAI_API_KEY",
         ),
         (
             ("--tools", "nowhere:tool"),

@@ -113,7 +113,7 @@ def test_a_package_is_imported_in_one_file_only() -> None:
         "httpcore": [
             f"src/loopwright/{name}.py:1"
             for name in (
-                "providers/http/sockets",
+                "providers/http/connections",
                 "providers/http/transport",
                 "toolboxes/ssrf_guard",
             )

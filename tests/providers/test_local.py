@@ -229,7 +229,7 @@ def test_an_event_loop_that_ends_in_the_middle_of_a_stream_leaves_the_model_free
     loop = asyncio.new_event_loop()
     loop.close()
     body = b'{"messages":[{"role":"user","content":"Tell me a long story."}],"max_tokens":3500,"stream":true}'
-    left = model._resident.submit(
+    left = model._host.submit(
         body, lambda chunk: loop.call_soon_threadsafe(print, chunk)
     )
 
@@ -334,7 +334,7 @@ model = LocalProvider()
 
 async def main():
     await model.complete(Request(Conversation.of("Hello."), sampling=Sampling(max_tokens=2)))
-    left = model._resident.submit(b'{"messages":[{"role":"user","content":"A long story."}],"stream":true}')
+    left = model._host.submit(b'{"messages":[{"role":"user","content":"A long story."}],"stream":true}')
     await asyncio.sleep(0.05)
     assert not left.done()
 

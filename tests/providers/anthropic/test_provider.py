@@ -627,15 +627,16 @@ def test_the_environment_describes_a_provider(monkeypatch: pytest.MonkeyPatch) -
 def test_quirks_are_taken_from_the_name_of_the_model(
     model: str, quirks: MessagesQuirks
 ) -> None:
-    assert MessagesQuirks.of("https://api.anthropic.com", model) == quirks
-    assert MessagesQuirks.of("http://localhost:8080", model) == MessagesQuirks(
+    assert MessagesQuirks.guess("https://api.anthropic.com", model) == quirks
+    assert MessagesQuirks.guess("http://localhost:8080", model) == MessagesQuirks(
         sampling=quirks.sampling
     )
 
 
 def test_nothing_is_taken_from_the_name_of_a_stranger() -> None:
     assert (
-        MessagesQuirks.of("https://api.z.ai/api/anthropic", "glm-5") == MessagesQuirks()
+        MessagesQuirks.guess("https://api.z.ai/api/anthropic", "glm-5")
+        == MessagesQuirks()
     )
 
 

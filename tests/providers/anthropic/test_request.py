@@ -734,12 +734,12 @@ def histories(draw: st.DrawFn) -> Conversation:
 @given(
     conversation=histories(),
     cache=st.booleans(),
-    last_words=st.sampled_from(["", "Reply with JSON."]),
+    instruction=st.sampled_from(["", "Reply with JSON."]),
 )
 def test_every_history_becomes_turns_that_the_api_takes(
-    conversation: Conversation, cache: bool, last_words: str
+    conversation: Conversation, cache: bool, instruction: str
 ) -> None:
-    encoded = encode_turns(conversation.messages, cache=cache, last_words=last_words)
+    encoded = encode_turns(conversation.messages, cache=cache, instruction=instruction)
     system, messages = [
         json.loads(b"[" + items + b"]") for items in (encoded.system, encoded.messages)
     ]
@@ -765,7 +765,7 @@ def test_every_history_becomes_turns_that_the_api_takes(
         if block["type"] == "text"
     ]
     assert [
-        word for word in told if word not in {"Begin.", "Go on.", last_words}
+        word for word in told if word not in {"Begin.", "Go on.", instruction}
     ] == words
     assert [block["text"] for block in system] == [
         m.content for m in conversation if m.role == "system" and m.content.strip()

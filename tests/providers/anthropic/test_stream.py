@@ -22,7 +22,7 @@ from loopwright.providers import (
     Request,
     StreamingProvider,
 )
-from loopwright.providers.anthropic.stream import Assembly, WireEvent
+from loopwright.providers.anthropic.stream import ReplyAssembly, WireEvent
 from loopwright.testing import FakeClock
 from messages_server import STREAMS, Answer, MessagesServer, recorded, serving
 from sample_tools import add
@@ -104,9 +104,9 @@ def test_calls_are_counted_in_time_that_is_linear_in_their_number() -> None:
     begun = WireEvent(type="content_block_start", content_block={"type": "tool_use"})
 
     def assemble() -> None:
-        assembly = Assembly()
+        assembly = ReplyAssembly()
         for _ in range(10_000):
-            assembly.take(begun)
+            assembly.add(begun)
 
     assert quickest(assemble, 0.2) < 0.2
 

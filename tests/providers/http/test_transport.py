@@ -14,14 +14,13 @@ import pytest
 from pydantic import SecretStr
 
 from loopwright.errors import ConfigError, ProviderError, ProviderTimeout
-from loopwright.providers.http.sse import ServerEvent
-from loopwright.providers.http.transport import (
-    HTTPTransport,
-    OpenReply,
-    Reply,
-    retry_after,
-    worth_retrying,
+from loopwright.providers.http.response import (
+    Response,
+    is_retryable,
+    read_retry_after,
 )
+from loopwright.providers.http.sse import ServerEvent
+from loopwright.providers.http.transport import HTTPTransport, StreamingResponse
 
 KEY = "sk-very-secret-1234567890"
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 5\r\n\r\nhello"
@@ -92,7 +91,7 @@ async def test_a_post_sends_the_body_and_brings_back_status_headers_and_body() -
     async with connected(OK) as (server, transport):
         reply = await transport.post(b'{"a":1}')
 
-    assert reply == Reply(
+    assert reply == Response(
         200, ((b"content-type", b"text/plain"), (b"content-length", b"5")), b"hello"
     )
     host = server.url.removeprefix("http://").removesuffix("/v1")
@@ -505,7 +504,7 @@ EVENTS = b"".join(
 )
 
 
-async def events_of(reply: OpenReply) -> AsyncGenerator[ServerEvent]:
+async def events_of(reply: StreamingResponse) -> AsyncGenerator[ServerEvent]:
     """Its events, one by one."""
     while (events := await reply.read_events()) is not None:
         for event in events:
@@ -525,7 +524,11 @@ async def test_an_open_answer_tells_its_head_and_then_its_events_and_keeps_the_c
     async with connected(EVENTS) as (server, transport):
         for _ in range(2):
             async with await transport.open(b"{}") as reply:
-                assert (reply.status, reply.is_events, reply.header("x-one")) == (
+                assert (
+                    reply.status,
+                    reply.is_event_stream,
+                    reply.head.header("x-one"),
+                ) == (
                     200,
                     True,
                     "1",
@@ -539,8 +542,8 @@ async def test_an_open_answer_can_be_read_whole() -> None:
     async with connected(OK) as (server, transport):
         for _ in range(2):
             async with await transport.open(b"{}") as reply:
-                assert not reply.is_events
-                assert await reply.read() == Reply(200, reply.headers, b"hello")
+                assert not reply.is_event_stream
+                assert await reply.read() == Response(200, reply.head.headers, b"hello")
 
     assert server.connections == 1
 
@@ -636,7 +639,11 @@ async def test_an_open_answer_of_an_injected_client_is_the_same_and_is_closed() 
         transport = to(server.url, client=theirs)
         for _ in range(2):
             async with await transport.open(b"{}") as reply:
-                assert (reply.status, reply.is_events, reply.header("x-one")) == (
+                assert (
+                    reply.status,
+                    reply.is_event_stream,
+                    reply.head.header("x-one"),
+                ) == (
                     200,
                     True,
                     "1",
@@ -847,9 +854,9 @@ UNCLEAR = [
 def test_retry_after_is_read_only_if_it_is_clear(
     value: str, seconds: float | None
 ) -> None:
-    reply = Reply(429, ((b"Retry-After", value.encode()),), b"")
+    reply = Response(429, ((b"Retry-After", value.encode()),), b"")
 
-    assert retry_after(reply, now=lambda: 1445412480.0) == seconds
+    assert read_retry_after(reply, now=lambda: 1445412480.0) == seconds
 
 
 def test_the_digits_of_other_scripts_are_no_seconds() -> None:
@@ -858,8 +865,10 @@ def test_the_digits_of_other_scripts_are_no_seconds() -> None:
         "\u0663".encode(),
     ):  # a superscript two in Latin-1, an Arabic three
         assert (
-            retry_after(
-                Reply(429, ((b"retry-after", digits), (b"retry-after-ms", digits)), b"")
+            read_retry_after(
+                Response(
+                    429, ((b"retry-after", digits), (b"retry-after-ms", digits)), b""
+                )
             )
             is None
         )
@@ -867,38 +876,40 @@ def test_the_digits_of_other_scripts_are_no_seconds() -> None:
 
 def test_retry_after_prefers_milliseconds_and_refuses_two_answers() -> None:
     assert (
-        retry_after(
-            Reply(429, ((b"retry-after", b"9"), (b"retry-after-ms", b"250")), b"")
+        read_retry_after(
+            Response(429, ((b"retry-after", b"9"), (b"retry-after-ms", b"250")), b"")
         )
         == 0.25
     )
     assert (
-        retry_after(
-            Reply(429, ((b"retry-after", b"9"), (b"retry-after-ms", b"-1")), b"")
+        read_retry_after(
+            Response(429, ((b"retry-after", b"9"), (b"retry-after-ms", b"-1")), b"")
         )
         == 9.0
     )
     assert (
-        retry_after(Reply(429, ((b"retry-after", b"9"), (b"Retry-After", b"1")), b""))
+        read_retry_after(
+            Response(429, ((b"retry-after", b"9"), (b"Retry-After", b"1")), b"")
+        )
         is None
     )
-    assert retry_after(Reply(429, (), b"")) is None
+    assert read_retry_after(Response(429, (), b"")) is None
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
-def test_the_server_is_busy_or_broken_is_worth_retrying_unless_it_says_no(
+def test_the_server_is_busy_or_broken_is_retryable_unless_it_says_no(
     status: int,
 ) -> None:
-    assert worth_retrying(Reply(status, (), b""))
-    assert not worth_retrying(Reply(status, ((b"X-Should-Retry", b"false"),), b""))
+    assert is_retryable(Response(status, (), b""))
+    assert not is_retryable(Response(status, ((b"X-Should-Retry", b"false"),), b""))
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
-def test_the_callers_own_mistake_is_not_worth_retrying_unless_the_server_says_so(
+def test_the_callers_own_mistake_is_not_retryable_unless_the_server_says_so(
     status: int,
 ) -> None:
-    assert not worth_retrying(Reply(status, (), b""))
-    assert worth_retrying(Reply(status, ((b"x-should-retry", b"true"),), b""))
+    assert not is_retryable(Response(status, (), b""))
+    assert is_retryable(Response(status, ((b"x-should-retry", b"true"),), b""))
 
 
 async def test_an_answer_that_nobody_asked_for_is_never_given_to_the_next_request() -> (

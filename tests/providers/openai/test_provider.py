@@ -1002,7 +1002,7 @@ def test_name_and_quirks_are_taken_from_the_url(
 ) -> None:
     provider = OpenAIProvider("small", base_url=base_url, api_key=KEY)
 
-    assert (provider.name, Quirks.of(base_url)) == (name, quirks)
+    assert (provider.name, Quirks.guess(base_url)) == (name, quirks)
     assert provider.capabilities.json_schema == quirks.json_schema
 
 

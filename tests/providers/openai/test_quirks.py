@@ -12,21 +12,21 @@ from loopwright.errors import ConfigError, ProviderError
 from loopwright.messages import Conversation, Message, Reasoning, ToolCall, ToolSpec
 from loopwright.plugins import build_provider
 from loopwright.providers import OpenAIProvider, OutputSchema, Quirks, Request
-from loopwright.providers.openai.endpoints import ollama_url
+from loopwright.providers.openai.endpoints import build_ollama_url
 from loopwright.providers.openai.quirks import (
+    DEFAULT,
     LLAMACPP,
     LMSTUDIO,
     LOCAL,
     OLLAMA,
     OPENAI,
     OPENROUTER,
-    STRANGER,
     VLLM,
 )
 from loopwright.testing import FakeClock
 
 ALL = {
-    "stranger": STRANGER,
+    "stranger": DEFAULT,
     "openai": OPENAI,
     "openrouter": OPENROUTER,
     "vllm": VLLM,
@@ -96,15 +96,15 @@ def looking_at(*attachments: Attachment, text: str = "What is it?") -> Conversat
         ("http://127.0.0.1:8000/v1", VLLM),
         ("http://127.0.0.1:9999/v1", LOCAL),
         ("http://localhost/v1", LOCAL),
-        ("http://10.0.0.7:8000/v1", STRANGER),
-        ("https://api.openai.com.example/v1", STRANGER),
-        ("http://models:port/v1", STRANGER),
+        ("http://10.0.0.7:8000/v1", DEFAULT),
+        ("https://api.openai.com.example/v1", DEFAULT),
+        ("http://models:port/v1", DEFAULT),
     ],
 )
 def test_an_endpoint_is_known_by_its_host_or_by_its_port_on_this_machine(
     base_url: str, quirks: Quirks
 ) -> None:
-    assert Quirks.of(base_url) is quirks
+    assert Quirks.guess(base_url) is quirks
 
 
 def test_what_is_expected_of_each_endpoint() -> None:
@@ -158,7 +158,7 @@ async def test_an_endpoint_that_does_not_keep_to_tool_choice_none_is_shown_no_to
     body = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
 
     assert await sent(asked, Quirks(tool_choice_none=False)) == body
-    assert "tool_choice" in json.dumps(await sent(asked, STRANGER))
+    assert "tool_choice" in json.dumps(await sent(asked, DEFAULT))
     assert "add" in json.dumps(
         await sent(
             Request(Conversation.of("x"), (ADD,)), Quirks(tool_choice_none=False)
@@ -199,7 +199,7 @@ THOUGHTS = (
 @pytest.mark.parametrize(
     ("quirks", "field"),
     [
-        (STRANGER, {}),
+        (DEFAULT, {}),
         (Quirks(send_reasoning="reasoning_content"), {"reasoning_content": "ab"}),
         (
             OPENROUTER,
@@ -294,7 +294,7 @@ PDF = Attachment.document(b"%PDF-1.7\n", name="report.pdf")
     [
         (
             PDF,
-            STRANGER,
+            DEFAULT,
             "the document report.pdf: this endpoint takes no documents by its quirks",
         ),
         (
@@ -320,7 +320,7 @@ PDF = Attachment.document(b"%PDF-1.7\n", name="report.pdf")
         (
             Attachment.document(b"\xff\xfe", media_type="text/plain", name="n"),
             OPENAI,
-            "the document n .* no UTF-8",
+            "the document n .* not UTF-8",
         ),
     ],
 )
@@ -406,16 +406,14 @@ async def test_a_runtime_takes_an_endpoint_by_name(
 )
 def test_an_endpoint_without_a_model_says_how_to_name_one(name: str) -> None:
     for spec in (name, f"{name}:", f"{name}: "):
-        with pytest.raises(
-            ConfigError, match=f'^model: name one: write "{name}:MODEL"'
-        ):
+        with pytest.raises(ConfigError, match=f'^model: missing; write "{name}:MODEL"'):
             build_provider(spec)
 
 
 def test_openrouter_wants_its_own_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-openai")
     with pytest.raises(
-        ConfigError, match=r"^api_key: OpenRouter wants one: set OPENROUTER_API_KEY"
+        ConfigError, match=r"^api_key: OpenRouter requires one; set OPENROUTER_API_KEY"
     ):
         build_provider("openrouter:a/b")
 
@@ -485,13 +483,13 @@ def test_the_quirks_of_an_endpoint_go_with_its_name() -> None:
     ],
 )
 def test_ollama_host_is_read_as_ollama_reads_it(host: str, url: str) -> None:
-    assert ollama_url(host) == url
+    assert build_ollama_url(host) == url
 
 
 @pytest.mark.parametrize("host", ["box:port", "[::1", "box:99999"])
 def test_an_ollama_host_that_is_none_is_named(host: str) -> None:
     with pytest.raises(ConfigError, match=r"^OLLAMA_HOST: "):
-        ollama_url(host)
+        build_ollama_url(host)
 
 
 def test_the_key_of_openai_is_not_sent_to_an_endpoint_that_has_a_key_of_its_own(
@@ -502,4 +500,4 @@ def test_the_key_of_openai_is_not_sent_to_an_endpoint_that_has_a_key_of_its_own(
 
     asked = OpenAIProvider("m", base_url="https://openrouter.ai/api/v1")
 
-    assert not asked._has_key
+    assert asked._key is None

@@ -905,7 +905,7 @@ async def test_an_event_that_is_no_chunk_is_an_error_that_shows_it(
     error = await failure(chunk({"content": "It"}), b"data: " + garbage + b"\n\n", DONE)
 
     assert str(error) == (
-        "http://localhost:9999/v1/chat/completions sent an event that is no piece of a Chat Completions reply: "
+        "http://localhost:9999/v1/chat/completions sent an event that is not a chunk of a Chat Completions reply: "
         + garbage.decode(errors="replace")
     )
     assert not error.retryable

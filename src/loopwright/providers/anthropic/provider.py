@@ -1,4 +1,4 @@
-"""Models behind Anthropic's Messages API, and behind every endpoint that speaks it too."""
+"""`AnthropicProvider`: models behind Anthropic's Messages API and every compatible endpoint."""
 
 import dataclasses
 import json
@@ -14,20 +14,21 @@ from pydantic_core import to_json
 from ...errors import ConfigError, ProviderError
 from ...messages import Completion, Json, JsonObject, Message, ToolSpec
 from ..base import Capabilities, Delta, Request, Sampling
-from ..http.endpoint import HEADERS, Endpoint, key_of
-from ..http.replies import Reply
-from ..http.transport import Client, HTTPTransport, OpenReply
+from ..http.endpoint import HEADERS, Endpoint, read_key
+from ..http.response import Response
+from ..http.transport import Client, HTTPTransport, StreamingResponse
 from ..http.wire import WireError
-from .request import cached, encode_format, encode_tool, encode_turns, may_think
-from .response import WireReply, status_of
-from .stream import Assembly, WireEvent
+from .request import build_format, can_think, encode_tool, encode_turns, mark_cached
+from .response import WireReply, read_status
+from .stream import ReplyAssembly, WireEvent
 
 DEFAULT_URL = "https://api.anthropic.com"
 HOST = "api.anthropic.com"
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 VERSION = "2023-06-01"
-SMALLEST_BUDGET = 1024  # tokens; the API refuses less
-LEAST_TOP_P = 0.95  # with thinking the API takes no less
+MIN_BUDGET = 1024  # tokens; the API refuses less
+MIN_TOP_P = 0.95  # beside thinking; the API refuses less
+NEWEST = [99]  # the version of a model without a number in its name
 INSTRUCTION = (
     "Reply with one JSON value and nothing else. It must fit this JSON schema:\n"
 )
@@ -35,61 +36,59 @@ INSTRUCTION = (
 Effort: TypeAlias = Literal["adaptive", "low", "medium", "high", "xhigh", "max"]
 EFFORTS = ("adaptive", "low", "medium", "high", "xhigh", "max")
 
-_NUMBERS = re.compile(r"(?<!\d)\d{1,2}(?!\d)")  # not the eight digits of a date
+_NUMBERS = re.compile(r"(?<!\d)\d{1,2}(?!\d)")  # excludes the eight digits of a date
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MessagesQuirks:
-    """In what a model or an endpoint differs from the others that speak the Messages API.
+    """How a model or an endpoint differs from others that speak the Messages API.
 
     Args:
-        sampling: it takes `temperature` and `top_p`, which Claude models since 4.7 refuse.
-        json_schema: it can hold its reply to a JSON schema, as Claude models since 4.5 can.
+        sampling: it accepts `temperature` and `top_p`, which Claude models since 4.7 refuse.
+        json_schema: it can constrain its reply to a JSON schema, as Claude models since 4.5 can.
     """
 
     sampling: bool = True
     json_schema: bool = False
 
     @classmethod
-    def of(cls, base_url: str, model: str) -> Self:
-        """What is known of a model by its name, and of the endpoint behind a URL."""
+    def guess(cls, base_url: str, model: str) -> Self:
+        """Return the known quirks of a model, by its name, at the endpoint behind a URL."""
         if "claude" not in model.lower():
             return cls()
-        version = [int(number) for number in _NUMBERS.findall(model)[:2]] or [
-            99
-        ]  # the newest have no number
-        is_theirs = urlsplit(base_url).hostname == HOST
+        version = [int(number) for number in _NUMBERS.findall(model)[:2]] or NEWEST
+        is_anthropic = urlsplit(base_url).hostname == HOST
         return cls(
-            sampling=version < [4, 7], json_schema=is_theirs and version >= [4, 5]
+            sampling=version < [4, 7], json_schema=is_anthropic and version >= [4, 5]
         )
 
 
 class AnthropicProvider(Endpoint):
-    """A model that is asked by the Messages API: at Anthropic, or at a gateway or local server that speaks it.
+    """A model behind the Messages API: at Anthropic, or at a compatible gateway or local server.
 
     Source: https://platform.claude.com/docs/en/api/messages
 
-    `Sampling.seed` has no counterpart and is left out, and so is `top_p` beside a temperature. With thinking on, the
-    API takes no temperature, and no `top_p` under 0.95: those are left out too.
+    `Sampling.seed` has no counterpart and is not sent, nor is `top_p` beside a temperature. With thinking, the API
+    accepts no temperature and no `top_p` under 0.95, so these are not sent either.
 
     Args:
         model: its name at the endpoint.
-        base_url: where the API lives, with or without "/v1"; Anthropic itself by default.
-        api_key: falls back to ANTHROPIC_API_KEY; only Anthropic itself demands one. An empty string sends none.
+        base_url: where the API lives, with or without "/v1"; Anthropic by default.
+        api_key: ANTHROPIC_API_KEY by default; only Anthropic requires a key. An empty text sends none.
         client: an `httpx.AsyncClient` to use (proxies, certificates, time-outs, an `anthropic-beta` header); it is not
-            closed here. Without one, connections are made for each event loop, and proxies named in the environment
-            are not used.
-        sampling: how to pick words where a request does not say it.
-        max_tokens: the most output tokens where neither says it.
-        thinking: what the model may spend on thinking before it answers. A number is a budget in tokens, which comes on
-            top of `max_tokens`; a word ("low" … "max") lets the model decide by that effort, and "adaptive" by its own.
-            Claude models since 4.6 want a word, older ones a number. Without it, a model does as it does by default.
-        cache: have the endpoint keep what it has read of tools, system and conversation for five minutes: reading it
-            again costs a tenth, writing it a quarter more.
-        quirks: how model and endpoint differ from others; guessed from name and URL.
+            closed here. Without one, each event loop has its own connections, and proxies in the environment are not
+            used.
+        sampling: the settings that a request leaves open.
+        max_tokens: upper bound of the output tokens if neither the request nor `sampling` sets one.
+        thinking: how much the model may think before it answers. A number is a budget in tokens, added to `max_tokens`;
+            "low" to "max" is an effort, and "adaptive" leaves the effort to the model. Claude models since 4.6 need
+            one of the texts, older ones a number. `None` leaves it to the model's default.
+        cache: whether the endpoint caches tools, system and conversation for five minutes: reading them again costs a
+            tenth, writing them a quarter more.
+        quirks: how the model and the endpoint differ from others; guessed from name and URL by default.
 
     Raises:
-        ConfigError: no model, no key for Anthropic itself, or a URL, key or number that cannot be used.
+        ConfigError: there is no model, no key for Anthropic, or the URL, key or a number cannot be used.
     """
 
     api = "Messages"
@@ -107,219 +106,219 @@ class AnthropicProvider(Endpoint):
         cache: bool = True,
         quirks: MessagesQuirks | None = None,
     ) -> None:
-        given, api_key = api_key, None  # so that no frame of an error shows it
-        key = key_of(given, KEY_VARIABLE)
-        del given
-        if not model:
-            raise ConfigError(
-                "model: name the model, like AnthropicProvider('claude-sonnet-4-5')"
-            )
         url = (base_url or DEFAULT_URL).rstrip("/")
-        is_theirs = urlsplit(url).hostname == HOST
-        if not key and is_theirs:
-            raise ConfigError(
-                "api_key: Anthropic wants one: set ANTHROPIC_API_KEY or pass api_key (or base_url for another endpoint)"
-            )
+        is_anthropic = urlsplit(url).hostname == HOST
+        given, api_key = api_key, None  # so that no frame of an error shows the key
+        self._key, self._key_variable = read_key(given, KEY_VARIABLE), KEY_VARIABLE
+        del given
+        _check_model(model, self._key, is_anthropic=is_anthropic)
         _check_tokens(max_tokens, thinking)
-        headers: dict[str, str | SecretStr] = {**HEADERS, "anthropic-version": VERSION}
-        if key:
-            headers["x-api-key"] = key
-        path = (
-            "/messages"
-            if urlsplit(url).path.rstrip("/").endswith("/v1")
-            else "/v1/messages"
+        path = _choose_path(url)
+        self._transport = HTTPTransport(
+            url, path, headers=_build_headers(self._key), client=client
         )
-        self._transport = HTTPTransport(url, path, headers=headers, client=client)
-        self._model, self._base_url = model, self._transport.url.removesuffix(path)
+        self._model = model
+        self._base_url = self._transport.url.removesuffix(path)
+        self._name = "anthropic" if is_anthropic else self._transport.host
         self._sampling = sampling if sampling is not None else Sampling()
         self._max_tokens, self._thinking, self._cache = max_tokens, thinking, cache
-        self._quirks = quirks if quirks is not None else MessagesQuirks.of(url, model)
-        self._key, self._has_key, self._key_variable = key, bool(key), KEY_VARIABLE
-        self._name = "anthropic" if is_theirs else self._transport.host
+        self._quirks = (
+            quirks if quirks is not None else MessagesQuirks.guess(url, model)
+        )
         self._head = b'{"model":' + to_json(model)
 
     @classmethod
     def from_env(cls, model: str | None = None) -> Self:
-        """The provider of ANTHROPIC_MODEL (unless `model` is given), ANTHROPIC_BASE_URL and ANTHROPIC_API_KEY."""
+        """Return the provider for ANTHROPIC_MODEL (unless `model` is given), ANTHROPIC_BASE_URL and ANTHROPIC_API_KEY."""
         model = model or os.environ.get("ANTHROPIC_MODEL")
         if not model:
-            raise ConfigError("model: name one, or set ANTHROPIC_MODEL")
+            raise ConfigError("model: missing; pass one, or set ANTHROPIC_MODEL")
         return cls(model, base_url=os.environ.get("ANTHROPIC_BASE_URL"))
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the model can do, by its quirks."""
+        """What the model supports, by its quirks."""
         return Capabilities(json_schema=self._quirks.json_schema)
 
     async def complete(self, request: Request) -> Completion:
-        """Ask the model once.
+        """Call the model once and return its reply.
 
         Raises:
-            ContextTooLong: the conversation does not fit the model, or the request is larger than the endpoint takes.
-            ProviderTimeout: no answer in time.
-            ProviderError: no answer, one that is no Messages reply, or a refusal.
+            ContextTooLong: the conversation does not fit the model, or the request is larger than the endpoint accepts.
+            ProviderTimeout: no response in time.
+            ProviderError: no response, one that is not a Messages reply, or a refusal.
         """
-        return self._completion(await self._transport.post(self._encode(request)))
+        return self._read_reply(await self._transport.post(self._encode(request)))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
-        """Ask the model once; the last delta carries the completion, equal to what `complete` would have returned.
+        """Call the model once; the last delta carries the completion, equal to what `complete` would have returned.
 
-        Raises as `complete` does, and a retryable `ProviderError` for a stream that ends before the reply does.
+        Raise as `complete` does, and a retryable `ProviderError` for a stream that ends before the reply does.
         """
-        async with await self._transport.open(
-            self._encode(request, b',"stream":true}')
-        ) as answer:
-            if not (answer.is_events and 200 <= answer.status < 300):
-                completion = self._completion(await answer.read())
+        body = self._encode(request, b',"stream":true}')
+        async with await self._transport.open(body) as response:
+            if not response.is_event_stream:
+                completion = self._read_reply(await response.read())
                 yield Delta(text=completion.text, completion=completion)
                 return
-            assembly = Assembly()
-            while (deltas := await self._next_deltas(answer, assembly)) is not None:
+            assembly = ReplyAssembly()
+            while (deltas := await self._read_deltas(response, assembly)) is not None:
                 for delta in deltas:
                     yield delta
-            reply = Reply(answer.status, answer.headers, b"")
-        wire = assembly.reply
+            status = response.status
+        wire = assembly.build()
         if wire is None:
             text = f"{self._transport.url}: the stream of {self._model} broke off before the end of its reply"
-            raise ProviderError(text, status=reply.status, retryable=True)
-        self._check_end(wire, reply.status)
+            raise ProviderError(text, status=status, retryable=True)
+        self._check_refusal(wire, status)
         yield Delta(completion=wire.completion())
 
-    async def _next_deltas(
-        self, answer: OpenReply, assembly: Assembly
+    async def _read_deltas(
+        self, response: StreamingResponse, assembly: ReplyAssembly
     ) -> list[Delta] | None:
-        """What the next bytes tell those who watch, while the assembly takes every event; `None` at the end."""
+        """Return the deltas of the next bytes; `None` at the end of the stream."""
         if assembly.is_over:
-            await answer.finish()
+            await response.finish()
             return None
-        events = await answer.read_events()
+        events = await response.read_events()
         if events is None:
             return None
-        told: list[Delta] = []
+        deltas: list[Delta] = []
         events.reverse()
         while events and not assembly.is_over:
-            delta = self._take(
-                Reply(answer.status, answer.headers, events.pop().data.encode()),
-                assembly,
-            )
+            body = events.pop().data.encode()
+            event = Response(response.status, response.head.headers, body)
+            delta = self._read_event(event, assembly)
             if isinstance(delta, ProviderError):
-                del (
-                    events
-                )  # so that no frame of an error shows what a server may have echoed
+                # No frame of the error may show what a server may have echoed.
+                del events, event, body
                 raise delta
-            told += [delta] if delta is not None else []
-        return told
+            if delta is not None:
+                deltas.append(delta)
+        return deltas
 
-    def _take(self, told: Reply, assembly: Assembly) -> Delta | ProviderError | None:
-        """Add the event whose data is the body of `told`: what watchers see of it, or the error that it means."""
-        event = WireEvent.read(told.body)
-        if event is None:
-            return self._unusable(told)
-        if event.type == "error":
-            return self._failure(told, status_of(WireError.read(told.body)) or 500)
+    def _read_event(
+        self, event: Response, assembly: ReplyAssembly
+    ) -> Delta | ProviderError | None:
+        """Add the event in a body; return what it shows of the reply, or the error that it reports."""
+        wire = WireEvent.read(event.body)
+        if wire is None:
+            return self._build_unreadable_error(event)
+        if wire.type == "error":
+            status = read_status(WireError.read(event.body)) or 500
+            return self._build_error(event, status)
         try:
-            return assembly.take(event)
+            return assembly.add(wire)
         except ValueError as error:
             text = (
                 f"{self._transport.url}: the stream of {self._model} is broken: {error}"
             )
-            return ProviderError(text, status=told.status, retryable=True)
+            return ProviderError(text, status=event.status, retryable=True)
 
-    def _completion(self, reply: Reply) -> Completion:
-        """What a reply in one piece says."""
-        if not 200 <= reply.status < 300:
-            raise self._failure(reply, reply.status)
-        wire = WireReply.read(reply.body)
+    def _read_reply(self, response: Response) -> Completion:
+        """Return the completion of a whole reply."""
+        if not response.is_success:
+            raise self._build_error(response, response.status)
+        wire = WireReply.read(response.body)
         if wire is None:
-            raise self._unusable(reply)
-        self._check_end(wire, reply.status)
-        return wire.completion(reply.body)
+            raise self._build_unreadable_error(response)
+        self._check_refusal(wire, response.status)
+        return wire.completion(response.body)
 
-    def _check_end(self, wire: WireReply, status: int) -> None:
+    def _check_refusal(self, wire: WireReply, status: int) -> None:
         if wire.refusal is not None:
-            raise self._refused(wire.refusal, status)
+            raise self._build_refusal(wire.refusal, status)
 
     def _encode(self, request: Request, end: bytes = b"}") -> bytes:
         try:
             messages = request.conversation.messages
-            format_, instruction = self._format(request)
-            turns = encode_turns(messages, cache=self._cache, last_words=instruction)
+            format_, instruction = self._choose_format(request)
+            turns = encode_turns(messages, cache=self._cache, instruction=instruction)
             parts = [self._head, b',"messages":[', turns.messages, b"],"]
             if turns.system:
                 parts += [b'"system":[', turns.system, b"],"]
-            parts += self._tools(request)
-            parts += [to_json(self._options(request, messages, format_))[1:-1], end]
+            parts += self._encode_tools(request)
+            options = self._build_options(request, messages, format_)
+            parts += [to_json(options)[1:-1], end]
             return b"".join(parts)
         except ValueError as error:
             raise ProviderError(
                 f"the request to {self._model} cannot be written as JSON: {error}"
             ) from None
 
-    def _tools(self, request: Request) -> list[bytes]:
-        """The tools on offer; where a conversation holds calls, the API wants some described in any case."""
+    def _encode_tools(self, request: Request) -> list[bytes]:
+        """Encode the tools; if the conversation has calls, the API requires descriptions in any case."""
         specs, choice = request.tools, request.tool_choice
         if not specs:
-            names = {
-                call.name: None
-                for message in request.conversation
-                for call in message.calls
-            }
-            specs, choice = tuple([ToolSpec(name, "", {}) for name in names]), "none"
+            specs, choice = _describe_called_tools(request), "none"
         if not specs:
             return []
         encoded = [spec.encoded(encode_tool) for spec in specs]
         if self._cache:
-            encoded[-1] = cached(encoded[-1])
+            encoded[-1] = mark_cached(encoded[-1])
         none = b'"tool_choice":{"type":"none"},' if choice == "none" else b""
         return [b'"tools":[', b",".join(encoded), b"],", none]
 
-    def _format(self, request: Request) -> tuple[JsonObject | None, str]:
-        """How the reply is held to a schema: by the API where it has words for it, else by an instruction."""
+    def _choose_format(self, request: Request) -> tuple[JsonObject | None, str]:
+        """Return the API's format for the request's schema, or an instruction if the API cannot express it."""
         if request.schema is None:
             return None, ""
         if not self._quirks.json_schema:
             raise ProviderError(
                 f"{self._model} takes no JSON schema by its quirks: ask it for text"
             )
-        format_ = encode_format(request.schema)
-        told = INSTRUCTION + json.dumps(request.schema.schema, ensure_ascii=False)
-        return format_, "" if format_ is not None else told
+        format_ = build_format(request.schema)
+        if format_ is not None:
+            return format_, ""
+        return None, INSTRUCTION + json.dumps(request.schema.schema, ensure_ascii=False)
 
-    def _options(
+    def _build_options(
         self, request: Request, messages: Sequence[Message], format_: JsonObject | None
     ) -> dict[str, Json]:
-        """Everything that is neither conversation nor tools: the request's own sampling, else the provider's."""
-        chosen = {**self._sampling.options, **request.sampling.options}
-        most = (
+        """Return everything but conversation and tools: the request's own settings, else the provider's."""
+        settings = {**self._sampling.options, **request.sampling.options}
+        max_tokens = (
             request.sampling.max_tokens or self._sampling.max_tokens or self._max_tokens
         )
-        options: dict[str, Json] = {"max_tokens": most}
-        config: dict[str, Json] = {} if format_ is None else {"format": dict(format_)}
-        if isinstance(self._thinking, int) and may_think(messages):
-            options["thinking"] = {"type": "enabled", "budget_tokens": self._thinking}
-            options["max_tokens"] = most + self._thinking
-        elif isinstance(self._thinking, str):
-            # By default the newest models hide what they thought, also from the people who watch.
+        options: dict[str, Json] = {"max_tokens": max_tokens}
+        output: dict[str, Json] = {} if format_ is None else {"format": dict(format_)}
+        if isinstance(self._thinking, str):
+            # By default the newest models hide their thinking from observers too.
             options["thinking"] = {"type": "adaptive", "display": "summarized"}
-            config |= {"effort": self._thinking} if self._thinking != "adaptive" else {}
-        if config:
-            options["output_config"] = config
-        if "stop" in chosen:
-            options["stop_sequences"] = chosen["stop"]
+            if self._thinking != "adaptive":
+                output["effort"] = self._thinking
+        elif self._thinking is not None and can_think(messages):
+            options["thinking"] = {"type": "enabled", "budget_tokens": self._thinking}
+            options["max_tokens"] = max_tokens + self._thinking
+        if output:
+            options["output_config"] = output
+        if "stop" in settings:
+            options["stop_sequences"] = settings["stop"]
         if self._quirks.sampling:
-            options |= _picking(chosen, is_thinking="thinking" in options)
+            options |= _choose_sampling(settings, is_thinking="thinking" in options)
         return options
 
-    def _status_in(self, told: WireError) -> int | None:
-        return status_of(told)
+    def _read_status(self, failure: WireError) -> int | None:
+        return read_status(failure)
 
-    def _is_too_long(self, status: int, told: WireError) -> bool:
-        return status == 413 or super()._is_too_long(status, told)
+    def _is_too_long(self, status: int, failure: WireError) -> bool:
+        return status == 413 or super()._is_too_long(status, failure)
 
-    def _advice(self, status: int) -> str:
+    def _explain_status(self, status: int) -> str:
         if status == 413:
             return "the request is larger than the endpoint takes, send less or smaller attachments"
-        return super()._advice(status)
+        return super()._explain_status(status)
+
+
+def _check_model(model: str, key: SecretStr | None, *, is_anthropic: bool) -> None:
+    if not model:
+        raise ConfigError(
+            "model: missing; pass one, like AnthropicProvider('claude-sonnet-4-5')"
+        )
+    if is_anthropic and key is None:
+        raise ConfigError(
+            "api_key: Anthropic requires one; set ANTHROPIC_API_KEY or pass api_key (or base_url for another endpoint)"
+        )
 
 
 def _check_tokens(max_tokens: int, thinking: int | Effort | None) -> None:
@@ -329,17 +328,38 @@ def _check_tokens(max_tokens: int, thinking: int | Effort | None) -> None:
         raise ConfigError(
             f"thinking: must be a number of tokens or one of {', '.join(EFFORTS)}, got {thinking!r}"
         )
-    if isinstance(thinking, int) and thinking < SMALLEST_BUDGET:
+    if isinstance(thinking, int) and thinking < MIN_BUDGET:
         raise ConfigError(
-            f"thinking: must be {SMALLEST_BUDGET} tokens or more, got {thinking!r}"
+            f"thinking: must be {MIN_BUDGET} tokens or more, got {thinking!r}"
         )
 
 
-def _picking(chosen: dict[str, Json], *, is_thinking: bool) -> dict[str, Json]:
-    """Temperature or `top_p`, never both: the models since 4.1 refuse that."""
-    top_p = chosen.get("top_p")
-    if "temperature" in chosen and not is_thinking:
-        return {"temperature": chosen["temperature"]}
-    if isinstance(top_p, float | int) and (not is_thinking or top_p >= LEAST_TOP_P):
-        return {"top_p": top_p}
-    return {}
+def _choose_path(url: str) -> str:
+    has_version = urlsplit(url).path.rstrip("/").endswith("/v1")
+    return "/messages" if has_version else "/v1/messages"
+
+
+def _build_headers(key: SecretStr | None) -> dict[str, str | SecretStr]:
+    headers: dict[str, str | SecretStr] = {**HEADERS, "anthropic-version": VERSION}
+    if key is not None:
+        headers["x-api-key"] = key
+    return headers
+
+
+def _describe_called_tools(request: Request) -> tuple[ToolSpec, ...]:
+    """Return a description for each tool that the conversation has calls of."""
+    calls = [call for message in request.conversation for call in message.calls]
+    names = dict.fromkeys(call.name for call in calls)
+    return tuple([ToolSpec(name, "", {}) for name in names])
+
+
+def _choose_sampling(
+    settings: dict[str, Json], *, is_thinking: bool
+) -> dict[str, Json]:
+    """Return the temperature or `top_p`; models since 4.1 refuse both together."""
+    if "temperature" in settings and not is_thinking:
+        return {"temperature": settings["temperature"]}
+    top_p = settings.get("top_p")
+    if not isinstance(top_p, float | int) or (is_thinking and top_p < MIN_TOP_P):
+        return {}
+    return {"top_p": top_p}

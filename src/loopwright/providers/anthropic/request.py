@@ -1,4 +1,4 @@
-"""The Messages wire format, outgoing: conversations, tools and schemas to bytes, each message encoded once."""
+"""The request format of the Messages API: conversations, tools and schemas as bytes, each message encoded once."""
 
 import dataclasses
 import hashlib
@@ -16,17 +16,16 @@ from ...messages import JsonObject, Message, ToolCall, ToolSpec
 from ..base import OutputSchema
 
 FORM = "thinking"
-"""The `Reasoning.form` of thinking that goes back to this API."""
+"""The `Reasoning.form` of thinking that is sent back to this API."""
 
-CACHE_HERE = (
-    b',"cache_control":{"type":"ephemeral"}}'  # takes the place of a block's last brace
-)
+# Replaces the last brace of a block.
+CACHE_CONTROL = b',"cache_control":{"type":"ephemeral"}}'
 BEGIN = b'{"type":"text","text":"Begin."}'
-GO_ON = b'{"type":"text","text":"Go on."}'
+CONTINUE = b'{"type":"text","text":"Go on."}'
 
 Speaker: TypeAlias = Literal["", "user", "assistant"]
-# What stands before a message, by who spoke before it and who speaks now.
-BETWEEN: dict[tuple[Speaker, Speaker], bytes] = {
+# The bytes before a message, by the roles of the message before it and of the message itself.
+SEPARATORS: dict[tuple[Speaker, Speaker], bytes] = {
     ("", "user"): b'{"role":"user","content":[',
     ("", "assistant"): b'{"role":"user","content":['
     + BEGIN
@@ -46,10 +45,13 @@ TEXT_TYPES = (
 
 _CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
 _REFERENCES = re.compile(rb'"\$ref":"#/\$defs/([^"]+)"')
-# What a schema for a reply may say, by https://platform.claude.com/docs/en/build-with-claude/structured-outputs
-_SAID = frozenset({"type", "enum", "const", "required", "title", "default", "$ref"})
-# What it may not say; the reply is checked for it afterwards, and the model reads it in the description.
-_TOLD = frozenset(
+# The keywords that a schema for a reply may have, and that contain no schemas:
+# https://platform.claude.com/docs/en/build-with-claude/structured-outputs
+_SUPPORTED = frozenset(
+    {"type", "enum", "const", "required", "title", "default", "$ref"}
+)
+# Keywords that it may not have: they move into the description, and the reply is checked against them afterwards.
+_DESCRIBED = frozenset(
     {
         "minimum",
         "maximum",
@@ -59,17 +61,22 @@ _TOLD = frozenset(
         "minLength",
         "maxLength",
         "pattern",
+        "format",
+        "minItems",
+        "maxItems",
+        "uniqueItems",
+        "examples",
     }
-    | {"format", "minItems", "maxItems", "uniqueItems", "examples"}
 )
-_SHAPES = ("type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const")
+_DROPPED = frozenset({"description", "discriminator"})
+_TYPE_KEYWORDS = frozenset({"type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"})
 
 
 @dataclasses.dataclass(frozen=True)
 class Turns:
-    """A conversation as the API wants it: system blocks apart, then turns of user and assistant in alternation.
+    """A conversation in the API's form: system blocks, and turns that alternate between user and assistant.
 
-    Both are the items of a JSON array, joined by commas; the last turn is the user's, and so is the first.
+    Both are the items of a JSON array, joined by commas. The first and the last turn are the user's.
     """
 
     system: bytes
@@ -77,29 +84,28 @@ class Turns:
 
 
 def encode_turns(
-    messages: Sequence[Message], *, cache: bool, last_words: str = ""
+    messages: Sequence[Message], *, cache: bool, instruction: str = ""
 ) -> Turns:
-    """Put messages into alternating turns: neighbours of one role become one turn of several blocks.
+    """Encode messages as alternating turns: neighbours of one role become one turn of several blocks.
 
-    System messages go to the front from wherever they stand. A conversation that does not begin with the user gets
-    "Begin.", and one that ends with the assistant gets "Go on.", since the API takes that for the beginning of its own
-    next reply, or refuses it. Marks for the prompt cache stand on the last system block and on the last block of all,
-    before the `last_words` that only this request says.
+    System messages move to the front. A conversation that does not begin with the user gets "Begin.". One that ends
+    with the assistant gets "Go on.", since the API would refuse it or continue that message. With `cache` the last
+    system block and the last block of all are prompt cache breakpoints; an `instruction` for this request alone follows.
     """
-    system, parts = _in_turns(_with_distinct_ids(messages))
+    system, parts = _encode_parts(_make_ids_unique(messages))
     if cache:
-        parts[-1] = cached(parts[-1])
-        system[-1:] = [cached(blocks) for blocks in system[-1:]]
-    if last_words:
-        parts += [b",", _text(last_words)]
+        parts[-1] = mark_cached(parts[-1])
+        system[-1:] = [mark_cached(blocks) for blocks in system[-1:]]
+    if instruction:
+        parts += [b",", _encode_text(instruction)]
     return Turns(b",".join(system), b"".join([*parts, b"]}"]))
 
 
-def _in_turns(messages: Iterable[Message]) -> tuple[list[bytes], list[bytes]]:
-    """The blocks of the system, and the turns in pieces whose last one is the last block."""
+def _encode_parts(messages: Iterable[Message]) -> tuple[list[bytes], list[bytes]]:
+    """Return the system blocks, and the bytes of the turns in parts, of which the last is the last block."""
     system: list[bytes] = []
     parts: list[bytes] = []
-    speaker: Speaker = ""
+    before: Speaker = ""
     for message in messages:
         blocks = message.encoded(encode_blocks)
         if not blocks:
@@ -107,50 +113,51 @@ def _in_turns(messages: Iterable[Message]) -> tuple[list[bytes], list[bytes]]:
         if message.role == "system":
             system.append(blocks)
             continue
-        before, speaker = (
-            speaker,
-            "assistant" if message.role == "assistant" else "user",
-        )
-        parts += (BETWEEN[before, speaker], blocks)
-    if speaker != "user":
-        parts += (BETWEEN[speaker, "user"], GO_ON if speaker else BEGIN)
+        speaker: Speaker = "assistant" if message.role == "assistant" else "user"
+        parts += (SEPARATORS[before, speaker], blocks)
+        before = speaker
+    if before != "user":
+        parts += (SEPARATORS[before, "user"], CONTINUE if before else BEGIN)
     return system, parts
 
 
-def cached(blocks: bytes) -> bytes:
-    """The JSON objects with a mark for the prompt cache on the last of them."""
-    return blocks[:-1] + CACHE_HERE
+def mark_cached(blocks: bytes) -> bytes:
+    """Return the JSON objects with a prompt cache breakpoint on the last of them."""
+    return blocks[:-1] + CACHE_CONTROL
 
 
 def encode_blocks(message: Message) -> bytes:
-    """The content blocks of a message, joined by commas; nothing for one that says nothing, which the API refuses."""
+    """Encode the content blocks of a message, joined by commas; empty for an empty message, which the API refuses."""
     if message.role == "tool":
-        result: dict[str, JsonValue] = {
-            "type": "tool_result",
-            "tool_use_id": wire_id(message.call_id),
-        }
-        return to_json(
-            {**result, "content": message.content}
-            if message.content.strip()
-            else result
-        )
-    said = [_text(message.content)] if message.content.strip() else []
-    if message.role != "assistant":
-        return b",".join(
-            [*(part for sent in message.attachments for part in _attached(sent)), *said]
-        )
-    said += [encode_call(call) for call in message.calls]
-    return (
-        b",".join([*thinking_of(message), *said]) if said else b""
-    )  # thinking cannot be the end of a turn
+        return _encode_result(message)
+    text = [_encode_text(message.content)] if message.content.strip() else []
+    if message.role == "assistant":
+        return _encode_assistant(message, text)
+    attached = [part for sent in message.attachments for part in _encode_sent(sent)]
+    return b",".join([*attached, *text])
+
+
+def _encode_result(message: Message) -> bytes:
+    call_id = encode_id(message.call_id)
+    result = {"type": "tool_result", "tool_use_id": call_id}
+    if message.content.strip():
+        result["content"] = message.content
+    return to_json(result)
+
+
+def _encode_assistant(message: Message, text: list[bytes]) -> bytes:
+    blocks = [*text, *map(encode_call, message.calls)]
+    if not blocks:  # the API refuses thinking at the end of a turn
+        return b""
+    return b",".join([*encode_thinking(message), *blocks])
 
 
 def encode_call(call: ToolCall) -> bytes:
-    """A call as the wire has it."""
+    """Encode a call."""
     return to_json(
         {
             "type": "tool_use",
-            "id": wire_id(call.id),
+            "id": encode_id(call.id),
             "name": call.name,
             "input": call.arguments,
         }
@@ -158,15 +165,14 @@ def encode_call(call: ToolCall) -> bytes:
 
 
 def encode_tool(spec: ToolSpec) -> bytes:
-    """A tool as the wire has it."""
+    """Encode the description of a tool."""
     about = {"description": spec.description} if spec.description else {}
-    return to_json(
-        {"name": spec.name, **about, "input_schema": {"type": "object", **spec.schema}}
-    )
+    schema = {"type": "object", **spec.schema}
+    return to_json({"name": spec.name, **about, "input_schema": schema})
 
 
-def thinking_of(message: Message) -> list[bytes]:
-    """The thinking blocks of a message that came from this API, as they came: they are signed."""
+def encode_thinking(message: Message) -> list[bytes]:
+    """Encode the thinking blocks that came from this API, unchanged, since they are signed."""
     return [
         to_json(thought.block)
         for thought in message.reasoning
@@ -174,63 +180,63 @@ def thinking_of(message: Message) -> list[bytes]:
     ]
 
 
-def may_think(messages: Iterable[Message]) -> bool:
-    """Whether thinking can be switched on: not inside a turn of tool calls that was begun without it.
+def can_think(messages: Iterable[Message]) -> bool:
+    """Return whether thinking can be switched on, which the API refuses within a turn that began without it.
 
-    The API refuses that. Engines begin such turns when they propose calls themselves, and so do other models.
+    Such turns come from engines that propose calls themselves, and from other models.
     """
     first: Message | None = None
     for message in reversed(list(messages)):
-        blocks = message.encoded(encode_blocks)
-        if message.role == "user" and blocks:
+        if not message.encoded(encode_blocks):
+            continue
+        if message.role == "user":
             break
-        if message.role == "assistant" and blocks:
+        if message.role == "assistant":
             if first is None and not message.calls:
-                return True  # the last turn is a finished one
+                return True  # the last turn is complete
             first = message
-    return first is None or bool(thinking_of(first))
+    return first is None or bool(encode_thinking(first))
 
 
-def wire_id(call_id: str) -> str:
-    """The id itself where the API takes its letters, else one made of it: the same for a call and for its result."""
+def encode_id(call_id: str) -> str:
+    """Return the id if the API accepts it, else an id derived from it, equal for a call and its result."""
     if _CALL_ID.fullmatch(call_id):
         return call_id
-    return (
-        "call_"
-        + hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    )
+    digest = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"call_{digest[:32]}"
 
 
-def _with_distinct_ids(messages: Sequence[Message]) -> Sequence[Message]:
-    """The messages, with another id for each call whose id an earlier call has: the API wants them unique."""
+def _make_ids_unique(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return the messages with another id for each call that repeats one; the API requires unique ids."""
     ids = [call.id for message in messages for call in message.calls]
     if len(set(ids)) == len(ids):
         return messages
     taken: set[str] = set()
     renamed: list[Message] = []
-    waiting: dict[str, list[str]] = {}
+    waiting: dict[str, list[str]] = {}  # new ids of calls without a result, by old id
     for message in messages:
         if message.calls:
             waiting = {}
-            calls = tuple(
-                [
-                    dataclasses.replace(call, id=_free_id(call.id, taken))
-                    for call in message.calls
-                ]
-            )
-            for before, after in zip(message.calls, calls, strict=True):
-                waiting.setdefault(before.id, []).append(after.id)
-            renamed.append(dataclasses.replace(message, calls=calls))
+            message = _rename_calls(message, taken, waiting)
         elif message.role == "tool":
-            renamed.append(
-                dataclasses.replace(message, call_id=waiting[message.call_id].pop(0))
-            )
-        else:
-            renamed.append(message)
+            new_id = waiting[message.call_id].pop(0)
+            message = dataclasses.replace(message, call_id=new_id)
+        renamed.append(message)
     return renamed
 
 
-def _free_id(call_id: str, taken: set[str]) -> str:
+def _rename_calls(
+    message: Message, taken: set[str], waiting: dict[str, list[str]]
+) -> Message:
+    calls: list[ToolCall] = []
+    for call in message.calls:
+        new_id = _find_free_id(call.id, taken)
+        waiting.setdefault(call.id, []).append(new_id)
+        calls.append(dataclasses.replace(call, id=new_id))
+    return dataclasses.replace(message, calls=tuple(calls))
+
+
+def _find_free_id(call_id: str, taken: set[str]) -> str:
     free, number = call_id, 2
     while free in taken:
         free, number = f"{call_id}_{number}", number + 1
@@ -238,103 +244,107 @@ def _free_id(call_id: str, taken: set[str]) -> str:
     return free
 
 
-def _text(text: str) -> bytes:
+def _encode_text(text: str) -> bytes:
     return to_json({"type": "text", "text": text})
 
 
-def _attached(sent: Attachment) -> list[bytes]:
-    """The blocks of an attachment; an image has no place for its name, which is told before it."""
+def _encode_sent(sent: Attachment) -> list[bytes]:
+    """Encode an attachment; a text block before an image gives its name, for which an image block has no field."""
     if sent.kind == "image":
-        name = [_text(f"{sent.name}:")] if sent.name.strip() else []
-        return [*name, to_json({"type": "image", "source": _source(sent)})]
+        name = [_encode_text(f"{sent.name}:")] if sent.name.strip() else []
+        return [*name, to_json({"type": "image", "source": _build_source(sent)})]
     title = {"title": sent.name} if sent.name else {}
-    return [to_json({"type": "document", "source": _source(sent), **title})]
+    return [to_json({"type": "document", "source": _build_source(sent), **title})]
 
 
-def _source(sent: Attachment) -> dict[str, str]:
+def _build_source(sent: Attachment) -> dict[str, str]:
     if sent.url:
         return {"type": "url", "url": sent.url}
     media_type = sent.media_type.partition(";")[0].strip().lower()
     if sent.kind == "image" or media_type == "application/pdf":
         return {"type": "base64", "media_type": media_type, "data": sent.data}
+    if not media_type.startswith(TEXT_TYPES):
+        raise ProviderError(
+            f"document {sent.name!r}: the Messages API takes PDF and text, not {sent.media_type}: convert it"
+        )
     try:
-        if media_type.startswith(TEXT_TYPES):
-            return {
-                "type": "text",
-                "media_type": "text/plain",
-                "data": sent.content.decode(),
-            }
+        text = sent.content.decode()
     except UnicodeDecodeError:
         raise ProviderError(
             f"document {sent.name!r}: the Messages API takes text in UTF-8 only: convert it"
         ) from None
-    raise ProviderError(
-        f"document {sent.name!r}: the Messages API takes PDF and text, not {sent.media_type}: convert it"
-    )
+    return {"type": "text", "media_type": "text/plain", "data": text}
 
 
-def encode_format(output: OutputSchema) -> JsonObject | None:
-    """The `output_config.format` that holds a reply to a schema, or None where the API cannot hold it to this one."""
+def build_format(output: OutputSchema) -> JsonObject | None:
+    """Return the `output_config.format` for a schema, or `None` if the API cannot constrain a reply to it."""
     if output.schema.get("type") != "object":
         return None
     try:
-        return {"type": "json_schema", "schema": closed_form(output.schema)}
+        return {"type": "json_schema", "schema": build_closed_schema(output.schema)}
     except ValueError:
         return None
 
 
-def closed_form(schema: JsonValue | JsonObject) -> dict[str, JsonValue]:
-    """The schema in the words that the API knows, every object closed; ValueError where it has none for it.
+def build_closed_schema(schema: JsonValue | JsonObject) -> dict[str, JsonValue]:
+    """Return the schema in the keywords that the API supports, every object closed.
 
-    What fits the schema fits its closed form too. Bounds and patterns move into the description.
+    Every value that fits the schema fits the result too: bounds and patterns move into the description.
+
+    Raises:
+        ValueError: the API cannot express the schema.
     """
-    if not isinstance(schema, dict) or not any(word in schema for word in _SHAPES):
+    schema = _check_expressible(schema)
+    closed: dict[str, JsonValue] = {}
+    nested: dict[str, JsonValue] = {}
+    described: list[str] = []
+    for keyword, value in schema.items():
+        if keyword in _SUPPORTED:
+            closed[keyword] = value
+        elif keyword in _DESCRIBED:
+            described.append(f"{keyword}: {to_json(value).decode()}")
+        elif keyword not in _DROPPED:
+            name = "anyOf" if keyword == "oneOf" else keyword
+            nested[name] = _close_nested(keyword, value)
+    closed.update(nested)
+    if "description" in schema:
+        described.insert(0, str(schema["description"]))
+    if described:
+        closed["description"] = "; ".join(described)
+    if schema.get("type") == "object":
+        closed["additionalProperties"] = False
+    return closed
+
+
+def _check_expressible(schema: JsonValue | JsonObject) -> JsonObject:
+    if not isinstance(schema, dict) or not schema.keys() & _TYPE_KEYWORDS:
         raise ValueError("something that the API has no words for")
     if not str(schema.get("$ref", "#/$defs/")).startswith("#/$defs/"):
-        raise ValueError("a reference to elsewhere")
+        raise ValueError("a reference outside the schema")
     if schema.get("type") == "object" and "properties" not in schema:
         raise ValueError("an object with free properties")
-    closed: dict[str, JsonValue] = {
-        word: value for word, value in schema.items() if word in _SAID
-    }
-    for word in [
-        word
-        for word in schema
-        if word not in _SAID | _TOLD | {"description", "discriminator"}
-    ]:
-        closed["anyOf" if word == "oneOf" else word] = _closed_inside(
-            word, schema[word]
-        )
-    about = [str(schema["description"])] if "description" in schema else []
-    about += [
-        f"{word}: {to_json(schema[word]).decode()}" for word in schema if word in _TOLD
-    ]
-    described: dict[str, JsonValue] = {"description": "; ".join(about)} if about else {}
-    shut: dict[str, JsonValue] = (
-        {"additionalProperties": False} if schema.get("type") == "object" else {}
-    )
-    return {**closed, **described, **shut}
+    return schema
 
 
-def _closed_inside(word: str, value: JsonValue) -> JsonValue:
-    if word == "items":
-        return closed_form(value)
-    if word in {"anyOf", "oneOf", "allOf"} and isinstance(value, list):
-        return [closed_form(inner) for inner in value]
-    if word in {"properties", "$defs"} and isinstance(value, dict):
-        if word == "$defs":
-            graph = {
-                name: _REFERENCES.findall(to_json(inner))
-                for name, inner in value.items()
-            }
-            named = {
-                name: [found.decode() for found in references]
-                for name, references in graph.items()
-            }
-            TopologicalSorter(
-                named
-            ).prepare()  # raises a ValueError for a definition that contains itself
-        return {name: closed_form(inner) for name, inner in value.items()}
-    if word == "additionalProperties" and value is False:
+def _close_nested(keyword: str, value: JsonValue) -> JsonValue:
+    """Return the value of a keyword that contains schemas."""
+    if keyword == "items":
+        return build_closed_schema(value)
+    if keyword in {"anyOf", "oneOf", "allOf"} and isinstance(value, list):
+        return [build_closed_schema(inner) for inner in value]
+    if keyword in {"properties", "$defs"} and isinstance(value, dict):
+        if keyword == "$defs":
+            _check_recursion(value)
+        return {name: build_closed_schema(inner) for name, inner in value.items()}
+    if keyword == "additionalProperties" and value is False:
         return value
-    raise ValueError(f"{word}, which the API does not know")
+    raise ValueError(f"{keyword}, which the API does not know")
+
+
+def _check_recursion(definitions: dict[str, JsonValue]) -> None:
+    """Raise ValueError for a definition that contains itself."""
+    graph = {
+        name: [found.decode() for found in _REFERENCES.findall(to_json(definition))]
+        for name, definition in definitions.items()
+    }
+    TopologicalSorter(graph).prepare()

@@ -1,4 +1,4 @@
-"""The Messages wire format, incoming: the bytes of a reply, or of a failure, to what they mean."""
+"""The response format of the Messages API: the bytes of a whole reply to a completion, and its failures."""
 
 import functools
 import json
@@ -18,7 +18,7 @@ from ...parsing import read_json_document
 from ..http.wire import Count, Wire, WireError
 from .request import FORM
 
-FINISH = {
+FINISH_REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "tool_use": "tool_calls",
@@ -38,7 +38,9 @@ STATUSES = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-CUT = {
+EMPTY = "The reply is empty. Answer, or call a tool."
+THINKING_BLOCKS = frozenset({"thinking", "redacted_thinking"})
+CUT_REASONS = {
     "max_tokens": "reached the limit of output tokens and was cut",
     "model_context_window_exceeded": "filled the model's context window and was cut",
     "pause_turn": "was paused by the server",
@@ -46,7 +48,7 @@ CUT = {
 
 
 class WireBlock(Wire):
-    """A content block; what is not named here is kept, so that thinking goes back as it came."""
+    """A content block; unknown fields are kept, so that thinking is sent back unchanged."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -58,40 +60,44 @@ class WireBlock(Wire):
     thinking: str | None = None
     signature: str | None = None
 
-    def call(self) -> ToolCall:
-        """The call that a `tool_use` block is; ValueError says what is wrong in words for the model."""
+    def read_call(self) -> ToolCall:
+        """Return the call in a `tool_use` block.
+
+        Raises:
+            ValueError: it cannot be read; the text tells the model why.
+        """
         if not self.name:
             raise ValueError("A tool call has no tool name. Name one of the tools.")
-        given = self.input
+        value = self.input
         try:
-            read = read_json_document(
-                given if isinstance(given, str) else canonical_json(given).decode()
-            )
+            # An object is parsed as well, since its texts may not be valid Unicode.
+            text = value if isinstance(value, str) else canonical_json(value).decode()
+            arguments = read_json_document(text)
         except ValueError as error:
             raise ValueError(
                 f"The arguments of the call of {self.name!r} are not valid JSON: {error}."
             ) from None
-        if not isinstance(read, dict):
+        if not isinstance(arguments, dict):
             raise ValueError(
                 f"The arguments of the call of {self.name!r} are not a JSON object; no arguments is {{}}."
             )
-        return ToolCall(
-            self.name, given if isinstance(given, dict) else read, self.id or ""
-        )
+        if isinstance(value, dict):
+            arguments = value
+        return ToolCall(self.name, arguments, self.id or "")
 
-    def reasoning(self) -> Reasoning:
-        """The thinking that a `thinking` or `redacted_thinking` block holds, with the block to send back."""
+    def read_reasoning(self) -> Reasoning:
+        """Return the thinking in a `thinking` or `redacted_thinking` block, with the block to send back."""
         return Reasoning(self.thinking or "", FORM, self.model_dump(exclude_unset=True))
 
 
 class WireOutputDetails(Wire):
-    """Parts of the output's tokens."""
+    """How many of the output's tokens were thinking."""
 
     thinking_tokens: Count = None
 
 
 class WireUsage(Wire):
-    """What the server counted; `input_tokens` is without what the prompt cache read or wrote."""
+    """The token counts of the server; `input_tokens` excludes what the prompt cache read or wrote."""
 
     input_tokens: Count = None
     output_tokens: Count = None
@@ -100,30 +106,32 @@ class WireUsage(Wire):
     output_tokens_details: WireOutputDetails | None = None
 
     def read(self) -> Usage:
-        """The same in this library's words: the input in total, and what the server does not tell unknown."""
-        total = self.input_tokens
-        if total is not None:
-            total += (self.cache_creation_input_tokens or 0) + (
-                self.cache_read_input_tokens or 0
-            )
+        """Return the counts as `Usage`, whose input is the total; what the server leaves out stays unknown."""
         details = self.output_tokens_details or WireOutputDetails()
         return Usage(
-            total,
+            self._total_input,
             self.output_tokens,
             self.cache_read_input_tokens,
             self.cache_creation_input_tokens,
             details.thinking_tokens,
         )
 
+    @property
+    def _total_input(self) -> int | None:
+        if self.input_tokens is None:
+            return None
+        written = self.cache_creation_input_tokens or 0
+        return self.input_tokens + written + (self.cache_read_input_tokens or 0)
+
 
 class WireStopDetails(Wire):
-    """Why the model stopped, where it refused."""
+    """The model's explanation of a refusal."""
 
     explanation: str | None = None
 
 
 class WireReply(Wire):
-    """A reply whole; figures that make no sense count as untold."""
+    """A whole reply; counts that make no sense are treated as absent."""
 
     content: list[WireBlock]
     stop_reason: str | None = None
@@ -135,15 +143,15 @@ class WireReply(Wire):
 
     @classmethod
     def read(cls, body: bytes) -> Self | None:
-        """The reply in these bytes, or None if there is none."""
+        """Return the reply in these bytes, or `None` if they are not a reply."""
         try:
             return cls.model_validate_json(body)
         except ValidationError:
             return None
 
     @classmethod
-    def of(cls, fields: JsonObject) -> Self | None:
-        """The reply that these fields make, or None if they make none."""
+    def build(cls, fields: JsonObject) -> Self | None:
+        """Return the reply with these fields, or `None` if they do not make a reply."""
         try:
             return cls.model_validate(fields)
         except ValidationError:
@@ -151,74 +159,61 @@ class WireReply(Wire):
 
     @property
     def text(self) -> str:
-        """The words of the reply."""
-        return "".join(
-            [block.text or "" for block in self.content if block.type == "text"]
-        )
+        """The text of the reply."""
+        return "".join([block.text or "" for block in self._blocks("text")])
 
     @property
     def refusal(self) -> str | None:
-        """The words with which the model refused, or None if it did not."""
+        """The reason of a refusal, or `None` if the model did not refuse."""
         if self.stop_reason != "refusal":
             return None
-        details = (
-            self.stop_details
-            if isinstance(self.stop_details, WireStopDetails)
-            else WireStopDetails()
-        )
-        return details.explanation or self.text or "no reason"
+        details = self.stop_details
+        reason = details.explanation if isinstance(details, WireStopDetails) else None
+        return reason or self.text or "no reason"
 
     def completion(self, body: bytes = b"") -> Completion:
-        """What the reply says; a cut, empty or malformed one gives a completion with a problem, never calls.
+        """Return the completion; a truncated, empty or malformed reply has a problem and never calls.
 
-        `body` is where the reply was read from, to look for keys that are given twice.
+        `body` is what the reply was read from; duplicate keys can be seen only there.
         """
-        calls = [block for block in self.content if block.type == "tool_use"]
-        text, reason = (
-            self.text,
-            self.stop_reason or ("tool_use" if calls else "end_turn"),
-        )
-        say = functools.partial(
+        text, calls = self.text, self._blocks("tool_use")
+        reason = self.stop_reason or ("tool_use" if calls else "end_turn")
+        thinking = self._blocks(*THINKING_BLOCKS)
+        build = functools.partial(
             Completion,
             text,
-            finish_reason=FINISH.get(reason, reason),
+            finish_reason=FINISH_REASONS.get(reason, reason),
             usage=self.usage.read() if isinstance(self.usage, WireUsage) else Usage(),
             model=self.model if isinstance(self.model, str) else "",
-            reasoning=tuple(
-                [
-                    b.reasoning()
-                    for b in self.content
-                    if b.type in {"thinking", "redacted_thinking"}
-                ]
-            ),
+            reasoning=tuple([block.read_reasoning() for block in thinking]),
         )
-        if reason in CUT:
-            return say(problem=_cut(reason, calls))
-        if not calls:
-            return (
-                say(answer=text)
-                if text.strip()
-                else say(problem="The reply is empty. Answer, or call a tool.")
-            )
-        try:
-            _refuse_doubles(body, calls)
-            return say(calls=tuple([block.call() for block in calls]), thought=text)
-        except ValueError as error:
-            return say(problem=str(error))
+        if reason in CUT_REASONS:
+            return build(problem=_explain_cut(reason, calls))
+        if calls:
+            try:
+                _check_duplicate_keys(body, calls)
+                read = tuple([block.read_call() for block in calls])
+                return build(calls=read, thought=text)
+            except ValueError as error:
+                return build(problem=str(error))
+        return build(answer=text) if text.strip() else build(problem=EMPTY)
+
+    def _blocks(self, *types: str) -> list[WireBlock]:
+        return [block for block in self.content if block.type in types]
 
 
-def _cut(reason: str, calls: list[WireBlock]) -> str:
+def _explain_cut(reason: str, calls: list[WireBlock]) -> str:
     names = [block.name for block in calls if block.name]
-    where = (
+    place = (
         f"in a call of {names[-1]!r}; nothing was run" if names else "before its end"
     )
-    return f"The reply {CUT[reason]} {where}. Say it more briefly."
+    return f"The reply {CUT_REASONS[reason]} {place}. Say it more briefly."
 
 
-def _refuse_doubles(body: bytes, calls: list[WireBlock]) -> None:
-    """Raise ValueError if an object in the reply has a key twice: the reader has taken one of the two."""
+def _check_duplicate_keys(body: bytes, calls: list[WireBlock]) -> None:
+    """Raise ValueError for a key given twice; the reply's own parser has silently kept one of the two."""
     try:
-        json.loads(body or b"null", object_pairs_hook=_unique)
+        json.loads(body or b"null", object_pairs_hook=_build_unique)
     except ValueError as error:
         names = ", ".join([repr(block.name) for block in calls])
         raise ValueError(
@@ -226,14 +221,13 @@ def _refuse_doubles(body: bytes, calls: list[WireBlock]) -> None:
         ) from None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _build_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    unique = dict(pairs)
+    if len(unique) != len(pairs):
         raise ValueError("a key is given twice")
-    return found
+    return unique
 
 
-def status_of(told: WireError) -> int | None:
-    """The HTTP status that the type of an error stands for: how a failure is told once the status has been sent."""
-    inner = told.error if isinstance(told.error, WireError) else told
-    return STATUSES.get(str(inner.type)) or told.status
+def read_status(failure: WireError) -> int | None:
+    """Return the HTTP status for the type of an error, since the response's own status was sent before it."""
+    return STATUSES.get(str(failure.inner.type)) or failure.status

@@ -1,7 +1,7 @@
-"""Puts a streamed reply of the Messages API together, into the same wire model that a reply in one piece is read by."""
+"""A streamed reply of the Messages API, joined to the same wire model that a whole reply is read by."""
 
 import dataclasses
-from typing import Self
+from typing import NamedTuple, Self
 
 from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
@@ -10,11 +10,20 @@ from ..base import CallDelta, Delta
 from ..http.wire import Wire
 from .response import WireReply
 
-KINDS = {
-    "text": "text",
-    "thinking": "thinking",
-    "signature": "thinking",
-    "input": "tool_use",
+
+class Growth(NamedTuple):
+    """How a delta extends a block: its own field, the block's field, and the type of a block that was never opened."""
+
+    source: str
+    field: str
+    block_type: str
+
+
+GROWTHS = {
+    "text_delta": Growth("text", "text", "text"),
+    "thinking_delta": Growth("thinking", "thinking", "thinking"),
+    "signature_delta": Growth("signature", "signature", "thinking"),
+    "input_json_delta": Growth("partial_json", "input", "tool_use"),
 }
 
 
@@ -29,21 +38,6 @@ class WireDelta(Wire):
     stop_reason: str | None = None
     stop_details: JsonValue = None
 
-    @property
-    def piece(self) -> tuple[str, str]:
-        """The field of the block that goes on, and with what; no field for what this library does not read."""
-        match self.type:
-            case "text_delta":
-                return "text", self.text or ""
-            case "thinking_delta":
-                return "thinking", self.thinking or ""
-            case "signature_delta":
-                return "signature", self.signature or ""
-            case "input_json_delta":
-                return "input", self.partial_json or ""
-            case _:
-                return "", ""
-
 
 class WireEvent(Wire):
     """One event of a stream."""
@@ -57,7 +51,7 @@ class WireEvent(Wire):
 
     @classmethod
     def read(cls, data: bytes) -> Self | None:
-        """The event in this data, or None if there is none."""
+        """Return the event in this data, or `None` if it is not an event."""
         try:
             return cls.model_validate_json(data)
         except ValidationError:
@@ -66,37 +60,36 @@ class WireEvent(Wire):
 
 @dataclasses.dataclass
 class Block:
-    """A content block that is being streamed: how it began, and the pieces of each of its fields since."""
+    """A content block in a stream: its first form, and the fragments by which each of its fields grew."""
 
-    begun: dict[str, JsonValue]
-    call: int = -1  # the how-manieth call of the reply it is
-    pieces: dict[str, list[str]] = dataclasses.field(
+    first: dict[str, JsonValue]
+    call: int = -1  # which call of the reply it is, counted from 0
+    fragments: dict[str, list[str]] = dataclasses.field(
         default_factory=dict[str, list[str]]
     )
     has_ended: bool = False
 
     @property
-    def is_half(self) -> bool:
-        """Whether it is a call that has no arguments yet: only the end of its block says that it has none."""
-        return self.call >= 0 and not (
-            self.begun.get("input") or self.pieces or self.has_ended
-        )
+    def is_incomplete_call(self) -> bool:
+        """Whether it is a call without arguments so far; only the end of its block says that it has none."""
+        if self.call < 0 or self.has_ended:
+            return False
+        return not (self.first.get("input") or self.fragments)
 
-    @property
-    def whole(self) -> dict[str, JsonValue]:
-        """The block with all of its pieces; a call's arguments are JSON in a string if they came in pieces."""
-        joined: dict[str, JsonValue] = {}
-        for field, pieces in self.pieces.items():
-            before = "" if field == "input" else self.begun.get(field) or ""
-            joined[field] = f"{before}{''.join(pieces)}"
-        return {**self.begun, **joined}
+    def build(self) -> dict[str, JsonValue]:
+        """Return the block with all fragments; streamed arguments of a call are JSON in a text."""
+        grown: dict[str, JsonValue] = {}
+        for field, fragments in self.fragments.items():
+            before = "" if field == "input" else self.first.get(field) or ""
+            grown[field] = f"{before}{''.join(fragments)}"
+        return {**self.first, **grown}
 
 
-class Assembly:
-    """A reply as far as it has been streamed.
+class ReplyAssembly:
+    """Joins the events of one reply.
 
-    What begins twice was sent again by somebody on the way. A call of it could be made twice, or before its arguments
-    are there, so that nothing of such a reply is used.
+    A reply or a call that begins twice was repeated by a gateway. Its calls could be made twice, or before their
+    arguments are complete, so nothing of such a reply is used.
     """
 
     def __init__(self) -> None:
@@ -105,98 +98,105 @@ class Assembly:
         self._blocks: list[Block] = []
         self._open: dict[int, Block] = {}
         self._calls = 0
-        self._ids: set[str] = set()  # of the calls; some gateways leave them out
+        self._call_ids: set[str] = set()  # some gateways leave ids out
         self._usage: dict[str, JsonValue] = {}
         self.is_over = False
-        """Whether the server has said that nothing more will come."""
+        """Whether the server has announced the end of the stream."""
 
-    @property
-    def reply(self) -> WireReply | None:
-        """The reply, or None if its end has not come."""
-        blocks: list[JsonValue] = [block.whole for block in self._blocks]
-        ended = self._message.get("stop_reason") or (self.is_over and not self._calls)
-        if not ended or any(
-            block.is_half for block in self._blocks
-        ):  # half a call is no call
+    def build(self) -> WireReply | None:
+        """Return the reply, or `None` if it is incomplete."""
+        has_reason = bool(self._message.get("stop_reason"))
+        has_ended = has_reason or (self.is_over and not self._calls)
+        if not has_ended or any(block.is_incomplete_call for block in self._blocks):
             return None
+        content: list[JsonValue] = [block.build() for block in self._blocks]
         usage: dict[str, JsonValue] = {"usage": self._usage} if self._usage else {}
-        return WireReply.of({**self._message, **usage, "content": blocks})
+        return WireReply.build({**self._message, **usage, "content": content})
 
-    def take(self, event: WireEvent) -> Delta | None:
-        """Add an event; what of it is for people who watch. Raises ValueError if something begins twice."""
+    def add(self, event: WireEvent) -> Delta | None:
+        """Add an event; return what it shows of the reply, if anything.
+
+        Raises:
+            ValueError: the reply or one of its calls begins twice.
+        """
         match event.type:
             case "message_start":
-                self._start(event.message or {})
+                self._begin_message(event.message or {})
             case "content_block_start":
-                return self._begin(event.index, event.content_block or {})
+                return self._begin_block(event.index, event.content_block or {})
             case "content_block_delta":
-                return self._go_on(event.index, event.delta or WireDelta())
+                return self._grow_block(event.index, event.delta or WireDelta())
             case "content_block_stop":
                 if event.index in self._open:
                     self._open[event.index].has_ended = True
             case "message_delta":
-                told = event.delta or WireDelta()
-                self._message.update(
-                    stop_reason=told.stop_reason, stop_details=told.stop_details
-                )
+                delta = event.delta or WireDelta()
+                self._message["stop_reason"] = delta.stop_reason
+                self._message["stop_details"] = delta.stop_details
                 self._count(event.usage)
             case "message_stop":
                 self.is_over = True
-            case _:  # pings, and what will be invented
+            case _:  # pings, and event types of the future
                 pass
         return None
 
-    def _start(self, message: dict[str, JsonValue]) -> None:
+    def _begin_message(self, message: dict[str, JsonValue]) -> None:
         if self._has_begun:
             raise ValueError("the reply begins twice")
         self._has_begun = True
         self._message = {**message, "content": []}
         self._count(self._message.pop("usage", None))
 
-    def _begin(self, index: int, begun: dict[str, JsonValue]) -> Delta | None:
-        """Open a block, also where an older one has that index: some gateways number all blocks alike."""
-        block = self._open[index] = Block(begun)
+    def _begin_block(self, index: int, first: dict[str, JsonValue]) -> Delta | None:
+        """Open a block, even if an earlier one has that index: some gateways give all blocks the same."""
+        block = self._open[index] = Block(first)
         self._blocks.append(block)
-        if begun.get("type") == "tool_use":
-            block.call, self._calls = self._calls, self._calls + 1
-            given = begun.get("input")
-            name, call_id = str(begun.get("name") or ""), str(begun.get("id") or "")
-            if call_id in self._ids:
-                raise ValueError("a call begins twice")
-            self._ids |= {call_id} - {""}
-            arguments = to_json(given).decode() if given else ""
-            return Delta(call=CallDelta(block.call, call_id, name, arguments))
-        text, thought = begun.get("text"), begun.get("thinking")
-        return (
-            Delta(text=str(text or ""), reasoning=str(thought or ""))
-            if text or thought
-            else None
-        )
+        if first.get("type") == "tool_use":
+            return self._begin_call(block)
+        text = str(first.get("text") or "")
+        thinking = str(first.get("thinking") or "")
+        return Delta(text=text, reasoning=thinking) if text or thinking else None
 
-    def _go_on(self, index: int, delta: WireDelta) -> Delta | None:
-        field, piece = delta.piece
-        if not piece:
+    def _begin_call(self, block: Block) -> Delta:
+        block.call, self._calls = self._calls, self._calls + 1
+        name = str(block.first.get("name") or "")
+        call_id = str(block.first.get("id") or "")
+        if call_id in self._call_ids:
+            raise ValueError("a call begins twice")
+        self._call_ids |= {call_id} - {""}
+        value = block.first.get("input")
+        arguments = to_json(value).decode() if value else ""
+        return Delta(call=CallDelta(block.call, call_id, name, arguments))
+
+    def _grow_block(self, index: int, delta: WireDelta) -> Delta | None:
+        growth = GROWTHS.get(delta.type)
+        if growth is None:
+            return None
+        fragment: str | None = getattr(delta, growth.source)
+        if not fragment:
             return None
         if index not in self._open:
-            self._begin(index, {"type": KINDS[field]})
+            self._begin_block(index, {"type": growth.block_type})
         block = self._open[index]
-        block.pieces.setdefault(field, []).append(piece)
-        match field:
+        block.fragments.setdefault(growth.field, []).append(fragment)
+        match growth.field:
             case "text":
-                return Delta(text=piece)
+                return Delta(text=fragment)
             case "thinking":
-                return Delta(reasoning=piece)
+                return Delta(reasoning=fragment)
             case "input":
-                return Delta(call=CallDelta(max(block.call, 0), arguments=piece))
+                return Delta(call=CallDelta(max(block.call, 0), arguments=fragment))
             case _:
                 return None
 
     def _count(self, usage: JsonValue) -> None:
-        """Take over what was counted: the figures are running totals, and where one shrinks, a gateway left it out."""
-        for name, value in usage.items() if isinstance(usage, dict) else ():
-            before = self._usage.get(name)
-            if value is None or (
-                isinstance(before, int) and isinstance(value, int) and value < before
-            ):
-                continue
-            self._usage[name] = value
+        """Keep the largest counts, which are running totals; where one shrinks, a gateway left it out."""
+        if not isinstance(usage, dict):
+            return
+        for name, value in usage.items():
+            if value is not None and not _is_smaller(value, self._usage.get(name)):
+                self._usage[name] = value
+
+
+def _is_smaller(value: JsonValue, before: JsonValue) -> bool:
+    return isinstance(value, int) and isinstance(before, int) and value < before

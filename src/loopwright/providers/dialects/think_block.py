@@ -5,7 +5,7 @@ from ...parsing.thinking import CLOSE, OPEN, strip_thinking
 LONGEST_SPACE = 1_000  # characters of white space before a block that streams
 
 
-def thinking_of(text: str) -> str:
+def read_thinking(text: str) -> str:
     """What stands in the block that `strip_thinking` takes off; nothing if there is none."""
     if CLOSE not in text and not text.lstrip().startswith(OPEN):
         return ""

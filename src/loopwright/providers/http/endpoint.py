@@ -1,4 +1,4 @@
-"""What providers over HTTP have in common: a model at an endpoint, the key to it, and what a failed answer means."""
+"""What HTTP providers share: a model at an endpoint, its API key, and the errors that failed responses stand for."""
 
 import dataclasses
 import os
@@ -7,15 +7,13 @@ from typing import ClassVar, Never
 from pydantic import SecretStr
 
 from ...errors import ContextTooLong, ProviderError
-from .replies import Reply, retry_after, worth_retrying
+from .response import Response, is_retryable, read_retry_after
 from .transport import HTTPTransport
 from .wire import WireError
 
-LONGEST_REFUSAL = 2_000
-SHORTEST_KEY, LONGEST_WORD = (
-    8,
-    20,
-)  # characters of an API key; one without a digit is a word unless it is long
+MAX_REFUSAL = 2_000  # characters
+MIN_KEY = 8  # characters of an API key
+MAX_PLACEHOLDER = 19  # characters; a longer key is a secret even without a digit
 HEADERS = {
     "content-type": "application/json",
     "accept": "application/json",
@@ -23,8 +21,8 @@ HEADERS = {
 }
 
 
-def key_of(given: str | SecretStr | None, variable: str) -> SecretStr | None:
-    """The API key that was given, or that an environment variable holds; an empty one is none."""
+def read_key(given: str | SecretStr | None, variable: str) -> SecretStr | None:
+    """Return the API key that was given, else the one in an environment variable; `None` for an empty one."""
     if given is None:
         given = os.environ.get(variable, "")
     text = (given.get_secret_value() if isinstance(given, SecretStr) else given).strip()
@@ -32,33 +30,32 @@ def key_of(given: str | SecretStr | None, variable: str) -> SecretStr | None:
 
 
 def _is_secret(key: str) -> bool:
-    """Whether a key is one, and no word that is written where a local server wants any key ("ollama", "EMPTY")."""
-    return len(key) >= SHORTEST_KEY and (
-        any(letter.isdigit() for letter in key) or len(key) >= LONGEST_WORD
-    )
+    """Return whether a key is not a placeholder ("ollama", "EMPTY") for a local server that requires any key."""
+    if len(key) < MIN_KEY:
+        return False
+    return len(key) > MAX_PLACEHOLDER or any(letter.isdigit() for letter in key)
 
 
 class Endpoint:
-    """A model at an endpoint."""
+    """A model at an HTTP endpoint; the base of the providers for each API."""
 
     api: ClassVar[str]
-    """What the endpoint should speak, as an error names it."""
-    _model = _base_url = ""  # so that a half-made provider has a repr too
+    """The API's name in errors."""
+    _model = _base_url = ""  # so that the repr of a half-made provider works
     _name: str
     _transport: HTTPTransport
     _key_variable: str
-    _has_key: bool
     _key: SecretStr | None = None
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The API key, so that a runtime takes it out of all that it is told; a placeholder is none."""
+        """The API key, which the runtime removes from everything it records; empty for a placeholder."""
         key = "" if self._key is None else self._key.get_secret_value()
         return (key,) if _is_secret(key) else ()
 
     @property
     def name(self) -> str:
-        """The API's owner at its own address ("openai", "anthropic"), or the host (and port) of another endpoint."""
+        """The API's owner at its own address ("openai", "anthropic"), else the endpoint's host and port."""
         return self._name
 
     @property
@@ -78,51 +75,51 @@ class Endpoint:
         """Close the connections of the running event loop; an injected client stays open."""
         await self._transport.aclose()
 
-    def _refused(self, words: str, status: int) -> ProviderError:
+    def _build_refusal(self, reason: str, status: int) -> ProviderError:
+        shown = self._transport.hide_secrets(reason)[:MAX_REFUSAL]
+        return ProviderError(f"{self._model} refused: {shown}", status=status)
+
+    def _build_unreadable_error(self, response: Response) -> ProviderError:
+        """Return the error for a 2xx response that is not a reply: a gateway's failure, or another API."""
+        failure = WireError.read(response.body)
+        status = self._read_status(failure)
+        if failure.text and status is not None:
+            return self._build_error(response, status)
+        kind = response.header("content-type") or "no content type"
         return ProviderError(
-            f"{self._model} refused: {self._transport.hidden(words)[:LONGEST_REFUSAL]}",
-            status=status,
+            f"{self._transport.url} answered with status {response.status} and no {self.api} reply ({kind}): "
+            f"{self._transport.excerpt(response.body) or 'an empty body'}",
+            status=response.status,
         )
 
-    def _unusable(self, reply: Reply) -> ProviderError:
-        """An answer of status 2xx that is no reply: a gateway's error, or something else than this API."""
-        told = WireError.read(reply.body)
-        status = self._status_in(told)
-        if told.text and status is not None:
-            return self._failure(reply, status)
-        kind = reply.header("content-type") or "no content type"
-        return ProviderError(
-            f"{self._transport.url} answered with status {reply.status} and no {self.api} reply ({kind}): "
-            f"{self._transport.excerpt(reply.body) or 'an empty body'}",
-            status=reply.status,
-        )
-
-    def _failure(self, reply: Reply, status: int) -> ProviderError:
-        """The error that a status other than 2xx stands for."""
-        told = WireError.read(reply.body)
-        words = self._transport.excerpt(told.text or reply.body) or "no reason"
-        text = (
-            f"{self._transport.url}: {self._advice(status)} (status {status}): {words}"
-        )
-        if self._is_too_long(status, told):
+    def _build_error(self, response: Response, status: int) -> ProviderError:
+        """Return the error that a status other than 2xx stands for."""
+        failure = WireError.read(response.body)
+        reason = self._transport.excerpt(failure.text or response.body) or "no reason"
+        text = f"{self._transport.url}: {self._explain_status(status)} (status {status}): {reason}"
+        if self._is_too_long(status, failure):
             return ContextTooLong(text, status=status)
-        retryable = worth_retrying(dataclasses.replace(reply, status=status))
         return ProviderError(
-            text, status=status, retryable=retryable, retry_after=retry_after(reply)
+            text,
+            status=status,
+            retryable=is_retryable(dataclasses.replace(response, status=status)),
+            retry_after=read_retry_after(response),
         )
 
-    def _status_in(self, told: WireError) -> int | None:
-        """The HTTP status that a failure told with status 2xx stands for."""
-        return told.status
+    def _read_status(self, failure: WireError) -> int | None:
+        """Return the HTTP status that a failure in a 2xx response stands for."""
+        return failure.status
 
-    def _is_too_long(self, status: int, told: WireError) -> bool:
-        return status in {400, 413, 422} and told.is_too_long
+    def _is_too_long(self, status: int, failure: WireError) -> bool:
+        return status in {400, 413, 422} and failure.is_too_long
 
-    def _advice(self, status: int) -> str:
-        if status in {401, 403}:
-            if self._has_key:
-                return f"the API key was not accepted, check {self._key_variable} or api_key"
-            return f"no API key was given, set {self._key_variable} or pass api_key"
+    def _explain_status(self, status: int) -> str:
         if status == 404:
             return f"no model {self._model!r} here, or no {self.api} API: check model and base_url"
-        return f"the call of {self._model} failed"
+        if status not in {401, 403}:
+            return f"the call of {self._model} failed"
+        if self._key is not None:
+            return (
+                f"the API key was not accepted, check {self._key_variable} or api_key"
+            )
+        return f"no API key was given, set {self._key_variable} or pass api_key"

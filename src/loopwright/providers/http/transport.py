@@ -1,7 +1,6 @@
-"""HTTP for providers: posts bytes, returns an answer whole or as it comes, and is the only module that knows httpx."""
+"""The HTTP transport: it posts bytes and returns a response, whole or streamed; only this module imports httpx."""
 
 import asyncio
-import collections
 import contextlib
 import functools
 import ssl
@@ -22,28 +21,23 @@ import httpx
 from pydantic import SecretStr
 
 from ...errors import ConfigError, ProviderError, ProviderTimeout
-from .replies import Reply as Reply
-from .replies import retry_after as retry_after
-from .replies import worth_retrying as worth_retrying
-from .sockets import AsyncioBackend
+from .connections import ConnectionStack
+from .headers import conceal_headers
+from .response import Response
 from .sse import EventReader, ServerEvent
 
-CONNECT_TIMEOUT = 5.0
-READ_TIMEOUT = 600.0  # only a net under the runtime, which cancels a call earlier
-KEEP_ALIVE = 60.0
-MAX_BODY = 10_000_000  # bytes of an answer in one piece, which is read in one go: nothing else runs meanwhile
+CONNECT_TIMEOUT = 5.0  # seconds
+READ_TIMEOUT = 600.0  # seconds; a safety net, since the runtime cancels a call earlier
+MAX_BODY = 10_000_000  # bytes of a whole body, which is parsed in one step that blocks the event loop
 MAX_STREAM = 50_000_000  # bytes of a stream, whose events are small and many
-MAX_AT_ONCE = 65_536  # bytes of events that are read before others get their turn
-MAX_READ = 10_000
-MAX_EXCERPT = 200
-MAX_LAST_EVENTS = (
-    5.0  # seconds to wait for usage, and the mark of the end, of a reply that has ended
+MAX_PARSED = (
+    65_536  # bytes of events that are parsed before other tasks have their turn
 )
-MAX_FAREWELL = (
-    0.25  # seconds to wait for the end mark of a stream whose last event has come
-)
-LONGEST_SECRET = 1_000
-SHORTEST_SECRET = 6  # shorter keys are placeholders ("none", "x"), and hiding those would garble every text
+MAX_QUOTED = 10_000  # characters of a text that are looked at for an excerpt
+MAX_EXCERPT = 200  # characters
+MAX_SECRET = 1_000  # characters of a secret that an excerpt may cut through
+USAGE_TIMEOUT = 5.0  # seconds to wait for the usage and end marker of a complete reply
+FINISH_TIMEOUT = 0.25  # seconds to wait for the end of a stream after its last event
 
 Client: TypeAlias = httpx.AsyncClient
 
@@ -61,78 +55,14 @@ FAILURES = (
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    """One context for all connections (making one takes 17 ms); SSL_CERT_FILE and SSL_CERT_DIR are honoured."""
+    """Return one context for all connections, since creating it takes 17 ms; it honours SSL_CERT_FILE and SSL_CERT_DIR."""
     return httpx.create_ssl_context()
 
 
-_SOCKETS = AsyncioBackend()
+class StreamingResponse:
+    """A response whose head has arrived; read its body whole or event by event, as an async context manager.
 
-
-class _Connections:
-    """The idle connections of one event loop to one server, the one used last taken first.
-
-    A pool scans all its connections on every request; a stack of single connections looks at one.
-    """
-
-    def __init__(self, origin: httpcore.Origin) -> None:
-        self._origin = origin
-        self._idle: collections.deque[httpcore.AsyncHTTPConnection] = (
-            collections.deque()
-        )
-        self._open = True
-        self._lifetime = self._until_the_loop_ends()
-
-    async def start(self) -> None:
-        """Ask the running loop to close what is idle when it ends (`asyncio.run` closes generators that are open)."""
-        await anext(self._lifetime)
-
-    async def aclose(self) -> None:
-        await self._lifetime.aclose()
-
-    async def take(self) -> httpcore.AsyncHTTPConnection:
-        while self._idle:
-            connection = self._idle.pop()
-            if (
-                not connection.has_expired()
-            ):  # looks at the socket too: the server may have hung up
-                return connection
-            await connection.aclose()
-        tls = _tls() if self._origin.scheme == b"https" else None
-        return httpcore.AsyncHTTPConnection(
-            self._origin, tls, keepalive_expiry=KEEP_ALIVE, network_backend=_SOCKETS
-        )
-
-    async def give_back(self, connection: httpcore.AsyncHTTPConnection) -> None:
-        if not (self._open and connection.is_available()):
-            await connection.aclose()
-            return
-        self._idle.append(connection)
-        while len(self._idle) > 1 and self._idle[0].has_expired():
-            await self._idle.popleft().aclose()
-
-    async def _until_the_loop_ends(self) -> AsyncGenerator[None]:
-        try:
-            yield
-        finally:
-            self._open = False
-            while self._idle:
-                await self._idle.popleft().aclose()
-
-
-class _Chunks(httpx.AsyncByteStream):
-    """Lets httpx decode the chunks that a connection reads."""
-
-    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
-        self._chunks = chunks
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._chunks
-
-
-class OpenReply:
-    """An answer whose head has come: read the rest whole, or event by event.
-
-    `read` and `read_events` raise `ProviderTimeout` and `ProviderError` as `HTTPTransport.post` does.
+    The reading methods raise `ProviderTimeout` and `ProviderError` as `HTTPTransport.post` does.
     """
 
     def __init__(
@@ -144,11 +74,9 @@ class OpenReply:
         close: Callable[[], Awaitable[None]],
     ) -> None:
         self._transport, self._chunks, self.aclose = transport, chunks, close
-        self._head = Reply(status, headers, b"")
-        self._size, self._most = 0, MAX_STREAM
-        self._parts: Iterator[bytes] = iter(
-            ()
-        )  # of a chunk whose events are being read
+        self.head = Response(status, headers, b"")
+        self._size, self._max_size = 0, MAX_STREAM
+        self._slices: Iterator[bytes] = iter(())  # of a large chunk that is being read
         self._events = EventReader()
 
     async def __aenter__(self) -> Self:
@@ -163,129 +91,118 @@ class OpenReply:
         await self.aclose()
 
     def __repr__(self) -> str:
-        return f"OpenReply({self.status})"  # a header may echo the key
+        return f"StreamingResponse({self.status})"  # a header may echo the key
 
     @property
     def status(self) -> int:
         """The HTTP status."""
-        return self._head.status
+        return self.head.status
 
     @property
-    def headers(self) -> tuple[tuple[bytes, bytes], ...]:
-        """Header pairs as they came."""
-        return self._head.headers
+    def is_event_stream(self) -> bool:
+        """Whether the request succeeded and the body is a stream of events by its content type."""
+        kind = self.head.header("content-type").partition(";")[0]
+        return self.head.is_success and kind.strip().lower() == "text/event-stream"
 
-    @property
-    def is_events(self) -> bool:
-        """Whether the server calls its body a stream of events."""
-        return (
-            self.header("content-type").partition(";")[0].strip().lower()
-            == "text/event-stream"
-        )
-
-    def header(self, name: str) -> str:
-        """The value of a header (several values joined by commas), or an empty string."""
-        return self._head.header(name)
-
-    async def read(self) -> Reply:
-        """The whole answer."""
-        parts: list[bytes] = []
-        self._most = MAX_BODY
+    async def read(self) -> Response:
+        """Return the response with its whole body."""
+        chunks: list[bytes] = []
+        self._max_size = MAX_BODY
         try:
-            while (chunk := await self._next()) is not None:
-                parts.append(chunk)
+            while (chunk := await self._read_chunk()) is not None:
+                chunks.append(chunk)
         except ProviderError:
-            parts.clear()  # or the error would hold on to them, as long as anybody keeps it
+            # The error's traceback would otherwise keep the chunks alive.
+            chunks.clear()
             raise
-        return Reply(self.status, self.headers, b"".join(parts))
+        return Response(self.status, self.head.headers, b"".join(chunks))
 
     async def read_events(self) -> list[ServerEvent] | None:
-        """The events that end in the next bytes, whatever the content type; `None` at the end of the body."""
-        part = await self._next_part()
+        """Return the events that end in the next bytes, for any content type; `None` at the end of the body."""
+        part = await self._read_slice()
         if part is None:
             return None
         try:
             return self._events.feed(part)
         except ValueError as error:
-            self._events = (
-                EventReader()
-            )  # or the error would hold on to what it had read
-            failure = ProviderError(
-                f"{self._transport.url} sent {error}", status=self.status
-            )
-        raise failure  # outside the except block: what cannot be read may echo the key
+            # The error's traceback would otherwise keep the parser's content alive.
+            self._events = EventReader()
+            text = f"{self._transport.url} sent {error}"
+            failure = ProviderError(text, status=self.status)
+        # Raised outside the except block, since a chained error may show an echoed key.
+        raise failure
 
     async def read_last_events(self) -> list[ServerEvent] | None:
-        """As `read_events`, of a stream that has told all that matters: what has not come in 5 s is not waited for."""
+        """Return as `read_events` for a complete reply; `None` if nothing more arrives within 5 s."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(MAX_LAST_EVENTS):
+            async with asyncio.timeout(USAGE_TIMEOUT):
                 return await self.read_events()
         return None
 
     async def finish(self) -> None:
-        """Wait for the end of a stream whose last event has come, 0.25 s at most, so that its connection is kept."""
+        """Read to the end of a stream after its last event, for 0.25 s at most, so that its connection is kept."""
         with contextlib.suppress(TimeoutError, ProviderError):
-            async with asyncio.timeout(MAX_FAREWELL):
-                while await self._next() is not None:
+            async with asyncio.timeout(FINISH_TIMEOUT):
+                while await self._read_chunk() is not None:
                     pass
 
-    async def _next_part(self) -> bytes | None:
-        """The next bytes in parts: a small chunk may have unpacked to so much that its events take seconds to read."""
-        part = next(self._parts, None)
+    async def _read_slice(self) -> bytes | None:
+        """Return the next bytes, at most `MAX_PARSED`; a small chunk may have been unpacked to a large one."""
+        part = next(self._slices, None)
         if part is not None:
-            await asyncio.sleep(
-                0
-            )  # so that a deadline is met in the middle of a chunk too
+            # A turn of the event loop, so that a deadline can interrupt a large chunk.
+            await asyncio.sleep(0)
             return part
-        chunk = await self._next()
-        if chunk is None or len(chunk) <= MAX_AT_ONCE:
+        chunk = await self._read_chunk()
+        if chunk is None or len(chunk) <= MAX_PARSED:
             return chunk
-        self._parts = (
-            chunk[start : start + MAX_AT_ONCE]
-            for start in range(0, len(chunk), MAX_AT_ONCE)
-        )
-        return next(self._parts)
+        starts = range(0, len(chunk), MAX_PARSED)
+        self._slices = (chunk[start : start + MAX_PARSED] for start in starts)
+        return next(self._slices)
 
-    async def _next(self) -> bytes | None:
-        """The next bytes of the body; `None` at its end."""
+    async def _read_chunk(self) -> bytes | None:
+        """Return the next chunk of the body, or `None` at its end."""
         try:
             chunk = await anext(self._chunks, None)
         except FAILURES as error:
-            failure = self._transport.told(error)
+            failure = self._transport.to_provider_error(error)
         else:
             self._size += len(chunk or b"")
-            if self._size <= self._most:
+            if self._size <= self._max_size:
                 return chunk
-            del (
-                chunk
-            )  # as large as it may be, unpacked; whoever unpacked it holds on to it too
-            unpacking: object = self._chunks
-            if isinstance(unpacking, AsyncGenerator):
-                await cast("AsyncGenerator[bytes, None]", unpacking).aclose()
-            failure = self._transport.too_large(self._most, self.status)
-        raise failure  # outside the except block, so that nothing that knows the headers is chained to it
+            # The chunk may be large, and both this frame and its decoder would keep it alive.
+            del chunk
+            await self._stop_decoding()
+            failure = self._transport.build_size_error(self._max_size, self.status)
+        # Raised outside the except block, so that no error that knows the headers is chained to it.
+        raise failure
+
+    async def _stop_decoding(self) -> None:
+        chunks: object = self._chunks
+        if isinstance(chunks, AsyncGenerator):
+            await cast("AsyncGenerator[bytes, None]", chunks).aclose()
 
 
 class HTTPTransport:
-    """Posts to one URL, over connections of its own or over a client that it is given.
+    """Posts to one URL, over its own connections or over an injected client.
 
     Its own connections are kept alive, one set for each running event loop, and are closed by `aclose` or at the end of
-    `asyncio.run`. They take no proxy from the environment and follow no redirect. For proxies, client certificates
-    or other timeouts inject an `httpx.AsyncClient`: it is used as it is and never closed here (a client whose timeout
-    is httpx's default of 5 s gets the timeout of this transport, since models think longer than that).
+    `asyncio.run`. They use no proxy from the environment and follow no redirect. For proxies, client certificates or
+    other timeouts inject an `httpx.AsyncClient`. It is used as it is and never closed here, except that httpx's default
+    timeout of 5 s is replaced by the timeout of this transport, since models think longer than that.
 
     Args:
-        base_url: where the API lives; a query in it is kept.
-        path: added to the base URL's path.
+        base_url: where the API lives; its query is kept.
+        path: appended to the path of the base URL.
         headers: sent with each request; `SecretStr` values never appear in a repr, an error or a log.
         client: used in place of own connections.
-        timeout: seconds to wait for the next bytes of an answer.
+        timeout: seconds to wait for the next bytes of a response.
 
     Raises:
         ConfigError: the URL or a header cannot be used.
     """
 
-    url = ""  # so that a half-made transport has a repr too
+    url = ""  # so that the repr of a half-made transport works
 
     def __init__(
         self,
@@ -296,23 +213,21 @@ class HTTPTransport:
         client: Client | None = None,
         timeout: float = READ_TIMEOUT,
     ) -> None:
-        url = _parse(base_url, path)
+        url = _parse_url(base_url, path)
         self.url = str(url.copy_with(query=None))
         self.host = url.netloc.decode()
-        self._headers, self._hide = _seal({"host": self.host, **headers})
+        concealed = conceal_headers({"host": self.host, **headers})
+        self._headers, self._hide_secrets = concealed
         self._target = url
         self._wire = httpcore.URL(
             scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
         )
         self._client = client
         limits = httpx.Timeout(timeout, connect=CONNECT_TIMEOUT, pool=None)
-        self._timeout = (
-            limits
-            if client is not None and client.timeout == httpx.Timeout(5.0)
-            else httpx.USE_CLIENT_DEFAULT
-        )
+        has_default = client is not None and client.timeout == httpx.Timeout(5.0)
+        self._timeout = limits if has_default else httpx.USE_CLIENT_DEFAULT
         self._extensions = {"timeout": limits.as_dict()}
-        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Connections] = (
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, ConnectionStack] = (
             WeakKeyDictionary()
         )
 
@@ -325,81 +240,88 @@ class HTTPTransport:
         )
 
     def excerpt(self, text: str | bytes) -> str:
-        """The first 200 characters on one line, every secret header value replaced by asterisks."""
-        most = MAX_READ + LONGEST_SECRET
-        start = (
-            text[:most]
-            if isinstance(text, str)
-            else text[:most].decode(errors="replace")
-        )
-        shown = self._hide(start)[
-            :MAX_READ
-        ]  # hidden first: a key that is cut is still half a key
+        """Return the first 200 characters on one line, every secret header value replaced by asterisks."""
+        start = text[: MAX_QUOTED + MAX_SECRET]
+        if isinstance(start, bytes):
+            start = start.decode(errors="replace")
+        # Secrets are hidden before the cut, since a key that is cut would not be found.
+        shown = self._hide_secrets(start)[:MAX_QUOTED]
         return " ".join(shown.split())[:MAX_EXCERPT]
 
-    def hidden(self, text: str) -> str:
-        """The text with every secret header value replaced by asterisks."""
-        return self._hide(text)
+    def hide_secrets(self, text: str) -> str:
+        """Return the text with every secret header value replaced by asterisks."""
+        return self._hide_secrets(text)
 
-    async def post(self, body: bytes) -> Reply:
-        """Send one request and read its answer whole.
+    async def post(self, body: bytes) -> Response:
+        """Send one request and return its response with the whole body.
 
         Raises:
-            ProviderTimeout: no connection or no answer in time; retryable.
-            ProviderError: the connection failed (retryable), or the answer is a redirect or larger than 10 MB.
+            ProviderTimeout: no connection or no response in time; retryable.
+            ProviderError: the connection failed (retryable), or the response is a redirect or larger than 10 MB.
         """
-        async with await self.open(body) as reply:
-            return await reply.read()
+        async with await self.open(body) as response:
+            return await response.read()
 
     async def aclose(self) -> None:
-        """Close the connections of the running loop; an injected client stays open."""
+        """Close the connections of the running event loop; an injected client stays open."""
         connections = self._loops.pop(asyncio.get_running_loop(), None)
         if connections is not None:
             await connections.aclose()
 
-    async def open(self, body: bytes) -> OpenReply:
-        """Send one request and hand out its answer as soon as the head is there: `async with await transport.open(b)`.
+    async def open(self, body: bytes) -> StreamingResponse:
+        """Send one request and return its response as soon as the head is there; raise as `post` does.
 
-        Leaving the context ends it: the connection is kept for the next request if the answer was read to its end, and
-        closed otherwise. Raises as `post` does.
+        Use it as `async with await transport.open(body) as response`. At the end of the block the connection is kept if
+        the body was read to its end, and closed otherwise.
         """
         try:
-            reply = await (
+            response = await (
                 self._exchange(body)
                 if self._client is None
-                else self._ask(self._client, body)
+                else self._exchange_by_client(self._client, body)
             )
         except FAILURES as error:
-            failure = self.told(error)
+            failure = self.to_provider_error(error)
         else:
-            if not 300 <= reply.status < 400:
-                return reply
-            await reply.aclose()
-            to = self.excerpt(reply.header("location")) or "nowhere"
-            text = f"{self.url} redirects to {to} (status {reply.status}), which is not followed: correct base_url"
-            failure = ProviderError(text, status=reply.status)
-        raise failure  # outside the except block, so that no exception that knows the headers is chained to it
+            if not 300 <= response.status < 400:
+                return response
+            await response.aclose()
+            failure = self._build_redirect_error(response)
+        # Raised outside the except block, so that no error that knows the headers is chained to it.
+        raise failure
 
-    def told(self, error: Exception) -> ProviderError:
-        """The error that a failed connection stands for."""
+    def to_provider_error(self, error: Exception) -> ProviderError:
+        """Return the error that a failed connection stands for."""
+        kind = type(error).__name__
         if isinstance(error, TIMEOUTS):
-            return ProviderTimeout(
-                f"{self.url} gave no answer in time: {type(error).__name__}",
-                retryable=True,
-            )
-        detail = self.excerpt(str(error))
-        text = f"the connection to {self.url} failed: {type(error).__name__}{': ' if detail else ''}{detail}"
-        return ProviderError(
-            text,
-            retryable=not isinstance(error.__cause__, ssl.SSLCertVerificationError),
-        )
+            text = f"{self.url} gave no answer in time: {kind}"
+            return ProviderTimeout(text, retryable=True)
+        is_untrusted = isinstance(error.__cause__, ssl.SSLCertVerificationError)
+        reason = ": ".join(filter(None, (kind, self.excerpt(str(error)))))
+        text = f"the connection to {self.url} failed: {reason}"
+        return ProviderError(text, retryable=not is_untrusted)
 
-    async def _ask(self, client: Client, body: bytes) -> OpenReply:
+    def build_size_error(self, limit: int, status: int) -> ProviderError:
+        """Return the error for a response of more than `limit` bytes."""
+        megabytes = limit // 1_000_000
+        text = f"{self.url} sent more than {megabytes} MB (status {status})"
+        return ProviderError(text, status=status)
+
+    def _build_redirect_error(self, response: StreamingResponse) -> ProviderError:
+        target = self.excerpt(response.head.header("location")) or "nowhere"
+        status = response.status
+        text = f"{self.url} redirects to {target} (status {status}), which is not followed: correct base_url"
+        return ProviderError(text, status=status)
+
+    async def _exchange_by_client(
+        self, client: Client, body: bytes
+    ) -> StreamingResponse:
         if client.is_closed:
             raise ProviderError(
                 f"client: the one that was given for {self.url} is closed"
             )
-        request = client.build_request(  # the headers are in no variable, where a report of an error would show them
+        # The headers are in no variable here, where a report of an error would show them.
+        request = client.build_request(
             "POST",
             self._target,
             content=body,
@@ -407,18 +329,15 @@ class HTTPTransport:
             timeout=self._timeout,
         )
         response = await client.send(request, stream=True)
-        close = functools.partial(_quietly, response.aclose)
-        return OpenReply(
-            self,
-            response.status_code,
-            tuple(response.headers.raw),
-            response.aiter_bytes(),
-            close,
+        close = functools.partial(_close_quietly, response.aclose)
+        headers = tuple(response.headers.raw)
+        return StreamingResponse(
+            self, response.status_code, headers, response.aiter_bytes(), close
         )
 
-    async def _exchange(self, body: bytes) -> OpenReply:
-        connections = await self._connections()
-        connection = await connections.take()
+    async def _exchange(self, body: bytes) -> StreamingResponse:
+        connections = await self._find_connections()
+        connection = await connections.acquire()
         request = httpcore.Request(
             b"POST",
             self._wire,
@@ -429,56 +348,66 @@ class HTTPTransport:
         try:
             response = await connection.handle_async_request(request)
         except BaseException:
-            await connections.give_back(connection)
+            await connections.release(connection)
             raise
 
         async def close() -> None:
             try:
-                await _quietly(response.aclose)
+                await _close_quietly(response.aclose)
             finally:
-                await _quietly(connections.give_back, connection)
+                await _close_quietly(connections.release, connection)
 
-        return OpenReply(
-            self, response.status, tuple(response.headers), _decoded(response), close
+        headers = tuple(response.headers)
+        return StreamingResponse(
+            self, response.status, headers, _decode_body(response), close
         )
 
-    def too_large(self, most: int, status: int) -> ProviderError:
-        """The error that an answer is larger than anybody wants to keep."""
-        return ProviderError(
-            f"{self.url} sent more than {most // 1_000_000} MB (status {status})",
-            status=status,
-        )
-
-    async def _connections(self) -> _Connections:
+    async def _find_connections(self) -> ConnectionStack:
+        """Return the connections of the running event loop, and forget those of loops that are closed."""
         loop = asyncio.get_running_loop()
         found = self._loops.get(loop)
         if found is None:
-            for other in [
-                known() for known in self._loops.keyrefs()
-            ]:  # a list: other threads may add their loops
-                if other is not None and other.is_closed():
-                    self._loops.pop(other, None)
-            found = self._loops[loop] = _Connections(self._wire.origin)
+            self._forget_closed_loops()
+            tls = _tls() if self._wire.scheme == b"https" else None
+            found = self._loops[loop] = ConnectionStack(self._wire.origin, tls)
             await found.start()
         return found
 
+    def _forget_closed_loops(self) -> None:
+        references = list(self._loops.keyrefs())  # other threads may add their loops
+        for loop in [reference() for reference in references]:
+            if loop is not None and loop.is_closed():
+                self._loops.pop(loop, None)
 
-async def _quietly(close: Callable[..., Awaitable[None]], *what: object) -> None:
-    """Close something that may be broken already: what was read, or went wrong before, is what counts."""
-    with contextlib.suppress(*FAILURES):
-        await close(*what)
+
+class _RawBody(httpx.AsyncByteStream):
+    """The chunks that a connection reads, in the form that httpx decodes."""
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        self._chunks = chunks
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._chunks
 
 
-def _decoded(response: httpcore.Response) -> AsyncIterator[bytes]:
+def _decode_body(response: httpcore.Response) -> AsyncIterator[bytes]:
     chunks = response.aiter_stream()
     if any(name.lower() == b"content-encoding" for name, _ in response.headers):
         return httpx.Response(
-            response.status, headers=response.headers, stream=_Chunks(chunks)
+            response.status, headers=response.headers, stream=_RawBody(chunks)
         ).aiter_bytes()
     return chunks
 
 
-def _parse(base_url: str, path: str) -> httpx.URL:
+async def _close_quietly(
+    close: Callable[..., Awaitable[None]], *arguments: object
+) -> None:
+    """Close something that may be broken already; an earlier result or failure is what counts."""
+    with contextlib.suppress(*FAILURES):
+        await close(*arguments)
+
+
+def _parse_url(base_url: str, path: str) -> httpx.URL:
     try:
         url = httpx.URL(base_url)
     except (httpx.InvalidURL, TypeError) as error:
@@ -494,42 +423,3 @@ def _parse(base_url: str, path: str) -> httpx.URL:
             "base_url: holds a user name or password, which would show up in errors: use api_key"
         )
     return url.copy_with(path=url.path.rstrip("/") + path, fragment=None)
-
-
-def _seal(
-    headers: Mapping[str, str | SecretStr],
-) -> tuple[Callable[[bytes], list[tuple[bytes, bytes]]], Callable[[str], str]]:
-    """Two functions that know the header values, so that no attribute holds them: one lists them, one hides them."""
-    for name in headers:
-        if not _is_sendable(headers[name]):
-            raise ConfigError(
-                f"the header {name} holds characters that HTTP does not allow, such as a line break"
-            )
-    pairs = [
-        (name.encode("ascii"), _plain(value).encode("ascii"))
-        for name, value in headers.items()
-    ]
-    keys = [
-        _plain(value).removeprefix("Bearer ")
-        for value in headers.values()
-        if isinstance(value, SecretStr)
-    ]
-    secrets = [key for key in keys if len(key) >= SHORTEST_SECRET]
-
-    def listed(body: bytes) -> list[tuple[bytes, bytes]]:
-        return [*pairs, (b"content-length", b"%d" % len(body))]
-
-    def hidden(text: str) -> str:
-        for secret in secrets:
-            text = text.replace(secret, "***")
-        return text
-
-    return listed, hidden
-
-
-def _plain(value: str | SecretStr) -> str:
-    return value.get_secret_value() if isinstance(value, SecretStr) else value
-
-
-def _is_sendable(value: str | SecretStr) -> bool:
-    return _plain(value).isascii() and _plain(value).isprintable()

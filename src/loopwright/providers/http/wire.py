@@ -1,4 +1,4 @@
-"""What is common to the wire formats of servers: tolerant models, and what a server says of a failure."""
+"""Wire models: the tolerant base that all of them have, and the failure that a server describes."""
 
 from typing import Annotated, Any, Self
 
@@ -13,10 +13,11 @@ TOO_LONG = (
     "prompt is too long",
     "exceed context limit",
 )
+STATUSES = {str(status): status for status in range(400, 600)}
 
 
 class Wire(BaseModel):
-    """What servers send: unknown fields are passed over, numbers serve as text."""
+    """Base of what servers send: unknown fields are ignored, and numbers are accepted as text."""
 
     model_config = ConfigDict(
         coerce_numbers_to_str=True, allow_inf_nan=False, defer_build=True
@@ -27,7 +28,7 @@ Count = Annotated[int | None, Field(ge=0)]
 
 
 class WireError(Wire):
-    """What a server says of a failure: an object with a message, or its fields at the top, or a plain string."""
+    """A server's description of a failure: an object with a message, its fields at the top level, or a text."""
 
     error: Annotated["WireError | str | Any", Field(union_mode="left_to_right")] = None
     message: Annotated[str | Any, Field(union_mode="left_to_right")] = None
@@ -37,34 +38,33 @@ class WireError(Wire):
 
     @classmethod
     def read(cls, body: bytes) -> Self:
-        """The failure in these bytes; an empty one if they hold none."""
+        """Return the failure in these bytes; an empty one if they describe none."""
         try:
             return cls.model_validate_json(body)
         except ValidationError:
             return cls()
 
     @property
+    def inner(self) -> "WireError":
+        """The object that holds the fields: the nested one if there is one, else this one."""
+        return self.error if isinstance(self.error, WireError) else self
+
+    @property
     def text(self) -> str:
-        """The server's own words, or an empty string."""
+        """The server's own text, or an empty text."""
         if isinstance(self.error, WireError):
             return self.error.text
-        return next(
-            (str(said) for said in (self.error, self.message, self.detail) if said), ""
-        )
+        return str(self.error or self.message or self.detail or "")
 
     @property
     def status(self) -> int | None:
-        """An HTTP status in the place of the code: how a gateway tells in a 200 that the server behind it failed."""
-        code = self.error.code if isinstance(self.error, WireError) else self.code
-        return (
-            int(code)
-            if isinstance(code, str) and code in map(str, range(400, 600))
-            else None
-        )
+        """The HTTP status in the code: a gateway reports the failure of the server behind it in a 200."""
+        code = self.inner.code
+        return STATUSES.get(code) if isinstance(code, str) else None
 
     @property
     def is_too_long(self) -> bool:
         """Whether the conversation does not fit the model's context."""
-        inner = self.error if isinstance(self.error, WireError) else self
-        said = f"{inner.code} {inner.type} {inner.text}".lower()
-        return any(sign in said for sign in TOO_LONG)
+        inner = self.inner
+        text = f"{inner.code} {inner.type} {inner.text}".lower()
+        return any(sign in text for sign in TOO_LONG)

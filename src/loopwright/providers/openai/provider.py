@@ -1,4 +1,4 @@
-"""Models behind OpenAI's Chat Completions API, and behind every endpoint that speaks it too."""
+"""`OpenAIProvider`: models behind OpenAI's Chat Completions API and every compatible endpoint."""
 
 import os
 from collections.abc import AsyncGenerator
@@ -10,47 +10,45 @@ from pydantic_core import to_json
 from ...errors import ConfigError, ContextTooLong, ProviderError
 from ...messages import Completion
 from ..base import Capabilities, Delta, Request, Sampling
-from ..http.endpoint import HEADERS, LONGEST_REFUSAL, Endpoint, key_of
-from ..http.replies import Reply
+from ..http.endpoint import HEADERS, MAX_REFUSAL, Endpoint, read_key
+from ..http.response import Response
 from ..http.sse import ServerEvent
-from ..http.transport import Client, HTTPTransport, OpenReply
+from ..http.transport import Client, HTTPTransport, StreamingResponse
 from ..http.wire import WireError
 from .quirks import Quirks as Quirks
 from .request import (
     encode_schema,
     encode_tool,
-    message_encoder,
-    with_one_system_message,
+    get_message_encoder,
+    join_system_messages,
 )
 from .response import WireMessage, WireReply
 from .stream import ReplyAssembly, WireChunk
 
 DEFAULT_URL = "https://api.openai.com/v1"
+PATH = "/chat/completions"
 END_OF_STREAM = "[DONE]"
-BROKEN_OFF = {
-    "error",
-    "abort",
-    "insufficient_system_resource",
-}  # OpenRouter's, vLLM's and DeepSeek's words for it
+# The finish reasons of OpenRouter, vLLM and DeepSeek for a reply that failed half-way.
+FAILED_REASONS = frozenset({"error", "abort", "insufficient_system_resource"})
 
 
 class OpenAIProvider(Endpoint):
-    """A model that is asked by Chat Completions: at OpenAI, OpenRouter, vLLM, llama.cpp, Ollama, LM Studio and others.
+    """A model behind Chat Completions: at OpenAI, OpenRouter, vLLM, llama.cpp, Ollama, LM Studio and others.
 
     Source: https://platform.openai.com/docs/api-reference/chat
 
     Args:
         model: its name at the endpoint.
-        base_url: where the API lives, with its version: "http://localhost:11434/v1"; OpenAI itself by default.
-        api_key: falls back to the variable that the quirks name, which is OPENAI_API_KEY for an endpoint that is not
-            known; only OpenAI itself demands one. An empty string sends none.
+        base_url: where the API lives, with its version: "http://localhost:11434/v1"; OpenAI by default.
+        api_key: by default the value of the variable that the quirks name, which is OPENAI_API_KEY for an unknown
+            endpoint; only OpenAI requires a key. An empty text sends none.
         client: an `httpx.AsyncClient` to use (proxies, certificates, time-outs); it is not closed here. Without one,
-            connections are made for each event loop, and proxies named in the environment are not used.
-        sampling: how to pick words where a request does not say it.
-        quirks: how the endpoint differs from others; guessed from the URL.
+            each event loop has its own connections, and proxies in the environment are not used.
+        sampling: the settings that a request leaves open.
+        quirks: how the endpoint differs from others; guessed from the URL by default.
 
     Raises:
-        ConfigError: no model, no key for OpenAI itself, or a URL or key that cannot be used.
+        ConfigError: there is no model, no key for OpenAI, or the URL or key cannot be used.
     """
 
     api = "Chat Completions"
@@ -66,58 +64,42 @@ class OpenAIProvider(Endpoint):
         quirks: Quirks | None = None,
     ) -> None:
         url = base_url or DEFAULT_URL
-        self._quirks = quirks if quirks is not None else Quirks.of(url)
-        given, api_key = api_key, None  # so that no frame of an error shows it
-        key = key_of(given, self._quirks.key_variable)
+        is_openai = url.rstrip("/") == DEFAULT_URL
+        self._quirks = quirks if quirks is not None else Quirks.guess(url)
+        self._key_variable = self._quirks.key_variable
+        given, api_key = api_key, None  # so that no frame of an error shows the key
+        self._key = read_key(given, self._key_variable)
         del given
-        if not model:
-            raise ConfigError(
-                "model: name the model, like OpenAIProvider('gpt-4.1-mini')"
-            )
-        if not key and url.rstrip("/") == DEFAULT_URL:
-            raise ConfigError(
-                "api_key: OpenAI wants one: set OPENAI_API_KEY, or pass api_key (or base_url for another endpoint)"
-            )
-        headers: dict[str, str | SecretStr] = {**HEADERS}
-        if key:
-            headers["authorization"] = SecretStr(f"Bearer {key.get_secret_value()}")
+        _check_options(model, self._key, is_openai=is_openai)
         self._transport = HTTPTransport(
-            url, "/chat/completions", headers=headers, client=client
+            url, PATH, headers=_build_headers(self._key), client=client
         )
-        self._model, self._base_url = (
-            model,
-            self._transport.url.removesuffix("/chat/completions"),
-        )
-        self._encode_message = message_encoder(self._quirks)
+        self._model = model
+        self._base_url = self._transport.url.removesuffix(PATH)
+        self._name = "openai" if is_openai else self._transport.host
         self._sampling = sampling if sampling is not None else Sampling()
-        self._key, self._has_key, self._key_variable = (
-            key,
-            bool(key),
-            self._quirks.key_variable,
-        )
-        self._name = (
-            "openai" if url.rstrip("/") == DEFAULT_URL else self._transport.host
-        )
-        self._head = b'{"model":' + to_json(model) + b',"messages":['
-        self._default_tail = self._sampled(Sampling())
-        usage = (
-            b',"stream_options":{"include_usage":true}'
-            if self._quirks.stream_usage
-            else b""
-        )
-        self._streamed = b',"stream":true' + usage
+        self._prepare_encoding()
+
+    def _prepare_encoding(self) -> None:
+        """Encode once what all requests have in common."""
+        self._encode_message = get_message_encoder(self._quirks)
+        self._head = b'{"model":' + to_json(self._model) + b',"messages":['
+        self._default_sampling = self._encode_sampling(Sampling())
+        self._stream_options = b',"stream":true'
+        if self._quirks.stream_usage:
+            self._stream_options += b',"stream_options":{"include_usage":true}'
 
     @classmethod
     def from_env(cls, model: str | None = None) -> Self:
-        """The provider that OPENAI_MODEL (unless `model` is given), OPENAI_BASE_URL and OPENAI_API_KEY describe."""
+        """Return the provider that OPENAI_MODEL (unless `model` is given), OPENAI_BASE_URL and OPENAI_API_KEY describe."""
         model = model or os.environ.get("OPENAI_MODEL")
         if not model:
-            raise ConfigError("model: name one, or set OPENAI_MODEL")
+            raise ConfigError("model: missing; pass one, or set OPENAI_MODEL")
         return cls(model, base_url=os.environ.get("OPENAI_BASE_URL"))
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the endpoint can do, by its quirks."""
+        """What the endpoint supports, by its quirks."""
         quirks = self._quirks
         return Capabilities(
             native_tools=quirks.native_tools,
@@ -126,189 +108,210 @@ class OpenAIProvider(Endpoint):
         )
 
     async def complete(self, request: Request) -> Completion:
-        """Ask the model once.
+        """Call the model once and return its reply.
 
         Raises:
             ContextTooLong: the conversation does not fit the model.
-            ProviderTimeout: no answer in time.
-            ProviderError: no answer, one that is no Chat Completions reply, or a refusal.
+            ProviderTimeout: no response in time.
+            ProviderError: no response, one that is not a Chat Completions reply, or a refusal.
         """
-        return self._completion(await self._transport.post(self._encode(request)))
+        return self._read_reply(await self._transport.post(self._encode(request)))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
-        """Ask the model once, and tell its reply while it comes; the last delta carries the completion.
+        """Call the model once and yield its reply as it arrives; the last delta carries the completion.
 
-        An endpoint that answers in one piece all the same gives one delta. Raises as `complete` does; a stream that
-        breaks off before the model came to an end is an error, never a completion.
+        An endpoint that replies whole in spite of the request gives one delta. Raise as `complete` does; a stream that
+        ends before the reply does is an error, never a completion.
         """
-        async with await self._transport.open(
-            self._encode(request, self._streamed)
-        ) as reply:
-            if not (200 <= reply.status < 300 and reply.is_events):
-                completion = self._completion(await reply.read())
+        body = self._encode(request, self._stream_options)
+        async with await self._transport.open(body) as response:
+            if not response.is_event_stream:
+                completion = self._read_reply(await response.read())
                 yield Delta(text=completion.text, completion=completion)
                 return
             assembly = ReplyAssembly()
-            while (deltas := await self._next_deltas(reply, assembly)) is not None:
+            while (deltas := await self._read_deltas(response, assembly)) is not None:
                 for delta in deltas:
                     yield delta
-            for delta in assembly.rest():
+            for delta in assembly.flush():
                 yield delta
-            yield Delta(completion=self._assembled(assembly, reply.status))
+            completion = self._build_completion(assembly, response.status)
+            yield Delta(completion=completion)
 
-    async def _next_deltas(
-        self, reply: OpenReply, assembly: ReplyAssembly
+    async def _read_deltas(
+        self, response: StreamingResponse, assembly: ReplyAssembly
     ) -> list[Delta] | None:
-        """What the next bytes add to the reply; `None` at the end of the stream."""
+        """Return the deltas of the next bytes; `None` at the end of the stream."""
         if assembly.is_over:
-            await reply.finish()
+            await response.finish()
             return None
         deltas: list[Delta] = []
         try:
             events = await (
-                reply.read_last_events() if assembly.has_ended else reply.read_events()
+                response.read_last_events()
+                if assembly.has_ended
+                else response.read_events()
             )
             if events is None:
                 return None
             for event in events:
-                deltas += self._told(event, reply, assembly)
+                deltas += self._read_event(event, response, assembly)
         except ProviderError:
-            if (
-                not assembly.has_ended
-            ):  # else only figures, or the mark of the end, can be missing
+            # After the end of the reply, only the usage or the end marker can be missing.
+            if not assembly.has_ended:
                 raise
             assembly.end()
         return deltas
 
-    def _told(
-        self, event: ServerEvent, reply: OpenReply, assembly: ReplyAssembly
+    def _read_event(
+        self, event: ServerEvent, response: StreamingResponse, assembly: ReplyAssembly
     ) -> list[Delta]:
         if event.data == END_OF_STREAM:
             assembly.end()
         if assembly.is_over or not event.data:
             return []
-        return assembly.take(self._chunk(event, reply), event.data)
+        chunk = self._read_chunk(event, response)
+        return assembly.add(chunk, event.data)
 
-    def _chunk(self, event: ServerEvent, reply: OpenReply) -> WireChunk:
+    def _read_chunk(self, event: ServerEvent, response: StreamingResponse) -> WireChunk:
         chunk = WireChunk.read(event.data)
         if event.event == "error" or (chunk is not None and chunk.is_failure):
-            raise self._broken_down(event, reply)
+            raise self._build_stream_error(event, response)
         if chunk is None:
-            words = self._transport.excerpt(event.data)
-            text = f"{self._transport.url} sent an event that is no piece of a Chat Completions reply: {words}"
-            raise ProviderError(text, status=reply.status)
+            excerpt = self._transport.excerpt(event.data)
+            text = f"{self._transport.url} sent an event that is not a chunk of a Chat Completions reply: {excerpt}"
+            raise ProviderError(text, status=response.status)
         return chunk
 
-    def _assembled(self, assembly: ReplyAssembly, status: int) -> Completion:
-        """What a streamed reply says, read as if it had come whole."""
+    def _build_completion(self, assembly: ReplyAssembly, status: int) -> Completion:
+        """Return the completion of a streamed reply, read as if it had come whole."""
         if not assembly.has_ended:
             text = f"{self._transport.url}: the stream of {self._model} broke off before the end of its reply"
             raise ProviderError(text, retryable=True)
         if not assembly.has_begun:
             text = f"{self._transport.url} answered with a stream that holds no Chat Completions reply"
             raise ProviderError(text, status=status)
-        message = assembly.message()
-        self._check_end(message, assembly.finish_reason, status)
-        return assembly.completion(message)
+        message = assembly.build_message()
+        self._check_finish(message, assembly.finish_reason, status)
+        return assembly.build_completion(message)
 
-    def _completion(self, reply: Reply) -> Completion:
-        """What a whole reply says."""
-        if not 200 <= reply.status < 300:
-            raise self._failure(reply, reply.status)
-        wire = WireReply.read(reply.body)
+    def _read_reply(self, response: Response) -> Completion:
+        """Return the completion of a whole reply."""
+        if not response.is_success:
+            raise self._build_error(response, response.status)
+        wire = WireReply.read(response.body)
         if wire is None:
-            raise self._unusable(reply)
-        self._check_end(
-            wire.choices[0].message, wire.choices[0].finish_reason, reply.status
-        )
-        return wire.completion(reply.body)
+            raise self._build_unreadable_error(response)
+        choice = wire.choices[0]
+        self._check_finish(choice.message, choice.finish_reason, response.status)
+        return wire.completion(response.body)
 
-    def _check_end(
+    def _check_finish(
         self, message: WireMessage, finish_reason: str | None, status: int
     ) -> None:
-        """Raise if the model did not come to an end of its own: it refused, was filtered, or broke down half-way."""
-        if message.refused:
-            raise self._refused(message.refused, status)
+        """Raise `ProviderError` if the model refused, was filtered or failed half-way."""
+        if message.refusal_text:
+            raise self._build_refusal(message.refusal_text, status)
         if finish_reason == "content_filter":
-            said = self._transport.hidden(message.text)[:LONGEST_REFUSAL] or "no text"
-            text = f"{self._model} was stopped by a content filter: {said}"
+            shown = self._transport.hide_secrets(message.text)[:MAX_REFUSAL]
+            text = (
+                f"{self._model} was stopped by a content filter: {shown or 'no text'}"
+            )
             raise ProviderError(text, status=status)
-        if finish_reason in BROKEN_OFF:
+        if finish_reason in FAILED_REASONS:
             text = f"{self._transport.url}: {self._model} broke down in the middle of its reply"
             raise ProviderError(text, status=status, retryable=True)
 
-    def _encode(self, request: Request, streamed: bytes = b"") -> bytes:
+    def _build_stream_error(
+        self, event: ServerEvent, response: StreamingResponse
+    ) -> ProviderError:
+        """Return the error that an event of a stream reports."""
+        body = event.data.encode()
+        failure = WireError.read(body)
+        if failure.status is not None:
+            head = Response(response.status, response.head.headers, body)
+            return self._build_error(head, failure.status)
+        excerpt = self._transport.excerpt(failure.text or event.data)
+        text = f"{self._transport.url}: {self._model} broke down in the middle of its reply: {excerpt}"
+        if failure.is_too_long:
+            return ContextTooLong(text, status=response.status)
+        return ProviderError(text, status=response.status, retryable=True)
+
+    def _encode(self, request: Request, stream_options: bytes = b"") -> bytes:
         conversation = request.conversation
         if self._quirks.one_system_message:
-            conversation = with_one_system_message(conversation)
+            conversation = join_system_messages(conversation)
         try:
             messages = conversation.joined(self._encode_message)
+            options = self._encode_options(request)
             return b"".join(
-                [self._head, messages, b"]", *self._tail(request), streamed, b"}"]
+                [self._head, messages, b"]", *options, stream_options, b"}"]
             )
         except ValueError as error:
             raise ProviderError(
                 f"the request to {self._model} cannot be written as JSON: {error}"
             ) from None
 
-    def _tail(self, request: Request) -> list[bytes]:
-        quirks = self._quirks
-        parts = [
-            self._default_tail
-            if request.sampling == Sampling()
-            else self._sampled(request.sampling)
+    def _encode_options(self, request: Request) -> list[bytes]:
+        is_default = request.sampling == Sampling()
+        options = [
+            self._default_sampling
+            if is_default
+            else self._encode_sampling(request.sampling)
         ]
-        parts += self._tools(request) if request.tools else []
+        if request.tools:
+            options += self._encode_tools(request)
         if request.schema is not None:
-            if not quirks.json_schema:
+            if not self._quirks.json_schema:
                 raise ProviderError(
                     f"{self._model} takes no JSON schema by its quirks: ask it for text"
                 )
-            parts.append(
-                b',"response_format":'
-                + encode_schema(request.schema, strict=quirks.strict_schema)
-            )
-        return parts
+            strict = self._quirks.strict_schema
+            schema = encode_schema(request.schema, strict=strict)
+            options.append(b',"response_format":' + schema)
+        return options
 
-    def _tools(self, request: Request) -> list[bytes]:
+    def _encode_tools(self, request: Request) -> list[bytes]:
         quirks = self._quirks
         if not quirks.native_tools:
             raise ProviderError(
                 f"{self._model} takes no tools by its quirks: wrap the provider in TextTools"
             )
-        if request.tool_choice == "none" and not quirks.tool_choice_none:
+        is_answer = request.tool_choice == "none"
+        if is_answer and not quirks.tool_choice_none:
             return []
-        parts = [
-            b',"tools":['
-            + b",".join([spec.encoded(encode_tool) for spec in request.tools])
-            + b"]"
-        ]
-        if request.tool_choice == "none":
-            parts.append(b',"tool_choice":"none"')
+        tools = b",".join([spec.encoded(encode_tool) for spec in request.tools])
+        options = [b',"tools":[' + tools + b"]"]
+        if is_answer:
+            options.append(b',"tool_choice":"none"')
         if quirks.parallel_tool_calls is not None:
-            parts.append(
-                b',"parallel_tool_calls":' + to_json(quirks.parallel_tool_calls)
-            )
-        return parts
+            parallel = to_json(quirks.parallel_tool_calls)
+            options.append(b',"parallel_tool_calls":' + parallel)
+        return options
 
-    def _sampled(self, sampling: Sampling) -> bytes:
-        """The request's own values, else the provider's, as the end of a JSON object."""
-        chosen = {**self._sampling.options, **sampling.options}
-        if "max_tokens" in chosen:
-            chosen[self._quirks.max_tokens_field] = chosen.pop("max_tokens")
+    def _encode_sampling(self, sampling: Sampling) -> bytes:
+        """Return the request's settings, else the provider's, as the end of a JSON object."""
+        options = {**self._sampling.options, **sampling.options}
+        if "max_tokens" in options:
+            options[self._quirks.max_tokens_field] = options.pop("max_tokens")
         if not self._quirks.stop:
-            chosen.pop("stop", None)
-        return b"," + to_json(chosen)[1:-1] if chosen else b""
+            options.pop("stop", None)
+        return b"," + to_json(options)[1:-1] if options else b""
 
-    def _broken_down(self, event: ServerEvent, reply: OpenReply) -> ProviderError:
-        """The error that an event of a stream tells."""
-        told = WireError.read(event.data.encode())
-        if told.status is not None:
-            return self._failure(
-                Reply(reply.status, reply.headers, event.data.encode()), told.status
-            )
-        words = self._transport.excerpt(told.text or event.data)
-        text = f"{self._transport.url}: {self._model} broke down in the middle of its reply: {words}"
-        if told.is_too_long:
-            return ContextTooLong(text, status=reply.status)
-        return ProviderError(text, status=reply.status, retryable=True)
+
+def _check_options(model: str, key: SecretStr | None, *, is_openai: bool) -> None:
+    if not model:
+        raise ConfigError(
+            "model: missing; pass one, like OpenAIProvider('gpt-4.1-mini')"
+        )
+    if is_openai and key is None:
+        raise ConfigError(
+            "api_key: OpenAI requires one; set OPENAI_API_KEY, or pass api_key (or base_url for another endpoint)"
+        )
+
+
+def _build_headers(key: SecretStr | None) -> dict[str, str | SecretStr]:
+    if key is None:
+        return {**HEADERS}
+    token = SecretStr(f"Bearer {key.get_secret_value()}")
+    return {**HEADERS, "authorization": token}

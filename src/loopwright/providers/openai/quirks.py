@@ -1,4 +1,4 @@
-"""In what the endpoints that speak Chat Completions differ: one record for each that is known."""
+"""Quirks: the differences between endpoints for Chat Completions, one record for each known endpoint."""
 
 import dataclasses
 import ipaddress
@@ -10,28 +10,25 @@ from ...attachments import AttachmentKind
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Quirks:
-    """In what an endpoint differs from the others that speak Chat Completions.
-
-    Without arguments it says what can be expected of a stranger: what all of them do.
+    """How an endpoint for Chat Completions differs from others; the defaults fit an unknown endpoint.
 
     Args:
-        max_tokens_field: how `Sampling.max_tokens` is called.
-        native_tools: it takes tool schemas and returns calls.
-        json_schema: it takes `response_format` with a JSON schema.
-        strict_schema: it takes `strict` in there.
-        stop: it takes stop sequences.
-        parallel_tool_calls: sent with the tools; `None` leaves it out. llama.cpp makes several calls in one turn only
-            if this is `True`.
-        tool_choice_none: it keeps to `tool_choice: "none"`; where it does not, a request for an answer is sent without
-            tools.
-        one_system_message: it takes a system message at the beginning only, as many chat templates do: several are
+        max_tokens_field: the name of the field for `Sampling.max_tokens`.
+        native_tools: it accepts tool schemas and returns calls.
+        json_schema: it accepts `response_format` with a JSON schema.
+        strict_schema: it accepts `strict` in that schema.
+        stop: it accepts stop sequences.
+        parallel_tool_calls: sent with the tools, unless it is `None`. llama.cpp makes several calls in one turn only if
+            this is `True`.
+        tool_choice_none: it obeys `tool_choice: "none"`; if not, a request for an answer is sent without tools.
+        one_system_message: it accepts a system message at the beginning only, as many chat templates do; several are
             joined there.
-        stream_usage: it takes `stream_options: {"include_usage": true}`. Mistral and some gateways refuse it; without
+        stream_usage: it accepts `stream_options: {"include_usage": true}`. Mistral and some gateways refuse it; without
             it the usage of most streams is unknown, and the runtime estimates it.
-        attachments: the kinds that it takes. Documents of text are sent as text everywhere.
-        fetches_images: it fetches an image that is given by URL.
-        send_reasoning: the form of reasoning that it wants back with the next request; `None` sends none.
-        key_variable: the environment variable in which its API key is looked for.
+        attachments: the kinds that it accepts. Text documents are sent as text to every endpoint.
+        fetches_images: it fetches images that are given by URL.
+        send_reasoning: the form of reasoning to send back with the next request; `None` sends none.
+        key_variable: the environment variable that holds its API key.
     """
 
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -49,15 +46,15 @@ class Quirks:
     key_variable: str = "OPENAI_API_KEY"
 
     @classmethod
-    def of(cls, base_url: str) -> "Quirks":
-        """What is known of the endpoint behind a URL: by its host, or by its usual port on this machine."""
+    def guess(cls, base_url: str) -> "Quirks":
+        """Return the known quirks of the endpoint behind a URL, by its host or, on this machine, by its usual port."""
         try:
             place = urlsplit(base_url)
             host, port = place.hostname or "", place.port
         except ValueError:
-            return STRANGER  # the transport says what is wrong with it
+            return DEFAULT  # the transport reports what is wrong with the URL
         if not _is_this_machine(host):
-            return BY_HOST.get(host, STRANGER)
+            return BY_HOST.get(host, DEFAULT)
         return LOCAL if port is None else BY_PORT.get(port, LOCAL)
 
 
@@ -70,7 +67,7 @@ def _is_this_machine(host: str) -> bool:
 
 BOTH: frozenset[AttachmentKind] = frozenset({"image", "document"})
 
-STRANGER = Quirks()
+DEFAULT = Quirks()
 OPENAI = Quirks(
     max_tokens_field="max_completion_tokens",
     json_schema=True,
@@ -83,7 +80,7 @@ OPENROUTER = Quirks(
     send_reasoning="reasoning_details",
     key_variable="OPENROUTER_API_KEY",
 )
-LOCAL = Quirks(json_schema=True, stream_usage=True)  # what those below have in common
+LOCAL = Quirks(json_schema=True, stream_usage=True)  # common to those below
 VLLM = dataclasses.replace(LOCAL, one_system_message=True, key_variable="VLLM_API_KEY")
 LLAMACPP = dataclasses.replace(
     LOCAL,

@@ -1,8 +1,9 @@
-"""The request side of Chat Completions: messages with their attachments and reasoning, tools and schemas to bytes."""
+"""The request format of Chat Completions: messages with attachments and reasoning, tools and schemas as bytes."""
 
 import contextlib
 import functools
 import mimetypes
+import re
 from collections.abc import Callable
 
 from pydantic import JsonValue
@@ -10,12 +11,12 @@ from pydantic_core import to_json
 
 from ...attachments import Attachment
 from ...errors import ProviderError
-from ...messages import Conversation, JsonObject, Message, ToolSpec
+from ...messages import Conversation, JsonObject, Message, ToolCall, ToolSpec
 from ..base import OutputSchema
-from .quirks import STRANGER, Quirks
+from .quirks import DEFAULT, Quirks
 
-# What a schema may say so that its strict form means the same.
-STRICT_WORDS = frozenset(
+# The keywords that mean the same in strict mode.
+STRICT_KEYWORDS = frozenset(
     {
         "type",
         "properties",
@@ -27,139 +28,136 @@ STRICT_WORDS = frozenset(
         "$defs",
         "enum",
         "const",
+        "title",
+        "description",
     }
-    | {"title", "description"}
 )
-TEXTS = frozenset(
-    {"application/json", "application/xml", "application/yaml"}
-)  # beside text/*
+TYPE_KEYWORDS = frozenset({"type", "$ref", "anyOf"})  # strict mode requires one of them
+TEXT_TYPES = frozenset({"application/json", "application/xml", "application/yaml"})
+MAX_SCHEMA_NAME = 64  # characters
+
+_NOT_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-def encode_message(message: Message, quirks: Quirks = STRANGER) -> bytes:
-    """A message as the wire has it; the content of an assistant that only calls is `null`.
+def encode_message(message: Message, quirks: Quirks = DEFAULT) -> bytes:
+    """Encode a message; the content of an assistant message that only has calls is `null`.
 
-    Raises `ProviderError` for an attachment that the endpoint does not take.
+    Raises:
+        ProviderError: the endpoint does not take an attachment.
     """
     if message.attachments:
-        return _with_attachments(message, quirks)
+        return _encode_with_attachments(message, quirks)
     if message.role == "tool":
-        return to_json(
-            {
-                "role": "tool",
-                "tool_call_id": message.call_id,
-                "content": message.content,
-            }
-        )
+        result = {"tool_call_id": message.call_id, "content": message.content}
+        return to_json({"role": "tool", **result})
     wire: dict[str, object] = {"role": message.role, "content": message.content}
     if message.calls:
         wire["content"] = message.content or None
-        wire["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {
-                    "name": call.name,
-                    "arguments": to_json(call.arguments).decode(),
-                },
-            }
-            for call in message.calls
-        ]
+        wire["tool_calls"] = [_build_call(call) for call in message.calls]
     if message.reasoning and quirks.send_reasoning is not None:
-        wire.update(_reasoning(message, quirks.send_reasoning))
+        wire.update(_build_reasoning(message, quirks.send_reasoning))
     return to_json(wire)
 
 
 @functools.cache
-def message_encoder(quirks: Quirks) -> Callable[[Message], bytes]:
-    """The encoder for an endpoint: always the same one, since messages keep their bytes by encoder."""
+def get_message_encoder(quirks: Quirks) -> Callable[[Message], bytes]:
+    """Return the encoder of an endpoint; equal quirks share one, since messages cache their bytes by encoder."""
     return functools.partial(encode_message, quirks=quirks)
 
 
-def _reasoning(message: Message, form: str) -> dict[str, object]:
-    """The reasoning of one form, as the field that it came in; other forms belong to other endpoints."""
-    thoughts = [thought for thought in message.reasoning if thought.form == form]
-    if not thoughts:
+def _build_call(call: ToolCall) -> dict[str, object]:
+    arguments = to_json(call.arguments).decode()
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": arguments},
+    }
+
+
+def _build_reasoning(message: Message, form: str) -> dict[str, object]:
+    """Return the reasoning of one form, in the field that it came in; other forms belong to other endpoints."""
+    reasoning = [part for part in message.reasoning if part.form == form]
+    if not reasoning:
         return {}
     if form == "reasoning_details":
-        return {
-            form: [thought.block for thought in thoughts if thought.block is not None]
-        }
-    return {form: "".join([thought.text for thought in thoughts])}
+        return {form: [part.block for part in reasoning if part.block is not None]}
+    return {form: "".join([part.text for part in reasoning])}
 
 
-def _with_attachments(message: Message, quirks: Quirks) -> bytes:
+def _encode_with_attachments(message: Message, quirks: Quirks) -> bytes:
     if message.role != "user":
         raise ProviderError(
             f"Chat Completions takes attachments of the user only, not of the {message.role}"
         )
-    parts = [_part(attachment, quirks) for attachment in message.attachments]
+    parts = [_build_part(attachment, quirks) for attachment in message.attachments]
     if message.content:
         parts.append({"type": "text", "text": message.content})
     return to_json({"role": "user", "content": parts})
 
 
-def _part(attachment: Attachment, quirks: Quirks) -> dict[str, object]:
-    named = attachment.name or attachment.url or f"of type {attachment.media_type}"
+def _build_part(attachment: Attachment, quirks: Quirks) -> dict[str, object]:
     if attachment.kind == "document" and attachment.url:
         raise ProviderError(
-            f"the document {named}: Chat Completions takes none by URL: send its content"
+            f"the document {_label(attachment)}: Chat Completions takes none by URL: send its content"
         )
-    if attachment.media_type.startswith("text/") or (
-        attachment.kind == "document" and attachment.media_type in TEXTS
-    ):
-        return {
-            "type": "text",
-            "text": f"{attachment.name or 'document'}:\n{_text(attachment, named)}",
-        }
+    if _is_text(attachment):
+        title = attachment.name or "document"
+        return {"type": "text", "text": f"{title}:\n{_decode_text(attachment)}"}
     if attachment.kind not in quirks.attachments:
         takes = " and ".join(sorted(quirks.attachments)) or "none"
         raise ProviderError(
-            f"the {attachment.kind} {named}: this endpoint takes no {attachment.kind}s by its quirks (attachments it "
-            f"takes: {takes}): send it as text, or pass quirks=Quirks(attachments=...)"
+            f"the {attachment.kind} {_label(attachment)}: this endpoint takes no {attachment.kind}s by its quirks "
+            f"(attachments it takes: {takes}): send it as text, or pass quirks=Quirks(attachments=...)"
         )
     if attachment.kind == "image":
-        if attachment.url and not quirks.fetches_images:
-            raise ProviderError(
-                f"the image {named}: this endpoint fetches none by URL: send its content"
-            )
-        return {"type": "image_url", "image_url": {"url": attachment.data_url}}
-    name = (
-        attachment.name
-        or f"document{mimetypes.guess_extension(attachment.media_type) or ''}"
-    )
+        return _build_image(attachment, quirks)
+    extension = mimetypes.guess_extension(attachment.media_type) or ""
+    name = attachment.name or f"document{extension}"
     return {
         "type": "file",
         "file": {"filename": name, "file_data": attachment.data_url},
     }
 
 
-def _text(attachment: Attachment, named: str) -> str:
+def _build_image(attachment: Attachment, quirks: Quirks) -> dict[str, object]:
+    if attachment.url and not quirks.fetches_images:
+        raise ProviderError(
+            f"the image {_label(attachment)}: this endpoint fetches none by URL: send its content"
+        )
+    return {"type": "image_url", "image_url": {"url": attachment.data_url}}
+
+
+def _is_text(attachment: Attachment) -> bool:
+    if attachment.media_type.startswith("text/"):
+        return True
+    return attachment.kind == "document" and attachment.media_type in TEXT_TYPES
+
+
+def _decode_text(attachment: Attachment) -> str:
     try:
         return attachment.content.decode("utf-8-sig")
     except ValueError:
         raise ProviderError(
-            f"the document {named} is called {attachment.media_type}, but is no UTF-8 text"
+            f"the document {_label(attachment)} is called {attachment.media_type}, but is not UTF-8 text"
         ) from None
 
 
-def with_one_system_message(conversation: Conversation) -> Conversation:
-    """The conversation with all its system messages joined at the beginning."""
+def _label(attachment: Attachment) -> str:
+    return attachment.name or attachment.url or f"of type {attachment.media_type}"
+
+
+def join_system_messages(conversation: Conversation) -> Conversation:
+    """Return the conversation with all system messages joined at the beginning."""
     messages = conversation.messages
     if not any(message.role == "system" for message in messages[1:]):
         return conversation
-    system = "\n\n".join(
-        [message.content for message in messages if message.role == "system"]
-    )
-    return Conversation(
-        [
-            Message("system", system),
-            *(message for message in messages if message.role != "system"),
-        ]
-    )
+    texts = [message.content for message in messages if message.role == "system"]
+    others = [message for message in messages if message.role != "system"]
+    return Conversation([Message("system", "\n\n".join(texts)), *others])
 
 
 def encode_tool(spec: ToolSpec) -> bytes:
-    """A tool as the wire has it."""
+    """Encode the description of a tool."""
     function = {
         "name": spec.name,
         "description": spec.description,
@@ -169,60 +167,58 @@ def encode_tool(spec: ToolSpec) -> bytes:
 
 
 def encode_schema(output: OutputSchema, *, strict: bool = True) -> bytes:
-    """A `response_format` that holds the reply to a schema, in strict mode if the schema can be said in it.
+    """Encode a `response_format` for a schema, in strict mode if the schema can be expressed in it.
 
-    Where the endpoint knows no `strict` mode, nothing is said about it.
+    With `strict=False`, for endpoints that do not know the field, it is left out.
     """
-    name = (
-        "".join(
-            [
-                c if c.isascii() and (c.isalnum() or c in "_-") else "_"
-                for c in output.name
-            ]
-        )[:64]
-        or "reply"
-    )
+    name = _NOT_IN_NAME.sub("_", output.name)[:MAX_SCHEMA_NAME] or "reply"
     wire: dict[str, object] = {"name": name, "schema": output.schema}
     if strict:
         wire = {"name": name, "strict": False, "schema": output.schema}
         if output.schema.get("type") == "object":
-            with contextlib.suppress(
-                ValueError
-            ):  # then the model is told it, but not held to it word by word
-                wire.update(schema=strict_form(output.schema), strict=True)
+            # Otherwise the model reads the schema and is not constrained to it token by token.
+            with contextlib.suppress(ValueError):
+                wire.update(schema=build_strict_schema(output.schema), strict=True)
     return to_json({"type": "json_schema", "json_schema": wire})
 
 
-def strict_form(schema: JsonValue | JsonObject) -> dict[str, JsonValue]:
-    """The schema with every object closed, as strict mode demands; ValueError where that would change its meaning."""
-    if (
-        not isinstance(schema, dict)
-        or schema.keys() - STRICT_WORDS
-        or not schema.keys() & {"type", "$ref", "anyOf"}
-    ):
+def build_strict_schema(schema: JsonValue | JsonObject) -> dict[str, JsonValue]:
+    """Return the schema with every object closed, as strict mode requires.
+
+    Raises:
+        ValueError: strict mode cannot express the schema.
+    """
+    if not isinstance(schema, dict):
+        raise ValueError("something that strict mode cannot say")
+    keywords = schema.keys()
+    if keywords - STRICT_KEYWORDS or not keywords & TYPE_KEYWORDS:
         raise ValueError("something that strict mode cannot say")
     if "$ref" in schema and len(schema) > 1:
         raise ValueError("strict mode allows nothing beside a reference")
-    strict = dict(schema)
-    for word in ("properties", "$defs"):
-        group = schema.get(word)
-        if isinstance(group, dict):
-            strict[word] = {name: strict_form(inner) for name, inner in group.items()}
-    if "items" in schema:
-        strict["items"] = strict_form(schema["items"])
-    choices = schema.get("anyOf")
-    if isinstance(choices, list):
-        strict["anyOf"] = [strict_form(inner) for inner in choices]
-    return _closed(strict) if schema.get("type") == "object" else strict
+    strict = {**schema, **_build_strict_parts(schema)}
+    return _close_object(strict) if schema.get("type") == "object" else strict
 
 
-def _closed(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def _build_strict_parts(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return the keywords that contain schemas, with the strict forms of these."""
+    parts: dict[str, JsonValue] = {}
+    for keyword, value in schema.items():
+        if keyword == "items":
+            parts[keyword] = build_strict_schema(value)
+        elif keyword == "anyOf" and isinstance(value, list):
+            parts[keyword] = [build_strict_schema(inner) for inner in value]
+        elif keyword in {"properties", "$defs"} and isinstance(value, dict):
+            parts[keyword] = {
+                name: build_strict_schema(inner) for name, inner in value.items()
+            }
+    return parts
+
+
+def _close_object(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
     properties, required = schema.get("properties"), schema.get("required")
-    if (
-        not isinstance(properties, dict)
-        or not isinstance(required, list)
-        or set(properties) != set(map(str, required))
-    ):
+    if not isinstance(properties, dict) or not isinstance(required, list):
+        raise ValueError("strict mode has no optional properties")
+    if set(properties) != set(map(str, required)):
         raise ValueError("strict mode has no optional properties")
     if schema.get("additionalProperties", False) is not False:
         raise ValueError("strict mode has no free properties")

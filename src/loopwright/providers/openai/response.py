@@ -1,4 +1,4 @@
-"""The reply side of Chat Completions: the bytes of a whole reply to a completion."""
+"""The response format of Chat Completions: the bytes of a whole reply to a completion."""
 
 import functools
 from collections.abc import Callable
@@ -9,62 +9,72 @@ from pydantic import Field, JsonValue, ValidationError, WrapValidator
 from ...messages import Completion, Reasoning, ToolCall, Usage
 from ...parsing import read_json_document
 from ...parsing.thinking import strip_thinking
-from ..dialects.think_block import thinking_of
+from ..dialects.think_block import read_thinking
 from ..http.wire import Count, Wire
 
+EMPTY = "The reply is empty. Answer, or call a tool."
+LENGTH_REASONS = frozenset(
+    {"length", "max_tokens", "model_length"}
+)  # the last: Mistral
 
-def _or_none(value: Any, validate: Callable[[Any], Any]) -> Any:
-    """What is not of the form that is known is passed over, like any unknown field."""
+
+def _ignore_invalid(value: Any, validate: Callable[[Any], Any]) -> Any:
+    """Treat a value of an unknown form as absent, like an unknown field."""
     try:
         return validate(value)
     except ValidationError:
         return None
 
 
-Words = Annotated[str | None, WrapValidator(_or_none)]
-
-
-CUT_SHORT = {
-    "length",
-    "max_tokens",
-    "model_length",
-}  # the last is Mistral's word for a full context
+OptionalText = Annotated[str | None, WrapValidator(_ignore_invalid)]
 
 
 class WireFunction(Wire):
-    """A function that a call names; its arguments are JSON in a string, or the object itself."""
+    """The function that a call names; its arguments are JSON in a text, or the object itself."""
 
     name: str | None = None
-    arguments: Annotated[str | JsonValue, Field(union_mode="left_to_right")] = (
-        None  # mostly text, so that first
-    )
+    # Text is tried first, since arguments mostly are.
+    arguments: Annotated[str | JsonValue, Field(union_mode="left_to_right")] = None
 
 
 class WireCall(Wire):
-    """One tool call, or a piece of one; `index` says which, in a stream."""
+    """A tool call, or in a stream a fragment of the call that `index` names."""
 
     id: str | None = None
     index: int | None = None
     function: WireFunction | None = None
 
+    @property
+    def name(self) -> str:
+        """The name of the function, or an empty text."""
+        return (self.function and self.function.name) or ""
+
+    @property
+    def arguments(self) -> JsonValue:
+        """The arguments: JSON in a text, an object, or `None`."""
+        return self.function.arguments if self.function is not None else None
+
     def read(self) -> ToolCall:
-        """The call; ValueError says what is wrong in words for the model."""
-        function = self.function
-        if function is None or not function.name:
+        """Return the call.
+
+        Raises:
+            ValueError: it cannot be read; the text tells the model why.
+        """
+        if not self.name:
             raise ValueError("A tool call has no function name. Name one of the tools.")
-        arguments = function.arguments
+        arguments = self.arguments
         try:
             if isinstance(arguments, str):
                 arguments = read_json_document(arguments)
         except ValueError as error:
             raise ValueError(
-                f"The arguments of the call of {function.name!r} are not valid JSON: {error}."
+                f"The arguments of the call of {self.name!r} are not valid JSON: {error}."
             ) from None
         if not isinstance(arguments, dict):
             raise ValueError(
-                f"The arguments of the call of {function.name!r} are not a JSON object; no arguments is {{}}."
+                f"The arguments of the call of {self.name!r} are not a JSON object; no arguments is {{}}."
             )
-        return ToolCall(function.name, arguments, self.id or "")
+        return ToolCall(self.name, arguments, self.id or "")
 
 
 class WirePart(Wire):
@@ -75,69 +85,75 @@ class WirePart(Wire):
 
 
 class WireMessage(Wire):
-    """What the model said, or a piece of it."""
+    """The model's message, or in a stream a fragment of it."""
 
     content: str | list[WirePart] | None = None
     refusal: str | None = None
     tool_calls: list[WireCall] | None = None
-    reasoning_content: Words = None
-    reasoning: Words = None
+    reasoning_content: OptionalText = None
+    reasoning: OptionalText = None
     reasoning_details: Annotated[
-        list[dict[str, JsonValue]] | None, WrapValidator(_or_none)
+        list[dict[str, JsonValue]] | None, WrapValidator(_ignore_invalid)
     ] = None
 
     @property
     def raw(self) -> str:
-        """The content's text, its parts joined."""
+        """The text of the content, its parts joined."""
         if isinstance(self.content, list):
             return "".join([part.text or "" for part in self.content])
         return self.content or ""
 
     @property
     def text(self) -> str:
-        """The content's text without the thinking that some servers leave in front of it."""
+        """The text of the content without the thinking that some servers leave in front of it."""
         return strip_thinking(self.raw)
 
     @property
     def has_reasoning(self) -> bool:
-        """Whether there is reasoning beside the content, shown or not."""
+        """Whether there is reasoning beside the content, readable or not."""
         return bool(self.reasoning_content or self.reasoning or self.reasoning_details)
 
     @property
     def thinking(self) -> str:
-        """The words of the reasoning that is told beside the content, once where two fields tell it."""
-        shown = "".join([shown_of(block) for block in self.reasoning_details or ()])
-        return self.reasoning_content or self.reasoning or shown
+        """The readable reasoning beside the content; once, where two fields repeat it."""
+        return self.reasoning_content or self.reasoning or self._details_text
 
     @property
-    def thoughts(self) -> tuple[Reasoning, ...]:
-        """All reasoning, each stretch with the form that it came in; blocks go before the text that repeats them."""
-        found = [
-            Reasoning(shown_of(block), "reasoning_details", block)
-            for block in self.reasoning_details or ()
-        ]
-        if not found and self.thinking:
-            found = [
-                Reasoning(
-                    self.thinking,
-                    "reasoning_content" if self.reasoning_content else "reasoning",
-                )
-            ]
-        block = thinking_of(self.raw)
-        return (*found, Reasoning(block, "think")) if block else tuple(found)
+    def all_reasoning(self) -> tuple[Reasoning, ...]:
+        """All reasoning, each part with the form that it came in; blocks replace the text that repeats them."""
+        think_block = read_thinking(self.raw)
+        if not think_block:
+            return tuple(self._list_reasoning())
+        return (*self._list_reasoning(), Reasoning(think_block, "think"))
 
     @property
-    def refused(self) -> str:
-        """The words of a refusal, or an empty string."""
+    def refusal_text(self) -> str:
+        """The text of a refusal, or an empty text."""
         if self.refusal or not isinstance(self.content, list):
             return self.refusal or ""
         return "".join([part.refusal or "" for part in self.content])
 
+    @property
+    def _details_text(self) -> str:
+        return "".join(map(read_block_text, self.reasoning_details or ()))
 
-def shown_of(block: dict[str, JsonValue]) -> str:
-    """What a block of `reasoning_details` shows of the thinking: its text or summary, nothing if it is encrypted."""
-    told = block.get("text") or block.get("summary")
-    return told if isinstance(told, str) else ""
+    def _list_reasoning(self) -> list[Reasoning]:
+        if self.reasoning_details:
+            return [
+                Reasoning(read_block_text(block), "reasoning_details", block)
+                for block in self.reasoning_details
+            ]
+        if self.reasoning_content:
+            return [Reasoning(self.reasoning_content, "reasoning_content")]
+        if self.reasoning:
+            return [Reasoning(self.reasoning, "reasoning")]
+        return []
+
+
+def read_block_text(block: dict[str, JsonValue]) -> str:
+    """Return the readable text or summary of a `reasoning_details` block; empty if it is encrypted."""
+    text = block.get("text") or block.get("summary")
+    return text if isinstance(text, str) else ""
 
 
 class WireChoice(Wire):
@@ -148,50 +164,45 @@ class WireChoice(Wire):
 
 
 class WirePromptDetails(Wire):
-    """Parts of the prompt's tokens."""
+    """How many of the prompt's tokens were cached."""
 
     cached_tokens: Count = None
     cache_write_tokens: Count = None
 
 
 class WireCompletionDetails(Wire):
-    """Parts of the completion's tokens."""
+    """How many of the completion's tokens were reasoning."""
 
     reasoning_tokens: Count = None
 
 
 class WireUsage(Wire):
-    """What the server counted."""
+    """The token counts of the server."""
 
     prompt_tokens: Count = None
     completion_tokens: Count = None
     prompt_tokens_details: WirePromptDetails | None = None
     completion_tokens_details: WireCompletionDetails | None = None
-    prompt_cache_hit_tokens: Count = None  # DeepSeek's word for cached tokens
+    prompt_cache_hit_tokens: Count = None  # DeepSeek's name for cached tokens
     cost: Annotated[float | None, Field(ge=0)] = None
 
     def read(self) -> Usage:
-        """The same in this library's words: what the server does not tell stays unknown."""
+        """Return the counts as `Usage`; what the server leaves out stays unknown."""
         prompt = self.prompt_tokens_details or WirePromptDetails()
-        reasoning = (
-            self.completion_tokens_details.reasoning_tokens
-            if self.completion_tokens_details
-            else None
-        )
+        output = self.completion_tokens_details or WireCompletionDetails()
+        cached = prompt.cached_tokens
         return Usage(
             self.prompt_tokens,
             self.completion_tokens,
-            prompt.cached_tokens
-            if prompt.cached_tokens is not None
-            else self.prompt_cache_hit_tokens,
+            self.prompt_cache_hit_tokens if cached is None else cached,
             prompt.cache_write_tokens,
-            reasoning,
+            output.reasoning_tokens,
             self.cost,
         )
 
 
 class WireReply(Wire):
-    """A reply whole; figures that make no sense count as untold."""
+    """A whole reply; counts that make no sense are treated as absent."""
 
     choices: Annotated[list[WireChoice], Field(min_length=1)]
     usage: Annotated[WireUsage | Any, Field(union_mode="left_to_right")] = None
@@ -199,84 +210,73 @@ class WireReply(Wire):
 
     @classmethod
     def read(cls, body: bytes) -> Self | None:
-        """The reply in these bytes, or None if there is none."""
+        """Return the reply in these bytes, or `None` if they are not a reply."""
         try:
             return cls.model_validate_json(body)
         except ValidationError:
             return None
 
     def completion(self, body: bytes) -> Completion:
-        """What the reply says; a cut, empty or malformed one gives a completion with a problem, never calls.
+        """Return the completion; a truncated, empty or malformed reply has a problem and never calls.
 
-        `body` is looked into where arguments are given as an object, since only there keys given twice can be seen.
+        `body` is parsed again if arguments are objects, since only there duplicate keys can be seen.
         """
         choice = self.choices[0]
-        return completion_of(
+        return build_completion(
             choice.message, choice.finish_reason, self.usage, self.model, body
         )
 
 
-def completion_of(
+def build_completion(
     message: WireMessage,
     finish_reason: str | None,
     usage: WireUsage | Any,
     model: str | Any,
     body: bytes,
 ) -> Completion:
-    """What a message says with what came beside it; see `WireReply.completion`."""
+    """Return the completion of a message and what came with it; see `WireReply.completion`."""
     text, calls = message.text, message.tool_calls or []
     finish = finish_reason or ("tool_calls" if calls else "stop")
-    finish = "length" if finish.casefold() in CUT_SHORT else finish
-    say = functools.partial(
+    is_cut = finish.casefold() in LENGTH_REASONS
+    build = functools.partial(
         Completion,
         text,
-        finish_reason=finish,
+        finish_reason="length" if is_cut else finish,
         usage=usage.read() if isinstance(usage, WireUsage) else Usage(),
         model=model if isinstance(model, str) else "",
-        reasoning=message.thoughts,
+        reasoning=message.all_reasoning,
     )
-    if finish == "length":
-        return say(problem=_cut(calls))
-    if not calls:
-        return (
-            say(answer=text)
-            if text.strip()
-            else say(problem="The reply is empty. Answer, or call a tool.")
-        )
-    try:
-        return say(calls=_read_calls(calls, body), thought=text)
-    except ValueError as error:
-        return say(problem=str(error))
+    if is_cut:
+        return build(problem=_explain_cut(calls))
+    if calls:
+        try:
+            return build(calls=_read_calls(calls, body), thought=text)
+        except ValueError as error:
+            return build(problem=str(error))
+    return build(answer=text) if text.strip() else build(problem=EMPTY)
 
 
-def _cut(calls: list[WireCall]) -> str:
-    names = [
-        call.function.name
-        for call in calls
-        if call.function is not None and call.function.name
-    ]
-    what = f"in a call of {names[-1]!r}; nothing was run" if names else "before its end"
-    return f"The reply reached the limit of output tokens and was cut {what}. Say it more briefly."
+def _explain_cut(calls: list[WireCall]) -> str:
+    names = [call.name for call in calls if call.name]
+    place = (
+        f"in a call of {names[-1]!r}; nothing was run" if names else "before its end"
+    )
+    return f"The reply reached the limit of output tokens and was cut {place}. Say it more briefly."
 
 
 def _read_calls(calls: list[WireCall], body: bytes) -> tuple[ToolCall, ...]:
-    if any(
-        call.function is not None and isinstance(call.function.arguments, dict)
-        for call in calls
-    ):
-        try:
-            read_json_document(
-                body.decode()
-            )  # an object inside the reply has been read without care for duplicate keys
-        except ValueError as error:
-            names = ", ".join(
-                [
-                    repr(call.function.name)
-                    for call in calls
-                    if call.function is not None
-                ]
-            )
-            raise ValueError(
-                f"The arguments of the call of {names} are not valid JSON: {error}."
-            ) from None
+    if any(isinstance(call.arguments, dict) for call in calls):
+        _check_duplicate_keys(calls, body)
     return tuple([call.read() for call in calls])
+
+
+def _check_duplicate_keys(calls: list[WireCall], body: bytes) -> None:
+    """Raise ValueError for a key given twice; the reply's own parser has silently kept one of the two."""
+    try:
+        read_json_document(body.decode())
+    except ValueError as error:
+        functions = [call.function for call in calls if call.function is not None]
+        names = ", ".join([repr(function.name) for function in functions])
+        raise ValueError(
+            f"The arguments of the call of {names} are not valid JSON: {error}."
+        ) from None

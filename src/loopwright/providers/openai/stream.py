@@ -1,4 +1,4 @@
-"""A streamed Chat Completions reply: its chunks to deltas, and all of them to the reply that would have come whole."""
+"""A streamed Chat Completions reply: chunks become deltas, and together the reply that would have come whole."""
 
 from typing import Annotated, Any, Self
 
@@ -9,14 +9,16 @@ from ...messages import Completion
 from ..base import CallDelta, Delta
 from ..dialects.think_block import ThinkBlock
 from ..http.wire import Wire
-from .response import WireCall, WireFunction, WireMessage, WireUsage, completion_of
+from .response import WireCall, WireFunction, WireMessage, WireUsage, build_completion
 
-LONGEST_NAME = 1_000  # what comes in more pieces names no function
-GROWING = frozenset({"text", "summary", "data"})
+MAX_NAME = 1_000  # characters; a longer text is not the name of a function
+GROWING_FIELDS = frozenset({"text", "summary", "data"})  # of a block of reasoning
+
+Block = dict[str, JsonValue]
 
 
-class WirePiece(Wire):
-    """A piece of one of the alternative replies."""
+class WireChunkChoice(Wire):
+    """A fragment of one of the alternative replies."""
 
     index: int | None = 0
     delta: WireMessage | None = None
@@ -24,9 +26,9 @@ class WirePiece(Wire):
 
 
 class WireChunk(Wire):
-    """One event of a stream; figures that make no sense count as untold."""
+    """One event of a stream; counts that make no sense are treated as absent."""
 
-    choices: list[WirePiece] | None = None
+    choices: list[WireChunkChoice] | None = None
     usage: Annotated[None | WireUsage | Any, Field(union_mode="left_to_right")] = None  # noqa: RUF036 - tried in this order
     model: Annotated[str | Any, Field(union_mode="left_to_right")] = None
     object: Annotated[str | Any, Field(union_mode="left_to_right")] = None
@@ -34,7 +36,7 @@ class WireChunk(Wire):
 
     @classmethod
     def read(cls, data: str) -> Self | None:
-        """The chunk in this event, or None if it is none."""
+        """Return the chunk in this event, or `None` if it is not a chunk."""
         try:
             return cls.model_validate_json(data)
         except ValidationError:
@@ -42,160 +44,198 @@ class WireChunk(Wire):
 
     @property
     def is_failure(self) -> bool:
-        """Whether it tells a failure in place of a piece of the reply: OpenAI's form, or vLLM's older one."""
+        """Whether it reports a failure, in OpenAI's form or in vLLM's older one."""
         return bool(self.error) or self.object == "error"
 
 
-class _Call:
-    """A tool call while its pieces come in."""
+class _CallBuilder:
+    """A tool call whose fragments are arriving."""
 
     def __init__(self, place: int, first: WireCall) -> None:
         self.place = place
-        self._only: WireCall | None = first  # as long as no other piece came
+        self._only: WireCall | None = first  # until another fragment arrives
         self.id = self.name = ""
         self.arguments: list[JsonValue] = []
 
-    def is_another(self, name: str) -> bool:
-        """Whether a piece without an id that names this function begins another call: names come before arguments."""
+    def is_ended_by(self, name: str) -> bool:
+        """Return whether a fragment without an id begins another call: a new name after arguments does."""
         return bool(name and self.arguments and name != self.name)
 
-    def add(self, piece: WireCall) -> CallDelta:
-        """Take a piece of it; a name may come in pieces too, or be said again whole."""
-        function = piece.function or WireFunction()
-        self._only = piece if piece is self._only else None
-        if not self.id:
-            self.id = piece.id or ""
-        names = (
-            bool(function.name)
-            and function.name != self.name
-            and len(self.name) < LONGEST_NAME
-        )
-        if names:
-            self.name += function.name or ""
-        said = function.arguments
-        if said is not None:
-            self.arguments.append(said)
-        words = (
-            said
-            if isinstance(said, str)
-            else ""
-            if said is None
-            else to_json(said).decode()
-        )
+    def add(self, fragment: WireCall) -> CallDelta:
+        """Add a fragment and return its delta."""
+        if fragment is not self._only:
+            self._only = None
+        self.id = self.id or fragment.id or ""
         return CallDelta(
-            self.place, self.id if piece.id else "", self.name if names else "", words
+            self.place,
+            self.id if fragment.id else "",
+            self._add_name(fragment.name),
+            self._add_arguments(fragment.arguments),
         )
 
-    def whole(self) -> WireCall:
-        """The call as it would have come in one piece, or as it did."""
+    def build(self) -> WireCall:
+        """Return the call as it would have come whole, or as it did."""
         if self._only is not None:
             return self._only
-        return WireCall(
-            id=self.id or None,
-            function=WireFunction(name=self.name or None, arguments=self._joined()),
-        )
+        arguments = self._join_arguments()
+        function = WireFunction(name=self.name or None, arguments=arguments)
+        return WireCall(id=self.id or None, function=function)
 
-    def _joined(self) -> JsonValue:
-        """Pieces of text joined; an object stands alone, or what it is joined with makes it unreadable."""
-        pieces = [piece for piece in self.arguments if piece != ""]
-        if len(pieces) == 1 and not isinstance(pieces[0], str):
-            return pieces[0]
+    def _add_name(self, name: str) -> str:
+        """Add to the name and return it; empty for a repeated name. Endpoints may split or repeat names."""
+        if name in {"", self.name} or len(self.name) >= MAX_NAME:
+            return ""
+        self.name += name
+        return self.name
+
+    def _add_arguments(self, arguments: JsonValue) -> str:
+        if arguments is None:
+            return ""
+        self.arguments.append(arguments)
+        return _to_text(arguments)
+
+    def _join_arguments(self) -> JsonValue:
+        """Return the joined text, or an object that came alone; an object beside text becomes unreadable text."""
         if not self.arguments:
             return None
-        return "".join(
-            [
-                piece if isinstance(piece, str) else to_json(piece).decode()
-                for piece in pieces
-            ]
-        )
+        fragments = [fragment for fragment in self.arguments if fragment != ""]
+        if len(fragments) == 1:
+            return fragments[0]
+        return "".join(map(_to_text, fragments))
+
+
+def _to_text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else to_json(value).decode()
 
 
 class CallAssembly:
-    """Puts tool calls together from pieces whose ids and indexes may be missing or wrong.
+    """Joins tool calls from fragments whose ids and indexes may be missing or wrong.
 
-    A known id means that call. A new id begins a call, also at an index that is in use (some endpoints number every
-    call 0), unless the piece brings nothing but arguments (others make up an id for each piece). Without an id a known
-    index means that call, and without either it is the last one. Arguments are read at the end only, so that what was
-    joined wrongly is no JSON and becomes a problem that the model is told of, never a call.
+    A known id identifies its call. A new id begins a call, even at an index that is in use, since some endpoints number
+    every call 0; a fragment with nothing but arguments is the exception, since others invent an id for each fragment.
+    Without an id a known index identifies its call, and without either the last call is meant. Arguments are parsed at
+    the end only: wrongly joined ones are invalid JSON and become a problem that the model is told, never a call.
     """
 
     def __init__(self) -> None:
-        self._calls: list[_Call] = []
-        self._by_id: dict[str, _Call] = {}
-        self._at: dict[int, _Call] = {}
+        self._calls: list[_CallBuilder] = []
+        self._by_id: dict[str, _CallBuilder] = {}
+        self._by_index: dict[int, _CallBuilder] = {}
 
-    def add(self, piece: WireCall) -> CallDelta:
-        """Take a piece, and tell what it adds to which call."""
-        call = self._find(piece)
+    def add(self, fragment: WireCall) -> CallDelta:
+        """Add a fragment and return its delta."""
+        call = self._find(fragment)
         if call is None:
-            call = _Call(len(self._calls), piece)
+            call = _CallBuilder(len(self._calls), fragment)
             self._calls.append(call)
-        if piece.id:
-            self._by_id[piece.id] = call
-        if piece.index is not None:
-            self._at[piece.index] = call
-        return call.add(piece)
+        if fragment.id:
+            self._by_id[fragment.id] = call
+        if fragment.index is not None:
+            self._by_index[fragment.index] = call
+        return call.add(fragment)
 
-    def whole(self) -> list[WireCall]:
-        """The calls in the order in which they began."""
-        return [call.whole() for call in self._calls]
+    def build(self) -> list[WireCall]:
+        """Return the calls in the order in which they began."""
+        return [call.build() for call in self._calls]
 
-    def _find(self, piece: WireCall) -> _Call | None:
-        name = (piece.function and piece.function.name) or ""
-        last = self._calls[-1] if self._calls else None
-        here = last if piece.index is None else self._at.get(piece.index)
-        if piece.id:
-            only_arguments = bool(
-                not name and piece.function and piece.function.arguments
-            )
-            return self._by_id.get(piece.id) or (here if only_arguments else None)
-        return None if here is not None and here.is_another(name) else here
+    def _find(self, fragment: WireCall) -> _CallBuilder | None:
+        """Return the call that a fragment belongs to, or `None` if it begins one."""
+        current = self._find_by_index(fragment.index)
+        name = fragment.name
+        if fragment.id:
+            has_only_arguments = not name and bool(fragment.arguments)
+            default = current if has_only_arguments else None
+            return self._by_id.get(fragment.id, default)
+        if current is not None and current.is_ended_by(name):
+            return None
+        return current
+
+    def _find_by_index(self, index: int | None) -> _CallBuilder | None:
+        if index is not None:
+            return self._by_index.get(index)
+        return self._calls[-1] if self._calls else None
 
 
-class _Block:
-    """A block of reasoning while its pieces come in."""
+class _BlockBuilder:
+    """A block of reasoning whose fragments are arriving."""
 
-    def __init__(self, piece: dict[str, JsonValue]) -> None:
-        self._fields = piece
+    def __init__(self, first: Block) -> None:
+        self._fields = first
         self._grown: dict[str, list[str]] = {}
 
-    def is_continued_by(self, piece: dict[str, JsonValue]) -> bool:
-        """Whether a piece belongs to this block, which is the last one."""
+    def is_continued_by(self, fragment: Block) -> bool:
+        """Return whether a fragment belongs to this block, which is the last one."""
         fields = self._fields
-        same = all(fields.get(name) == piece.get(name) for name in ("type", "index"))
-        return same and (
-            not fields.get("id") or not piece.get("id") or fields["id"] == piece["id"]
-        )
+        if fields.get("type") != fragment.get("type"):
+            return False
+        if fields.get("index") != fragment.get("index"):
+            return False
+        block_id, other_id = fields.get("id"), fragment.get("id")
+        return block_id == other_id or not (block_id and other_id)
 
-    def add(self, piece: dict[str, JsonValue]) -> None:
-        """Take a piece of it: text grows, anything else is what was said last (a signature comes late)."""
-        for name, value in piece.items():
+    def add(self, fragment: Block) -> None:
+        """Add a fragment: texts grow, other fields take the latest value (a signature comes late)."""
+        for name, value in fragment.items():
             before = self._fields.get(name)
-            if name in GROWING and isinstance(before, str) and isinstance(value, str):
-                self._grown.setdefault(name, [before]).append(value)
-            elif value or name not in self._fields:
-                self._fields[name] = value
+            if name in GROWING_FIELDS and isinstance(before, str):
+                self._grow(name, before, value)
+            else:
+                self._replace(name, value)
 
-    def whole(self) -> dict[str, JsonValue]:
-        """The block as it would have come in one piece."""
+    def build(self) -> Block:
+        """Return the block as it would have come whole."""
+        grown = {name: "".join(texts) for name, texts in self._grown.items()}
+        return {**self._fields, **grown}
+
+    def _grow(self, name: str, before: str, value: JsonValue) -> None:
+        if isinstance(value, str):
+            self._grown.setdefault(name, [before]).append(value)
+        else:
+            self._replace(name, value)
+
+    def _replace(self, name: str, value: JsonValue) -> None:
+        if value or name not in self._fields:
+            self._fields[name] = value
+
+
+class _ReasoningAssembly:
+    """Joins the reasoning that comes beside the content, in any of three fields."""
+
+    def __init__(self) -> None:
+        self._content: list[str] = []
+        self._plain: list[str] = []
+        self._blocks: list[_BlockBuilder] = []
+
+    def add(self, message: WireMessage) -> str:
+        """Add a fragment and return its readable text."""
+        self._content.append(message.reasoning_content or "")
+        self._plain.append(message.reasoning or "")
+        for fragment in message.reasoning_details or ():
+            if self._blocks and self._blocks[-1].is_continued_by(fragment):
+                self._blocks[-1].add(fragment)
+            else:
+                self._blocks.append(_BlockBuilder(fragment))
+        return message.thinking
+
+    def build(self) -> dict[str, Any]:
+        """Return the fields of the message that hold reasoning."""
         return {
-            **self._fields,
-            **{name: "".join(parts) for name, parts in self._grown.items()},
+            "reasoning_content": "".join(self._content) or None,
+            "reasoning": "".join(self._plain) or None,
+            "reasoning_details": [block.build() for block in self._blocks] or None,
         }
 
 
 class ReplyAssembly:
-    """Takes the chunks of one reply and gives it whole at its end."""
+    """Joins the chunks of one reply."""
 
     def __init__(self) -> None:
         self._content: list[str] = []
         self._refusal: list[str] = []
-        self._reasoning_content: list[str] = []
-        self._reasoning: list[str] = []
-        self._blocks: list[_Block] = []
+        self._reasoning = _ReasoningAssembly()
         self._calls = CallAssembly()
         self._think_block = ThinkBlock()
-        self._objects: list[str] = []  # events with arguments as objects
+        self._with_objects: list[str] = []  # events whose arguments are objects
         self._usage: WireUsage | None = None
         self._model = ""
         self.finish_reason: str | None = None
@@ -204,77 +244,67 @@ class ReplyAssembly:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the model has come to an end, or the stream to its mark of it; usage may still come."""
+        """Whether the reply is complete; the usage and the end marker may still come."""
         return self.is_over or self.finish_reason is not None
 
     def end(self) -> None:
-        """Note the mark of the end; some endpoints give no other sign."""
+        """Note the end marker, which is the only sign of the end that some endpoints send."""
         self.is_over = True
 
-    def take(self, chunk: WireChunk, data: str) -> list[Delta]:
-        """What a chunk, decoded from `data`, adds to the first of the alternative replies."""
+    def add(self, chunk: WireChunk, data: str) -> list[Delta]:
+        """Add a chunk, which was decoded from `data`; return the deltas of the first alternative reply."""
         if isinstance(chunk.usage, WireUsage):
             self._usage = chunk.usage
         if isinstance(chunk.model, str):
             self._model = chunk.model
         deltas: list[Delta] = []
-        for piece in chunk.choices or ():
-            if not piece.index:
-                self.has_begun = True
-                if piece.finish_reason:
-                    self.finish_reason = piece.finish_reason
-                if piece.delta is not None:
-                    self._said(piece.delta, data, deltas)
+        for choice in chunk.choices or ():
+            if not choice.index:
+                deltas += self._add_choice(choice, data)
         return deltas
 
-    def rest(self) -> list[Delta]:
-        """What was held back until the end: half a tag that never became one."""
-        words, thinking = self._think_block.end()
-        return [Delta(words, thinking)] if words or thinking else []
+    def flush(self) -> list[Delta]:
+        """Return what was held back until the end: the beginning of a tag that was not one."""
+        text, thinking = self._think_block.end()
+        return [Delta(text, thinking)] if text or thinking else []
 
-    def message(self) -> WireMessage:
-        """The message as it would have come in one piece."""
+    def build_message(self) -> WireMessage:
+        """Return the message as it would have come whole."""
         return WireMessage(
             content="".join(self._content),
             refusal="".join(self._refusal) or None,
-            tool_calls=self._calls.whole() or None,
-            reasoning_content="".join(self._reasoning_content) or None,
-            reasoning="".join(self._reasoning) or None,
-            reasoning_details=[block.whole() for block in self._blocks] or None,
+            tool_calls=self._calls.build() or None,
+            **self._reasoning.build(),
         )
 
-    def completion(self, message: WireMessage) -> Completion:
-        """What the reply says, read as if it had come whole."""
-        objects = f"[{','.join(self._objects)}]".encode()
-        return completion_of(
+    def build_completion(self, message: WireMessage) -> Completion:
+        """Return the completion, read as if the reply had come whole."""
+        objects = f"[{','.join(self._with_objects)}]".encode()
+        return build_completion(
             message, self.finish_reason, self._usage, self._model, objects
         )
 
-    def _said(self, message: WireMessage, data: str, deltas: list[Delta]) -> None:
-        words = message.raw
-        thinking = block = ""
-        if message.has_reasoning:
-            thinking = self._thought(message)
-        if words:
-            self._content.append(words)
-            words, block = self._think_block.feed(words)
-        if words or thinking or block:
-            deltas.append(Delta(words, thinking + block))
-        if message.refused:
-            self._refusal.append(message.refused)
-        for piece in message.tool_calls or ():
-            deltas.append(Delta(call=self._calls.add(piece)))
-            if piece.function is not None and isinstance(
-                piece.function.arguments, dict
-            ):
-                self._objects.append(data)
+    def _add_choice(self, choice: WireChunkChoice, data: str) -> list[Delta]:
+        self.has_begun = True
+        if choice.finish_reason:
+            self.finish_reason = choice.finish_reason
+        message = choice.delta
+        if message is None:
+            return []
+        deltas = self._add_text(message)
+        for call in message.tool_calls or ():
+            deltas.append(Delta(call=self._calls.add(call)))
+            if isinstance(call.arguments, dict):
+                self._with_objects.append(data)
+        return deltas
 
-    def _thought(self, message: WireMessage) -> str:
-        self._reasoning_content.append(message.reasoning_content or "")
-        self._reasoning.append(message.reasoning or "")
-        for piece in message.reasoning_details or ():
-            if self._blocks and self._blocks[-1].is_continued_by(piece):
-                self._blocks[-1].add(piece)
-            else:
-                self._blocks.append(_Block(piece))
-        return message.thinking
+    def _add_text(self, message: WireMessage) -> list[Delta]:
+        thinking = self._reasoning.add(message) if message.has_reasoning else ""
+        text = message.raw
+        if text:
+            self._content.append(text)
+            text, block = self._think_block.feed(text)
+            thinking += block
+        if message.refusal_text:
+            self._refusal.append(message.refusal_text)
+        return [Delta(text, thinking)] if text or thinking else []

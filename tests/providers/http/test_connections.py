@@ -17,7 +17,7 @@ import pytest
 from loopwright import Conversation, ProviderError, Request
 from loopwright.providers import OpenAIProvider
 from loopwright.providers.http import transport
-from loopwright.providers.http.sockets import AsyncioBackend
+from loopwright.providers.http.connections import AsyncioBackend
 
 ANSWER = json.dumps(
     {"choices": [{"message": {"content": "over TLS"}, "finish_reason": "stop"}]}

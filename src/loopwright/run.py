@@ -259,7 +259,7 @@ class Run(Attended):
                 (error for error in errors if not isinstance(error, Suspended)), None
             )
             if first is not None:
-                self._session.cancel_questions(key)
+                self._session.withdraw_questions(key)
                 raise first
             if parked and self._scope.replaying():
                 raise self._session.signals.diverge(

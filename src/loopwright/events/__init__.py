@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from .control import CommandReceived as CommandReceived
     from .control import Declassified as Declassified
     from .control import FollowedUp as FollowedUp
+    from .control import QuestionWithdrawn as QuestionWithdrawn
     from .control import RunContinued as RunContinued
     from .control import RunPaused as RunPaused
     from .describe import kind_of as kind_of
@@ -63,6 +64,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "CommandReceived",
                 "Declassified",
                 "FollowedUp",
+                "QuestionWithdrawn",
                 "RunContinued",
                 "RunPaused",
             ),

@@ -1,11 +1,19 @@
 """Events of the control of a run by a person: commands, pauses, follow-ups, declassification."""
 
 import dataclasses
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from ..labels import Label
 from ..messages import JsonObject
-from .describe import CONTENT, PUBLIC, DescribedEvent, format_value, public
+from .describe import (
+    CALL_ID,
+    CONTENT,
+    PROPOSED_TOOL,
+    PUBLIC,
+    DescribedEvent,
+    format_value,
+    public,
+)
 
 SHOWN_IN_A_COMMAND = (
     "text", "key", "tool", "arguments", "seconds", "reason", "label", "by", "verdict", "result",
@@ -101,6 +109,28 @@ class Declassified(DescribedEvent, heading="label", level="warning"):
         return f"{self.label} from here on: {self.reason}"
 
 
+@dataclasses.dataclass(frozen=True)
+class QuestionWithdrawn(DescribedEvent, heading="withdrawn", level="info"):
+    """A question to a person is withdrawn: the gather around the branch that asked it has ended.
+
+    The key is that of the question; no answer to it counts any more. `about` is as in `Question`.
+    """
+
+    tool: Annotated[str, PROPOSED_TOOL]
+    call_id: Annotated[str, CALL_ID]
+    about: Annotated[Literal["approval", "doubt", "failure", "question"], PUBLIC]
+
+    def summary(self) -> str:
+        return (
+            f"the question about {self.tool or 'what the user wants'}, with its branch"
+        )
+
+
 ControlEvent: TypeAlias = (
-    CommandReceived | RunPaused | RunContinued | FollowedUp | Declassified
+    CommandReceived
+    | RunPaused
+    | RunContinued
+    | FollowedUp
+    | Declassified
+    | QuestionWithdrawn
 )

@@ -1,5 +1,6 @@
 """A branch that waits for a person while a sibling ends their gather: when the run is resumed it waits there again."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ from loopwright import (
 )
 from loopwright._kernel.durability.replay import Replay
 from loopwright.errors import ReplayDivergence
+from loopwright.events import QuestionWithdrawn
 from loopwright.gates import RESPOND, InstantGate
 from loopwright.testing import FakeClock, ScriptedProvider, crashed
 from loopwright.tools import Fallback
@@ -188,6 +190,59 @@ async def test_what_waited_in_a_gather_that_was_ended_begins_nothing_when_the_ru
             result = await engine(waits, journal).resume("r")
         assert (result.status, result.answer) == ("completed", "fine, fine, fine"), (
             entries[keep - 1].kind
+        )
+        assert RAN == []
+
+
+@pytest.mark.parametrize("waits", WAITS)
+async def test_a_question_in_a_gather_that_was_ended_is_withdrawn_once(
+    waits: str,
+) -> None:
+    first = engine(waits)
+    await first.run("Go.", run_id="r")
+    entries = first.runtime.journal.read("r")
+    withdrawn = [
+        entry for entry in entries if isinstance(entry.event, QuestionWithdrawn)
+    ]
+    cut = crashed(entries, len(entries) - 1)
+    await engine(waits, cut).resume("r")
+
+    expected = 2 if waits == "a gather" else 1
+    assert len(withdrawn) == len({entry.key for entry in withdrawn}) == expected
+    assert all(entry.key.startswith("0.0.") for entry in withdrawn)
+    assert (
+        sum(entry.kind == "question_withdrawn" for entry in cut.read("r")) == expected
+    )
+
+
+@pytest.mark.parametrize("waits", WAITS)
+async def test_what_waited_in_a_gather_that_was_ended_begins_nothing_in_a_journal_that_does_not_say_so(
+    waits: str,
+) -> None:
+    first = engine(waits)
+    await first.run("Go.", run_id="r")
+    written = [
+        entry
+        for entry in first.runtime.journal.read("r")
+        if not isinstance(entry.event, QuestionWithdrawn)
+    ]
+    older = [
+        dataclasses.replace(entry, seq=seq) for seq, entry in enumerate(written, 1)
+    ]
+    ended = next(
+        entry.seq
+        for entry in older
+        if entry.key == "2" and entry.kind == "model_replied"
+    )
+    for keep in range(ended, len(older) + 1):
+        journal = crashed(older, keep)
+        told_all(journal)
+        result = await engine(waits, journal).resume("r")
+        if result.status == "waiting":
+            told_all(journal)
+            result = await engine(waits, journal).resume("r")
+        assert (result.status, result.answer) == ("completed", "fine, fine, fine"), (
+            older[keep - 1].kind
         )
         assert RAN == []
 

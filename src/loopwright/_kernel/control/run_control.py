@@ -59,7 +59,7 @@ def open_questions(entries: Sequence[Entry]) -> tuple[Question, ...]:
     ]
     found += [asked[key] for key in replay.approvals.question_entries if key in asked]
     return tuple(
-        question for question in found if not replay.scopes.is_abandoned(question.key)
+        question for question in found if not replay.is_withdrawn(question.key)
     )
 
 

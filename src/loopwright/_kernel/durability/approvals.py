@@ -2,7 +2,12 @@
 
 from collections.abc import Callable
 
-from ...events.control import CommandReceived, Declassified, FollowedUp
+from ...events.control import (
+    CommandReceived,
+    Declassified,
+    FollowedUp,
+    QuestionWithdrawn,
+)
 from ...events.effects import CallsProposed, GateDecided
 from ...events.entry import Entry
 from ...events.recovery import UnknownOutcomeResolved
@@ -26,6 +31,7 @@ class Approvals:
         """The entry since which a person is asked another question, by its key."""
         self.expiries: dict[int, float] = {}
         """When the question of an entry can no longer be answered, wall clock, by its number."""
+        self._withdrawn: set[str] = set()
         self.received: dict[int, CommandReceived] = {}
         """The commands that the run received, by their number, as it understood them."""
         self.used: set[int] = set()
@@ -40,6 +46,7 @@ class Approvals:
             UnknownOutcomeResolved: self._read_outcome,
             RunSuspended: self._read_suspension,
             RunFinished: self._read_end,
+            QuestionWithdrawn: self._read_withdrawal,
             CommandReceived: self._read_command,
             FollowedUp: self._read_used,
             Declassified: self._read_used,
@@ -74,11 +81,18 @@ class Approvals:
     def _read_end(self, entry: Entry, event: RunFinished) -> None:
         self.question_entries.clear()
 
+    def _read_withdrawal(self, entry: Entry, event: QuestionWithdrawn) -> None:
+        self._withdrawn.add(entry.key)
+
     def _read_command(self, entry: Entry, event: CommandReceived) -> None:
         self.received[event.number] = event
 
     def _read_used(self, entry: Entry, event: FollowedUp | Declassified) -> None:
         self.used.add(event.command)
+
+    def is_withdrawn(self, key: str) -> bool:
+        """Whether an entry says that the question at a key was withdrawn."""
+        return key in self._withdrawn
 
     def open_approvals(self) -> dict[str, GateDecided]:
         """Return the calls that wait for a person's approval, by their keys."""
@@ -103,9 +117,7 @@ class Approvals:
         An approval counts once, for the run that it was given to; a question that has expired can
         no longer be answered.
         """
-        return [
-            key for key, known in self._decisions.items() if self._is_outdated(key, now)
-        ]
+        return [key for key in self._decisions if self._is_outdated(key, now)]
 
     def _is_outdated(self, key: str, now: float) -> bool:
         known = self._decisions[key]

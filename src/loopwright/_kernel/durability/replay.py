@@ -57,7 +57,7 @@ class Replay:
         self.approvals.forget_commands()
         self._restart_stopped_engines()
         for key in self.approvals.outdated(entry.at):
-            if not self.scopes.is_abandoned(key):
+            if not self.is_withdrawn(key):
                 self.approvals.forget_decision(key)
         for key, intent in self.effects.intents.items():
             if isinstance(intent, ModelRequested):
@@ -94,16 +94,24 @@ class Replay:
             found[key] = self.scopes.first_entry(key), call
         return found
 
-    def has_waited(self, key: str) -> bool:
-        """Whether an abandoned branch waited for approval of the engine's own effect at a key."""
-        first_call, effect = call_key(key, 0), EffectKey.parse(key)
-        decided = self.approvals.decision(first_call)
+    def is_withdrawn(self, key: str) -> bool:
+        """Whether the question at a key was withdrawn, so that no answer to it counts.
+
+        In journals from before `QuestionWithdrawn`, outcomes that come after the question show it.
+        """
+        return self.approvals.is_withdrawn(key) or self.scopes.has_outcome_after(key)
+
+    def waits_for_ever(self, key: str) -> bool:
+        """Whether the engine's own effect at a key has a question that was withdrawn.
+
+        That is the approval of the effect, or a question to the user, which was approved.
+        """
+        approval = call_key(key, 0)
+        decided = self.approvals.decision(approval)
         if decided is None or decided.verdict == "deny":
             return False
-        went_on = self.effects.has_begun(first_call) or self.scopes.reaches(
-            effect.path, effect.number + 1
-        )
-        return not went_on and self.scopes.is_abandoned(key)
+        is_asked = not self.effects.has_begun(approval)
+        return is_asked and (self.is_withdrawn(approval) or self.is_withdrawn(key))
 
     def divergence(self, key: str, expected: str, found: str) -> ReplayDivergence:
         """Return the error that code and journal differ at `key`.

@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from typing import Literal
 
+from ...events.control import QuestionWithdrawn
 from ...events.effect_key import EffectKey, is_inside
-from ...events.effects import ChildFinished, ChildStarted, GateDecided
+from ...events.effects import ChildFinished, GateDecided
 from ...events.entry import Entry
-from .effects import INTENTS, OUTCOMES
+from .effects import OUTCOMES
 
 
 class Scopes:
@@ -17,30 +18,23 @@ class Scopes:
         self._reached: dict[str, int] = {}
         """The highest number in each scope, with what happened in the scopes inside it."""
         self._highest_outcome: dict[str, int] = {}
-        self._with_effects: set[str] = set()
-        self._of_engines: set[str] = set()
-        """The scopes of child engines, and of engines that answer a call."""
         self._ended: set[str] = set()
-        """Those of them whose engine had ended."""
+        """The scopes of child engines, and of engines that answer a call, that had ended."""
         self._gated: set[str] = set()
         self._acted: set[str] = set()
 
     def add(self, entry: Entry) -> None:
         """Note the position of an entry; one that is not about an effect has none."""
         key, event = EffectKey.parse(entry.key), entry.event
-        if not key.is_effect:
+        # A withdrawn question had its place before, and nothing happens there.
+        if not key.is_effect or isinstance(event, QuestionWithdrawn):
             return
         self._first_entries.setdefault(key.text, entry.seq)
-        self._with_effects.add(key.path)
         self._reach((key, *key.around))
         if key.is_call:
             decided = isinstance(event, GateDecided)
             (self._gated if decided else self._acted).add(key.effect)
-        if isinstance(event, INTENTS) and (
-            key.is_call or isinstance(event, ChildStarted)
-        ):
-            self._of_engines.add(key.child_path)
-        elif isinstance(event, OUTCOMES):
+        if isinstance(event, OUTCOMES):
             highest = self._highest_outcome.get(key.path, -1)
             self._highest_outcome[key.path] = max(highest, key.number)
             if key.is_call or isinstance(event, ChildFinished):
@@ -87,6 +81,8 @@ class Scopes:
         if not self._highest_outcome:
             return False
         key = EffectKey.parse(text)
+        if not key.is_effect:
+            return False
         if self.has_outcome_from(key.path, key.number + 1):
             return True
         if not key.is_call and self._has_outcome_inside(text):
@@ -99,24 +95,3 @@ class Scopes:
 
     def _has_outcome_inside(self, path: str) -> bool:
         return any(is_inside(scope, path) for scope in self._highest_outcome)
-
-    def is_abandoned(self, text: str) -> bool:
-        """Whether the scopes around an effect went on without it.
-
-        Its gather, or the engine around it, had ended.
-        """
-        key = EffectKey.parse(text)
-        if not key.is_effect:  # an answer and undoing are not in a scope
-            return False
-        return any(
-            place.text in self._ended
-            or (
-                self._is_engine(place.path)
-                and self.reaches(place.path, place.number + 1)
-            )
-            for place in key.around
-        )
-
-    def _is_engine(self, path: str) -> bool:
-        """Whether a scope is an engine's; the numbers in that of a gather are its branches."""
-        return not path or path in self._of_engines or path in self._with_effects

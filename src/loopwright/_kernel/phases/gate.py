@@ -126,7 +126,7 @@ class Clearance:
         if (
             known is not None
             and known.verdict == "ask"
-            and self.session.replay.scopes.is_abandoned(state.key)
+            and self.session.replay.is_withdrawn(state.key)
         ):
             return question_of(
                 state.key, known, call.arguments

@@ -68,7 +68,7 @@ class Doubts:
             return known
         asks = self.calls.services.on_unknown == "ask"
         if asks:  # then that is where it stood still
-            self.calls.session.signals.check_abandoned(permit.key)
+            self.calls.session.signals.check_withdrawn(permit.key)
         if tool is not None and tool.lookup is not None:
             found = await self._look_up(permit, tool)
             if not isinstance(found, OutcomeUnknown):
@@ -116,7 +116,7 @@ class Doubts:
     ) -> Known:
         """What a person said of a call; raises `Suspended` until somebody has."""
         session, call = self.calls.session, permit.call
-        session.signals.check_abandoned(permit.key)
+        session.signals.check_withdrawn(permit.key)
         command = newest(session, permit.key)
         if command is None and session.command_log.stopping:
             raise session.intake.stop_signal()

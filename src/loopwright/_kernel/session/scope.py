@@ -105,10 +105,10 @@ class Scope:
     def check_gap(self, key: str) -> None:
         """Raise what keeps something new of the engine's own from happening at `key`.
 
-        That is `ReplayDivergence`, or `Suspended` if the scope waited for a person there when its gather ended: then it
-        waits again, whatever was said since.
+        That is `ReplayDivergence`, or `Suspended` if the scope waited for a person there and the question was withdrawn:
+        then it waits again, whatever was said since.
         """
-        if self.session.replay.has_waited(key):
+        if self.session.replay.waits_for_ever(key):
             raise self.halt(Suspended(ABANDONED_BRANCH))
         self.session.signals.check_gap(key)
 

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from typing import Literal
 
 from ...errors import LimitReached, LoopwrightError
+from ...events.control import QuestionWithdrawn
 from ...events.effect_key import EffectKey
 from ...events.effects import BreakerChanged, FactNoted, LimitHit, ToolStarted
 from ...events.run import Question
@@ -139,13 +140,20 @@ class Session:
         redacted = self.secrets.redactor.redact_text(reason)
         self.writer.record("", BreakerChanged(name, before, after, redacted))
 
-    def cancel_questions(self, path: str) -> None:
-        """Cancel the questions of a gather's branches: it has ended, so no answer counts."""
-        self.pending[:] = [
-            question
-            for question in self.pending
-            if not EffectKey.parse(question.key).is_inside(path)
-        ]
+    def withdraw_questions(self, path: str) -> None:
+        """Withdraw the questions of a gather's branches: it has ended, so no answer counts."""
+        for question in list(self.pending):
+            if EffectKey.parse(question.key).is_inside(path):
+                self.pending.remove(question)
+                self._record_withdrawal(question)
+
+    def _record_withdrawal(self, question: Question) -> None:
+        is_known = self.replay.approvals.is_withdrawn(question.key)
+        # A run whose code diverged, or that lost its journal, may go on as it was.
+        if is_known or self.signals.fatal is not None:
+            return
+        withdrawn = QuestionWithdrawn(question.tool, question.call_id, question.about)
+        self.writer.record(question.key, withdrawn)
 
     def idempotency_key(self, key: str) -> str:
         """Return a call's idempotency key: the same however often it is made, in a fork too."""

@@ -49,9 +49,9 @@ class Signals:
         if self._replay.scopes.has_outcome_after(key):
             raise self.diverge(key, "recorded effects after it", "a new effect")
 
-    def check_abandoned(self, key: str) -> None:
-        """Raise `Suspended` for a question in an abandoned branch, where no answer counts."""
-        if self._replay.scopes.is_abandoned(key):
+    def check_withdrawn(self, key: str) -> None:
+        """Raise `Suspended` for a question that was withdrawn: no answer counts."""
+        if self._replay.is_withdrawn(key):
             raise Suspended(ABANDONED_BRANCH)
 
     def check_unused(self) -> None:

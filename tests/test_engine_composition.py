@@ -145,7 +145,7 @@ async def test_calling_the_tool_by_hand_is_a_run_of_its_own() -> None:
     assert len(helper.runtime.journal.runs()) == 1
 
 
-async def test_a_call_of_an_engine_is_a_child_with_its_own_model_and_tools_and_the_root_s_journal() -> (
+async def test_an_engine_call_is_a_child_with_its_own_model_and_the_root_s_journal() -> (
     None
 ):
     expert = react(turns(call("look", what="sky"), "blue, the expert says"), look)
@@ -403,7 +403,7 @@ async def test_the_same_engine_at_work_twice_keeps_its_turns_apart() -> None:
 # --- limits, time, abort, waiting ---
 
 
-async def test_a_limit_that_is_met_inside_an_engine_tool_ends_the_run_with_its_reserved_call() -> (
+async def test_a_limit_reached_inside_an_engine_tool_ends_the_run_with_its_reserve() -> (
     None
 ):
     helper = react(
@@ -605,9 +605,7 @@ async def test_an_abort_while_an_engine_tool_is_at_work_ends_the_run_once() -> N
     assert runtime.journal.verify("r", result.head_hash).ok
 
 
-async def test_a_host_that_is_cancelled_while_an_engine_tool_is_at_work_leaves_a_run_that_goes_on() -> (
-    None
-):
+async def test_a_host_cancelled_during_an_engine_tool_leaves_a_resumable_run() -> None:
     held, journal = Held("found"), MemoryJournal()
     helper = ReActEngine(Runtime(held)).as_tool()
     turn = [call("react", task="a"), call("put", what="cup")]
@@ -794,7 +792,7 @@ def check_resumed(
 
 
 @pytest.mark.parametrize("root", ROOTS)
-async def test_a_composed_run_cut_after_any_entry_resumes_to_the_same_answer_and_repeats_nothing(
+async def test_a_composed_run_cut_after_any_entry_resumes_and_repeats_nothing(
     root: str,
 ) -> None:
     shop = Shop()
@@ -832,9 +830,7 @@ async def test_a_composed_run_that_crashes_twice_still_ends_the_same(root: str) 
             check_resumed(later, keep_again, third, third.runtime.journal.read("r"))
 
 
-async def test_an_engine_tool_in_doubt_is_driven_again_and_never_unknown_although_it_writes() -> (
-    None
-):
+async def test_an_interrupted_engine_tool_is_replayed_and_never_unknown() -> None:
     shop = Shop()
     await ReActEngine(shop.runtime).run("go", run_id="r")
     entries = shop.runtime.journal.read("r")
@@ -940,9 +936,7 @@ async def test_a_call_of_an_engine_in_doubt_with_another_task_is_divergence() ->
     assert len(helper.runtime.provider.requests) == 2  # type: ignore[attr-defined]
 
 
-async def test_a_call_of_an_engine_that_has_an_outcome_is_not_begun_again_whatever_else_is_missing() -> (
-    None
-):
+async def test_an_engine_call_with_an_outcome_is_not_begun_again() -> None:
     helper = react(turns("found"))
     root = made(turns(call("react", task="go"), "ok"), helper.as_tool())
     await ReActEngine(root).run("go", run_id="r")

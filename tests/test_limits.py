@@ -421,7 +421,7 @@ class Swallows(LoopEngine):
 
 
 @pytest.mark.parametrize("field", ["max_llm_calls", "max_tool_calls", "max_tokens"])
-async def test_an_engine_that_swallows_a_limit_meets_it_again_and_its_text_is_the_answer_of_a_limited_run(
+async def test_an_engine_that_swallows_a_limit_reaches_it_again_with_its_text_as_answer(
     field: str,
 ) -> None:
     limits = Limits(
@@ -461,9 +461,7 @@ async def test_an_engine_that_swallows_the_end_of_its_iterations_meets_it_again(
     assert (result.status, result.answer) == ("limit", "met it again")
 
 
-async def test_an_engine_that_swallows_everything_and_hides_in_a_bare_except_is_limited_too() -> (
-    None
-):
+async def test_an_engine_with_a_bare_except_is_limited_too() -> None:
     class Hides(LoopEngine):
         name = "hides"
 

@@ -103,7 +103,7 @@ class Counting(ScriptedProvider):
 @pytest.mark.parametrize(
     ("max_concurrency", "most"), [(None, 5), (1, 1), (2, 2), (5, 5), (99, 5)]
 )
-async def test_branches_start_in_order_so_many_at_a_time_and_their_results_keep_their_order(
+async def test_branches_start_in_order_within_the_limit_and_results_keep_it(
     max_concurrency: int | None, most: int
 ) -> None:
     async def body(run: Run) -> object:
@@ -140,7 +140,7 @@ async def test_at_least_one_branch_must_be_let_go(max_concurrency: int) -> None:
     assert "max_concurrency must be at least 1" in str(result.error)
 
 
-async def test_one_by_one_all_branches_have_their_turn_before_the_lowest_exception_is_raised() -> (
+async def test_sequential_branches_all_run_before_the_first_exception_is_raised() -> (
     None
 ):
     async def fails(inner: Run) -> str:

@@ -92,7 +92,7 @@ async def test_what_is_returned_counts_more_than_what_was_offered() -> None:
     assert (result.answer, result.status) == ("sure", "limit")
 
 
-async def test_without_an_offer_the_best_answer_is_asked_for_where_the_conversation_has_come_to() -> (
+async def test_without_an_offer_the_best_answer_is_asked_for_at_the_last_message() -> (
     None
 ):
     provider = ScriptedProvider(["one", "two", "two, I think"])

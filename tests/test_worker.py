@@ -297,7 +297,7 @@ async def test_a_waiting_run_is_taken_up_when_somebody_said_what_it_waits_for():
     assert (result.answer, LOOKED) == ("done", [])
 
 
-async def test_a_waiting_run_whose_question_nobody_answered_in_time_is_taken_up_and_told_no():
+async def test_a_waiting_run_whose_question_expired_is_claimed_and_denied():
     @tool(effect="destructive")
     async def erase() -> str:
         """Erase."""
@@ -497,7 +497,7 @@ async def test_a_run_that_the_journal_could_not_give_is_tried_again_later():
 @pytest.mark.parametrize(
     "trouble", [JournalError("locked"), RunBusy("run 'r' is at work")]
 )
-async def test_a_waiting_run_that_could_not_be_taken_up_when_it_was_answered_is_taken_up_later(
+async def test_a_waiting_run_that_could_not_be_claimed_when_answered_is_claimed_later(
     trouble: Exception,
 ):
     @tool(effect="write")
@@ -696,7 +696,7 @@ async def test_a_run_that_ends_its_process_time_and_again_is_left_to_people():
     assert "taken up 5 times" in logs[0]["error"]
 
 
-async def test_a_run_whose_process_dies_whenever_its_payment_was_looked_up_is_left_to_people():
+async def test_a_run_whose_process_dies_at_each_lookup_is_left_to_people():
     """That a look-up is recorded in each life is no progress."""
 
     @tool(effect="write", lookup=lambda ctx: CallNotExecuted())
@@ -779,7 +779,7 @@ def test_a_lease_is_a_number_of_seconds(lease: Any):
         runtime(lease=lease)
 
 
-async def test_a_run_that_was_taken_over_stops_at_once_although_its_model_is_still_thinking(
+async def test_a_run_that_was_taken_over_stops_during_its_model_call(
     tmp_path: Path,
 ):
     """Its owner is alive and hangs beyond its lease; renewal, the moment it comes to itself, finds that out."""
@@ -800,7 +800,7 @@ async def test_a_run_that_was_taken_over_stops_at_once_although_its_model_is_sti
     await journal.close()
 
 
-async def test_a_run_whose_lease_is_over_and_cannot_be_renewed_starts_no_tool_and_is_left_as_running():
+async def test_a_run_with_an_expired_lease_starts_no_tool_and_stays_running():
     class Unreachable(MemoryJournal):
         """Cannot renew a lease, as long as that is so."""
 
@@ -825,7 +825,7 @@ async def test_a_run_whose_lease_is_over_and_cannot_be_renewed_starts_no_tool_an
 
 
 @pytest.mark.parametrize("taken_over", [True, False])
-async def test_a_call_that_waits_for_a_thread_until_its_lease_is_over_starts_only_if_the_run_is_still_its_own(
+async def test_a_call_queued_past_its_lease_starts_only_if_the_run_is_still_owned(
     taken_over: bool,
 ):
     """As in a process that was stopped while its calls waited, and woke up when the lease was over."""

@@ -18,7 +18,7 @@ CAPITAL = (
 )
 
 
-def test_the_answer_is_alone_on_standard_output_and_progress_is_a_line_for_each_event(
+def test_the_answer_is_alone_on_stdout_and_progress_is_a_line_for_each_event(
     invoke: Invoke,
 ) -> None:
     done = invoke(*CAPITAL, "--run-id", "r1")
@@ -353,7 +353,7 @@ def test_debug_shows_where_an_error_comes_from(invoke: Invoke) -> None:
     assert plain.exit_code == debugged.exit_code == 1
 
 
-def test_where_nobody_can_be_asked_a_destructive_call_is_denied_saying_how_to_allow_it(
+def test_without_a_terminal_a_destructive_call_is_denied_with_the_remedy(
     invoke: Invoke,
 ) -> None:
     done = invoke(

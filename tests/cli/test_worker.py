@@ -133,7 +133,7 @@ def test_a_signal_ends_a_worker_and_releases_its_runs(
     )
 
 
-def test_two_workers_share_the_runs_of_one_file_and_take_over_from_a_third_that_is_killed(
+def test_two_workers_share_one_file_and_take_over_from_a_killed_third(
     start: Start, log: Log, folder: Path
 ) -> None:
     names = [f"r{number}" for number in range(3)]

@@ -653,9 +653,7 @@ def test_the_figures_with_the_defaults_are_those_of_the_formulas(
     ].defaults
 
 
-async def test_an_answer_as_a_model_class_is_always_extracted_and_repaired_beside_the_count() -> (
-    None
-):
+async def test_a_typed_answer_is_extracted_and_repaired_beside_the_count() -> None:
     class Found(BaseModel):
         value: int
 

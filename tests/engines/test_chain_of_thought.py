@@ -817,7 +817,7 @@ async def test_a_best_answer_from_reasoning_that_was_cut_is_asked_for_in_these_w
     assert roles_and_contents(asked(runtime)[1])[-2] == ("user", trigger)
 
 
-async def test_a_best_answer_is_of_the_type_although_other_samples_had_failed_before_the_limit() -> (
+async def test_a_best_answer_has_the_type_although_samples_failed_before_the_limit() -> (
     None
 ):
     runtime = parts(
@@ -1014,7 +1014,7 @@ async def test_options_are_recorded_so_that_the_runtime_can_resume_by_itself() -
 
 @pytest.mark.parametrize("samples", [1, 3])
 @pytest.mark.parametrize("continuations", [0, 2])
-async def test_the_most_calls_of_a_sample_are_its_reasoning_its_continuations_and_two_for_the_answer(
+async def test_the_calls_of_a_sample_are_reasoning_continuations_and_two_more_at_most(
     samples: int, continuations: int
 ) -> None:
     def answer(request: Request) -> Any:

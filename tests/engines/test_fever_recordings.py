@@ -236,9 +236,7 @@ async def test_an_episode_that_does_the_same_again_and_again_ends_as_stuck(
     )  # the last one was blocked
 
 
-async def test_without_the_monitor_an_episode_is_halted_after_seven_steps_without_an_answer() -> (
-    None
-):
+async def test_an_episode_without_the_monitor_is_halted_after_seven_steps() -> None:
     episode = EPISODES["react-fever-5376"]
     replayed = await replay(episode, repeatable=True)
 

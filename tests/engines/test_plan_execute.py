@@ -128,7 +128,7 @@ async def test_a_plan_of_calls_takes_two_model_calls_and_the_answer_is_made_of_t
     ]
 
 
-async def test_the_planner_is_told_the_tools_their_parameters_and_how_many_steps_it_may_write() -> (
+async def test_the_planner_reads_the_tools_their_parameters_and_the_limit_of_steps() -> (
     None
 ):
     _, done = await solved(["1. search(a)", "x"], max_steps=4)
@@ -143,9 +143,7 @@ async def test_the_planner_is_told_the_tools_their_parameters_and_how_many_steps
     assert not done.provider.requests[0].tools  # type: ignore[attr-defined]
 
 
-async def test_a_goal_in_words_is_worked_on_by_react_with_the_tools_and_the_results_it_needs() -> (
-    None
-):
+async def test_a_goal_in_words_is_solved_by_react_with_the_results_it_needs() -> None:
     script = [
         "1. Find the capital\n2. Find its size",
         call("search", query="c"),
@@ -240,7 +238,7 @@ async def test_a_result_that_looks_like_a_step_or_a_reference_is_only_text() -> 
     ]
 
 
-async def test_history_and_system_stand_before_every_question_and_results_never_enter_the_system_message() -> (
+async def test_results_never_enter_the_system_message_and_history_precedes_questions() -> (
     None
 ):
     history = (
@@ -482,9 +480,7 @@ async def test_a_join_that_cannot_be_read_means_another_plan(unclear: Any) -> No
     ]
 
 
-async def test_without_replans_left_nobody_is_asked_and_the_answer_is_made_of_what_is_known() -> (
-    None
-):
+async def test_without_replans_left_the_answer_is_made_of_what_is_known() -> None:
     none, _ = await solved([FAILING, "partly"], max_replans=0)
     once, _ = await solved(
         [FAILING, "Replan", "4. search(broken)", "partly"], max_replans=1
@@ -522,9 +518,7 @@ async def test_where_no_better_plan_is_to_be_had_the_answer_is_made_of_what_is_k
     )
 
 
-async def test_a_goal_that_uses_up_its_turns_fails_but_what_it_found_is_kept_for_the_answer() -> (
-    None
-):
+async def test_a_goal_that_uses_up_its_turns_fails_and_its_findings_are_kept() -> None:
     script = [
         "1. Look\n2. Tell",
         call("search", query="a"),
@@ -729,9 +723,7 @@ async def test_what_the_siblings_found_is_kept_when_one_step_meets_the_limit() -
     )
 
 
-async def test_a_limit_before_there_is_a_plan_asks_for_the_best_answer_to_the_request_itself() -> (
-    None
-):
+async def test_a_limit_before_the_plan_asks_for_the_best_answer_to_the_task() -> None:
     result, done = await solved(["hm", "best"], limits=Limits(max_llm_calls=2))
 
     assert (result.answer, result.status, result.stop_reason) == (
@@ -836,9 +828,7 @@ async def resumable(**parts: Any) -> tuple[Result, list[Entry]]:
     return result, with_parts.journal.read("r")
 
 
-async def test_a_run_cut_after_any_entry_resumes_to_the_same_answer_and_repeats_nothing_recorded() -> (
-    None
-):
+async def test_a_run_cut_after_any_entry_resumes_and_repeats_nothing_recorded() -> None:
     whole, entries = await resumable()
     assert (whole.answer, whole.status, whole.llm_calls, whole.tool_calls) == (
         "The end.",

@@ -340,9 +340,7 @@ async def test_a_fallback_that_does_not_complete_leaves_the_best_answer_so_far(
     assert facts(with_parts) == [BACKED_OFF]
 
 
-async def test_the_best_answer_of_a_fallback_that_was_halted_too_is_not_taken_for_an_answer() -> (
-    None
-):
+async def test_the_best_answer_of_a_halted_fallback_is_not_an_answer() -> None:
     with_parts = runtime([LOOK, call("put", what="sea"), "its guess", "blue, I think"])
     inner = ReActEngine(with_parts, max_iterations=1)
     result = await ReActEngine(with_parts, max_iterations=1, fallback=inner).run(

@@ -140,7 +140,7 @@ async def test_an_unreadable_reply_is_sent_back_and_mended(dialect: str) -> None
     )
 
 
-async def test_a_text_before_native_calls_is_a_thought_and_a_text_alone_is_a_thought_only_turn() -> (
+async def test_text_before_native_calls_is_a_thought_and_text_alone_a_whole_turn() -> (
     None
 ):
     with_text = Completion(
@@ -157,9 +157,7 @@ async def test_a_text_before_native_calls_is_a_thought_and_a_text_alone_is_a_tho
     ] == ["Let me add.", "Hm.", "3"]
 
 
-async def test_the_numbered_form_is_a_numbered_conversation_that_stops_before_its_own_observation() -> (
-    None
-):
+async def test_the_numbered_form_stops_before_its_own_observation() -> None:
     parts, model = runtime(
         "react-numbered",
         [*SCRIPTS["react-numbered"], said("Action 1: Finish[It was 3.]")],
@@ -238,9 +236,7 @@ async def test_examples_are_numbered_for_themselves() -> None:
     assert model.requests[0].sampling.stop == ("\nObservation 1:",)
 
 
-async def test_a_self_written_observation_is_cut_off_where_the_server_knows_no_stop_sequence() -> (
-    None
-):
+async def test_a_self_written_observation_is_cut_off_without_stop_sequences() -> None:
     text = "Thought 1: I add.\nAction 1: add[1]\nObservation 1: 9\nThought 2: I know.\nAction 2: Finish[9]"
     script = [
         said(text.replace("add[1]", 'add[{"a": 1, "b": 2}]')),
@@ -281,7 +277,7 @@ async def test_a_thought_alone_is_a_turn_where_the_dialect_allows_it(
     assert [m.content for m in result.conversation.messages][1] == "I should add."
 
 
-async def test_a_thought_alone_asks_for_the_missing_action_where_the_dialect_does_not_allow_it() -> (
+async def test_a_thought_alone_asks_for_its_action_where_the_dialect_demands_one() -> (
     None
 ):
     parts, model = runtime(
@@ -311,7 +307,7 @@ async def test_half_a_call_in_tags_is_sent_back_and_mended() -> None:
     assert "a brace or a quote is never closed" in told(model, 1)[-1][1]
 
 
-async def test_several_calls_in_tags_are_one_turn_and_a_name_that_is_nearly_right_is_told_the_right_one() -> (
+async def test_several_calls_in_tags_are_one_turn_and_a_misspelt_name_is_corrected() -> (
     None
 ):
     both = "".join(

@@ -108,7 +108,7 @@ async def test_the_first_satisfactory_episode_ends_the_run() -> None:
     ]
 
 
-async def test_after_a_failure_the_model_reflects_and_the_next_episode_knows_what_it_learnt() -> (
+async def test_after_a_failure_the_model_reflects_and_the_next_episode_reads_it() -> (
     None
 ):
     parts = runtime(["red", BAD, "Look at the sky.", "blue", GOOD])
@@ -139,7 +139,7 @@ async def test_after_a_failure_the_model_reflects_and_the_next_episode_knows_wha
     )
 
 
-async def test_there_is_no_reflection_after_the_last_episode_and_the_later_of_equals_is_the_answer() -> (
+async def test_the_last_episode_has_no_reflection_and_the_later_of_equals_answers() -> (
     None
 ):
     parts = runtime(["Bad 1.", BAD, "Try harder.", "Bad 2.", BAD])
@@ -256,9 +256,7 @@ async def test_an_answer_of_its_own_beats_one_that_was_forced_out_of_a_halted_ac
 # --- halted episodes ---
 
 
-async def test_a_halted_episode_is_an_outcome_of_its_own_and_is_not_evaluated_without_an_answer() -> (
-    None
-):
+async def test_a_halted_episode_is_not_evaluated_without_an_answer() -> None:
     judged: list[Trajectory] = []
 
     def judge(attempt: Trajectory) -> bool:
@@ -329,7 +327,7 @@ async def test_a_failing_provider_fails_the_run() -> None:
     )
 
 
-async def test_if_no_episode_has_an_answer_the_run_asks_for_its_best_one_with_what_it_learnt() -> (
+async def test_a_run_without_any_answer_asks_for_its_best_one_with_its_reflections() -> (
     None
 ):
     parts = runtime(

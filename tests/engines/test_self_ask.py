@@ -831,7 +831,7 @@ def by_turn(model: Callable[[Request], str]) -> Callable[[Request], str]:
     ("model", "limits", "answer"),
     [(CHAIN, Limits(), "1906"), (LIMITED, Limits(max_llm_calls=3), "an own answer")],
 )
-async def test_a_run_cut_after_any_entry_resumes_to_the_same_answer_without_repeating_a_recorded_effect(
+async def test_a_run_cut_after_any_entry_resumes_without_repeating_an_effect(
     model: Callable[[Request], str], limits: Limits, answer: str
 ) -> None:
     def begun() -> Runtime:

@@ -1119,7 +1119,7 @@ def proposing(request: Request) -> str:
 
 
 @pytest.mark.parametrize("engine", [beam_engine, deep_engine])
-async def test_a_run_cut_after_any_entry_resumes_to_the_same_answer_without_repeating_a_call(
+async def test_a_run_cut_after_any_entry_resumes_without_repeating_a_call(
     engine: Callable[[Runtime], TreeOfThoughtsEngine],
 ) -> None:
     first = parts(proposing)

@@ -168,7 +168,7 @@ async def test_a_process_that_slept_through_its_lease_writes_nothing_when_it_wak
     await journal.close()
 
 
-async def test_a_process_stopped_in_the_middle_of_its_work_adds_nothing_after_it_was_fenced_off(
+async def test_a_process_stopped_at_work_adds_nothing_after_it_was_fenced_off(
     tmp_path: Path,
 ) -> None:
     """Wherever it stood. If it holds the file itself nobody can write until it wakes, and is told so."""

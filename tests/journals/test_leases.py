@@ -127,7 +127,7 @@ def test_an_end_beyond_all_dates_can_be_told() -> None:
         ensure_free(replace(INFO, lease_until=1e300), False, NOW)
 
 
-async def test_a_run_of_another_container_with_this_host_s_name_is_its_own_until_its_lease_ends(
+async def test_a_run_of_another_container_with_this_host_name_keeps_its_lease(
     journal: Journal, clock: FakeClock
 ) -> None:
     await write(
@@ -197,7 +197,7 @@ async def test_what_waits_for_the_writer_is_refused_with_the_renewal(
     await other.close()
 
 
-async def test_the_unfinished_are_found_by_an_index_also_in_a_file_that_was_made_without_it(
+async def test_unfinished_runs_are_found_by_an_index_also_in_an_older_file(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "runs.db"

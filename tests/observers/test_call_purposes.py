@@ -79,9 +79,7 @@ async def asked_for(engine: LoopEngine, parts: Runtime) -> set[str]:
     return {request.purpose for request in requests if request.verb == "ask"}
 
 
-async def test_every_question_of_a_built_in_engine_says_what_it_is_for_in_a_word_that_is_documented() -> (
-    None
-):
+async def test_every_call_of_a_built_in_engine_names_a_documented_purpose() -> None:
     found: dict[str, set[str]] = {name: set() for name in PURPOSES}
 
     for name, program in PROGRAMS.items():

@@ -685,7 +685,7 @@ async def test_what_a_resumed_run_has_recorded_is_not_told_again() -> None:
     assert told.count("loopwright.tool.calls", "gen_ai.tool.name") == {"put": 1}
 
 
-async def test_however_a_run_is_cut_every_effect_is_told_by_one_process_or_by_none_and_no_span_stays_open() -> (
+async def test_a_run_cut_anywhere_reports_each_effect_once_at_most_and_closes_its_spans() -> (
     None
 ):
     entries = await recorded()
@@ -893,9 +893,7 @@ async def test_after_a_thousand_runs_nothing_is_kept() -> None:
     assert observer._spans._open == {}
 
 
-async def test_a_run_that_never_ends_is_given_up_for_newer_ones_and_its_later_entries_are_ignored() -> (
-    None
-):
+async def test_a_run_that_never_ends_is_dropped_for_newer_ones() -> None:
     told = Telemetry(max_runs=2)
     parts = runtime(lambda _: "blue", told)
     begun, *_, ended = await recorded()
@@ -1053,9 +1051,7 @@ async def test_without_content_no_text_of_anybody_is_told() -> None:
     assert names == ["look", "_OTHER", "_OTHER", "broken"]
 
 
-async def test_with_content_task_arguments_results_and_answers_are_told_by_the_names_of_the_conventions() -> (
-    None
-):
+async def test_content_is_recorded_by_the_names_of_the_conventions() -> None:
     told = Telemetry(content=True)
     parts = runtime(
         [call("look", what="sky"), call("broken", what="sea"), "It is blue."],

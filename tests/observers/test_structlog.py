@@ -316,9 +316,7 @@ async def test_with_content_words_are_logged() -> None:
     assert log.line("model_failed")["error_message"] == "no model"
 
 
-def test_every_kind_of_entry_has_a_level_and_no_field_that_loggers_keep_for_themselves() -> (
-    None
-):
+def test_every_kind_of_entry_has_a_level_and_no_field_reserved_by_loggers() -> None:
     from loopwright.events.describe import fields_of
 
     reserved = set(vars(logging.makeLogRecord({}))) | {
@@ -340,7 +338,7 @@ def test_every_kind_of_entry_has_a_level_and_no_field_that_loggers_keep_for_them
     } == {}
 
 
-async def test_an_application_that_sends_structlog_to_pythons_logging_finds_the_lines_there(
+async def test_lines_reach_the_standard_library_where_structlog_is_sent_there(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     structlog.configure(

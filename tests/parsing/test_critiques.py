@@ -164,7 +164,7 @@ def test_without_tools_its_evidence_is_all_there_is() -> None:
         ("Verdict: VERIFIED to be wrong", "unverified"),
     ],
 )
-def test_a_verdict_stands_at_the_start_of_a_line_at_the_end_and_is_contradicted_nowhere(
+def test_a_verdict_starts_one_of_the_last_lines_and_is_not_contradicted(
     text: str, verdict: str
 ) -> None:
     assert read_critique(text).verdict == verdict

@@ -55,7 +55,7 @@ async def test_the_first_that_answers_is_the_only_one_that_is_asked() -> None:
     assert await provider.complete(ASKED) == reply("yes", "a")
 
 
-async def test_where_one_fails_the_next_is_asked_with_the_same_request_and_the_reply_tells_why() -> (
+async def test_where_one_fails_the_next_gets_the_same_request_and_the_reply_says_why() -> (
     None
 ):
     first, second, third = (
@@ -151,7 +151,7 @@ async def test_where_all_fail_the_error_names_each_and_is_the_one_with_the_short
 
 
 @pytest.mark.parametrize("models", ["ab", "ba"])
-async def test_one_that_may_recover_decides_in_any_order_and_without_a_wait_before_one_with_a_long_wait(
+async def test_the_error_raised_is_the_recoverable_one_with_the_shortest_wait(
     models: str,
 ) -> None:
     final = ProviderError("bad key", status=401, retry_after=1.0)
@@ -171,7 +171,7 @@ async def test_one_that_may_recover_decides_in_any_order_and_without_a_wait_befo
 
 
 @pytest.mark.parametrize("other", [BUSY, REFUSED, ContextTooLong("full", status=413)])
-async def test_where_all_fail_and_one_found_the_conversation_too_long_the_runtime_hears_of_it(
+async def test_where_all_fail_a_too_long_conversation_reaches_the_runtime(
     other: ProviderError,
 ) -> None:
     long = ContextTooLong("too long", status=400)
@@ -219,7 +219,7 @@ class Crashing(ScriptedProvider):
         raise ConnectionError("gone")
 
 
-async def test_one_that_raises_what_it_must_not_is_passed_over_too_and_asked_again_the_next_time() -> (
+async def test_a_provider_that_raises_another_error_is_skipped_and_asked_next_time() -> (
     None
 ):
     provider = FallbackProvider(
@@ -308,7 +308,7 @@ async def test_one_that_failed_for_good_is_asked_again_each_time() -> None:
     ]
 
 
-async def test_where_all_rest_they_are_asked_in_order_and_the_one_that_answers_rests_no_more() -> (
+async def test_where_all_rest_they_are_asked_in_order_and_the_first_to_answer_is_back() -> (
     None
 ):
     first, second = (
@@ -404,7 +404,7 @@ def test_what_makes_no_sense_is_named(
         build()
 
 
-async def test_closing_it_closes_all_of_them_although_one_cannot_be_closed_and_another_fails() -> (
+async def test_close_closes_all_although_one_cannot_be_closed_and_another_fails() -> (
     None
 ):
     closed: list[str] = []
@@ -476,7 +476,7 @@ async def test_a_stream_that_breaks_after_its_first_word_is_an_error() -> None:
         await anext(stream)
 
 
-async def test_a_stream_without_an_end_and_one_that_cannot_stream_are_passed_over_and_asked_plainly() -> (
+async def test_a_provider_that_cannot_stream_to_its_end_is_skipped_or_asked_plainly() -> (
     None
 ):
     class Mute(ScriptedProvider):
@@ -524,9 +524,7 @@ async def test_cancelling_a_call_asks_nobody_else() -> None:
 # ---------------------------------------------------------------------------------------------------- in a run
 
 
-async def test_it_falls_back_in_the_middle_of_a_run_after_tools_have_run_and_the_run_goes_on() -> (
-    None
-):
+async def test_a_fallback_in_the_middle_of_a_run_continues_after_its_tools() -> None:
     first = says(call("add", a=1, b=2), REFUSED, model="a")
     second = says("It is 3.", model="b")
     engine = ReActEngine(

@@ -344,9 +344,7 @@ sys.exit(7)
 
 
 @needs_the_model
-def test_the_interpreter_ends_in_the_middle_of_a_generation_without_a_crash_or_a_word() -> (
-    None
-):
+def test_the_interpreter_exits_during_a_generation_cleanly_and_silently() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", ENDS_IN_THE_MIDDLE],
         capture_output=True,

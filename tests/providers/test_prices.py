@@ -172,7 +172,7 @@ async def test_a_provider_that_falls_back_on_another_model_costs_what_that_one_c
     assert (await ReActEngine(parts).run("go")).usage.cost == 1.0
 
 
-async def test_a_model_without_a_price_is_logged_once_with_the_cure_and_counts_by_its_tokens() -> (
+async def test_a_model_without_a_price_is_logged_once_and_counted_by_its_tokens() -> (
     None
 ):
     parts = runtime(
@@ -242,9 +242,7 @@ async def test_every_model_without_a_price_is_logged_by_itself() -> None:
 # --- the limit, and what is kept ---
 
 
-async def test_the_limit_on_cost_stops_a_run_before_the_next_call_and_asks_for_no_best_answer() -> (
-    None
-):
+async def test_the_limit_on_cost_stops_a_run_without_asking_for_a_best_answer() -> None:
     script = [
         said(Usage(MILLION, 0), calls=(call("look", what=what),))
         for what in ("sky", "sea", "cup")

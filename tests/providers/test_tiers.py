@@ -25,7 +25,7 @@ def model(name: str) -> ScriptedProvider:
         ("local light", "local light light light"),
     ],
 )
-def test_a_tier_that_is_missing_is_served_by_the_next_heavier_one_else_by_the_next_lighter(
+def test_a_missing_tier_is_served_by_the_next_heavier_one_else_the_lighter(
     given: str, served: str
 ) -> None:
     tiers = Tiers(**{name: model(name) for name in given.split()})

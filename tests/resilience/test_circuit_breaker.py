@@ -993,7 +993,7 @@ def test_it_agrees_with_another_breaker_s_vectors(
     assert state_of(breaker) == state
 
 
-def test_a_rejected_call_beside_a_probe_does_not_open_it_again_even_if_its_caller_reports_it_as_failed(
+def test_a_rejected_call_beside_a_probe_does_not_reopen_even_if_reported_failed(
     breaker: CircuitBreaker, clock: FakeClock
 ) -> None:
     """Measured at Symbiont: such a report opened it, and the late success then closed it from open."""
@@ -1099,7 +1099,7 @@ class Flaky:
         return "fine"
 
 
-async def test_a_tool_that_fails_five_times_is_not_started_again_until_a_probe_finds_it_mended(
+async def test_a_tool_that_fails_five_times_is_not_started_until_a_probe_succeeds(
     clock: FakeClock,
 ) -> None:
     flaky = Flaky()

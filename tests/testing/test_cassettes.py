@@ -117,7 +117,7 @@ async def test_every_field_of_a_reply_comes_back(tmp_path: Path) -> None:
     assert [await replaying.complete(ask(text)) for text in "ab"] == [whole, unread]
 
 
-async def test_a_request_that_was_made_several_times_gets_its_replies_in_order_and_then_none(
+async def test_a_repeated_request_gets_its_replies_in_order_and_then_none(
     tmp_path: Path,
 ) -> None:
     await recorded(tmp_path / "c", *[ask("a")] * 3, script=["1", "2", "3"])

@@ -670,9 +670,7 @@ def test_the_contract_notices_a_gate_that_decides_by_what_no_journal_holds() -> 
         Contract().test_it_is_not_asked_again_about_what_is_recorded()
 
 
-def test_a_gate_of_which_no_broken_one_is_shown_does_not_pass_as_one_that_fails_closed() -> (
-    None
-):
+def test_a_gate_without_a_broken_example_does_not_pass_as_failing_closed() -> None:
     with pytest.raises(SkipTest, match="broken\\(\\) gives no gates"):
         TestAllowAll().test_it_fails_closed()
 

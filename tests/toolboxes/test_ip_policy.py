@@ -317,9 +317,7 @@ def test_without_a_list_every_host_may_be_asked_for_and_its_addresses_decide() -
     ]
 
 
-def test_a_private_network_is_admitted_under_any_name_and_a_private_name_for_one_s_own_networks() -> (
-    None
-):
+def test_private_networks_are_admitted_by_any_name_and_names_for_own_networks() -> None:
     places = Destinations(
         allow_private=["10.0.0.0/8", "intranet.example", "*.lan.example"]
     )

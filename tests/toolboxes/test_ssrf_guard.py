@@ -168,7 +168,7 @@ def as_the_system(names: Names) -> Callable[[str, int], object]:
 @pytest.mark.parametrize(
     "form", ["0x7f000001", "2130706433", "017700000001", "127.1", "localhost"]
 )
-async def test_a_form_that_the_operating_system_takes_for_this_machine_is_refused_by_its_address_too(
+async def test_a_form_that_resolves_to_this_machine_is_refused_by_its_address_too(
     form: str,
 ) -> None:
     """Two lines of defence: also a host that passed as a name is refused for what it stands for."""
@@ -292,9 +292,7 @@ async def test_proxies_of_the_environment_are_not_used(
         assert (site.connections, proxy.connections) == (1, 0)
 
 
-async def test_a_refusal_is_for_the_model_and_for_programs_that_know_httpx_and_names_no_address() -> (
-    None
-):
+async def test_a_refusal_is_an_httpx_error_for_the_model_and_names_no_address() -> None:
     names = Names(intranet_example=[["10.1.2.3"]])
     transport = GuardedTransport(resolve=names)
     async with httpx.AsyncClient(transport=transport) as http:
@@ -434,9 +432,7 @@ async def test_a_name_without_an_address_and_one_that_is_not_found_cannot_be_con
                 await http.get("http://gone.example/")
 
 
-async def test_a_name_server_that_does_not_answer_is_not_waited_for_longer_than_the_caller_says() -> (
-    None
-):
+async def test_a_silent_name_server_is_awaited_no_longer_than_the_timeout() -> None:
     async def hangs(host: str, port: int) -> Sequence[str]:
         await asyncio.sleep(3600)
         return []
@@ -511,7 +507,7 @@ def test_a_limit_that_is_none_is_refused_at_once(field: str) -> None:
 # --- TLS ---
 
 
-async def test_name_and_certificate_of_a_tls_server_are_those_of_the_url_not_of_the_address(
+async def test_name_and_certificate_of_a_tls_server_are_those_of_the_url(
     tmp_path: Path,
 ) -> None:
     asked: list[str | None] = []

@@ -307,9 +307,7 @@ async def test_www_is_the_same_host() -> None:
         )
 
 
-async def test_a_redirect_to_another_host_is_told_and_not_followed_so_that_a_gate_sees_where_a_call_goes() -> (
-    None
-):
+async def test_a_redirect_to_another_host_is_reported_and_not_followed() -> None:
     async with website() as site:
         site.answers["/"] = redirected(f"http://b.example:{site.port}/x?y=1")
 
@@ -336,7 +334,7 @@ async def test_a_redirect_to_a_host_that_is_allowed_by_name_is_followed() -> Non
     "target", ["http://b.example:PORT/x?do=it", "http://127.0.0.1:PORT/x?do=it"]
 )
 @pytest.mark.parametrize("allow", [(), ("a.example", "b.example", "127.0.0.1")])
-async def test_a_redirect_to_another_host_that_may_be_private_is_told_whether_allowed_by_name_or_not(
+async def test_a_redirect_to_a_private_host_is_reported_whether_allowed_or_not(
     target: str, allow: tuple[str, ...]
 ) -> None:
     async with website({"/x?do=it": answered(b"secret", type="text/plain")}) as site:

@@ -606,9 +606,7 @@ def test_a_reference_may_point_into_a_list_or_to_an_escaped_name() -> None:
     )
 
 
-def test_a_value_that_fits_the_schema_and_not_the_type_is_refused_before_anything_runs() -> (
-    None
-):
+def test_a_value_of_the_schema_but_not_the_type_is_refused_before_the_tool() -> None:
     problem = ToolRegistry([paint]).find_problem(
         "paint", {"where": {"title": "t"}, "colour": "red", "when": "yesterday"}
     )  # fmt: skip

@@ -106,7 +106,7 @@ class Handing(LoopEngine):
 
 
 @pytest.mark.parametrize("inline", [False, True])
-async def test_a_fork_asks_again_for_what_the_other_run_was_allowed_to_do_and_had_not_begun(
+async def test_a_fork_asks_again_for_approved_calls_that_had_not_begun(
     inline: bool,
 ) -> None:
     asked: list[str] = []
@@ -155,9 +155,7 @@ async def test_what_the_other_run_had_begun_is_not_asked_about_again_in_a_fork()
     assert (result.status, RAN) == ("completed", ["disk"])
 
 
-async def test_a_policy_that_comes_back_does_not_bring_back_the_leave_that_was_given_under_it() -> (
-    None
-):
+async def test_a_policy_that_is_restored_does_not_restore_its_approvals() -> None:
     journal = MemoryJournal()
     await react(journal, call("erase", what="disk"), gate=Asks("v1")).run(
         "Go.", run_id="r"

@@ -132,9 +132,7 @@ def decisions(journal: MemoryJournal) -> list[Any]:
     ]
 
 
-async def test_a_question_of_a_run_that_died_before_it_could_say_so_is_the_one_that_it_wrote_last() -> (
-    None
-):
+async def test_the_question_of_a_run_that_died_is_the_last_one_in_its_journal() -> None:
     journal = MemoryJournal()
     await react(journal, call("erase", what="disk"), gate=Changing("v1")).run(
         "Go.", run_id="r"
@@ -489,7 +487,7 @@ async def decided_and_died(
 
 
 @pytest.mark.parametrize("how", [{"arguments": {"what": "c"}}, {"seconds": 600}])
-async def test_what_was_let_through_with_other_arguments_or_for_a_while_can_be_denied_by_what_was_shown(
+async def test_a_modified_or_preapproved_call_can_be_denied_by_the_arguments_shown(
     how: dict[str, Any],
 ) -> None:
     journal = MemoryJournal()
@@ -504,7 +502,7 @@ async def test_what_was_let_through_with_other_arguments_or_for_a_while_can_be_d
     )
 
 
-async def test_a_call_that_leave_for_a_while_let_through_can_be_denied_though_nobody_was_asked_about_it() -> (
+async def test_a_call_that_a_timed_approval_allowed_can_be_denied_without_a_question() -> (
     None
 ):
     journal = MemoryJournal()
@@ -524,9 +522,7 @@ async def test_a_call_that_leave_for_a_while_let_through_can_be_denied_though_no
     )
 
 
-async def test_leave_that_was_used_for_a_decision_is_asked_for_anew_after_a_denial_that_cannot_be_read() -> (
-    None
-):
+async def test_a_used_approval_is_asked_for_again_after_an_unreadable_denial() -> None:
     journal = MemoryJournal()
     await react(journal, call("erase", what="a")).run("Go.", run_id="r")
     await react(journal).runtime.control("r").approve("0#0")

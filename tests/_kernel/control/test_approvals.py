@@ -77,7 +77,7 @@ def told(result: Result) -> list[str]:
     ]
 
 
-async def test_an_approved_call_runs_when_the_run_is_resumed_and_the_journal_says_who_allowed_it() -> (
+async def test_an_approved_call_runs_on_resume_and_the_journal_names_the_approver() -> (
     None
 ):
     journal = MemoryJournal()

@@ -150,9 +150,7 @@ async def test_a_question_is_over_the_moment_its_time_ends() -> None:
     ]
 
 
-async def test_a_question_whose_run_died_before_it_could_say_so_shows_the_call_that_the_model_wrote() -> (
-    None
-):
+async def test_the_question_of_a_run_that_died_shows_the_call_of_the_model() -> None:
     journal = MemoryJournal()
     result = await react(
         journal, [call("erase", what="a"), call("erase", what="b")]
@@ -167,9 +165,7 @@ async def test_a_question_whose_run_died_before_it_could_say_so_shows_the_call_t
     ]
 
 
-async def test_a_call_that_a_gate_makes_another_one_of_is_asked_about_for_a_time_of_its_own() -> (
-    None
-):
+async def test_a_call_that_a_gate_modified_has_its_own_time_for_an_answer() -> None:
     clock = FakeClock()
     journal = MemoryJournal(clock=clock)
 
@@ -376,7 +372,7 @@ async def test_a_gate_has_the_time_that_it_says_it_needs(
     ("changes", "ran", "says"),
     [(1, ["disk"], "erased disk"), (9, [], "the policy keeps changing")],
 )
-async def test_a_call_is_decided_about_under_the_policy_of_now_though_it_changed_while_a_person_thought(
+async def test_a_call_is_decided_by_the_policy_at_the_time_of_the_answer(
     changes: int, ran: list[str], says: str
 ) -> None:
     gate = Saying(lambda action: Ask("really?"))

@@ -90,7 +90,7 @@ async def test_a_follow_up_to_a_run_that_waits_for_leave_for_its_answer_is_heard
         ), entries[keep - 1].kind
 
 
-async def test_a_follow_up_to_a_run_that_died_while_it_put_its_answer_into_form_is_heard_after_that() -> (
+async def test_a_follow_up_to_a_run_that_died_while_formatting_is_read_on_resume() -> (
     None
 ):
     whole = runtime()
@@ -130,9 +130,7 @@ class Held(ScriptedProvider):
         return await super().complete(request)
 
 
-async def test_a_follow_up_that_comes_while_the_answer_is_put_into_form_is_heard_after_that() -> (
-    None
-):
+async def test_a_follow_up_during_formatting_of_the_answer_is_read_after_it() -> None:
     parts = Runtime(held := Held(model))
     async with ReActEngine(parts).start(
         "Which colour?", run_id="r", output=Colour

@@ -479,7 +479,7 @@ async def test_a_word_is_heard_although_the_inbox_could_not_be_read_at_once(
     assert journal.problem is None
 
 
-async def test_one_inbox_that_cannot_be_read_is_said_once_and_keeps_no_other_run_from_hearing(
+async def test_an_unreadable_inbox_is_logged_once_and_other_runs_still_receive(
     held: HeldTool,
 ) -> None:
     class Damaged(MemoryJournal):

@@ -82,7 +82,7 @@ async def test_a_child_engine_makes_the_calls_of_its_own_tools(held: HeldTool) -
     assert held.ran == ["c", "d", "pay 7"]
 
 
-async def test_the_root_does_not_take_a_call_of_an_engine_below_and_says_which_tool_nobody_has(
+async def test_the_root_leaves_calls_of_a_child_engine_and_names_a_missing_tool(
     held: HeldTool,
 ) -> None:
     class Root(LoopEngine):
@@ -114,7 +114,7 @@ async def test_the_root_does_not_take_a_call_of_an_engine_below_and_says_which_t
 
 
 @pytest.mark.parametrize("engine", [ChainOfThoughtEngine, TreeOfThoughtsEngine])
-async def test_where_only_branches_ask_the_model_one_of_them_says_that_there_is_no_such_tool(
+async def test_where_only_branches_ask_the_model_one_reports_a_missing_tool(
     engine: Any,
 ) -> None:
     begun, told = asyncio.Event(), asyncio.Event()

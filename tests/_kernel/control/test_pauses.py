@@ -317,7 +317,7 @@ async def test_the_time_in_which_the_user_thinks_counts_nowhere(by_tool: bool) -
 
 @pytest.mark.parametrize("reason", ["cancelled", "released"])
 @pytest.mark.parametrize("who", ["approver", "user"])
-async def test_the_time_in_which_a_person_thinks_counts_nowhere_if_the_host_stops_meanwhile(
+async def test_the_time_of_a_person_counts_nowhere_if_the_host_stops_meanwhile(
     who: str, reason: str
 ) -> None:
     clock, asked = FakeClock(), asyncio.Event()

@@ -167,7 +167,7 @@ def told_all(journal: MemoryJournal) -> None:
 
 
 @pytest.mark.parametrize("waits", WAITS)
-async def test_what_waited_in_a_gather_that_was_ended_begins_nothing_when_the_run_is_resumed(
+async def test_a_branch_abandoned_while_waiting_begins_nothing_on_resume(
     waits: str,
 ) -> None:
     first = engine(waits)
@@ -303,9 +303,7 @@ async def test_a_doubt_that_a_person_was_asked_about_stays_one_when_the_gather_h
     assert (result.status, result.answer, RAN) == ("completed", "fine, fine, fine", [])
 
 
-async def test_a_best_answer_that_waits_for_leave_can_be_let_out_although_a_branch_waits_too() -> (
-    None
-):
+async def test_a_best_answer_can_be_approved_although_a_branch_waits_too() -> None:
     class Limited(Gathering):
         """One branch asks, the other asks a model until there are no more calls."""
 
@@ -341,7 +339,7 @@ async def test_a_best_answer_that_waits_for_leave_can_be_let_out_although_a_bran
     "waits",
     ["a call", "a call in place of another", "an effect", "a delegation", "a gather"],
 )
-async def test_what_waited_in_a_gather_that_was_ended_waits_in_a_fork_too_when_its_question_has_run_out(
+async def test_an_abandoned_branch_waits_in_a_fork_too_when_its_question_has_expired(
     waits: str,
 ) -> None:
     clock = FakeClock()

@@ -104,9 +104,7 @@ def effects(entries: list[Entry], event_type: type[Any]) -> list[str]:
 # --- the journal ends anywhere ---
 
 
-async def test_a_run_cut_after_any_entry_resumes_to_the_same_answer_without_repeating_a_recorded_effect() -> (
-    None
-):
+async def test_a_run_cut_after_any_entry_resumes_without_repeating_an_effect() -> None:
     whole, entries = await recorded(tell(SCRIPT))
 
     for keep in range(1, len(entries) + 1):
@@ -342,7 +340,7 @@ async def asked() -> list[Entry]:
     return first.journal.read("r")
 
 
-async def test_another_prompt_is_divergence_that_names_key_fingerprints_and_the_last_agreeing_entry() -> (
+async def test_a_changed_prompt_diverges_and_names_key_fingerprints_and_last_match() -> (
     None
 ):
     entries = await asked()
@@ -896,7 +894,7 @@ class Parking(LoopEngine):
         return " ".join(await run.gather(waits, works, waits))
 
 
-async def test_a_branch_that_waits_does_not_hold_up_its_siblings_and_all_questions_are_pending() -> (
+async def test_a_waiting_branch_delays_no_sibling_and_all_questions_are_pending() -> (
     None
 ):
     @tool(effect="destructive")
@@ -1097,7 +1095,7 @@ def tried(parts: Runtime) -> LoopEngine:
 
 
 @pytest.mark.parametrize(("engine", "calls"), [(drafted, 3), (tried, 2)])
-async def test_a_child_whose_best_answer_is_refused_leaves_a_journal_that_resumes_after_every_entry(
+async def test_a_child_whose_best_answer_is_refused_resumes_after_every_entry(
     engine: Callable[[Runtime], LoopEngine], calls: int
 ) -> None:
     def reply(request: Any) -> str:
@@ -1180,9 +1178,7 @@ async def test_a_conversation_given_as_task_is_kept() -> None:
     assert result.conversation.messages[:4] == task.messages
 
 
-async def test_the_question_that_a_run_is_started_with_is_the_caller_s_whoever_put_it_into_words() -> (
-    None
-):
+async def test_the_task_of_a_run_has_the_caller_as_its_author() -> None:
     parts = runtime(["done"])
     await ReActEngine(parts).run(
         Conversation.of("first").assistant("ok").user("second"), run_id="r"

@@ -187,7 +187,7 @@ async def test_a_call_that_the_cut_goes_through_is_made_again_under_its_own_key(
     assert keys == ["first:0#0", "first:0#0"]
 
 
-async def test_a_fork_that_waits_takes_the_first_answer_that_it_gets_and_none_that_the_run_got(
+async def test_a_waiting_fork_takes_its_own_first_answer_and_none_of_the_run(
     journal: Journal,
 ) -> None:
     def parts() -> Runtime:
@@ -328,7 +328,7 @@ class HandingEngine(LoopEngine):
 
 @pytest.mark.parametrize("as_tool", [False, True])
 @pytest.mark.parametrize("word", ["stop", "abort"])
-async def test_a_run_that_was_stopped_inside_an_engine_of_its_own_goes_on_in_a_fork_of_any_of_its_entries(
+async def test_a_run_stopped_inside_a_child_engine_continues_in_a_fork_of_any_entry(
     journal: Journal, word: str, as_tool: bool
 ) -> None:
     at_work: list[RunHandle[Any, Any]] = []

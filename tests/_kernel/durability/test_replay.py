@@ -219,9 +219,7 @@ def test_the_beginning_and_the_end_of_a_run_are_kept() -> None:
     )
 
 
-def test_notes_clock_readings_and_the_limit_of_a_loop_have_keys_of_their_own_and_are_no_effects() -> (
-    None
-):
+def test_notes_clock_readings_and_loop_limits_have_their_own_keys() -> None:
     note, clock, loop = (
         FactNoted("colour", "blue"),
         ClockRead(7.5),
@@ -256,9 +254,7 @@ def test_a_limit_of_the_whole_run_is_an_outcome_and_nothing_new_happens_behind_i
 # --- what was spent ---
 
 
-def test_model_calls_count_once_when_they_are_asked_and_once_for_each_attempt_that_failed() -> (
-    None
-):
+def test_model_calls_count_once_and_once_more_for_each_failed_attempt() -> None:
     failed, rejected = (
         ErrorRecord("ProviderError", "no answer"),
         ErrorRecord("CircuitOpen", "left alone"),
@@ -286,9 +282,7 @@ def test_tool_calls_count_when_they_start_and_again_when_they_are_tried_again() 
     assert (known.totals.tool_calls, known.totals.llm_calls) == (4, 0)
 
 
-def test_active_time_leaves_out_the_time_between_two_processes_and_what_a_person_took() -> (
-    None
-):
+def test_active_time_leaves_out_time_between_processes_and_time_of_people() -> None:
     told: list[tuple[str, Event]] = [
         ("0", ASKED), ("0", replied()), ("", RunResumed("me")), ("1#0", decided(waited=2.0)),
         ("", RunForked("r0", 4, "hash", "seed")), ("1#0", BEGUN), ("1#0", DONE),
@@ -306,9 +300,7 @@ def test_active_time_leaves_out_the_time_between_two_processes_and_what_a_person
 # --- secrets ---
 
 
-def test_calls_whose_secrets_are_not_in_the_journal_are_known_by_reply_proposal_and_decision() -> (
-    None
-):
+def test_withheld_calls_are_recognised_by_reply_proposal_and_decision() -> None:
     call = ToolCall("look", {}, "c1")
     known = replay(
         ("0", replied(sealed=(1, 2))), ("1", CallsProposed((call,), "fingerprint", (0,))),
@@ -358,9 +350,7 @@ def test_what_is_done_now_is_the_last_word_too() -> None:
     )
 
 
-def test_a_call_of_which_an_attempt_took_too_long_may_have_taken_effect_whatever_came_later() -> (
-    None
-):
+def test_a_call_with_a_timed_out_attempt_may_have_taken_effect() -> None:
     known = replay(
         ("1#0", turned("retry", timed_out=True)),
         ("1#0", turned("retry")),

@@ -100,7 +100,7 @@ async def test_arguments_altered_after_the_gate_are_refused() -> None:
     assert RAN == []
 
 
-async def test_what_the_gate_saw_is_what_is_executed_although_the_gate_keeps_and_changes_its_arguments() -> (
+async def test_the_call_runs_as_decided_although_the_gate_changes_its_arguments_later() -> (
     None
 ):
     kept: list[Any] = []
@@ -129,9 +129,7 @@ def test_phase_values_cannot_be_made_by_hand(kind: Any) -> None:
         kind(object())
 
 
-async def test_a_permit_that_was_used_runs_nothing_even_if_it_is_smuggled_into_the_latest_cleared() -> (
-    None
-):
+async def test_a_used_permit_runs_nothing_even_inside_the_latest_cleared() -> None:
     async def body(run: Run) -> str:
         first = await run.gate(run.propose(call("pay", amount=1)))
         await run.act(first)

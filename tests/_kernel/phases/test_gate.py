@@ -140,7 +140,7 @@ async def test_reads_idempotent_and_write_tools_run_without_a_question(
     assert decisions(runtime, result) == [(wanted, "allow", "")]
 
 
-async def test_a_destructive_tool_without_an_approver_is_denied_with_words_that_say_how_to_allow_it() -> (
+async def test_a_destructive_tool_without_an_approver_is_denied_with_the_remedy() -> (
     None
 ):
     runtime = Runtime(
@@ -257,9 +257,7 @@ async def test_a_gate_that_only_computes_can_be_awaited_like_any_other(
     )
 
 
-async def test_a_gate_of_one_s_own_that_only_computes_is_told_the_state_however_it_is_asked() -> (
-    None
-):
+async def test_a_custom_synchronous_gate_receives_the_state_from_every_caller() -> None:
     class Sparing(InstantGate):
         """Allows the first two tool calls."""
 
@@ -478,7 +476,7 @@ def test_nothing_but_an_allow_ever_starts_a_tool(verdicts: list[Any]) -> None:
 # --- Modify ---
 
 
-async def test_modified_arguments_are_gated_again_executed_and_recorded_beside_the_old_ones() -> (
+async def test_modified_arguments_are_gated_again_and_recorded_beside_the_old_ones() -> (
     None
 ):
     gate = Gate(
@@ -735,9 +733,7 @@ async def test_an_approver_s_callback_decides_and_all_but_a_clear_yes_is_a_no(
     assert asked == [("erase", {"what": "disk"}, "erase is destructive: run it?")]
 
 
-async def test_an_approver_may_change_the_arguments_and_is_asked_again_about_the_changed_call() -> (
-    None
-):
+async def test_an_approver_that_modifies_the_arguments_is_asked_again() -> None:
     asked: list[Any] = []
 
     async def approver(action: Action, question: str) -> Any:
@@ -788,9 +784,7 @@ async def test_the_time_that_a_person_takes_does_not_count() -> None:
     assert (result.status, RAN) == ("completed", ["erase disk"])
 
 
-async def test_suspend_makes_the_run_wait_with_its_question_and_a_later_approver_lets_it_go_on() -> (
-    None
-):
+async def test_suspend_makes_the_run_wait_until_a_later_approver_resumes_it() -> None:
     journal = MemoryJournal()
     turn = [call("send", what="a"), call("erase", what="disk")]
     waiting = ReActEngine(
@@ -1010,7 +1004,7 @@ class Watching(MemoryJournal):
         self.durable, self._handed = [*self.durable, *self._handed], []
 
 
-async def test_decision_and_intent_are_durable_before_the_tool_starts_and_its_outcome_before_the_next_call() -> (
+async def test_decision_and_intent_are_durable_before_the_tool_and_outcome_after_it() -> (
     None
 ):
     journal = Watching()
@@ -1060,7 +1054,7 @@ async def test_when_the_journal_fails_nothing_runs_after_it(failing: int) -> Non
         result.raise_for_status()
 
 
-async def test_a_journal_that_failed_once_starts_no_sibling_of_the_call_although_it_works_again() -> (
+async def test_a_journal_that_failed_once_starts_no_sibling_although_it_recovers() -> (
     None
 ):
     turn = [call("send", what="a"), call("send", what="b"), call("send", what="c")]

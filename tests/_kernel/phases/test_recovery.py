@@ -269,7 +269,7 @@ def test_a_fall_back_must_be_another_tool_of_the_runtime(other: str):
         runtime(failing("main", 1, recovery=Fallback(other)), script=[])
 
 
-async def test_a_write_that_took_too_long_may_have_happened_so_nothing_is_done_in_its_place():
+async def test_a_write_that_timed_out_may_have_happened_so_it_has_no_substitute():
     @tool(
         effect="write",
         timeout=0.01,
@@ -761,7 +761,7 @@ async def ended(parts: Runtime) -> Result:
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-async def test_a_crash_after_any_entry_of_a_chain_of_recoveries_goes_on_with_its_later_steps(
+async def test_a_crash_in_a_chain_of_recoveries_resumes_with_the_later_steps(
     chain: str,
 ):
     recovery = CHAINS[chain]
@@ -882,7 +882,7 @@ class Counting(LoopEngine):
         return f"{child.answer}: {child.llm_calls} model calls, {child.tool_calls} calls, {child.usage.total_tokens}"
 
 
-async def test_a_child_whose_recovery_asked_a_model_costs_the_same_when_it_is_read_from_the_journal():
+async def test_a_child_whose_recovery_asked_a_model_costs_the_same_on_replay():
     recovery = CHAINS["two mends"]
     parts = process(MemoryJournal(), recovery)
     whole = await Counting(parts).run("Go.", run_id="r")

@@ -238,7 +238,7 @@ async def test_an_abort_survives_a_crash_in_the_middle_of_undoing():
     assert (result.status, DONE) == ("aborted", [UNDONE[1]])
 
 
-async def test_a_host_that_stops_in_the_middle_of_undoing_leaves_the_rest_to_the_resumed_run():
+async def test_a_host_that_stops_during_compensation_leaves_the_rest_to_the_resumed_run():
     entered = asyncio.Event()
 
     async def slowly(ctx: ToolContext[Any], result: str) -> str:
@@ -371,7 +371,7 @@ async def test_a_plain_function_may_undo_too_and_one_that_hangs_is_left():
     assert "grab (0#1): undoing it gave no result within 0.5 s" in str(result.error)
 
 
-async def test_what_was_done_in_place_of_a_call_is_undone_also_when_the_journal_answers_that_call():
+async def test_a_substitute_call_is_undone_also_when_the_journal_answers_the_call():
     """By a fall-back, and by the same tool with mended arguments."""
 
     @tool(recovery=Fallback("book"))
@@ -483,7 +483,7 @@ async def test_a_call_that_took_too_long_is_named_whatever_was_done_about_it(
     )
 
 
-async def test_a_call_that_took_too_long_is_named_when_the_run_is_aborted_before_it_is_made_again():
+async def test_a_timed_out_call_is_named_when_the_run_is_aborted_before_its_retry():
     parts = Runtime(
         ScriptedProvider([call("book", what="hotel")]),
         tools=[slow_at_first("idempotent", Retry(base_delay=1e7, max_delay=1e7))],
@@ -514,7 +514,7 @@ def office(kind: str) -> Tool:
     return book_here
 
 
-async def test_each_booking_is_undone_by_the_tool_that_made_it_although_another_has_its_name():
+async def test_each_booking_is_undone_by_its_own_tool_although_another_has_its_name():
     child = ReActEngine(
         Runtime(
             ScriptedProvider([call("book", what="room"), "booked"]),
@@ -569,7 +569,7 @@ def traveller(request: Request) -> Any:
 
 
 @pytest.mark.parametrize("parallel", [False, True])
-async def test_a_saga_that_is_aborted_while_nobody_works_on_it_is_undone_and_begins_nothing_new(
+async def test_a_saga_aborted_without_an_owner_is_undone_and_begins_nothing_new(
     parallel: bool,
 ):
     both = [call("book", what="hotel"), call("book", what="car")]
@@ -605,7 +605,7 @@ async def test_a_saga_that_is_aborted_while_nobody_works_on_it_is_undone_and_beg
         assert all(f"book ({key})" in str(result.error) for key in doubtful), cut
 
 
-async def test_a_run_that_is_aborted_while_nobody_works_on_it_keeps_its_conversation_and_asks_no_model():
+async def test_a_run_aborted_without_an_owner_keeps_its_conversation():
     parts = booking(*TWO)
     whole = await ReActEngine(parts).run("Go.", run_id="r")
     entries = parts.journal.read("r")
@@ -712,7 +712,7 @@ async def test_each_booking_is_undone_by_the_tool_that_made_it_also_in_another_p
     )
 
 
-async def test_why_a_run_failed_that_could_not_be_undone_is_known_when_its_result_is_read_again():
+async def test_the_error_of_a_run_that_could_not_be_undone_is_in_its_result_on_replay():
     parts = booking(call("book", what="stuck"), FAILURE)
     live = await ReActEngine(parts).run("Go.", run_id="r", saga=True)
     again = await ReActEngine(parts).resume("r")
@@ -724,7 +724,7 @@ async def test_why_a_run_failed_that_could_not_be_undone_is_known_when_its_resul
     )
 
 
-async def test_a_call_in_doubt_that_a_person_is_asked_about_is_named_when_somebody_says_stop():
+async def test_a_call_with_unknown_outcome_is_named_when_its_run_is_stopped():
     parts = booking(*TWO)
     await ReActEngine(parts).run("Go.", run_id="r", saga=True)
     entries = parts.journal.read("r")
@@ -768,7 +768,7 @@ async def test_a_run_whose_undoing_ends_its_process_time_and_again_is_left_to_pe
         )
 
 
-async def test_undoing_that_would_have_to_be_allowed_by_a_person_is_not_done_also_after_a_crash():
+async def test_compensation_that_needs_an_approval_is_not_done_also_after_a_crash():
     class AsksToUndo(InstantGate):
         """Asks about undoing."""
 
@@ -892,7 +892,7 @@ async def test_a_call_that_failed_is_not_named_for_what_may_have_happened_in_its
     assert "fly" not in str(result.error)
 
 
-async def test_a_call_that_turns_out_not_to_have_happened_is_not_named_when_the_run_was_aborted():
+async def test_a_call_found_not_done_is_not_named_by_an_aborted_run():
     async def not_done(ctx: ToolContext[Any]) -> CallNotExecuted:
         return CallNotExecuted()
 

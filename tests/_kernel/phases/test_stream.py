@@ -200,7 +200,7 @@ async def test_reasoning_goes_back_with_the_turn_it_belongs_to() -> None:
     assert turn.reasoning == (Reasoning("Sums are easy.", "thinking"),)
 
 
-async def test_a_stream_that_turns_out_too_long_after_its_first_word_is_not_asked_for_again() -> (
+async def test_a_stream_that_grows_too_long_after_its_first_word_is_not_retried() -> (
     None
 ):
     provider = Cut(Delta(text="Half a "), error=ContextTooLong("too long"))

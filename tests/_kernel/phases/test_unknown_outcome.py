@@ -95,7 +95,7 @@ LOOKED = "looked up r:0#0 {'amount': 5}"
 
 
 @pytest.mark.parametrize("effect", ["read", "idempotent"])
-async def test_what_may_be_repeated_is_made_again_with_the_same_key_and_looked_up_by_nobody(
+async def test_a_repeatable_call_is_made_again_with_the_same_key_and_no_lookup(
     effect: Any,
 ):
     parts = await taken_up(payment(answering(CallCompleted("no")), effect))
@@ -228,7 +228,7 @@ def died(parts: Runtime, kind: str) -> Runtime:
     )
 
 
-async def test_an_answer_that_is_given_twice_allows_one_payment_and_each_further_one_takes_a_question_of_its_own():
+async def test_an_answer_given_twice_allows_one_payment_and_the_next_needs_a_question():
     parts = await taken_up(payment(), on_unknown="ask")
     await ReActEngine(parts).resume("r")
     for payments in range(1, 4):

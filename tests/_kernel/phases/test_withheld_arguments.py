@@ -516,7 +516,7 @@ class ProposingEngine(LoopEngine):
         return f"{observation.status}: {await run.ask(observation.content)}"
 
 
-async def test_an_engine_that_writes_the_call_itself_gives_the_secret_again_when_it_is_resumed() -> (
+async def test_an_engine_that_writes_the_call_itself_supplies_the_secret_on_resume() -> (
     None
 ):
     def fresh() -> Any:
@@ -826,9 +826,7 @@ async def test_a_question_about_what_an_engine_plans_does_not_show_the_secret() 
     assert [secret in told for secret in (PASSWORD, TOKEN)] == [False, False]
 
 
-async def test_a_run_that_is_resumed_says_the_same_although_it_does_not_know_the_secret_any_more() -> (
-    None
-):
+async def test_a_resumed_run_answers_the_same_although_it_has_lost_the_secret() -> None:
     """What a call gives away is known to this process alone: what an engine makes may not depend on it."""
 
     class TellingEngine(LoopEngine):

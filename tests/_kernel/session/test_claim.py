@@ -162,7 +162,7 @@ async def test_a_run_whose_inbox_cannot_be_read_is_taken_up_once_it_can(
     await journal.close()
 
 
-async def test_the_time_in_which_a_run_was_dead_does_not_count_when_it_was_taken_up_in_vain() -> (
+async def test_the_time_of_a_dead_run_does_not_count_after_a_claim_without_resume() -> (
     None
 ):
     clock = FakeClock(wall=time.time())

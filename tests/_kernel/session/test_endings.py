@@ -254,7 +254,7 @@ async def test_a_host_that_cancels_all_its_tasks_again_and_again_gets_the_closin
     assert finished == [len(runtime.journal.read("r"))]
 
 
-async def test_a_call_starts_only_when_its_own_intent_is_durable_although_a_sibling_waits_for_it_already() -> (
+async def test_a_call_starts_only_after_its_own_intent_is_durable_beside_a_sibling() -> (
     None
 ):
     durable: list[int] = []

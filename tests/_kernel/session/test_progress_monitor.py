@@ -115,9 +115,7 @@ async def test_the_third_time_is_nudged_the_fourth_blocked_and_the_fifth_ends_th
     assert decided(runtime, result.run_id) == ["allow"] * 3 + ["blocked", "stuck"]
 
 
-async def test_the_nudge_is_said_once_stays_in_the_conversation_and_is_recorded_with_its_call() -> (
-    None
-):
+async def test_the_nudge_is_sent_once_and_recorded_with_its_call() -> None:
     result, _, runtime = await run(SAME, SAME, SAME, call("look", what="sea"), "done")
 
     assert nudges(result) == [NUDGE]
@@ -193,9 +191,7 @@ async def test_the_same_call_several_times_in_one_turn_counts() -> None:
     ] == [NUDGE]
 
 
-async def test_calls_of_one_turn_are_blocked_together_since_the_model_has_not_read_of_it_yet() -> (
-    None
-):
+async def test_calls_of_one_turn_are_blocked_together() -> None:
     result, _, runtime = await run(SAME, SAME, SAME, [SAME, SAME], SAME, "enough")
 
     assert (result.status, RAN) == ("stuck", ["sky"] * 3)
@@ -241,9 +237,7 @@ async def count() -> int:
     return 3
 
 
-async def test_two_calls_in_turns_are_nudged_after_two_of_each_then_blocked_then_they_end_the_run() -> (
-    None
-):
+async def test_two_alternating_calls_are_nudged_then_blocked_then_end_the_run() -> None:
     result, provider, runtime = await run(SAME, SEA, SAME, SEA, SAME, SEA, "enough")
 
     assert (result.status, result.stop_reason, result.answer) == (
@@ -305,9 +299,7 @@ async def test_two_calls_in_turns_are_blocked_together_where_one_turn_makes_both
     )
 
 
-async def test_calls_in_turns_that_one_turn_makes_are_nudged_once_and_each_keeps_its_own_count() -> (
-    None
-):
+async def test_alternating_calls_of_one_turn_are_nudged_once_and_counted_each() -> None:
     result, provider, _ = await run([SAME, SEA] * 4, "done")
     told = [
         m.content for m in provider.requests[1].conversation if m.origin == "runtime"
@@ -412,9 +404,7 @@ async def test_a_repeatable_tool_is_never_one_of_two_in_turns() -> None:
 # --- tools that do not exist ---
 
 
-async def test_tools_that_do_not_exist_are_nudged_then_blocked_then_end_the_run_whatever_their_names() -> (
-    None
-):
+async def test_unknown_tools_are_nudged_then_blocked_then_end_the_run() -> None:
     names = ["search", "find", "google", "lookup", "query"]
     result, provider, runtime = await run(
         *[call(name, q="sky") for name in names], "I give up."

@@ -143,9 +143,7 @@ async def test_a_failure_that_no_model_read_raises_no_label() -> None:
     assert Replay(parts.journal.read("r")).totals.label == "normal"
 
 
-async def test_a_mended_call_is_gated_with_the_label_and_the_origin_of_the_failure_that_the_model_read() -> (
-    None
-):
+async def test_a_repaired_call_is_gated_with_label_and_origin_of_the_failure() -> None:
     def make(journal: Any) -> LoopEngine:
         model = turns(call("ask_vault", row=1), "done", repaired=MENDED)
         return ReActEngine(
@@ -225,7 +223,7 @@ async def test_what_a_secret_tool_says_is_secret_whatever_was_done_about_its_fai
     await stays_after_any_crash(make, journal)
 
 
-async def test_a_recovery_of_an_older_version_has_at_least_the_label_and_the_origin_of_its_tool() -> (
+async def test_a_recovery_of_an_older_version_keeps_label_and_origin_of_its_tool() -> (
     None
 ):
     def make(journal: Any) -> LoopEngine:
@@ -429,7 +427,7 @@ async def test_what_is_looked_up_is_from_outside_unless_its_tool_is_trusted(
     assert set(await origin(make, journal)) == {not trusted}
 
 
-async def test_the_word_of_a_person_on_a_call_is_no_text_from_outside_and_read_as_it_is_seen() -> (
+async def test_the_answer_of_a_person_about_a_call_is_trusted_and_labelled_as_read() -> (
     None
 ):
     redactor = Redactor(["tulip-4711"])
@@ -466,7 +464,7 @@ async def test_the_word_of_a_person_on_a_call_is_no_text_from_outside_and_read_a
     )
 
 
-async def test_the_failure_in_a_dead_letter_is_from_outside_also_of_a_call_that_may_have_taken_effect() -> (
+async def test_the_failure_in_a_dead_letter_is_untrusted_also_with_unknown_outcome() -> (
     None
 ):
     @tool(effect="write", recovery=[DeadLetter()])

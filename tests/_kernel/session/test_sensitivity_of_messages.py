@@ -75,7 +75,7 @@ async def told(make: Callable[[Any], LoopEngine], hand: Hand, saying: Saying) ->
     return journal
 
 
-async def test_a_private_result_that_is_given_again_is_private_again_after_it_was_declassified() -> (
+async def test_a_private_result_that_is_repeated_is_private_after_declassification() -> (
     None
 ):
     hand = Hand()
@@ -196,9 +196,7 @@ async def test_a_fork_that_was_told_something_private_has_its_label(kind: str) -
         assert sent(journal.read(fork)) == ["denied"], f"forked after {cut}"
 
 
-async def test_words_that_were_sent_before_a_run_was_declassified_count_when_the_model_reads_them() -> (
-    None
-):
+async def test_a_message_sent_before_declassification_counts_when_it_is_read() -> None:
     hand = Hand()
 
     async def saying(run: RunHandle[Any, Any]) -> None:

@@ -529,9 +529,7 @@ async def test_a_host_that_is_cancelled_while_it_watches_suspends_the_run() -> N
     assert runtime.journal.runs()[0].status == "suspended"
 
 
-async def test_of_several_resumes_at_once_one_works_and_the_others_are_told_that_it_is_busy() -> (
-    None
-):
+async def test_of_concurrent_resumes_one_works_and_the_others_raise_busy() -> None:
     _, entries = await whole(asks_once, ["a"])
     runtime = parts(["a", "a", "a"], journal=crashed(entries, 1))
     engine = FunctionEngine(runtime, body=asks_once)

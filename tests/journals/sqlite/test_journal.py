@@ -482,7 +482,7 @@ async def test_a_run_that_was_removed_stops_its_worker(
         await write(journal, claim, b"2")
 
 
-async def test_nothing_is_kept_of_what_follows_a_refused_entry_and_the_first_trouble_is_told(
+async def test_nothing_is_kept_after_a_refused_entry_and_the_first_error_is_raised(
     journal: SQLiteJournal, path: Path
 ) -> None:
     claim = journal.create(header())

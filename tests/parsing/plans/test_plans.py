@@ -180,9 +180,7 @@ def test_the_plans_of_llmcompiler_are_read_with_thoughts_references_and_join() -
     ]
 
 
-def test_calls_without_references_are_independent_and_a_goal_in_words_sees_all_of_them() -> (
-    None
-):
+def test_calls_without_references_are_independent_and_a_goal_sees_them_all() -> None:
     assert steps('1. search("a")\n2. search("b")\n3. Compare them') == [
         (1, "search", '"a"', ()),
         (2, "search", '"b"', ()),

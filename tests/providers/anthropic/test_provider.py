@@ -375,7 +375,7 @@ async def test_a_conversation_that_does_not_fit_is_told_apart(
     assert message in str(error)
 
 
-async def test_another_bad_request_that_mentions_tokens_is_not_taken_for_a_long_conversation() -> (
+async def test_a_bad_request_that_mentions_tokens_is_not_a_too_long_conversation() -> (
     None
 ):
     message = "max_tokens: 99999 > 64000, which is the maximum allowed number of output tokens"

@@ -282,9 +282,7 @@ async def test_calls_of_tools_that_are_gone_are_described_in_short_since_the_api
     assert body["tool_choice"] == {"type": "none"}
 
 
-async def test_marks_for_the_cache_stand_on_the_last_tool_the_last_system_block_and_the_last_block() -> (
-    None
-):
+async def test_cache_markers_are_on_the_last_tool_system_block_and_block() -> None:
     conversation = Conversation.of("x", system="Be brief.").add(
         Message("assistant", "", (ToolCall("add", {}, "c"),)),
         Message("tool", "1", call_id="c"),
@@ -635,7 +633,7 @@ async def test_a_schema_is_sent_closed_and_its_bounds_are_told() -> None:
         {"type": "array", "items": {"type": "string"}},
     ],
 )
-async def test_a_schema_that_the_api_has_no_words_for_is_told_the_model_after_what_is_cached(
+async def test_a_schema_without_api_support_is_sent_after_the_cached_text(
     schema: dict[str, JsonValue],
 ) -> None:
     request = Request(Conversation.of("x"), schema=OutputSchema("thing", schema))

@@ -757,9 +757,7 @@ def test_the_bracket_form_tells_calls_and_answers_as_the_paper_does() -> None:
     assert rendered.sampling.stop == ("\nObservation:",)
 
 
-def test_the_numbered_form_counts_the_steps_of_each_question_and_stops_before_the_next_observation() -> (
-    None
-):
+def test_the_numbered_form_counts_steps_and_stops_before_the_next_observation() -> None:
     rendered = NUMBERED.render(Request(TALK, TOOLS, sampling=Sampling(stop=("END",))))
 
     assert roles_and_contents(rendered)[1:] == [

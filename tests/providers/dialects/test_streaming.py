@@ -203,7 +203,7 @@ async def test_xml_tells_an_answer_as_it_is_said_where_no_tool_may_be_called() -
     ]  # fmt: skip
 
 
-async def test_without_tools_the_reply_is_told_as_it_comes_and_a_marked_answer_without_its_marker() -> (
+async def test_a_reply_without_tools_streams_and_a_marked_answer_loses_its_marker() -> (
     None
 ):
     schema = Request(

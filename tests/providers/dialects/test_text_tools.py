@@ -219,7 +219,7 @@ async def test_an_answer_with_a_schema_of_its_own_keeps_that_schema(
     assert not any(message.calls for message in model.asked[0].conversation.messages)
 
 
-async def test_where_no_tool_may_be_called_a_call_is_a_problem_and_plain_words_are_the_answer() -> (
+async def test_where_tools_are_forbidden_a_call_is_a_problem_and_text_the_answer() -> (
     None
 ):
     tools = TextTools(
@@ -416,7 +416,7 @@ def test_a_reply_of_the_wire_is_read_without_its_thinking(
     "text",
     ["So it is 42.", "No.\nFinal Answer: 42", "Action: the height\nRevised answer: 42"],
 )
-async def test_a_reply_that_an_engine_reads_by_itself_stays_as_it_is_although_calls_were_made(
+async def test_a_reply_that_an_engine_parses_itself_stays_unchanged_beside_calls(
     text: str,
 ) -> None:
     model = Model(text)

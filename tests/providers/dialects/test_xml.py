@@ -203,7 +203,7 @@ def test_anything_else_is_the_answer(text: str) -> None:
         '{"tool": "search", "input": "a"}',
     ],
 )
-def test_a_reply_that_is_nothing_but_the_json_of_a_registered_tools_call_is_that_call(
+def test_a_reply_of_nothing_but_the_json_of_a_tool_call_is_that_call(
     text: str,
 ) -> None:
     assert XML.parse(text, TOOLS) == called(SEARCH_A)
@@ -211,9 +211,7 @@ def test_a_reply_that_is_nothing_but_the_json_of_a_registered_tools_call_is_that
     assert XML.parse(text, (NOW,)) == answered(text.strip())
 
 
-def test_a_tool_without_arguments_may_be_named_alone_where_the_key_says_that_it_is_a_tool() -> (
-    None
-):
+def test_a_tool_without_arguments_may_be_named_alone_under_its_key() -> None:
     assert XML.parse('{"tool": "now"}', TOOLS) == called(ToolCall("now", {}))
 
 
@@ -517,9 +515,7 @@ def test_whatever_was_called_is_told_so_that_it_is_read_back_as_the_same(
 # ---------------------------------------------------------------------------------------------------- told as text
 
 
-def test_calls_of_a_turn_are_told_together_and_so_are_their_results_in_the_order_of_the_calls() -> (
-    None
-):
+def test_calls_of_a_turn_are_written_together_and_results_in_their_order() -> None:
     calls = (ToolCall("search", {"query": "ü"}, "1"), ToolCall("now", {}, "2"))
     talk = Conversation(
         [

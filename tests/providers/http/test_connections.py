@@ -239,7 +239,7 @@ async def test_hanging_up_does_not_wait_for_a_server_that_reads_nothing() -> Non
         assert done == {closing}
 
 
-async def test_a_connection_that_was_reset_is_a_read_error_then_a_write_error_and_can_be_hung_up() -> (
+async def test_a_reset_connection_is_a_read_error_then_a_write_error_and_closes() -> (
     None
 ):
     async with connection(resetting) as stream:
@@ -252,7 +252,7 @@ async def test_a_connection_that_was_reset_is_a_read_error_then_a_write_error_an
         await stream.aclose()
 
 
-async def test_a_server_that_does_not_greet_back_over_tls_is_a_connect_timeout_that_leaves_nothing_open() -> (
+async def test_a_silent_tls_server_is_a_connect_timeout_that_leaves_nothing_open() -> (
     None
 ):
     async def silent(
@@ -273,7 +273,7 @@ async def test_a_server_that_does_not_greet_back_over_tls_is_a_connect_timeout_t
         assert b"localhost" in await hello
 
 
-async def test_a_connection_that_nobody_takes_in_time_is_a_connect_timeout_and_a_closed_port_an_error() -> (
+async def test_an_unaccepted_connection_is_a_timeout_and_a_closed_port_an_error() -> (
     None
 ):
     backend = AsyncioBackend()
@@ -286,9 +286,7 @@ async def test_a_connection_that_nobody_takes_in_time_is_a_connect_timeout_and_a
         await backend.connect_tcp("127.0.0.1", port, timeout=5)
 
 
-async def test_a_connection_may_leave_from_an_address_of_this_machine_and_says_both_of_its_ends() -> (
-    None
-):
+async def test_a_connection_may_bind_a_local_address_and_reports_both_ends() -> None:
     async with await asyncio.start_server(echo, "127.0.0.1", 0) as listening:
         server = listening.sockets[0].getsockname()
         stream = await AsyncioBackend().connect_tcp(

@@ -574,7 +574,7 @@ async def test_compressed_events_are_decoded_as_they_come(encoding: str) -> None
     assert last == THREE[1]
 
 
-async def test_an_answer_that_is_left_early_is_closed_and_one_that_was_read_to_its_last_event_is_kept() -> (
+async def test_a_reply_left_early_is_closed_and_one_read_to_its_end_is_kept_alive() -> (
     None
 ):
     async with connected(EVENTS) as (server, transport):
@@ -691,9 +691,7 @@ async def broken_streams() -> AsyncIterator[ProviderError]:
                     await client.aclose()
 
 
-async def test_a_stream_that_breaks_is_worth_another_try_and_its_error_holds_the_key_nowhere() -> (
-    None
-):
+async def test_a_stream_that_breaks_is_retryable_and_its_error_hides_the_key() -> None:
     errors = [error async for error in broken_streams()]
 
     assert [(type(error), error.retryable) for error in errors] == [

@@ -815,7 +815,7 @@ async def test_a_conversation_that_does_not_fit_is_told_apart(body: JsonValue) -
     assert (type(error), error.status, error.retryable) == (ContextTooLong, 400, False)
 
 
-async def test_another_bad_request_that_mentions_tokens_is_not_taken_for_a_long_conversation() -> (
+async def test_a_bad_request_that_mentions_tokens_is_not_a_too_long_conversation() -> (
     None
 ):
     message = "max_tokens is too large: 99999. This model supports at most 4096 completion tokens"

@@ -130,9 +130,7 @@ def test_what_is_expected_of_each_endpoint() -> None:
 # What is sent because of it
 
 
-async def test_several_system_messages_are_joined_at_the_beginning_where_a_template_allows_one() -> (
-    None
-):
+async def test_several_system_messages_are_joined_where_a_template_allows_one() -> None:
     conversation = Conversation(
         [Message("user", "Hi."), Message("system", "A."), Message("system", "B.")]
     )

@@ -373,7 +373,7 @@ def framed(*pieces: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-async def test_over_a_real_connection_byte_by_byte_it_is_the_same_and_the_connection_is_kept(
+async def test_a_reply_byte_by_byte_is_the_same_and_its_connection_is_kept(
     name: str,
 ) -> None:
     async def dribble(
@@ -471,7 +471,7 @@ async def test_a_known_id_goes_before_a_wrong_index() -> None:
     ) == (ToolCall("add", {"x": 1}, "a"), ToolCall("mul", {"y": 2}, "b"))
 
 
-async def test_without_id_and_index_a_piece_belongs_to_the_last_call_unless_it_names_another_function() -> (
+async def test_a_chunk_without_id_and_index_continues_the_last_call_of_its_function() -> (
     None
 ):
     assert await calls(
@@ -482,9 +482,7 @@ async def test_without_id_and_index_a_piece_belongs_to_the_last_call_unless_it_n
     ) == (ToolCall("add", {"x": 1}), ToolCall("mul", {}))
 
 
-async def test_arguments_alone_with_an_id_made_up_for_them_belong_to_the_call_at_their_index() -> (
-    None
-):
+async def test_arguments_with_a_made_up_id_belong_to_the_call_at_their_index() -> None:
     assert await calls(
         call_chunk(index=0, id="a", name="add", arguments=""),
         call_chunk(index=0, id="b", arguments='{"x":'),
@@ -561,7 +559,7 @@ async def test_what_cannot_be_put_together_is_a_problem_and_no_call(
     assert problem in (said.problem or "")
 
 
-async def test_a_call_that_was_cut_by_the_token_limit_is_never_made_even_if_its_arguments_are_whole() -> (
+async def test_a_call_cut_by_the_token_limit_is_not_made_even_with_whole_arguments() -> (
     None
 ):
     said = await completion(
@@ -1061,7 +1059,7 @@ async def test_a_server_that_says_it_is_done_but_goes_on_talking_keeps_nobody_wa
     assert server.connections == 2
 
 
-async def test_leaving_a_stream_early_closes_its_connection_and_the_next_one_gets_its_own_answer() -> (
+async def test_a_stream_left_early_closes_its_connection_and_the_next_has_its_own() -> (
     None
 ):
     async def on_and_on(

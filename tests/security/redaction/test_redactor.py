@@ -298,7 +298,7 @@ def test_letters_and_digits_are_looked_for_as_they_are_and_in_base64() -> None:
 
 
 @pytest.mark.parametrize("told", ["no user 'bob' with {}", 'no user "bob" with {}'])
-async def test_an_error_of_a_tool_shows_no_registered_value_whatever_quotes_python_puts_around_it(
+async def test_an_error_of_a_tool_shows_no_registered_value_in_any_quotes(
     told: str,
 ) -> None:
     secret = "it's-Tr0ub4dor"

@@ -625,7 +625,7 @@ async def test_what_is_no_schema_is_not_made_one_by_a_reference(
         }
 
 
-async def test_a_call_may_take_less_to_check_by_the_schema_of_a_server_than_by_one_of_your_own(
+async def test_a_server_schema_has_less_time_for_a_check_than_your_own(
     rogue: Callable[..., Rogue],
 ) -> None:
     schema: dict[str, Any] = {
@@ -1239,7 +1239,7 @@ async def test_over_http_one_failed_request_is_not_the_end_of_the_session(
         ("slow", UnknownOutcome, "it answered HTTP 408"),
     ],
 )
-async def test_over_http_what_is_no_answer_of_the_server_may_be_an_effect_and_nothing_is_done_again(
+async def test_an_http_failure_without_an_answer_may_be_an_effect_and_is_not_retried(
     web: ThreadingHTTPServer, tool: str, kind: type[Exception], why: str
 ) -> None:
     async with McpToolbox(

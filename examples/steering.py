@@ -43,7 +43,7 @@ async def second_process(path: Path) -> None:
     await control.pause()
     await asyncio.sleep(1)
     await control.steer("That is enough.")
-    await control.resume()
+    await control.unpause()
     await journal.close()
 
 

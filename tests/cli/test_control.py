@@ -570,7 +570,7 @@ def test_a_timeline_tells_what_people_said_and_what_came_of_it(
                 isinstance(entry.event, RunPaused) for entry in journal.read("r1")
             )
         )
-        await hand.resume()
+        await hand.unpause()
         await resumed
         await journal.close()
 

@@ -88,7 +88,7 @@ async def a_hand_on_a_run(*observers: Observer) -> None:
         lambda: any(isinstance(entry.event, RunPaused) for entry in journal.read("r"))
     )
     clock.advance(20)
-    await hand.resume()
+    await hand.unpause()
     await resumed
 
 

@@ -206,7 +206,7 @@ def unpause(context: typer.Context, run: Run, journal: Journal = None) -> None:
     Example: loopwright unpause run-1f2e3d4c
     Exit status: as of `loopwright steer`.
     """
-    end(context, lambda: tell(run, journal, lambda hand: hand.resume()))
+    end(context, lambda: tell(run, journal, lambda hand: hand.unpause()))
 
 
 @commands.command()

@@ -216,7 +216,7 @@ async def test_of_two_guards_the_leave_that_ends_first_counts() -> None:
     going_on = asyncio.ensure_future(handing("done").resume("r"))
     await eventually(lambda: any(e.kind == "run_paused" for e in journal.read("r")))
     clock.advance(60)
-    await react(journal).runtime.control("r").resume()
+    await react(journal).runtime.control("r").unpause()
     result = await going_on
 
     decided = [

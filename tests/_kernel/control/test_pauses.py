@@ -264,7 +264,7 @@ async def test_a_pause_counts_nowhere_though_its_process_dies_in_it() -> None:
         await say("mind the gap")
         await heard(journal, number)
     clock.advance(PAUSED)
-    await control.resume()
+    await control.unpause()
     assert (await run).status == "completed"
 
     entries = journal.read("r")
@@ -288,7 +288,7 @@ async def test_a_pause_counts_nowhere_though_its_process_dies_in_it() -> None:
         await asyncio.wait({resumed}, timeout=0.1)
         if not resumed.done():  # it is still paused
             clock.advance(PAUSED)
-            await again.runtime.control("r").resume()
+            await again.runtime.control("r").unpause()
         assert (await resumed).status == "completed", entries[keep - 1].kind
 
 

@@ -109,7 +109,7 @@ async def test_a_paused_run_stands_still_with_its_clock_until_it_is_resumed(
             if isinstance(entry.event, RunPaused):
                 break
         clock.advance(10_000)  # far more than the run's 300 s
-        await run.resume()
+        await run.unpause()
         result = await run.result()
 
     assert (result.status, result.answer) == ("completed", "done")
@@ -135,7 +135,7 @@ async def test_a_paused_run_is_still_paused_where_it_is_resumed(held: HeldTool) 
     await eventually(lambda: events_of(journal, "r", RunPaused))
     assert not resumed.done()
 
-    await again.control("r").resume()
+    await again.control("r").unpause()
     result = await asyncio.wait_for(resumed, 5)
 
     assert (result.answer, held.ran) == ("done", ["a", "a"])

@@ -15,7 +15,7 @@ from ...security.redaction import Redactor
 from ...security.spotlighting import CONTEXT_PREFIX, GUIDANCE_PREFIX
 
 PAUSE: Final = "pause"
-RESUME: Final = "resume"
+UNPAUSE: Final = "resume"  # the stored kind is older than the name
 STOP: Final = "stop"
 ABORT: Final = "abort"
 STEER: Final = "steer"
@@ -66,7 +66,7 @@ _ON_A_CALL: Mapping[str, Fits] = {
 }
 _NEEDS: Mapping[str, Mapping[str, Fits]] = {
     PAUSE: {},
-    RESUME: {},
+    UNPAUSE: {},
     STOP: {},
     ABORT: {},
     STEER: _TEXT,
@@ -200,7 +200,7 @@ class Told:
         """One more command."""
         self.last = command.number
         self.commands.append(command)
-        self.paused = command.kind == PAUSE or (self.paused and command.kind != RESUME)
+        self.paused = command.kind == PAUSE or (self.paused and command.kind != UNPAUSE)
         self.aborting = self.aborting or command.kind == ABORT
         self.stopping = self.stopping or command.kind in (STOP, ABORT)
         self._bell.set()

@@ -32,9 +32,9 @@ from .commands import (
     OVERRIDE,
     PAUSE,
     RESOLVE,
-    RESUME,
     STEER,
     STOP,
+    UNPAUSE,
     problem_of,
 )
 from .questions import question_of, resolve_body
@@ -153,9 +153,9 @@ class Control(ABC):
         """Stand still before the next step; the run's clock stands still with it."""
         await self._send(PAUSE, {})
 
-    async def resume(self) -> None:
-        """Go on after `pause`."""
-        await self._send(RESUME, {})
+    async def unpause(self) -> None:
+        """Continue the run after `pause`."""
+        await self._send(UNPAUSE, {})
 
     async def stop(self) -> None:
         """End the run as `aborted` once the step that is under way is done."""

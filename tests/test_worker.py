@@ -50,7 +50,7 @@ from loopwright.journals import Command, Owner, SQLiteJournal, chain_hash
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 from loopwright.testing.truncated_journal import NO_PROCESS
 from loopwright.tools import CallCompleted, CallNotExecuted
-from loopwright.worker import LATER, MAX_PICKUPS
+from loopwright.worker import MAX_RESUMES_WITHOUT_PROGRESS, RETRY_SECONDS
 
 CHILD = Path(__file__).parent / "support" / "worker_child.py"
 LOOKED: list[str] = []
@@ -379,11 +379,11 @@ async def test_a_waiting_run_that_cannot_be_read_holds_up_no_other():
         ("second", "done")
     ]
     assert [(line["event"], line["run_id"]) for line in logs] == [
-        ("run_not_read", "first")
+        ("run_unreadable", "first")
     ]
 
     journal.damaged = ""
-    clock.advance(LATER)
+    clock.advance(RETRY_SECONDS)
     assert [result.run_id for result in await worker.drain()] == ["first"]
 
 
@@ -451,7 +451,7 @@ async def test_an_engine_of_others_that_breaks_holds_up_no_other_run():
 
     assert [(result.run_id, result.answer) for result in results] == [("good", "done")]
     assert [(line["event"], line["run_id"]) for line in logs] == [
-        ("run_left", "foreign")
+        ("run_skipped", "foreign")
     ]
 
 
@@ -485,10 +485,10 @@ async def test_a_run_that_the_journal_could_not_give_is_tried_again_later():
         assert await worker.drain() == []
         assert await worker.drain() == []
     assert [(line["event"], line["run_id"]) for line in logs] == [
-        ("run_not_taken_up", "r")
+        ("run_not_claimed", "r")
     ]
 
-    clock.advance(LATER)
+    clock.advance(RETRY_SECONDS)
     [result] = await worker.drain()
 
     assert result.answer == "done"
@@ -526,7 +526,7 @@ async def test_a_waiting_run_that_could_not_be_claimed_when_answered_is_claimed_
     with structlog.testing.capture_logs():
         assert await worker.drain() == []
 
-    clock.advance(LATER)
+    clock.advance(RETRY_SECONDS)
     [result] = await worker.drain()
 
     assert result.answer == "done"
@@ -631,11 +631,11 @@ async def test_a_waiting_run_whose_inbox_cannot_be_read_holds_up_no_other(
         ("second", "done")
     ]
     assert [(line["event"], line["run_id"]) for line in logs] == [
-        ("inbox_not_read", "first")
+        ("inbox_unreadable", "first")
     ]
 
     journal.damaged = ""
-    clock.advance(LATER)
+    clock.advance(RETRY_SECONDS)
     [result] = await worker.drain()
     assert (result.run_id, result.answer) == ("first", "done")
 
@@ -663,7 +663,9 @@ async def test_a_run_that_cannot_go_on_is_left_to_people_and_holds_up_no_other()
         assert await worker.drain() == []
 
     assert [(result.run_id, result.answer) for result in results] == [("good", "fine")]
-    assert [(line["event"], line["run_id"]) for line in logs] == [("run_left", "bad")]
+    assert [(line["event"], line["run_id"]) for line in logs] == [
+        ("run_skipped", "bad")
+    ]
 
 
 async def test_a_run_that_ends_its_process_time_and_again_is_left_to_people():
@@ -693,7 +695,7 @@ async def test_a_run_that_ends_its_process_time_and_again_is_left_to_people():
         assert await Worker(parts).drain() == []
 
     assert len(journal.read("r")) == len(entries) + 5
-    assert "taken up 5 times" in logs[0]["error"]
+    assert "resumed 5 times" in logs[0]["error"]
 
 
 async def test_a_run_whose_process_dies_at_each_lookup_is_left_to_people():
@@ -708,7 +710,7 @@ async def test_a_run_whose_process_dies_at_each_lookup_is_left_to_people():
     await ReActEngine(parts).run("Pay.", run_id="r")
     kept = cut_after(parts.journal.read("r"), "tool_started")
     journal = crashed(parts.journal.read("r"), kept, status="running")
-    for life in range(1, MAX_PICKUPS + 1):
+    for life in range(1, MAX_RESUMES_WITHOUT_PROGRESS + 1):
         [result] = await Worker(
             Runtime(ScriptedProvider(["done"]), tools=[pay], journal=journal, lease=30)
         ).drain()
@@ -724,7 +726,7 @@ async def test_a_run_whose_process_dies_at_each_lookup_is_left_to_people():
         )
 
     assert len(journal.read("r")) == kept
-    assert f"taken up {MAX_PICKUPS} times" in logs[0]["error"]
+    assert f"resumed {MAX_RESUMES_WITHOUT_PROGRESS} times" in logs[0]["error"]
 
 
 async def test_what_a_run_was_started_with_is_handed_to_it_again():

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from .gates.base import Suspend as Suspend
     from .handle import RunHandle as RunHandle
     from .journals.base import Journal as Journal
-    from .journals.base import MemoryJournal as MemoryJournal
+    from .journals.memory import MemoryJournal as MemoryJournal
     from .labels import Label as Label
     from .limits import Limits as Limits
     from .messages import Completion as Completion
@@ -125,10 +125,8 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "Suspend",
             ),
             ".handle": ("RunHandle",),
-            ".journals.base": (
-                "Journal",
-                "MemoryJournal",
-            ),
+            ".journals.base": ("Journal",),
+            ".journals.memory": ("MemoryJournal",),
             ".labels": ("Label",),
             ".limits": ("Limits",),
             ".messages": (

@@ -24,7 +24,7 @@ from .events.entry import Entry
 from .events.lifecycle import read_start
 from .events.run import RunFinished, RunResumed, RunStarted
 from .handle import RunHandle
-from .journals.base import RunHeader, checked_id
+from .journals.base import RunHeader, check_run_id
 from .journals.owner import new_owner
 from .labels import Label, highest
 from .messages import Conversation, Effect, Json, check_pairs
@@ -310,7 +310,7 @@ class LoopEngine(Options):
         saga: bool,
     ) -> Session:
         owner = new_owner()
-        run_id = checked_id(run_id) or f"run-{owner.token}"
+        run_id = check_run_id(run_id) or f"run-{owner.token}"
         _check_output(output)
         services = self.runtime
         _check_native_tools(services)

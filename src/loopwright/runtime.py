@@ -15,7 +15,8 @@ from .engine import LoopEngine
 from .errors import ConfigError
 from .events.lifecycle import read_start
 from .gates.base import Approver, DefaultGate, PolicyGate, Suspend
-from .journals.base import Journal, MemoryJournal
+from .journals.base import Journal
+from .journals.memory import MemoryJournal
 from .labels import Classifier
 from .limits import Limits
 from .plugins import build_provider, engine_class

@@ -1,8 +1,9 @@
-"""Worker: takes up the runs of a journal that nobody works on, so that a process may die and its runs go on."""
+"""Worker: claims and resumes the orphaned runs of a journal, so that a run survives its process."""
 
 import asyncio
+import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from pydantic import BaseModel
 
@@ -18,29 +19,46 @@ from .events.entry import Entry
 from .events.lifecycle import read_start
 from .events.recovery import UnknownOutcomeResolved
 from .events.run import RunResumed
-from .journals.base import RunInfo, orphaned
+from .journals.base import RunInfo, is_orphaned
 from .result import Result
 from .runtime import Runtime
 
-LATER = 30.0  # seconds before a run that the journal could not give is tried again
-MAX_PICKUPS = 5
-"""So often running a run is taken up without getting any further, before it is left to people."""
+RETRY_SECONDS = 30.0  # until a run that the journal could not read is tried again
+MAX_RESUMES_WITHOUT_PROGRESS = 5
+"""Consecutive resumes of a run without a new entry, after which it is left to an operator."""
+
+
+@dataclasses.dataclass
+class _Memory:
+    """What a worker remembers of one unfinished run, to look at it only when something changed.
+
+    Args:
+        skipped_at: last entry of a run that this worker cannot resume.
+        retry_at: monotonic time before which the run is not tried again.
+        last_command: the last command that was tried in a waiting run.
+        expiry: last entry of a waiting run, and when its first question expires.
+    """
+
+    skipped_at: int | None = None
+    retry_at: float = 0.0
+    last_command: int = 0
+    expiry: tuple[int, float] = (-1, 0.0)
 
 
 class Worker:
-    """Takes up runs whose process died or whose lease is over, that were released, that got the word they wait for, or
-    whose question nobody answered in time.
+    """Claims and resumes the runs of a journal that no process works on.
 
-    Several workers, in several processes, may serve one journal: a run is claimed by one of them. What was begun and
-    not suspended on purpose is found at the start too. A run that cannot go on (its code is not here, it diverges, it
-    ended its process time and again) is logged and left to people.
+    These are runs whose process died or whose lease expired, that were released, that received the command they wait
+    for, or whose question expired. Several workers in several processes may serve one journal: each run is claimed by
+    one of them. A run that cannot be resumed (its code is missing, it diverges, it ended its process repeatedly) is
+    logged and left to an operator.
 
     Args:
-        runtime: with a lease, or a worker that hangs would keep its runs for ever.
-        engines: those that cannot be rebuilt from the journal (their options are code); the others are.
+        runtime: must have a lease, so that a worker that hangs loses its runs.
+        engines: engines that cannot be rebuilt from the journal, because their options are code.
         outputs: the classes of `output=` that runs were started with.
-        deps: handed to the tools of runs that were started with deps.
-        max_concurrency: runs at work at the same time.
+        deps: passed to the tools of runs that were started with deps.
+        max_concurrency: the maximum number of concurrent runs.
         poll: seconds between two looks into the journal.
     """
 
@@ -56,219 +74,198 @@ class Worker:
     ) -> None:
         if runtime.lease is None:
             raise ConfigError(
-                "runtime: a worker needs Runtime(lease=...), for example 30 seconds"
+                "runtime: a worker needs a lease, got None; pass Runtime(lease=30.0)"
             )
-        if max_concurrency < 1 or not poll > 0:
+        if max_concurrency < 1:
             raise ConfigError(
-                f"max_concurrency must be at least 1 and poll greater than 0, got {max_concurrency} and {poll}"
+                f"max_concurrency: must be at least 1, got {max_concurrency}"
             )
-        self._runtime, self._deps, self._at_once, self._poll = (
-            runtime,
-            deps,
-            max_concurrency,
-            poll,
-        )
-        self._engines: Mapping[str, LoopEngine] = {
-            engine.name: engine for engine in engines
-        }
-        self._outputs: Mapping[str, type[BaseModel]] = {
-            output.__name__: output for output in outputs
-        }
+        if not poll > 0:
+            raise ConfigError(f"poll: must be seconds above 0, got {poll}")
+        self._runtime = runtime
+        self._engines = {engine.name: engine for engine in engines}
+        self._outputs = {output.__name__: output for output in outputs}
+        self._deps = deps
+        self._max_concurrency = max_concurrency
+        self._poll = poll
         self._tasks: dict[str, asyncio.Task[Result | None]] = {}
-        self._left: dict[
-            str, int
-        ] = {}  # runs that this worker cannot take further, with their last entry
-        self._later: dict[
-            str, float
-        ] = {}  # runs that the journal could not give, with when to try again
-        self._answered: dict[
-            str, int
-        ] = {}  # waiting runs, with the last command that was tried
-        self._closing: dict[
-            str, tuple[int, float]
-        ] = {}  # waiting runs, with their last entry and until when they wait
+        self._memories: dict[str, _Memory] = {}
 
     async def serve(self) -> None:
-        """Take up runs until cancelled; those at work are then released to other workers."""
+        """Claim and resume runs until cancelled; then release those at work to other workers."""
         try:
             while True:
-                await self._take_up()
+                await self._start_runs()
                 await self._runtime.clock.sleep(self._poll)
         finally:
             await self._release()
 
     async def drain(self) -> list[Result]:
-        """Take up what there is now, and wait until that is done; the results, in no order."""
+        """Resume the runs there are now, and return their results in no particular order."""
         results: list[Result] = []
         try:
-            while await self._take_up():
+            while await self._start_runs():
                 done, _ = await asyncio.wait(
                     self._tasks.values(), return_when=asyncio.FIRST_COMPLETED
                 )
-                results += [
-                    result for task in done if (result := task.result()) is not None
-                ]
-                self._tasks = {
-                    run_id: task
-                    for run_id, task in self._tasks.items()
-                    if task not in done
-                }
+                ended = [task.result() for task in done]
+                results += [result for result in ended if result is not None]
         finally:
             await self._release()
         return results
 
-    async def _take_up(self) -> int:
-        """Start as many runs as there are places for; how many are at work."""
+    async def _start_runs(self) -> int:
+        """Start as many runs as there are free slots; return how many are at work."""
         self._tasks = {
             run_id: task for run_id, task in self._tasks.items() if not task.done()
         }
-        free = self._at_once - len(self._tasks)
+        free = self._max_concurrency - len(self._tasks)
         if free > 0:
             try:
-                found = await self._found()
+                found = await self._find_runs()
             except JournalError as error:
-                logger().warning("journal_not_read", error=format_error(error))
+                logger().warning("journal_unreadable", error=format_error(error))
                 found = []
             for info in found[:free]:
                 self._tasks[info.run_id] = asyncio.ensure_future(self._work(info))
         return len(self._tasks)
 
-    async def _found(self) -> list[RunInfo]:
-        """The runs to take up, the oldest first."""
+    # --- which runs ---
+
+    async def _find_runs(self) -> list[RunInfo]:
+        """Return the runs to claim, the oldest first."""
         now = self._runtime.clock.wall()
-        infos = await asyncio.to_thread(
+        infos = await self._list_unfinished()
+        unfinished = {info.run_id for info in infos}
+        self._memories = {
+            run_id: memory
+            for run_id, memory in self._memories.items()
+            if run_id in unfinished
+        }
+        candidates = [info for info in reversed(infos) if self._is_candidate(info)]
+        return [info for info in candidates if await self._is_due(info, now)]
+
+    async def _list_unfinished(self) -> list[RunInfo]:
+        return await asyncio.to_thread(
             lambda: self._runtime.journal.runs(unfinished=True)
         )
-        self._forget({info.run_id for info in infos})
-        mine = [
-            info
-            for info in reversed(infos)
-            if info.run_id not in self._tasks and self._may(info)
-        ]
-        return [
-            info
-            for info in mine
-            if info.status == "released"
-            or orphaned(info, now)
-            or (
-                info.status == "waiting"
-                and (await self._told(info) or await self._over(info, now))
-            )
-        ]
 
-    def _may(self, info: RunInfo) -> bool:
-        later = self._later.get(info.run_id, 0.0)
-        return (
-            self._left.get(info.run_id) != info.head_seq
-            and self._runtime.clock.monotonic() >= later
-        )
+    def _remember(self, info: RunInfo) -> _Memory:
+        return self._memories.setdefault(info.run_id, _Memory())
 
-    def _forget(self, unfinished: set[str]) -> None:
-        for known in (self._left, self._later, self._answered, self._closing):
-            for run_id in known.keys() - unfinished:
-                del known[run_id]
+    def _is_candidate(self, info: RunInfo) -> bool:
+        if info.run_id in self._tasks:
+            return False
+        memory = self._remember(info)
+        is_early = self._runtime.clock.monotonic() < memory.retry_at
+        return memory.skipped_at != info.head_seq and not is_early
 
-    async def _told(self, info: RunInfo) -> bool:
-        """Whether somebody said something to a waiting run since it was looked at last."""
-        after = self._answered.get(info.run_id, 0)
+    async def _is_due(self, info: RunInfo, now: float) -> bool:
+        """Return whether no process works on a run and it can continue."""
+        if info.status == "released" or is_orphaned(info, now):
+            return True
+        if info.status != "waiting":
+            return False
+        return await self._has_command(info) or await self._has_expired(info, now)
+
+    async def _has_command(self, info: RunInfo) -> bool:
+        """Return whether a waiting run received a command since the last look.
+
+        An unreadable command counts: the run reports it and asks again.
+        """
+        after = self._remember(info).last_command
         try:
             commands = await asyncio.to_thread(
                 self._runtime.journal.inbox, info.run_id, after
             )
-        except Exception as error:  # noqa: BLE001 - one inbox that cannot be read holds up no other run
-            logger().warning(
-                "inbox_not_read", run_id=info.run_id, error=format_error(error)
-            )
-            self._again(info, LATER)
+        except Exception as error:  # noqa: BLE001 - one unreadable inbox must not stop the other runs
+            self._postpone_unreadable(info, "inbox_unreadable", error)
             return False
-        # One that cannot be read may have been such a word: the run is told so, and asks again.
         return any(command.kind in DECIDING or command.damage for command in commands)
 
-    async def _over(self, info: RunInfo, now: float) -> bool:
-        """Whether nobody can answer a question of a waiting run any more, which the run goes on with as a denial."""
-        head, until = self._closing.get(info.run_id, (-1, 0.0))
-        if head != info.head_seq:
+    async def _has_expired(self, info: RunInfo, now: float) -> bool:
+        """Return whether a question of a waiting run has expired, which denies it."""
+        memory = self._remember(info)
+        head_seq, expires = memory.expiry
+        if head_seq != info.head_seq:
             try:
-                asked = open_questions(
-                    await asyncio.to_thread(self._runtime.journal.read, info.run_id)
+                entries = await asyncio.to_thread(
+                    self._runtime.journal.read, info.run_id
                 )
-            except Exception as error:  # noqa: BLE001 - as above
-                logger().warning(
-                    "run_not_read", run_id=info.run_id, error=format_error(error)
-                )
-                self._again(info, LATER)
+                expires = _find_expiry(entries)
+            except Exception as error:  # noqa: BLE001 - one unreadable run must not stop the others
+                self._postpone_unreadable(info, "run_unreadable", error)
                 return False
-            until = min(
-                (question.expires for question in asked if question.expires),
-                default=math.inf,
-            )
-            self._closing[info.run_id] = info.head_seq, until
-        return until <= now
+            memory.expiry = info.head_seq, expires
+        return expires <= now
 
-    async def _hear(self, info: RunInfo) -> None:
-        """Remember what was said to a waiting run that is taken up now."""
-        if info.status == "waiting":
-            commands = await asyncio.to_thread(self._runtime.journal.inbox, info.run_id)
-            self._answered[info.run_id] = commands[-1].number if commands else 0
+    def _postpone_unreadable(self, info: RunInfo, event: str, error: Exception) -> None:
+        logger().warning(event, run_id=info.run_id, error=format_error(error))
+        self._postpone(info, RETRY_SECONDS)
+
+    def _postpone(self, info: RunInfo, seconds: float) -> None:
+        """Look at a run again after that time; its commands count as not tried."""
+        memory = self._remember(info)
+        memory.retry_at = self._runtime.clock.monotonic() + seconds
+        memory.last_command = 0
+
+    # --- one run ---
 
     async def _work(self, info: RunInfo) -> Result | None:
-        """Go on with one run; whatever goes wrong with it does not hurt the others."""
-        SUSPEND_REASON.set("released")  # for the tasks that this one starts
+        """Resume one run; its failure does not affect the others."""
+        SUSPEND_REASON.set("released")  # inherited by the tasks that this one starts
         journal = self._runtime.journal
         try:
-            await self._hear(info)
+            await self._mark_commands(info)
             entries = await asyncio.to_thread(journal.read, info.run_id)
-            if _pickups(entries) >= MAX_PICKUPS:
+            if _count_resumes(entries) >= MAX_RESUMES_WITHOUT_PROGRESS:
                 raise ConfigError(
-                    f"it was taken up {MAX_PICKUPS} times and got no further: see to it, then resume it"
+                    f"run {info.run_id!r}: resumed {MAX_RESUMES_WITHOUT_PROGRESS} times without a new entry; "
+                    "find the cause, then resume it yourself"
                 )
             return await self._resume(info, entries)
-        except (RunBusy, Fenced):  # another worker was quicker
-            self._again(info, self._poll)
-            return None
+        except (RunBusy, Fenced):  # another worker was faster
+            self._postpone(info, self._poll)
         except JournalError as error:
             logger().warning(
-                "run_not_taken_up",
+                "run_not_claimed",
                 run_id=info.run_id,
                 engine=info.engine,
                 error=format_error(error),
             )
-            self._again(info, LATER)
-            return None
-        except Exception as error:  # noqa: BLE001 - foreign code: an engine that cannot be made holds up no other run
+            self._postpone(info, RETRY_SECONDS)
+        except Exception as error:  # noqa: BLE001 - third-party code: one broken engine must not stop the other runs
             logger().error(
-                "run_left",
+                "run_skipped",
                 run_id=info.run_id,
                 engine=info.engine,
                 error=format_error(error),
             )
-            self._left[info.run_id] = await self._head(info)
-            return None
+            self._remember(info).skipped_at = await self._find_head(info)
+        return None
 
-    def _again(self, info: RunInfo, seconds: float) -> None:
-        """Look at a run again after that time; what was said to it was not heard yet."""
-        self._later[info.run_id] = self._runtime.clock.monotonic() + seconds
-        self._answered.pop(info.run_id, None)
+    async def _mark_commands(self, info: RunInfo) -> None:
+        """Remember the commands of a waiting run as tried, because it is resumed now."""
+        if info.status == "waiting":
+            commands = await asyncio.to_thread(self._runtime.journal.inbox, info.run_id)
+            number = commands[-1].number if commands else 0
+            self._remember(info).last_command = number
 
-    async def _head(self, info: RunInfo) -> int:
-        """The last entry that a run has now, as far as the journal can be read."""
+    async def _find_head(self, info: RunInfo) -> int:
+        """Return the last entry that a run has now, as far as the journal can be read."""
         try:
-            infos = await asyncio.to_thread(
-                lambda: self._runtime.journal.runs(unfinished=True)
-            )
+            infos = await self._list_unfinished()
         except JournalError:
             return info.head_seq
-        return next(
-            (known.head_seq for known in infos if known.run_id == info.run_id),
-            info.head_seq,
-        )
+        heads = {known.run_id: known.head_seq for known in infos}
+        return heads.get(info.run_id, info.head_seq)
 
     async def _resume(self, info: RunInfo, entries: list[Entry]) -> Result:
         started = read_start(info.run_id, entries)
         deps = self._deps if started.deps else None
         output = self._outputs.get(started.output or "")
-        by = self._engines.get(started.engine, self._runtime)
-        return await by.resume(info.run_id, output=output, deps=deps)
+        engine = self._engines.get(started.engine, self._runtime)
+        return await engine.resume(info.run_id, output=output, deps=deps)
 
     async def _release(self) -> None:
         for task in self._tasks.values():
@@ -277,21 +274,26 @@ class Worker:
         self._tasks = {}
 
 
-def _pickups(entries: list[Entry]) -> int:
-    """How often a run was taken up since it last got any further."""
+def _find_expiry(entries: list[Entry]) -> float:
+    """Return when the first open question expires (wall clock, seconds)."""
+    expiries = [question.expires for question in open_questions(entries)]
+    return min((expires for expires in expiries if expires), default=math.inf)
+
+
+def _count_resumes(entries: list[Entry]) -> int:
+    """Count how often a run was resumed since its last progress."""
     count = 0
     for entry in reversed(entries):
         if isinstance(entry.event, RunResumed):
             count += 1
-        elif not isinstance(
-            entry.event, (BreakerChanged, CommandReceived, DriftNoticed)
-        ) and not _is_look_up(entry):
+        elif not _is_repeated(entry):
             break
     return count
 
 
-def _is_look_up(entry: Entry) -> bool:
-    """Whether a tool was asked about a call, which each life does again."""
-    return (
-        isinstance(entry.event, UnknownOutcomeResolved) and entry.event.by == "lookup"
-    )
+def _is_repeated(entry: Entry) -> bool:
+    """Return whether every resume may write such an entry again, so that it is not progress."""
+    event = entry.event
+    if isinstance(event, UnknownOutcomeResolved):
+        return event.by == "lookup"
+    return isinstance(event, (BreakerChanged, CommandReceived, DriftNoticed))

@@ -255,8 +255,8 @@ def test_a_call_that_needs_a_yes_waits_for_a_person(
             "--journal: a worker needs a journal that outlives the processes",
         ),
         (("--lease", "0"), "lease: must be seconds above 0"),
-        (("--max-concurrency", "0"), "max_concurrency must be at least 1"),
-        (("--poll", "0"), "max_concurrency must be at least 1 and poll greater than 0"),
+        (("--max-concurrency", "0"), "max_concurrency: must be at least 1"),
+        (("--poll", "0"), "poll: must be seconds above 0"),
         (("--provider", "nobody:x"), "provider"),
     ],
 )

@@ -20,8 +20,8 @@ from loopwright.journals import (
     Owner,
     RunInfo,
     SQLiteJournal,
-    ensure_free,
-    orphaned,
+    ensure_claimable,
+    is_orphaned,
 )
 from loopwright.testing import FakeClock
 
@@ -93,7 +93,7 @@ async def test_a_lease_that_is_over_is_renewed_while_nobody_took_the_run(
     await journal.renew(claim, 1.0)
 
     assert claim.lease_until == NOW + 61.0
-    assert not orphaned(replace(journal.runs()[0], owner=AWAY), clock.wall())
+    assert not is_orphaned(replace(journal.runs()[0], owner=AWAY), clock.wall())
 
 
 @pytest.mark.parametrize(
@@ -119,12 +119,12 @@ async def test_a_lease_that_is_over_is_renewed_while_nobody_took_the_run(
 def test_an_orphan_is_a_running_run_that_nobody_can_be_at_work_on(
     info: RunInfo, is_orphan: bool
 ) -> None:
-    assert orphaned(info, NOW) is is_orphan
+    assert is_orphaned(info, NOW) is is_orphan
 
 
 def test_an_end_beyond_all_dates_can_be_told() -> None:
     with pytest.raises(RunBusy, match="until 9999-12-31 23:59:59 UTC"):
-        ensure_free(replace(INFO, lease_until=1e300), False, NOW)
+        ensure_claimable(replace(INFO, lease_until=1e300), False, NOW)
 
 
 async def test_a_run_of_another_container_with_this_host_name_keeps_its_lease(
@@ -154,8 +154,8 @@ def test_a_process_of_another_container_is_left_alone_while_it_has_a_lease() -> 
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no PID namespace can be made here")
     with pytest.raises(RunBusy):
-        ensure_free(replace(INFO, owner=inside, lease_until=NOW + 60), False, NOW)
-    ensure_free(
+        ensure_claimable(replace(INFO, owner=inside, lease_until=NOW + 60), False, NOW)
+    ensure_claimable(
         replace(INFO, owner=inside), False, NOW
     )  # it has ended, as far as anybody can tell
 

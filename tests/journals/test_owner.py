@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.journals.owner import AT_WORK, Owner, process_start
+from loopwright.journals.owner import ACTIVE_TOKENS, Owner, process_start
 from loopwright.testing.contracts.entries import HOST
 from users import another_user
 
@@ -34,7 +34,9 @@ def test_an_owner_is_in_sight_where_process_numbers_mean_the_same() -> None:
     name = socket.gethostname()
     hosts = [Owner.of_this_process("me").host, name, f"{name}/1", f"not-{name}"]
 
-    assert [Owner(host, NO_PROCESS, "1", "token").in_sight for host in hosts] == [
+    assert [
+        Owner(host, NO_PROCESS, "1", "token").has_comparable_pid for host in hosts
+    ] == [
         True,
         True,
         False,
@@ -43,17 +45,17 @@ def test_an_owner_is_in_sight_where_process_numbers_mean_the_same() -> None:
 
 
 def test_an_owner_on_another_host_may_be_at_work() -> None:
-    assert Owner(f"not-{HOST}", NO_PROCESS, "1", "token").alive
+    assert Owner(f"not-{HOST}", NO_PROCESS, "1", "token").is_alive
 
 
 def test_this_process_is_at_work_on_the_runs_that_it_took_up_and_on_no_other() -> None:
     mine, forgotten = Owner.of_this_process("mine"), Owner.of_this_process("forgotten")
-    AT_WORK.add("mine")
+    ACTIVE_TOKENS.add("mine")
     try:
-        assert (mine.alive, forgotten.alive) == (True, False)
+        assert (mine.is_alive, forgotten.is_alive) == (True, False)
     finally:
-        AT_WORK.discard("mine")
-    assert not mine.alive
+        ACTIVE_TOKENS.discard("mine")
+    assert not mine.is_alive
 
 
 def test_a_process_that_ended_is_not_at_work_nor_is_another_one_with_its_number() -> (
@@ -64,8 +66,8 @@ def test_a_process_that_ended_is_not_at_work_nor_is_another_one_with_its_number(
     ) as process:
         owner = Owner(HOST, process.pid, process_start(process.pid), "token")
         reused = Owner(HOST, process.pid, "1", "token")
-        assert (owner.alive, reused.alive) == (True, False)
-    assert not owner.alive
+        assert (owner.is_alive, reused.is_alive) == (True, False)
+    assert not owner.is_alive
 
 
 @pytest.mark.skipif(os.getpid() == 1, reason="the first process is this one")
@@ -73,7 +75,7 @@ def test_a_process_of_another_user_may_be_at_work() -> None:
     with another_user():
         with pytest.raises(PermissionError):
             os.kill(1, 0)
-        alive = Owner(HOST, 1, "unknown", "token").alive
+        alive = Owner(HOST, 1, "unknown", "token").is_alive
 
     assert alive
 

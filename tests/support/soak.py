@@ -36,7 +36,7 @@ from loopwright import (
 from loopwright.errors import UnknownRun
 from loopwright.events import GateDecided
 from loopwright.journals import SQLiteJournal
-from loopwright.journals.owner import AT_WORK
+from loopwright.journals.owner import ACTIVE_TOKENS
 from loopwright.resilience import CircuitBreakers
 from loopwright.testing import ScriptedProvider
 from random_faults import LATENCY, Moody, Ran, Trouble, Unsteady, person, tools_in
@@ -304,7 +304,7 @@ class Soak:
         del plain
         runtime = self._in_memory.runtime
         self.report.registries.append({
-            "runs kept": len(self._in_memory.journal.runs()), "at work": len(AT_WORK),
+            "runs kept": len(self._in_memory.journal.runs()), "at work": len(ACTIVE_TOKENS),
             "setups": len(runtime.setups), "retry budgets": len(runtime.retry_budgets),
         })  # fmt: skip
         self.report.rests.append(Rest.now(self.ended, "loopwright"))

@@ -38,7 +38,7 @@ from loopwright import (
     Usage,
 )
 from loopwright.gates import Decision, InstantGate
-from loopwright.journals import Claim, chain_hash, ensure_free, verify_chain
+from loopwright.journals import Claim, chain_hash, ensure_claimable, verify_chain
 from loopwright.providers import CallDelta, Capabilities, OpenAIProvider
 from loopwright.testing import (
     EngineContract,
@@ -779,7 +779,7 @@ class WrongJournal(MemoryJournal):
             take_over = take_over or self.fault == "minds no owner"
             return await super().claim(run_id, owner, take_over=take_over, lease=lease)
         info = self._kept(run_id).info
-        ensure_free(info, take_over, 0.0)
+        ensure_claimable(info, take_over, 0.0)
         await asyncio.sleep(0)
         self._kept(run_id).info = dataclasses.replace(
             info, fence=info.fence + 1, owner=owner

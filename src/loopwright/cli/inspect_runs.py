@@ -10,7 +10,7 @@ from typing import get_args
 from ..errors import ConfigError, JournalError
 from ..events.entry import Entry
 from ..events.run import RunSuspended, Status
-from ..journals.base import RESUMABLE, RunInfo, Verification, orphaned
+from ..journals.base import RESUMABLE, RunInfo, Verification, is_orphaned
 from .config import journal_name, open_journal
 from .progress import plain, plain_full, table
 from .questions import answers
@@ -126,7 +126,7 @@ def _state(info: RunInfo, now: float) -> str:
     if info.status != "running":
         return info.status
     left = None if info.lease_until is None else info.lease_until - now
-    if orphaned(info, now):
+    if is_orphaned(info, now):
         return (
             "running (its process is gone)"
             if left is None or left >= 0
@@ -144,7 +144,7 @@ def _run_facts(info: RunInfo) -> dict[str, object]:
         "run_id": info.run_id,
         "engine": info.engine,
         "status": info.status,
-        "orphaned": orphaned(info, time.time()),
+        "orphaned": is_orphaned(info, time.time()),
         "lease_until": info.lease_until,
         "created": info.created,
         "entries": info.head_seq,

@@ -20,7 +20,8 @@ from ..events.entry import Entry
 from ..events.lifecycle import read_start
 from ..events.run import RunStarted, format_process
 from ..gates.base import Approver, Suspend
-from ..journals.base import Journal, MemoryJournal
+from ..journals.base import Journal
+from ..journals.memory import MemoryJournal
 from ..messages import Conversation
 from ..providers.base import Delta
 from ..result import Result

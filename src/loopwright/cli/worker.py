@@ -12,7 +12,7 @@ from ..errors import ConfigError
 from ..events.entry import Entry
 from ..events.lifecycle import read_start
 from ..events.run import RunFinished, RunResumed, RunStarted, RunSuspended
-from ..journals.base import MemoryJournal
+from ..journals.memory import MemoryJournal
 from ..resilience.circuit_breaker import CircuitBreakers
 from ..result import Model, Result
 from ..runtime import Runtime

@@ -10,22 +10,22 @@ if TYPE_CHECKING:
     from .base import Claim as Claim
     from .base import Command as Command
     from .base import Journal as Journal
-    from .base import MemoryJournal as MemoryJournal
     from .base import RunHeader as RunHeader
     from .base import RunInfo as RunInfo
     from .base import Verification as Verification
     from .base import chain_hash as chain_hash
     from .base import check_row as check_row
-    from .base import checked_id as checked_id
-    from .base import command_body as command_body
-    from .base import ensure_free as ensure_free
+    from .base import check_run_id as check_run_id
+    from .base import compute_lease_end as compute_lease_end
+    from .base import decode_command_body as decode_command_body
+    from .base import encode_command_body as encode_command_body
+    from .base import ensure_claimable as ensure_claimable
     from .base import follow_chain as follow_chain
-    from .base import lease_end as lease_end
-    from .base import orphaned as orphaned
-    from .base import read_command_body as read_command_body
-    from .base import status_of_claimed as status_of_claimed
-    from .base import taken as taken
+    from .base import format_id_taken as format_id_taken
+    from .base import get_claimed_status as get_claimed_status
+    from .base import is_orphaned as is_orphaned
     from .base import verify_chain as verify_chain
+    from .memory import MemoryJournal as MemoryJournal
     from .owner import Owner as Owner
     from .sqlite.journal import SQLiteJournal as SQLiteJournal
 
@@ -39,23 +39,23 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "Claim",
                 "Command",
                 "Journal",
-                "MemoryJournal",
                 "RunHeader",
                 "RunInfo",
                 "Verification",
                 "chain_hash",
                 "check_row",
-                "checked_id",
-                "command_body",
-                "ensure_free",
+                "check_run_id",
+                "encode_command_body",
+                "ensure_claimable",
                 "follow_chain",
-                "lease_end",
-                "orphaned",
-                "read_command_body",
-                "status_of_claimed",
-                "taken",
+                "compute_lease_end",
+                "is_orphaned",
+                "decode_command_body",
+                "get_claimed_status",
+                "format_id_taken",
                 "verify_chain",
             ),
+            ".memory": ("MemoryJournal",),
             ".owner": ("Owner",),
             ".sqlite.journal": ("SQLiteJournal",),
         },

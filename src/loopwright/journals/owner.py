@@ -1,4 +1,4 @@
-"""Who works on a run: this process or another one, alive or dead."""
+"""The owner of a run: a process, and whether it is alive."""
 
 import asyncio
 import dataclasses
@@ -10,39 +10,41 @@ import sys
 from pathlib import Path
 
 
-class _AtWork:
-    """The tokens of runs that a process works on; those of an event loop that was closed are none any more."""
+class _ActiveTokens:
+    """The tokens of the runs that a process works on; those of a closed event loop do not count."""
 
     def __init__(self) -> None:
         self._loops: dict[str, asyncio.AbstractEventLoop | None] = {}
 
     def add(self, token: str) -> None:
-        """Work begins, in the running event loop if there is one."""
+        """Add the token of a run, with the running event loop if there is one."""
         try:
             self._loops[token] = asyncio.get_running_loop()
         except RuntimeError:
             self._loops[token] = None
 
     def discard(self, token: str) -> None:
-        """Work is over."""
+        """Remove the token of a run that is not worked on any more."""
         self._loops.pop(token, None)
 
     def __contains__(self, token: str) -> bool:
-        loop = self._loops.get(token)
-        return token in self._loops and not (loop is not None and loop.is_closed())
+        if token not in self._loops:
+            return False
+        loop = self._loops[token]
+        return loop is None or not loop.is_closed()
 
     def __len__(self) -> int:
         return len(self._loops)
 
 
-AT_WORK = _AtWork()  # of this process
+ACTIVE_TOKENS = _ActiveTokens()  # of this process
 
 
 @dataclasses.dataclass(frozen=True)
 class Owner:
-    """Who writes a run: a host, a process on it (with its start time, since numbers come again), and one run of it.
+    """The owner of a run: a host, a process on it (with its start time, because pids are reused), and a token.
 
-    Where processes have namespaces, as in containers, `host` is the host's name, `/`, and the number of theirs.
+    If the system has PID namespaces, as containers do, `host` is the host's name, `/`, and the namespace's number.
     """
 
     host: str
@@ -55,32 +57,32 @@ class Owner:
 
     @classmethod
     def parse(cls, text: str) -> "Owner":
-        """Read what `str(owner)` wrote."""
+        """Parse what `str(owner)` wrote."""
         host, pid, started, token = text.split("|")
         return cls(host, int(pid), started, token)
 
     @classmethod
     def of_this_process(cls, token: str) -> "Owner":
-        """This process as an owner; `token` tells its runs apart."""
+        """Return this process as an owner; `token` distinguishes its runs."""
         return cls(*_identity(os.getpid()), token)
 
     @property
-    def in_sight(self) -> bool:
-        """Whether the numbers of processes mean the same to that owner and here, as far as it says."""
+    def has_comparable_pid(self) -> bool:
+        """Whether the owner's pid belongs to the PID namespace of this process, as far as it says."""
         return self.host in (socket.gethostname(), _identity(os.getpid())[0])
 
     @property
-    def alive(self) -> bool:
-        """Whether that owner may still be at work; one on another host counts as alive.
+    def is_alive(self) -> bool:
+        """Whether the owner may still be at work; an owner on another host counts as alive.
 
-        One whose number is not `in_sight` is judged by it all the same: hold that against a lease, where there is one.
+        The pid is looked up even if it is not `has_comparable_pid`: check the lease first, if there is one.
         """
         if self.host.partition("/")[0] != socket.gethostname():
             return True
         if self.pid == os.getpid():
-            return self.token in AT_WORK
+            return self.token in ACTIVE_TOKENS
         if sys.platform == "win32":
-            return True  # signal 0 is no question there: a take-over must be asked for
+            return True  # signal 0 would end the process there, so a take-over must be explicit
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
@@ -92,7 +94,7 @@ class Owner:
 
 @functools.cache
 def _identity(pid: int) -> tuple[str, int, str]:
-    """Host, number and start of this process; the number is an argument because a fork changes it."""
+    """Return host, pid and start of this process; the pid is an argument because a fork changes it."""
     try:
         host = f"{socket.gethostname()}/{os.stat('/proc/self/ns/pid').st_ino}"
     except OSError:
@@ -101,7 +103,7 @@ def _identity(pid: int) -> tuple[str, int, str]:
 
 
 def process_start(pid: int) -> str:
-    """When a process started, in the system's own unit; empty where the system does not tell."""
+    """Return when a process started, in the system's unit; empty if the system does not say."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -109,5 +111,5 @@ def process_start(pid: int) -> str:
 
 
 def new_owner() -> Owner:
-    """This process, with a token for one more run."""
+    """Return this process as an owner with a new token."""
     return Owner.of_this_process(secrets.token_hex(8))

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from ..events.entry import Entry
 from ..events.lifecycle import read_run_info
-from ..journals.base import RESUMABLE, MemoryJournal, RunHeader
+from ..journals.base import RESUMABLE, RunHeader
+from ..journals.memory import MemoryJournal
 from ..journals.owner import Owner
 
 NO_PROCESS = 2**31 - 1  # greater than any process number

@@ -31,7 +31,7 @@ from loopwright.events import (
     ModelRequested,
     encode_event,
 )
-from loopwright.journals import Command, SQLiteJournal, chain_hash, command_body
+from loopwright.journals import Command, SQLiteJournal, chain_hash, encode_command_body
 from loopwright.security import Redactor
 from loopwright.testing import ScriptedProvider, call, crashed
 from waiting import eventually
@@ -212,7 +212,7 @@ def test_a_number_that_is_none_in_json_is_refused_and_not_kept(number: float) ->
     ):
         assert (command.body, problem) == ({}, "its body is no JSON object")
     with pytest.raises(ConfigError, match="JSON"):
-        command_body("steer", {"text": "x", "e": number})
+        encode_command_body("steer", {"text": "x", "e": number})
 
 
 @pytest.mark.parametrize("kind", [["steer"], {}, None, 3, b"stop"], ids=repr)

@@ -24,7 +24,7 @@ from loopwright._kernel.durability.replay import Replay
 from loopwright.errors import JournalError
 from loopwright.events import RunResumed, RunSuspended
 from loopwright.journals import SQLiteJournal
-from loopwright.journals.owner import AT_WORK
+from loopwright.journals.owner import ACTIVE_TOKENS
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 
 Host = Callable[[Runtime], Awaitable[object]]
@@ -97,7 +97,7 @@ def stopped(opened: Callable[[], Journal], left: str, host: Host, at: int) -> bo
         info = journal.runs()[0]
         assert info.owner == (dead if info.status == "running" else None)
         assert journal.verify("r").ok
-        assert not AT_WORK
+        assert not ACTIVE_TOKENS
         begun = any(isinstance(entry.event, RunResumed) for entry in journal.read("r"))
         await journal.close()
         return not begun

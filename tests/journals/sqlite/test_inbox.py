@@ -158,7 +158,7 @@ async def test_an_inbox_needs_no_writer_thread(
 @pytest.mark.parametrize(
     ("change_of_2", "message"),
     [
-        ("body = x'5b5d'", "no JSON object"),
+        ("body = x'5b5d'", "not a JSON object"),
         ("body = x'7b'", "EOF"),
         ("body = x'7b2265223a496e66696e6974797d'", "expected value"),
         ("body = '{}'", "a column"),

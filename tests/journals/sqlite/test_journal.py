@@ -26,8 +26,13 @@ from journal_entries import ME, follow, header, write
 from loopwright.errors import ConfigError, Fenced, JournalError, UnknownRun
 from loopwright.journals import Journal, RunInfo, chain_hash
 from loopwright.journals.sqlite.file import JournalFile
-from loopwright.journals.sqlite.jobs import BLOB_BYTES, Append, SQLiteClaim, Waiter
-from loopwright.journals.sqlite.journal import HAND_OVER, SQLiteJournal
+from loopwright.journals.sqlite.jobs import (
+    MAX_INLINE_BYTES,
+    Append,
+    SQLiteClaim,
+    Waiter,
+)
+from loopwright.journals.sqlite.journal import MAX_QUEUED, SQLiteJournal
 from loopwright.journals.sqlite.writer import Writer
 from loopwright.testing import DurableJournalContract
 from users import another_user
@@ -366,8 +371,8 @@ async def test_a_file_of_a_newer_version_asks_for_an_upgrade(path: Path) -> None
     [
         ("", "MemoryJournal"),
         (":memory:", "MemoryJournal"),
-        (".", "is a folder"),
-        ("missing/runs.db", "make it first"),
+        (".", "is a directory"),
+        ("missing/runs.db", "create it first"),
         ("runs\0.db", "cannot be used"),
         ("pipe", "not an ordinary file"),
     ],
@@ -398,7 +403,7 @@ def test_a_wrong_option_is_named(path: Path, options: dict[str, object]) -> None
 
 @pytest.mark.skipif(
     not sys.platform.startswith("linux"),
-    reason="/proc is a folder where nobody can make a file",
+    reason="/proc is a directory in which no file can be created",
 )
 async def test_a_folder_where_no_file_can_be_made_is_an_error_at_first_use() -> None:
     journal = SQLiteJournal("/proc/loopwright-runs.db")
@@ -462,9 +467,7 @@ async def test_nothing_is_written_into_a_file_that_nobody_finds(
     if another:
         path.touch()
 
-    with pytest.raises(
-        JournalError, match=r"runs\.db.*was removed, or another file is in its place"
-    ):
+    with pytest.raises(JournalError, match=r"runs\.db.*was removed or replaced"):
         await write(journal, claim, b"2")
     path.unlink(missing_ok=True)
     away.rename(path)
@@ -489,7 +492,7 @@ async def test_nothing_is_kept_after_a_refused_entry_and_the_first_error_is_rais
     kept = await write(journal, claim, b"1")
     with held_lock(path):  # so that both wait for the same transaction
         journal.append(
-            claim, follow(claim, *[b"{}"] * HAND_OVER, at=2**63)
+            claim, follow(claim, *[b"{}"] * MAX_QUEUED, at=2**63)
         )  # no column holds it
         journal.append(claim, follow(claim, b"last"))
         waiting = asyncio.create_task(journal.barrier(claim))
@@ -685,7 +688,10 @@ async def test_an_end_that_is_asked_for_twice_is_one_end(path: Path) -> None:
         assert job.waiter is not None
         await job.waiter.future
 
-    assert (first.failure, str(late.failure)) == (None, str(writer.closed()))
+    assert (first.failure, str(late.failure)) == (
+        None,
+        str(writer.build_closed_error()),
+    )
 
 
 async def test_closing_says_what_could_not_be_kept(journal: SQLiteJournal) -> None:
@@ -793,10 +799,10 @@ async def test_bodies_above_the_limit_are_kept_once_and_beside_the_entries(
     journal: SQLiteJournal, path: Path
 ) -> None:
     bodies = [
-        b"a" * BLOB_BYTES,
-        b"b" * (BLOB_BYTES + 1),
+        b"a" * MAX_INLINE_BYTES,
+        b"b" * (MAX_INLINE_BYTES + 1),
         b"c",
-        b"b" * (BLOB_BYTES + 1),
+        b"b" * (MAX_INLINE_BYTES + 1),
         b"sha256:" + b"0" * 64,
     ]
     claim = journal.create(header())
@@ -814,7 +820,7 @@ async def test_bodies_above_the_limit_are_kept_once_and_beside_the_entries(
         assert kinds == ["blob", "text", "blob", "text", "blob"]
         assert connection.execute(
             "SELECT count(*), sum(length(bytes)) FROM blobs"
-        ).fetchone() == (1, BLOB_BYTES + 1)
+        ).fetchone() == (1, MAX_INLINE_BYTES + 1)
 
 
 # Whatever is changed is found
@@ -854,7 +860,7 @@ FORGED = "UPDATE events SET {} WHERE run_id = 'r1' AND seq = 2"
 )  # fmt: skip
 async def test_verify_finds(journal: SQLiteJournal, path: Path, statement: str) -> None:
     claim = journal.create(header())
-    await write(journal, claim, b"1", b"2", b"3" * (BLOB_BYTES + 1), b"4")
+    await write(journal, claim, b"1", b"2", b"3" * (MAX_INLINE_BYTES + 1), b"4")
     other = journal.create(header("r2"))
     await write(journal, other, b"1")
     await journal.close()
@@ -895,7 +901,9 @@ async def test_verify_finds(journal: SQLiteJournal, path: Path, statement: str) 
 async def test_verify_names_the_first_entry_that_is_wrong(
     journal: SQLiteJournal, path: Path, statement: str, problem: str, seq: int
 ) -> None:
-    await write(journal, journal.create(header()), b"1", b"2", b"3" * (BLOB_BYTES + 1))
+    await write(
+        journal, journal.create(header()), b"1", b"2", b"3" * (MAX_INLINE_BYTES + 1)
+    )
     await journal.close()
     change(path, statement)
 
@@ -954,7 +962,7 @@ async def test_a_tail_cut_off_with_its_head_is_found_by_the_head_that_the_caller
 async def test_reading_a_damaged_entry_is_a_journal_error(
     journal: SQLiteJournal, path: Path
 ) -> None:
-    await write(journal, journal.create(header()), b"1", b"2" * (BLOB_BYTES + 1))
+    await write(journal, journal.create(header()), b"1", b"2" * (MAX_INLINE_BYTES + 1))
     await journal.close()
     change(path, "DELETE FROM blobs")
 
@@ -1007,6 +1015,6 @@ async def test_the_hash_of_an_entry_covers_the_whole_body_though_it_is_kept_else
     journal: SQLiteJournal,
 ) -> None:
     claim = journal.create(header())
-    (entry,) = await write(journal, claim, b"x" * (BLOB_BYTES + 1))
+    (entry,) = await write(journal, claim, b"x" * (MAX_INLINE_BYTES + 1))
 
     assert chain_hash("", journal.read("r1")[0]) == entry.hash

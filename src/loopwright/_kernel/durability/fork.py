@@ -11,7 +11,7 @@ from ...clock import Clock
 from ...errors import ConfigError, JournalError
 from ...events.entry import EVENT_VERSION, KINDS, Entry, encode_event
 from ...events.run import RunFinished, RunForked, RunStarted
-from ...journals.base import Journal, RunHeader, chain_hash, checked_id
+from ...journals.base import Journal, RunHeader, chain_hash, check_run_id
 from ...journals.owner import new_owner
 
 
@@ -35,7 +35,7 @@ async def fork(
         run_id,
     )
     owner, now = new_owner(), clock.wall()
-    new_id = checked_id(new_id) or f"run-{owner.token}"
+    new_id = check_run_id(new_id) or f"run-{owner.token}"
     header = RunHeader(
         new_id,
         started.engine,

@@ -9,7 +9,7 @@ from ...events.entry import Entry
 from ...events.lifecycle import read_run_info
 from ...events.run import RunSuspended
 from ...journals.base import Claim, Command
-from ...journals.owner import AT_WORK, new_owner
+from ...journals.owner import ACTIVE_TOKENS, new_owner
 from ..durability.replay import Replay
 from .cancellation import finish_despite_cancellation
 from .services import Services
@@ -30,9 +30,9 @@ class TakenUp:
     async def take(self, *, take_over: bool) -> None:
         """Claim the run and read it. It may be begun again: to the next owner, one that was broken off is dead."""
         journal, lease = self._services.journal, self._services.lease
-        AT_WORK.discard(self.owner.token)
+        ACTIVE_TOKENS.discard(self.owner.token)
         self.owner = new_owner()
-        AT_WORK.add(
+        ACTIVE_TOKENS.add(
             self.owner.token
         )  # before the claim is visible, so that no one thinks its owner dead
         self.claim = await journal.claim(
@@ -44,7 +44,7 @@ class TakenUp:
 
     async def put_back(self) -> None:
         """Free the run as what it was before, if it was claimed; one that was at work is left as a cancelled one is."""
-        AT_WORK.discard(self.owner.token)
+        ACTIVE_TOKENS.discard(self.owner.token)
         if not self._claimed or self.claim.head_seq != len(
             self.entries
         ):  # unread: then the owner's end frees it

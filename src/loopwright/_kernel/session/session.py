@@ -14,7 +14,7 @@ from ...events.effects import BreakerChanged, FactNoted, LimitHit, ToolStarted
 from ...events.run import Question
 from ...gates.base import Permit
 from ...journals.base import Claim
-from ...journals.owner import AT_WORK, Owner
+from ...journals.owner import ACTIVE_TOKENS, Owner
 from ...limits import Budget
 from ...messages import Observation
 from ...providers.base import Delta
@@ -91,12 +91,12 @@ class Session:
 
     def start(self) -> None:
         """Work on the run from now on, and receive its commands."""
-        AT_WORK.add(self.owner.token)
+        ACTIVE_TOKENS.add(self.owner.token)
         self.services.listener.add(self.intake)
 
     def stop(self) -> None:
         """Work on the run no longer."""
-        AT_WORK.discard(self.owner.token)
+        ACTIVE_TOKENS.discard(self.owner.token)
         self.services.listener.discard(self.intake)
 
     def remaining(self) -> float | None:

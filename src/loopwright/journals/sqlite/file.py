@@ -1,4 +1,4 @@
-"""One SQLite file as a journal keeps it: private, recognised, locked between processes, its errors explained."""
+"""The SQLite file of a journal: private, checked, locked between processes, its errors explained."""
 
 import contextlib
 import dataclasses
@@ -15,25 +15,25 @@ from ...errors import ConfigError, JournalError
 try:
     import fcntl
 except ImportError:  # the system has no such locks
-    _flock, _take, _free = None, 0, 0
+    _flock, _LOCK, _UNLOCK = None, 0, 0
 else:
-    _flock, _take, _free = fcntl.flock, fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN
+    _flock, _LOCK, _UNLOCK = fcntl.flock, fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN
 
 Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """What a file holds: `application_id` tells it from other databases, `version` from what is to come."""
+    """The format of a file: `application_id` identifies it, `version` grows with incompatible changes."""
 
     application_id: int
     version: int
     tables: tuple[str, ...]
-    indexes: tuple[str, ...] = ()  # only for speed: a file may lack them
+    indexes: tuple[str, ...] = ()  # for speed; a file may lack them
 
 
-# No column type for `at`: SQLite would turn 1 into 1.0 and -0.0 into 0.0, and the entry's hash covers the exact number.
-# `events.body` is a BLOB, or TEXT for a body that was moved to `blobs`: the two cannot be confused.
+# `at` has no column type: SQLite would turn 1 into 1.0 and -0.0 into 0.0, but the entry's hash covers the exact number.
+# `events.body` is a BLOB, or TEXT for a body in `blobs`, so that the two cannot be confused.
 RUNS = Format(
     0x4C6F7057,  # "LopW"
     1,
@@ -50,23 +50,23 @@ RUNS = Format(
     ),
     ("CREATE INDEX IF NOT EXISTS runs_by_status ON runs (status)",),
 )
-# Pages of the write-ahead log (4 KiB each) that gather before they are copied into the file. A log that stays small is
-# soon overwritten instead of growing, and flushing a file that grows costs half as much again.
+# Pages of the write-ahead log (4 KiB each) before they are copied into the file. A small log is overwritten and does not
+# grow; flushing a file that grows takes half as long again.
 CHECKPOINT_PAGES = 256
-LOCK_POLL = 0.001
+LOCK_POLL = 0.001  # seconds
 
 _CURES = {
     sqlite3.SQLITE_FULL: "the disk is full: free some space",
     sqlite3.SQLITE_BUSY: "another program holds it: stop that program, or give a longer busy_timeout",
     sqlite3.SQLITE_LOCKED: "another program holds it: stop that program, or give a longer busy_timeout",
-    sqlite3.SQLITE_READONLY: "it is read-only: make the file and its folder writable",
-    sqlite3.SQLITE_PERM: "access is denied: make the file and its folder writable",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened: see that the folder exists and that both may be read and written",
+    sqlite3.SQLITE_READONLY: "it is read-only: make the file and its directory writable",
+    sqlite3.SQLITE_PERM: "access is denied: make the file and its directory writable",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened: check that the directory exists and that both are readable and writable",
     sqlite3.SQLITE_NOTADB: "it is not a SQLite database: choose another path",
     sqlite3.SQLITE_CORRUPT: "the file is damaged: restore a copy, or choose another path",
-    sqlite3.SQLITE_IOERR: "the disk failed, is full or a file size limit was hit: see to the disk",
+    sqlite3.SQLITE_IOERR: "the disk failed, is full or a file size limit was reached: check the disk",
 }
-_SAME_TROUBLE = {
+_SQLITE_CODES = {
     errno.EACCES: sqlite3.SQLITE_PERM,
     errno.EPERM: sqlite3.SQLITE_PERM,
     errno.EROFS: sqlite3.SQLITE_READONLY,
@@ -75,8 +75,8 @@ _SAME_TROUBLE = {
 }
 
 
-def checked_path(path: str | os.PathLike[str]) -> Path:
-    """The absolute path of a journal file; raises `ConfigError` if no file can be there."""
+def resolve_path(path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path of a journal file; raise `ConfigError` if no file can be there."""
     text = os.fspath(path)
     if text in ("", ":memory:"):
         raise ConfigError(
@@ -84,64 +84,59 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
         )
     try:
         found = Path(text).resolve()
-        is_folder, has_parent, usable = (
-            found.is_dir(),
-            found.parent.is_dir(),
-            found.is_file() or not found.exists(),
-        )
+        problem = _find_path_problem(text, found)
     except (OSError, RuntimeError, ValueError) as error:
         raise ConfigError(
             f"SQLiteJournal: path {text!r} cannot be used: {error}"
         ) from error
-    if is_folder:
-        raise ConfigError(
-            f"SQLiteJournal: path {text!r} is a folder: name a file in it, such as {text}/runs.db"
-        )
-    if not has_parent:
-        raise ConfigError(
-            f"SQLiteJournal: path {text!r}: there is no folder {str(found.parent)!r}: make it first"
-        )
-    if not usable:
-        raise ConfigError(
-            f"SQLiteJournal: path {text!r} is not an ordinary file: choose another path"
-        )
+    if problem:
+        raise ConfigError(f"SQLiteJournal: path {text!r}{problem}")
     return found
 
 
-def beside(path: Path, ending: str) -> Path:
-    """The path of a file that belongs to the one at `path`."""
-    return path.with_name(path.name + ending)
+def _find_path_problem(text: str, path: Path) -> str:
+    """Return why no file can be at a path, or an empty text."""
+    if path.is_dir():
+        return f" is a directory: name a file in it, such as {text}/runs.db"
+    if not path.parent.is_dir():
+        return f": directory {str(path.parent)!r} does not exist; create it first"
+    if path.exists() and not path.is_file():
+        return " is not an ordinary file: choose another path"
+    return ""
+
+
+def add_suffix(path: Path, suffix: str) -> Path:
+    """Return the path of a file beside the one at `path`."""
+    return path.with_name(path.name + suffix)
 
 
 class JournalFile:
-    """The file of a journal: opens connections to it and says in words what went wrong with it."""
+    """The file of a journal: opens connections to it and explains its errors."""
 
     def __init__(
         self,
         path: Path,
         synchronous: Synchronous,
         busy_timeout: float,
-        form: Format = RUNS,
+        format: Format = RUNS,
     ) -> None:
         self.path = path
-        self._form = form
-        self._log = beside(path, "-wal")
+        self._format = format
+        self._log = add_suffix(path, "-wal")
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
 
     def exists(self) -> bool:
-        """Whether anything was ever written here."""
-        return os.path.exists(
-            self.path
-        )  # unlike Path.exists it raises nothing, whatever the rights on the folder
+        """Return whether anything was ever written here."""
+        # Unlike Path.exists, this never raises, whatever the permissions of the directory.
+        return os.path.exists(self.path)
 
     def explain(self, error: BaseException) -> JournalError:
-        """A `JournalError` that names the file, the trouble and the cure, with `error` as its cause."""
-        code = (
-            getattr(error, "sqlite_errorcode", 0) & 0xFF
-        )  # the low byte of an extended code is the basic one
+        """Return a `JournalError` that names the file, the problem and the cure, caused by `error`."""
+        # The low byte of an extended code is the primary one.
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if isinstance(error, OSError):
-            code = _SAME_TROUBLE.get(error.errno or 0, sqlite3.SQLITE_IOERR)
+            code = _SQLITE_CODES.get(error.errno or 0, sqlite3.SQLITE_IOERR)
         cure = _CURES.get(code, "see the cause")
         explained = JournalError(f"journal {str(self.path)!r}: {error} ({cure})")
         explained.__cause__ = error
@@ -149,24 +144,24 @@ class JournalFile:
 
     @contextlib.contextmanager
     def reading(self) -> Generator[sqlite3.Connection | None]:
-        """A connection that sees one state of the file and cannot write; None while nothing was ever written."""
+        """Yield a read-only connection that sees one state of the file; `None` if nothing was ever written."""
         if not self.exists():
             yield None
             return
         try:
-            self._undo_what_broke_off()
+            self._roll_back_creation()
             with contextlib.closing(self._connect("ro")) as connection:
                 connection.execute("BEGIN")
-                yield connection if self._recognise(connection) else None
+                yield connection if self._check_format(connection) else None
         except (sqlite3.Error, OSError, ValueError, OverflowError) as error:
             raise self.explain(error) from error
 
     @contextlib.contextmanager
     def writing(self) -> "Generator[WritingConnection]":
-        """The one connection that writes, for as long as it is needed."""
+        """Yield the one connection that writes."""
         with contextlib.ExitStack() as stack:
             lock = stack.enter_context(
-                ProcessLock(beside(self.path, ".lock"), self._busy_timeout)
+                ProcessLock(add_suffix(self.path, ".lock"), self._busy_timeout)
             )
             with lock.held():
                 self._create()
@@ -177,40 +172,39 @@ class JournalFile:
             try:
                 yield WritingConnection(connection, lock, (self.path, self._log))
             finally:
-                # What was acknowledged is safe in the log beside the file, so a failed tidying up loses nothing.
+                # Durable entries are safe in the write-ahead log, so a failed checkpoint loses nothing.
                 with contextlib.suppress(sqlite3.Error, JournalError), lock.held():
                     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
                     connection.close()
 
     def _connect(self, mode: Literal["ro", "rw"]) -> sqlite3.Connection:
         uri = f"{self.path.as_uri()}?mode={mode}"
-        if mode == "ro" and not (
-            os.access(self.path.parent, os.W_OK) or os.path.exists(self._log)
-        ):
-            uri += "&immutable=1"  # nobody has it open, and SQLite could not make the files that it shares with a writer
+        can_share = os.access(self.path.parent, os.W_OK) or os.path.exists(self._log)
+        if mode == "ro" and not can_share:
+            # No process has it open, and SQLite could not create the files to share it with a writer.
+            uri += "&immutable=1"
         connection = sqlite3.connect(
             uri, uri=True, timeout=self._busy_timeout, isolation_level=None
         )
         connection.text_factory = _decode
         return connection
 
-    def _undo_what_broke_off(self) -> None:
-        """Undo the making of a file whose process died in the middle of it: a connection that only reads cannot."""
-        if not os.path.exists(
-            beside(self.path, "-journal")
-        ):  # only there until the file has its write-ahead log
+    def _roll_back_creation(self) -> None:
+        """Roll back the creation of a file whose process died meanwhile; a read-only connection cannot."""
+        # The rollback journal exists only until the file has its write-ahead log.
+        if not os.path.exists(add_suffix(self.path, "-journal")):
             return
-        lock = ProcessLock(beside(self.path, ".lock"), self._busy_timeout)
+        lock = ProcessLock(add_suffix(self.path, ".lock"), self._busy_timeout)
         with lock, lock.held(), contextlib.closing(self._connect("rw")) as connection:
             connection.execute("PRAGMA application_id").fetchone()
 
     def _create(self) -> None:
-        # Made by us before SQLite sees it, since SQLite gives the files beside it the same mode.
+        # Created before SQLite opens it, because SQLite gives the files beside it the same mode.
         with contextlib.suppress(FileExistsError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        known = self._recognise(connection)
+        known = self._check_format(connection)
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
             raise JournalError(
@@ -220,36 +214,36 @@ class JournalFile:
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         if not known:
             connection.execute("BEGIN IMMEDIATE")
-            for statement in self._form.tables:
+            for statement in self._format.tables:
                 connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {self._form.application_id}")
-            connection.execute(f"PRAGMA user_version = {self._form.version}")
+            connection.execute(f"PRAGMA application_id = {self._format.application_id}")
+            connection.execute(f"PRAGMA user_version = {self._format.version}")
             connection.execute("COMMIT")
         with contextlib.suppress(sqlite3.Error):
-            for statement in self._form.indexes:
+            for statement in self._format.indexes:
                 connection.execute(statement)
 
-    def _recognise(self, connection: sqlite3.Connection) -> bool:
-        """Whether the tables are there; raises `JournalError` for a file that is not ours, or too new."""
+    def _check_format(self, connection: sqlite3.Connection) -> bool:
+        """Return whether the tables exist; raise `JournalError` for another program's file, or a newer format."""
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if (application, version, tables) == (0, 0, 0):
             return False
-        if application != self._form.application_id:
+        if application != self._format.application_id:
             raise JournalError(
                 f"journal {str(self.path)!r} is another program's database: choose another path"
             )
-        if version > self._form.version:
+        if version > self._format.version:
             raise JournalError(
-                f"journal {str(self.path)!r} has format {version}, this version reads up to {self._form.version}: "
+                f"journal {str(self.path)!r} has format {version}, this version reads up to {self._format.version}: "
                 "upgrade loopwright"
             )
         return True
 
 
 def _decode(raw: bytes) -> str | bytes:
-    # Text that is not UTF-8 was not written by us: handed on as bytes, it is found by the check of types.
+    # Text that is not UTF-8 was not written by a journal: returned as bytes, it fails the check of types.
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -257,10 +251,10 @@ def _decode(raw: bytes) -> str | bytes:
 
 
 class ProcessLock:
-    """A lock between processes on a file of its own.
+    """A lock between processes, on a separate file.
 
-    SQLite before 3.51.3 can damage a file that two connections write or checkpoint at once, so a write is never left to
-    SQLite's own locks alone. Where the system has no `flock`, those are all there is.
+    SQLite before 3.51.3 can damage a file that two connections write or checkpoint concurrently, so a write never
+    relies on SQLite's own locks alone. A system without `flock` has only those.
     """
 
     def __init__(self, path: Path, timeout: float) -> None:
@@ -277,7 +271,7 @@ class ProcessLock:
 
     @contextlib.contextmanager
     def held(self) -> Generator[None]:
-        """Hold the lock; raises `JournalError` if it does not come free in time."""
+        """Hold the lock; raise `JournalError` if it is not released in time."""
         self.acquire()
         try:
             yield
@@ -285,11 +279,11 @@ class ProcessLock:
             self.release()
 
     def acquire(self) -> None:
-        """Take the lock; raises `JournalError` if it does not come free in time."""
-        if self._taken():
+        """Acquire the lock; raise `JournalError` if it is not released in time."""
+        if self._try_lock():
             return
         end = time.monotonic() + self._timeout
-        while not self._taken():
+        while not self._try_lock():
             if time.monotonic() > end:
                 raise JournalError(
                     f"journal lock {str(self._path)!r}: another process held it for {self._timeout} s: "
@@ -298,14 +292,14 @@ class ProcessLock:
             time.sleep(LOCK_POLL)
 
     def release(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         if _flock is not None:
-            _flock(self._descriptor, _free)
+            _flock(self._descriptor, _UNLOCK)
 
-    def _taken(self) -> bool:
+    def _try_lock(self) -> bool:
         try:
             if _flock is not None:
-                _flock(self._descriptor, _take)
+                _flock(self._descriptor, _LOCK)
         except BlockingIOError:
             return False
         return True
@@ -326,7 +320,7 @@ class WritingConnection:
 
     @contextlib.contextmanager
     def transaction(self) -> Generator[sqlite3.Cursor]:
-        """All that is written inside becomes durable together, or nothing does."""
+        """Yield a cursor whose writes become durable together or not at all."""
         cursor = self._cursor
         self._lock.acquire()
         try:
@@ -336,18 +330,18 @@ class WritingConnection:
             cursor.execute("COMMIT")
         finally:
             if self._connection.in_transaction:
-                # The cause is on its way up; a rollback that fails too must not hide it.
+                # A failing rollback must not hide the original error.
                 with contextlib.suppress(sqlite3.Error):
                     cursor.execute("ROLLBACK")
             self._lock.release()
 
     def _check_files(self) -> None:
-        """Raise `JournalError` if what is written would go into a file that nobody finds any more."""
+        """Raise `JournalError` if a file was removed or replaced, so that writes would be lost."""
         for file, identity in self._files.items():
             if _identity(file) != identity:
                 raise JournalError(
-                    f"journal file {str(file)!r} was removed, or another file is in its place: nothing more is "
-                    "written; put it back and make a new SQLiteJournal"
+                    f"journal file {str(file)!r} was removed or replaced: nothing more is written; "
+                    "restore it and make a new SQLiteJournal"
                 )
 
 

@@ -1,4 +1,4 @@
-"""The inbox of a SQLite journal: a second file beside it, into which any process may put commands at any time."""
+"""The inbox of a SQLite journal: a second file, into which any process may put commands at any time."""
 
 import hashlib
 import os
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ..._internal.log import logger
-from ..base import Command, read_command_body
-from .file import Format, JournalFile, beside
+from ..base import Command, decode_command_body
+from .file import Format, JournalFile, add_suffix
 
-# As in the journal no column type for `at`. The file is never opened by a writer of the journal, so neither waits.
+# As in the journal, `at` has no column type. The journal's writer never opens this file, so neither waits.
 INBOX = Format(
     0x4C6F7049,  # "LopI"
     1,
@@ -21,31 +21,31 @@ INBOX = Format(
             body BLOB NOT NULL, hash TEXT NOT NULL, UNIQUE (run_id, number))""",
     ),
 )
-# SQLite keeps a text or a fraction in the place of a number: no command has such a one.
+# SQLite accepts a text or a fraction in an integer column, but no command has such a number.
 _LAST = """SELECT number, hash FROM commands WHERE run_id = ? AND typeof(number) = 'integer' AND number > 0
            ORDER BY number DESC LIMIT 1"""
 _INSERT = "INSERT INTO commands (number, run_id, at, kind, body, hash) VALUES (?, ?, ?, ?, ?, ?)"
-_LAST_OF_ALL = "SELECT coalesce(max(id), 0) FROM commands"
-_TOLD = "SELECT DISTINCT run_id FROM commands WHERE id > ? AND id <= ?"
+_LAST_ID = "SELECT coalesce(max(id), 0) FROM commands"
+_CHANGED_RUNS = "SELECT DISTINCT run_id FROM commands WHERE id > ? AND id <= ?"
 _COMMANDS = """SELECT number, run_id, at, kind, body, hash FROM commands
                WHERE run_id = ? AND typeof(number) = 'integer' AND number > 0 ORDER BY number"""
-_OTHERS = "SELECT count(*) FROM commands WHERE run_id = ? AND (typeof(number) != 'integer' OR number < 1)"
+_UNNUMBERED = "SELECT count(*) FROM commands WHERE run_id = ? AND (typeof(number) != 'integer' OR number < 1)"
 
-COARSE = 100_000_000  # nanoseconds: two changes that are nearer to each other may leave a file with the same time
+CLOCK_RESOLUTION = 100_000_000  # nanoseconds within which two changes may leave a file with the same time
 
 
 class Inbox:
-    """Keeps commands in `<path>.inbox`, opened for each use: they are few, and their senders come and go."""
+    """Stores commands in `<path>.inbox`, which is opened for each use, because commands are rare."""
 
     def __init__(self, path: Path, busy_timeout: float) -> None:
-        self._file = JournalFile(beside(path, ".inbox"), "FULL", busy_timeout, INBOX)
-        self._told: set[str] = (
-            set()
-        )  # the runs of which it was said that a command has no number
-        self._paths = (beside(path, ".inbox"), beside(path, ".inbox-wal"))
+        self._file = JournalFile(
+            add_suffix(path, ".inbox"), "FULL", busy_timeout, INBOX
+        )
+        self._warned: set[str] = set()  # runs with a logged command without a number
+        self._paths = (add_suffix(path, ".inbox"), add_suffix(path, ".inbox-wal"))
 
     def add(self, run_id: str, at: float, kind: str, body: bytes) -> int:
-        """Keep a command and give its number; durable when this returns."""
+        """Store a command and return its number; durable on return."""
         try:
             with self._file.writing() as connection, connection.transaction() as cursor:
                 last, before = cursor.execute(_LAST, (run_id,)).fetchone() or (0, "")
@@ -56,68 +56,74 @@ class Inbox:
         return row[0]
 
     def read(self, run_id: str, after: int) -> list[Command]:
-        """The commands to a run with numbers above `after`, oldest first; what was changed is told in its place."""
+        """Return the commands to a run above the number `after`, oldest first; changed ones with their damage."""
         with self._file.reading() as connection:
             if connection is None:
                 return []
             rows = connection.execute(_COMMANDS, (run_id,)).fetchall()
-            (others,) = connection.execute(_OTHERS, (run_id,)).fetchone()
-        if others and run_id not in self._told:
-            self._told.add(run_id)
+            (unnumbered,) = connection.execute(_UNNUMBERED, (run_id,)).fetchone()
+        if unnumbered and run_id not in self._warned:
+            self._warned.add(run_id)
             logger().warning(
                 "command_without_number",
                 run_id=run_id,
                 inbox=str(self._file.path),
-                commands=others,
+                commands=unnumbered,
             )
         pairs = zip([(0, ""), *rows], rows, strict=False)
         return [
-            self._command(before, row, run_id)
-            for before, row in pairs
+            _read_command(previous, row, run_id)
+            for previous, row in pairs
             if row[0] > after
         ]
 
     def news(self, after: int) -> tuple[int, frozenset[str]]:
-        """The last command of all, and the runs to which any of those behind `after` were sent; none if below 0."""
+        """Return the id of the last command, and the runs that got a command after the id `after`.
+
+        Below 0, no runs are returned: a reader that starts reads the earlier commands in any case.
+        """
         with self._file.reading() as connection:
             if connection is None:
                 return 0, frozenset()
-            last: int = connection.execute(_LAST_OF_ALL).fetchone()[0]
-            if after < 0:  # who begins to listen reads what was sent before anyway
+            last: int = connection.execute(_LAST_ID).fetchone()[0]
+            if after < 0:
                 return last, frozenset()
-            since = after if after <= last else 0  # another file may lie there now
+            since = after if after <= last else 0  # the file may have been replaced
             return last, frozenset(
-                row[0] for row in connection.execute(_TOLD, (since, last))
+                row[0] for row in connection.execute(_CHANGED_RUNS, (since, last))
             )
 
     def mark(self) -> object:
-        """What changes with the files. Of files that changed just now a new thing each time: their clock is coarse."""
-        found = tuple(map(_stamp, self._paths))
+        """Return a value that changes with the files.
+
+        It is new each time for files that changed just now, because their clock is coarse.
+        """
+        found = tuple(map(_stat, self._paths))
         newest = max(stamp[0] for stamp in found)
-        return object() if abs(time.time_ns() - newest) < COARSE else found
+        return object() if abs(time.time_ns() - newest) < CLOCK_RESOLUTION else found
 
-    def _command(
-        self, before: tuple[Any, ...], row: tuple[Any, ...], of: str
-    ) -> Command:
-        number, run_id, at, kind, body, hashed = row
-        try:
-            if tuple(map(type, row)) not in _ROWS:
-                raise ValueError("a column holds a value of another type")
-            command = Command(number, run_id, at, kind, read_command_body(body))
-            if number != before[0] + 1 or hashed != _hash(
-                before[-1], number, run_id, at, kind, body
-            ):
-                raise ValueError(
-                    "it does not follow the one before, or another hash was made of it"
-                )
-            return command
-        except ValueError as error:
-            return Command(
-                number, of, 0.0, "damaged", {}, f"command {number} was changed: {error}"
+
+def _read_command(
+    previous: tuple[Any, ...], row: tuple[Any, ...], owner: str
+) -> Command:
+    """Return the command of a row, with its damage if it does not follow the previous row."""
+    number, run_id, at, kind, body, found_hash = row
+    try:
+        if tuple(map(type, row)) not in _ROW_TYPES:
+            raise ValueError("a column holds a value of another type")
+        command = Command(number, run_id, at, kind, decode_command_body(body))
+        expected = _hash(previous[-1], number, run_id, at, kind, body)
+        if number != previous[0] + 1 or found_hash != expected:
+            raise ValueError(
+                "it does not follow the one before, or another hash was made of it"
             )
+        return command
+    except ValueError as error:
+        damage = f"command {number} was changed: {error}"
+        return Command(number, owner, 0.0, "damaged", {}, damage)
 
 
-def _stamp(path: Path) -> tuple[int, int, int]:
+def _stat(path: Path) -> tuple[int, int, int]:
     try:
         found = os.stat(path)
     except OSError:
@@ -126,11 +132,11 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 
 def _hash(
-    before: str, number: int, run_id: str, at: float, kind: str, body: bytes
+    previous: str, number: int, run_id: str, at: float, kind: str, body: bytes
 ) -> str:
-    """The hash of a command (hex SHA-256) over each field, with its length where it is text, and the hash before."""
-    head = f"{before}|{number}|{len(run_id)}:{run_id}|{at!r}|{len(kind)}:{kind}|"
+    """Return the hash of a command (hex SHA-256) over the previous hash and each field, texts with their length."""
+    head = f"{previous}|{number}|{len(run_id)}:{run_id}|{at!r}|{len(kind)}:{kind}|"
     return hashlib.sha256(head.encode() + body).hexdigest()
 
 
-_ROWS = ((int, str, float, str, bytes, str), (int, str, int, str, bytes, str))
+_ROW_TYPES = ((int, str, float, str, bytes, str), (int, str, int, str, bytes, str))

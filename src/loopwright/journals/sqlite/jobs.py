@@ -1,4 +1,4 @@
-"""What the writer of a SQLite journal is asked to do: append to a run, take one up, or renew a lease."""
+"""The jobs of a SQLite journal's writer: append to a run, claim one, or renew a lease."""
 
 import asyncio
 import dataclasses
@@ -10,11 +10,18 @@ from typing import Protocol, TypeAlias
 from ...clock import Clock
 from ...errors import ConfigError, Fenced, JournalError, LoopwrightError, UnknownRun
 from ...events.entry import Entry
-from ..base import Claim, RunHeader, ensure_free, lease_end, status_of_claimed, taken
+from ..base import (
+    Claim,
+    RunHeader,
+    compute_lease_end,
+    ensure_claimable,
+    format_id_taken,
+    get_claimed_status,
+)
 from .reader import REFERENCE, read_info
 
-BLOB_BYTES = 64 * 1024
-"""Bodies longer than this go to the table `blobs`."""
+MAX_INLINE_BYTES = 64 * 1024
+"""Longer bodies go to the table `blobs`."""
 
 Row: TypeAlias = tuple[object, ...]
 
@@ -25,12 +32,14 @@ _INSERT_RUN = """INSERT INTO runs (run_id, engine, options, version, owner, crea
                  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 0, '') ON CONFLICT (run_id) DO NOTHING"""
 _MOVE_HEAD = "UPDATE runs SET head_seq = ?, head_hash = ? WHERE run_id = ? AND fence = ? AND head_seq = ?"
 _SET_STATUS = "UPDATE runs SET status = ? WHERE run_id = ?"
-_FREE = "UPDATE runs SET status = ?, owner = NULL, lease_until = NULL WHERE run_id = ?"
+_RELEASE = (
+    "UPDATE runs SET status = ?, owner = NULL, lease_until = NULL WHERE run_id = ?"
+)
 _FENCE = "SELECT fence, owner, head_seq FROM runs WHERE run_id = ?"
-# A blob that is there already has the right bytes, unless somebody changed them: then this makes it whole again.
+# A blob that exists has the right bytes unless they were tampered with: then this restores them.
 _INSERT_BLOB = """INSERT INTO blobs (sha256, bytes) VALUES (?, ?)
                   ON CONFLICT (sha256) DO UPDATE SET bytes = excluded.bytes WHERE bytes IS NOT excluded.bytes"""
-_TAKE_UP = "UPDATE runs SET fence = fence + 1, owner = ?, lease_until = ?, status = ? WHERE run_id = ?"
+_CLAIM = "UPDATE runs SET fence = fence + 1, owner = ?, lease_until = ?, status = ? WHERE run_id = ?"
 _RENEW = "UPDATE runs SET lease_until = ? WHERE run_id = ? AND fence = ? AND owner IS NOT NULL"
 
 _columns = operator.attrgetter(
@@ -41,22 +50,22 @@ _body = operator.attrgetter("body")
 
 @dataclasses.dataclass(eq=False)
 class SQLiteClaim(Claim):
-    """A claim with what was handed over under it and is not yet on its way to the file.
+    """A claim with the entries that are queued under it and not yet submitted to the writer.
 
-    `file` is the journal it belongs to, `tail` the number of the last entry handed over, `failure` what every
-    later use meets.
+    `file` is the journal it belongs to, `tail` the number of the last queued entry, `failure` the error that every
+    later use raises.
     """
 
     file: object = None
     tail: int = 0
     pending: list[Entry] = dataclasses.field(default_factory=list[Entry])
     status: str | None = None
-    frees: bool = False
+    releases: bool = False
     failure: LoopwrightError | None = None
 
 
 class Waiter:
-    """A task that waits in an event loop, which may be gone when the time comes."""
+    """A task that waits in an event loop, which may be closed when it is woken."""
 
     __slots__ = ("future", "loop")
 
@@ -66,29 +75,29 @@ class Waiter:
 
 
 class Job(Protocol):
-    """Something to write. `failure` is set once it cannot be done; `waiter`, if any, is woken either way."""
+    """A write. `failure` is set if it fails; `waiter`, if any, is woken in either case."""
 
     waiter: Waiter | None
     failure: LoopwrightError | None
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
-        """Write inside the open transaction, gathering the rows for `events`; raises before anything is changed."""
+        """Write inside the open transaction and add the rows for `events`; raise before changing anything."""
         ...
 
     def fail(self, failure: LoopwrightError) -> None:
-        """It could not be done."""
+        """Record that the write failed."""
         ...
 
 
 class Append:
-    """The entries that a claim has gathered, and the run's new status if any; with neither, a check of the fence."""
+    """Append the queued entries of a claim and set the run's new status; without both, check the fence."""
 
     __slots__ = (
         "_claim",
         "_entries",
-        "_frees",
         "_header",
         "_lease_until",
+        "_releases",
         "_status",
         "_tail",
         "failure",
@@ -97,105 +106,104 @@ class Append:
 
     def __init__(self, claim: SQLiteClaim, waiter: Waiter | None) -> None:
         self._claim, self.waiter = claim, waiter
-        self._entries, self._status, self._frees, self._header = (
-            claim.pending,
-            claim.status,
-            claim.frees,
-            claim.header,
-        )
-        self._tail = claim.tail  # as it is now: the loop may hand over more before the thread comes to this job
+        self._entries, self._header = claim.pending, claim.header
+        self._status, self._releases = claim.status, claim.releases
+        # The current tail: the event loop may queue more before the thread starts this job.
+        self._tail = claim.tail
         self._lease_until = claim.lease_until
-        if claim.frees:
+        if claim.releases:
             claim.lease_until = None
-        claim.pending, claim.status, claim.frees, claim.header = [], None, False, None
+        claim.pending, claim.header = [], None
+        claim.status, claim.releases = None, False
         self.failure: LoopwrightError | None = None
 
     def fail(self, failure: LoopwrightError) -> None:
-        """From now on nothing can follow under this claim."""
+        """Refuse everything that follows under this claim."""
         self.failure = failure
         self._claim.failure = self._claim.failure or failure
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
-        """Check fence and head, move the head, gather the rows."""
+        """Check fence and head, move the head, and add the rows."""
         claim, entries = self._claim, self._entries
         if claim.failure is not None:
-            raise again(claim.failure)
+            raise copy_error(claim.failure)
         if self._header is not None:
-            _begin(cursor, self._header, claim.fence, self._lease_until)
+            _insert_run(cursor, self._header, claim.fence, self._lease_until)
         if not entries:
-            _check(cursor, claim, self._tail)
+            _check_head(cursor, claim, self._tail)
         else:
             last, before = entries[-1], entries[0].seq - 1
             cursor.execute(
                 _MOVE_HEAD, (last.seq, last.hash, claim.run_id, claim.fence, before)
             )
             if cursor.rowcount != 1:
-                _check(cursor, claim, before)
-            large = max(map(len, map(_body, entries))) > BLOB_BYTES
+                _check_head(cursor, claim, before)
+            large = max(map(len, map(_body, entries))) > MAX_INLINE_BYTES
             rows.extend(
-                [_with_blob(cursor, entry) for entry in entries]
+                [_to_blob_row(cursor, entry) for entry in entries]
                 if large
                 else map(_columns, entries)
             )
         if self._status is not None:
             cursor.execute(
-                _FREE if self._frees else _SET_STATUS, (self._status, claim.run_id)
+                _RELEASE if self._releases else _SET_STATUS,
+                (self._status, claim.run_id),
             )
 
 
-def _begin(
+def _insert_run(
     cursor: sqlite3.Cursor, header: RunHeader, fence: int, lease_until: float | None
 ) -> None:
-    fields = (
+    row = (
         header.run_id,
         header.engine,
         header.options,
         header.version,
         header.owner,
         header.created,
+        header.parent_run,
+        header.fork_seq,
+        fence,
+        lease_until,
     )
-    cursor.execute(
-        _INSERT_RUN, (*fields, header.parent_run, header.fork_seq, fence, lease_until)
-    )
+    cursor.execute(_INSERT_RUN, row)
     if cursor.rowcount != 1:
-        raise ConfigError(taken(header.run_id))
+        raise ConfigError(format_id_taken(header.run_id))
 
 
-def _check(cursor: sqlite3.Cursor, claim: SQLiteClaim, head_seq: int) -> None:
-    """Raise `Fenced` unless the run is still this claim's, with its head where the claim left it."""
-    head = _head(cursor, claim)
+def _check_head(cursor: sqlite3.Cursor, claim: SQLiteClaim, head_seq: int) -> None:
+    """Raise `Fenced` unless the run belongs to this claim and its head has not moved."""
+    head = _read_head(cursor, claim)
     if head != head_seq:
         raise Fenced(
             f"run {claim.run_id!r} has {head} entries where this worker left {head_seq}: another one wrote it"
         )
 
 
-def _head(cursor: sqlite3.Cursor, claim: Claim) -> int:
-    """The number of the run's last entry; raises `Fenced` unless the run is still this claim's."""
+def _read_head(cursor: sqlite3.Cursor, claim: Claim) -> int:
+    """Return the number of the run's last entry; raise `Fenced` unless the run belongs to this claim."""
     found: tuple[int, str | None, int] | None = cursor.execute(
         _FENCE, (claim.run_id,)
     ).fetchone()
     if found is None:
-        raise Fenced(
-            f"run {claim.run_id!r} is gone from the journal: somebody removed it"
-        )
+        raise Fenced(f"run {claim.run_id!r} is gone from the journal: it was removed")
     fence, owner, head = found
     if fence != claim.fence:
         raise Fenced(f"run {claim.run_id!r} was taken over by {owner}")
     return head
 
 
-def _with_blob(cursor: sqlite3.Cursor, entry: Entry) -> Row:
+def _to_blob_row(cursor: sqlite3.Cursor, entry: Entry) -> Row:
     row: Row = _columns(entry)
-    if len(entry.body) <= BLOB_BYTES:
+    if len(entry.body) <= MAX_INLINE_BYTES:
         return row
     digest = hashlib.sha256(entry.body).hexdigest()
     cursor.execute(_INSERT_BLOB, (digest, entry.body))
     return (*row[:7], REFERENCE + digest, row[8])
 
 
-class TakeUp:
-    """A run to take up for a new owner; `claim` is the right to it once that is durable."""
+class ClaimRun:
+    """Claim a run for an owner; `claim` is valid once the job is durable."""
 
     def __init__(
         self,
@@ -207,45 +215,40 @@ class TakeUp:
         waiter: Waiter,
     ) -> None:
         self.claim = claim
-        self._owner, self._take_over, self._lease, self._clock = (
-            owner,
-            take_over,
-            lease,
-            clock,
-        )
+        self._owner, self._take_over = owner, take_over
+        self._lease, self._clock = lease, clock
         self.waiter: Waiter | None = waiter
         self.failure: LoopwrightError | None = None
 
     def fail(self, failure: LoopwrightError) -> None:
-        """There is no claim."""
+        """Record that there is no claim."""
         self.failure = failure
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
-        """Fence the old owner off, unless it may be at work."""
+        """Fence the old owner off unless it may be at work."""
         claim, now = self.claim, self._clock.wall()
-        lease_until = lease_end(self._lease, now)
+        lease_until = compute_lease_end(self._lease, now)
         info = read_info(cursor.connection, claim.run_id)
         if info is None:
             raise UnknownRun(f"no run {claim.run_id!r} in this journal")
         try:
-            ensure_free(info, self._take_over, now)
+            ensure_claimable(info, self._take_over, now)
         except ValueError as error:
             raise JournalError(
                 f"run {claim.run_id!r} has an owner that cannot be read, {info.owner!r}: pass take_over=True"
             ) from error
-        cursor.execute(
-            _TAKE_UP, (self._owner, lease_until, status_of_claimed(info), claim.run_id)
-        )
-        claim.fence, claim.head_seq, claim.head_hash = (
-            info.fence + 1,
-            info.head_seq,
-            info.head_hash,
-        )
-        claim.tail, claim.lease_until = info.head_seq, lease_until
+        status = get_claimed_status(info)
+        cursor.execute(_CLAIM, (self._owner, lease_until, status, claim.run_id))
+        claim.fence, claim.lease_until = info.fence + 1, lease_until
+        claim.head_seq, claim.head_hash = info.head_seq, info.head_hash
+        claim.tail = info.head_seq
 
 
 class Renew:
-    """A lease to be put off; `lease_until` is its new end, None if the run was freed. The claim goes on if it fails."""
+    """Extend a lease; `lease_until` is its new end, `None` if the run was released.
+
+    The claim stays valid if the job fails.
+    """
 
     def __init__(
         self, claim: SQLiteClaim, lease: float, clock: Clock, waiter: Waiter
@@ -256,21 +259,21 @@ class Renew:
         self.failure: LoopwrightError | None = None
 
     def fail(self, failure: LoopwrightError) -> None:
-        """The lease ends when it would have."""
+        """Record the failure; the lease keeps its end."""
         self.failure = failure
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
-        """Move the end of the lease, if the fence is still the claim's."""
-        claim, until = self._claim, lease_end(self._lease, self._clock.wall())
+        """Move the end of the lease if the claim still has the run."""
+        claim, until = self._claim, compute_lease_end(self._lease, self._clock.wall())
         cursor.execute(_RENEW, (until, claim.run_id, claim.fence))
         if cursor.rowcount != 1:
-            _head(cursor, claim)
+            _read_head(cursor, claim)
             until = None
         self.lease_until = until
 
 
-def again(failure: LoopwrightError) -> LoopwrightError:
-    """The same error to raise once more: one object raised in many tasks would gather all their tracebacks."""
-    fresh = type(failure)(*failure.args)
-    fresh.__cause__ = failure.__cause__
-    return fresh
+def copy_error(failure: LoopwrightError) -> LoopwrightError:
+    """Return a copy to raise: one object raised in many tasks would collect all their tracebacks."""
+    copy = type(failure)(*failure.args)
+    copy.__cause__ = failure.__cause__
+    return copy

@@ -1,4 +1,4 @@
-"""The durable journal: one SQLite file, written by one thread, every entry on disk before a barrier returns."""
+"""SQLiteJournal: a durable journal in one SQLite file, written by one thread."""
 
 import os
 import weakref
@@ -14,34 +14,34 @@ from ..base import (
     RunHeader,
     RunInfo,
     Verification,
-    command_body,
+    compute_lease_end,
+    encode_command_body,
     follow_chain,
-    lease_end,
 )
-from .file import JournalFile, Synchronous, checked_path
+from .file import JournalFile, Synchronous, resolve_path
 from .inbox import Inbox
-from .jobs import Append, Job, Renew, SQLiteClaim, TakeUp, Waiter, again
-from .reader import is_kept, read_entries, read_info, read_infos, verify_run
+from .jobs import Append, ClaimRun, Job, Renew, SQLiteClaim, Waiter, copy_error
+from .reader import has_run, read_entries, read_info, read_infos, verify_run
 from .writer import Writer
 
-HAND_OVER = 256
-"""So many entries without a barrier are given to the writer anyway, so that they do not gather in memory."""
+MAX_QUEUED = 256
+"""Entries queued without a barrier, after which they are submitted to the writer to bound the memory."""
 
 
 class SQLiteJournal:
-    """Keeps runs in one SQLite file that survives the process, and can be read while it is written.
+    """Keeps runs in one SQLite file, which survives the process and can be read while it is written.
 
-    Entries are written in groups by a thread that starts with the first write; nothing is opened before. Several
-    processes may use one file: an OS lock on `<path>.lock` lets one of them write at a time, one transaction each. New
-    files are private to their owner (mode 0600). What is handed over becomes durable with the next barrier or `close`.
-    Commands are kept in a file of their own, `<path>.inbox`, made with the first: who sends one waits for no writer.
+    A thread that starts with the first write stores entries in groups; nothing is opened before. Several processes may
+    use one file: an OS lock on `<path>.lock` lets one of them write at a time, one transaction each. New files are
+    private to their owner (mode 0600). Queued entries become durable with the next barrier or `close`. Commands are
+    stored in a separate file, `<path>.inbox`, created with the first command, so that a sender waits for no writer.
 
     Args:
-        path: the file; its folder must exist. A file that cannot be made there is a `ConfigError`.
-        synchronous: `FULL` survives a power cut. `NORMAL` survives the end of the process, but a power cut may take the
-            last moments; it spares a disk flush for each barrier.
+        path: the file; its directory must exist. A path where no file can be created is a `ConfigError`.
+        synchronous: `FULL` survives a power failure. `NORMAL` survives the end of the process, but a power failure may
+            lose the last moments; it saves a disk flush for each barrier.
         busy_timeout: seconds to wait for another process that holds the file; then `JournalError`.
-        clock: where leases and commands read the time; by default the machine's.
+        clock: the clock of leases and commands; by default the system's.
     """
 
     def __init__(
@@ -60,18 +60,18 @@ class SQLiteJournal:
             raise ConfigError(
                 f"SQLiteJournal: busy_timeout must be seconds above 0 up to a day, got {busy_timeout!r}"
             )
-        self._file = JournalFile(checked_path(path), synchronous, busy_timeout)
+        self._file = JournalFile(resolve_path(path), synchronous, busy_timeout)
         self._inbox = Inbox(self._file.path, busy_timeout)
         self._writer = Writer(self._file)
         self._clock = clock or SystemClock()
-        self._gathering: dict[int, SQLiteClaim] = {}
+        self._queued: dict[int, SQLiteClaim] = {}
         self._closed = False
-        # A journal that is forgotten lets its thread end; at the end of the process nothing is left to do.
+        # The thread ends with the last reference to the journal; at the end of the process it needs no finalizer.
         weakref.finalize(self, self._writer.end).atexit = False
 
     def create(self, header: RunHeader) -> Claim:
-        """The claim to a new run; nothing is written before its first `append`."""
-        until = lease_end(header.lease, self._clock.wall())
+        """Return the claim to a new run; nothing is written before its first `append`."""
+        until = compute_lease_end(header.lease, self._clock.wall())
         return SQLiteClaim(
             header.run_id, fence=1, header=header, file=self._file, lease_until=until
         )
@@ -84,13 +84,11 @@ class SQLiteJournal:
         take_over: bool = False,
         lease: float | None = None,
     ) -> Claim:
-        """Take a run up; durable when this returns."""
-        if (
-            not self._file.exists()
-        ):  # a mistyped path must not leave an empty file behind
-            raise self._unknown(run_id)
+        """Claim a run for an owner; durable on return."""
+        if not self._file.exists():  # a wrong path must not leave an empty file
+            raise self._build_unknown_run(run_id)
         waiter = Waiter()
-        job = TakeUp(
+        job = ClaimRun(
             SQLiteClaim(run_id, fence=0, file=self._file),
             owner,
             take_over,
@@ -99,27 +97,27 @@ class SQLiteJournal:
             waiter,
         )
         self._writer.submit(job)
-        await _done(job, waiter)
+        await _wait(job, waiter)
         return job.claim
 
     async def renew(self, claim: Claim, lease: float) -> None:
-        """Put the end of the claim's lease off; durable when this returns."""
-        held = self._held(claim)
+        """Extend the claim's lease; durable on return."""
+        held = self._check_claim(claim)
         if held.header is not None:
             return
         waiter = Waiter()
         job = Renew(held, lease, self._clock, waiter)
         self._writer.submit(job)
-        await _done(job, waiter)
+        await _wait(job, waiter)
         held.lease_until = job.lease_until
 
     def append(
         self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None
     ) -> None:
-        """Hand over entries that follow those handed over before; costs no system call."""
-        held = self._held(claim)
+        """Queue entries that follow those queued before; makes no system call."""
+        held = self._check_claim(claim)
         if self._closed:
-            raise self._writer.closed()
+            raise self._writer.build_closed_error()
         if entries:
             if entries[0].seq != held.tail + 1:
                 raise JournalError(
@@ -129,27 +127,26 @@ class SQLiteJournal:
             held.pending.extend(entries)
         if status is not None:
             held.status = status
-            held.frees = held.frees or status != "running"
-        self._gathering[id(held)] = held
-        if len(held.pending) >= HAND_OVER:
-            self._hand_over(held, None)
+            held.releases = held.releases or status != "running"
+        self._queued[id(held)] = held
+        if len(held.pending) >= MAX_QUEUED:
+            self._submit(held, None)
 
     async def barrier(self, claim: Claim) -> None:
-        """Wait until all that was handed over under this claim is on disk."""
-        held = self._held(claim)
+        """Wait until all entries queued under this claim are on disk."""
+        held = self._check_claim(claim)
         waiter = Waiter()
-        await _done(self._hand_over(held, waiter), waiter)
+        await _wait(self._submit(held, waiter), waiter)
 
     def read(self, run_id: str) -> list[Entry]:
-        """All durable entries of a run, oldest first."""
+        """Return all durable entries of a run, oldest first."""
         with self._file.reading() as connection:
             info = None if connection is None else read_info(connection, run_id)
             if connection is None or info is None:
-                raise self._unknown(run_id)
+                raise self._build_unknown_run(run_id)
             entries, damage = read_entries(connection, run_id)
-        damage = (
-            damage or follow_chain(run_id, entries, info).problem
-        )  # nobody may act on what was changed
+        # Changed entries must not be acted on.
+        damage = damage or follow_chain(run_id, entries, info).problem
         if damage:
             raise JournalError(
                 f"journal {str(self._file.path)!r}: run {run_id!r}: {damage}; verify it for more"
@@ -157,45 +154,45 @@ class SQLiteJournal:
         return entries
 
     def runs(self, *, unfinished: bool = False) -> list[RunInfo]:
-        """All runs, newest first; or those that have not ended, found by an index."""
+        """Return all runs, newest first; or those that have not ended, found by an index."""
         with self._file.reading() as connection:
             return [] if connection is None else read_infos(connection, unfinished)
 
     def verify(self, run_id: str, head: str | None = None) -> Verification:
-        """Check every field of a run's entries, that none is missing, and that they end where they should."""
+        """Check every field of a run's entries, that none is missing, and that the chain ends in its head."""
         with self._file.reading() as connection:
             found = None if connection is None else verify_run(connection, run_id, head)
         if found is None:
-            raise self._unknown(run_id)
+            raise self._build_unknown_run(run_id)
         return found
 
     def send(self, run_id: str, kind: str, body: JsonObject) -> int:
-        """Put a command into a run's inbox; durable when this returns, also with `synchronous="NORMAL"`."""
-        encoded = command_body(kind, body)
+        """Put a command into a run's inbox; durable on return, also with `synchronous="NORMAL"`."""
+        encoded = encode_command_body(kind, body)
         if self._closed:
-            raise self._writer.closed()
+            raise self._writer.build_closed_error()
         with self._file.reading() as connection:
-            if connection is None or not is_kept(connection, run_id):
-                raise self._unknown(run_id)
+            if connection is None or not has_run(connection, run_id):
+                raise self._build_unknown_run(run_id)
         return self._inbox.add(run_id, self._clock.wall(), kind, encoded)
 
     def inbox(self, run_id: str, after: int = 0) -> list[Command]:
-        """The durable commands to a run, oldest first."""
+        """Return the durable commands to a run, oldest first."""
         return self._inbox.read(run_id, after)
 
     def inbox_mark(self) -> object:
-        """The times and sizes of the inbox file and its log."""
+        """Return the times and sizes of the inbox file and its log."""
         return self._inbox.mark()
 
     def inbox_news(self, after: int) -> tuple[int, frozenset[str]]:
-        """The number of the last command to any run, and the runs to which any behind the number `after` was sent."""
+        """Return the id of the last command to any run, and the runs that got a command after the id `after`."""
         return self._inbox.news(after)
 
     async def close(self) -> None:
-        """Make all that was handed over durable, let go of file and thread; a closed journal only reads."""
+        """Make all queued entries durable, close file and thread; a closed journal is read-only."""
         failure: LoopwrightError | None = None
         self._closed = True
-        for claim in list(self._gathering.values()):
+        for claim in list(self._queued.values()):
             try:
                 await self.barrier(claim)
             except LoopwrightError as error:
@@ -204,29 +201,31 @@ class SQLiteJournal:
         if failure is not None:
             raise failure
 
-    def _held(self, claim: Claim) -> SQLiteClaim:
+    def _check_claim(self, claim: Claim) -> SQLiteClaim:
         if not isinstance(claim, SQLiteClaim) or claim.file is not self._file:
             raise JournalError(
                 f"run {claim.run_id!r}: this claim was given by another journal"
             )
         if claim.failure is not None:
-            raise again(claim.failure)
+            raise copy_error(claim.failure)
         return claim
 
-    def _hand_over(self, claim: SQLiteClaim, waiter: Waiter | None) -> Append:
-        self._gathering.pop(id(claim), None)
+    def _submit(self, claim: SQLiteClaim, waiter: Waiter | None) -> Append:
+        self._queued.pop(id(claim), None)
         if claim.header is not None:  # a new run's lease begins with its first entries
-            claim.lease_until = lease_end(claim.header.lease, self._clock.wall())
+            claim.lease_until = compute_lease_end(
+                claim.header.lease, self._clock.wall()
+            )
         job = Append(claim, waiter)
         self._writer.submit(job)
         return job
 
-    def _unknown(self, run_id: str) -> UnknownRun:
+    def _build_unknown_run(self, run_id: str) -> UnknownRun:
         return UnknownRun(f"no run {run_id!r} in journal {str(self._file.path)!r}")
 
 
-async def _done(job: Job, waiter: Waiter) -> None:
-    """Wait until a job is done; raises its failure."""
+async def _wait(job: Job, waiter: Waiter) -> None:
+    """Wait until a job is done; raise its failure."""
     await waiter.future
     if job.failure is not None:
-        raise again(job.failure)
+        raise copy_error(job.failure)

@@ -1,4 +1,4 @@
-"""Reads what a SQLite journal holds, and tells rows that nobody could have written from those that were."""
+"""Reader of a SQLite journal, which detects rows that no journal could have written."""
 
 import itertools
 import sqlite3
@@ -9,7 +9,7 @@ from ...events.entry import Entry
 from ..base import RESUMABLE, RunInfo, Verification, verify_chain
 
 REFERENCE = "sha256:"
-"""Begins the text that stands in `events.body` for a body kept in `blobs`."""
+"""Prefix of the text in `events.body` for a body that is stored in `blobs`."""
 
 _INFO = """SELECT run_id, engine, options, version, status, owner, fence, head_seq, head_hash, created, parent_run,
                   fork_seq, lease_until
@@ -18,9 +18,9 @@ _UNFINISHED = f"WHERE status IN ({', '.join(map(repr, RESUMABLE))})"
 _ENTRIES = "SELECT run_id, seq, key, kind, at, v, fence, body, hash FROM events WHERE run_id = ? ORDER BY seq"
 _BLOB = "SELECT bytes FROM blobs WHERE sha256 = ?"
 
-_TEXT_OR_NOTHING = (str, type(None))
+_OPTIONAL_TEXT = (str, type(None))
 _INFO_TYPES: tuple[Any, ...] = (
-    str, str, str, str, str, _TEXT_OR_NOTHING, int, int, str, (float, int), _TEXT_OR_NOTHING,
+    str, str, str, str, str, _OPTIONAL_TEXT, int, int, str, (float, int), _OPTIONAL_TEXT,
     (int, type(None)), (float, int, type(None)),
 )  # fmt: skip
 _ENTRY_TYPES = frozenset(
@@ -30,28 +30,27 @@ _ENTRY_TYPES = frozenset(
 
 
 def read_info(connection: sqlite3.Connection, run_id: str) -> RunInfo | None:
-    """What the table `runs` says of a run; raises `JournalError` if its row was changed to something unreadable."""
+    """Return the row of a run in the table `runs`; raise `JournalError` if it was made unreadable."""
     row = connection.execute(f"{_INFO} WHERE run_id = ?", (run_id,)).fetchone()
-    return None if row is None else _info(row)
+    return None if row is None else _to_info(row)
 
 
 def read_infos(connection: sqlite3.Connection, unfinished: bool) -> list[RunInfo]:
-    """All runs, or those that have not ended, the one begun last first."""
+    """Return all runs, or those that have not ended, newest first."""
     which = _UNFINISHED if unfinished else ""
     return [
-        _info(row) for row in connection.execute(f"{_INFO} {which} ORDER BY rowid DESC")
+        _to_info(row)
+        for row in connection.execute(f"{_INFO} {which} ORDER BY rowid DESC")
     ]
 
 
-def is_kept(connection: sqlite3.Connection, run_id: str) -> bool:
-    """Whether there is such a run."""
-    return (
-        connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-        is not None
-    )
+def has_run(connection: sqlite3.Connection, run_id: str) -> bool:
+    """Return whether the journal has a run."""
+    query = "SELECT 1 FROM runs WHERE run_id = ?"
+    return connection.execute(query, (run_id,)).fetchone() is not None
 
 
-def _info(row: tuple[Any, ...]) -> RunInfo:
+def _to_info(row: tuple[Any, ...]) -> RunInfo:
     for position, (value, types) in enumerate(zip(row, _INFO_TYPES, strict=True)):
         if not isinstance(value, types):
             raise JournalError(
@@ -63,14 +62,13 @@ def _info(row: tuple[Any, ...]) -> RunInfo:
 def read_entries(
     connection: sqlite3.Connection, run_id: str
 ) -> tuple[list[Entry], str]:
-    """A run's entries, oldest first, up to the first that cannot be read; and what is wrong with that one, or ""."""
+    """Return a run's entries, oldest first, up to the first unreadable one, and its problem or an empty text."""
     entries: list[Entry] = []
     try:
         for row in connection.execute(_ENTRIES, (run_id,)):
-            found = _entry(connection, row)
-            if isinstance(found, str):
-                return entries, f"entry {len(entries) + 1} cannot be read: {found}"
-            entries.append(found)
+            entries.append(_read_entry(connection, row))
+    except ValueError as error:
+        return entries, f"entry {len(entries) + 1} cannot be read: {error}"
     except sqlite3.DatabaseError as error:
         if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_CORRUPT:
             raise
@@ -78,28 +76,32 @@ def read_entries(
     return entries, ""
 
 
-def _entry(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Entry | str:
+def _read_entry(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Entry:
+    """Return the entry of a row; raise ValueError if it is unreadable."""
     if tuple(map(type, row)) not in _ENTRY_TYPES:
-        return "a column holds a value of another type"
+        raise ValueError("a column holds a value of another type")
     body = row[7]
     if isinstance(body, str):
-        blob = connection.execute(_BLOB, (body.removeprefix(REFERENCE),)).fetchone()
-        if (
-            blob is None
-            or not body.startswith(REFERENCE)
-            or not isinstance(blob[0], bytes)
-        ):
-            return f"its body {body[:80]!r} is not in the table blobs"
-        body = blob[0]
+        body = _read_blob(connection, body)
     fields: list[Any] = [*row]
     fields[7] = body
     return Entry(*fields)
 
 
+def _read_blob(connection: sqlite3.Connection, reference: str) -> bytes:
+    digest = reference.removeprefix(REFERENCE)
+    found = connection.execute(_BLOB, (digest,)).fetchone()
+    is_blob = found is not None and isinstance(found[0], bytes)
+    if not is_blob or not reference.startswith(REFERENCE):
+        raise ValueError(f"its body {reference[:80]!r} is not in the table blobs")
+    body: bytes = found[0]
+    return body
+
+
 def verify_run(
     connection: sqlite3.Connection, run_id: str, head: str | None
 ) -> Verification | None:
-    """Check a run's chain, rows and head; None if nothing was ever kept of it."""
+    """Check a run's chain, rows and head; return `None` if the journal has nothing of it."""
     entries, damage = read_entries(connection, run_id)
     last = entries[-1].hash if entries else ""
     try:
@@ -108,13 +110,10 @@ def verify_run(
         return Verification(run_id, len(entries), last, str(error))
     if info is None:
         missing = "its row in the table runs is gone"
-        return (
-            Verification(run_id, len(entries), last, missing)
-            if entries or damage
-            else None
-        )
+        was_kept = bool(entries or damage)
+        return Verification(run_id, len(entries), last, missing) if was_kept else None
     found = verify_chain(run_id, entries, info, head)
-    # A change before the damage is the earlier find; else the damage is why the chain ends too soon.
+    # Report a change before the damage; otherwise the damage is why the chain ends early.
     if damage and found.head_hash == last:
         return Verification(run_id, len(entries), last, damage, len(entries) + 1)
     return found

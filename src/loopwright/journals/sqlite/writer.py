@@ -1,4 +1,4 @@
-"""The thread that writes a SQLite journal: whatever waits when it comes by goes into one transaction."""
+"""The writer thread of a SQLite journal: all waiting jobs go into one transaction."""
 
 import asyncio
 import contextlib
@@ -9,10 +9,10 @@ import threading
 
 from ...errors import JournalError, LoopwrightError
 from .file import JournalFile, WritingConnection
-from .jobs import INSERT_EVENT, Job, Row, again
+from .jobs import INSERT_EVENT, Job, Row, copy_error
 
-# What is refused because of one value: the other runs in the same transaction are not to blame.
-_REFUSED = (
+# Errors caused by one value: the other jobs of the same transaction are tried again alone.
+_VALUE_ERRORS = (
     sqlite3.IntegrityError,
     sqlite3.DataError,
     sqlite3.InterfaceError,
@@ -23,15 +23,15 @@ _REFUSED = (
 
 
 class Writer:
-    """Does jobs in the order in which they come, in a thread that starts with the first of them.
+    """Does jobs in order, in a thread that starts with the first job.
 
-    There is no waiting for more jobs: those that come while one transaction is being made durable are the next one.
+    It does not wait for more jobs: those that arrive while one transaction becomes durable form the next one.
     """
 
     def __init__(self, file: JournalFile) -> None:
         self._file = file
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._door = threading.Lock()
+        self._lock = threading.Lock()
         self._open = True
         self._thread: threading.Thread | None = None
         self._process: int | None = None
@@ -39,15 +39,15 @@ class Writer:
         self._connection: WritingConnection | None = None
 
     def submit(self, job: Job) -> None:
-        """Hand a job over; raises `JournalError` after the end."""
+        """Queue a job; raise `JournalError` once the writer is closed."""
         if self._process not in (None, os.getpid()):
             raise JournalError(
-                f"journal {str(self._file.path)!r} was at work before this process was forked from its parent, and "
-                "SQLite does not survive that: make a new SQLiteJournal in each process"
+                f"journal {str(self._file.path)!r} was in use before this process was forked from its parent, and "
+                "SQLite does not support that: make a new SQLiteJournal in each process"
             )
-        with self._door:
+        with self._lock:
             if not self._open:
-                raise self.closed()
+                raise self.build_closed_error()
             if self._thread is None:
                 self._process = os.getpid()
                 self._thread = threading.Thread(
@@ -57,12 +57,12 @@ class Writer:
             self._jobs.put(job)
 
     def end(self) -> None:
-        """Stop when all that was handed over is done. Takes no lock, so that a finalizer may call it."""
+        """Stop after the queued jobs. Takes no lock, so that a finalizer may call it."""
         self._jobs.put(None)
 
     async def close(self) -> None:
-        """Stop, and wait for it; nothing is taken from now on."""
-        with self._door:
+        """Stop and wait for the end; later jobs are refused."""
+        with self._lock:
             self._open = False
         if self._thread is not None:
             self.end()
@@ -71,17 +71,17 @@ class Writer:
     def _work(self) -> None:
         try:
             with self._files:
-                more = True
-                while more:
-                    jobs, more = self._waiting()
+                is_open = True
+                while is_open:
+                    jobs, is_open = self._take_jobs()
                     if jobs:
                         self._do(jobs)
                         _wake(jobs)
         finally:
-            self._refuse_the_rest()
+            self._refuse_rest()
 
-    def _waiting(self) -> tuple[list[Job], bool]:
-        """All jobs that are there, at least one; and whether more may come."""
+    def _take_jobs(self) -> tuple[list[Job], bool]:
+        """Wait for a job and return all that are queued, and whether more may follow."""
         jobs: list[Job] = []
         job = self._jobs.get()
         while job is not None:
@@ -94,18 +94,18 @@ class Writer:
     def _do(self, jobs: list[Job]) -> None:
         try:
             self._transact(jobs)
-        except _REFUSED as error:
-            if len(jobs) == 1:
-                jobs[0].fail(self._file.explain(error))
-            else:
+        except _VALUE_ERRORS as error:
+            if len(jobs) > 1:
                 for job in jobs:
                     self._do([job])
+            else:
+                jobs[0].fail(self._file.explain(error))
         except (sqlite3.Error, OSError) as error:
             for job in jobs:
                 job.fail(self._file.explain(error))
         except JournalError as error:
             for job in jobs:
-                job.fail(again(error))
+                job.fail(copy_error(error))
 
     def _transact(self, jobs: list[Job]) -> None:
         if self._connection is None:
@@ -119,32 +119,32 @@ class Writer:
                     job.fail(error)
             cursor.executemany(INSERT_EVENT, rows)
 
-    def _refuse_the_rest(self) -> None:
-        with self._door:
+    def _refuse_rest(self) -> None:
+        with self._lock:
             self._open = False
         rest: list[Job] = []
         while not self._jobs.empty():
             job = self._jobs.get()
             if job is not None:
-                job.fail(self.closed())
+                job.fail(self.build_closed_error())
                 rest.append(job)
         _wake(rest)
 
-    def closed(self) -> JournalError:
-        """What to say to one who comes too late."""
+    def build_closed_error(self) -> JournalError:
+        """Return the error for a use after the end."""
         return JournalError(
-            f"journal {str(self._file.path)!r} is closed: make a new SQLiteJournal to go on"
+            f"journal {str(self._file.path)!r} is closed: make a new SQLiteJournal to continue"
         )
 
 
 def _wake(jobs: list[Job]) -> None:
-    """Tell those who wait, with one call for each of their event loops."""
+    """Wake the waiting tasks, with one call for each event loop."""
     waiting: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for job in jobs:
         if job.waiter is not None:
             waiting.setdefault(job.waiter.loop, []).append(job.waiter.future)
     for loop, futures in waiting.items():
-        # A loop that was closed meanwhile has nobody left who waits.
+        # A loop that was closed meanwhile has no waiting task.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(_settle, futures)
 

@@ -13,7 +13,8 @@ from ...engine import LoopEngine
 from ...errors import ProviderError
 from ...events.effects import AttemptFailed, ModelFailed, ToolStarted
 from ...gates.base import Action, Decision, Deny, InstantGate, PolicyState
-from ...journals.base import Journal, MemoryJournal
+from ...journals.base import Journal
+from ...journals.memory import MemoryJournal
 from ...limits import Limits
 from ...messages import Completion, Conversation, Message
 from ...plugins import build_journal

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import RunBusy
 from ...journals.base import Journal
-from ...journals.owner import AT_WORK, Owner
+from ...journals.owner import ACTIVE_TOKENS, Owner
 from ..crash_harness import Killable
 from ..crash_harness import _made as made  # pyright: ignore[reportPrivateUsage]
 
@@ -55,7 +55,7 @@ def visited(make: type[Killable], folder: Path, run_ids: Sequence[str]) -> Seen:
 
 async def _visit(journal: Journal, run_ids: Sequence[str]) -> Seen:
     owner = Owner.of_this_process("elsewhere")
-    AT_WORK.add(owner.token)
+    ACTIVE_TOKENS.add(owner.token)
     taken: dict[str, int | None] = {}
     for run_id in run_ids:
         try:

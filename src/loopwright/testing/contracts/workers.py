@@ -14,7 +14,7 @@ from ...journals.base import (
     Command,
     Journal,
     RunInfo,
-    orphaned,
+    is_orphaned,
 )
 from ..assertions import holds, is_a, refused, same
 from .entries import AWAY, DEAD, LIVE, ME, header, until_over, with_journal, write
@@ -243,7 +243,7 @@ class WorkerChecks:
         found = [
             info.run_id
             for info in journal.runs(unfinished=True)
-            if orphaned(info, time.time())
+            if is_orphaned(info, time.time())
         ]
         same(found, ["over", "dead"], "the orphans")
 

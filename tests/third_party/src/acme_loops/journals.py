@@ -21,12 +21,12 @@ from loopwright.journals import (
     RunHeader,
     RunInfo,
     Verification,
-    command_body,
-    ensure_free,
-    lease_end,
-    read_command_body,
-    status_of_claimed,
-    taken,
+    compute_lease_end,
+    decode_command_body,
+    encode_command_body,
+    ensure_claimable,
+    format_id_taken,
+    get_claimed_status,
     verify_chain,
 )
 from loopwright.messages import JsonObject
@@ -71,7 +71,7 @@ class JSONLinesJournal:
             header.run_id,
             fence=1,
             header=header,
-            lease_until=lease_end(header.lease, time.time()),
+            lease_until=compute_lease_end(header.lease, time.time()),
         )
 
     async def claim(
@@ -85,10 +85,10 @@ class JSONLinesJournal:
         """Take a run up."""
         with self._writing():
             info, now = self._kept(run_id).info, time.time()
-            until = lease_end(lease, now)
-            ensure_free(info, take_over, now)
+            until = compute_lease_end(lease, now)
+            ensure_claimable(info, take_over, now)
             self._add(run_id, {
-                "fence": info.fence + 1, "owner": owner, "lease_until": until, "status": status_of_claimed(info)
+                "fence": info.fence + 1, "owner": owner, "lease_until": until, "status": get_claimed_status(info)
             })  # fmt: skip
             return LinesClaim(
                 run_id, info.fence + 1, info.head_seq, info.head_hash, lease_until=until
@@ -97,7 +97,7 @@ class JSONLinesJournal:
     async def renew(self, claim: Claim, lease: float) -> None:
         """Put the end of the claim's lease off."""
         with self._writing():
-            until = lease_end(lease, time.time())
+            until = compute_lease_end(lease, time.time())
             if claim.header is not None:
                 return
             info = self._owned(claim)
@@ -148,7 +148,7 @@ class JSONLinesJournal:
 
     def send(self, run_id: str, kind: str, body: JsonObject) -> int:
         """Put a command into a run's inbox."""
-        text = command_body(kind, body).decode()
+        text = encode_command_body(kind, body).decode()
         self._kept(run_id)
         with self._writing():
             path = self._path(run_id, ".inbox")
@@ -170,7 +170,7 @@ class JSONLinesJournal:
         """The commands sent to a run."""
         told = [json.loads(line) for line in _whole_lines(self._path(run_id, ".inbox"))]
         commands = [
-            Command(**{**line, "body": read_command_body(line["body"].encode())})
+            Command(**{**line, "body": decode_command_body(line["body"].encode())})
             for line in told
         ]
         return [command for command in commands if command.number > after]
@@ -215,11 +215,14 @@ class JSONLinesJournal:
 
     def _begin(self, header: RunHeader) -> None:
         if self._path(header.run_id).exists():
-            raise ConfigError(taken(header.run_id))
+            raise ConfigError(format_id_taken(header.run_id))
         number = sum(1 for _ in self._folder.glob("*.jsonl"))
         self._add(
             header.run_id,
-            {"number": number, "info": dataclasses.asdict(header.begun(time.time()))},
+            {
+                "number": number,
+                "info": dataclasses.asdict(header.to_run_info(time.time())),
+            },
         )
 
     def _path(self, run_id: str, ending: str = ".jsonl") -> Path:

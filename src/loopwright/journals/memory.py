@@ -1,0 +1,188 @@
+"""MemoryJournal: a journal that exists as long as the process."""
+
+import dataclasses
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+from ..clock import Clock, SystemClock
+from ..errors import ConfigError, Fenced, UnknownRun
+from ..events.entry import Entry
+from ..messages import JsonObject
+from .base import (
+    RESUMABLE,
+    Claim,
+    Command,
+    RunHeader,
+    RunInfo,
+    Verification,
+    compute_lease_end,
+    decode_command_body,
+    encode_command_body,
+    ensure_claimable,
+    format_id_taken,
+    get_claimed_status,
+    verify_chain,
+)
+
+
+@dataclasses.dataclass
+class _Record:
+    """A run in memory; a command is its time, kind and body."""
+
+    info: RunInfo
+    entries: list[Entry] = dataclasses.field(default_factory=list[Entry])
+    commands: list[tuple[float, str, bytes]] = dataclasses.field(
+        default_factory=list[tuple[float, str, bytes]]
+    )
+
+
+class MemoryJournal:
+    """Keeps runs in the memory of the process; forgets the oldest finished runs beyond `keep_runs`."""
+
+    def __init__(self, *, keep_runs: int = 1000, clock: Clock | None = None) -> None:
+        if keep_runs < 1:
+            raise ConfigError(
+                f"MemoryJournal: keep_runs must be at least 1, got {keep_runs}"
+            )
+        self._keep_runs = keep_runs
+        self._clock = clock or SystemClock()
+        self._runs: dict[str, _Record] = {}
+        self._ended: deque[str] = deque()  # in the order in which they ended
+        self._inbox_lock = threading.Lock()
+        self._sent = 0
+
+    def create(self, header: RunHeader) -> Claim:
+        """Return the claim to a new run; raise `ConfigError` if the id exists already."""
+        if header.run_id in self._runs:
+            raise ConfigError(format_id_taken(header.run_id))
+        until = compute_lease_end(header.lease, self._clock.wall())
+        return Claim(header.run_id, fence=1, header=header, lease_until=until)
+
+    async def claim(
+        self,
+        run_id: str,
+        owner: str,
+        *,
+        take_over: bool = False,
+        lease: float | None = None,
+    ) -> Claim:
+        """Claim a run for an owner."""
+        record, now = self._find(run_id), self._clock.wall()
+        until = compute_lease_end(lease, now)
+        ensure_claimable(record.info, take_over, now)
+        info = dataclasses.replace(
+            record.info,
+            fence=record.info.fence + 1,
+            owner=owner,
+            lease_until=until,
+            status=get_claimed_status(record.info),
+        )
+        record.info = info
+        return Claim(
+            run_id, info.fence, info.head_seq, info.head_hash, lease_until=until
+        )
+
+    async def renew(self, claim: Claim, lease: float) -> None:
+        """Extend the claim's lease."""
+        until = compute_lease_end(lease, self._clock.wall())
+        if claim.header is not None:
+            return
+        record = self._find_owned(claim)
+        if record.info.owner is not None:
+            record.info = dataclasses.replace(record.info, lease_until=until)
+        claim.lease_until = record.info.lease_until
+
+    def append(
+        self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None
+    ) -> None:
+        """Store entries and the status."""
+        if claim.header is not None:
+            self._begin(claim, claim.header)
+        record = self._find_owned(claim)
+        if entries:
+            head = entries[-1]
+            record.entries.extend(entries)
+            record.info = dataclasses.replace(
+                record.info, head_seq=head.seq, head_hash=head.hash
+            )
+        if status is not None:
+            self._set_status(record, claim, status)
+
+    def _begin(self, claim: Claim, header: RunHeader) -> None:
+        """Add the run of a claim."""
+        if header.run_id in self._runs:
+            raise ConfigError(format_id_taken(header.run_id))
+        info = header.to_run_info(self._clock.wall())
+        self._runs[header.run_id] = _Record(info)
+        claim.header, claim.lease_until = None, info.lease_until
+
+    def _set_status(self, record: _Record, claim: Claim, status: str) -> None:
+        """Set the status; any but `running` releases the run, and too many ended runs are forgotten."""
+        had_ended = record.info.status not in RESUMABLE
+        record.info = dataclasses.replace(record.info, status=status)
+        if status != "running":
+            record.info = dataclasses.replace(record.info, owner=None, lease_until=None)
+            claim.lease_until = None
+        if status not in RESUMABLE and not had_ended:
+            self._ended.append(claim.run_id)
+            if len(self._ended) > self._keep_runs:
+                del self._runs[self._ended.popleft()]
+
+    async def barrier(self, claim: Claim) -> None:
+        """Raise `Fenced` if another owner took over; memory has nothing to wait for."""
+        self._find_owned(claim)
+
+    def read(self, run_id: str) -> list[Entry]:
+        """Return all entries of a run, oldest first."""
+        return list(self._find(run_id).entries)
+
+    def runs(self, *, unfinished: bool = False) -> list[RunInfo]:
+        """Return all runs, newest first; or those that have not ended."""
+        infos = [record.info for record in reversed(list(self._runs.values()))]
+        if not unfinished:
+            return infos
+        return [info for info in infos if info.status in RESUMABLE]
+
+    def verify(self, run_id: str, head: str | None = None) -> Verification:
+        """Check a run's chain."""
+        record = self._find(run_id)
+        return verify_chain(run_id, record.entries, record.info, head)
+
+    def send(self, run_id: str, kind: str, body: JsonObject) -> int:
+        """Put a command into a run's inbox."""
+        encoded, commands = encode_command_body(kind, body), self._find(run_id).commands
+        with self._inbox_lock:
+            commands.append((self._clock.wall(), kind, encoded))
+            self._sent += 1
+            return len(commands)
+
+    def inbox(self, run_id: str, after: int = 0) -> list[Command]:
+        """Return the commands sent to a run, oldest first."""
+        record = self._runs.get(run_id)
+        if record is None:
+            return []
+        return [
+            Command(number, run_id, at, kind, decode_command_body(encoded))
+            for number, (at, kind, encoded) in enumerate(list(record.commands), 1)
+            if number > after
+        ]
+
+    def inbox_mark(self) -> object:
+        """Return the number of commands sent so far."""
+        return self._sent
+
+    async def close(self) -> None:
+        """Do nothing: there is nothing to close."""
+
+    def _find(self, run_id: str) -> _Record:
+        try:
+            return self._runs[run_id]
+        except KeyError:
+            raise UnknownRun(f"no run {run_id!r} in this journal") from None
+
+    def _find_owned(self, claim: Claim) -> _Record:
+        record = self._find(claim.run_id)
+        if record.info.fence != claim.fence:
+            raise Fenced(f"run {claim.run_id!r} was taken over by {record.info.owner}")
+        return record

@@ -20,14 +20,12 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
-    "sphinxcontrib.mermaid",
     "sphinx_copybutton",
 ]
 exclude_patterns = ["decisions/README.md"]
 
 # Markdown
 myst_enable_extensions = ["attrs_block", "deflist"]
-myst_fence_as_directive = ["mermaid"]  # so that GitHub draws them too
 myst_heading_anchors = 4
 
 # The API reference. In docstrings a name in single backticks is a link where there is such a name, else code.

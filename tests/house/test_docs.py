@@ -3,6 +3,7 @@
 import ast
 import configparser
 import dataclasses
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -226,6 +227,21 @@ def test_links_lead_to_files_and_symbols_are_cited_without_line_numbers(
 
     assert [link for link in links if not (page.parent / link).exists()] == []
     assert re.findall(r"\.py:\d+", text_of(page)) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    sorted((ROOT / "docs" / "images").glob("*.mmd")),
+    ids=lambda path: path.stem,
+)
+def test_a_diagram_is_drawn_from_the_source_beside_it(source: Path) -> None:
+    drawing = source.with_suffix(".svg").read_text(encoding="utf-8")
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
+
+    assert drawing.startswith(f"<!-- of {source.name} {digest} -->"), (
+        "draw it again with mermaid-cli, and put this line in front"
+    )
+    assert "<script" not in drawing
 
 
 def test_the_tree_in_the_readme_is_there() -> None:

@@ -572,10 +572,10 @@ def test_a_call_that_was_set_aside_is_told(invoke: Invoke) -> None:
     assert [
         line[9:]
         for line in done.stderr.splitlines()
-        if "recovery" in line or "dead letter " in line or "set aside" in line
+        if "recovery" in line or "dead letter " in line or "queue" in line
     ] == [
         "recovery letter: error: OSError: no stamps; dead letter",
         'dead letter letter(to="Ada") [default]: OSError: no stamps',
-        "result   error: OSError: no stamps [The call was set aside for a person to see to later; "
+        "result   error: OSError: no stamps [The call was put in a queue for a person to handle later; "
         "do not make it again.]",
     ]

@@ -27,11 +27,15 @@ if TYPE_CHECKING:
     from .base import tool as tool
     from .profile import ToolProfile as ToolProfile
     from .recovery import CachedResult as CachedResult
+    from .recovery import CallOutcome as CallOutcome
     from .recovery import DeadLetter as DeadLetter
     from .recovery import Escalate as Escalate
+    from .recovery import FailedCall as FailedCall
     from .recovery import Fallback as Fallback
     from .recovery import LlmRecovery as LlmRecovery
     from .recovery import Recovery as Recovery
+    from .recovery import RecoveryContext as RecoveryContext
+    from .recovery import RecoveryStrategy as RecoveryStrategy
     from .recovery import Retry as Retry
     from .registry import ToolRegistry as ToolRegistry
     from .registry import Tools as Tools
@@ -75,8 +79,12 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "DeadLetter",
                 "Escalate",
                 "Fallback",
+                "CallOutcome",
+                "FailedCall",
                 "LlmRecovery",
                 "Recovery",
+                "RecoveryContext",
+                "RecoveryStrategy",
                 "Retry",
             ),
             ".resolution": (

@@ -31,7 +31,7 @@ from ..labels import LABELS, Label
 from ..messages import Effect, Json, JsonObject, ToolSpec
 from ..security.permit_claims import Claims
 from ..security.redaction import Redactor
-from .recovery import STRATEGIES, CachedResult, Recovery, Retry
+from .recovery import RecoveryStrategy, check_strategy
 from .schema import without_titles
 from .signature import (
     is_generator,
@@ -96,8 +96,8 @@ class Tool:
         repeatable: whether repeated calls with the same result are normal (polling).
         max_output_chars: longest result, if other than the run's limit.
         recovery: the strategies for a call that fails, in order: `Retry`, `Fallback`,
-            `CachedResult`, `LlmRecovery`, `Escalate`, `DeadLetter`. Without any, the model reads the
-            error.
+            `CachedResult`, `LlmRecovery`, `Escalate`, `DeadLetter`, or a `RecoveryStrategy` of your own.
+            Without any, the model reads the error.
         lookup: finds out whether an interrupted call took effect: given a `ToolContext` it returns
             `CallCompleted(result)`, `CallNotExecuted()` or `OutcomeUnknown()`; async or sync.
         compensate: undoes a call when a run with `saga` does not complete: given a `ToolContext` and
@@ -126,7 +126,7 @@ class Tool:
     max_concurrency: int | None = None
     repeatable: bool = False
     max_output_chars: int | None = None
-    recovery: tuple[Recovery, ...] = ()
+    recovery: tuple[RecoveryStrategy, ...] = ()
     lookup: Lookup | None = dataclasses.field(default=None, repr=False)
     compensate: Compensate | None = dataclasses.field(default=None, repr=False)
     label: Label = "normal"
@@ -197,27 +197,15 @@ class Tool:
 
     def _list_recovery(self) -> None:
         given: Any = self.recovery
-        several = isinstance(given, Iterable) and not isinstance(given, STRATEGIES)
-        listed = tuple(cast("Iterable[Recovery]", given if several else (given,)))
-        object.__setattr__(self, "recovery", listed)
-        for strategy in self.recovery:
-            self._check_recovery(strategy)
-
-    def _check_recovery(self, strategy: Recovery) -> None:
-        if not isinstance(strategy, STRATEGIES):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(
-                f"tool {self.name!r}: recovery takes Retry(), Fallback(tool), CachedResult(), LlmRecovery(), "
-                f"Escalate() and DeadLetter(), got {strategy!r}"
-            )
-        if isinstance(strategy, Retry) and self.effect not in ("read", "idempotent"):
-            raise ConfigError(
-                f"tool {self.name!r}: recovery: Retry would repeat a side effect; if the tool passes "
-                "ctx.idempotency_key to its service, declare it with effect='idempotent'"
-            )
-        if isinstance(strategy, CachedResult) and self.effect != "read":
-            raise ConfigError(
-                f"tool {self.name!r}: recovery: CachedResult is for tools whose effect is 'read'"
-            )
+        is_one = isinstance(given, RecoveryStrategy) or not isinstance(given, Iterable)
+        listed: Any = (given,) if is_one else given
+        strategies = tuple(cast("Iterable[Any]", listed))
+        for strategy in strategies:
+            try:
+                check_strategy(strategy, self.effect)
+            except ConfigError as error:
+                raise ConfigError(f"tool {self.name!r}: recovery: {error}") from None
+        object.__setattr__(self, "recovery", strategies)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, without gate and journal: for your own code and tests."""
@@ -279,7 +267,7 @@ def tool(
     max_concurrency: int | None = None,
     repeatable: bool = False,
     max_output_chars: int | None = None,
-    recovery: Recovery | Iterable[Recovery] = (),
+    recovery: RecoveryStrategy | Iterable[RecoveryStrategy] = (),
     lookup: Lookup | None = None,
     compensate: Compensate | None = None,
     label: Label = "normal",

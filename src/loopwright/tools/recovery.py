@@ -1,13 +1,176 @@
-"""What a tool wants done when a call of it fails: six strategies, tried in the order in which they are given."""
+"""What is done about a failed call of a tool: strategies, tried in the order in which they are given."""
 
+import abc
 import dataclasses
-from typing import ClassVar, TypeAlias
+import random
+from typing import ClassVar, Protocol, TypeAlias, TypeVar
+
+from pydantic import BaseModel, Field
 
 from ..errors import ConfigError
+from ..events.effects import Failure
+from ..messages import (
+    Effect,
+    Json,
+    JsonObject,
+    ObservationStatus,
+    ToolCall,
+    canonical_json,
+)
+from ..security.redaction import REDACTED
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+MEND = (
+    "A call of the tool {tool} failed. Its arguments were:\n{arguments}\n\nWhat came of it:\n{error}\n\n"
+    "The tool: {description}\nIts arguments must fit this JSON schema:\n{schema}\n\n"
+    "Give arguments that could work, or none if no arguments will."
+)
+
+
+class MendedCall(BaseModel):
+    """What a model proposes in place of a call that failed."""
+
+    arguments: dict[str, Json] | None = Field(
+        description="the arguments to try, or null if there is no point"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
-class Retry:
+class FailedCall:
+    """A call that failed, as a strategy sees it.
+
+    Args:
+        call: the call, without secrets in its arguments.
+        effect: the effect of its tool on the world.
+        description: the description of its tool.
+        schema: the JSON schema of its arguments.
+        status: the status of its observation so far.
+        content: the text of its failure so far, as it was recorded.
+        error: the same text as a model reads it, delimited where it is from outside.
+        failure: "told" (a `ToolError`), "raised" (another exception), "timed_out", "open" (its circuit breaker), or
+            "elsewhere" (a substitute call may have taken effect).
+        may_have_taken_effect: whether the call, or a substitute, may have changed something: then no call is made.
+        has_arguments: whether all of its arguments are known still; a secret in them is lost in a crash.
+        has_secret: whether its arguments held a secret, which `call` lacks.
+    """
+
+    call: ToolCall
+    effect: Effect
+    description: str
+    schema: JsonObject
+    status: ObservationStatus
+    content: str
+    error: str
+    failure: Failure
+    may_have_taken_effect: bool
+    has_arguments: bool
+    has_secret: bool
+
+
+class CallOutcome(Protocol):
+    """The outcome of a call so far; a `RecoveryContext` makes them. Without a `failure` the recovery ends."""
+
+    @property
+    def status(self) -> ObservationStatus:
+        """Return the status of the observation."""
+        ...
+
+    @property
+    def content(self) -> str:
+        """Return the text that the model will read."""
+        ...
+
+    @property
+    def failure(self) -> Failure:
+        """Return the kind of failure; empty for none."""
+        ...
+
+
+class RecoveryContext(Protocol):
+    """What a strategy may do about a call; each step passes the gate, is recorded, and is replayed on resume."""
+
+    @property
+    def failed(self) -> FailedCall:
+        """Return the call and its failure."""
+        ...
+
+    @property
+    def outcome(self) -> CallOutcome:
+        """Return the failure as it stands: what a strategy gives that achieved nothing."""
+        ...
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether time and tool calls are left for one more call."""
+        ...
+
+    def find_cached_result(self, max_age: float) -> CallOutcome | None:
+        """Return the last good result of the same call in this run if it is at most `max_age` seconds old."""
+        ...
+
+    def succeed(self, content: str) -> CallOutcome:
+        """Return an outcome of the strategy's own, which the model reads in place of the failure."""
+        ...
+
+    async def call(self, tool: str, arguments: JsonObject) -> CallOutcome:
+        """Make a substitute call, at most one in a step; it passes the gate and has no recovery of its own.
+
+        Raises `PhaseError` if the failed call may have taken effect.
+        """
+        ...
+
+    async def ask_model(self, prompt: str, into: type[ModelT]) -> ModelT | None:
+        """Return a reply of the run's model outside the conversation; `None` if there was none that fits."""
+        ...
+
+    async def repeat(self) -> CallOutcome:
+        """Make the same call again, with the same idempotency key: for `Retry` and its subclasses."""
+        ...
+
+    async def ask_person(self, text: str) -> CallOutcome:
+        """Return what a person says the outcome is; the run waits: for `Escalate` and its subclasses."""
+        ...
+
+    def dead_letter(self, queue: str) -> CallOutcome:
+        """Record the call whole for a person to handle later."""
+        ...
+
+
+class RecoveryStrategy(abc.ABC):
+    """The base of every strategy; a third party's is a frozen dataclass with a `name` of its own.
+
+    A `RecoveryTriggered` entry is durable before `recover` is called. A run that is resumed calls `recover` of the step
+    that was under way again, so it must do the same then: its calls and questions have recorded outcomes.
+    """
+
+    name: ClassVar[str]
+    """Its name in the journal."""
+
+    @property
+    def max_steps(self) -> int:
+        """Return how often it may be tried for one call."""
+        return 1
+
+    def check_effect(self, effect: Effect) -> None:
+        """Raise `ConfigError` if it is not for tools with that effect; called when a tool is made."""
+        return
+
+    def delay(self, earlier: int) -> float:
+        """Return the seconds to wait first, given how often it was tried `earlier`; not waited again on resume."""
+        return 0.0
+
+    @abc.abstractmethod
+    def applies(self, context: RecoveryContext) -> bool:
+        """Return whether it can help with this failure; without any effect."""
+
+    @abc.abstractmethod
+    async def recover(self, context: RecoveryContext) -> CallOutcome:
+        """Return the outcome of the call now: one that `context` made, `context.outcome` if nothing changed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Retry(RecoveryStrategy):
     """Make the same call again, with the same idempotency key: for tools whose effect is `read` or `idempotent` only.
 
     Args:
@@ -31,17 +194,48 @@ class Retry:
                 f"Retry: base_delay must be seconds between 0 and max_delay, got {self!r}"
             )
 
+    @property
+    def max_steps(self) -> int:
+        return self.max_attempts - 1
+
+    def check_effect(self, effect: Effect) -> None:
+        if effect not in ("read", "idempotent"):
+            raise ConfigError(
+                "Retry would repeat a side effect; if the tool passes ctx.idempotency_key to its service, "
+                "declare it with effect='idempotent'"
+            )
+
+    def delay(self, earlier: int) -> float:
+        longest = min(self.max_delay, self.base_delay * 2**earlier)
+        return random.uniform(0, longest)  # noqa: S311 - jitter
+
+    def applies(self, context: RecoveryContext) -> bool:
+        failed = context.failed
+        if failed.may_have_taken_effect or not failed.has_arguments:
+            return False
+        return failed.failure in ("raised", "timed_out") and context.has_budget
+
+    async def recover(self, context: RecoveryContext) -> CallOutcome:
+        return await context.repeat()
+
 
 @dataclasses.dataclass(frozen=True)
-class Fallback:
+class Fallback(RecoveryStrategy):
     """Call another tool of the runtime with the same arguments; it passes the policy gate as any call does."""
 
     name: ClassVar[str] = "fallback"
     tool: str
 
+    def applies(self, context: RecoveryContext) -> bool:
+        failed = context.failed
+        return failed.has_arguments and not failed.may_have_taken_effect
+
+    async def recover(self, context: RecoveryContext) -> CallOutcome:
+        return await context.call(self.tool, context.failed.call.arguments)
+
 
 @dataclasses.dataclass(frozen=True)
-class CachedResult:
+class CachedResult(RecoveryStrategy):
     """Give the last good result of the same call in this run, if it is at most `max_age` seconds old; reads only."""
 
     name: ClassVar[str] = "cached_result"
@@ -53,9 +247,22 @@ class CachedResult:
                 f"CachedResult: max_age must be seconds greater than 0, got {self.max_age!r}"
             )
 
+    def check_effect(self, effect: Effect) -> None:
+        if effect != "read":
+            raise ConfigError("CachedResult is for tools whose effect is 'read'")
+
+    def applies(self, context: RecoveryContext) -> bool:
+        if context.failed.may_have_taken_effect:
+            return False
+        return context.find_cached_result(self.max_age) is not None
+
+    async def recover(self, context: RecoveryContext) -> CallOutcome:
+        # On resume the result may have grown too old.
+        return context.find_cached_result(self.max_age) or context.outcome
+
 
 @dataclasses.dataclass(frozen=True)
-class LlmRecovery:
+class LlmRecovery(RecoveryStrategy):
     """Ask the model for arguments that could work, and make that call through the gate, at most so many times."""
 
     name: ClassVar[str] = "llm_recovery"
@@ -67,37 +274,93 @@ class LlmRecovery:
                 f"LlmRecovery: max_attempts must be at least 1, got {self.max_attempts!r}"
             )
 
+    @property
+    def max_steps(self) -> int:
+        return self.max_attempts
+
+    def applies(self, context: RecoveryContext) -> bool:
+        failed = context.failed
+        if failed.may_have_taken_effect or not failed.has_arguments:
+            return False
+        # A model would have to guess a secret.
+        return failed.failure in ("told", "raised") and not failed.has_secret
+
+    async def recover(self, context: RecoveryContext) -> CallOutcome:
+        failed = context.failed
+        given = dict(failed.call.arguments)
+        prompt = MEND.format(
+            tool=failed.call.name,
+            arguments=canonical_json(given).decode(),
+            error=failed.error,
+            description=failed.description,
+            schema=canonical_json(dict(failed.schema)).decode(),
+        )
+        mended = await context.ask_model(prompt, MendedCall)
+        if mended is None or mended.arguments is None or mended.arguments == given:
+            return context.outcome
+        if REDACTED in canonical_json(mended.arguments).decode():
+            return context.outcome  # the model wrote a secret, which was redacted
+        return await context.call(failed.call.name, mended.arguments)
+
 
 @dataclasses.dataclass(frozen=True)
-class Escalate:
-    """Let a person decide: the run waits, and goes on with what `Runtime.resolve` says came of the call."""
+class Escalate(RecoveryStrategy):
+    """Let a person decide: the run waits for the outcome of the call that `Runtime.resolve` gives."""
 
     name: ClassVar[str] = "escalate"
 
+    def applies(self, context: RecoveryContext) -> bool:
+        return True
+
+    async def recover(self, context: RecoveryContext) -> CallOutcome:
+        failed = context.failed
+        text = f"{failed.call.name} failed ({failed.status}): {failed.content}"
+        return await context.ask_person(text)
+
 
 @dataclasses.dataclass(frozen=True)
-class DeadLetter:
-    """Set the call aside, whole, in the journal (`CallDeadLettered`), for somebody to see to later; the run goes on."""
+class DeadLetter(RecoveryStrategy):
+    """Record the call whole in the journal (`CallDeadLettered`) for a person to handle later; the run continues."""
 
     name: ClassVar[str] = "dead_letter"
     queue: str = "default"
 
+    def applies(self, context: RecoveryContext) -> bool:
+        return True
 
-Recovery: TypeAlias = (
-    Retry | Fallback | CachedResult | LlmRecovery | Escalate | DeadLetter
-)
+    async def recover(self, context: RecoveryContext) -> CallOutcome:
+        return context.dead_letter(self.queue)
+
+
+Recovery: TypeAlias = RecoveryStrategy
 MADE_AGAIN = (Retry.name, Escalate.name)
 """Strategies after which a result is still that of the call itself."""
-STRATEGIES = (Retry, Fallback, CachedResult, LlmRecovery, Escalate, DeadLetter)
+ASKS_NO_MODEL = (*MADE_AGAIN, Fallback.name, CachedResult.name, DeadLetter.name)
+"""Built-in strategies that show the failure to no model; a third party's counts as one that does."""
+_BUILT_IN: dict[str, type[RecoveryStrategy]] = {
+    strategy.name: strategy
+    for strategy in (Retry, Fallback, CachedResult, LlmRecovery, Escalate, DeadLetter)
+}
 
 
-def steps_of(recovery: tuple[Recovery, ...]) -> tuple[Recovery, ...]:
-    """The strategies, each as often as it may be tried."""
-    return tuple(strategy for strategy in recovery for _ in range(times(strategy)))
+def check_strategy(strategy: object, effect: Effect) -> None:
+    """Raise `ConfigError` unless it is a strategy that a tool with that effect may have."""
+    if not isinstance(strategy, RecoveryStrategy):
+        raise ConfigError(
+            "must be Retry(), Fallback(tool), CachedResult(), LlmRecovery(), Escalate(), DeadLetter() or another "
+            f"strategy derived from RecoveryStrategy, got {strategy!r}"
+        )
+    name: object = getattr(strategy, "name", None)
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"{type(strategy).__name__}.name: must be a text")
+    built_in = _BUILT_IN.get(name, type(strategy))
+    if not isinstance(strategy, built_in):
+        raise ConfigError(
+            f"{type(strategy).__name__}.name: {name!r} is the name of {built_in.__name__}; give it another"
+        )
+    strategy.check_effect(effect)
 
 
-def times(strategy: Recovery) -> int:
-    """How often a strategy may be tried for one call."""
-    if isinstance(strategy, Retry):
-        return strategy.max_attempts - 1
-    return strategy.max_attempts if isinstance(strategy, LlmRecovery) else 1
+def steps_of(strategies: tuple[RecoveryStrategy, ...]) -> tuple[RecoveryStrategy, ...]:
+    """Return the strategies in order, each as often as it may be tried."""
+    return tuple(strategy for strategy in strategies for _ in range(strategy.max_steps))

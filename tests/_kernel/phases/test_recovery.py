@@ -368,7 +368,7 @@ async def test_what_may_have_happened_in_place_of_a_call_is_still_set_aside_for_
     ]
     told = seen(parts, result)[0][1]
     assert "paypal was called instead: timed_out" in told
-    assert "set aside for a person" in told
+    assert "in a queue for a person" in told
 
 
 async def test_mended_arguments_that_may_have_done_their_work_are_not_mended_again():
@@ -536,7 +536,7 @@ async def test_a_dead_letter_keeps_the_whole_call_and_the_run_goes_on():
     )
     assert result.answer == "done"
     assert seen(parts, result)[0][1].startswith(
-        "OSError: down\n[The call was set aside"
+        "OSError: down\n[The call was put in a queue"
     )
 
     entries = parts.journal.read("r")
@@ -624,7 +624,7 @@ SUSPEND = Suspend()
 
 @pytest.mark.parametrize("recovery", [3, "retry", [None]])
 def test_only_strategies_are_taken(recovery: Any):
-    with pytest.raises(ConfigError, match="recovery takes Retry"):
+    with pytest.raises(ConfigError, match="recovery: must be Retry"):
         failing("a", 1, recovery=recovery)
 
 

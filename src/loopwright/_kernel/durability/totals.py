@@ -18,7 +18,7 @@ from ...events.recovery import RecoveryTriggered
 from ...events.run import RunForked, RunResumed, RunStarted
 from ...labels import Label, highest
 from ...messages import Usage
-from ...tools.recovery import LlmRecovery, Retry
+from ...tools.recovery import ASKS_NO_MODEL, Retry
 from .effects import Readers
 from .recoveries import is_made
 
@@ -91,7 +91,7 @@ class Totals:
 
     def _read_recovery(self, entry: Entry, event: RecoveryTriggered) -> None:
         self.tool_calls += event.strategy == Retry.name
-        if event.strategy == LlmRecovery.name:  # its model reads what the call gave
+        if event.strategy not in ASKS_NO_MODEL:  # a model read the failure
             self._read_text(entry, event)
             self.is_untrusted = self.is_untrusted or event.untrusted
 

@@ -9,7 +9,7 @@ from ...tools.recovery import Retry
 from ...tools.resolution import CallNotExecuted
 from .in_doubt import Doubts, came_of
 from .observe import observation_of
-from .recovery import Asked, Decide, Recovering
+from .recovery import Asked, CallRecovery, Decide
 from .tool_call import Attempt, Came, ToolCalls, check_permit
 
 REPEATED_AFTER_CRASH = ("read", "idempotent")
@@ -25,7 +25,7 @@ class Executor:
             calls.services,
         )
         self._doubts = Doubts(calls)
-        self._recovering = Recovering(
+        self._recovery = CallRecovery(
             calls, self._doubts, decide, ask, self._settle_instead
         )
 
@@ -133,7 +133,7 @@ class Executor:
             return Came("rejected", f"There is no tool {permit.call.name!r} any more.")
         came = await self._calls.attempt(permit, tool, kind)
         if came.failure and recover and tool.recovery:
-            return await self._recovering.recover(permit, tool, came)
+            return await self._recovery.recover(permit, tool, came)
         return came
 
     async def _in_doubt(
@@ -148,7 +148,7 @@ class Executor:
             and tool is not None
             and not (made_again and started.sealed)
         ):
-            return await self._recovering.resume(permit, tool, last)
+            return await self._recovery.resume(permit, tool, last)
         repeatable = started.effect in REPEATED_AFTER_CRASH and not started.sealed
         if repeatable and (tool is not None or started.effect == "read"):
             return await self._attempt(permit, tool, "in doubt", recover=recover)

@@ -1,15 +1,24 @@
-"""A failed call and what its tool wants done about that, step by step; each step is recorded before it is taken."""
+"""Recovery of a failed call: the strategies of its tool, step by step; each step is recorded before it is taken."""
 
 import asyncio
 import dataclasses
+import functools
 import itertools
-import random
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
-from ...errors import AskFailed, LimitReached, ProviderError, Suspended
+from ..._internal.log import logger
+from ...errors import (
+    AskFailed,
+    LimitReached,
+    LoopwrightError,
+    PhaseError,
+    ProviderError,
+    Suspended,
+    ToolError,
+)
 from ...events.effect_key import recovery_question_key, substitute_key
 from ...events.effects import ToolFinished
 from ...events.recovery import CallDeadLettered, RecoveryTriggered
@@ -19,21 +28,21 @@ from ...labels import Label, highest
 from ...messages import (
     DOUBTFUL,
     Conversation,
-    Json,
+    JsonObject,
     Observation,
     ToolCall,
     canonical_json,
 )
 from ...providers.base import Sampling
-from ...security.redaction import REDACTED
+from ...security.redaction.errors import format_traceback
+from ...security.redaction.messages import redact_calls
 from ...tools.base import Tool
 from ...tools.recovery import (
-    CachedResult,
-    DeadLetter,
+    ASKS_NO_MODEL,
+    CallOutcome,
     Escalate,
-    Fallback,
-    LlmRecovery,
-    Recovery,
+    FailedCall,
+    RecoveryStrategy,
     Retry,
     steps_of,
 )
@@ -46,26 +55,17 @@ from .tool_call import Came, ToolCalls
 Decide: TypeAlias = Callable[[ToolCall, str], Awaitable[Permit | Denial | Pending]]
 Asked: TypeAlias = Callable[[str, Question], Awaitable[Reply]]
 Settle: TypeAlias = Callable[[Permit | Denial], Awaitable[Observation]]
+M = TypeVar("M", bound=BaseModel)
 
-CHANGES_THINGS = ("write", "destructive")
-MEND = (
-    "A call of the tool {tool} failed. Its arguments were:\n{arguments}\n\nWhat came of it:\n{error}\n\n"
-    "The tool: {description}\nIts arguments must fit this JSON schema:\n{schema}\n\n"
-    "Give arguments that could work, or none if no arguments will."
+SIDE_EFFECTS = ("write", "destructive")
+DEAD_LETTER_NOTE = (
+    "[The call was put in a queue for a person to handle later; do not make it again.]"
 )
 
 
-class MendedCall(BaseModel):
-    """What a model proposes in place of a call that failed."""
-
-    arguments: dict[str, Json] | None = Field(
-        description="the arguments to try, or null if there is no point"
-    )
-
-
 @dataclasses.dataclass(frozen=True)
-class Recovering:
-    """Takes the steps for the calls of one scope."""
+class CallRecovery:
+    """Recover the failed calls of one scope."""
 
     calls: ToolCalls
     doubts: Doubts
@@ -74,94 +74,119 @@ class Recovering:
     settle: Settle
 
     async def recover(self, permit: Permit, tool: Tool, came: Came) -> Came:
-        """What came of a call in the end, after what can be done about its failure."""
-        return await self._walk(permit, tool, came, 0)
+        """Return the outcome of a call that failed, after all strategies that apply."""
+        return await self._try_strategies(permit, tool, came, 0)
 
     async def resume(self, permit: Permit, tool: Tool, last: RecoveryTriggered) -> Came:
-        """The same, from the step that was under way when the process died."""
+        """Return the same, from the step that was under way when the process ended."""
         steps, step = steps_of(tool.recovery), last.attempt - 1
-        came = _came_to(tool, last)
+        came = _restore_outcome(tool, last)
         if step >= len(steps) or steps[step].name != last.strategy:
-            return came  # the tool's recovery was changed since: what it came to then stands
-        lost = (
-            self._is_lost(permit)
-            and self.calls.session.replay.approvals.decision(
-                substitute_key(permit.key, step + 1)
+            return (
+                came  # the tool's strategies changed since: the recorded outcome stands
             )
-            is None
-        )
-        if lost and isinstance(steps[step], Fallback):  # it was not called yet
-            return await self._walk(permit, tool, came, step + 1)
-        taken = await self._take(steps[step], permit, tool, came, step)
-        return await self._walk(permit, tool, taken, step + 1)
+        under_way = RecoveryStep(self, steps[step], permit, tool, came, step + 1)
+        came = await under_way.take()
+        return await self._try_strategies(permit, tool, came, step + 1)
 
-    async def _walk(self, permit: Permit, tool: Tool, came: Came, start: int) -> Came:
+    async def _try_strategies(
+        self, permit: Permit, tool: Tool, came: Came, start: int
+    ) -> Came:
         for step, strategy in enumerate(steps_of(tool.recovery)[start:], start):
             if not came.failure:
                 break
-            if self._helps(strategy, tool, came, permit):
-                came = await self._begin(strategy, permit, tool, came, step)
+            context = RecoveryStep(self, strategy, permit, tool, came, step + 1)
+            if context.applies():
+                came = await self._begin(context)
         return came
 
-    def _helps(
-        self, strategy: Recovery, tool: Tool, came: Came, permit: Permit
-    ) -> bool:
-        """Whether a strategy is for this kind of failure: what may have taken effect is not done again or elsewhere.
+    async def _begin(self, step: "RecoveryStep") -> Came:
+        """Record a step and take it, after its pause."""
+        session, strategy, came = self.calls.session, step.strategy, step.came
+        session.signals.check(begun=True)
+        earlier = steps_of(step.tool.recovery)[: step.number - 1]
+        repeats = sum(one.name == strategy.name for one in earlier)
+        delay = max(strategy.delay(repeats), 0.0)
+        left = session.remaining()
+        if left is not None and delay and delay >= left:
+            return came
+        if strategy.name == Retry.name:
+            session.budget.tool_calls += 1
+        step.record(delay)
+        if strategy.name not in ASKS_NO_MODEL:  # a model is about to read the failure
+            session.sensitivity.observe(came.label, came.untrusted)
+        if delay and not await self._wait(delay):
+            return dataclasses.replace(came, failure="")  # the outcome so far stands
+        return await step.take()
 
-        Of a side effect that is a time-out and any exception but `ToolError`, by which the tool says that it failed.
-        """
-        if isinstance(strategy, (Escalate, DeadLetter)):
-            return True
-        if came.failure == "elsewhere":
+    async def _wait(self, delay: float) -> bool:
+        """Wait; return whether the run goes on after that."""
+        session = self.calls.session
+        try:
+            with session.active.working():
+                await session.services.clock.sleep(delay)
+        except asyncio.CancelledError:
+            if not session.signals.aborting:
+                raise
             return False
-        if self._is_lost(permit) and isinstance(
-            strategy, (Retry, Fallback, LlmRecovery)
-        ):
-            return False
-        if came.failure in ("timed_out", "raised") and tool.effect in CHANGES_THINGS:
-            return False
-        if isinstance(strategy, Retry):
-            return came.failure in ("raised", "timed_out") and self._may_retry()
-        if isinstance(strategy, LlmRecovery):
-            return (
-                came.failure in ("told", "raised") and permit.real is None
-            )  # it would have to guess the secret
-        if isinstance(strategy, CachedResult):
-            return self._fresh(strategy, permit) is not None
         return True
 
-    def _is_lost(self, permit: Permit) -> bool:
-        """Whether the call cannot be made again, nor another one with its arguments."""
-        return self.calls.session.secrets.is_lost(permit.key)
 
-    def _may_retry(self) -> bool:
-        session = self.calls.session
-        most = session.budget.limits.max_tool_calls
-        return session.remaining() != 0 and (
-            most is None or session.budget.tool_calls < most
+class RecoveryStep:
+    """One step of the recovery of one call: what its strategy may do (a `RecoveryContext`)."""
+
+    def __init__(
+        self,
+        recovery: CallRecovery,
+        strategy: RecoveryStrategy,
+        permit: Permit,
+        tool: Tool,
+        came: Came,
+        number: int,
+    ) -> None:
+        self.strategy, self.tool, self.came = strategy, tool, came
+        self.number = number
+        self._recovery, self._permit = recovery, permit
+        self._calls, self._session = recovery.calls, recovery.calls.session
+        self._has_called = False
+        self._questions = itertools.count()
+
+    # --- for the kernel ---
+
+    def applies(self) -> bool:
+        """Return whether the strategy applies; one of a third party that raises does not."""
+        try:
+            return self.strategy.applies(self)
+        except Exception as error:  # noqa: BLE001 - a third party's strategy
+            self._log(error)
+            return False
+
+    async def take(self) -> Came:
+        """Return the outcome that the strategy gives; where its own code raises, the failure stands."""
+        try:
+            outcome = await self.strategy.recover(self)
+        except Exception as error:
+            if isinstance(error, LoopwrightError) and not isinstance(error, ToolError):
+                raise  # the kernel's own: a suspension, a limit, a misused context
+            self._log(error)
+            return self.came
+        if isinstance(outcome, Came):
+            return outcome
+        self._log(
+            TypeError(
+                f"recover: must return an outcome of the context, got {outcome!r}"
+            )
         )
+        return self.came
 
-    async def _begin(
-        self, strategy: Recovery, permit: Permit, tool: Tool, came: Came, step: int
-    ) -> Came:
-        call, session, delay = permit.call, self.calls.session, 0.0
-        session.signals.check(begun=True)
-        if isinstance(strategy, Retry):
-            turn = sum(
-                isinstance(earlier, Retry) for earlier in steps_of(tool.recovery)[:step]
-            )
-            delay = random.uniform(  # noqa: S311 - jitter
-                0, min(strategy.max_delay, strategy.base_delay * 2**turn)
-            )
-            left = session.remaining()
-            if left is not None and delay >= left:
-                return came
-            session.budget.tool_calls += 1
+    def record(self, delay: float) -> None:
+        """Record that the step begins, with the outcome so far."""
+        call, came = self._permit.call, self.came
         triggered = RecoveryTriggered(
             call.name,
             call.id,
-            strategy.name,
-            step + 1,
+            self.strategy.name,
+            self.number,
             came.status,
             came.content,
             round(delay, 6),
@@ -170,212 +195,231 @@ class Recovering:
             came.label,
             came.untrusted,
         )
-        session.writer.record(permit.key, triggered)
-        session.replay.recoveries.begin(permit.key, triggered)
-        if isinstance(
-            strategy, LlmRecovery
-        ):  # the model is about to read what came of the call
-            session.sensitivity.observe(came.label, came.untrusted)
-        if delay:
-            try:
-                with session.active.working():
-                    await session.services.clock.sleep(delay)
-            except asyncio.CancelledError:
-                if not session.signals.aborting:
-                    raise
-                return dataclasses.replace(
-                    came, failure=""
-                )  # what it came to so far stands
-        return await self._take(strategy, permit, tool, came, step)
+        self._session.writer.record(self._permit.key, triggered)
+        self._session.replay.recoveries.begin(self._permit.key, triggered)
 
-    async def _take(
-        self, strategy: Recovery, permit: Permit, tool: Tool, came: Came, step: int
-    ) -> Came:
-        """One step, live or again after a crash; gives what came of the call now."""
-        match strategy:
-            case Retry():
-                return await self.calls.attempt(permit, tool, "retry")
-            case Fallback():
-                call = ToolCall(
-                    strategy.tool, permit.call.arguments, f"{permit.call.id}_{step + 1}"
-                )
-                return await self._call_instead(call, permit, tool, came, step)
-            case CachedResult():
-                return self._cached(strategy, permit, tool, came)
-            case LlmRecovery():
-                return await self._mended(permit, tool, came, step)
-            case Escalate():
-                return await self._escalated(permit, tool, came)
-            case DeadLetter():
-                return self._set_aside(strategy, permit, tool, came)
-
-    async def _call_instead(
-        self, call: ToolCall, permit: Permit, tool: Tool, came: Came, step: int
-    ) -> Came:
-        """Another call in place of the one that failed: gated, recorded and in doubt as any other."""
-        key = substitute_key(permit.key, step + 1)
-        if permit.real is not None:
-            secrets = self.calls.session.secrets
-            if key not in secrets:
-                whole = dataclasses.replace(call, arguments=permit.real.arguments)
-                secrets.keep(key, whole)
-        decided = await self.decide(call, key)
-        if isinstance(decided, Pending):
-            self.calls.session.pending.append(decided)
-            await (
-                self.calls.session.writer.barrier()
-            )  # other branches may go on for long
-            raise Suspended(f"waiting for a decision about {call.name}")
-        observation = await self.settle(decided)
-        finished = self.calls.outcome_instead(key)
-        label: Label = "public" if finished is None else finished.label
-        untrusted = finished is not None and finished.untrusted
-        ok, told = (
-            observation.status == "ok",
-            f"[{_instead(permit, call)}]\n{observation.content}",
-        )
-        if ok and call.name != tool.name:
-            return Came(
-                "ok", told, came.seconds, label=label, marked=True, untrusted=untrusted
-            )
-        label, untrusted = highest((came.label, label)), came.untrusted or untrusted
-        both = dataclasses.replace(
-            came, cut=0, label=label, marked=True, untrusted=untrusted
-        )
-        if ok:  # it tells the arguments, which were made out of the failure
-            return dataclasses.replace(both, status="ok", content=told, failure="")
-        told = self.calls.told(tool, came)
-        told = f"{told}\n[{_instead(permit, call)}: {observation.status}]\n{observation.content}"
-        if finished is not None and self._may_have_taken_effect(finished):
-            return dataclasses.replace(
-                both, status=observation.status, content=told, failure="elsewhere"
-            )
-        return dataclasses.replace(both, content=told)
-
-    def _may_have_taken_effect(self, finished: ToolFinished) -> bool:
-        """Whether a call of which nobody knows that it did nothing changes things."""
-        tool = self.calls.services.tools.get(finished.tool)
-        changes_things = tool is None or tool.effect in CHANGES_THINGS
-        return changes_things and (
-            finished.status in DOUBTFUL or finished.failure == "raised"
+    def _log(self, error: Exception) -> None:
+        logger().warning(
+            "recovery_failed",
+            tool=self.tool.name,
+            strategy=self.strategy.name,
+            run_id=self._session.run_id,
+            traceback=format_traceback(self._session.secrets.redactor, error),
         )
 
-    def _fresh(
-        self, strategy: CachedResult, permit: Permit
-    ) -> tuple[float, ToolFinished] | None:
-        """The age in seconds of the last good result of the same call, and that result, if it is fresh enough."""
-        session = self.calls.session
+    # --- for the strategy ---
+
+    @property
+    def failed(self) -> FailedCall:
+        """Return the call and its failure."""
+        return self._failed
+
+    @functools.cached_property
+    def _failed(self) -> FailedCall:
+        came, tool, permit = self.came, self.tool, self._permit
+        is_uncertain = came.failure in ("timed_out", "raised")
+        has_side_effect = is_uncertain and tool.effect in SIDE_EFFECTS
+        return FailedCall(
+            permit.call,
+            tool.effect,
+            tool.description,
+            tool.schema,
+            came.status,
+            came.content,
+            self._calls.told(tool, came),
+            came.failure,
+            may_have_taken_effect=has_side_effect or came.failure == "elsewhere",
+            has_arguments=not self._session.secrets.is_lost(permit.key),
+            has_secret=permit.real is not None,
+        )
+
+    @property
+    def outcome(self) -> CallOutcome:
+        """Return the failure as it stands."""
+        return self.came
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether time and tool calls are left for one more call."""
+        budget, remaining = self._session.budget, self._session.remaining()
+        max_calls = budget.limits.max_tool_calls
+        return remaining != 0 and (max_calls is None or budget.tool_calls < max_calls)
+
+    def succeed(self, content: str) -> CallOutcome:
+        """Return an outcome of the strategy's own; what it is made of may be the failure."""
+        came = self._calls.came(self.tool, "ok", content, self.came.seconds)
+        label = highest((came.label, self.came.label))
+        untrusted = came.untrusted or self.came.untrusted
+        return dataclasses.replace(came, label=label, untrusted=untrusted)
+
+    def find_cached_result(self, max_age: float) -> CallOutcome | None:
+        """Return the last good result of the same call if it is at most `max_age` seconds old."""
+        permit, session = self._permit, self._session
         known = session.replay.recoveries.good_results.get(
             (permit.call.name, permit.arguments_hash)
         )
         if known is None:
             return None
-        age = max(session.writer.wall() - known[0], 0.0)
-        return (age, known[1]) if age <= strategy.max_age else None
-
-    def _cached(
-        self, strategy: CachedResult, permit: Permit, tool: Tool, came: Came
-    ) -> Came:
-        known = self._fresh(strategy, permit)
-        if known is None:  # it grew too old while the process was down
-            return came
-        age, good = known
+        at, good = known
+        age = max(session.writer.wall() - at, 0.0)
+        if age > max_age:
+            return None
         earlier = Came(
             "ok",
             good.content,
-            came.seconds,
+            self.came.seconds,
             "",
             good.cut,
             good.label,
             good.marked,
             good.untrusted,
         )
-        told = f"[the call fails now; this is its result of {age:.0f} s ago]\n{self.calls.told(tool, earlier)}"
-        return dataclasses.replace(earlier, content=told, cut=0, marked=True)
+        note = f"[the call fails now; this is its result of {age:.0f} s ago]"
+        text = f"{note}\n{self._calls.told(self.tool, earlier)}"
+        return dataclasses.replace(earlier, content=text, cut=0, marked=True)
 
-    async def _mended(self, permit: Permit, tool: Tool, came: Came, step: int) -> Came:
-        schema = canonical_json(dict(tool.schema)).decode()
-        arguments = canonical_json(dict(permit.call.arguments)).decode()
-        error = self.calls.told(tool, came)
-        asked = MEND.format(
-            tool=tool.name,
-            arguments=arguments,
-            error=error,
-            description=tool.description,
-            schema=schema,
-        )
-        numbers = itertools.count()
+    async def repeat(self) -> CallOutcome:
+        """Make the same call again; its outcome counts as the call's own."""
+        self._check_strategy(Retry)
+        return await self._calls.attempt(self._permit, self.tool, "retry")
+
+    async def ask_model(self, prompt: str, into: type[M]) -> M | None:
+        """Return a model's reply outside the conversation; `None` if there was none that fits."""
 
         async def settle(question: Question) -> Reply:
-            return await self.ask(
-                recovery_question_key(permit.key, step + 1, next(numbers)), question
-            )
+            number = next(self._questions)
+            key = recovery_question_key(self._permit.key, self.number, number)
+            return await self._recovery.ask(key, question)
 
-        provider = self.calls.services.provider
+        conversation = Conversation.of(prompt)
+        provider = self._calls.services.provider
         try:
-            mended = await ask_model(
-                settle,
-                Conversation.of(asked),
-                MendedCall,
-                Sampling(),
-                provider,
-                "recovery",
+            return await ask_model(
+                settle, conversation, into, Sampling(), provider, "recovery"
             )
         except (AskFailed, ProviderError, LimitReached):
-            return came
-        if mended.arguments is None or mended.arguments == dict(permit.call.arguments):
-            return came
-        if (
-            REDACTED in canonical_json(mended.arguments).decode()
-        ):  # it wrote a secret, which was taken out of its words
-            return came
-        call = ToolCall(tool.name, mended.arguments, f"{permit.call.id}_{step + 1}")
-        return await self._call_instead(call, permit, tool, came, step)
+            return None
 
-    async def _escalated(self, permit: Permit, tool: Tool, came: Came) -> Came:
-        text = f"{permit.call.name} failed ({came.status}): {came.content}"
-        resolution = self.doubts.known(permit) or self.doubts.ask(
-            permit, text, "failure"
-        )
+    async def ask_person(self, text: str) -> CallOutcome:
+        """Return what a person says the outcome is; suspend the run until then."""
+        self._check_strategy(Escalate)
+        doubts = self._recovery.doubts
+        resolution = doubts.known(self._permit)
+        if resolution is None:
+            resolution = doubts.ask(self._permit, text, "failure")
         if isinstance(resolution, Found):
-            return dataclasses.replace(came_of(resolution), seconds=came.seconds)
+            return dataclasses.replace(came_of(resolution), seconds=self.came.seconds)
         if isinstance(resolution, CallNotExecuted):
-            return await self.calls.attempt(permit, tool, "retry")
-        return came
+            return await self._calls.attempt(self._permit, self.tool, "retry")
+        return self.came
 
-    def _set_aside(
-        self, strategy: DeadLetter, permit: Permit, tool: Tool, came: Came
+    def dead_letter(self, queue: str) -> CallOutcome:
+        """Record the call whole for a person to handle later."""
+        call, came, key = self._permit.call, self.came, self._permit.key
+        if key not in self._session.replay.recoveries.dead_lettered:
+            recorded = CallDeadLettered(
+                call.name, call.id, call.arguments, came.status, came.content, queue
+            )
+            self._session.writer.record(key, recorded)
+        text = f"{self.failed.error}\n{DEAD_LETTER_NOTE}"
+        return dataclasses.replace(came, content=text, failure="", cut=0, marked=True)
+
+    async def call(self, tool: str, arguments: JsonObject) -> CallOutcome:
+        """Make a substitute call: gated and recorded as any other call."""
+        session, key = self._session, substitute_key(self._permit.key, self.number)
+        if self._has_called:
+            raise PhaseError(f"{self.strategy.name}: makes one call in a step")
+        if self.failed.may_have_taken_effect:
+            raise PhaseError(
+                f"{self.strategy.name}: {self.tool.name} may have taken effect, so no call is made in its place"
+            )
+        self._has_called = True
+        is_new = session.replay.approvals.decision(key) is None
+        if is_new and not self.failed.has_arguments:
+            return self.came
+        call_id = f"{self._permit.call.id}_{self.number}"
+        call = self._withhold(ToolCall(tool, arguments, call_id), key)
+        decided = await self._recovery.decide(call, key)
+        if isinstance(decided, Pending):
+            session.pending.append(decided)
+            await session.writer.barrier()  # other branches may run for long
+            raise Suspended(f"waiting for a decision about {call.name}")
+        observation = await self._recovery.settle(decided)
+        return self._combine(call, observation, self._calls.outcome_instead(key))
+
+    def _withhold(self, call: ToolCall, key: str) -> ToolCall:
+        """Keep a substitute call whole for its tool, and return it without secrets."""
+        secrets, permit = self._session.secrets, self._permit
+        if call.arguments == permit.call.arguments:
+            if permit.real is not None and key not in secrets:
+                whole = dataclasses.replace(call, arguments=permit.real.arguments)
+                secrets.keep(key, whole)
+            return call
+        (clean,), withheld = redact_calls(self._calls.services.redactor, (call,))
+        if withheld:
+            secrets.keep(key, call)
+        return clean
+
+    def _combine(
+        self, call: ToolCall, observation: Observation, finished: ToolFinished | None
     ) -> Came:
-        call = permit.call
-        letter = CallDeadLettered(
-            call.name,
-            call.id,
-            call.arguments,
-            came.status,
-            came.content,
-            strategy.queue,
+        """Return the outcome of the call now that a substitute has one."""
+        came = self.came
+        label: Label = "public" if finished is None else finished.label
+        untrusted = finished is not None and finished.untrusted
+        note = _describe_substitute(self._permit, call)
+        text = f"[{note}]\n{observation.content}"
+        succeeded = observation.status == "ok"
+        if succeeded and call.name != self.tool.name:
+            return Came(
+                "ok", text, came.seconds, label=label, marked=True, untrusted=untrusted
+            )
+        both = dataclasses.replace(
+            came,
+            cut=0,
+            label=highest((came.label, label)),
+            marked=True,
+            untrusted=came.untrusted or untrusted,
         )
-        if permit.key not in self.calls.session.replay.recoveries.dead_lettered:
-            self.calls.session.writer.record(permit.key, letter)
-        told = self.calls.told(tool, came)
-        told = f"{told}\n[The call was set aside for a person to see to later; do not make it again.]"
-        return dataclasses.replace(came, content=told, failure="", cut=0, marked=True)
+        if succeeded:  # the note has the arguments, which were made out of the failure
+            return dataclasses.replace(both, status="ok", content=text, failure="")
+        text = f"{self.failed.error}\n[{note}: {observation.status}]\n{observation.content}"
+        if finished is None or not self._may_have_taken_effect(finished):
+            return dataclasses.replace(both, content=text)
+        return dataclasses.replace(
+            both, status=observation.status, content=text, failure="elsewhere"
+        )
+
+    def _may_have_taken_effect(self, finished: ToolFinished) -> bool:
+        """Whether a substitute call may have changed something although it did not succeed."""
+        tool = self._calls.services.tools.get(finished.tool)
+        has_side_effects = tool is None or tool.effect in SIDE_EFFECTS
+        is_uncertain = finished.status in DOUBTFUL or finished.failure == "raised"
+        return has_side_effects and is_uncertain
+
+    def _check_strategy(self, base: type[RecoveryStrategy]) -> None:
+        """Raise `PhaseError` for another strategy: the journal tells by its name that the outcome is the call's own."""
+        if not isinstance(self.strategy, base):
+            raise PhaseError(
+                f"{self.strategy.name}: only {base.__name__} and its subclasses may do this; derive the strategy from it"
+            )
 
 
-def _came_to(tool: Tool, last: RecoveryTriggered) -> Came:
-    """What a call had come to before a step of its recovery.
+def _restore_outcome(tool: Tool, last: RecoveryTriggered) -> Came:
+    """Return the outcome of a call before a step of its recovery.
 
-    The origin of a tool's own words, and the label of its tool, are known also where an old entry does not say them.
+    The origin of a tool's own text, and the label of its tool, are known where an early entry lacks them too.
     """
-    its_own = last.status in ("ok", "error") or last.failure == "raised"
-    label = highest((last.label, tool.label)) if its_own else last.label
-    untrusted = last.untrusted or (its_own and not tool.trusted)
+    is_own = last.status in ("ok", "error") or last.failure == "raised"
+    label = highest((last.label, tool.label)) if is_own else last.label
+    untrusted = last.untrusted or (is_own and not tool.trusted)
     return Came(
         last.status, last.error, 0.0, last.failure, 0, label, last.marked, untrusted
     )
 
 
-def _instead(permit: Permit, call: ToolCall) -> str:
+def _describe_substitute(permit: Permit, call: ToolCall) -> str:
     if call.name != permit.call.name:
         return f"{permit.call.name} failed; {call.name} was called instead"
-    return f"{permit.call.name} failed; it was called with {canonical_json(dict(call.arguments)).decode()} instead"
+    arguments = canonical_json(dict(call.arguments)).decode()
+    return f"{permit.call.name} failed; it was called with {arguments} instead"

@@ -16,7 +16,7 @@ from loopwright.parsing.critiques import (
     find_longest_fence,
     is_null_answer,
     is_same_answer,
-    quoted,
+    quote_evidence,
     read_code,
     read_critique,
     read_results,
@@ -58,7 +58,7 @@ def test_only_the_first_look_up_is_read_and_what_follows_it_is_cut_off() -> None
     ],
 )
 def test_markers_may_be_bold_numbered_and_in_any_case(text: str) -> None:
-    assert read_critique(text).look_up == Lookup("Rome is old", "search", "age of Rome")
+    assert read_critique(text).lookup == Lookup("Rome is old", "search", "age of Rome")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_an_input_is_one_line_or_an_object_or_a_code_fence(
 ) -> None:
     found = read_critique(f"Claim: A\nTool: search\nTool Input: {written}")
 
-    assert found.look_up == Lookup("A", "search", read)
+    assert found.lookup == Lookup("A", "search", read)
 
 
 def test_a_tool_without_an_input_is_a_look_up_too() -> None:
@@ -100,7 +100,7 @@ def test_a_claim_that_needs_no_tool_is_passed_over() -> None:
         "Claim: A\nTool: none\nTool Input: n/a\nClaim: B\nTool: search\nTool Input: b"
     )
 
-    assert read_critique(text).look_up == Lookup("B", "search", "b")
+    assert read_critique(text).lookup == Lookup("B", "search", "b")
     assert (
         read_critique(
             "Claim: A\nTool: None\nTool Input: None\nVerdict: VERIFIED"
@@ -222,7 +222,7 @@ def test_a_revised_answer_stands_behind_the_last_marker_before_a_look_up(
 def test_words_are_plain_only_without_any_trace_of_the_protocol(
     text: str, plain: bool
 ) -> None:
-    assert read_critique(text).plain is plain
+    assert read_critique(text).is_plain is plain
 
 
 # --- null answers, the same answers ---
@@ -350,9 +350,10 @@ def test_a_tool_takes_one_text_if_that_is_all_it_must_be_given() -> None:
 
 def test_evidence_is_cut_and_its_lines_that_look_like_the_protocol_are_quoted() -> None:
     assert (
-        quoted("It is so.\nVerdict: VERIFIED", 100) == "It is so.\n> Verdict: VERIFIED"
+        quote_evidence("It is so.\nVerdict: VERIFIED", 100)
+        == "It is so.\n> Verdict: VERIFIED"
     )
-    assert quoted("abcdef", 3) == "abc [cut]"
+    assert quote_evidence("abcdef", 3) == "abc [cut]"
 
 
 # --- hostile text ---
@@ -362,12 +363,12 @@ def test_evidence_is_cut_and_its_lines_that_look_like_the_protocol_are_quoted() 
 def test_any_text_is_read_without_an_error(text: str) -> None:
     reading = read_critique(text)
 
-    assert reading.look_up is None or (
+    assert reading.lookup is None or (
         reading.verdict,
         reading.answer,
-        reading.plain,
+        reading.is_plain,
     ) == ("none", None, False)
-    assert isinstance(is_same_answer(text, reading.said), bool)
+    assert isinstance(is_same_answer(text, reading.text), bool)
 
 
 @pytest.mark.parametrize(
@@ -381,6 +382,6 @@ def test_hostile_text_is_read_in_linear_time(piece: str) -> None:
     def read() -> None:
         read_critique(text)
         read_code(text)
-        quoted(text, 262_144)
+        quote_evidence(text, 262_144)
 
     assert quickest(read, 0.5) < 0.5  # below 50 ms each on an idle machine

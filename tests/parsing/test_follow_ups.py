@@ -11,7 +11,7 @@ from loopwright.messages import Json
 from loopwright.parsing.follow_ups import (
     FollowUp,
     ParsedFollowUps,
-    quoted,
+    quote_markers,
     read_final_answer,
     read_follow_ups,
     read_sub_answer,
@@ -360,7 +360,9 @@ def test_any_text_is_read_and_nothing_of_it_is_both_asked_and_answered(
 
 @given(st.lists(st.sampled_from(LINES)).map("\n".join))
 def test_a_quoted_text_says_nothing_to_the_reader(text: str) -> None:
-    assert read_follow_ups(quoted(text)) == ParsedFollowUps(quoted(text).strip())
+    assert read_follow_ups(quote_markers(text)) == ParsedFollowUps(
+        quote_markers(text).strip()
+    )
 
 
 @pytest.mark.parametrize(

@@ -127,14 +127,14 @@ def test_a_quoted_line_of_evidence_is_no_verdict() -> None:
     ],
 )
 def test_a_remark_about_the_critique_is_no_answer(text: str) -> None:
-    assert not read_critique(text).plain
+    assert not read_critique(text).is_plain
 
 
 @pytest.mark.parametrize(
     "text", ["Revised 1.", "Mount Elbert is 4,401 m high.", "Paris"]
 )
 def test_plain_words_may_be_the_answer(text: str) -> None:
-    assert read_critique(text).plain
+    assert read_critique(text).is_plain
 
 
 def test_listed_follow_ups_are_asked_and_never_the_answer() -> None:

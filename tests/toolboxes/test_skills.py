@@ -169,7 +169,7 @@ def front(**fields: str) -> str:
         ("", "one/SKILL.md: must begin with YAML"),
         (
             "---\nname: [\n---\nDo it.",
-            "one/SKILL.md: its front matter: is no YAML: while parsing",
+            "one/SKILL.md: its front matter: is not YAML: while parsing",
         ),
         (
             "---\na: 2026-99-99\n---\nDo it.",

@@ -215,11 +215,11 @@ class CriticEngine(LoopEngine):
                 return findings
             looks_up = self._looks_up(run)
             reading = critiques.read_critique(reply, own_evidence=not looks_up)
-            if reading.said:
-                talk = talk.assistant(reading.said, origin="model")
+            if reading.text:
+                talk = talk.assistant(reading.text, origin="model")
             may_look_up = looks_up and len(findings.checks) < self.max_checks
-            if may_look_up and reading.look_up is not None:
-                check, found = await evidence.find(reading.look_up)
+            if may_look_up and reading.lookup is not None:
+                check, found = await evidence.find(reading.lookup)
                 findings.checks.append(check)
                 is_concluding |= len(findings.checks) == self.max_checks
                 prompt = self._format_evidence(check, found, is_concluding)
@@ -292,11 +292,11 @@ class CriticEngine(LoopEngine):
 
         Without a marker it is the whole text after a look-up, or the program in the text.
         """
-        if reading.answer is not None or not reading.plain:
+        if reading.answer is not None or not reading.is_plain:
             return reading.answer or ""
         if self.code_tool is not None:
-            return critiques.find_longest_fence(reading.said) or ""
-        return reading.said if findings.checks else ""
+            return critiques.find_longest_fence(reading.text) or ""
+        return reading.text if findings.checks else ""
 
     def _compare(self, answer: str, revised: str) -> Change:
         """Return how a revised answer differs from the answer."""

@@ -13,7 +13,7 @@ from ..parsing.arguments import (
 from ..parsing.critiques import (
     Lookup,
     build_next_pages,
-    quoted,
+    quote_evidence,
     read_code,
     read_results,
 )
@@ -60,7 +60,7 @@ class EvidenceSearch:
             arguments, _ = read_arguments(lookup.input, name, tool)
         except ValueError as problem:
             check = Check(lookup.claim, name, "unreadable")
-            return check, quoted(str(problem), self._max_chars)
+            return check, quote_evidence(str(problem), self._max_chars)
         key = name, arguments_hash(arguments)
         self._queries[key] += 1
         number = self._queries[key]
@@ -96,7 +96,7 @@ class EvidenceSearch:
 
     def _cut(self, observation: Observation, text: str) -> str:
         """Cut a part of an observation and fence it as the observation is fenced."""
-        return observation.showing(quoted(text, self._max_chars))
+        return observation.showing(quote_evidence(text, self._max_chars))
 
     async def _collect(
         self, name: str, arguments: JsonObject, count: int

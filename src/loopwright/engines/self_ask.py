@@ -21,7 +21,7 @@ from ..parsing.arguments import (
 from ..parsing.follow_ups import (
     FollowUp,
     ParsedFollowUps,
-    quoted,
+    quote_markers,
     read_final_answer,
     read_follow_ups,
     read_sub_answer,
@@ -361,5 +361,5 @@ def _format_answers(
     for answer in answers:
         if with_questions:
             lines.append(f"Follow up: {answer.question}")
-        lines.append(f"Intermediate answer: {quoted(answer.answer)}")
+        lines.append(f"Intermediate answer: {quote_markers(answer.answer)}")
     return [Message("user", "\n".join(lines), origin="tool")] if lines else []

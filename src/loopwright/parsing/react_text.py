@@ -1,26 +1,34 @@
-"""The parts of a reply in ReAct text: thoughts, actions, inputs, answers, and what the model made up by itself."""
+"""Replies in ReAct text: their thoughts, actions, inputs, answers, and observations that the model made up."""
 
 import dataclasses
 
 from .tokenizer import TokenizedText, Tokenizer, read_value
 
-WORDS = {
+PHRASES = {
     "thought": "thought",
     "action": "action",
     "input": "action input",
     "answer": "final answer",
     "observation": "observation",
 }
-TOKENIZER = Tokenizer(WORDS)
+TOKENIZER = Tokenizer(PHRASES)
 # A plan's executor may be told to end a step so; it is an answer where the reply has no other.
-EXTENDED_TOKENIZER = Tokenizer({**WORDS, "result": "step result"})
+EXTENDED_TOKENIZER = Tokenizer({**PHRASES, "result": "step result"})
 NO_ACTION = {"none", "n/a"}
 MIN_CUT_STOP_WORD = 4  # letters of "Observation" that a server may leave behind when it cuts at the stop sequence
+ANSWERS = ("answer", "result")
+DECISIONS = ("action", *ANSWERS)
 
 
 @dataclasses.dataclass(frozen=True)
 class ParsedReply:
-    """A reply up to its first self-written observation, and the markers in it."""
+    """A reply up to its first self-written observation.
+
+    Args:
+        text: that part of the reply.
+        tokenized: the markers in it.
+        flags: "invented_observation" if something was cut off.
+    """
 
     text: str
     tokenized: TokenizedText
@@ -28,92 +36,76 @@ class ParsedReply:
 
     @property
     def decision(self) -> int | None:
-        """The first marker that is an answer or an action; `Action: None` is none."""
-        return next(
-            (
-                index
-                for index in range(len(self.tokenized.tokens))
-                if self._decides(index)
-            ),
-            None,
-        )
+        """Index of the first marker that is an answer or an action; `Action: None` is neither."""
+        indices = range(len(self.tokenized.tokens))
+        return next(filter(self._is_decision, indices), None)
 
-    def _decides(self, index: int) -> bool:
+    def _is_decision(self, index: int) -> bool:
         kind = self.tokenized.tokens[index].kind
-        if kind == "action":
-            return (
-                self.value(index).partition("\n")[0].strip(" \r.").casefold()
-                not in NO_ACTION
-            )
-        return kind in ("answer", "result")
+        if kind != "action":
+            return kind in ANSWERS
+        first_line = self.value(index).partition("\n")[0]
+        return first_line.strip(" \r.").casefold() not in NO_ACTION
 
     def with_results(self) -> "ParsedReply":
-        """The reply read again, with `Step result:` as a marker of an answer."""
+        """Return the reply read with `Step result:` as a marker of an answer."""
         if "result" not in self.text.casefold():
             return self
-        return dataclasses.replace(
-            self, tokenized=EXTENDED_TOKENIZER.tokenize(self.text)
-        )
+        tokenized = EXTENDED_TOKENIZER.tokenize(self.text)
+        return dataclasses.replace(self, tokenized=tokenized)
 
     @property
     def thinks_only(self) -> bool:
         """Whether there are thoughts, at least one with its marker, and nothing else."""
-        only = {token.kind for token in self.tokenized.tokens} == {"thought"}
-        return (
-            only
-            and not self.flags
-            and self.tokenized.unread_start is None
-            and self.thought(None) != ""
-        )
+        kinds = {token.kind for token in self.tokenized.tokens}
+        if kinds != {"thought"} or self.flags:
+            return False
+        is_whole = self.tokenized.unread_start is None
+        return is_whole and self.thought(None) != ""
 
     def value(self, index: int) -> str:
-        """What stands between a marker and the next one."""
+        """Return the text between a marker and the next one."""
         return read_value(self.text, self.tokenized.tokens, index)
 
-    def goes_on_behind(self, index: int) -> bool:
-        """Whether the reply went on behind the value of a marker, so that the value cannot have been cut short."""
+    def continues_behind(self, index: int) -> bool:
+        """Return whether the reply continues behind the value of a marker, so that the value cannot have been cut."""
         return index + 1 < len(self.tokenized.tokens) or bool(self.flags)
 
     def decides_behind(self, index: int) -> bool:
-        """Whether more actions or answers stand behind a marker."""
-        return any(
-            token.kind in ("action", "answer", "result")
-            for token in self.tokenized.tokens[index + 1 :]
-        )
+        """Return whether more actions or answers stand behind a marker."""
+        behind = self.tokenized.tokens[index + 1 :]
+        return any(token.kind in DECISIONS for token in behind)
 
     def thought(self, index: int | None) -> str:
-        """The text before a marker (all of it without one), without the words `Thought:`."""
-        parts: list[str] = []
+        """Return the text before a marker (all of it without one), without the words `Thought:`."""
+        tokens = self.tokenized.tokens
+        thoughts: list[str] = []
         position = 0
-        for token in self.tokenized.tokens[:index]:
+        for token in tokens[:index]:
             if token.kind == "thought":
-                parts.append(self.text[position : token.start].strip())
+                thoughts.append(self.text[position : token.start].strip())
                 position = token.value_start
-        end = len(self.text) if index is None else self.tokenized.tokens[index].start
-        parts.append(self.text[position:end].strip())
-        return "\n".join(filter(None, parts))
+        end = len(self.text) if index is None else tokens[index].start
+        thoughts.append(self.text[position:end].strip())
+        return "\n".join(filter(None, thoughts))
 
 
 def read_reply(text: str) -> ParsedReply:
-    """The part of `text` that is the model's to say: what comes after its own `Observation:` is cut off and flagged."""
-    text = _without_cut_stop_word(text)
+    """Return what the model says itself: the text from its own `Observation:` on is cut off and flagged."""
+    text = _strip_cut_stop_word(text)
     tokenized = TOKENIZER.tokenize(text)
     for index, token in enumerate(tokenized.tokens):
         if token.kind == "observation":
-            return ParsedReply(
-                text[: token.start],
-                TokenizedText(tokenized.tokens[:index]),
-                ("invented_observation",),
-            )
+            before = TokenizedText(tokenized.tokens[:index])
+            flags = ("invented_observation",)
+            return ParsedReply(text[: token.start], before, flags)
     return ParsedReply(text, tokenized, ())
 
 
-def _without_cut_stop_word(text: str) -> str:
+def _strip_cut_stop_word(text: str) -> str:
+    """Return the text without a last line that is the beginning of "Observation"."""
     body = text.rstrip()
     start = body.rfind("\n") + 1
     last = body[start:].strip(" \t*#").casefold()
-    return (
-        body[:start]
-        if len(last) >= MIN_CUT_STOP_WORD and "observation".startswith(last)
-        else text
-    )
+    is_cut = len(last) >= MIN_CUT_STOP_WORD and "observation".startswith(last)
+    return body[:start] if is_cut else text

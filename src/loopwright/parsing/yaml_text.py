@@ -10,15 +10,15 @@ _INTEGER = re.compile("-?(?:0|[1-9][0-9]{0,18})")
 _NUMBER = re.compile(
     r"-?(?:0|[1-9][0-9]{0,18})(?:\.[0-9]{1,18})?(?:[eE][-+]?[0-9]{1,3})?"
 )
-_WORDS: dict[str, Json] = {
+_CONSTANTS: dict[str, Json] = {
     "true": True,
     "false": False,
     "null": None,
     "~": None,
     "": None,
 }
-_PLAIN = "tag:yaml.org,2002:"
-_TAGS = {
+_TAG_PREFIX = "tag:yaml.org,2002:"
+_PLAIN_TAGS = {
     "null",
     "bool",
     "int",
@@ -33,7 +33,7 @@ _TAGS = {
 
 
 def read_yaml(text: str) -> Json:
-    """The value of a YAML document, scalars read as in the JSON schema of YAML 1.2.
+    """Return the value of a YAML document, scalars read as in the JSON schema of YAML 1.2.
 
     So `on`, `12:30`, `0x10` and `2026-01-01` are texts. Raises `ConfigError`, with the line.
     """
@@ -43,51 +43,65 @@ def read_yaml(text: str) -> Json:
         raise ConfigError("YAML needs PyYAML: pip install 'loopwright[yaml]'") from None
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-        return None if node is None else _value(node, set())
+        return None if node is None else _Reader().read(node)
     except yaml.YAMLError as error:
-        raise ConfigError(f"is no YAML: {' '.join(str(error).split())}") from None
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"is not YAML: {reason}") from None
     except RecursionError:
         raise ConfigError("is nested too deeply") from None
 
 
-def _value(node: Any, seen: set[int]) -> Json:
-    if id(node) in seen:
-        raise ConfigError(f"{_line(node)}: an alias: write it out")
-    seen.add(id(node))
-    if node.tag.removeprefix(_PLAIN) not in _TAGS:
-        raise ConfigError(
-            f"{_line(node)}: a tag {node.tag!r}: only plain values are read"
-        )
-    if node.id == "mapping":
-        return _mapping(node, seen)
-    if node.id == "sequence":
-        return [_value(part, seen) for part in node.value]
-    return _scalar(node)
+class _Reader:
+    """Reads the nodes of one document; a node that it meets again is an alias."""
 
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
 
-def _mapping(node: Any, seen: set[int]) -> Json:
-    read: dict[str, Json] = {}
-    for key_node, value_node in node.value:
-        key = _value(key_node, seen)
-        name = key if isinstance(key, str) else getattr(key_node, "value", "")
+    def read(self, node: Any) -> Json:
+        """Return the value of a node."""
+        if id(node) in self._seen:
+            raise ConfigError(f"{_get_line(node)}: an alias: write it out")
+        self._seen.add(id(node))
+        if node.tag.removeprefix(_TAG_PREFIX) not in _PLAIN_TAGS:
+            raise ConfigError(
+                f"{_get_line(node)}: a tag {node.tag!r}: only plain values are read"
+            )
+        if node.id == "mapping":
+            return self._read_mapping(node)
+        if node.id == "sequence":
+            return [self.read(item) for item in node.value]
+        return _read_scalar(node)
+
+    def _read_mapping(self, node: Any) -> Json:
+        read: dict[str, Json] = {}
+        for key_node, value_node in node.value:
+            name = self._read_key(key_node)
+            if name in read:
+                raise ConfigError(
+                    f"{_get_line(key_node)}: the key {name!r} is given twice"
+                )
+            read[name] = self.read(value_node)
+        return read
+
+    def _read_key(self, node: Any) -> str:
+        """Return a key; one that looks like a number or a boolean is the text that was written."""
+        key = self.read(node)
+        name = key if isinstance(key, str) else getattr(node, "value", "")
         if not isinstance(name, str):
-            raise ConfigError(f"{_line(key_node)}: a key that is no text")
-        if name in read:
-            raise ConfigError(f"{_line(key_node)}: the key {name!r} is given twice")
-        read[name] = _value(value_node, seen)
-    return read
+            raise ConfigError(f"{_get_line(node)}: a key that is not a text")
+        return name
 
 
-def _scalar(node: Any) -> Json:
+def _read_scalar(node: Any) -> Json:
     text: str = node.value
     if node.style is not None:  # quoted, or a block
         return text
-    if text in _WORDS:
-        return _WORDS[text]
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
     if _INTEGER.fullmatch(text):
         return int(text)
     return float(text) if _NUMBER.fullmatch(text) else text
 
 
-def _line(node: Any) -> str:
+def _get_line(node: Any) -> str:
     return f"line {node.start_mark.line + 1}"

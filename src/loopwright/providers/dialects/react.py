@@ -413,7 +413,7 @@ class Reader(NamedTuple):
                 f"A code fence in the input of {name} is never closed. Write the whole call again."
             )
         arguments, rest = read_arguments(given, name, tool)
-        complete = closes_itself or self.reading.goes_on_behind(last)
+        complete = closes_itself or self.reading.continues_behind(last)
         return self._call(name, arguments, self._flags(last, rest), complete=complete)
 
     def _call(

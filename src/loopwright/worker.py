@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pydantic import BaseModel
 
 from ._internal.log import logger
-from ._kernel.control.commands import DECIDING
+from ._kernel.control.commands import RESUMING
 from ._kernel.control.run_control import open_questions
 from ._kernel.session.session import SUSPEND_REASON
 from .engine import LoopEngine
@@ -181,7 +181,7 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - one unreadable inbox must not stop the other runs
             self._postpone_unreadable(info, "inbox_unreadable", error)
             return False
-        return any(command.kind in DECIDING or command.damage for command in commands)
+        return any(command.kind in RESUMING or command.damage for command in commands)
 
     async def _has_expired(self, info: RunInfo, now: float) -> bool:
         """Return whether a question of a waiting run has expired, which denies it."""

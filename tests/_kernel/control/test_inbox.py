@@ -21,7 +21,8 @@ from loopwright import (
     Suspend,
     tool,
 )
-from loopwright._kernel.control.commands import Told, read_command
+from loopwright._kernel.control.command_log import CommandLog
+from loopwright._kernel.control.commands import read_command
 from loopwright._kernel.control.run_control import RunControl
 from loopwright.errors import JournalError
 from loopwright.events import (
@@ -189,7 +190,7 @@ def sent(kind: str, body: Any, at: float = 1.0) -> Command:
 def test_a_command_from_no_time_is_refused(at: float) -> None:
     command, problem = read_command(sent("stop", {}, at), Redactor())
 
-    assert (command.at, problem) == (0.0, "the time at which it was sent is none")
+    assert (command.at, problem) == (0.0, "the time at which it was sent is not a time")
 
 
 @pytest.mark.parametrize(
@@ -210,7 +211,7 @@ def test_a_number_that_is_none_in_json_is_refused_and_not_kept(number: float) ->
         read_command(sent("steer", {"text": "x", "e": number}), Redactor()),
         read_command(sent("pause", {"e": [{"f": number}]}), Redactor()),
     ):
-        assert (command.body, problem) == ({}, "its body is no JSON object")
+        assert (command.body, problem) == ({}, "its body is not a JSON object")
     with pytest.raises(ConfigError, match="JSON"):
         encode_command_body("steer", {"text": "x", "e": number})
 
@@ -222,13 +223,13 @@ def test_a_kind_that_is_no_text_is_refused(kind: Any) -> None:
     assert (command.kind, command.body, problem) == (
         type(kind).__name__,
         {},
-        "its kind is no text",
+        "its kind is not a text",
     )
 
 
 def test_a_command_that_was_refused_is_one_that_has_come() -> None:
-    told = Told()
-    told.take(sent("steer", {"text": "x"}))
+    told = CommandLog()
+    told.accept(sent("steer", {"text": "x"}))
     told.refuse(dataclasses.replace(sent("approve", {}), number=2))
 
     assert told.last == 2

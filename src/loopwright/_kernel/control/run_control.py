@@ -35,7 +35,7 @@ from .commands import (
     STEER,
     STOP,
     UNPAUSE,
-    problem_of,
+    find_problem,
 )
 from .questions import question_of, resolve_body
 
@@ -130,7 +130,7 @@ class Control(ABC):
 
     async def _send(self, kind: str, body: Mapping[str, Json]) -> None:
         """Put a command into the run's inbox; what the run would refuse, its sender learns at once."""
-        problem = problem_of(Command(0, self.run_id, 0.0, kind, dict(body)))
+        problem = find_problem(Command(0, self.run_id, 0.0, kind, dict(body)))
         if problem:
             raise ConfigError(f"{kind}: {problem}")
         entries = await self._entries()

@@ -14,7 +14,7 @@ async def answer_of(
 ) -> str:
     """What the user says to a question. Raises `Suspended` until somebody has answered it from outside."""
     session.signals.check_withdrawn(key)
-    said = session.command_log.answer(
+    said = session.command_log.find_answer(
         ANSWER, key, session.replay.approvals.question_entries.get(key)
     )
     if said is not None:

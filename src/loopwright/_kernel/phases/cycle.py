@@ -382,7 +382,7 @@ class Phases:
         scope = self._scope
         await self._between_steps(question.verb)
         nudges, scope.nudges = tuple(scope.nudges), []
-        guidance, commands = self._session.command_log.guidance(scope.heard)
+        guidance, commands = self._session.command_log.guidance_after(scope.heard)
         delivered = (*nudges, *guidance)
         reply = await self._inference.settle(
             scope.next_key(), question, delivered, scope.iteration, commands
@@ -420,7 +420,7 @@ class Phases:
         One that no engine of the run has is the root engine's, which says so.
         """
         told, taken = self._session.command_log, self._session.replay.approvals.used
-        for command in told.waiting(OVERRIDE, taken):
+        for command in told.unused(OVERRIDE, taken):
             tool = str(command.body["tool"])
             if self._services.tools.get(tool) is not None or not (
                 self._scope.conduct.is_inner or self._is_below(tool)

@@ -32,7 +32,7 @@ from ...labels import is_at_least
 from ...messages import Effect, JsonObject, ObservationStatus, ToolCall, arguments_hash
 from ...resilience.timeouts import capture, run_with_timeout
 from ...security.redaction.messages import redact_calls
-from ..control.commands import Decided
+from ..control.command_log import HumanDecision
 from ..control.questions import question_of
 from ..session.progress_monitor import ProgressMonitor
 from ..session.secrets import SECRET_LOST
@@ -227,7 +227,7 @@ class Clearance:
         holds = (
             holds
             and not self.session.secrets.is_lost(key)
-            and not self.session.command_log.is_doubted(known.command)
+            and not self.session.command_log.may_be_revoked(known.command)
         )
         holds = holds and not (
             known.until and known.until <= self.session.services.clock.wall()
@@ -367,7 +367,7 @@ class Clearance:
 
     async def _decided(
         self, action: Action, state: PolicyState, case: _Case
-    ) -> tuple[Told, Decided | None]:
+    ) -> tuple[Told, HumanDecision | None]:
         """What all gates together say, and a person where they ask. A denial comes first, then a change.
 
         A person is asked about the call as it would be made: one that a gate changes is gated again before. With the
@@ -395,15 +395,15 @@ class Clearance:
 
     async def _answered(
         self, questions: Sequence[tuple[Guard, Ask]], action: Action, case: _Case
-    ) -> tuple[Told, Decided | None]:
+    ) -> tuple[Told, HumanDecision | None]:
         """What people say to all that gates ask about a call: the first refusal or open question, else their leave.
 
         Of leave that several guards have, that which ends first.
         """
         change: Modify | None = None
-        leave: Decided | None = None
+        leave: HumanDecision | None = None
         for guard, ask in questions:
-            given: Decided | None = None
+            given: HumanDecision | None = None
             if isinstance(guard.approver, Suspend):
                 answer, given = self._leave(guard.approver, action, ask, case)
             else:
@@ -425,7 +425,7 @@ class Clearance:
 
     def _leave(
         self, suspend: Suspend, action: Action, ask: Ask, case: _Case
-    ) -> tuple[Told, Decided | None]:
+    ) -> tuple[Told, HumanDecision | None]:
         """What a person said from outside about the call, if anybody did and it holds; else the question."""
         session, key, hashed, version = (
             self.session,
@@ -442,12 +442,14 @@ class Clearance:
         )
         since = session.replay.approvals.approval_entries.get(key)
         leave = (
-            session.command_log.decision(key, since, hashed, version, suspend.holds)
+            session.command_log.find_decision(
+                key, since, hashed, version, suspend.holds
+            )
             if asked
             else None
         )
         if leave is None or (leave.allowed and leave.until <= now):
-            leave = session.command_log.grant(action.tool, version, now)
+            leave = session.command_log.find_grant(action.tool, version, now)
         if leave is not None and not leave.allowed:
             return Deny(leave.reason), leave
         if leave is not None:
@@ -492,7 +494,7 @@ class Clearance:
             return _fit(answer) if isinstance(answer, Modify) else answer
         return Allow() if answer is True else Deny("a person refused it")
 
-    def _allow(self, case: _Case, reason: str, leave: Decided | None) -> Permit:
+    def _allow(self, case: _Case, reason: str, leave: HumanDecision | None) -> Permit:
         until = 0.0 if leave is None else leave.until
         decided = self._record(
             case, "modify" if case.changed else "allow", reason, leave, until
@@ -523,7 +525,7 @@ class Clearance:
         case: _Case,
         verdict: GateVerdict,
         reason: str,
-        leave: Decided | None = None,
+        leave: HumanDecision | None = None,
     ) -> Denial:
         told = self._record(case, verdict, reason, leave).reason
         return Denial(
@@ -540,7 +542,7 @@ class Clearance:
         case: _Case,
         verdict: GateVerdict,
         reason: str,
-        leave: Decided | None = None,
+        leave: HumanDecision | None = None,
         until: float = 0.0,
     ) -> GateDecided:
         """Record a decision, with the policy version that it was made under and the word that it rests on."""

@@ -62,7 +62,10 @@ class Attended(Phases):
         session, key = self._session, self._scope.side_key("follow")
         recorded = session.replay.effects.side(key)
         if not isinstance(recorded, FollowedUp):
-            command = session.command_log.next(FOLLOW_UP, session.replay.approvals.used)
+            unused = session.command_log.unused(
+                FOLLOW_UP, session.replay.approvals.used
+            )
+            command = unused[0] if unused else None
             shown = session.replay.approvals.decision(ANSWERED)
             gone_on = self._scope.replaying() or (
                 shown is not None and shown.verdict != "ask"

@@ -190,7 +190,7 @@ class Doubts:
 
 def newest(session: Session, key: str) -> Command | None:
     """The last answer to the question that is asked about a call; one to an earlier question counts no more."""
-    return session.command_log.answer(
+    return session.command_log.find_answer(
         RESOLVE, key, session.replay.approvals.question_entries.get(key)
     )
 

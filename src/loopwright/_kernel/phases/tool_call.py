@@ -85,7 +85,7 @@ def check_same(permit: Permit, session: Session, policy: str | None) -> None:
         raise PhaseError(f"the approval of {permit.call.name} has expired")
     back = session.intake.find_revocation(
         permit.key, permit.call.name, permit.leave
-    ) or session.command_log.is_doubted(permit.leave)
+    ) or session.command_log.may_be_revoked(permit.leave)
     if back and policy is not None:
         raise PhaseError(f"the approval of {permit.call.name} was taken back")
     if policy is not None and permit.policy_version != policy:

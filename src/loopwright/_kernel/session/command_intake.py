@@ -8,13 +8,12 @@ from ..._internal.log import logger
 from ...errors import Aborted, LoopwrightError
 from ...events.control import CommandReceived, Declassified, RunContinued, RunPaused
 from ...journals.base import Command
+from ..control.command_log import CommandLog, HumanDecision
 from ..control.commands import (
     APPROVE,
     DECLASSIFY,
-    Decided,
-    Told,
+    find_problem,
     is_numbered,
-    problem_of,
     read_command,
 )
 from ..durability.replay import Replay
@@ -42,7 +41,7 @@ class CommandIntake:
         active: ActiveClock,
     ) -> None:
         self.run_id = writer.claim.run_id
-        self.log = Told()
+        self.log = CommandLog()
         self.on_abort: Callable[[], None] | None = None
         """Called to stop all that is in flight when an abort arrives from outside."""
         self._services, self._replay, self._writer = services, replay, writer
@@ -77,7 +76,7 @@ class CommandIntake:
 
     async def wait_while_paused(self) -> None:
         """Wait between two steps while the run is paused; raise `Aborted` if it is to stop."""
-        if self.log.stands_still():
+        if self.log.is_paused():
             await self._pause()
         if self.log.stopping:
             raise self.stop_signal()
@@ -91,12 +90,14 @@ class CommandIntake:
         )
         return self._signals.stick(Aborted(f"the run was {how}"))
 
-    def find_revocation(self, key: str, tool: str, approval: int) -> Decided | None:
+    def find_revocation(
+        self, key: str, tool: str, approval: int
+    ) -> HumanDecision | None:
         """Return the later denial of a call that the command numbered `approval` approved."""
         if not approval:
             return None
         asked = self._replay.approvals.approval_entries.get(key)
-        return self.log.taken_back(key, asked, tool, approval)
+        return self.log.find_revocation(key, asked, tool, approval)
 
     async def _pause(self) -> None:
         """Wait until the run is unpaused; the first branch that waits records the pause."""
@@ -108,8 +109,8 @@ class CommandIntake:
         try:
             with self._active.waiting():
                 await self._writer.barrier()
-                while self.log.stands_still():
-                    await self.log.more()
+                while self.log.is_paused():
+                    await self.log.wait_for_next()
         finally:
             self._paused_branches -= 1
             if self._paused_branches == 0:
@@ -125,11 +126,11 @@ class CommandIntake:
             command = Command(
                 sent.number, self.run_id, known.sent, known.command, known.body
             )
-            problem = known.refused or problem_of(command)
+            problem = known.refused or find_problem(command)
         if problem:
             self.log.refuse(command)
             return
-        self.log.take(command)
+        self.log.accept(command)
         if (
             command.kind == DECLASSIFY
             and command.number not in self._replay.approvals.used

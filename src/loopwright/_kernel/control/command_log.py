@@ -1,0 +1,197 @@
+"""The commands that a run has accepted, and what a person decided by them about its calls."""
+
+import asyncio
+import dataclasses
+from collections.abc import Collection
+
+from ...journals.base import Command
+from ...messages import JsonObject, Message, arguments_hash
+from .commands import (
+    ABORT,
+    ANSWER,
+    APPROVE,
+    DENY,
+    GUIDANCE,
+    PAUSE,
+    RESOLVE,
+    STOP,
+    UNPAUSE,
+    is_known_kind,
+)
+
+DECISIONS = (APPROVE, DENY)
+ANSWERS = (ANSWER, RESOLVE)
+REFUSED = "a person refused it"
+
+
+@dataclasses.dataclass(frozen=True)
+class HumanDecision:
+    """What a person decided about a call, by which command, and until when that holds.
+
+    `arguments` are those to run the call with, if the person changed them.
+    """
+
+    command: Command
+    allowed: bool
+    until: float
+    reason: str = ""
+    arguments: JsonObject | None = None
+
+
+class CommandLog:
+    """The accepted commands of one run, in the order in which they were sent."""
+
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+        self.last = 0
+        """The number of the last command, also of one that was refused."""
+        self.stopping = self.aborting = False
+        self._pausing = False
+        self._last_unreadable = 0
+        """The number of the last command that was refused and may have been a revocation."""
+        self._guidance: list[Command] = []
+        self._decisions: dict[int, Command] = {}
+        self._about: dict[tuple[object, ...], Command] = {}
+        """The last answer of each kind, and the last decision, by the question that it is about."""
+        self._arrived = asyncio.Event()
+
+    def accept(self, command: Command) -> None:
+        """Add a command."""
+        self.last = command.number
+        self.commands.append(command)
+        if command.kind in (PAUSE, UNPAUSE):
+            self._pausing = command.kind == PAUSE
+        self.aborting |= command.kind == ABORT
+        self.stopping |= command.kind in (STOP, ABORT)
+        if command.kind in DECISIONS:
+            self._decisions[command.number] = command
+            self._about[_subject(command)] = command
+        elif command.kind in ANSWERS:
+            self._about[command.kind, *_subject(command)] = command
+        elif command.kind in GUIDANCE:
+            self._guidance.append(command)
+        self._arrived.set()
+
+    def refuse(self, command: Command) -> None:
+        """Note a command that has no effect; it may have been meant to revoke an approval."""
+        self.last = command.number
+        if command.kind in (DENY, STOP, ABORT) or not is_known_kind(command.kind):
+            self._last_unreadable = command.number
+
+    def is_paused(self) -> bool:
+        """Whether the run is paused, and was not told to end."""
+        return self._pausing and not self.stopping
+
+    async def wait_for_next(self) -> None:
+        """Wait until another command is accepted."""
+        self._arrived.clear()
+        await self._arrived.wait()
+
+    def guidance_after(
+        self, number: int
+    ) -> tuple[tuple[Message, ...], tuple[int, ...]]:
+        """Return the guidance of later commands, as the model reads it, and their numbers."""
+        later = [command for command in self._guidance if command.number > number]
+        return tuple(map(_message, later)), tuple(command.number for command in later)
+
+    def unused(self, kind: str, used: Collection[int]) -> list[Command]:
+        """Return the commands of a kind that have not taken effect yet, in order."""
+        return [
+            command
+            for command in self.commands
+            if command.kind == kind and command.number not in used
+        ]
+
+    def find_answer(self, kind: str, key: str, question: int | None) -> Command | None:
+        """Return the last answer to the question that entry `question` asks at a key."""
+        return self._about.get((kind, key, question))
+
+    def find_decision(
+        self, key: str, question: int | None, hashed: str, policy: str, holds: float
+    ) -> HumanDecision | None:
+        """Return the last decision about the call that entry `question` asks about at a key.
+
+        It must be about arguments with that hash, be they the call's own or those that the person
+        gave in their place; an approval holds for `holds` seconds, under that policy version alone.
+        """
+        command = self._about.get((key, question))
+        if command is None:
+            return None
+        given = command.body.get("arguments")
+        replacement = given if isinstance(given, dict) else None
+        is_replaced = replacement is not None and arguments_hash(replacement) == hashed
+        if not is_replaced and command.body.get("arguments_hash") != hashed:
+            return None
+        if command.kind == DENY:
+            return _denial(command)
+        has_policy = command.body.get("policy_version") == policy
+        if not has_policy or self.may_be_revoked(command.number):
+            return None
+        arguments = None if is_replaced else replacement
+        return HumanDecision(command, True, command.at + holds, arguments=arguments)
+
+    def find_grant(self, tool: str, policy: str, now: float) -> HumanDecision | None:
+        """Return a person's approval of all calls of a tool, if it holds now under that policy.
+
+        A later denial of one of its calls revokes it.
+        """
+        for command in reversed(self._decisions.values()):
+            if command.body["tool"] != tool:
+                continue
+            if command.kind == DENY or self.may_be_revoked(command.number):
+                return None
+            until = _granted_until(command)
+            if now < until and command.body.get("policy_version") == policy:
+                return HumanDecision(command, True, until)
+        return None
+
+    def find_revocation(
+        self, key: str, question: int | None, tool: str, approval: int
+    ) -> HumanDecision | None:
+        """Return the later denial that revokes the approval by the command of that number.
+
+        That is a denial of this very question or, if all calls of the tool were approved, of any
+        of them.
+        """
+        approved = self._decisions.get(approval)
+        if approved is None:
+            return None
+        asked = (key, question)
+        is_grant = _subject(approved) != asked
+        for command in self._denials_after(approval):
+            is_of_tool = is_grant and command.body["tool"] == tool
+            if is_of_tool or _subject(command) == asked:
+                return _denial(command)
+        return None
+
+    def _denials_after(self, number: int) -> list[Command]:
+        later = [known for known in self._decisions.values() if known.number > number]
+        return [command for command in later if command.kind == DENY]
+
+    def may_be_revoked(self, approval: int) -> bool:
+        """Whether a later command that cannot be read may have revoked that approval."""
+        return 0 < approval < self._last_unreadable
+
+
+def _denial(command: Command) -> HumanDecision:
+    reason = command.body.get("reason")
+    return HumanDecision(command, False, 0.0, str(reason or REFUSED))
+
+
+def _granted_until(command: Command) -> float:
+    """Return until when all calls of a tool are approved by a command; 0 if it is about one."""
+    seconds = command.body.get("seconds")
+    if command.kind != APPROVE or not isinstance(seconds, (int, float)):
+        return 0.0
+    return command.at + seconds
+
+
+def _subject(command: Command) -> tuple[object, object]:
+    """Return the question that a command is about, by its key and its entry."""
+    return command.body.get("key"), command.body.get("question")
+
+
+def _message(command: Command) -> Message:
+    """Return guidance as the model reads it."""
+    text = f"{GUIDANCE[command.kind]}\n{command.body.get('text', '')}"
+    return Message("user", text, origin="operator")

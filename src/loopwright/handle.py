@@ -33,7 +33,7 @@ from .events.entry import Entry
 from .events.run import ErrorRecord, RunFinished, RunSuspended
 from .journals.base import Journal
 from .messages import Conversation, Json
-from .result import Outcome, Output, Result, outcome_of
+from .result import Output, Result, RunOutcome, build_outcome
 from .run import Run, Strategy, drive
 from .security.redaction import Redactor
 
@@ -252,7 +252,7 @@ class RunHandle(Control, Generic[Item, Output]):
         await self._suspend(SUSPEND_REASON.get())
         raise cancelled
 
-    def _ending(self, outcome: Outcome, output: Any) -> tuple[Outcome, Any]:
+    def _ending(self, outcome: RunOutcome, output: Any) -> tuple[RunOutcome, Any]:
         """How the run ends: as it did before it was undone, or as aborted, also if the engine swallowed that."""
         session = self._session
         if session.replay.recoveries.undo is not None:
@@ -261,14 +261,14 @@ class RunHandle(Control, Generic[Item, Output]):
             return self._aborted(outcome.answer), None
         return outcome, output
 
-    def _aborted(self, answer: str | None = None) -> Outcome:
+    def _aborted(self, answer: str | None = None) -> RunOutcome:
         """The end of an aborted run; what it had to offer is no answer where a gate would have had to see it."""
         offered = None if self._run.answers_are_gated else self._run.offered
-        return outcome_of(
+        return build_outcome(
             Aborted("the run was aborted"), offered if answer is None else answer
         )
 
-    async def _solve(self) -> tuple[Outcome, Any]:
+    async def _solve(self) -> tuple[RunOutcome, Any]:
         """The engine's outcome, and its answer as the output model if one is asked for."""
         if self._session.replay.recoveries.undo is not None:
             await self._go_through()
@@ -298,8 +298,8 @@ class RunHandle(Control, Generic[Item, Output]):
             self._session.signals.fatal = None
 
     async def _permitted(
-        self, outcome: Outcome, output: BaseModel | None
-    ) -> tuple[Outcome, Any]:
+        self, outcome: RunOutcome, output: BaseModel | None
+    ) -> tuple[RunOutcome, Any]:
         """The outcome as far as gates let the answer out; an answer that they changed is read again."""
         shown = (
             None if output is None else output.model_dump(mode="json", round_trip=True)
@@ -312,7 +312,7 @@ class RunHandle(Control, Generic[Item, Output]):
                 permitted.answer, self._output
             )
         except ValueError as error:
-            return outcome_of(
+            return build_outcome(
                 InvalidOutput(f"the gate changed the answer: {error}"), permitted.answer
             ), None
 
@@ -332,7 +332,7 @@ class RunHandle(Control, Generic[Item, Output]):
         if cancelled is not None:
             raise cancelled
 
-    async def _structured(self, outcome: Outcome) -> tuple[Outcome, Any]:
+    async def _structured(self, outcome: RunOutcome) -> tuple[RunOutcome, Any]:
         """The answer as the output model; the model is asked to write it so if it did not."""
         if self._output is None or outcome.answer is None:
             return outcome, None
@@ -347,13 +347,13 @@ class RunHandle(Control, Generic[Item, Output]):
                 asked, into=self._output, purpose="output"
             )
         except AskFailed as error:
-            return outcome_of(InvalidOutput(str(error)), outcome.answer), None
+            return build_outcome(InvalidOutput(str(error)), outcome.answer), None
         except (Fenced, ReplayDivergence):
             raise
         except LoopwrightError as error:
-            return outcome_of(error, outcome.answer), None
+            return build_outcome(error, outcome.answer), None
 
-    async def _undo(self, outcome: Outcome) -> Outcome:
+    async def _undo(self, outcome: RunOutcome) -> RunOutcome:
         try:
             return await Undoing(
                 self._session, registries_of(self._engine), self._run.permit_undo
@@ -361,10 +361,10 @@ class RunHandle(Control, Generic[Item, Output]):
         except Fenced:
             raise
         except JournalError as failure:
-            return outcome_of(failure, outcome.answer)
+            return build_outcome(failure, outcome.answer)
 
     async def _close(
-        self, outcome: Outcome, output: BaseModel | None
+        self, outcome: RunOutcome, output: BaseModel | None
     ) -> Result[Output]:
         """Write the closing entry and give the result."""
         session, budget = self._session, self._session.budget
@@ -391,7 +391,7 @@ class RunHandle(Control, Generic[Item, Output]):
         except Fenced:
             raise
         except JournalError as failure:
-            outcome, output = outcome_of(failure, outcome.answer), None
+            outcome, output = build_outcome(failure, outcome.answer), None
         return Result(
             outcome.answer, outcome.status, outcome.stop_reason, budget.usage, self._run.turns, session.run_id,
             outcome.error, pending, session.writer.claim.head_hash, cast("Output", output), conversation, budget.llm_calls,

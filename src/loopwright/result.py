@@ -1,4 +1,4 @@
-"""What a run came to: its result, and how an error becomes a status and a stop reason."""
+"""The result of a run, and the status and stop reason of an error."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any, Generic, cast
@@ -24,7 +24,7 @@ from .events.effects import FactNoted
 from .events.run import Question, Status, StopReason
 from .messages import Conversation, Usage
 
-if TYPE_CHECKING:  # for their defaults, which typing has from Python 3.13 on
+if TYPE_CHECKING:  # typing has defaults of type variables from Python 3.13 on
     from typing_extensions import TypeVar
 
     Output = TypeVar("Output", default=Any, covariant=True)
@@ -39,8 +39,8 @@ NO_OUTPUT: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
-    """How a strategy ended. `answer` may be there for a limit or a stuck run too: the best one so far."""
+class RunOutcome:
+    """How a strategy ended. A run at a limit or a stuck run may have an `answer` too: the best one so far."""
 
     status: Status
     stop_reason: StopReason
@@ -61,26 +61,28 @@ REASONS: tuple[tuple[type[LoopwrightError], Status, StopReason], ...] = (
 )
 
 
-def outcome_of(error: LoopwrightError, answer: str | None = None) -> Outcome:
-    """The outcome that an error (or a signal) means."""
-    if isinstance(error, LimitReached):
-        reason: Any = error.limit  # the names of the limits are stop reasons
-        return Outcome("limit", reason, answer, error)
-    if isinstance(error, Stuck):
-        stuck_reason: Any = error.reason
-        return Outcome("stuck", stuck_reason, answer, error)
-    if isinstance(error, Suspended):
-        waiting_for: Any = error.reason
-        return Outcome("waiting", waiting_for, answer, error)
-    for kind, status, reason in REASONS:
+def build_outcome(error: LoopwrightError, answer: str | None = None) -> RunOutcome:
+    """Return the outcome of a run that ended with an error or a signal."""
+    # The names of the limits and the reasons of these errors are stop reasons.
+    match error:
+        case LimitReached():
+            return RunOutcome("limit", cast("StopReason", error.limit), answer, error)
+        case Stuck():
+            return RunOutcome("stuck", cast("StopReason", error.reason), answer, error)
+        case Suspended():
+            reason = cast("StopReason", error.reason)
+            return RunOutcome("waiting", reason, answer, error)
+        case _:
+            pass
+    for kind, status, stop_reason in REASONS:
         if isinstance(error, kind):
-            return Outcome(status, reason, answer, error)
-    return Outcome("failed", "engine_error", answer, error)
+            return RunOutcome(status, stop_reason, answer, error)
+    return RunOutcome("failed", "engine_error", answer, error)
 
 
 @dataclasses.dataclass(frozen=True)
 class Result(Generic[Output]):
-    """What a run came to; `Result[Forecast | None]` if it was asked for a `Forecast`, plain `Result` where any will do.
+    """The result of a run: `Result[Forecast | None]` if a `Forecast` was requested, plain `Result` for any.
 
     Args:
         answer: the final text, or the best so far where the run ended before it; never an error text.
@@ -89,14 +91,14 @@ class Result(Generic[Output]):
         usage: tokens of all model calls.
         iterations: turns of the engine's own loops.
         run_id: its name in the journal.
-        error: what went wrong or was hit; `raise_for_status` raises it.
-        pending: the questions that a waiting run has.
+        error: the error or limit that ended it; `raise_for_status` raises it.
+        pending: the questions of a waiting run.
         head_hash: hash of the journal's last entry; keep it to find a cut tail.
-        output: the answer as the model class that was asked for; `None` unless the run is completed.
-        conversation: what was said, as far as it came.
+        output: the answer as the requested model class; `None` unless the run is completed.
+        conversation: the messages, up to where the run ended.
         llm_calls: model calls, failed attempts included.
         tool_calls: calls that reached a tool.
-        facts: what the strategies noted, in the journal's order: plans, votes, critiques; see `fact`.
+        facts: the facts that the strategies noted, in the journal's order: plans, votes, critiques; see `fact`.
     """
 
     answer: str | None
@@ -117,13 +119,13 @@ class Result(Generic[Output]):
     facts: tuple[FactNoted, ...] = dataclasses.field(default=(), repr=False)
 
     def fact(self, name: str) -> Any:
-        """The last fact of that name, as JSON, or `None`: `result.fact("Vote")["agreement"]`."""
+        """Return the last fact of that name, as JSON, or `None`: `result.fact("Vote")["agreement"]`."""
         return next(
             (fact.value for fact in reversed(self.facts) if fact.name == name), None
         )
 
     def raise_for_status(self: "Result[T | None]") -> "Result[T]":
-        """The result itself if the run is completed, so that it has its output; otherwise its error is raised."""
+        """Return the result itself if the run is completed, so that it has its output; else raise its error."""
         if self.status == "completed":
             return cast("Result[T]", self)
         raise self.error or LoopwrightError(

@@ -43,7 +43,7 @@ from .events.run import ErrorRecord
 from .gates.base import Denial, Permit
 from .messages import Conversation, Json, Observation, arguments_hash
 from .providers.base import Sampling as Sampling
-from .result import Outcome, Result, outcome_of
+from .result import Result, RunOutcome, build_outcome
 from .security.redaction.errors import format_traceback, redact_error
 from .security.redaction.messages import redact_conversation
 
@@ -341,7 +341,7 @@ class Run(Attended):
 
     async def _drive_child(
         self, engine: Strategy, conversation: Conversation, path: str
-    ) -> tuple[Outcome, "Run"]:
+    ) -> tuple[RunOutcome, "Run"]:
         """Let another engine solve in a scope of its own; if it waits, so does this scope.
 
         Its conversation is its own too, so it is told all that people have said so far, whoever was told before.
@@ -406,7 +406,7 @@ class Run(Attended):
         )
 
     def _end_child(
-        self, engine: Strategy, outcome: Outcome, child: "Run", key: str
+        self, engine: Strategy, outcome: RunOutcome, child: "Run", key: str
     ) -> None:
         if self._session.replay.effects.outcome(key) is not None:
             self._session.replay.effects.agree(key)
@@ -510,7 +510,7 @@ async def _in_branch(
         return await work(branch)
 
 
-async def drive(engine: Strategy, run: Run, *, alone: bool = False) -> Outcome:
+async def drive(engine: Strategy, run: Run, *, alone: bool = False) -> RunOutcome:
     """Let an engine solve, and say how it ended.
 
     Raises only what may not be swallowed: cancellation, `Fenced` and `ReplayDivergence`. With `alone` (the root engine)
@@ -544,9 +544,9 @@ async def drive(engine: Strategy, run: Run, *, alone: bool = False) -> Outcome:
     if isinstance(error, (Fenced, ReplayDivergence)):
         raise error
     return (
-        Outcome("completed", "answered", answer)
+        RunOutcome("completed", "answered", answer)
         if error is None
-        else outcome_of(error, answer)
+        else build_outcome(error, answer)
     )
 
 

@@ -196,10 +196,7 @@ class Tool:
         object.__setattr__(self, "secrets", known)
 
     def _list_recovery(self) -> None:
-        given: Any = self.recovery
-        is_one = isinstance(given, RecoveryStrategy) or not isinstance(given, Iterable)
-        listed: Any = (given,) if is_one else given
-        strategies = tuple(cast("Iterable[Any]", listed))
+        strategies = _list_strategies(self.recovery)
         for strategy in strategies:
             try:
                 check_strategy(strategy, self.effect)
@@ -247,6 +244,14 @@ class Tool:
         return {
             field.alias or name: getattr(values, name) for name, field in fields.items()
         }
+
+
+def _list_strategies(given: Any) -> tuple[Any, ...]:
+    """Return the strategies that a tool was given: one or several."""
+    if isinstance(given, RecoveryStrategy) or not isinstance(given, Iterable):
+        return (given,)
+    listed: Iterable[Any] = given
+    return tuple(listed)
 
 
 class _Arguments(BaseModel):

@@ -11,7 +11,7 @@ from ...events.effects import EffectFinished
 from ...events.run import Question as PendingQuestion
 from ...gates.base import RESPOND, Denial, Permit
 from ...messages import Effect, Json, Observation, ToolCall
-from ...result import Outcome, outcome_of
+from ...result import RunOutcome, build_outcome
 from ...tools.base import Tool
 from ..control.commands import FOLLOW_UP
 from .ask_user import answer_of
@@ -91,7 +91,7 @@ class Attended(Phases):
         """Whether a gate wants to see the run's answer. For the runtime, not for engines."""
         return self._clearance.judges_answers
 
-    async def permit_answer(self, outcome: Outcome, output: Json) -> Outcome:
+    async def permit_answer(self, outcome: RunOutcome, output: Json) -> RunOutcome:
         """How the run ends once gates that want to see answers have. For the runtime, not for engines."""
         if outcome.answer is None or outcome.status == "waiting":
             return outcome
@@ -103,11 +103,11 @@ class Attended(Phases):
             ToolCall(RESPOND, told, RESPOND), self._state(ANSWERED)
         )
         if isinstance(decided, PendingQuestion):
-            return outcome_of(await self._park([decided]))
+            return build_outcome(await self._park([decided]))
         if isinstance(decided, Denial):
             error = Denied(f"the answer was withheld: {decided.reason}")
             return dataclasses.replace(
-                outcome_of(error) if outcome.status == "completed" else outcome,
+                build_outcome(error) if outcome.status == "completed" else outcome,
                 answer=None,
             )
         return (

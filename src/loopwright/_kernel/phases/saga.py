@@ -11,7 +11,7 @@ from ...events.recovery import UndoBegun, UndoCall, UndoFinished, UndoStarted
 from ...events.run import ErrorRecord, Question
 from ...messages import DOUBTFUL, Observation, ObservationStatus, ToolCall
 from ...resilience.timeouts import capture, invoke, run_with_timeout
-from ...result import Outcome
+from ...result import RunOutcome
 from ...tools.base import Tool, ToolContext
 from ...tools.registry import ToolRegistry
 from ..session.session import Session
@@ -33,7 +33,7 @@ class Undoing:
     registries: tuple[ToolRegistry, ...]
     permitted: Permitted
 
-    async def undo(self, outcome: Outcome) -> Outcome:
+    async def undo(self, outcome: RunOutcome) -> RunOutcome:
         """The outcome to end with, after everything that could be undone was; calls of what failed are its error."""
         session, begun = self.session, self.session.replay.recoveries.undo
         if begun is None:
@@ -209,13 +209,13 @@ def registries_of(engine: Any) -> tuple[ToolRegistry, ...]:
     return tuple(known.runtime.tools for known in engines)
 
 
-def restored(begun: UndoBegun) -> Outcome:
+def restored(begun: UndoBegun) -> RunOutcome:
     """How a run was about to end when its process died in the middle of undoing."""
     error = None if begun.error is None else begun.error.restore()
-    return Outcome(begun.status, begun.stop_reason, begun.answer, error)
+    return RunOutcome(begun.status, begun.stop_reason, begun.answer, error)
 
 
-def must_undo(session: Session, outcome: Outcome) -> bool:
+def must_undo(session: Session, outcome: RunOutcome) -> bool:
     """Whether a run ends in a way that undoes what it did."""
     dead = isinstance(outcome.error, (JournalError, Suspended))
     return session.saga and outcome.status not in ("completed", "waiting") and not dead

@@ -1,5 +1,7 @@
 # Every target installs what it needs; a fresh machine wants only make and Python 3.11 or later.
 VENV ?= .venv
+# The Python of a new environment; without it the first that is found.
+BASE ?=
 ARGS ?=
 BENCH_DIR ?= ../shared/bench
 FIGURES := $(CURDIR)/build/faults.txt
@@ -83,7 +85,7 @@ $(VENV)/.installed-dev: pyproject.toml $(VENV)/.made
 	@touch $@
 
 $(VENV)/.made:
-	@for python in python3 python3.13 python3.12 python3.11; do \
+	@for python in $(BASE) python3 python3.14 python3.13 python3.12 python3.11; do \
 		if "$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 			echo "$$python -m venv $(VENV)"; "$$python" -m venv "$(VENV)" && touch $@; exit; \
 		fi; \

@@ -241,7 +241,7 @@ async def test_an_engine_that_does_not_complete_is_an_error_that_the_model_is_to
     assert told(result) == [expected]
 
 
-async def test_a_model_failure_inside_an_engine_tool_is_no_failure_of_the_run() -> None:
+async def test_a_model_failure_inside_an_engine_tool_does_not_fail_the_run() -> None:
     helper = react(turns(ProviderError("it is down")))
     result = await react(
         turns(call("helper", task="go"), "without it"), helper.as_tool(name="helper")
@@ -624,7 +624,7 @@ async def test_a_host_cancelled_during_an_engine_tool_leaves_a_resumable_run() -
     assert (result.llm_calls, result.tool_calls, RAN) == (3, 2, ["0#1"])
 
 
-async def test_a_question_inside_an_engine_tool_parks_the_run_and_its_answer_lets_it_go_on() -> (
+async def test_a_question_inside_an_engine_tool_suspends_the_run_until_its_answer() -> (
     None
 ):
     journal = MemoryJournal()
@@ -914,7 +914,7 @@ async def test_an_engine_in_place_of_a_plain_tool_is_divergence_and_starts_nothi
     assert helper.runtime.provider.requests == []  # type: ignore[attr-defined]
 
 
-async def test_a_call_of_an_engine_in_doubt_with_another_task_is_divergence() -> None:
+async def test_an_interrupted_engine_call_with_another_task_is_divergence() -> None:
     def engine(task: str, journal: MemoryJournal | None = None) -> Ending:
         async def body(run: Run) -> str:
             return (await run.call(call("react", task=task))).content

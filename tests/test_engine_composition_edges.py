@@ -140,7 +140,7 @@ async def test_an_empty_task_starts_no_engine(task):
     assert helper.runtime.provider.requests == []
 
 
-def test_an_engine_with_tools_and_a_provider_without_calls_is_no_tool():
+def test_an_engine_with_tools_and_a_provider_without_calls_is_not_a_tool():
     runtime = Runtime(
         ScriptedProvider([], capabilities=Capabilities(native_tools=False)),
         tools=[look],

@@ -71,7 +71,7 @@ def refusal(group: str, name: str) -> str:
     return str(refused.value)
 
 
-async def test_a_stranger_s_engine_is_found_and_runs_like_a_built_in(
+async def test_a_third_party_engine_is_found_and_runs_like_a_built_in(
     install: Install,
 ) -> None:
     install("echo-engine", ECHO_ENTRY, version="2.3", echo_module=ECHO)
@@ -87,7 +87,9 @@ async def test_a_stranger_s_engine_is_found_and_runs_like_a_built_in(
     assert (result.status, result.answer) == ("completed", "Hello. Hello.")
 
 
-async def test_a_stranger_s_run_is_resumed_by_name(install: Install) -> None:
+async def test_a_run_of_a_third_party_engine_is_resumed_by_name(
+    install: Install,
+) -> None:
     install("echo-engine", ECHO_ENTRY, echo_module=ECHO)
     runtime = Runtime(ScriptedProvider([]))
     first = await runtime.engine("echo", times=3).run("Ho.", run_id="r1")
@@ -161,7 +163,7 @@ print([m for m in ("loud_module", "loopwright.engines.react", "loopwright.provid
         ),
     ],
 )
-async def test_a_broken_plug_in_is_named_and_hurts_nobody_else(
+async def test_a_broken_plug_in_is_named_and_affects_no_other(
     install: Install, entry: str, module: str, words: str
 ) -> None:
     install(
@@ -186,7 +188,7 @@ async def test_a_broken_plug_in_is_named_and_hurts_nobody_else(
     "entry_points",
     ["]]] no such form [[[\n= =\n", "[loopwright.engines\nx\n", "\x00\x01"],
 )
-def test_entry_points_that_cannot_be_read_hurt_nobody(
+def test_entry_points_that_cannot_be_read_affect_no_other(
     install: Install, entry_points: str
 ) -> None:
     install("rubbish", entry_points)
@@ -194,7 +196,7 @@ def test_entry_points_that_cannot_be_read_hurt_nobody(
     assert available_engines().keys() >= BUILT_IN
 
 
-def test_a_distribution_without_metadata_hurts_nobody(install: Install) -> None:
+def test_a_distribution_without_metadata_affects_no_other(install: Install) -> None:
     install(
         "nameless",
         "[loopwright.engines]\nnameless = nameless_module:Engine\n",
@@ -280,7 +282,7 @@ def test_a_switch_lets_only_the_named_distributions_in(
     assert "other" not in available_engines()
 
 
-def test_a_plug_in_that_is_no_engine_is_refused(install: Install) -> None:
+def test_a_plug_in_that_is_not_an_engine_is_refused(install: Install) -> None:
     install(
         "liar",
         "[loopwright.engines]\nliar = liar_module:Engine\n",
@@ -387,7 +389,7 @@ def test_a_survey_tells_the_state_of_every_entry_point(
     ].count("ok") >= 7
 
 
-def test_a_distribution_that_cannot_be_read_hurts_nobody_else(
+def test_a_distribution_that_cannot_be_read_affects_no_other(
     tmp_path: Path, install: Install
 ) -> None:
     install("fine", ECHO_ENTRY, echo_module=ECHO)

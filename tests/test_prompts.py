@@ -51,7 +51,9 @@ def test_a_missing_or_unknown_placeholder_is_named() -> None:
 @pytest.mark.parametrize(
     "text", ["{", "}", "{task", "{0}", "{}", "{a.b}", "{a!r}", "{a:>3}", "{a b}"]
 )
-def test_a_brace_that_is_no_placeholder_is_refused_with_the_cure(text: str) -> None:
+def test_a_brace_that_is_not_a_placeholder_is_refused_with_the_remedy(
+    text: str,
+) -> None:
     with pytest.raises(ConfigError, match="brace"):
         Template(text)
 

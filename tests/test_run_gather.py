@@ -128,7 +128,7 @@ async def test_a_gather_of_nothing_is_nothing() -> None:
 
 
 @pytest.mark.parametrize("max_concurrency", [0, -1])
-async def test_at_least_one_branch_must_be_let_go(max_concurrency: int) -> None:
+async def test_max_concurrency_must_be_at_least_one(max_concurrency: int) -> None:
     async def body(run: Run) -> object:
         return await run.gather(
             lambda inner: inner.ask("?"), max_concurrency=max_concurrency
@@ -554,7 +554,7 @@ async def test_a_plan_is_decided_by_the_gates_of_the_child_and_of_the_root() -> 
     ]
 
 
-async def test_two_verbs_at_once_are_refused_for_leave_too() -> None:
+async def test_two_concurrent_verbs_are_refused_for_permit_too() -> None:
     class Slow(Gate):
         async def evaluate(self, action: Any, state: Any) -> Any:
             await asyncio.sleep(0)
@@ -601,7 +601,7 @@ async def test_a_waiting_plan_in_a_branch_does_not_hold_up_its_sibling() -> None
     assert [e.key for e in entries if e.kind == "model_replied"] == ["0.1.0"]
 
 
-async def test_react_alone_asks_no_leave() -> None:
+async def test_react_alone_asks_no_permit() -> None:
     result = await ReActEngine(parts(["a"], gate=DenyAll())).run("go")
 
     assert result.answer == "a"

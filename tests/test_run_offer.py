@@ -255,7 +255,7 @@ async def test_an_option_that_no_journal_can_hold_is_a_config_error() -> None:
         await Named(Runtime(ScriptedProvider([])), title="\ud800").run("?")
 
 
-async def test_a_cut_reply_is_no_answer_of_reason_and_no_best_answer() -> None:
+async def test_a_cut_reply_is_neither_an_answer_nor_a_best_answer() -> None:
     cut = Completion("Forty-", answer="Forty-", finish_reason="length")
     provider = ScriptedProvider([cut, "Forty-two."])
     assert (await ReActEngine(Runtime(provider)).run("?")).answer == "Forty-two."

@@ -136,7 +136,7 @@ def test_a_model_without_the_name_of_its_provider_is_told_how_to_write_it() -> N
 
 
 @pytest.mark.parametrize("given", [erase, print, 5])
-def test_tools_that_are_no_list_are_named(given: Any) -> None:
+def test_tools_that_are_not_a_list_are_named(given: Any) -> None:
     assert refusal(lambda: runtime(tools=given)).startswith(
         "tools: pass a list of functions and Tool values, got "
     )
@@ -158,7 +158,7 @@ def test_a_part_of_the_wrong_kind_is_named(field: str, value: Any) -> None:
     assert refusal(lambda: runtime(**{field: value})).startswith(f"{field}: ")
 
 
-def test_a_provider_s_class_is_no_provider() -> None:
+def test_the_class_of_a_provider_is_not_a_provider() -> None:
     assert refusal(lambda: Runtime(ScriptedProvider)).startswith("provider: ")  # type: ignore[arg-type]
 
 
@@ -188,12 +188,12 @@ async def test_an_empty_task_is_refused(task: str) -> None:
     [None, 5, ["Go."], Conversation()],
     ids=["None", "5", "list", "empty conversation"],
 )
-async def test_what_is_no_task_is_refused(task: Any) -> None:
+async def test_a_value_that_is_not_a_task_is_refused(task: Any) -> None:
     with pytest.raises(ConfigError, match="task: "):
         await ReActEngine(runtime("never")).run(task)
 
 
-async def test_a_task_that_is_no_valid_text_is_refused() -> None:
+async def test_a_task_that_is_not_valid_text_is_refused() -> None:
     with pytest.raises(ConfigError, match="task: "):
         await ReActEngine(runtime("never")).run("half a pair: \ud83d")
 
@@ -219,7 +219,7 @@ async def test_a_conversation_with_an_orphan_result_is_refused() -> None:
         await ReActEngine(runtime("never")).run(orphan)
 
 
-async def test_an_output_that_is_no_model_is_refused() -> None:
+async def test_an_output_that_is_not_a_model_is_refused() -> None:
     with pytest.raises(ConfigError, match="output: "):
         await ReActEngine(runtime("never", "never")).run("Go.", output=dict)  # type: ignore[arg-type]
 
@@ -237,7 +237,7 @@ async def test_a_run_id_of_other_letters_is_refused(run_id: str) -> None:
         await ReActEngine(runtime("never")).run("Go.", run_id=run_id)
 
 
-async def test_a_run_id_that_is_no_text_is_refused() -> None:
+async def test_a_run_id_that_is_not_text_is_refused() -> None:
     with pytest.raises(ConfigError, match="run_id"):
         await ReActEngine(runtime("never")).run("Go.", run_id=5)  # type: ignore[arg-type]
 
@@ -338,7 +338,7 @@ async def test_a_run_with_deps_needs_them_again() -> None:
         await ReActEngine(parts).resume("r1")
 
 
-async def test_of_a_run_whose_name_is_taken_nobody_hears(tmp_path: Path) -> None:
+async def test_a_run_whose_id_is_taken_reaches_no_observer(tmp_path: Path) -> None:
     told: list[Entry] = []
     parts = runtime(
         "done",
@@ -441,7 +441,7 @@ async def ended(path: Path) -> LoopwrightError:
     return result.error
 
 
-async def test_a_file_that_is_no_journal_stops_a_run_before_anything_happens(
+async def test_a_file_that_is_not_a_journal_stops_a_run_before_anything_happens(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "runs.db"

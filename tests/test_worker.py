@@ -93,7 +93,7 @@ async def orphan(
     )
 
 
-async def test_a_run_whose_process_died_is_taken_up_and_ends():
+async def test_a_run_whose_process_died_is_claimed_and_ends():
     journal = await orphan()
     results = await Worker(runtime("done", journal=journal)).drain()
 
@@ -268,7 +268,7 @@ async def test_a_run_is_released_although_one_call_of_its_turn_has_ended_and_one
     assert (result.answer, LOOKED) == ("done", ["a"])
 
 
-async def test_a_waiting_run_is_taken_up_when_somebody_said_what_it_waits_for():
+async def test_a_waiting_run_is_claimed_when_its_question_is_answered():
     @tool(effect="write")
     async def pay() -> str:
         """Pay."""
@@ -387,7 +387,7 @@ async def test_a_waiting_run_that_cannot_be_read_holds_up_no_other():
     assert [result.run_id for result in await worker.drain()] == ["first"]
 
 
-async def test_more_answered_runs_than_there_are_places_for_are_all_taken_up():
+async def test_more_answered_runs_than_slots_are_all_claimed():
     @tool(effect="write")
     async def pay() -> str:
         """Pay."""
@@ -640,7 +640,7 @@ async def test_a_waiting_run_whose_inbox_cannot_be_read_holds_up_no_other(
     assert (result.run_id, result.answer) == ("first", "done")
 
 
-async def test_a_run_that_cannot_go_on_is_left_to_people_and_holds_up_no_other():
+async def test_a_run_that_cannot_resume_is_left_to_people_and_delays_no_other():
     journal = await orphan("bad")
     good = runtime("done", lease=None)
     await ReActEngine(good).run("Go.", run_id="good")
@@ -951,7 +951,7 @@ def check(folder: Path, names: list[str]) -> None:
     assert max(starts.values()) == 1, "a write was made twice"
 
 
-def test_runs_of_a_killed_process_go_on_in_the_workers(tmp_path: Path):
+def test_runs_of_a_killed_process_resume_in_the_workers(tmp_path: Path):
     names = [f"run-{n}" for n in range(6)]
     with (
         process("begin", tmp_path, *names) as first,
@@ -1000,7 +1000,7 @@ def test_a_zombie_is_fenced_off_and_stops_when_it_wakes(tmp_path: Path):
         assert set(fences) == {1, 2}
 
 
-async def test_a_run_that_was_taken_up_and_orphaned_again_is_taken_up_again(
+async def test_a_run_that_was_claimed_and_orphaned_again_is_claimed_again(
     tmp_path: Path,
 ):
     """Whatever it was when it was taken up: suspended, released, waiting."""

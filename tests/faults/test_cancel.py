@@ -673,7 +673,7 @@ async def test_work_that_is_cancelled_twice_has_its_time_to_tidy_up() -> None:
 
 
 @pytest.mark.parametrize("stop", ["abort", "cancel"])
-async def test_a_person_who_does_not_answer_holds_nobody_up(stop: str) -> None:
+async def test_a_person_who_does_not_answer_delays_no_other_run(stop: str) -> None:
     stubborn, asked = Stubborn(), asyncio.Event()
 
     async def silent(action: Action, question: str) -> bool:

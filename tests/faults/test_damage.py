@@ -110,7 +110,7 @@ def test_a_file_cut_at_any_byte_of_the_last_two_entries_says_so(
     )
 
 
-async def test_a_run_whose_log_was_cut_goes_on_without_repeating_what_is_left_of_it(
+async def test_a_run_whose_log_was_cut_resumes_without_repeating_what_is_left(
     kept: Made, tmp_path: Path
 ) -> None:
     ended: Counter[str] = Counter()

@@ -184,7 +184,7 @@ OVERDUE: list[Callable[..., Any]] = [
 
 
 @pytest.mark.parametrize("function", OVERDUE, ids=lambda function: function.__name__)
-async def test_what_does_not_end_is_left_behind_in_time(
+async def test_a_tool_that_does_not_end_is_abandoned_in_time(
     function: Callable[..., Any], tmp_path: Path
 ) -> None:
     late: list[float] = []
@@ -223,7 +223,7 @@ async def nothing_is_left() -> None:
         assert left == set()
 
 
-async def test_an_async_tool_that_blocks_the_loop_is_heard_when_it_is_done(
+async def test_an_async_tool_that_blocks_the_loop_is_observed_when_it_is_done(
     tmp_path: Path,
 ) -> None:
     """Nothing can interrupt it: code that blocks belongs into a sync tool, which has a thread."""
@@ -347,7 +347,7 @@ async def test_an_interrupt_of_a_thread_is_the_tool_s_own(tmp_path: Path) -> Non
     await journal.close()
 
 
-async def test_threads_that_were_interrupted_are_no_fewer() -> None:
+async def test_interrupted_threads_return_to_the_pool() -> None:
     def interrupts() -> NoReturn:
         raise KeyboardInterrupt
 

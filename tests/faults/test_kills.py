@@ -136,7 +136,7 @@ def killed_in_all_ways(stage: Stage, scenario: Scenario, least: int) -> Tally:
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["plain", "streaming"])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_killed_run_goes_on_and_repeats_nothing(
+def test_a_killed_run_resumes_and_repeats_nothing(
     engine: str, streaming: bool, stage: Stage, total: Tally
 ) -> None:
     least = sized(12, 130)
@@ -171,7 +171,7 @@ def test_tools_that_are_killed_in_their_threads_are_not_silently_repeated(
 
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["plain", "streaming"])
-def test_two_runs_that_die_together_go_on_together(
+def test_two_runs_that_die_together_resume_together(
     streaming: bool, stage: Stage, total: Tally
 ) -> None:
     scenario = Scenario(("wide", "plan-execute"), streaming)

@@ -332,7 +332,7 @@ async def test_a_server_that_says_the_key_back_is_not_repeated(
 @pytest.mark.parametrize(
     "key", ["ollama", "EMPTY", "lm-studio", "not-needed", "", "sk-no-key-required"]
 )
-def test_a_placeholder_is_no_secret(key: str) -> None:
+def test_a_placeholder_is_not_a_secret(key: str) -> None:
     assert (
         OpenAIProvider("m", base_url="http://localhost:1/v1", api_key=key).secrets == ()
     )

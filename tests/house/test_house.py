@@ -182,7 +182,7 @@ def test_nothing_is_left_to_do() -> None:
     ] == []
 
 
-def test_imports_point_down_the_floors() -> None:
+def test_imports_point_down_the_layers() -> None:
     command = [
         sys.executable,
         "-c",

@@ -232,7 +232,7 @@ def test_its_own_tests_pass_against_the_contracts_kill_and_resume_included() -> 
         ("broken = no target", "", "cannot be loaded from 'no target'"),
     ],
 )
-async def test_a_broken_plug_in_is_named_with_its_distribution_and_hurts_nobody_else(
+async def test_a_broken_plug_in_is_named_and_affects_no_other(
     install: Install, group: str, entry: str, module: str, words: str
 ) -> None:
     install("broken-part", group, entry, module)

@@ -1,4 +1,4 @@
-"""The house rules that a reader would check by hand: floors, names, docstrings, where packages are imported, sizes."""
+"""The rules of the house that a reader would check by hand: layers, names, docstrings, and where packages are imported."""
 
 import ast
 import re
@@ -147,14 +147,14 @@ def test_our_own_modules_are_imported_at_the_top_and_relatively() -> None:
         and not (isinstance(node, ast.ImportFrom) and node.level and node.module)
     ]
 
-    assert inside == [], "an import inside a function hides that the floors are wrong"
+    assert inside == [], "an import inside a function hides that the layers are wrong"
     assert absolute == [], (
         "inside the package imports are relative, and name the module: from .module import Name"
     )
 
 
 def test_our_own_modules_are_not_imported_for_the_types_alone() -> None:
-    """Lazy listings in `__init__` show type checkers their names this way; elsewhere the floors would be wrong."""
+    """Lazy listings in `__init__` show type checkers their names this way; in other modules the layers would be wrong."""
     found = [
         place(path, inner.lineno)
         for path, node in nodes(ast.If)

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from ._internal.log import logger
 from ._kernel.control.run_control import Control
+from ._kernel.phases.human import permit_answer, take_follow_up
 from ._kernel.phases.saga import Undoing, must_undo, registries_of, restored
 from ._kernel.phases.structured_output import read_model
 from ._kernel.session.cancellation import (
@@ -34,7 +35,7 @@ from .events.run import ErrorRecord, RunFinished, RunSuspended
 from .journals.base import Journal
 from .messages import Conversation, Json
 from .result import Output, Result, RunOutcome, build_outcome
-from .run import Run, Strategy, drive
+from .run import Run, Strategy, drive, open_cycle
 from .security.redaction import Redactor
 
 Item = TypeVar("Item")
@@ -63,7 +64,7 @@ class RunHandle(Control, Generic[Item, Output]):
             output,
             deltas,
         )
-        self._run = Run(session, engine, conversation)
+        self._cycle = open_cycle(session, engine, conversation)
         self._items: asyncio.Queue[Any] | None = None  # of items; `None` is the end
         self._task: asyncio.Task[Result[Output]] | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -263,7 +264,7 @@ class RunHandle(Control, Generic[Item, Output]):
 
     def _aborted(self, answer: str | None = None) -> RunOutcome:
         """The end of an aborted run; what it had to offer is no answer where a gate would have had to see it."""
-        offered = None if self._run.answers_are_gated else self._run.offered
+        offered = None if self._cycle.clearance.judges_answers else self._cycle.offered
         return build_outcome(
             Aborted("the run was aborted"), offered if answer is None else answer
         )
@@ -278,11 +279,11 @@ class RunHandle(Control, Generic[Item, Output]):
         ):  # somebody said so while nobody worked on the run: nothing new begins
             self._session.intake.stop_signal()
         while (
-            outcome := await drive(self._engine, self._run, alone=True)
+            outcome := await drive(self._engine, self._cycle, is_root=True)
         ).status == "completed":
             outcome, output = await self._structured(outcome)
-            if outcome.status == "completed" and self._run.followed_up(
-                outcome.answer or ""
+            if outcome.status == "completed" and take_follow_up(
+                self._cycle, outcome.answer or ""
             ):
                 continue  # somebody said more while the output was made
             self._session.signals.check_unused()
@@ -293,7 +294,7 @@ class RunHandle(Control, Generic[Item, Output]):
         """Have an engine that had ended read in the journal what it did, with which tools and in which words."""
         self._session.signals.stick(Aborted("the run has ended"))
         try:
-            await drive(self._engine, self._run, alone=True)
+            await drive(self._engine, self._cycle, is_root=True)
         except ReplayDivergence:  # what is to be undone is in the journal all the same
             self._session.signals.fatal = None
 
@@ -304,7 +305,7 @@ class RunHandle(Control, Generic[Item, Output]):
         shown = (
             None if output is None else output.model_dump(mode="json", round_trip=True)
         )
-        permitted = await self._run.permit_answer(outcome, shown)
+        permitted = await permit_answer(self._cycle, outcome, shown)
         if self._output is None or permitted.answer == outcome.answer:
             return permitted, output
         try:
@@ -339,11 +340,11 @@ class RunHandle(Control, Generic[Item, Output]):
         try:
             return outcome, read_model(outcome.answer, self._output)
         except ValueError:
-            asked = self._run.latest.assistant(outcome.answer, origin="model").user(
+            asked = self._cycle.latest.assistant(outcome.answer, origin="model").user(
                 "Give that answer as JSON."
             )
         try:
-            return outcome, await self._run.ask(
+            return outcome, await Run(self._cycle).ask(
                 asked, into=self._output, purpose="output"
             )
         except AskFailed as error:
@@ -356,7 +357,7 @@ class RunHandle(Control, Generic[Item, Output]):
     async def _undo(self, outcome: RunOutcome) -> RunOutcome:
         try:
             return await Undoing(
-                self._session, registries_of(self._engine), self._run.permit_undo
+                self._session, registries_of(self._engine), self._cycle.permit_undo
             ).undo(outcome)
         except Fenced:
             raise
@@ -368,7 +369,7 @@ class RunHandle(Control, Generic[Item, Output]):
     ) -> Result[Output]:
         """Write the closing entry and give the result."""
         session, budget = self._session, self._session.budget
-        conversation = self._run.latest
+        conversation = self._cycle.latest
         if outcome.answer is not None:
             conversation = conversation.assistant(outcome.answer, origin="model")
         waiting = outcome.status == "waiting"
@@ -382,7 +383,7 @@ class RunHandle(Control, Generic[Item, Output]):
                 outcome.status, outcome.stop_reason, outcome.answer,
                 None if output is None else output.model_dump(mode="json", round_trip=True),
                 None if outcome.error is None else ErrorRecord.of(outcome.error),
-                budget.usage, budget.llm_calls, budget.tool_calls, self._run.turns, conversation.messages,
+                budget.usage, budget.llm_calls, budget.tool_calls, self._cycle.scope.turns, conversation.messages,
             ))  # fmt: skip
         try:
             await finish_despite_cancellation(
@@ -393,7 +394,7 @@ class RunHandle(Control, Generic[Item, Output]):
         except JournalError as failure:
             outcome, output = build_outcome(failure, outcome.answer), None
         return Result(
-            outcome.answer, outcome.status, outcome.stop_reason, budget.usage, self._run.turns, session.run_id,
+            outcome.answer, outcome.status, outcome.stop_reason, budget.usage, self._cycle.scope.turns, session.run_id,
             outcome.error, pending, session.writer.claim.head_hash, cast("Output", output), conversation, budget.llm_calls,
             budget.tool_calls, session.facts_below(),
         )  # fmt: skip

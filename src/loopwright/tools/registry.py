@@ -72,6 +72,11 @@ class ToolRegistry:
                 f"tool of this runtime and not an engine; there are {', '.join(self._tools)}"
             )
 
+    @property
+    def has_sources(self) -> bool:
+        """Whether some of the tools come from sources, which may list others later."""
+        return bool(self._sources)
+
     async def refresh(self, remaining: float | None = None) -> "ToolRegistry":
         """Return this registry, or another one if a source of tools has changed.
 

@@ -73,7 +73,9 @@ async def fetch() -> str:
 
 
 async def by_child(branch: Run) -> str:
-    return (await branch.delegate(Paying(branch._engine.runtime), "Pay.")).answer or ""  # type: ignore[arg-type]
+    return (
+        await branch.delegate(Paying(branch._cycle.engine.runtime), "Pay.")
+    ).answer or ""  # type: ignore[arg-type]
 
 
 WAITS: dict[str, Callable[[Run], Any]] = {

@@ -218,6 +218,7 @@ async def test_what_the_gate_gives_back_tells_what_may_run_from_what_may_not() -
     assert vars(permit) == {
         "call": permit.call, "arguments_hash": arguments_hash({"what": "sky"}), "policy_version": "default-1",
         "run_id": "r", "key": "0#0", "expires": 60.0, "real": None, "real_hash": "", "until": 0.0, "leave": 0,
+        "tool": engine.runtime.tools.get("look"),
     }  # fmt: skip
     hashed = arguments_hash({"what": "disk"})
     assert denial == Denial(denial.call, hashed, "0#1", "denied", "a person refused it")

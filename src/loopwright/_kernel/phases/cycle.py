@@ -1,518 +1,406 @@
-"""The phases of the door and their order: observe, reason, gate, act."""
+"""Cycle: the phases of one scope, each of which takes only what the one before returned."""
 
 import asyncio
 import dataclasses
-import functools
-import hashlib
-import random
-from collections.abc import Iterator, Sequence, Sized
-from typing import Literal, cast
+from collections.abc import Awaitable, Callable, Sequence, Sized
+from typing import Any, Literal, Protocol
 
-from ...errors import LoopwrightError, PhaseError, Stuck, Suspended, Unreadable
+from ...errors import LoopwrightError, PhaseError, Stuck, Suspended
 from ...events.effect_key import call_key
 from ...events.effects import CallsProposed
 from ...events.run import Question as PendingQuestion
 from ...gates.base import Cleared, Denial, Permit, PolicyState
-from ...journals.base import Command
 from ...messages import (
     Completion,
     Conversation,
-    JsonObject,
+    Effect,
+    Json,
     Message,
     Observation,
     Proposal,
     ToolCall,
-    ToolSpec,
-    Usage,
     arguments_hash,
     canonical_json,
 )
+from ...result import RunOutcome
 from ...security.redaction.messages import redact_calls
-from ...security.spotlighting import OPERATOR_CALL_PREFIX, fence
-from ..control.commands import OVERRIDE
+from ...tools.base import Tool
 from ..session.scope import Scope, fingerprint
 from ..session.services import Services
-from ..session.session import Session
-from .act import Executor
+from .act import FunctionInvoker
 from .gate import Clearance, Guard
-from .reason import Inference, Question, Reply
-from .tool_call import ToolCalls, check_permit
+from .inference import Inference, Question, Reply
+from .tool_call import ToolCalls, ToolPermit, check_permit
+from .tool_invoker import EngineInvoker, RuntimeCalls, ToolInvoker, UserInvoker
 
-CUT = "The reply reached the limit of output tokens and was cut. Say it more briefly."
 NOT_RUN = "This call was not run: the run ends."
-MAX_REPAIRS = 3  # an unreadable reply goes back to the model this often, running
 
 
-class Phases:
-    """Observe, reason, gate, act: each takes only what the one before returned."""
+class Engine(Protocol):
+    """What the phases need of an engine."""
+
+    @property
+    def runtime(self) -> Services:
+        """Return its services."""
+        ...
+
+    def recorded_options(self) -> tuple[dict[str, Json], tuple[str, ...]]:
+        """Return its options as JSON, and the names of those that cannot be recorded."""
+        ...
+
+
+def name_of(engine: Engine) -> str:
+    """Return an engine's name.
+
+    The protocol does not have it: then every engine would have to declare a `ClassVar`.
+    """
+    return str(getattr(engine, "name", type(engine).__name__))
+
+
+RunChild = Callable[
+    ["Cycle", Any, Conversation, str], Awaitable[tuple[RunOutcome, "Cycle"]]
+]
+"""Run another engine as a child of a cycle, in a scope with that path."""
+
+
+class Cycle:
+    """The phases of one scope, and what they share."""
 
     def __init__(
         self,
         scope: Scope,
-        services: Services,
-        engine_name: str,
-        guards: tuple[Guard, ...],
+        engine: Engine,
         conversation: Conversation,
+        guards: tuple[Guard, ...],
+        run_child: RunChild,
     ) -> None:
+        self.scope, self.session, self.engine = scope, scope.session, engine
+        self.engine_name, self.guards = name_of(engine), guards
         self.conversation = conversation
-        self._scope, self._engine_name, self._guards = scope, engine_name, guards
-        self._session: Session = scope.session
-        self._use(services)
+        """What the caller gave, with what people said since in follow-ups."""
+        self.offered: str | None = None
+        """The best answer so far, in case that the run ends early."""
+        self.run_child = run_child
         self._issued: Proposal | Cleared | None = None
         self._gated: Proposal | None = None
         self._latest = conversation
         self._turn: tuple[Proposal, tuple[Observation, ...]] | None = None
+        self._use(engine.runtime)
 
     def _use(self, services: Services) -> None:
-        self._services = services
-        self._inference = Inference(self._session, services)
-        self._clearance = Clearance(
-            self._session, services, self._guards, self._scope.monitor
-        )
-        calls = ToolCalls(self._session, services, self._clearance.version)
-        self._executor = Executor(calls, self._decide, self._mend)
+        session = self.session
+        self.services = services
+        self.inference = Inference(session, services)
+        self.clearance = Clearance(session, services, self.guards, self.scope.monitor)
+        calls = ToolCalls(session, services, self.clearance.version)
+        self._functions = FunctionInvoker(calls, self.decide, self._ask_for_recovery)
+        runtime_calls = RuntimeCalls(calls)
+        self._engines = EngineInvoker(runtime_calls, self._run_engine_tool)
+        self._users = UserInvoker(runtime_calls)
 
-    async def _renew_tools(self) -> None:
-        """Between two steps, and at no other time, a list of tools may change: what is proposed is what is called."""
-        tools = await self._services.tools.refresh(self._session.remaining())
-        if tools is not self._services.tools:
-            self._use(self._services.with_tools(tools))
-            self._session.secrets.join(self._services.redactor)
-
-    @functools.cached_property
-    def random(self) -> random.Random:
-        """A random source that gives the same numbers when the run is resumed."""
-        seed = hashlib.sha256(
-            f"{self._session.seed}|{self._scope.path}".encode()
-        ).digest()
-        return random.Random(seed)  # noqa: S311 - not for secrets: it must replay
-
-    @property
-    def run_id(self) -> str:
-        """The run's name in the journal."""
-        return self._session.run_id
-
-    @property
-    def task(self) -> str:
-        """The latest user text of the conversation that the caller gave."""
-        return self.conversation.task
-
-    @property
-    def tools(self) -> tuple[ToolSpec, ...]:
-        """The tools that calls may name, as a model is told of them."""
-        return self._services.tools.specs
+    async def renew_tools(self) -> None:
+        """Renew the list of tools; it changes only here, so that a call's tool is the proposed one."""
+        if not self.services.tools.has_sources:
+            return
+        tools = await self.services.tools.refresh(self.session.remaining())
+        if tools is not self.services.tools:
+            self._use(self.services.with_tools(tools))
+            self.session.secrets.merge(self.services.redactor)
 
     @property
     def latest(self) -> Conversation:
         """The conversation as far as this scope has taken it."""
         if self._turn is not None:
             proposal, observations = self._turn
-            self._latest, self._turn = (
-                self._latest.observe(proposal, observations),
-                None,
-            )
+            self._latest = self._latest.observe(proposal, observations)
+            self._turn = None
         return self._latest
 
     def keep(self, conversation: Conversation) -> None:
-        """Say how far the conversation has come: the result shows it, and a best answer at a limit goes on from it.
-
-        `reason` does so by itself; a strategy that works with `ask` says it here.
-        """
+        """Note how far the conversation has come."""
         self._latest, self._turn = conversation, None
 
-    async def reason(
-        self, conversation: Conversation, *, tools: bool = True
-    ) -> Proposal:
-        """Ask the model what to do next; with `tools=False` it may only answer.
+    def propose(self, calls: tuple[ToolCall, ...], thought: str) -> Proposal:
+        """Make a proposal of calls that the engine writes itself."""
+        with self.scope.enter("propose"):
+            key = self.scope.next_key()
+            recorded = self.record_proposed(key, name_calls(calls, key))
+            completion = Completion(calls=recorded, thought=thought)
+            return self.issue_proposal(key, completion, ())
 
-        An unreadable reply goes back to it with the reason, at most three times running; then `Unreadable`.
-        """
-        with self._scope.enter("reason"):
-            await self._renew_tools()
-            self.keep(conversation)
-            asked = conversation
-            delivered: tuple[Message, ...] = ()
-            problem: str | None = None
-            for _ in range(1 + MAX_REPAIRS):
-                reply = await self._settle(Question("reason", asked, tools))
-                delivered += reply.delivered
-                problem = reply.completion.problem or (
-                    CUT if reply.completion.is_cut else None
-                )
-                if problem is None:
-                    if reply.completion.answer is not None:
-                        self.keep(conversation.add(*delivered))
-                    return self._propose(reply.key, reply.completion, delivered)
-                said = Message(
-                    "assistant",
-                    reply.completion.text,
-                    origin="model",
-                    reasoning=reply.completion.reasoning,
-                )
-                asked = asked.add(*reply.delivered, said)
-                asked = asked.user(problem, origin="runtime")
-            raise Unreadable(
-                f"the model's replies could not be read {1 + MAX_REPAIRS} times running, last: {problem}"
-            )
-
-    def propose(self, *calls: ToolCall, thought: str = "") -> Proposal:
-        """A proposal of calls that the engine writes itself; they pass the same gate."""
-        with self._scope.enter("propose"):
-            key = self._scope.next_key()
-            named = self._proposed(key, with_ids(calls, key))
-            return self._propose(key, Completion(calls=named, thought=thought), ())
-
-    def _proposed(
-        self, key: str, given: tuple[ToolCall, ...], command: int = 0
+    def record_proposed(
+        self, key: str, calls: tuple[ToolCall, ...], command: int = 0
     ) -> tuple[ToolCall, ...]:
-        """Calls that no model wrote, recorded; without their secrets."""
-        named, originals = redact_calls(self._services.redactor, given)
-        self._session.secrets.keep_all(
-            key, {number: given[number] for number in originals}
-        )
-        content = canonical_json(
-            [[call.name, dict(call.arguments), call.id] for call in named]
-        )
-        found = fingerprint("propose", content)
-        replay = self._session.replay
-        recorded = replay.effects.outcome(key)
+        """Record calls that no model wrote, and return them without their secrets."""
+        session, effects = self.session, self.session.replay.effects
+        redacted, originals = redact_calls(self.services.redactor, calls)
+        session.secrets.keep_all(key, {number: calls[number] for number in originals})
+        content = [[call.name, dict(call.arguments), call.id] for call in redacted]
+        found = fingerprint("propose", canonical_json(content))
+        recorded = effects.outcome(key)
         if recorded is None:
-            self._session.signals.check_gap(key)
-            self._session.writer.record(
-                key, CallsProposed(named, found, tuple(originals), command)
-            )
+            session.signals.check_gap(key)
+            proposed = CallsProposed(redacted, found, tuple(originals), command)
+            session.writer.record(key, proposed)
         elif not isinstance(recorded, CallsProposed) or recorded.fingerprint != found:
-            raise self._session.signals.diverge(
+            raise session.signals.diverge(
                 key, type(recorded).__name__, f"propose {found}"
             )
         else:
-            replay.effects.agree(key)
-        return named
+            effects.agree(key)
+        return redacted
+
+    def issue_proposal(
+        self, key: str, completion: Completion, delivered: tuple[Message, ...]
+    ) -> Proposal:
+        """Return what the model or the engine wants next, as the gate takes it."""
+        thought = completion.thought
+        if not thought and completion.answer is None and not completion.calls:
+            thought = completion.text
+        proposal = self._issued = Proposal.issue(
+            thought=thought,
+            calls=name_calls(completion.calls, key),
+            answer=completion.answer,
+            delivered=delivered,
+            reasoning=completion.reasoning,
+            key=key,
+            issuer=self.scope,
+        )
+        return proposal
 
     async def gate(self, proposal: Proposal) -> Cleared:
-        """Let policy decide about each call of a proposal; a proposal is gated once, by the scope that made it."""
+        """Let policy decide about each call of a proposal, once."""
         if not isinstance(proposal, Proposal):  # pyright: ignore[reportUnnecessaryIsInstance] - the run-time twin
             raise PhaseError(
                 "gate takes a Proposal: pass what `await run.reason(conversation)` returned"
             )
-        if proposal.issuer is not self._scope or proposal is not self._issued:
+        if proposal.issuer is not self.scope or proposal is not self._issued:
             raise PhaseError(
                 "this proposal was gated already, or is not this scope's latest: reason or propose again"
             )
-        with self._scope.enter(
-            "gate", recorded=self._known("gate", proposal.key, proposal.calls)
-        ):
+        begun = self._has_begun("gate", proposal.key, proposal.calls)
+        with self.scope.enter("gate", recorded=begun):
             self._issued = None
             decisions: list[Permit | Denial] = []
             questions: list[PendingQuestion] = []
             for index, call in enumerate(proposal.calls):
-                decided = await self._decide(call, call_key(proposal.key, index))
+                decided = await self.decide(call, call_key(proposal.key, index))
                 if isinstance(decided, PendingQuestion):
                     questions.append(decided)
                 else:
                     decisions.append(decided)
-            self._stop_if_stuck(decisions)
+            self._check_denials(decisions)
             if questions:
-                raise await self._park(questions)
+                raise await self.park(questions)
             self._gated = proposal
+            self.clearance.start(decisions)
             cleared = self._issued = Cleared.issue(
-                decisions=tuple(decisions), key=proposal.key, issuer=self._scope
+                decisions=tuple(decisions), key=proposal.key, issuer=self.scope
             )
-            self._clearance.start(cleared.permits)
             return cleared
 
+    async def decide(
+        self, call: ToolCall, key: str
+    ) -> Permit | Denial | PendingQuestion:
+        """Have policy decide about one call."""
+        return await self.clearance.decide(call, self.policy_state(key))
+
+    def policy_state(self, key: str) -> PolicyState:
+        """Return what a gate is told of the run."""
+        session, budget = self.session, self.session.budget
+        sensitivity = session.sensitivity
+        return PolicyState(
+            session.run_id, key, self.engine_name, self.scope.iteration, budget.llm_calls, budget.tool_calls,
+            sensitivity.label, sensitivity.untrusted, session.services.clock.wall(),
+        )  # fmt: skip
+
     async def act(self, cleared: Cleared) -> tuple[Observation, ...]:
-        """Run what the gate let through, at the same time; one observation for each call, in call order."""
+        """Run what the gate permitted, at the same time; return one observation for each call."""
         if not isinstance(cleared, Cleared):  # pyright: ignore[reportUnnecessaryIsInstance] - the run-time twin
             raise PhaseError(
                 "act takes a Cleared: pass what `await run.gate(proposal)` returned"
             )
-        if cleared.issuer is not self._scope or cleared is not self._issued:
+        if cleared.issuer is not self.scope or cleared is not self._issued:
             raise PhaseError(
                 "this Cleared was acted on already, or is not this scope's latest: gate a new proposal"
             )
-        begun = self._known("act", cleared.key, cleared.decisions)
-        with self._scope.enter("act", recorded=begun):
+        begun = self._has_begun("act", cleared.key, cleared.decisions)
+        with self.scope.enter("act", recorded=begun):
             self._issued = None
             if not begun:
-                await self._session.intake.wait_while_paused()
-            for permit in (
-                cleared.permits
-            ):  # whether the policy is still the same is seen right before each call
-                check_permit(permit, self._session, None)
-            observations = await self._settle_all(cleared.decisions)
-            for index, (decision, observation) in enumerate(
-                zip(cleared.decisions, observations, strict=True)
-            ):
-                self._watch(decision, observation, self._proposed_hash(index, decision))
+                await self.session.intake.wait_while_paused()
+            decisions = cleared.decisions
+            for decision in decisions:  # their policy is checked right before each call
+                if isinstance(decision, Permit):
+                    check_permit(decision, self.session, None)
+            observations = await self._settle_all(decisions)
+            for index, observation in enumerate(observations):
+                self._monitor(index, decisions[index], observation)
             self._keep_turn(observations)
             ran = sum(o.status not in ("denied", "rejected") for o in observations)
-            self._scope.conduct.count(Usage(), 0, ran)
+            self.scope.engine_usage.add_tool_calls(ran)
             return observations
 
-    async def call(self, call: ToolCall, *, thought: str = "") -> Observation:
-        """Propose, gate and act on one call that the engine writes itself: what came of it, whether it ran or not."""
-        [observation] = await self.act(
-            await self.gate(self.propose(call, thought=thought))
-        )
-        return observation
+    async def settle_call(self, decision: Permit | Denial) -> Observation:
+        """Return the observation of one decided call."""
+        tool = decision.tool if isinstance(decision, ToolPermit) else None
+        try:
+            if tool is None or isinstance(decision, Denial):
+                return await self._functions.invoke(decision, None)
+            return await self._invoker_of(tool).invoke(decision, tool)
+        except Suspended as waiting:  # only a person can say what happens next
+            raise self.scope.halt(waiting) from None
 
-    async def permit_undo(self, call: ToolCall, key: str) -> PendingQuestion | None:
-        """Have policy decide about undoing a call of a saga; raises `Denied`. For the runtime, not for engines."""
-        return await self._clearance.decide_own(call, "write", self._state(key))
-
-    def _known(self, verb: Literal["gate", "act"], key: str, calls: Sized) -> bool:
-        """Whether a phase had begun, as far as the journal tells; of one without calls it tells nothing."""
-        return len(calls) == 0 or self._session.replay.scopes.has_begun(verb, key)
-
-    def _proposed_hash(self, index: int, decision: Permit | Denial) -> str:
-        """The hash of the arguments as the model wrote them: by those the monitor knows a call again."""
-        given = self._gated.calls[index] if self._gated is not None else decision.call
-        return (
-            decision.arguments_hash
-            if given is decision.call
-            else arguments_hash(given.arguments)
-        )
+    def _invoker_of(self, tool: Tool) -> ToolInvoker:
+        if tool.engine is not None:
+            return self._engines
+        return self._users if tool.asks_user else self._functions
 
     async def _settle_all(
         self, decisions: tuple[Permit | Denial, ...]
     ) -> tuple[Observation, ...]:
         if len(decisions) == 1:
-            return (await self._settle_call(decisions[0]),)
-        calls = [
-            asyncio.ensure_future(self._settle_call(decision)) for decision in decisions
-        ]
+            return (await self.settle_call(decisions[0]),)
+        calls = [asyncio.ensure_future(self.settle_call(each)) for each in decisions]
         try:
             settled = await asyncio.gather(*calls, return_exceptions=True)
-        except asyncio.CancelledError:  # they have all ended, as an abort wants it
-            self._keep_turn(
-                _seen(
-                    decisions,
-                    [
-                        None if c.cancelled() else c.exception() or c.result()
-                        for c in calls
-                    ],
-                )
-            )
+        except asyncio.CancelledError:  # an abort: all calls have ended
+            self._keep_turn(_observed(decisions, [_ended(call) for call in calls]))
             raise
-        seen = _seen(decisions, settled)
+        observed = _observed(decisions, settled)
         for outcome in settled:
             if isinstance(outcome, BaseException):
-                self._keep_turn(seen)  # what its siblings found is not lost
+                self._keep_turn(observed)  # what its siblings found is not lost
                 raise outcome
-        return seen
+        return observed
 
-    async def _settle_call(self, decision: Permit | Denial) -> Observation:
-        try:
-            return await self._executor.settle(decision)
-        except (
-            Suspended
-        ) as waiting:  # nobody but a person can say what came of it, or what to do
-            raise self._scope.halt(waiting) from None
+    async def _run_engine_tool(
+        self, engine: Engine, task: str, path: str
+    ) -> tuple[RunOutcome, "Cycle"]:
+        return await self.run_child(self, engine, Conversation.of(task), path)
 
-    async def _decide(
-        self, call: ToolCall, key: str
-    ) -> Permit | Denial | PendingQuestion:
-        return await self._clearance.decide(call, self._state(key))
+    async def _ask_for_recovery(self, key: str, question: Question) -> Reply:
+        """Settle a question of a recovery.
+
+        It does not count as the engine's own: on replay, it is not asked again.
+        """
+        return await self.inference.settle(key, question, (), self.scope.iteration)
+
+    def _has_begun(self, verb: Literal["gate", "act"], key: str, calls: Sized) -> bool:
+        """Whether the journal shows that a phase had begun; it says nothing of one without calls."""
+        return len(calls) == 0 or self.session.replay.scopes.has_begun(verb, key)
 
     def _keep_turn(self, observations: tuple[Observation, ...]) -> None:
         if self._gated is not None:
             self._turn = (self._gated, observations)
 
-    def _watch(
-        self, decision: Permit | Denial, observation: Observation, arguments_hash: str
+    def _monitor(
+        self, index: int, decision: Permit | Denial, observation: Observation
     ) -> None:
-        tool, refused = (
-            self._services.tools.get(decision.call.name),
-            isinstance(decision, Denial),
-        )
-        nudge = self._scope.monitor.observe(
+        """Have the progress monitor count a call, by its arguments as the model wrote them."""
+        proposed = self._gated.calls[index] if self._gated else decision.call
+        hashed = decision.arguments_hash
+        if proposed is not decision.call:
+            hashed = arguments_hash(proposed.arguments)
+        if isinstance(decision, ToolPermit):
+            tool, refused = decision.tool, False
+        else:
+            tool, refused = self.services.tools.get(decision.call.name), True
+        nudge = self.scope.monitor.observe(
             decision.key,
             observation,
-            arguments_hash,
+            hashed,
             refused=refused,
             unknown=tool is None and refused,
             repeatable=tool is not None and tool.repeatable,
         )
         if nudge is not None:
-            self._scope.nudges.append(Message("user", nudge, origin="runtime"))
+            self.scope.nudges.append(Message("user", nudge, origin="runtime"))
 
-    def _stop_if_stuck(self, decisions: list[Permit | Denial]) -> None:
-        told: set[tuple[str, str]] = (
-            set()
-        )  # the same denial of several calls of one turn is one denial
-        for decision in decisions:
-            if not isinstance(decision, Denial):
+    def _check_denials(self, decisions: list[Permit | Denial]) -> None:
+        """Raise `Stuck` if a denial came too often, or is final."""
+        counted: set[tuple[str, str]] = set()  # once for all calls of one turn
+        for denial in decisions:
+            if not isinstance(denial, Denial):
                 continue
-            this = (decision.call.name, decision.reason)
-            again = decision.status == "denied" and this not in told
-            told.add(this)
-            if again and self._scope.monitor.denied(decision.call, decision.reason):
-                raise self._scope.halt(
-                    Stuck(
-                        "denied",
-                        f"{decision.call.name} was denied again: {decision.reason}",
-                    )
-                )
-            if decision.final:
-                reason = self._scope.monitor.stop_of(decision.key)
-                what = (
-                    "failed in the same way"
-                    if reason == "repeated_error"
-                    else "was called"
-                )
-                raise self._scope.halt(
-                    Stuck(reason, f"{decision.call.name} {what} again and again")
-                )
+            name, monitor = denial.call.name, self.scope.monitor
+            identity = (name, denial.reason)
+            is_new = denial.status == "denied" and identity not in counted
+            counted.add(identity)
+            if is_new and monitor.denied(denial.call, denial.reason):
+                stuck = Stuck("denied", f"{name} was denied again: {denial.reason}")
+                raise self.scope.halt(stuck)
+            if denial.final:
+                reason = monitor.stop_of(denial.key)
+                repeated = reason == "repeated_error"
+                what = "failed in the same way" if repeated else "was called"
+                stuck = Stuck(reason, f"{name} {what} again and again")
+                raise self.scope.halt(stuck)
 
-    async def _park(self, questions: list[PendingQuestion]) -> LoopwrightError:
-        """Wait for a person, unless one said `stop`; gives the error to be raised.
+    async def park(self, questions: list[PendingQuestion]) -> LoopwrightError:
+        """Wait for a person, unless the run was told to stop; return the error to be raised.
 
-        The questions are in the journal at once, since other branches may go on for long.
+        The questions are made durable at once, since other branches may work for long.
         """
-        if self._session.command_log.stopping:
-            return self._session.intake.stop_signal()
-        self._session.pending.extend(questions)
+        session = self.session
+        if session.command_log.stopping:
+            return session.intake.stop_signal()
+        session.pending.extend(questions)
         waiting = Suspended(f"waiting for {len(questions)} decision(s)")
-        self._scope.halt(waiting)
-        await self._session.writer.barrier()
+        self.scope.halt(waiting)
+        await session.writer.barrier()
         return waiting
 
-    async def _settle(self, question: Question) -> Reply:
-        scope = self._scope
-        await self._between_steps(question.verb)
-        nudges, scope.nudges = tuple(scope.nudges), []
-        guidance, commands = self._session.command_log.guidance_after(scope.heard)
-        delivered = (*nudges, *guidance)
-        reply = await self._inference.settle(
-            scope.next_key(), question, delivered, scope.iteration, commands
-        )
-        scope.heard = max((scope.heard, *reply.commands))
-        scope.conduct.count(reply.completion.usage, 1, 0)
-        return reply
+    async def permit_own(
+        self,
+        name: str,
+        arguments: dict[str, Json],
+        effect: Effect,
+        key: str,
+        clearance: Clearance | None = None,
+    ) -> None:
+        """Have policy decide about something of the engine's own; raise `Denied`, or wait."""
+        call = ToolCall(name, arguments, f"{name}_{id_of(key)}")
+        state = self.policy_state(call_key(key, 0))
+        decide = (clearance or self.clearance).decide_own
+        question = await decide(call, effect, state)
+        if question is not None:
+            raise await self.park([question])
 
-    async def _between_steps(self, verb: str) -> None:
-        """Before a model call: stand still or end if people want it so, and make the calls that they want made."""
-        session = self._session
-        while True:
-            key = self._scope.upcoming()
-            recorded = session.replay.effects.outcome(key)
-            if isinstance(recorded, CallsProposed) and recorded.command:
-                await self._operate(recorded.calls[0], recorded.command)
-                continue
-            if recorded is not None:
-                return
-            await session.intake.wait_while_paused()
-            free = session.replay.effects.intent(key) is None and verb != "best_answer"
-            command = self._override() if free else None
-            if command is None:
-                return
-            session.replay.approvals.used.add(command.number)
-            arguments = cast("JsonObject", command.body["arguments"])
-            call = ToolCall(
-                str(command.body["tool"]), arguments, f"operator_{plain(key)}"
-            )
-            await self._operate(call, command.number)
-
-    def _override(self) -> Command | None:
-        """The next call that a person wants made, if it is for this scope: those that have its tool make it.
-
-        One that no engine of the run has is the root engine's, which says so.
-        """
-        told, taken = self._session.command_log, self._session.replay.approvals.used
-        for command in told.unused(OVERRIDE, taken):
-            tool = str(command.body["tool"])
-            if self._services.tools.get(tool) is not None or not (
-                self._scope.conduct.is_inner or self._is_below(tool)
-            ):
-                return command
-        return None
-
-    def _is_below(self, tool: str) -> bool:
-        """Whether this engine, or one that works for it, has a tool."""
-        return False
-
-    async def _operate(self, call: ToolCall, command: int) -> None:
-        """Make a call that a person wants made: gated like any, and the model is told what came of it."""
-        key = self._scope.next_key()
-        [named] = self._proposed(key, (call,), command)
-        decided = await self._decide(named, call_key(key, 0))
-        if isinstance(decided, PendingQuestion):
-            raise await self._park([decided])
-        if isinstance(decided, Permit):
-            self._clearance.start([decided])
-        observation = await self._settle_call(decided)
-        self._scope.nudges.extend(self._operated(named, decided, observation))
-
-    def _operated(
-        self, call: ToolCall, decided: Permit | Denial, observation: Observation
-    ) -> Iterator[Message]:
-        """What the model is told of such a call: the person's words apart from those of the tool."""
-        arguments = canonical_json(dict(call.arguments)).decode()
-        told = f"{OPERATOR_CALL_PREFIX} {call.name}({arguments}): {observation.status}"
-        tool = self._services.tools.get(call.name)
-        if isinstance(decided, Denial) or (tool is not None and tool.trusted):
-            yield Message("user", f"{told}\n{observation.content}", origin="operator")
-            return
-        yield Message("user", told, origin="operator")
-        said = fence(
-            observation.content, source=call.name, delimiter=self._session.delimiter
-        )
-        yield Message("user", said, origin="tool")
-
-    async def _mend(self, key: str, question: Question) -> Reply:
-        """A question of a recovery: not counted as the engine's own, since nothing goes through it again on replay."""
-        return await self._inference.settle(key, question, (), self._scope.iteration)
-
-    def _propose(
-        self, key: str, completion: Completion, delivered: tuple[Message, ...]
-    ) -> Proposal:
-        self._issued = Proposal.issue(
-            thought=completion.thought
-            or (
-                completion.text
-                if completion.answer is None and not completion.calls
-                else ""
-            ),
-            calls=with_ids(completion.calls, key),
-            answer=completion.answer,
-            delivered=delivered,
-            reasoning=completion.reasoning,
-            key=key,
-            issuer=self._scope,
-        )
-        return self._issued
-
-    def _state(self, key: str) -> PolicyState:
-        session, budget = self._session, self._session.budget
-        return PolicyState(
-            self.run_id, key, self._engine_name, self._scope.iteration, budget.llm_calls, budget.tool_calls,
-            session.sensitivity.label, session.sensitivity.untrusted, session.services.clock.wall(),
-        )  # fmt: skip
+    async def permit_undo(self, call: ToolCall, key: str) -> PendingQuestion | None:
+        """Have policy decide about undoing a call of a saga; raise `Denied`."""
+        state = self.policy_state(key)
+        return await self.clearance.decide_own(call, "write", state)
 
 
-def _seen(
+def _ended(call: asyncio.Future[Observation]) -> object:
+    return None if call.cancelled() else call.exception() or call.result()
+
+
+def _observed(
     decisions: Sequence[Permit | Denial], settled: Sequence[object]
 ) -> tuple[Observation, ...]:
-    """One observation for each call, also of those that came to nothing."""
+    """Return one observation for each call, also for those that did not run."""
     return tuple(
-        came
-        if isinstance(came, Observation)
+        outcome
+        if isinstance(outcome, Observation)
         else Observation(decision.call, "cancelled", NOT_RUN)
-        for decision, came in zip(decisions, settled, strict=True)
+        for decision, outcome in zip(decisions, settled, strict=True)
     )
 
 
-def with_ids(calls: tuple[ToolCall, ...], key: str) -> tuple[ToolCall, ...]:
-    """The calls with an id each, unique among them."""
-    ids = [call.id for call in calls]
-    if all(ids) and len(set(ids)) == len(ids):
+def name_calls(calls: tuple[ToolCall, ...], key: str) -> tuple[ToolCall, ...]:
+    """Return the calls with an id each, unique among them."""
+    ids = {call.id for call in calls}
+    if "" not in ids and len(ids) == len(calls):
         return calls
+    prefix = f"call_{id_of(key)}"
     return tuple(
-        dataclasses.replace(c, id=f"call_{plain(key)}_{i}") for i, c in enumerate(calls)
+        dataclasses.replace(call, id=f"{prefix}_{index}")
+        for index, call in enumerate(calls)
     )
 
 
-def plain(key: str) -> str:
-    """A key in the letters that every provider allows in a call id."""
+def id_of(key: str) -> str:
+    """Return a key in the characters that every provider allows in a call id."""
     return key.replace(".", "_")

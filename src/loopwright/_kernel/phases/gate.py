@@ -32,12 +32,14 @@ from ...labels import is_at_least
 from ...messages import Effect, JsonObject, ObservationStatus, ToolCall, arguments_hash
 from ...resilience.timeouts import capture, run_with_timeout
 from ...security.redaction.messages import redact_calls
+from ...tools.base import Tool
 from ..control.command_log import HumanDecision
 from ..control.questions import question_of
 from ..session.progress_monitor import ProgressMonitor
 from ..session.secrets import SECRET_LOST
 from ..session.services import Services
 from ..session.session import Session
+from .tool_call import ToolPermit
 
 Told: TypeAlias = Allow | Deny | Modify | Question
 GATE_TIMEOUT = 1.0  # seconds for a gate that does not say how many it needs
@@ -66,9 +68,12 @@ def _class_version(gate_type: type[Any]) -> str:
 
 def policy_version(gates: Sequence[PolicyGate]) -> str:
     """The versions of the gates that must all allow."""
-    return "+".join(
-        getattr(gate, "version", None) or _class_version(type(gate)) for gate in gates
-    )
+    return "+".join(map(gate_version, gates))
+
+
+def gate_version(gate: PolicyGate) -> str:
+    """Return the version of a gate: what it says itself, else the name of its class."""
+    return getattr(gate, "version", None) or _class_version(type(gate))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,8 +98,9 @@ class _Case:
     key: str
     version: str
     effect: Effect
+    tool: Tool | None
     is_own: bool
-    """Whether it is no tool's call, but something that the engine or the runtime does itself."""
+    """Whether it is not a tool's call, but something that the engine or the runtime does itself."""
     changed: bool = False
 
 
@@ -108,7 +114,9 @@ class Clearance:
     monitor: ProgressMonitor
 
     def version(self) -> str:
-        """The versions of the gates that must all allow."""
+        """Return the versions of the gates that must all allow."""
+        if len(self.guards) == 1:
+            return gate_version(self.guards[0].gate)
         return policy_version([guard.gate for guard in self.guards])
 
     async def decide(
@@ -117,9 +125,8 @@ class Clearance:
         """A permit, a denial, or the question that someone has to answer first."""
         hashed = arguments_hash(call.arguments)
         tool = self.services.tools.get(call.name)
-        recorded = self._recorded(
-            call, hashed, state.key, tool.effect if tool else None
-        )
+        effect = tool.effect if tool is not None else None
+        recorded = self._recorded(call, hashed, state.key, effect, tool)
         if recorded is not None:
             return recorded
         known = self.session.replay.approvals.decision(state.key)
@@ -133,28 +140,33 @@ class Clearance:
             )  # whatever was said since
         if self.session.secrets.is_lost(state.key):
             return self._refuse(
-                self._case(call, hashed, state.key), "invalid", SECRET_LOST
+                self._case(call, hashed, state.key, tool), "invalid", SECRET_LOST
             )
-        stop = self.monitor.step(state.key, call.name, hashed, self._unknown(call))
+        unknown = self._unknown(call, tool)
+        stop = self.monitor.step(state.key, call.name, hashed, unknown)
         if stop is not None:
             return self._refuse(
-                self._case(call, hashed, state.key), stop.verdict, stop.reason
+                self._case(call, hashed, state.key, tool), stop.verdict, stop.reason
             )
-        return await self._gate(call, hashed, state)
+        return await self._gate(call, hashed, state, tool)
 
-    def start(self, permits: Iterable[Permit]) -> None:
-        """Permits live from when the whole proposal is decided: a person may take long over one of its calls."""
-        for permit in permits:
-            vars(permit)["expires"] = self.session.active.seconds() + PERMIT_SECONDS
+    def start(self, decisions: Iterable[Permit | Denial]) -> None:
+        """Start the life of permits, once all calls of a proposal are decided.
+
+        A person may take long over one of its calls.
+        """
+        expires = self.session.active.seconds() + PERMIT_SECONDS
+        for decision in decisions:
+            if isinstance(decision, Permit):
+                vars(decision)["expires"] = expires
 
     async def decide_own(
         self, call: ToolCall, effect: Effect, state: PolicyState
     ) -> Question | None:
         """The same for what is no tool: an engine's own effect, or a delegation. Raises `Denied`."""
         hashed = arguments_hash(call.arguments)
-        decided = self._recorded(call, hashed, state.key, effect) or await self._gate(
-            call, hashed, state, effect
-        )
+        recorded = self._recorded(call, hashed, state.key, effect, None)
+        decided = recorded or await self._gate(call, hashed, state, None, effect)
         if isinstance(decided, Question):
             return decided
         if isinstance(decided, Denial):
@@ -172,8 +184,10 @@ class Clearance:
         if not self.judges_answers:
             return None
         hashed = arguments_hash(call.arguments)
-        recorded = self._recorded(call, hashed, state.key, "read")
-        decided = recorded or await self._gate(call, hashed, state, "read", free=True)
+        recorded = self._recorded(call, hashed, state.key, "read", None)
+        decided = recorded or await self._gate(
+            call, hashed, state, None, "read", free=True
+        )
         if not isinstance(decided, Permit):
             return decided
         self.session.permits.discard(decided)
@@ -188,7 +202,12 @@ class Clearance:
         return any(getattr(guard.gate, "answers", False) for guard in self.guards)
 
     def _recorded(
-        self, call: ToolCall, hashed: str, key: str, effect: Effect | None
+        self,
+        call: ToolCall,
+        hashed: str,
+        key: str,
+        effect: Effect | None,
+        tool: Tool | None,
     ) -> Permit | Denial | None:
         """What the journal says about this call, as far as it still holds; `effect` is what it does as of now."""
         replay = self.session.replay
@@ -212,7 +231,8 @@ class Clearance:
                 ends = known.stop or (
                     "repeated_action" if known.verdict == "stuck" else ""
                 )
-                self.monitor.recall(key, call.name, hashed, self._unknown(call), ends)
+                unknown = self._unknown(call, tool)
+                self.monitor.recall(key, call.name, hashed, unknown, ends)
             return Denial(
                 call,
                 hashed,
@@ -237,13 +257,13 @@ class Clearance:
             or isinstance(replay.effects.intent(key), ToolStarted)
             or isinstance(replay.effects.outcome(key), ToolFinished)
         ):
-            return self._taken_back(call, known, key) or self._permit(
-                call, known.arguments_hash, key, known
+            return self._taken_back(call, known, key, tool) or self._permit(
+                call, known.arguments_hash, key, known, tool
             )
         return None
 
     def _taken_back(
-        self, call: ToolCall, known: GateDecided, key: str
+        self, call: ToolCall, known: GateDecided, key: str, tool: Tool | None
     ) -> Denial | None:
         """A denial, if a person said no after the yes that a decision rests on and before anything came of it."""
         if self.session.replay.approvals.unused_approval(key) is None:
@@ -251,7 +271,7 @@ class Clearance:
         no = self.session.intake.find_revocation(key, call.name, known.command)
         if no is None:
             return None
-        case = self._case(call, known.arguments_hash, key)
+        case = self._case(call, known.arguments_hash, key, tool)
         return self._refuse(
             dataclasses.replace(case, changed=known.arguments is not None),
             "deny",
@@ -259,25 +279,24 @@ class Clearance:
             no,
         )
 
-    def _unknown(self, call: ToolCall) -> str:
-        """What is to be said of a tool that does not exist; empty if it does."""
-        tools = self.services.tools
-        return (
-            ""
-            if tools.get(call.name) is not None
-            else tools.find_problem(call.name, call.arguments) or ""
-        )
+    def _unknown(self, call: ToolCall, tool: Tool | None) -> str:
+        """Return what to say of a tool that does not exist; empty if it does."""
+        if tool is not None:
+            return ""
+        return self.services.tools.find_problem(call.name, call.arguments) or ""
 
     async def _gate(
         self,
         call: ToolCall,
         hashed: str,
         state: PolicyState,
+        tool: Tool | None,
         effect: Effect | None = None,
         *,
         free: bool = False,
     ) -> Permit | Denial | Question:
-        case, reasons = self._case(call, hashed, state.key, effect), list[str]()
+        reasons: list[str] = []
+        case = self._case(call, hashed, state.key, tool, effect)
         for _ in range(MAX_ROUNDS):
             # What runs, and what the gates see; only the call without its secrets is recorded.
             real = self.session.secrets.get(case.key) or case.call
@@ -338,23 +357,23 @@ class Clearance:
         return clean
 
     def _case(
-        self, call: ToolCall, hashed: str, key: str, own: Effect | None = None
+        self,
+        call: ToolCall,
+        hashed: str,
+        key: str,
+        tool: Tool | None,
+        own: Effect | None = None,
     ) -> _Case:
-        tool = self.services.tools.get(call.name)
-        return _Case(
-            call,
-            hashed,
-            key,
-            self.version(),
-            own or (tool.effect if tool else "write"),
-            own is not None,
-        )
+        effect = own or (tool.effect if tool else "write")
+        version, is_own = self.version(), own is not None
+        return _Case(call, hashed, key, version, effect, tool, is_own)
 
     def _action(self, case: _Case, real: ToolCall) -> Action:
         """The call as gates see it, with what the run may pass on by it."""
         session, call = self.session, case.call
-        tool = None if case.is_own else self.services.tools.get(call.name)
-        defaults: JsonObject = copy.deepcopy(tool.defaults) if tool is not None else {}
+        defaults: JsonObject = {}
+        if case.tool is not None and case.tool.defaults:
+            defaults = copy.deepcopy(case.tool.defaults)
         labels: set[str] = (
             {session.sensitivity.label}
             if is_at_least(session.sensitivity.label, "sensitive")
@@ -499,14 +518,20 @@ class Clearance:
         decided = self._record(
             case, "modify" if case.changed else "allow", reason, leave, until
         )
-        return self._permit(case.call, case.hashed, case.key, decided)
+        return self._permit(case.call, case.hashed, case.key, decided, case.tool)
 
     def _permit(
-        self, call: ToolCall, hashed: str, key: str, decided: GateDecided
+        self,
+        call: ToolCall,
+        hashed: str,
+        key: str,
+        decided: GateDecided,
+        tool: Tool | None,
     ) -> Permit:
         real = self.session.secrets.get(key)
-        permit = Permit.issue(
+        permit = ToolPermit.issue(
             call=call,
+            tool=tool,
             arguments_hash=hashed,
             policy_version=decided.policy_version,
             run_id=self.session.run_id,

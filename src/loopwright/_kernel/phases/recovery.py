@@ -48,7 +48,7 @@ from ...tools.recovery import (
 )
 from ...tools.resolution import CallNotExecuted
 from .in_doubt import Doubts, Found, came_of
-from .reason import Question, Reply
+from .inference import Question, Reply
 from .structured_output import ask_model
 from .tool_call import Came, ToolCalls
 

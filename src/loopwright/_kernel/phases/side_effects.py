@@ -1,15 +1,16 @@
-"""What an engine does or says by itself: notes, clock readings, and effects of its own, recorded and replayed."""
+"""Record what an engine does by itself, such as notes, clock readings and effects, and replay it."""
 
 import dataclasses
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from pydantic import TypeAdapter
 from pydantic_core import to_json, to_jsonable_python
 
 from ...errors import (
     ConfigError,
+    Denied,
     EngineError,
     JournalError,
     LoopwrightError,
@@ -18,6 +19,7 @@ from ...errors import (
     UnknownOutcome,
     format_error,
 )
+from ...events.effect_key import call_key
 from ...events.effects import (
     ClockRead,
     DriftNoticed,
@@ -27,32 +29,34 @@ from ...events.effects import (
     LimitHit,
 )
 from ...events.run import ErrorRecord
+from ...messages import Effect, Json, arguments_hash
 from ...resilience.timeouts import run_with_timeout
 from ...security.redaction.errors import redact_error
 from ..session.scope import Scope
 from ..session.session import Session, out_of_time
+from .cycle import Cycle
 from .tool_call import as_text
 
 T = TypeVar("T")
-NOT_OURS_TO_END = (RunSignal, UnknownOutcome, JournalError, ReplayDivergence)
+SIGNALS_OF_A_RUN = (RunSignal, UnknownOutcome, JournalError, ReplayDivergence)
+"""Errors that end a run; raised inside an effect they are another run's."""
 
 
 def note(scope: Scope, fact: object) -> None:
-    """Record a fact once; another fact in its place on replay is only a warning."""
-    key = scope.side_key("note")
-    value = scope.session.services.redactor.redact_value(to_jsonable_python(fact))
-    recorded = scope.session.replay.effects.side(key)
+    """Record a fact once; a different fact at its place on replay is only a warning."""
+    session, key = scope.session, scope.side_key("note")
+    value = session.services.redactor.redact_value(to_jsonable_python(fact))
+    recorded = session.replay.effects.side(key)
     if recorded is None:
-        noted = scope.session.facts[key] = FactNoted(type(fact).__name__, value)
-        scope.session.writer.record(key, noted)
+        noted = session.facts[key] = FactNoted(type(fact).__name__, value)
+        session.writer.record(key, noted)
     elif isinstance(recorded, FactNoted) and recorded.value != value:
-        scope.session.writer.record(
-            key, DriftNoticed("note", str(recorded.value)[:200], str(value)[:200])
-        )
+        before, now = str(recorded.value)[:200], str(value)[:200]
+        session.writer.record(key, DriftNoticed("note", before, now))
 
 
 def now(scope: Scope) -> datetime:
-    """Wall time in UTC, read once for each place in the program."""
+    """Return wall time in UTC, read once for each place in the program."""
     key = scope.side_key("now")
     recorded = scope.session.replay.effects.side(key)
     if isinstance(recorded, ClockRead):
@@ -62,36 +66,80 @@ def now(scope: Scope) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
+async def effect(
+    cycle: Cycle, name: str, function: Callable[[], Awaitable[T]], into: type[T]
+) -> T:
+    """Do something of the engine's own once: gated like a read, recorded, and replayed."""
+    with cycle.scope.enter("effect"):
+        key = cycle.scope.next_key()
+        adapter: TypeAdapter[T] = TypeAdapter(into)
+        recorded = recorded_effect(cycle.scope, key, name, adapter)
+        if recorded is not None:
+            return recorded[0]
+        await permit_effect(cycle, name, {}, "read", key)
+        return await _do_effect(cycle.session, key, name, function, adapter)
+
+
+async def permit(cycle: Cycle, name: str, arguments: dict[str, Json]) -> None:
+    """Have policy decide about something that the engine is about to do; nothing runs."""
+    session = cycle.session
+    with cycle.scope.enter("permit"):
+        key = cycle.scope.next_key()
+        redacted = cycle.services.redactor.redact_value(arguments)
+        arguments = cast("dict[str, Json]", redacted)
+        known = session.replay.approvals.decision(call_key(key, 0))
+        if known is not None and known.arguments_hash != arguments_hash(arguments):
+            expected = f"{known.tool} with other arguments"
+            raise session.signals.diverge(key, expected, name)
+        if recorded_effect(cycle.scope, key, name, TypeAdapter(type(None))) is None:
+            await permit_effect(cycle, name, arguments, "write", key)
+            session.writer.record(key, EffectFinished(name))
+
+
+async def permit_effect(
+    cycle: Cycle, name: str, arguments: dict[str, Json], kind: Effect, key: str
+) -> None:
+    """Have policy decide about an effect of the engine's own; a denial is its outcome."""
+    try:
+        await cycle.permit_own(name, arguments, kind, key)
+    except Denied as denied:
+        raise record_failure(cycle.session, key, name, denied) from None
+
+
 def recorded_effect(
     scope: Scope, key: str, name: str, into: TypeAdapter[T]
 ) -> tuple[T] | None:
-    """The recorded value of an effect, in a tuple; `None` if there is none; raises the error that it raised."""
-    replay = scope.session.replay
-    recorded = replay.effects.outcome(key)
+    """Return the recorded value of an effect in a tuple, if there is one.
+
+    Raises the error that the effect raised.
+    """
+    session = scope.session
+    recorded = session.replay.effects.outcome(key)
     if recorded is None:
         scope.check_gap(key)
         return None
     if isinstance(recorded, LimitHit):
-        raise scope.session.recorded_refusal(key, recorded)
+        raise session.recorded_refusal(key, recorded)
     if not isinstance(recorded, EffectFinished) or recorded.name != name:
-        raise scope.session.signals.diverge(
-            key, type(recorded).__name__, f"effect {name}"
-        )
-    replay.effects.agree(key)
+        kind = type(recorded).__name__
+        raise session.signals.diverge(key, kind, f"effect {name}")
+    session.replay.effects.agree(key)
     if recorded.error is not None:
         raise recorded.error.restore()
     return (into.validate_json(to_json(recorded.value)),)
 
 
-async def do_effect(
-    scope: Scope,
+async def _do_effect(
+    session: Session,
     key: str,
     name: str,
     function: Callable[[], Awaitable[T]],
     into: TypeAdapter[T],
 ) -> T:
-    """Do an effect within the run's time and record what came of it; value or error are the same now as on replay."""
-    session = scope.session
+    """Do an effect within the run's time, and record its value or error.
+
+    Both are the same now as on replay.
+    """
     session.signals.check(begun=True)
     if session.remaining() == 0:
         raise session.refuse(key, out_of_time())
@@ -105,21 +153,16 @@ async def do_effect(
     if ended.timed_out:
         raise session.refuse(key, out_of_time())
     if ended.error is not None:
-        raise failed(session, key, name, ended.error)
+        raise record_failure(session, key, name, ended.error)
     try:
         whole = into.dump_python(into.validate_python(ended.value), mode="json")
         value = session.secrets.redactor.redact_value(whole)
         encoded = to_json(value)
-    except ValueError as error:  # what pydantic raises, and what foreign values may
-        raise failed(
-            session,
-            key,
-            name,
-            ConfigError(f"effect {name!r}: its value does not fit `into`: {error}"),
-        ) from None
-    session.sensitivity.observe(
-        label := session.sensitivity.classify(lambda: as_text(whole)), untrusted=False
-    )
+    except ValueError as error:  # from pydantic, and from third-party values
+        problem = f"effect {name!r}: its value does not fit `into`: {error}"
+        raise record_failure(session, key, name, ConfigError(problem)) from None
+    label = session.sensitivity.classify(lambda: as_text(whole))
+    session.sensitivity.observe(label, untrusted=False)
     session.writer.record(key, EffectFinished(name, value, label=label))
     return into.validate_json(encoded)
 
@@ -128,25 +171,21 @@ async def _awaited(function: Callable[[], Awaitable[T]]) -> T:
     return await function()
 
 
-def failed(
+def record_failure(
     session: Session, key: str, name: str, error: BaseException
 ) -> LoopwrightError:
-    """Record that an effect failed; gives the error as it will be raised on replay too."""
+    """Record that an effect failed; return the error as it is raised on replay, too."""
     redactor = session.secrets.redactor
-    record = ErrorRecord.of(
-        redact_error(redactor, error) if isinstance(error, LoopwrightError) else error
-    )
-    record = dataclasses.replace(record, message=redactor.redact_text(record.message))
-    if isinstance(
-        error, NOT_OURS_TO_END
-    ):  # another run's, met inside the effect: it does not end this one
-        record = ErrorRecord(
-            EngineError.__name__,
-            f"effect {name!r} raised {record.type}: {record.message}",
-        )
-    session.sensitivity.observe(
-        label := session.sensitivity.classify(format_error(error)), untrusted=False
-    )
+    record = ErrorRecord.of(error)
+    if isinstance(error, LoopwrightError):
+        record = ErrorRecord.of(redact_error(redactor, error))
+    message = redactor.redact_text(record.message)
+    record = dataclasses.replace(record, message=message)
+    if isinstance(error, SIGNALS_OF_A_RUN):
+        message = f"effect {name!r} raised {record.type}: {message}"
+        record = ErrorRecord(EngineError.__name__, message)
+    label = session.sensitivity.classify(format_error(error))
+    session.sensitivity.observe(label, untrusted=False)
     session.writer.record(key, EffectFinished(name, error=record, label=label))
     again = record.restore()
     again.__cause__ = error

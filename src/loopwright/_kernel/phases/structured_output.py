@@ -12,7 +12,7 @@ from ...messages import Completion, Conversation
 from ...parsing import read_json_document
 from ...parsing.thinking import strip_thinking
 from ...providers.base import OutputSchema, Provider, Sampling
-from .reason import Question, Reply
+from .inference import Question, Reply
 
 M = TypeVar("M", bound=BaseModel)
 MAX_REPAIRS = 2

@@ -59,6 +59,13 @@ class Came:
     untrusted: bool = False
 
 
+class ToolPermit(Permit):
+    """A permit with the tool that it lets run, as it was when the call was decided."""
+
+    tool: Tool | None
+    """The tool; `None` for what is not a tool's call, or if the tool was removed."""
+
+
 def check_permit(permit: Permit, session: Session, policy: str | None) -> None:
     """Raise `PhaseError` unless the permit is live and the call is still the one that the gate saw.
 
@@ -167,8 +174,8 @@ class ToolCalls:
 
     def finish(self, decision: Permit | Denial, came: Came) -> Observation:
         """Record what came of a call."""
-        call, tool = decision.call, self.services.tools.get(decision.call.name)
-        label, untrusted = came.label, came.untrusted
+        call, label, untrusted = decision.call, came.label, came.untrusted
+        tool = decision.tool if isinstance(decision, ToolPermit) else None
         if tool is not None and came.status == "ok":
             label = highest((label, tool.label))
         elif came.status == "denied":  # a gate's words, or a person's
@@ -184,7 +191,7 @@ class ToolCalls:
         observation = observation_of(self.session, call, finished)
         self.session.replay.effects.settle(decision.key)
         if isinstance(decision, Permit):
-            self.completed(decision, observation, entry.seq)
+            self._keep_for_undo(decision, observation, entry.seq)
             if (
                 came.status == "ok"
                 and decision.real is None
@@ -212,44 +219,63 @@ class ToolCalls:
             else came.content
         )
 
-    def completed(self, permit: Permit, observation: Observation, seq: int) -> None:
+    def replay(self, decision: Permit | Denial, recorded: ToolFinished) -> Observation:
+        """Return the observation of a call whose outcome is recorded."""
+        key, replay = decision.key, self.session.replay
+        started = replay.effects.intent(key)
+        if isinstance(started, ToolStarted):
+            self.check_same_call(decision, started)
+        observation = observation_of(self.session, decision.call, recorded)
+        if isinstance(decision, Permit):
+            self.session.permits.discard(decision)
+            self._keep_for_undo(decision, observation, replay.effects.seq(key))
+            self._keep_substitutes_for_undo(key)
+        replay.effects.agree(key)
+        return observation
+
+    def check_same_call(self, decision: Permit | Denial, started: ToolStarted) -> None:
+        """Raise `ReplayDivergence` unless a call is the one whose intent is recorded."""
+        call = decision.call
+        hashed = arguments_hash(call.arguments)
+        recorded = (started.tool, started.call_id, started.arguments_hash)
+        if recorded != (call.name, call.id, hashed):
+            raise self.session.signals.diverge(
+                decision.key,
+                f"{started.tool} ({started.call_id})",
+                f"{call.name} ({call.id})",
+            )
+
+    def _keep_for_undo(
+        self, permit: Permit, observation: Observation, seq: int
+    ) -> None:
         """Keep what a saga may have to undo: what the tool itself did, or may have done."""
-        tool, replay, key = (
-            self.services.tools.get(permit.call.name),
-            self.session.replay,
-            permit.key,
-        )
+        tool = permit.tool if isinstance(permit, ToolPermit) else None
         if tool is None or tool.compensate is None:
             return
-        doubtful = replay.recoveries.has_timed_out(key) and not (
-            replay.recoveries.has_own_outcome(key) and observation.status == "ok"
-        )
-        if doubtful:  # whatever came of it afterwards
+        recoveries, key = self.session.replay.recoveries, permit.key
+        is_own = recoveries.has_own_outcome(key)
+        if recoveries.has_timed_out(key) and not (
+            is_own and observation.status == "ok"
+        ):
+            # It may have taken effect, whatever came after the time-out.
             observation = Observation(permit.call, "timed_out", observation.text)
-        if doubtful or replay.recoveries.has_own_outcome(key):
-            self.session.completed[key] = seq, observation, tool
+        elif not is_own:
+            return
+        self.session.completed[key] = seq, observation, tool
 
-    def completed_instead(self, key: str) -> None:
-        """The same for what was done in place of a call whose outcome is recorded: nothing goes through it again."""
+    def _keep_substitutes_for_undo(self, key: str) -> None:
+        """Keep the substitutes of a call whose outcome is recorded: they are not invoked again."""
         replay = self.session.replay
         for other, finished in replay.recoveries.substitutes(key):
-            decided, tool = (
-                replay.approvals.decision(other),
-                self.services.tools.get(finished.tool),
-            )
-            if (
-                tool is not None
-                and tool.compensate is not None
-                and decided is not None
-                and decided.arguments is not None
-            ):
+            tool = self.services.tools.get(finished.tool)
+            decided = replay.approvals.decision(other)
+            if tool is None or tool.compensate is None:
+                continue
+            if decided is not None and decided.arguments is not None:
                 call = ToolCall(finished.tool, decided.arguments, finished.call_id)
                 observation = Observation(call, finished.status, finished.content)
-                self.session.completed[other] = (
-                    replay.effects.seq(other),
-                    observation,
-                    tool,
-                )
+                seq = replay.effects.seq(other)
+                self.session.completed[other] = seq, observation, tool
 
     def not_run(self, permit: Permit, error: Exception) -> Came:
         """A call that was not made since its permit does not hold."""

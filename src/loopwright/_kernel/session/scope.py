@@ -1,8 +1,9 @@
-"""Where a strategy is in its program: a path, counters that make keys, one verb in flight, sticky signals."""
+"""Track where a strategy is in its program: keys, one verb in flight, signals of its own."""
 
 import hashlib
 from collections.abc import Iterator
 from types import TracebackType
+from typing import TypeGuard
 
 from ...errors import (
     Aborted,
@@ -21,92 +22,95 @@ from .session import Session
 from .signals import ABANDONED_BRANCH
 
 
-class Conduct:
-    """What all branches of one engine share: what its own calls used, and what will end it.
+class EngineUsage:
+    """What all branches of one engine share: what its calls used, and what will end it.
 
-    `ending` is why it asked for a best answer itself; `met` is the signal of the whole run that one of its verbs met.
-
-    A child engine has a conduct of its own, inside that of its parent.
+    A child engine has a usage of its own, inside that of its parent.
     """
 
-    def __init__(self, parent: "Conduct | None" = None) -> None:
-        self.ending: LoopwrightError | None = None
-        self.met: LoopwrightError | None = None
+    def __init__(self, parent: "EngineUsage | None" = None) -> None:
         self.usage, self.llm_calls, self.tool_calls = Usage(), 0, 0
+        self.ending: LoopwrightError | None = None
+        """Why the engine asked for a best answer itself."""
+        self.signal: LoopwrightError | None = None
+        """The signal of the whole run that one of its verbs met."""
         self._parent = parent
 
     @property
-    def is_inner(self) -> bool:
+    def is_child(self) -> bool:
         """Whether the engine works for another one."""
         return self._parent is not None
 
-    def meet(self, signal: LoopwrightError) -> None:
-        """A verb met what ends the whole run."""
-        self.met = self.met or signal
+    def observe_signal(self, signal: LoopwrightError) -> None:
+        """Note that a verb met a signal that ends the whole run."""
+        self.signal = self.signal or signal
         if self._parent is not None:
-            self._parent.meet(signal)
+            self._parent.observe_signal(signal)
 
-    def count(self, usage: Usage, llm_calls: int, tool_calls: int) -> None:
-        """Add what was used, here and in the engines around."""
+    def add_model_call(self, usage: Usage) -> None:
+        """Count a model call, here and in the engines around."""
         self.usage += usage
-        self.llm_calls += llm_calls
-        self.tool_calls += tool_calls
+        self.llm_calls += 1
         if self._parent is not None:
-            self._parent.count(usage, llm_calls, tool_calls)
+            self._parent.add_model_call(usage)
+
+    def add_tool_calls(self, number: int) -> None:
+        """Count tool calls, here and in the engines around."""
+        self.tool_calls += number
+        if self._parent is not None:
+            self._parent.add_tool_calls(number)
 
 
 class Scope:
     """One line of control flow: the root, a branch of `gather`, or a child engine.
 
-    Effects share one counter; notes, clock readings and the like have counters of their own, so that adding one of
-    those moves no effect's key. Whether a scope is out of iterations, stuck or waiting is its own affair; what ends the
-    whole run is the session's.
+    Effects share one counter. Notes, clock readings and the like have counters of their
+    own, so that adding one of those moves no effect's key. What ends this scope alone
+    (no iterations left, stuck, waiting) is kept here; what ends the run, in its session.
     """
 
     def __init__(
-        self, session: Session, path: str, conduct: Conduct, heard: int = 0
+        self, session: Session, path: str, usage: EngineUsage, delivered: int = 0
     ) -> None:
-        self.session, self.path, self.conduct = session, path, conduct
+        self.session, self.path, self.engine_usage = session, path, usage
         self.monitor = ProgressMonitor()
         self.nudges: list[Message] = []
-        self.heard = (
-            heard  # the number of the last word of a person that its models were told
-        )
+        self.delivered = delivered
+        """The number of the last command whose text its models were given."""
         self.iteration = 0  # of the innermost loop
         self.turns = 0  # of all loops
-        self.halted: LoopwrightError | None = (
-            None  # sticky: this scope is out of iterations, stuck, waiting, or over
-        )
+        self.halted: LoopwrightError | None = None
+        """Sticky: this scope is out of iterations, stuck, waiting, or over."""
         self.verb = ""
         self._effects = 0
         self._sides: dict[str, int] = {}
 
     def next_key(self) -> str:
-        """The key of the next effect: `"3"` in the root, `"2.0.3"` in branch 0 of the root's third verb."""
+        """Return the key of the next effect, such as `"2.0.3"` in branch 0 of effect 2."""
         key = self.upcoming()
         self._effects += 1
         return key
 
     def upcoming(self) -> str:
-        """The key that the next effect will have."""
+        """Return the key that the next effect will have."""
         return f"{self.path}.{self._effects}" if self.path else str(self._effects)
 
     def side_key(self, kind: str) -> str:
-        """The key of the next note, clock reading, id or loop."""
+        """Return the key of the next note, clock reading, id or loop."""
         self._refuse_second(kind)
         number = self._sides.get(kind, 0)
         self._sides[kind] = number + 1
         return side_key(kind, self.path, number)
 
-    def replaying(self) -> bool:
-        """Whether the journal knows of effects that this scope has not come to yet."""
+    def is_replaying(self) -> bool:
+        """Whether the journal holds effects that this scope has not reached yet."""
         return self.session.replay.scopes.reaches(self.path, self._effects)
 
     def check_gap(self, key: str) -> None:
-        """Raise what keeps something new of the engine's own from happening at `key`.
+        """Raise what keeps a new effect of the engine's own from happening at `key`.
 
-        That is `ReplayDivergence`, or `Suspended` if the scope waited for a person there and the question was withdrawn:
-        then it waits again, whatever was said since.
+        That is `ReplayDivergence`, or `Suspended` if the scope waited for a person there
+        and the question was withdrawn: then it waits again, whatever was sent since.
         """
         if self.session.replay.waits_for_ever(key):
             raise self.halt(Suspended(ABANDONED_BRANCH))
@@ -114,38 +118,39 @@ class Scope:
 
     @property
     def signal(self) -> LoopwrightError | None:
-        """What this scope has met so far, whether the engine minded it or not."""
-        return self.session.signals.fatal or self.halted or self.conduct.met
+        """The signal that this scope has met so far, also if the engine swallowed it."""
+        return self.session.signals.fatal or self.halted or self.engine_usage.signal
 
     def enter(
         self, verb: str, *, recorded: bool = False, despite_signal: bool = False
     ) -> "Scope":
-        """One verb, as a context: refuses a second one in flight, and everything new after a signal.
+        """Begin a verb, as a context; refuse a second one in flight, and any after a signal.
 
-        What ends the whole run waits until the scope has had all that it had begun (`recorded` says so of this verb):
-        when the signal came, that was under way already.
+        A signal that ends the whole run waits until the scope has replayed all that it
+        had begun when the signal came. `recorded` says so of this verb.
         """
-        self._refuse_second(verb)
-        halted = self.session.signals.fatal or self.halted
-        if (
-            halted is None
-            and not recorded
-            and (not self.replaying() or self._ended_before(verb))
-        ):
-            halted = self.session.signals.ending
-        if halted is not None and not (
-            despite_signal and isinstance(halted, RunSignal)
-        ):
-            if halted is self.session.signals.ending:
-                self.conduct.meet(halted)
-            raise halted
-        self.verb = verb
-        return self
+        if self.verb:
+            self._refuse_second(verb)
+        signal = self.session.signals.fatal or self.halted
+        ending = self.session.signals.ending
+        if signal is None and ending is not None and not recorded:
+            signal = ending if self._is_past_replay(verb) else None
+        if signal is None or (despite_signal and isinstance(signal, RunSignal)):
+            self.verb = verb
+            return self
+        if signal is ending:
+            self.engine_usage.observe_signal(signal)
+        raise signal
 
-    def _ended_before(self, verb: str) -> bool:
-        """Whether the next thing that is recorded is the best answer, which came because this verb met the signal."""
-        replay, key = self.session.replay, self.upcoming()
-        known = replay.effects.intent(key) or replay.effects.outcome(key)
+    def _is_past_replay(self, verb: str) -> bool:
+        """Whether a verb is new, or was recorded as the one that met the signal.
+
+        In that case a best answer is the next recorded effect.
+        """
+        if not self.is_replaying():
+            return True
+        effects, key = self.session.replay.effects, self.upcoming()
+        known = effects.intent(key) or effects.outcome(key)
         return (
             verb != "best_answer"
             and isinstance(known, (ModelRequested, LimitHit))
@@ -160,7 +165,7 @@ class Scope:
             )
 
     def __enter__(self) -> None:
-        """The verb is in flight since `enter`."""
+        """Do nothing: the verb is in flight since `enter`."""
 
     def __exit__(
         self,
@@ -168,23 +173,21 @@ class Scope:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """The verb is done."""
+        """End the verb."""
         self.verb = ""
-        if isinstance(error, (Aborted, UnknownOutcome)) or (
-            isinstance(error, LimitReached) and error.limit != "max_iterations"
-        ):
-            self.conduct.meet(error)
+        if error is not None and _ends_the_run(error):
+            self.engine_usage.observe_signal(error)
 
     def halt(self, error: LoopwrightError) -> LoopwrightError:
-        """Make a signal sticky for this scope, and give it back to be raised."""
+        """Make a signal sticky for this scope; return it to be raised."""
         self.halted = self.halted or error
         return error
 
-    def iterations(self, most: int | None) -> Iterator[int]:
-        """Turn numbers from 1 to `most`; raises `LimitReached` past the run's own limit."""
+    def iterations(self, limit: int | None) -> Iterator[int]:
+        """Yield turn numbers from 1 to `limit`; raise `LimitReached` past the run's limit."""
         key = self.side_key("limit")
         number = 0
-        while most is None or number < most:
+        while limit is None or number < limit:
             number += 1
             self._check_iteration(key, number)
             self.iteration = number
@@ -197,16 +200,20 @@ class Scope:
         if isinstance(recorded, LimitHit):
             if number <= int(recorded.detail):
                 return
-        elif limit is None or number <= limit or self.replaying():
+        elif limit is None or number <= limit or self.is_replaying():
             return  # a recorded turn is not refused because the limit was lowered since
         else:
             self.session.writer.record(key, LimitHit("max_iterations", str(limit)))
+        turns = "iteration" if number == 2 else "iterations"
         raise self.halt(
-            LimitReached(
-                "max_iterations",
-                f"the loop ran its {number - 1} iteration{'s' * (number != 2)}",
-            )
+            LimitReached("max_iterations", f"the loop ran its {number - 1} {turns}")
         )
+
+
+def _ends_the_run(error: BaseException) -> TypeGuard[LoopwrightError]:
+    if isinstance(error, LimitReached):
+        return error.limit != "max_iterations"
+    return isinstance(error, (Aborted, UnknownOutcome))
 
 
 def fingerprint(what: str, about: bytes) -> str:

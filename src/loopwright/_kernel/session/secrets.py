@@ -46,7 +46,7 @@ class Secrets:
         """Forget the call at a key."""
         self._calls.pop(key, None)
 
-    def join(self, redactor: Redactor) -> None:
+    def merge(self, redactor: Redactor) -> None:
         """Take out the secrets that another redactor knows, too."""
         self.redactor = self.redactor.merge(redactor)
 

@@ -1,0 +1,41 @@
+"""Ask once, without tools, for the best answer so far when a run ends early."""
+
+from ...errors import LimitReached, LoopwrightError, Stuck, Unreadable
+from ...limits import Limits
+from ...messages import Conversation
+from .cycle import Cycle
+from .inference import Question
+from .reason import settle
+
+BEST_ANSWER = "There are no more steps left. Do not call any tool. Give your best final answer now, from what you know."
+UNASKED_LIMITS = ("timeout", "max_cost")
+"""The limits at which no best answer is asked for: there is no time or money for it."""
+
+
+async def ask_best_answer(cycle: Cycle, conversation: Conversation) -> str:
+    """Return the best answer; raise `Unreadable` if the reply is not one.
+
+    The root's first call of this kind is made although the run is at a limit.
+    """
+    with cycle.scope.enter("best_answer", despite_signal=True):
+        budget = cycle.session.budget
+        reserved = not cycle.scope.path and not budget.reserved_used
+        budget.reserved_used = budget.reserved_used or reserved
+        asked = conversation.user(BEST_ANSWER, origin="runtime")
+        question = Question("best_answer", asked, reserved=reserved)
+        completion = (await settle(cycle, question)).completion
+        if completion.answer is None or completion.is_cut:
+            raise Unreadable(
+                completion.problem
+                or "the best answer was cut, or the model called a tool instead"
+            )
+        return completion.answer
+
+
+def may_ask_best_answer(limits: Limits, ending: LoopwrightError | None) -> bool:
+    """Whether a run that ends like this may still make the reserved call."""
+    if not limits.best_effort or limits.max_llm_calls == 1:
+        return False
+    if isinstance(ending, LimitReached):
+        return ending.limit not in UNASKED_LIMITS
+    return isinstance(ending, Stuck)

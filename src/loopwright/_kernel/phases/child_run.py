@@ -1,0 +1,88 @@
+"""Delegate a task to another engine, as a child run within the same run."""
+
+import dataclasses
+
+from ...events.effect_key import call_key
+from ...events.effects import ChildFinished, ChildStarted
+from ...events.run import ErrorRecord
+from ...messages import Conversation, Json
+from ...result import Result, RunOutcome
+from ...security.redaction.messages import redact_conversation
+from ..session.scope import fingerprint
+from .cycle import Cycle, Engine, name_of
+from .gate import Guard
+
+
+async def delegate(cycle: Cycle, engine: Engine, task: str | Conversation) -> Result:
+    """Run an engine as a child; the gates of both must allow it, and what it does."""
+    with cycle.scope.enter("delegate"):
+        key, session = cycle.scope.next_key(), cycle.session
+        session.secrets.merge(engine.runtime.redactor)
+        conversation = Conversation.of(task) if isinstance(task, str) else task
+        redactor = cycle.services.redactor.merge(engine.runtime.redactor)
+        conversation = redact_conversation(redactor, conversation)
+        await _start(cycle, engine, conversation, key)
+        outcome, child = await cycle.run_child(cycle, engine, conversation, key)
+        _finish(cycle, engine, outcome, child.scope.turns, key)
+        usage = child.scope.engine_usage
+        return Result(
+            outcome.answer, outcome.status, outcome.stop_reason, usage.usage, child.scope.turns, session.run_id,
+            outcome.error, conversation=child.latest, llm_calls=usage.llm_calls, tool_calls=usage.tool_calls,
+            facts=session.facts_below(key),
+        )  # fmt: skip
+
+
+def guards_of_child(cycle: Cycle, engine: Engine) -> tuple[Guard, ...]:
+    """Return the guards of a child: its own, and those around it."""
+    own = Guard.of(engine.runtime)
+    return own, *(guard for guard in cycle.guards if guard != own)
+
+
+async def _start(
+    cycle: Cycle, engine: Engine, conversation: Conversation, key: str
+) -> None:
+    """Record the child's intent, once policy permits it; or check that it is the recorded one."""
+    session, effects, name = (
+        cycle.session,
+        cycle.session.replay.effects,
+        name_of(engine),
+    )
+    found = fingerprint(f"delegate {name}", conversation.digest)
+    started, outcome = effects.intent(key), effects.outcome(key)
+    is_child = outcome is None or isinstance(outcome, ChildFinished)
+    if isinstance(started, ChildStarted) and is_child:
+        if started.fingerprint != found:
+            recorded = f"{started.engine} {started.fingerprint}"
+            raise session.signals.diverge(key, recorded, f"{name} {found}")
+        return
+    if started or outcome:
+        raise session.signals.diverge(key, "another effect", f"delegate {name}")
+    known = session.replay.approvals.decision(call_key(key, 0))
+    if known is None or known.verdict != "deny":
+        # A denial that the engine caught is the whole record of its effect.
+        cycle.scope.check_gap(key)
+    arguments: dict[str, Json] = {"engine": name, "task": conversation.task}
+    guards = guards_of_child(cycle, engine)
+    clearance = dataclasses.replace(cycle.clearance, guards=guards)
+    await cycle.permit_own("delegate", arguments, "write", key, clearance)
+    options = engine.recorded_options()[0]
+    session.writer.record(key, ChildStarted(name, options, found))
+
+
+def _finish(
+    cycle: Cycle, engine: Engine, outcome: RunOutcome, turns: int, key: str
+) -> None:
+    session = cycle.session
+    if session.replay.effects.outcome(key) is not None:
+        session.replay.effects.agree(key)
+        return
+    error = None if outcome.error is None else ErrorRecord.of(outcome.error)
+    finished = ChildFinished(
+        name_of(engine),
+        outcome.status,
+        outcome.stop_reason,
+        outcome.answer,
+        error,
+        turns,
+    )
+    session.writer.record(key, finished)

@@ -1,0 +1,126 @@
+"""Invoke tools that are not functions: an engine that answers as a tool, and the user."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from ...errors import PhaseError
+from ...events.effect_key import EffectKey
+from ...events.effects import LimitHit, ToolFinished, ToolStarted
+from ...gates.base import Permit
+from ...messages import Observation, ObservationStatus
+from ...result import RunOutcome
+from ...tools.base import Tool
+from .ask_user import answer_of
+from .tool_call import ToolCalls, check_permit
+
+
+class ToolInvoker(Protocol):
+    """Returns the observation of a call that is permitted; chosen by the call's tool."""
+
+    async def invoke(self, permit: Permit, tool: Tool) -> Observation:
+        """Return the observation of one call, recorded."""
+        ...
+
+
+class RuntimeCalls:
+    """The intents and outcomes of calls that the runtime answers itself."""
+
+    def __init__(self, calls: ToolCalls) -> None:
+        self._calls = calls
+        self.session = calls.session
+
+    async def begin(self, permit: Permit, tool: Tool) -> Observation | None:
+        """Record the intent of a call once, durable before it starts.
+
+        Return an observation for a call that is not to start, since its permit does not
+        hold any more.
+        """
+        session, effects = self.session, self.session.replay.effects
+        recorded, started = effects.outcome(permit.key), effects.intent(permit.key)
+        if isinstance(recorded, LimitHit):
+            raise session.recorded_refusal(permit.key, recorded)
+        if isinstance(recorded, ToolFinished) and recorded.status == "rejected":
+            return self._calls.replay(permit, recorded)
+        if isinstance(started, ToolStarted):
+            self._calls.check_same_call(permit, started)
+        elif recorded is None:
+            session.signals.check()
+            session.signals.check_gap(permit.key)
+            try:
+                await self._intend(permit, tool)
+            except PhaseError as error:
+                return self._calls.finish(permit, self._calls.not_run(permit, error))
+        session.permits.discard(permit)
+        return None
+
+    async def _intend(self, permit: Permit, tool: Tool) -> None:
+        check_permit(permit, self.session, self._calls.policy())
+        self._calls.intend(permit, tool)
+        await self.session.writer.barrier()
+        check_permit(permit, self.session, self._calls.policy())
+
+    def end(
+        self, permit: Permit, tool: Tool, status: ObservationStatus, content: str
+    ) -> Observation:
+        """Return the observation of a call that was answered: the recorded one, if there is one."""
+        recorded = self.session.replay.effects.outcome(permit.key)
+        if isinstance(recorded, ToolFinished):
+            return self._calls.replay(permit, recorded)
+        outcome = self._calls.came(tool, status, content)
+        return self._calls.finish(permit, outcome)
+
+
+class EngineInvoker:
+    """Invokes an engine that is a tool: a child run at the call's place, driven again on resume."""
+
+    def __init__(
+        self,
+        calls: RuntimeCalls,
+        run_engine: Callable[[Any, str, str], Awaitable[tuple[RunOutcome, Any]]],
+    ) -> None:
+        self._calls, self._run_engine = calls, run_engine
+
+    async def invoke(self, permit: Permit, tool: Tool) -> Observation:
+        """Return the answer of the engine, or how it ended without one."""
+        session = self._calls.session
+        session.secrets.merge(tool.engine.runtime.redactor)
+        not_run = await self._calls.begin(permit, tool)
+        if not_run is not None:
+            return not_run
+        task = str(permit.call.arguments["task"])
+        path = EffectKey.parse(permit.key).child_path
+        try:
+            outcome, _ = await self._run_engine(tool.engine, task, path)
+        except asyncio.CancelledError:
+            if not session.signals.aborting:
+                raise
+            outcome = None
+        if outcome is None or outcome.status == "aborted":
+            text = f"{tool.name} was interrupted."
+            return self._calls.end(permit, tool, "cancelled", text)
+        if outcome.status == "completed" and outcome.answer is not None:
+            return self._calls.end(permit, tool, "ok", outcome.answer)
+        text = f"{tool.name} ended as {outcome.status} ({outcome.stop_reason})"
+        if outcome.answer is not None:
+            text = f"{text}; its best answer: {outcome.answer}"
+        return self._calls.end(permit, tool, "error", text)
+
+
+class UserInvoker:
+    """Invokes the tool that asks the user; on resume, the answer is looked for again."""
+
+    def __init__(self, calls: RuntimeCalls) -> None:
+        self._calls = calls
+
+    async def invoke(self, permit: Permit, tool: Tool) -> Observation:
+        """Return the user's answer; raise `Suspended` until there is one."""
+        session, call = self._calls.session, permit.call
+        not_run = await self._calls.begin(permit, tool)
+        if not_run is not None:
+            return not_run
+        if session.replay.effects.outcome(permit.key) is not None:
+            return self._calls.end(permit, tool, "ok", "")
+        question = str(call.arguments.get("question", ""))
+        answer = await answer_of(session, permit.key, question, call.name, call.id)
+        return self._calls.end(permit, tool, "ok", answer)

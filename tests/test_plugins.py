@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from loopwright import ConfigError, ReActEngine, Runtime, available_engines, plugins
-from loopwright.plugins import engine_class, plugin
+from loopwright.plugins import load_engine_class, plugin
 from loopwright.testing import ScriptedProvider
 
 Install = Callable[..., None]
@@ -38,10 +38,10 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         (folder / "entry_points.txt").write_text(entry_points)
         for module, text in files.items():
             (tmp_path / f"{module}.py").write_text(text)
-        plugins._installed.cache_clear()
+        plugins._find_installed.cache_clear()
 
     yield install
-    plugins._installed.cache_clear()
+    plugins._find_installed.cache_clear()
     for module in set(sys.modules) - modules:
         if getattr(sys.modules[module], "__file__", None) and str(tmp_path) in str(
             sys.modules[module].__file__
@@ -104,7 +104,7 @@ def test_the_built_in_engines_are_found_by_the_same_entry_points() -> None:
         for name, found in available_engines().items()
         if name in BUILT_IN
     } == {"loopwright"}
-    assert engine_class("react") is ReActEngine
+    assert load_engine_class("react") is ReActEngine
 
 
 @pytest.mark.parametrize("group", ["engines", "providers", "gates", "journals"])
@@ -219,14 +219,14 @@ def test_two_distributions_that_claim_one_name_are_both_named(install: Install) 
     )
 
     with pytest.raises(ConfigError) as refused:
-        engine_class("echo")
+        load_engine_class("echo")
 
     words = str(refused.value)
     assert words.startswith("engines: 'echo' is claimed by ")
     assert "echo-engine 1.0" in words
     assert "other-echo 7" in words
     assert "echo" not in available_engines()
-    assert engine_class("react") is ReActEngine
+    assert load_engine_class("react") is ReActEngine
 
 
 def test_one_of_two_claims_can_be_chosen(
@@ -240,7 +240,7 @@ def test_one_of_two_claims_can_be_chosen(
     )
     monkeypatch.setenv("LOOPWRIGHT_PLUGINS", "something-else, echo-engine")
 
-    assert engine_class("echo").__name__ == "EchoEngine"
+    assert load_engine_class("echo").__name__ == "EchoEngine"
 
 
 def test_a_built_in_cannot_be_shadowed(install: Install) -> None:
@@ -251,7 +251,7 @@ def test_a_built_in_cannot_be_shadowed(install: Install) -> None:
     )
 
     assert available_engines()["react"].distribution == "loopwright"
-    assert engine_class("react") is ReActEngine
+    assert load_engine_class("react") is ReActEngine
 
 
 def test_an_empty_switch_turns_all_foreign_plug_ins_off(
@@ -291,9 +291,9 @@ def test_a_plug_in_that_is_not_an_engine_is_refused(install: Install) -> None:
 
     with pytest.raises(
         ConfigError,
-        match="plug-in 'liar' of liar: liar_module:Engine is no subclass of LoopEngine",
+        match="plug-in 'liar' of liar: liar_module:Engine is not a subclass of LoopEngine",
     ):
-        engine_class("liar")
+        load_engine_class("liar")
 
 
 def test_an_engine_under_another_name_than_its_own_is_refused(install: Install) -> None:
@@ -306,7 +306,7 @@ def test_an_engine_under_another_name_than_its_own_is_refused(install: Install) 
     with pytest.raises(
         ConfigError, match="plug-in 'parrot' of renamed: its class calls itself 'echo'"
     ):
-        engine_class("parrot")
+        load_engine_class("parrot")
 
 
 def test_an_unknown_name_is_met_with_near_ones(install: Install) -> None:
@@ -365,7 +365,7 @@ def test_a_survey_tells_the_state_of_every_entry_point(
     )
 
     def foreign(*, load: bool) -> dict[tuple[str, str], str]:
-        found = plugins.survey(load=load)
+        found = plugins.list_states(load=load)
         return {
             (s.plugin.name, s.plugin.distribution): s.state
             for s in found
@@ -385,7 +385,7 @@ def test_a_survey_tells_the_state_of_every_entry_point(
     )
     assert foreign(load=False)["broken", "broken-engine"] == "unchecked"
     assert [
-        s.state for s in plugins.survey() if s.plugin.distribution == "loopwright"
+        s.state for s in plugins.list_states() if s.plugin.distribution == "loopwright"
     ].count("ok") >= 7
 
 
@@ -417,7 +417,7 @@ def test_of_two_copies_of_a_distribution_the_first_on_the_path_counts(
         "[loopwright.engines]\ngone = echo_module:Old\n"
     )
     sys.path.append(str(behind))
-    plugins._installed.cache_clear()
+    plugins._find_installed.cache_clear()
     try:
         assert {"gone", "echo"} & set(available_engines()) == {"echo"}
     finally:
@@ -440,4 +440,4 @@ def test_an_entry_point_may_name_extras(install: Install) -> None:
         echo_module=ECHO,
     )
 
-    assert engine_class("echo").name == "echo"
+    assert load_engine_class("echo").name == "echo"

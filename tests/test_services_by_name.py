@@ -86,9 +86,9 @@ def parrots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (folder / "parrots.py").write_text(CODE)
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.delitem(__import__("sys").modules, "parrots", raising=False)
-    plugins._installed.cache_clear()
+    plugins._find_installed.cache_clear()
     yield
-    plugins._installed.cache_clear()
+    plugins._find_installed.cache_clear()
 
 
 def refusal(build: Callable[[str], object], spec: str) -> str:

@@ -1,4 +1,4 @@
-"""`python -m loopwright`: the same as the command `loopwright`."""
+"""Entry point of `python -m loopwright`, the same as the command `loopwright`."""
 
 from .cli import main
 

@@ -1,4 +1,4 @@
-"""Limits (what a run is allowed) and Budget (what it has spent)."""
+"""Limits, what a run may use, and Budget, what it has used."""
 
 import dataclasses
 
@@ -13,17 +13,17 @@ class Limits(Options):
     """What a run may use; `None` lifts a limit. Times are seconds of active time.
 
     Args:
-        max_iterations: turns of one loop; nested loops count for themselves.
-        max_llm_calls: model calls, failed ones included; one of them is held back for the best-effort answer.
-        max_tool_calls: tool calls that were let through to a tool.
+        max_iterations: turns of one loop; nested loops are counted separately.
+        max_llm_calls: model calls, including failed ones; one is reserved for the best-effort answer.
+        max_tool_calls: tool calls that reached a tool.
         max_tokens: input and output tokens of all model calls.
-        max_cost: what model calls may cost, as providers charge it or `Runtime(prices=...)` tells.
-        timeout: the whole run; time spent waiting for a person or not running at all does not count.
+        max_cost: cost of the model calls, as reported by providers or computed from `Runtime(prices=...)`.
+        timeout: the whole run, without the time it waits for a person or is not running.
         tool_timeout: one tool call.
-        max_concurrent_tools: tools of one run at work at once.
-        max_output_chars: longest tool result that a model gets to read.
-        context_tokens: longest conversation that a model gets to read, estimated from its size.
-        best_effort: whether a run that reaches a limit asks once more, without tools, for its best answer.
+        max_concurrent_tools: concurrent tool calls of one run.
+        max_output_chars: length of a tool result that a model reads.
+        context_tokens: size of the conversation that a model reads, estimated.
+        best_effort: whether a run at a limit makes one more call, without tools, for its best answer.
     """
 
     max_iterations: int | None = Field(default=25, ge=1)
@@ -41,7 +41,7 @@ class Limits(Options):
 
 @dataclasses.dataclass
 class Budget:
-    """What one run, with all its branches and children, has spent of its limits."""
+    """What one run, with all its branches and children, has used of its limits."""
 
     limits: Limits
     llm_calls: int = 0
@@ -50,45 +50,36 @@ class Budget:
     reserved_used: bool = False
 
     @property
-    def held_back(self) -> int:
-        """Model calls kept for the best-effort answer: 1 or 0."""
-        most = self.limits.max_llm_calls
-        return int(
-            self.limits.best_effort
-            and most is not None
-            and most >= 2
-            and not self.reserved_used
-        )
+    def reserved_calls(self) -> int:
+        """The number of model calls reserved for the best-effort answer: 1 or 0."""
+        limit = self.limits.max_llm_calls
+        if not self.limits.best_effort or self.reserved_used or limit is None:
+            return 0
+        return int(limit >= 2)
 
     def check(self) -> None:
         """Raise `LimitReached` if one more model call is not allowed."""
-        limits = self.limits
-        if (
-            limits.max_llm_calls is not None
-            and self.llm_calls >= limits.max_llm_calls - self.held_back
-        ):
+        limits, tokens = self.limits, self.usage.total_tokens
+        available = limits.max_llm_calls
+        if available is not None and self.llm_calls >= available - self.reserved_calls:
             raise LimitReached(
                 "max_llm_calls",
                 f"{self.llm_calls} of {limits.max_llm_calls} model calls are used",
             )
-        if (
-            limits.max_tokens is not None
-            and self.usage.total_tokens >= limits.max_tokens
-        ):
+        if limits.max_tokens is not None and tokens >= limits.max_tokens:
             raise LimitReached(
-                "max_tokens",
-                f"{self.usage.total_tokens} of {limits.max_tokens} tokens are used",
+                "max_tokens", f"{tokens} of {limits.max_tokens} tokens are used"
             )
         if limits.max_cost is not None and (self.usage.cost or 0.0) >= limits.max_cost:
             raise LimitReached(
                 "max_cost", f"{self.usage.cost} of {limits.max_cost} are spent"
             )
 
-    def take_tool_call(self) -> None:
-        """Count one tool call, or raise `LimitReached`."""
-        most = self.limits.max_tool_calls
-        if most is not None and self.tool_calls >= most:
+    def count_tool_call(self) -> None:
+        """Count one tool call; raise `LimitReached` if it is not allowed."""
+        limit = self.limits.max_tool_calls
+        if limit is not None and self.tool_calls >= limit:
             raise LimitReached(
-                "max_tool_calls", f"{self.tool_calls} of {most} tool calls are used"
+                "max_tool_calls", f"{self.tool_calls} of {limit} tool calls are used"
             )
         self.tool_calls += 1

@@ -1,4 +1,4 @@
-"""Entry points: which engines, providers, toolboxes, gates and journals are installed, without importing them."""
+"""Plug-ins by entry point: installed engines, providers, toolboxes, gates and journals, imported at first use."""
 
 import dataclasses
 import difflib
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 GROUPS = ("engines", "providers", "toolboxes", "gates", "journals")
 OURS = "loopwright"
-SWITCH = "LOOPWRIGHT_PLUGINS"  # set to an empty text, it turns foreign plug-ins off; else a comma list of distributions
+SWITCH = "LOOPWRIGHT_PLUGINS"
+"""Environment variable: an empty text turns third-party plug-ins off, a comma-separated list names distributions."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,10 +39,10 @@ class Plugin:
     target: str
 
     def load(self) -> Any:
-        """Import what it names. Raises `ConfigError` naming plug-in and distribution if that fails."""
+        """Import the target; raise `ConfigError` with plug-in and distribution if that fails."""
         try:
             return pkgutil.resolve_name(self.target)
-        except (Exception, SystemExit) as error:  # importing is running foreign code
+        except (Exception, SystemExit) as error:  # the import runs third-party code
             raise ConfigError(
                 f"plug-in {self.name!r} of {self.distribution} {self.version} cannot be loaded from {self.target!r}: "
                 f"{type(error).__name__}: {error}"
@@ -52,8 +53,9 @@ class Plugin:
 class PluginState:
     """An installed entry point and whether it can be used.
 
-    `state` is "ok", "unchecked" (not loaded), "broken" (`why` is the error), "conflict" (`why` names who else claims
-    the name), "shadowing" (a built-in has the name, so this one is ignored) or "off" (by LOOPWRIGHT_PLUGINS).
+    `state` is "ok", "unchecked" (not loaded), "broken" (`why` is the error), "conflict" (`why` names the other
+    distributions of that name), "shadowing" (a built-in has the name, so this one is ignored) or "off" (by
+    LOOPWRIGHT_PLUGINS).
     """
 
     plugin: Plugin
@@ -61,35 +63,32 @@ class PluginState:
     why: str = ""
 
     @property
-    def told(self) -> str:
-        """The state in words."""
+    def description(self) -> str:
+        """The state, with the reason if there is one."""
         return f"{self.state}: {self.why}" if self.why else self.state
 
 
-def _allowed(distribution: str) -> bool:
+def _is_allowed(distribution: str) -> bool:
     switch = os.environ.get(SWITCH)
     if distribution == OURS or switch is None:
         return True
-    return _normalized(distribution) in {
-        _normalized(part.strip()) for part in switch.split(",")
-    }
+    allowed = {_normalize(name.strip()) for name in switch.split(",")}
+    return _normalize(distribution) in allowed
 
 
 @functools.cache
-def _installed() -> tuple[Plugin, ...]:
-    from importlib.metadata import distributions  # noqa: PLC0415 - 15 ms that only look-ups by name pay
+def _find_installed() -> tuple[Plugin, ...]:
+    from importlib.metadata import distributions  # noqa: PLC0415 - takes 15 ms, needed only by name
 
     found: list[Plugin] = []
     seen: set[str] = set()
     for distribution in distributions():
         try:
             name = distribution.metadata["Name"] or "a distribution without a name"
-            if (
-                _normalized(name) not in seen
-            ):  # else another of that name comes before it on the path
-                found += _declared(distribution, name)
-            seen.add(_normalized(name))
-        except Exception as error:  # noqa: BLE001 - its files may hold anything, and hurt nobody else
+            if _normalize(name) not in seen:  # the first on the path counts
+                found += _read_entry_points(distribution, name)
+            seen.add(_normalize(name))
+        except Exception as error:  # noqa: BLE001 - broken metadata must not affect other plug-ins
             where = getattr(distribution, "_path", "a distribution")
             logger().warning(
                 "distribution_unreadable", distribution=str(where), error=repr(error)
@@ -97,42 +96,41 @@ def _installed() -> tuple[Plugin, ...]:
     return tuple(found)
 
 
-def _declared(distribution: "Distribution", name: str) -> list[Plugin]:
+def _read_entry_points(distribution: "Distribution", name: str) -> list[Plugin]:
+    """Return the plug-ins of a distribution; of several with the same name the last one."""
     version = distribution.version or "without a version"
     declared: dict[tuple[str, str], Plugin] = {}
     for entry in distribution.entry_points:
         prefix, _, group = entry.group.partition(".")
-        if prefix == OURS and group in GROUPS:
-            target = entry.value.partition("[")[
-                0
-            ].strip()  # without the extras that it may name
-            declared[group, entry.name] = Plugin(
-                entry.name, group, name, version, target
-            )
+        if prefix != OURS or group not in GROUPS:
+            continue
+        target, _, _ = entry.value.partition("[")  # without extras
+        key = group, entry.name
+        declared[key] = Plugin(entry.name, group, name, version, target.strip())
     return list(declared.values())
 
 
-def _normalized(name: str) -> str:
-    """A distribution's name as PEP 503 compares it."""
+def _normalize(name: str) -> str:
+    """Return a distribution's name as PEP 503 compares it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def plugins(group: str) -> dict[str, list[Plugin]]:
-    """The plug-ins of a group by name; more than one under a name is a conflict, which only `plugin` complains of."""
+    """Return the plug-ins of a group by name; several under one name are a conflict, which `plugin` reports."""
     listed: dict[str, list[Plugin]] = {}
-    for found in _installed():
-        if found.group == group and _allowed(found.distribution):
+    for found in _find_installed():
+        if found.group == group and _is_allowed(found.distribution):
             listed.setdefault(found.name, []).append(found)
-    return {name: _unshadowed(claims) for name, claims in sorted(listed.items())}
+    return {name: _drop_shadowing(claims) for name, claims in sorted(listed.items())}
 
 
-def _unshadowed(claims: list[Plugin]) -> list[Plugin]:
-    """A built-in cannot be shadowed: where it is one of the claims, it is the only one."""
+def _drop_shadowing(claims: list[Plugin]) -> list[Plugin]:
+    """Return only the built-in if it is among the plug-ins of a name: it cannot be shadowed."""
     return [claim for claim in claims if claim.distribution == OURS] or claims
 
 
 def plugin(group: str, name: str) -> Plugin:
-    """The plug-in of that name. Raises `ConfigError` if there is none (with near names) or more than one."""
+    """Return the plug-in of that name; raise `ConfigError` if there is none (with near names) or several."""
     listed = plugins(group)
     claims = listed.get(name, [])
     if len(claims) == 1:
@@ -152,10 +150,10 @@ def plugin(group: str, name: str) -> Plugin:
 
 
 def build(group: str, spec: str) -> Any:
-    """What a plug-in makes, by its name, or by "name:argument" where it wants one: "openai:gpt-4.1-mini".
+    """Build what a plug-in provides, by its name or by "name:argument", such as "openai:gpt-4.1-mini".
 
-    The target of an entry point is called with the argument, or without any. Raises `ConfigError` naming the plug-in if
-    that fails.
+    The target of the entry point is called with the argument, or without one. Raises `ConfigError` with the name of the
+    plug-in if that fails.
     """
     if not isinstance(spec, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(
@@ -173,18 +171,16 @@ def build(group: str, spec: str) -> Any:
     except LoopwrightError:
         raise
     except Exception as error:
-        wants = (
-            f'; it may want an argument, "{name}:..."'
-            if isinstance(error, TypeError) and not argument
-            else ""
-        )
+        hint = ""
+        if isinstance(error, TypeError) and not argument:
+            hint = f'; it may want an argument, "{name}:..."'
         raise ConfigError(
-            f"plug-in {name!r} of {found.distribution} {found.version} failed: {type(error).__name__}: {error}{wants}"
+            f"plug-in {name!r} of {found.distribution} {found.version} failed: {type(error).__name__}: {error}{hint}"
         ) from error
 
 
 def build_provider(spec: str) -> Provider:
-    """The provider that "name:model" names: "openai:gpt-4.1-mini", "ollama:qwen3", "local"."""
+    """Build the provider of "name:model": "openai:gpt-4.1-mini", "ollama:qwen3", "local"."""
     name = spec.partition(":")[0]
     if name not in plugins("providers"):
         known = ", ".join(plugins("providers"))
@@ -192,52 +188,50 @@ def build_provider(spec: str) -> Provider:
             f"provider: {spec!r} does not begin with an installed provider's name ({known}): "
             'write it like "openai:gpt-4.1-mini"'
         )
-    made: Provider = _with(build("providers", spec), "complete", spec)
-    return made
+    built: Provider = _check_method(build("providers", spec), "complete", spec)
+    return built
 
 
 def build_journal(spec: str) -> Journal:
-    """The journal that "name:place" names ("sqlite:runs.db"), or a SQLite file by its path alone."""
+    """Build the journal of "name:place" ("sqlite:runs.db"), or a SQLite file by its path alone."""
     name, colon, _ = spec.partition(":")
-    if not spec or (
-        colon
-        and name not in plugins("journals")
-        and re.fullmatch("[a-z][a-z0-9-]+", name)
-    ):
-        known = ", ".join(plugins("journals"))
-        raise ConfigError(
-            f'journal: {spec!r} names no installed journal ({known}) and no file: write "runs.db"'
-        )
-    if name not in plugins("journals"):
+    installed = plugins("journals")
+    if name not in installed:
+        looks_like_name = re.fullmatch("[a-z][a-z0-9-]+", name) is not None
+        if not spec or (colon and looks_like_name):
+            known = ", ".join(installed)
+            raise ConfigError(
+                f'journal: {spec!r} names no installed journal ({known}) and no file: write "runs.db"'
+            )
         spec = f"sqlite:{spec}"
-    made: Journal = _with(build("journals", spec), "barrier", spec)
-    return made
+    built: Journal = _check_method(build("journals", spec), "barrier", spec)
+    return built
 
 
 def build_gate(spec: str) -> PolicyGate:
-    """The policy gate that "name" or "name:argument" names."""
-    made: PolicyGate = _with(build("gates", spec), "evaluate", spec)
-    return made
+    """Build the policy gate of "name" or "name:argument"."""
+    built: PolicyGate = _check_method(build("gates", spec), "evaluate", spec)
+    return built
 
 
 def build_tools(spec: str) -> list[Tool]:
-    """The tools of a toolbox: "name" or "name:argument" of an entry point, which gives functions or `Tool` values."""
-    made = build("toolboxes", spec)
-    if not isinstance(made, Iterable):
-        raise ConfigError(f"toolbox {spec!r} gave {made!r}, not a list of tools")
-    return list(ToolRegistry(cast("Iterable[Tool]", made)))
+    """Build the tools of a toolbox, "name" or "name:argument": functions or `Tool` values."""
+    built = build("toolboxes", spec)
+    if not isinstance(built, Iterable):
+        raise ConfigError(f"toolbox {spec!r} gave {built!r}, not a list of tools")
+    return list(ToolRegistry(cast("Iterable[Tool]", built)))
 
 
-def _with(made: Any, method: str, spec: str) -> Any:
-    if not callable(getattr(made, method, None)):
+def _check_method(built: Any, method: str, spec: str) -> Any:
+    if not callable(getattr(built, method, None)):
         raise ConfigError(
-            f"plug-in {spec!r} gave {made!r}, which has no method {method}"
+            f"plug-in {spec!r} gave {built!r}, which has no method {method}"
         )
-    return made
+    return built
 
 
 def available_engines() -> dict[str, Plugin]:
-    """The installed engines by name, each with its distribution and version; imports none of them."""
+    """Return the installed engines by name, with distribution and version, without importing them."""
     return {
         name: claims[0]
         for name, claims in plugins("engines").items()
@@ -245,13 +239,13 @@ def available_engines() -> dict[str, Plugin]:
     }
 
 
-def engine_class(name: str) -> type[LoopEngine]:
-    """The class of the engine of that name. Raises `ConfigError` if it is unknown, broken or no engine."""
+def load_engine_class(name: str) -> type[LoopEngine]:
+    """Load the class of an engine; raise `ConfigError` if it is unknown, broken or not an engine."""
     found = plugin("engines", name)
     loaded = found.load()
     if not (isinstance(loaded, type) and issubclass(loaded, LoopEngine)):
         raise ConfigError(
-            f"plug-in {name!r} of {found.distribution}: {found.target} is no subclass of LoopEngine"
+            f"plug-in {name!r} of {found.distribution}: {found.target} is not a subclass of LoopEngine"
         )
     if loaded.name != name:
         raise ConfigError(
@@ -260,32 +254,29 @@ def engine_class(name: str) -> type[LoopEngine]:
     return loaded
 
 
-def survey(*, load: bool = True) -> list[PluginState]:
-    """Every installed entry point by group and name, with its state; without `load` nothing is imported."""
+def list_states(*, load: bool = True) -> list[PluginState]:
+    """Return every installed entry point by group and name, with its state; import only with `load`."""
     order = sorted(
-        _installed(),
+        _find_installed(),
         key=lambda found: (GROUPS.index(found.group), found.name, found.distribution),
     )
-    return [_state(found, load=load) for found in order]
+    return [_check_state(found, load=load) for found in order]
 
 
-def _state(found: Plugin, *, load: bool) -> PluginState:
-    if not _allowed(found.distribution):
+def _check_state(found: Plugin, *, load: bool) -> PluginState:
+    if not _is_allowed(found.distribution):
         return PluginState(found, "off", f"{SWITCH} does not name {found.distribution}")
     claims = plugins(found.group)[found.name]
     if found not in claims:
-        return PluginState(
-            found,
-            "shadowing",
-            f"{OURS} has a built-in of that name; this one is ignored",
-        )
+        reason = f"{OURS} has a built-in of that name; this one is ignored"
+        return PluginState(found, "shadowing", reason)
     if len(claims) > 1:
         rivals = ", ".join(claim.distribution for claim in claims if claim != found)
         return PluginState(found, "conflict", f"also claimed by {rivals}")
     if not load:
         return PluginState(found, "unchecked")
     try:
-        engine_class(found.name) if found.group == "engines" else found.load()
+        load_engine_class(found.name) if found.group == "engines" else found.load()
     except ConfigError as error:
         return PluginState(found, "broken", str(error))
     return PluginState(found, "ok")

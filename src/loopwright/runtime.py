@@ -1,10 +1,10 @@
-"""Runtime: the shared parts, engines by name, and resume by run id."""
+"""Runtime: the composition root of the services, engines by name, and resume by run id."""
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast
 
 from ._internal.sync import LOOP_THREAD
 from ._kernel.control.inbox_poller import Listener
@@ -19,7 +19,7 @@ from .journals.base import Journal
 from .journals.memory import MemoryJournal
 from .labels import Classifier
 from .limits import Limits
-from .plugins import build_provider, engine_class
+from .plugins import build_provider, load_engine_class
 from .providers.base import Provider
 from .providers.context import ContextPolicy, SlidingContext
 from .providers.prices import Price, Prices
@@ -31,37 +31,38 @@ from .tools.profile import ToolProfile
 from .tools.registry import ToolRegistry, Tools
 from .tools.resolution import Resolution
 
+T = TypeVar("T")
+
 
 class Runtime(Services):
-    """What the engines of an application share. Make one, hand it to engines.
+    """The services that the engines of an application share. Create one and pass it to engines.
 
     Args:
         provider: the model, or its name as "provider:model" ("openai:gpt-4.1-mini", "ollama:qwen3").
         tools: functions made tools with `@tool`, and sources of tools, such as an `McpToolbox`.
-        profile: which of the tools there are for a model; the others are neither listed nor callable.
-        journal: where runs are kept; `None` keeps them in memory.
+        profile: selects the tools of a model; the others are neither listed nor callable.
+        journal: stores runs; `None` keeps them in memory.
         gate: decides about every call; `None` is `DefaultGate`.
         limits: what a run may use.
-        approver: who answers a gate's `Ask`: nobody (`None`, denies), a callback, or `Suspend()`.
+        approver: answers a gate's `Ask`: `None` denies, a callback decides, `Suspend()` makes the run wait.
         breakers: circuit breakers, to share them between runtimes.
-        context: what of a long conversation a model gets to see.
+        context: selects what of a long conversation a model reads.
         observers: called with every new journal entry.
         providers: more models by name, for `run.ask(provider=...)`.
-        clock: time, for tests.
-        prices: what models cost, by name; without it, only what providers charge by themselves is known.
-        on_unknown: what a resumed run does with a side effect that may or may not have happened: "tell" the model,
-            "ask" a person (the run waits for `resolve`), or "stop".
-        lease: seconds for which a run belongs to this process unless it says that it is still at work, which it does
-            three times as often; then others may take the run up. `None`: until this process ends.
-        user: who answers what an engine or a model asks the user: an async function of the question; `None` makes the
-            run wait for an answer from outside.
-        classifier: says how sensitive tasks, tool results and the words of people are, beside what the tools say of
-            themselves.
-        redactor: takes secrets out of all that enters a run; `Redactor(patterns=False)` takes out registered values
-            only. The keys of providers that tell them are registered in any case.
+        clock: the source of time, for tests.
+        prices: prices of models by name; without it, only costs that a provider reports are known.
+        on_unknown: what a resumed run does about a side effect whose outcome is unknown: "tell" the model, "ask" a
+            person (the run waits for `resolve`), or "stop".
+        lease: seconds for which a run belongs to this process unless it renews the lease, which it does three times in
+            that time; afterwards others may claim the run. `None`: until this process ends.
+        user: answers what an engine or a model asks the user: an async function of the question; `None` makes the run
+            wait for an answer from outside.
+        classifier: labels the sensitivity of tasks, tool results and commands, in addition to the tools' own labels.
+        redactor: removes secrets from everything that enters a run; `Redactor(patterns=False)` removes registered
+            values only. Keys that providers report are always registered.
     """
 
-    _made: Provider | None
+    _owned_provider: Provider | None
 
     def __init__(
         self,
@@ -85,52 +86,28 @@ class Runtime(Services):
         user: User | None = None,
         classifier: Classifier | None = None,
     ) -> None:
-        by_name = isinstance(provider, str)
-        provider = build_provider(provider) if isinstance(provider, str) else provider
-        named = dict(_listed("providers", providers or {}, Mapping))
-        watching = _watching(observers)
-        _check_settings(limits, approver, on_unknown, lease)
-        _must_be_providers(provider, named)
-        _must_be_parts(
-            journal=journal, gate=gate, breakers=breakers, context=context, clock=clock, redactor=redactor, user=user,
-            classifier=classifier, profile=profile,
-        )  # fmt: skip
-        clock = clock or SystemClock()
-        journal = journal or MemoryJournal(clock=clock)
-        registry = ToolRegistry(
-            tools, choose=None if profile is None else profile.choose
-        )
+        provider, owned = _resolve_provider(provider)
+        _check_settings(limits, approver, on_unknown, lease, providers, observers)
+        named, watching = dict(providers or {}), tuple(observers)
+        _check_providers(provider, named)
+        _check_services(
+            watching, journal=journal, gate=gate, breakers=breakers, context=context, clock=clock,
+            redactor=redactor, user=user, classifier=classifier, profile=profile)  # fmt: skip
+        clock = _default(clock, SystemClock)
+        registry = ToolRegistry(tools, choose=getattr(profile, "choose", None))
+        journal = _default(journal, lambda: MemoryJournal(clock=clock))
         super().__init__(
-            provider=provider,
-            tools=registry,
-            journal=journal,
-            gate=gate or DefaultGate(),
-            limits=limits or Limits(),
-            approver=approver,
-            breakers=breakers or CircuitBreakers(clock=clock),
-            context=context or SlidingContext(),
-            observers=watching,
-            providers=named,
-            clock=clock,
-            on_unknown=on_unknown,
-            lease=lease,
-            redactor=(redactor or Redactor()).with_new_secrets(
-                *_secrets_of(provider, *named.values()), registry.secrets
-            ),
-            threads=WorkerThreads(),
-            prices=Prices(prices),
-            retry_budgets={},
-            user=user,
-            classifier=classifier,
-            listener=Listener(journal),
-            setups={},
-        )
-        # A frozen class; this is no part of it, only closing looks at it.
-        object.__setattr__(self, "_made", provider if by_name else None)
+            provider=provider, tools=registry, journal=journal, gate=_default(gate, DefaultGate), approver=approver,
+            breakers=_default(breakers, lambda: CircuitBreakers(clock=clock)), limits=_default(limits, Limits),
+            context=_default(context, SlidingContext), observers=watching, providers=named, clock=clock,
+            on_unknown=on_unknown, lease=lease, user=user, threads=WorkerThreads(), prices=Prices(prices), setups={},
+            redactor=_build_redactor(redactor, provider, *named.values(), registry), retry_budgets={},
+            classifier=classifier, listener=Listener(journal))  # fmt: skip
+        object.__setattr__(self, "_owned_provider", owned)  # of a frozen class
 
     def engine(self, name: str, /, **options: Any) -> LoopEngine:
-        """An engine of this runtime by its entry-point name; raises `ConfigError` for an unknown name or option."""
-        return engine_class(name)(self, **options)
+        """Build an engine by its entry-point name; raise `ConfigError` for an unknown name or option."""
+        return load_engine_class(name)(self, **options)
 
     async def resume(
         self,
@@ -140,11 +117,11 @@ class Runtime(Services):
         output: type[Model] | None = None,
         deps: object = None,
     ) -> Result[Model | None]:
-        """Go on with a run whose engine is rebuilt from the journal.
+        """Resume a run, whose engine is rebuilt from the journal.
 
-        Raises `ConfigError` naming an option that is code or a live object: then build the engine and use its `resume`.
+        Raises `ConfigError` for an option that is code or a live object: then build the engine and call its `resume`.
         """
-        engine = await self._rebuilt(run_id)
+        engine = await self._rebuild_engine(run_id)
         return await engine.resume(
             run_id, take_over=take_over, output=output, deps=deps
         )
@@ -163,18 +140,20 @@ class Runtime(Services):
         )
 
     async def resolve(self, run_id: str, key: str, resolution: Resolution) -> None:
-        """Answer a waiting run's question about a call: `CallCompleted(result)`, `CallNotExecuted()` or `OutcomeUnknown()`.
+        """Answer a waiting run's question about a call whose outcome is unknown.
 
-        `key` is that of the question in `result.pending`. It counts when the run is resumed, for that question only.
-        Any process that has the journal may say it. Raises `ConfigError` for a call that the run does not ask about.
+        The resolution is `CallCompleted(result)`, `CallNotExecuted()` or `OutcomeUnknown()`; `key` is that of the
+        question in `result.pending`. It takes effect when the run is resumed. Any process with the journal may answer.
+        Raises `ConfigError` for a call that the run does not ask about.
         """
         await self.control(run_id).resolve(key, resolution)
 
     def control(self, run_id: str) -> RunControl:
-        """A hand on a run of this journal, in whichever process it is at work, or waits: pause, steer, approve …"""
+        """Return the control of a run of this journal, in any process: pause, steer, approve …"""
         return RunControl(self.journal, self.redactor, run_id, self.clock)
 
-    async def _rebuilt(self, run_id: str) -> LoopEngine:
+    async def _rebuild_engine(self, run_id: str) -> LoopEngine:
+        """Rebuild the engine of a run from its recorded name and options."""
         started = read_start(run_id, await asyncio.to_thread(self.journal.read, run_id))
         if started.opaque:
             raise ConfigError(
@@ -182,30 +161,28 @@ class Runtime(Services):
                 f"which no journal holds: build the {started.engine} engine again and call its resume()"
             )
         try:
-            return self.engine(
-                started.engine,
-                **{n: self._option(v) for n, v in started.options.items()},
-            )
+            return self._build_recorded(started.engine, started.options)
         except ConfigError as error:
-            own = f"an engine that is not installed goes on with YourEngine(runtime).resume({run_id!r})"
+            cure = f"an engine that is not installed is resumed with YourEngine(runtime).resume({run_id!r})"
             raise ConfigError(
-                f"run {run_id!r} cannot be rebuilt: {error}; {own}"
+                f"run {run_id!r} cannot be rebuilt: {error}; {cure}"
             ) from None
 
-    def _option(self, value: Any) -> Any:
-        """A recorded option; a nested engine is built again."""
+    def _build_recorded(self, name: str, recorded: Mapping[str, Any]) -> LoopEngine:
+        options = {option: self._restore(value) for option, value in recorded.items()}
+        return self.engine(name, **options)
+
+    def _restore(self, value: Any) -> Any:
+        """Return a recorded option; rebuild a nested engine."""
         if not isinstance(value, dict):
             return value
         nested = cast("dict[str, Any]", value)
         if nested.keys() != {"engine", "options"}:
             return nested
-        return self.engine(
-            nested["engine"],
-            **{n: self._option(v) for n, v in nested["options"].items()},
-        )
+        return self._build_recorded(nested["engine"], nested["options"])
 
     async def __aenter__(self) -> Self:
-        """Use a runtime as a context to close what it made."""
+        """Enter a context that closes what the runtime created."""
         return self
 
     async def __aexit__(
@@ -214,19 +191,43 @@ class Runtime(Services):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let idle threads go and close a provider that was made by its name; what was passed in stays open."""
+        """Close idle threads and a provider that was built by name; services that were passed in stay open."""
         self.threads.close()
-        close = getattr(self._made, "aclose", None)
+        close = getattr(self._owned_provider, "aclose", None)
         if close is not None:
             await close()
 
 
+METHODS = {
+    "provider": "complete", "journal": "barrier", "gate": "evaluate", "breakers": "get", "context": "fit",
+    "clock": "monotonic", "redactor": "redact_text", "user": "__call__", "classifier": "label", "profile": "choose",
+}  # fmt: skip
+"""A method of each service that other objects lack."""
+
+
+def _resolve_provider(provider: Provider | str) -> tuple[Provider, Provider | None]:
+    """Return the provider, built if it is a name, and the one to close with the runtime."""
+    if not isinstance(provider, str):
+        return provider, None
+    built = build_provider(provider)
+    return built, built
+
+
+def _default(value: T | None, build: Callable[[], T]) -> T:
+    return build() if value is None else value
+
+
 def _check_settings(
-    limits: object, approver: object, on_unknown: object, lease: object
+    limits: object,
+    approver: object,
+    on_unknown: object,
+    lease: object,
+    providers: object,
+    observers: object,
 ) -> None:
-    if lease is not None and not (
-        isinstance(lease, (int, float)) and 0 < lease < math.inf
-    ):
+    """Raise `ConfigError` for an invalid setting."""
+    is_number = isinstance(lease, (int, float))
+    if lease is not None and not (is_number and 0 < cast(float, lease) < math.inf):
         raise ConfigError(f"lease: must be seconds above 0, or None, got {lease!r}")
     if on_unknown not in ("tell", "ask", "stop"):
         raise ConfigError(
@@ -234,67 +235,47 @@ def _check_settings(
         )
     if limits is not None and not isinstance(limits, Limits):
         raise ConfigError(f"limits: must be Limits(...), got {limits!r}")
-    if not (approver is None or isinstance(approver, Suspend) or callable(approver)):
+    is_approver = isinstance(approver, Suspend) or callable(approver)
+    if approver is not None and not is_approver:
         raise ConfigError(
             f"approver: must be None, Suspend() or an async function, got {approver!r}"
         )
+    if providers is not None and not isinstance(providers, Mapping):
+        raise ConfigError(f"providers: must be a mapping, got {providers!r}")
+    if not isinstance(observers, Iterable):
+        raise ConfigError(f"observers: must be a list, got {observers!r}")
 
 
-def _watching(observers: Iterable[Observer]) -> tuple[Observer, ...]:
-    watching = tuple(_listed("observers", observers, Iterable))
-    for observer in watching:
-        _must_have("observers", observer, "__call__")
-    return watching
-
-
-def _secrets_of(*providers: object) -> list[Iterable[str]]:
-    """The keys of providers that have an attribute `secrets`."""
-    return [getattr(provider, "secrets", ()) for provider in providers]
-
-
-METHODS = {
-    "journal": "barrier", "gate": "evaluate", "breakers": "get", "context": "fit", "clock": "monotonic",
-    "redactor": "redact_text", "user": "__call__", "classifier": "label", "profile": "choose",
-}  # fmt: skip
-"""A method of each part by which one that is something else is told."""
-
-
-def _must_be_parts(**parts: object) -> None:
-    """Raise `ConfigError` for a part that was given and is something else."""
-    for field, part in parts.items():
-        _must_have(field, part, METHODS[field])
-
-
-def _must_be_providers(provider: object, named: Mapping[str, object]) -> None:
-    _must_have("provider", provider, "complete")
+def _check_providers(provider: object, named: Mapping[str, object]) -> None:
+    _check_method("provider", provider, METHODS["provider"])
     for name, other in named.items():
-        _must_have(f"providers[{name!r}]", other, "complete")
+        _check_method(f"providers[{name!r}]", other, METHODS["provider"])
 
 
-def _must_have(field: str, part: object, method: str) -> None:
-    """Raise `ConfigError` unless a part that was given is an object with that method."""
-    if part is None and field != "provider":
+def _check_services(observers: Iterable[object], **services: object) -> None:
+    """Raise `ConfigError` for a service without the method of its kind."""
+    for observer in observers:
+        _check_method("observers", observer, "__call__")
+    for field, service in services.items():
+        if service is not None:
+            _check_method(field, service, METHODS[field])
+
+
+def _check_method(field: str, service: object, method: str) -> None:
+    if not isinstance(service, type) and callable(getattr(service, method, None)):
         return
-    if isinstance(part, type) or not callable(getattr(part, method, None)):
-        hint = (
-            f", like SQLiteJournal({part!r})"
-            if field == "journal" and isinstance(part, str)
-            else ""
-        )
-        raise ConfigError(
-            f"{field}: needs an object with a method `{method}`{hint}, got {_kind(part)}"
-        )
-
-
-def _listed(field: str, parts: Any, kind: type) -> Any:
-    if not isinstance(parts, kind):
-        raise ConfigError(
-            f"{field}: must be {'a mapping' if kind is Mapping else 'a list'}, got {parts!r}"
-        )
-    return parts
-
-
-def _kind(part: object) -> str:
-    return (
-        f"the class {part.__name__}" if isinstance(part, type) else type(part).__name__
+    hint = ""
+    if field == "journal" and isinstance(service, str):
+        hint = f", like SQLiteJournal({service!r})"
+    found = type(service).__name__
+    if isinstance(service, type):
+        found = f"the class {service.__name__}"
+    raise ConfigError(
+        f"{field}: needs an object with a method `{method}`{hint}, got {found}"
     )
+
+
+def _build_redactor(redactor: Redactor | None, *sources: object) -> Redactor:
+    """Return the redactor with the secrets that providers and tools report in an attribute `secrets`."""
+    secrets = [getattr(source, "secrets", ()) for source in sources]
+    return _default(redactor, Redactor).with_new_secrets(*secrets)

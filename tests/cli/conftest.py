@@ -52,9 +52,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(str(installed))
     monkeypatch.chdir(work)
     before = set(sys.modules)
-    plugins._installed.cache_clear()
+    plugins._find_installed.cache_clear()
     yield work
-    plugins._installed.cache_clear()
+    plugins._find_installed.cache_clear()
     for name in set(sys.modules) - before:
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", None)):
             del sys.modules[name]

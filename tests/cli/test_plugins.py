@@ -26,7 +26,7 @@ def install(folder: Path) -> Install:
         (metadata / "entry_points.txt").write_text(entry_points)
         for module, text in files.items():
             (place / f"{module}.py").write_text(text)
-        plugins._installed.cache_clear()
+        plugins._find_installed.cache_clear()
 
     return install
 
@@ -89,7 +89,7 @@ def test_every_entry_point_is_listed_with_its_state(invoke: Invoke) -> None:
             "ZeroDivisionError: division by zero"
         ),
         ("engines", "liar", "liar"): (
-            "broken: plug-in 'liar' of liar: liar_module:Engine is no subclass of LoopEngine"
+            "broken: plug-in 'liar' of liar: liar_module:Engine is not a subclass of LoopEngine"
         ),
         (
             "engines",

@@ -76,10 +76,10 @@ CLOSING = ("run_finished", "run_suspended")
 def _strangers() -> Iterator[None]:
     """A stranger's engine is among those tried, installed from its own pyproject."""
     sys.path.insert(0, str(install_third_party()))
-    plugins._installed.cache_clear()  # it may have been listed before
+    plugins._find_installed.cache_clear()  # it may have been listed before
     yield
     sys.path.remove(str(install_third_party()))
-    plugins._installed.cache_clear()
+    plugins._find_installed.cache_clear()
 
 
 @dataclasses.dataclass

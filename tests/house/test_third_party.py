@@ -63,9 +63,9 @@ def acme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """The package is installed as far as this test sees."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(install_third_party()))
-    plugins._installed.cache_clear()
+    plugins._find_installed.cache_clear()
     yield
-    plugins._installed.cache_clear()
+    plugins._find_installed.cache_clear()
     for name in [name for name in sys.modules if name.startswith("acme_loops")]:
         del sys.modules[name]
 
@@ -89,7 +89,7 @@ def install(
         )
         (folder / "entry_points.txt").write_text(f"[loopwright.{group}]\n{entry}\n")
         (tmp_path / f"{name.replace('-', '_')}_module.py").write_text(module)
-        plugins._installed.cache_clear()
+        plugins._find_installed.cache_clear()
 
     yield install
     for name in set(sys.modules) - modules:

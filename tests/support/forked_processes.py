@@ -237,7 +237,7 @@ def _load() -> None:
     asyncio.run(use())
     importlib.import_module(
         "loopwright.plugins"
-    )._installed.cache_clear()  # others may be installed by then
+    )._find_installed.cache_clear()  # others may be installed by then
     gc.collect()
     gc.freeze()
 

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from ..engine import LoopEngine
 from ..events.describe import format_value
-from ..plugins import Plugin, engine_class, survey
+from ..plugins import Plugin, list_states, load_engine_class
 from ..prompts import PromptSet
 from ..tools.signature import read_docstring
 from .inspect_runs import write, write_table
@@ -26,9 +26,9 @@ def list_plugins(*, load: bool) -> int:
             found.plugin.name,
             *_origin(found.plugin),
             found.plugin.target,
-            found.told,
+            found.description,
         )
-        for found in survey(load=load)
+        for found in list_states(load=load)
     ]
     write_table(("group", "name", "distribution", "version", "target", "state"), rows)
     return 0
@@ -40,9 +40,9 @@ def list_engines() -> int:
         (
             found.plugin.name,
             *_origin(found.plugin),
-            _summary(found.plugin.name) if found.state == "ok" else found.told,
+            _summary(found.plugin.name) if found.state == "ok" else found.description,
         )
-        for found in survey(load=True)
+        for found in list_states(load=True)
         if found.plugin.group == "engines"
     ]
     write_table(("engine", "distribution", "version", "about"), rows)
@@ -51,7 +51,7 @@ def list_engines() -> int:
 
 def show_engine(name: str) -> int:
     """Show what an engine does and its options with types, defaults and meanings."""
-    kind = engine_class(name)
+    kind = load_engine_class(name)
     about, meanings = read_docstring(inspect.getdoc(kind) or "")
     write(f"{clean(name)}\n\n{clean(about)}\n\nOptions (--option name=value):")
     for option in _options(kind):
@@ -79,9 +79,9 @@ def _origin(plugin: Plugin) -> tuple[str, str]:
 
 
 def _summary(name: str) -> str:
-    return read_docstring(inspect.getdoc(engine_class(name)) or "")[0].partition("\n")[
-        0
-    ]
+    return read_docstring(inspect.getdoc(load_engine_class(name)) or "")[0].partition(
+        "\n"
+    )[0]
 
 
 def _options(kind: type[LoopEngine]) -> Iterator[Option]:

@@ -206,8 +206,8 @@ class Journal(Protocol):
     def send(self, run_id: str, kind: str, body: JsonObject) -> int:
         """Put a command into a run's inbox and return its number; durable on return.
 
-        Any process and thread may send, whoever owns the run. Raises `UnknownRun`, or `ConfigError` for a body that is
-        not a JSON object of at most `COMMAND_BYTES`.
+        Any process and thread may send, not only the owner of the run. Raises `UnknownRun`, or `ConfigError` for a body
+        that is not a JSON object of at most `COMMAND_BYTES`.
         """
         ...
 
@@ -368,7 +368,7 @@ def encode_command_body(kind: str, body: JsonObject) -> bytes:
     if len(encoded) > COMMAND_BYTES:
         raise ConfigError(
             f"body: must be at most {COMMAND_BYTES} bytes, got {len(encoded)}; "
-            "store the data elsewhere and send where to find it"
+            "store the data outside the command and send where to find it"
         )
     return encoded
 

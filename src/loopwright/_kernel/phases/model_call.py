@@ -124,7 +124,7 @@ class ModelCall:
         budget = self._session.budget
         most = budget.limits.max_llm_calls
         return (
-            most is None or budget.llm_calls < most - budget.held_back
+            most is None or budget.llm_calls < most - budget.reserved_calls
         ) and self._retries.has_retry
 
     def _too_late(self, state: Any) -> bool:

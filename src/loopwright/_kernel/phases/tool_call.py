@@ -155,7 +155,7 @@ class ToolCalls:
         session, call = self.session, permit.call
         try:
             session.check_time()
-            session.budget.take_tool_call()
+            session.budget.count_tool_call()
         except LimitReached as error:
             raise session.refuse(permit.key, error) from None
         idempotency_key, sealed = (

@@ -313,6 +313,12 @@ NAMES = "p div b a table tr td ul ol li br pre title script svg template dialog 
 TAGS = st.sampled_from(re.findall(r"\S+", NAMES))
 
 
+def test_a_second_title_is_neither_title_nor_text() -> None:
+    html = "<title>one</title><title><p>two</title><p>three"
+
+    assert page_text(html, HERE) == ("one", "three")
+
+
 @given(
     st.lists(
         st.one_of(TAGS.map("<{}>".format), TAGS.map("</{}>".format), st.just("seen "))

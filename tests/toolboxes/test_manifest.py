@@ -19,7 +19,7 @@ from loopwright import ConfigError, ReActEngine, Runtime, Tool, ToolError
 from loopwright.plugins import build_tools
 from loopwright.testing import ScriptedProvider, call
 from loopwright.toolboxes.manifest import manifest
-from loopwright.toolboxes.processes import Ran, bare_environment, run_process
+from loopwright.toolboxes.processes import ProcessResult, bare_environment, run_process
 
 SHOW = f"#!{sys.executable} -IS\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n"
 
@@ -95,8 +95,8 @@ type = "host"
 [tool.arguments.count]
 type = "integer"
 description = "how often"
-least = 1
-most = 5
+minimum = 1
+maximum = 5
 default = 1
 
 [[tool]]
@@ -172,7 +172,7 @@ TYPES = [
     ('type = "boolean"', True, ["true"], "true"),
     ('type = "boolean"', False, ["false"], 0),
     ('type = "integer"', 7, ["7"], -1),
-    ('type = "integer", least = -5, most = 5', -5, ["-5"], 6),
+    ('type = "integer", minimum = -5, maximum = 5', -5, ["-5"], 6),
     ('type = "number"', 0.5, ["0.5"], -0.5),
     ('type = "number"', -0.0, ["0.0"], True),
     ('type = "number"', 1e-7, ["0.0000001"], "5"),
@@ -180,9 +180,9 @@ TYPES = [
     ('type = "enum", values = ["-4", "-6"]', "-6", ["-6"], "-7"),
     ('type = "duration"', "1h30m", ["5400"], "soon"),
     ('type = "duration"', "0.00001s", ["0.00001"], "-1s"),
-    ('type = "duration", least = "1s", most = "1m"', "1.5s", ["1.5"], "61s"),
+    ('type = "duration", minimum = "1s", maximum = "1m"', "1.5s", ["1.5"], "61s"),
     ('type = "matching", pattern = "[a-z-]+"', "a-b", ["a-b"], "--exec"),
-    ('type = "matching", pattern = ".+", most = 3', "a b", ["a b"], "abcd"),
+    ('type = "matching", pattern = ".+", max_length = 3', "a b", ["a b"], "abcd"),
 ]
 
 
@@ -413,7 +413,7 @@ async def test_a_program_has_its_time_without_a_run_too() -> None:
     before = time.monotonic()
     ran = await run_process(["sleep", "600"], env=bare_environment(), timeout=0.1)
 
-    assert ran == Ran(-signal.SIGKILL, "", "", timed_out=True)
+    assert ran == ProcessResult(-signal.SIGKILL, "", "", timed_out=True)
     assert time.monotonic() - before < 30
 
 
@@ -422,11 +422,11 @@ async def test_what_cannot_be_started_is_told(folder: Path) -> None:
         (["/nowhere/x"], "x cannot be started: No such file or directory"),
         (
             ["echo", "a\0b"],
-            "echo cannot be started: an argument is no text that a program can be given",
+            "echo cannot be started: an argument is not a text that a program can be given",
         ),
         (
             ["echo", "a\ud800"],
-            "echo cannot be started: an argument is no text that a program can be given",
+            "echo cannot be started: an argument is not a text that a program can be given",
         ),
     ):
         with pytest.raises(ToolError, match=f"^{re.escape(told)}$"):
@@ -444,10 +444,10 @@ ARGUMENT = "[tool.arguments.a]\n"
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "declares no tool: begin each with [[tool]]"),
-        ("tool = []", "declares no tool: begin each with [[tool]]"),
-        ("tool = 5", "declares no tool: begin each with [[tool]]"),
-        ("tool = [5]", "declares no tool: begin each with [[tool]]"),
+        ("", "declares no tool; begin each with [[tool]]"),
+        ("tool = []", "declares no tool; begin each with [[tool]]"),
+        ("tool = 5", "declares no tool; begin each with [[tool]]"),
+        ("tool = [5]", "declares no tool; begin each with [[tool]]"),
         ("[[tools]]\n", "tools: there is no such table; tools are declared with [[tool]]"),
         ("[[tool]\n", "cannot be read as TOML: "),
         ("[[tool]]\n", "tool 'number 1': name: Field required"),
@@ -459,7 +459,7 @@ ARGUMENT = "[tool.arguments.a]\n"
         (TOOL + 'timeout = "5"', RUN + "timeout: Input should be a valid number, got '5'"),
         (TOOL + "timeout = 0", RUN + "timeout: Input should be greater than 0, got 0"),
         (TOOL + "timeout = inf", RUN + "timeout: Input should be a finite number, got inf"),
-        (TOOL + 'folder = "nowhere"\n' + ARGUMENT + 'type = "word"', RUN + "folder: there is no folder "),
+        (TOOL + 'folder = "nowhere"\n' + ARGUMENT + 'type = "word"', RUN + "folder: 'FOLDER/nowhere' is not a directory"),
         (TOOL, RUN + "argv: there is no argument 'a'; declare it as [tool.arguments.a]"),
         (TOOL + '[tool.arguments.b]\ntype = "word"', RUN + "argv: there is no argument 'a'; declare it as "),
         (TOOL + '[tool.arguments.aa]\ntype = "word"', RUN + "argv: there is no argument 'a'; did you mean aa?"),
@@ -467,25 +467,27 @@ ARGUMENT = "[tool.arguments.a]\n"
         (TOOL + ARGUMENT + 'type = "hots"', A + "type: must be the type of the argument, got 'hots'; did you mean "),
         (TOOL + "[tool.arguments]\na = 5", RUN + "arguments.a: "),
         (TOOL + ARGUMENT + 'type = "word"\nlest = 1', A + "lest: there is no such field; there are "),
-        (TOOL + ARGUMENT + 'type = "integer"\nlest = 1', A + "lest: there is no such field; did you mean least?"),
-        (TOOL + ARGUMENT + 'type = "integer"\nleast = "1"', A + "least: Input should be a valid integer, got '1'"),
-        (TOOL + ARGUMENT + 'type = "integer"\nleast = 2\nmost = 1', A + "least: must not be greater than most"),
+        (TOOL + ARGUMENT + 'type = "integer"\nminimun = 1', A + "minimun: there is no such field; did you mean minimum"),
+        (TOOL + ARGUMENT + 'type = "integer"\nminimum = "1"', A + "minimum: Input should be a valid integer, got '1'"),
+        (TOOL + ARGUMENT + 'type = "integer"\nminimum = 2\nmaximum = 1', A + "minimum: must not be greater than"),
         (TOOL + ARGUMENT + 'type = "integer"\ndefault = -1', A + "default: Input should be greater than "),
         (TOOL + ARGUMENT + 'type = "host"\ndefault = "a b"', A + "default: must be a host name or an IP address"),
-        (TOOL + ARGUMENT + 'type = "duration"\nmost = "long"', A + "most: must be a duration such as"),
+        (TOOL + ARGUMENT + 'type = "duration"\nmaximum = "long"', A + "maximum: must be a duration such as"),
         (TOOL + ARGUMENT + 'type = "enum"', A + "values: Field required"),
         (TOOL + ARGUMENT + 'type = "enum"\nvalues = []', A + "values: List should have at least 1 item"),
         (TOOL + ARGUMENT + 'type = "path"', A + "root: Field required"),
-        (TOOL + ARGUMENT + 'type = "path"\nroot = "nowhere"', A + "root: there is no folder "),
+        (TOOL + ARGUMENT + 'type = "path"\nroot = "nowhere"', A + "root: 'FOLDER/nowhere' is not a directory; create it or"),
         (TOOL + ARGUMENT + 'type = "matching"\npattern = "("', A + "pattern: '(' cannot be used: "),
-        (TOOL + ARGUMENT + 'type = "matching"\npattern = "a"\nmost = 0', A + "most: Input should be greater"),
+        (TOOL + ARGUMENT + 'type = "matching"\npattern = "a"\nmax_length = 0', A + "max_length: Input should be greater"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_with_the_file_the_tool_and_the_field(
     folder: Path, text: str, problem: str
 ) -> None:
     with pytest.raises(
-        ConfigError, match="^" + re.escape(f"{folder}/tools.toml: {problem}")
+        ConfigError,
+        match="^"
+        + re.escape(f"{folder}/tools.toml: {problem.replace('FOLDER', str(folder))}"),
     ):
         load(folder, text)
 
@@ -514,7 +516,7 @@ def test_a_mistake_is_told_with_the_file_the_tool_and_the_field(
             "argv.0: there is no program './files' that can be run here",
         ),
         ('["", "{a}"]', "argv.0: there is no program '' that can be run here"),
-        ('["./show"]', "arguments.a: is not used in argv: write {a} where it belongs"),
+        ('["./show"]', "arguments.a: is not used in argv; write {a} where it belongs"),
         (
             '["./show", "{a", "{a}"]',
             "argv.1: expected '}' before end of string in '{a'; a brace itself is written twice",
@@ -549,7 +551,7 @@ def test_a_mistake_is_told_with_the_file_the_tool_and_the_field(
         ),
         (
             '["./show", "{a}", "\\u0000"]',
-            "argv.2: no program can be given a NUL, got '\\x00'",
+            "argv.2: an argument of a program cannot contain NUL, got '\\x00'",
         ),
         (
             '["./show", "{b}"]',

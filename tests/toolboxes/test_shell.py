@@ -119,16 +119,16 @@ def test_the_form_of_a_command_is_what_stands_behind_its_program_whatever_the_bl
         ),
         (["ec'ho x' *"], {}, "write a program with blanks in its name as Command"),
         (["echo\u00a0one"], {}, "write a program with blanks in its name as Command"),
-        ([Command("echo", ())], {}, "echo: give a tuple of forms"),
-        ([Command("echo", "status")], {}, "echo: give a tuple of forms"),  # type: ignore[arg-type]
+        ([Command("echo", ())], {}, "echo: arguments must be a tuple of forms"),
+        ([Command("echo", "status")], {}, "echo: arguments must be a tuple of forms"),  # type: ignore[arg-type]
         (
             ["echo", Command("echo", ("x",))],
             {},
-            "two tools 'run_echo': give one Command another name",
+            "two tools 'run_echo'; give one Command another name",
         ),
         ([Command("")], {}, "there is no program ''"),
         ([Command("echo", effect="none")], {}, "effect must be one of"),  # type: ignore[arg-type]
-        (["echo"], {"cwd": "/missing"}, "cwd: /missing is no folder"),
+        (["echo"], {"cwd": "/missing"}, "cwd: '/missing' is not a directory"),
         (["echo"], {"timeout": 0}, "timeout, max_output_bytes: must be greater than 0"),
         (["echo"], {"timeout": float("nan")}, "must be greater than 0"),
         (["echo"], {"max_output_bytes": 0}, "must be greater than 0"),

@@ -261,7 +261,7 @@ def test_there_are_ten_bad_values_of_each_and_more() -> None:
             "xn--80ak6aa92e.com",
             "xn--80ak6aa92e looks like apple, and is another name",
         ),
-        (HostName, "xn--99999999999.com", "xn--99999999999 stands for no name"),
+        (HostName, "xn--99999999999.com", "xn--99999999999 does not stand for a name"),
         (
             HostName,
             "127.1",
@@ -370,20 +370,20 @@ def test_no_path_ever_leaves_the_root(text: str) -> None:
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: SandboxedPath("nowhere"), "root: there is no folder 'nowhere'"),
+        (lambda: SandboxedPath("nowhere"), "root: 'nowhere' is not a directory"),
         (
             lambda: DurationBetween("soon"),
-            "least: must be a duration such as '90s' or '1h30m', got 'soon'",
+            "minimum: must be a duration such as '90s' or '1h30m', got 'soon'",
         ),
         (
-            lambda: DurationBetween(most=5),
-            "most: must be a duration such as '90s' or '1h30m', got 5",
+            lambda: DurationBetween(maximum=5),
+            "maximum: must be a duration such as '90s' or '1h30m', got 5",
         ),
         (
             lambda: DurationBetween("1h", "1m"),
-            "least: must not be longer than most, which is 1m, got 1h",
+            "minimum: must not be longer than the maximum, 1m, got 1h",
         ),
-        (lambda: Matching("a", 0), "most: must be 1 or more, got 0"),
+        (lambda: Matching("a", 0), "max_length: must be 1 or more, got 0"),
         (lambda: Matching("("), "pattern: '(' cannot be used: "),
         (lambda: Matching(r"(a)\1"), "pattern: '(a)\\\\1' cannot be used: "),
         (lambda: Matching("(?=a)"), "pattern: '(?=a)' cannot be used: "),

@@ -11,7 +11,7 @@ type = "host"
 
 [tool.arguments.count]
 type = "integer"
-most = 5
+maximum = 5
 default = 1
 """
 
@@ -23,7 +23,7 @@ import re
 import shutil
 import string
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeGuard, cast
@@ -44,14 +44,14 @@ from ..messages import Effect, Json
 from ..tools.base import Tool
 from ..tools.schema import without_titles
 from .manifest_arguments import KINDS, Arguments, Strict
-from .processes import Ran, bare_environment, run_process
+from .processes import ProcessResult, bare_environment, run_process
 
 SPARE = 1.0
-"""Seconds beyond a tool's own, after which its program is killed even if nobody cancels the call."""
+"""Seconds after the tool's own timeout, when its program is killed even without a cancellation."""
 FORMATTER = string.Formatter()
 PLACEHOLDER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 Element: TypeAlias = tuple[tuple[str, str], ...]
-"""One element of `argv`: texts, each with the name of the argument that comes behind it, or ""."""
+"""One element of `argv`: texts, each with the name of the argument that follows it, or ""."""
 
 
 class _Declared(Strict):
@@ -73,29 +73,19 @@ class _Declared(Strict):
 
 
 def manifest(path: str | os.PathLike[str]) -> list[Tool]:
-    """The tools that a TOML file declares.
+    """Return the tools that a TOML file declares.
 
-    Programs run without a shell, each value in one element of `argv` and checked by its type, in a bare environment,
-    with their time and output limited. Programs and folders are looked up here and now, relative ones from the file's
-    own folder. Raises `ConfigError` naming the file, the tool and the field.
+    Programs run without a shell, each value in one element of `argv` and checked by its type, in a
+    bare environment, with limited time and output. Programs and directories are looked up now,
+    relative ones from the file's own directory. Raises `ConfigError` naming the file, the tool and
+    the field.
     """
     file = Path(path)
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{file}: cannot be read as TOML: {error}") from None
-    tables: object = content.get("tool")
-    if unknown := content.keys() - {"tool"}:
-        raise ConfigError(
-            f"{file}: {min(unknown)}: there is no such table; tools are declared with [[tool]]"
-        )
-    if not _are_tables(tables):
-        raise ConfigError(f"{file}: declares no tool: begin each with [[tool]]")
     made: dict[str, Tool] = {}
-    for number, table in enumerate(tables, 1):
+    for number, table in enumerate(_read_tables(file), 1):
         where = f"{file}: tool {table.get('name', f'number {number}')!r}"
         try:
-            tool = _made(_declared(table), file.parent.absolute())
+            tool = _build_tool(_parse_table(table), file.parent.absolute())
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
         if tool.name in made:
@@ -104,58 +94,71 @@ def manifest(path: str | os.PathLike[str]) -> list[Tool]:
     return list(made.values())
 
 
+def _read_tables(file: Path) -> list[dict[str, Any]]:
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file}: cannot be read as TOML: {error}") from None
+    if unknown := content.keys() - {"tool"}:
+        raise ConfigError(
+            f"{file}: {min(unknown)}: there is no such table; tools are declared with [[tool]]"
+        )
+    tables: object = content.get("tool")
+    if not _are_tables(tables):
+        raise ConfigError(f"{file}: declares no tool; begin each with [[tool]]")
+    return tables
+
+
 def _are_tables(given: object) -> TypeGuard[list[dict[str, Any]]]:
     several = cast("list[object]", given) if isinstance(given, list) else []
     return bool(several) and all(isinstance(each, dict) for each in several)
 
 
-def _declared(table: dict[str, Any]) -> _Declared:
+def _parse_table(table: dict[str, Any]) -> _Declared:
     try:
         return _Declared.model_validate(table)
     except ValidationError as error:
-        raise ConfigError(_told(error.errors(include_url=False)[0], table)) from None
+        problem = error.errors(include_url=False)[0]
+        raise ConfigError(_format_problem(problem, table)) from None
 
 
-def _told(problem: ErrorDetails, table: dict[str, Any]) -> str:
-    """What pydantic found, in words for the author of the file."""
+def _format_problem(problem: ErrorDetails, table: dict[str, Any]) -> str:
+    """Return a problem that pydantic found, in words for the author of the file."""
     place = list(problem["loc"])
     model: type[BaseModel] = _Declared
     if place[0] == "arguments" and len(place) > 2:
-        model = KINDS[str(place.pop(2))]  # pydantic names the type that it took, too
+        model = KINDS[str(place.pop(2))]  # pydantic also names the type that it chose
     field = ".".join(map(str, place))
     if problem["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(place[-1]), model.model_fields, n=2)
-        hint = (
-            f"; did you mean {' or '.join(near)}?"
-            if near
-            else f"; there are {', '.join(model.model_fields)}"
-        )
-        return f"{field}: there is no such field{hint}"
+        hint = _suggest(str(place[-1]), model.model_fields)
+        return f"{field}: there is no such field; {hint}"
     if problem["type"].startswith("union_tag"):
         kind = table["arguments"][place[1]].get("type")
-        near = difflib.get_close_matches(str(kind), KINDS, n=2)
-        hint = (
-            f"did you mean {' or '.join(near)}?"
-            if near
-            else f"there are {', '.join(KINDS)}"
-        )
+        hint = _suggest(str(kind), KINDS)
         return f"{field}.type: must be the type of the argument, got {kind!r}; {hint}"
-    return f"{field}: {problem['msg']}" + (
-        "" if problem["type"] == "missing" else f", got {problem['input']!r}"
-    )
+    if problem["type"] == "missing":
+        return f"{field}: {problem['msg']}"
+    return f"{field}: {problem['msg']}, got {problem['input']!r}"
 
 
-def _made(declared: _Declared, folder: Path) -> Tool:
+def _suggest(name: str, known: Collection[str], otherwise: str = "") -> str:
+    near = difflib.get_close_matches(name, known, n=2)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return otherwise or f"there are {', '.join(known)}"
+
+
+def _build_tool(declared: _Declared, folder: Path) -> Tool:
     template = tuple(
-        _element(position, text) for position, text in enumerate(declared.argv)
+        _parse_element(position, text) for position, text in enumerate(declared.argv)
     )
     _check_names(template, declared.arguments)
-    model = _model(declared, folder)
+    model = _build_model(declared, folder)
     program = _Program(
         name=declared.name,
-        path=_executable(declared.argv[0], folder),
+        path=_find_program(declared.argv[0], folder),
         template=template[1:],
-        folder=_folder(folder / declared.folder),
+        folder=_check_folder(folder / declared.folder),
         environment=tuple(declared.environment),
         timeout=declared.timeout + SPARE,
         max_bytes=declared.max_bytes,
@@ -176,8 +179,8 @@ def _made(declared: _Declared, folder: Path) -> Tool:
     )
 
 
-def _element(position: int, text: str) -> Element:
-    """An element of `argv`, taken apart at its placeholders; `{{` and `}}` are braces."""
+def _parse_element(position: int, text: str) -> Element:
+    """Split an element of `argv` at its placeholders; `{{` and `}}` are braces."""
     try:
         parts = list(FORMATTER.parse(text))
     except ValueError as error:
@@ -185,9 +188,8 @@ def _element(position: int, text: str) -> Element:
             f"argv.{position}: {error} in {text!r}; a brace itself is written twice"
         ) from None
     names = [name for _, name, _, _ in parts if name is not None]
-    if any(spec or how for _, _, spec, how in parts) or not all(
-        map(PLACEHOLDER.fullmatch, names)
-    ):
+    has_format = any(spec or conversion for _, _, spec, conversion in parts)
+    if has_format or not all(map(PLACEHOLDER.fullmatch, names)):
         raise ConfigError(
             f"argv.{position}: a placeholder is the name of an argument in braces, got {text!r}"
         )
@@ -197,7 +199,7 @@ def _element(position: int, text: str) -> Element:
         )
     if "\0" in text:
         raise ConfigError(
-            f"argv.{position}: no program can be given a NUL, got {text!r}"
+            f"argv.{position}: an argument of a program cannot contain NUL, got {text!r}"
         )
     return tuple((literal, name or "") for literal, name, _, _ in parts)
 
@@ -206,48 +208,47 @@ def _check_names(template: Sequence[Element], arguments: Mapping[str, object]) -
     used = [name for element in template for _, name in element if name]
     for name in used:
         if name not in arguments:
-            near = difflib.get_close_matches(name, arguments, n=2)
-            hint = (
-                f"did you mean {' or '.join(near)}?"
-                if near
-                else f"declare it as [tool.arguments.{name}]"
+            hint = _suggest(
+                name, arguments, otherwise=f"declare it as [tool.arguments.{name}]"
             )
             raise ConfigError(f"argv: there is no argument {name!r}; {hint}")
     for name in arguments:
         if name not in used:
             raise ConfigError(
-                f"arguments.{name}: is not used in argv: write {{{name}}} where it belongs"
+                f"arguments.{name}: is not used in argv; write {{{name}}} where it belongs"
             )
 
 
-def _executable(program: str, folder: Path) -> str:
-    """The absolute path of a program: relative to the file's folder if it has a slash, else found in PATH."""
+def _find_program(program: str, folder: Path) -> str:
+    """Return the absolute path of a program.
+
+    A name with a slash is relative to the file's directory; others are looked up in PATH.
+    """
     path = str(folder / program) if "/" in program else shutil.which(program)
-    if (
-        path is None
-        or not os.path.isabs(path)
-        or not os.path.isfile(path)
-        or not os.access(path, os.X_OK)
-    ):
+    if path is None or not _is_program(path):
         raise ConfigError(
             f"argv.0: there is no program {program!r} that can be run here"
         )
     return path
 
 
-def _folder(path: Path) -> Path:
+def _is_program(path: str) -> bool:
+    return os.path.isabs(path) and os.path.isfile(path) and os.access(path, os.X_OK)
+
+
+def _check_folder(path: Path) -> Path:
     if not path.is_dir():
-        raise ConfigError(f"folder: there is no folder {str(path)!r}")
+        raise ConfigError(f"folder: {str(path)!r} is not a directory")
     return path
 
 
-def _model(declared: _Declared, folder: Path) -> type[BaseModel]:
-    """The arguments as `@tool` would have them: a field's own name is only a number, its alias is the argument."""
+def _build_model(declared: _Declared, folder: Path) -> type[BaseModel]:
+    """Return the arguments as `@tool` would: a field's name is a number, its alias the argument."""
     fields: dict[str, Any] = {}
     for position, (name, argument) in enumerate(declared.arguments.items()):
         try:
             annotation = argument.annotation(folder)
-            default = _default(annotation, argument.default)
+            default = _check_default(annotation, argument.default)
         except ConfigError as error:
             raise ConfigError(f"arguments.{name}.{error}") from None
         field = Field(
@@ -257,15 +258,15 @@ def _model(declared: _Declared, folder: Path) -> type[BaseModel]:
             validate_default=True,
         )
         fields[f"argument_{position}"] = (annotation, field)
-    build: Any = create_model  # its overloads cannot say "fields under any name"
+    build: Any = create_model  # its overloads cannot express "fields of any name"
     made: type[BaseModel] = build(
         f"{declared.name}_arguments", __config__=ConfigDict(extra="forbid"), **fields
     )
     return made
 
 
-def _default(annotation: Any, default: Json) -> Any:
-    """The default, which stays as the file has it; `...` if there is none."""
+def _check_default(annotation: Any, default: Json) -> Any:
+    """Return the default as the file has it; `...` if there is none."""
     if default is None:
         return ...
     try:
@@ -290,47 +291,51 @@ class _Program:
     max_bytes: int
 
     async def __call__(self, **values: object) -> str:
-        words = [
-            "".join(
-                literal + (_written(values[name]) if name else "")
-                for literal, name in element
-            )
-            for element in self.template
+        argv = [
+            self.path,
+            *(_format_element(element, values) for element in self.template),
         ]
         ran = await run_process(
-            [self.path, *words],
+            argv,
             cwd=self.folder,
             env=bare_environment(self.environment),
             timeout=self.timeout,
             max_bytes=self.max_bytes,
         )
-        told = self._told(ran)
+        text = self._format_output(ran)
+        quoted = f" It wrote:{text}" if text else ""
         if ran.timed_out:
-            raise ToolError(
-                f"{self.name} was ended after {self.timeout:g} s.{told and ' It wrote:'}{told}"
-            )
-        if ran.code:
-            how = (
-                f"with exit code {ran.code}"
-                if ran.code > 0
-                else f"by signal {-ran.code}"
-            )
-            raise ToolError(f"{self.name} ended {how}.{told and ' It wrote:'}{told}")
-        return told.lstrip("\n") or "It wrote nothing."
+            raise ToolError(f"{self.name} was ended after {self.timeout:g} s.{quoted}")
+        if ran.code > 0:
+            raise ToolError(f"{self.name} ended with exit code {ran.code}.{quoted}")
+        if ran.code < 0:
+            raise ToolError(f"{self.name} ended by signal {-ran.code}.{quoted}")
+        return text.lstrip("\n") or "It wrote nothing."
 
-    def _told(self, ran: Ran) -> str:
-        cut = f"[cut: more than {self.max_bytes} bytes]" if ran.cut else ""
-        errors = f"[standard error]\n{ran.errors.strip()}" if ran.errors.strip() else ""
-        return "".join(
-            f"\n{part}" for part in (ran.output.strip("\n"), errors, cut) if part
+    def _format_output(self, ran: ProcessResult) -> str:
+        errors = ran.errors.strip()
+        parts = (
+            ran.output.strip("\n"),
+            f"[standard error]\n{errors}" if errors else "",
+            f"[cut: more than {self.max_bytes} bytes]" if ran.cut else "",
         )
+        return "".join(f"\n{part}" for part in parts if part)
 
 
-def _written(value: object) -> str:
-    """A value as a program reads it: durations in seconds, numbers without an exponent."""
+def _format_element(element: Element, values: Mapping[str, object]) -> str:
+    return "".join(
+        literal + (_format_value(values[name]) if name else "")
+        for literal, name in element
+    )
+
+
+def _format_value(value: object) -> str:
+    """Return a value as a program reads it: durations in seconds, numbers without an exponent."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime.timedelta):
-        value = value.total_seconds()
-        value = int(value) if value.is_integer() else value
-    return f"{Decimal(repr(value)):f}" if isinstance(value, float) else str(value)
+        seconds = value.total_seconds()
+        value = int(seconds) if seconds.is_integer() else seconds
+    if isinstance(value, float):
+        return f"{Decimal(repr(value)):f}"
+    return str(value)

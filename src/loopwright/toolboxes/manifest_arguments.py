@@ -1,4 +1,4 @@
-"""What a manifest can say of an argument: its type, and what that type wants to know."""
+"""The arguments that a manifest can declare: a model for each type with its options."""
 
 import dataclasses
 import datetime
@@ -25,7 +25,7 @@ from ..tools.argument_types import (
 
 
 class Strict(BaseModel):
-    """A table of the file: nothing in it is read as something else, and nothing is left unread."""
+    """A table of the file, without type conversions and unknown fields."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         strict=True, extra="forbid", allow_inf_nan=False
@@ -33,13 +33,13 @@ class Strict(BaseModel):
 
 
 class Argument(Strict):
-    """What every argument may say of itself."""
+    """The fields of every argument."""
 
     description: str = ""
     default: str | int | float | bool | None = None
 
     def annotation(self, folder: Path) -> Any:
-        """The type of its values, as a tool's parameter would have it."""
+        """Return the annotation that a tool's parameter of this type would have."""
         raise NotImplementedError
 
 
@@ -75,31 +75,32 @@ PLAIN: dict[str, Any] = {
 
 class _Integer(Argument):
     type: Literal["integer"]
-    least: int = 0  # a negative number is an option, to many programs
-    most: int | None = None
+    minimum: int = 0  # to many programs, a negative number is an option
+    maximum: int | None = None
 
     def annotation(self, folder: Path) -> Any:
-        _check_order(self.least, self.most)
-        return Annotated[int, Field(strict=True, ge=self.least, le=self.most)]
+        _check_order(self.minimum, self.maximum)
+        return Annotated[int, Field(strict=True, ge=self.minimum, le=self.maximum)]
 
 
 class _Number(Argument):
     type: Literal["number"]
-    least: float = 0.0
-    most: float | None = None
+    minimum: float = 0.0
+    maximum: float | None = None
 
     def annotation(self, folder: Path) -> Any:
-        _check_order(self.least, self.most)
-        limits = Field(strict=True, ge=self.least, le=self.most, allow_inf_nan=False)
-        return Annotated[
-            float, limits, AfterValidator(lambda number: number + 0.0)
-        ]  # there is no -0.0
+        _check_order(self.minimum, self.maximum)
+        limits = Field(
+            strict=True, ge=self.minimum, le=self.maximum, allow_inf_nan=False
+        )
+        # Adding 0.0 makes -0.0 positive.
+        return Annotated[float, limits, AfterValidator(lambda number: number + 0.0)]
 
 
-def _check_order(least: float, most: float | None) -> None:
-    if most is not None and least > most:
+def _check_order(minimum: float, maximum: float | None) -> None:
+    if maximum is not None and minimum > maximum:
         raise ConfigError(
-            f"least: must not be greater than most, which is {most:g}, got {least:g}"
+            f"minimum: must not be greater than the maximum, {maximum:g}, got {minimum:g}"
         )
 
 
@@ -121,24 +122,26 @@ class _Path(Argument):
 
 class _Duration(Argument):
     type: Literal["duration"]
-    least: str = "0s"
-    most: str = "366d"
+    minimum: str = "0s"
+    maximum: str = "366d"
 
     def annotation(self, folder: Path) -> Any:
-        return Annotated[datetime.timedelta, DurationBetween(self.least, self.most)]
+        return Annotated[
+            datetime.timedelta, DurationBetween(self.minimum, self.maximum)
+        ]
 
 
 class _Matching(Argument):
     type: Literal["matching"]
     pattern: str
-    most: Annotated[int, Field(ge=1)] = 200
+    max_length: Annotated[int, Field(ge=1)] = 200
 
     def annotation(self, folder: Path) -> Any:
-        return Annotated[str, _no_option(Matching(self.pattern, self.most))]
+        return Annotated[str, _refuse_options(Matching(self.pattern, self.max_length))]
 
 
-def _no_option(kind: TextType) -> TextType:
-    """The same, but for what a program would take for an option."""
+def _refuse_options(kind: TextType) -> TextType:
+    """Return the type without texts that a program would read as an option."""
 
     def read(text: str) -> object:
         if text.startswith("-"):

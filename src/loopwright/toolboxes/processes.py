@@ -1,4 +1,4 @@
-"""Programs run for tools: no shell, no standard input, a bare environment, and nothing left of them afterwards."""
+"""Programs run for tools: no shell, no standard input, a bare environment, and no leftover children."""
 
 import asyncio
 import contextlib
@@ -17,14 +17,15 @@ DRAINING = 0.25
 
 
 @dataclasses.dataclass(frozen=True)
-class Ran:
-    """What came of a program.
+class ProcessResult:
+    """The outcome of a program.
 
     Args:
-        code: its exit code; minus the number of the signal that ended it.
-        output: what it wrote to its standard output, as far as that was kept; bytes that are no UTF-8 become U+FFFD.
-        errors: the same of its standard error.
-        cut: whether it wrote more than was kept of either.
+        code: its exit code, or the negative number of the signal that ended it.
+        output: what it wrote to its standard output, within the limit; bytes that are not UTF-8
+            become U+FFFD.
+        errors: the same for its standard error.
+        cut: whether it wrote more than the limit to either.
         timed_out: whether it was killed because its time was over.
     """
 
@@ -36,7 +37,7 @@ class Ran:
 
 
 def bare_environment(names: Iterable[str] = ()) -> dict[str, str]:
-    """The environment for a program: where programs are, a UTF-8 locale, and those of our own variables in `names`."""
+    """Return the environment for a program: PATH, a UTF-8 locale, and our own variables in `names`."""
     kept = {name: os.environ[name] for name in ("PATH", *names) if name in os.environ}
     return {"PATH": os.defpath, "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", **kept}
 
@@ -48,52 +49,64 @@ async def run_process(
     env: Mapping[str, str],
     timeout: float,
     max_bytes: int = 100_000,
-) -> Ran:
+) -> ProcessResult:
     """Run a program and wait for its end, at most `timeout` seconds.
 
-    It runs in a process group of its own. When it has ended, when its time is over and when the caller is cancelled,
-    all that is left in that group is killed; only a process that made itself a session of its own gets away.
-    Of each of its two streams the first `max_bytes` are kept. Raises `ToolError` if it cannot be started.
+    It runs in a new process group. When it has ended, when its time is over and when the caller is
+    cancelled, all remaining processes of the group are killed; only a process that started a new
+    session escapes. The first `max_bytes` of each of its two streams are kept. Raises `ToolError` if
+    it cannot be started.
     """
-    try:
-        # Not asyncio's own: that one reaps the program at once, and then its number may be somebody else's.
-        process = subprocess.Popen(  # noqa: ASYNC220, S603 - there is no shell; what runs was checked by who asks
-            list(argv), cwd=cwd, env=dict(env), start_new_session=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-    except (OSError, ValueError) as error:
-        reason = (
-            error.strerror
-            if isinstance(error, OSError)
-            else "an argument is no text that a program can be given"
-        )
-        raise ToolError(f"{Path(argv[0]).name} cannot be started: {reason}") from error
+    process = _start(argv, cwd, env)
     with contextlib.ExitStack() as stack:
         stack.callback(end, process)
-        output = await _kept(process.stdout, max_bytes, stack)
-        errors = await _kept(process.stderr, max_bytes, stack)
+        output = await _read_bounded(process.stdout, max_bytes, stack)
+        errors = await _read_bounded(process.stderr, max_bytes, stack)
         timed_out = False
         try:
             async with asyncio.timeout(timeout):
-                await _ended(process)
+                await _wait_for_end(process)
         except TimeoutError:
             timed_out = True
         end(process)
         await asyncio.wait([output.closed, errors.closed], timeout=DRAINING)
     code = -signal.SIGKILL if process.returncode is None else process.returncode
-    return Ran(code, output.text(), errors.text(), output.cut or errors.cut, timed_out)
+    return ProcessResult(
+        code, output.text(), errors.text(), output.cut or errors.cut, timed_out
+    )
 
 
-class _Kept(asyncio.Protocol):
-    """The first bytes of a stream; the rest is read, so that nobody waits for room in a pipe, and dropped."""
+def _start(
+    argv: Sequence[str], cwd: str | os.PathLike[str] | None, env: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    try:
+        # Not asyncio's: that reaps the program at once, and its number may then be reused.
+        return subprocess.Popen(  # noqa: S603 - without a shell; the caller has checked argv
+            list(argv),
+            cwd=cwd,
+            env=dict(env),
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+    except (OSError, ValueError) as error:
+        reason = "an argument is not a text that a program can be given"
+        if isinstance(error, OSError):
+            reason = str(error.strerror)
+        raise ToolError(f"{Path(argv[0]).name} cannot be started: {reason}") from error
 
-    def __init__(self, most: int) -> None:
+
+class _BoundedReader(asyncio.Protocol):
+    """Keeps the first bytes of a stream and drops the rest, so that the writer never blocks."""
+
+    def __init__(self, max_bytes: int) -> None:
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.cut = False
-        self._bytes, self._most = bytearray(), most
+        self._bytes, self._max_bytes = bytearray(), max_bytes
 
     def data_received(self, data: bytes) -> None:
-        room = self._most - len(self._bytes)
+        room = self._max_bytes - len(self._bytes)
         self._bytes += data[:room]
         self.cut = self.cut or len(data) > room
 
@@ -105,20 +118,20 @@ class _Kept(asyncio.Protocol):
         return self._bytes.decode("utf-8", "replace")
 
 
-async def _kept(
-    stream: IO[bytes] | None, most: int, stack: contextlib.ExitStack
-) -> _Kept:
-    pipe = cast("IO[bytes]", stream)  # it was asked for
+async def _read_bounded(
+    stream: IO[bytes] | None, max_bytes: int, stack: contextlib.ExitStack
+) -> _BoundedReader:
+    pipe = cast("IO[bytes]", stream)  # `subprocess.PIPE` made it
     stack.callback(pipe.close)
     transport, kept = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: _Kept(most), pipe
+        lambda: _BoundedReader(max_bytes), pipe
     )
     stack.callback(transport.close)
     return kept
 
 
-async def _ended(process: subprocess.Popen[bytes]) -> None:
-    """Wait until a program has ended, and leave it a zombie: as long as it is one, nobody else gets its number."""
+async def _wait_for_end(process: subprocess.Popen[bytes]) -> None:
+    """Wait until a program has ended, and leave it a zombie, so that its number is not reused."""
     pause = 0.001
     while not _is_zombie(process):
         await asyncio.sleep(pause)
@@ -135,15 +148,14 @@ def _is_zombie(process: subprocess.Popen[bytes]) -> bool:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of a program and its children, and let go of its number.
+    """Kill the remaining processes of a program's group, and reap the program.
 
-    The program must not have been reaped before: its children may have outlived it, and its number is their group's.
+    It must not have been reaped before: its children may outlive it, and its number is their group's.
     """
     if process.returncode is not None and hasattr(os, "waitid"):
         return
     with contextlib.suppress(ProcessLookupError, PermissionError):  # there is none left
         os.killpg(process.pid, signal.SIGKILL)
-    with contextlib.suppress(
-        subprocess.TimeoutExpired
-    ):  # it hangs in the system; it ends when that lets it
+    # A process that hangs in a system call ends when the call returns.
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(1.0)

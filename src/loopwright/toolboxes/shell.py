@@ -1,4 +1,4 @@
-"""Tools that run the programs which are named for them, each with the arguments that are listed, and no shell."""
+"""Tools that run named programs, each with the listed forms of arguments, without a shell."""
 
 import dataclasses
 import fnmatch
@@ -14,10 +14,11 @@ from pathlib import Path
 from ..errors import ConfigError, ToolError
 from ..messages import Effect
 from ..tools.base import Tool, tool
-from .processes import Ran, bare_environment, run_process
+from .processes import ProcessResult, bare_environment, run_process
 
-SPARE = 5.0  # seconds beyond `timeout` before the run itself gives up on the tool
-OFF = (
+SPARE = 5.0
+"""Seconds after `timeout` before the run itself gives up on the tool."""
+NO_COMMANDS = (
     "commands: no program may run unless it is named, with its arguments, "
     'like shell(["git status", "git log [--oneline] *"]) or "shell:git status,ls [-l] *"'
 )
@@ -29,11 +30,12 @@ class Command:
 
     Args:
         program: its name, looked up once in PATH, or its absolute path.
-        arguments: the forms that its arguments may have; "" is none at all. A form is words: first those that are
-            required, in order ("log"); then, in any order, patterns of what may follow (`[--oneline]`, `[-n*]`), and
-            `*` for any number of arguments that do not begin with "-". `**` is anything at all, options too.
-        effect: of all these forms; give a program twice, under two names, where they differ.
-        name: the tool's, else ``run_`` and the program's.
+        arguments: the allowed forms of its arguments; "" is none at all. A form is words: first the
+            required ones, in order ("log"); then, in any order, patterns of optional arguments
+            (`[--oneline]`, `[-n*]`), and `*` for any number of arguments that do not begin with "-".
+            `**` is any arguments, options too.
+        effect: of all these forms; list a program twice, under two names, if they differ.
+        name: the tool's name, by default ``run_`` and the program's.
     """
 
     program: str
@@ -50,51 +52,55 @@ def shell(
     max_output_bytes: int = 20_000,
     env: Mapping[str, str] | None = None,
 ) -> list[Tool]:
-    """One tool for each program named in `commands`; without any this is an error, as nothing is allowed by itself.
+    """Return one tool for each program named in `commands`; without any, raise an error.
 
-    A program gets a list of arguments, no shell, no standard input, and an environment of PATH, LANG, LC_ALL, HOME and
-    `env` alone. It is not kept to `cwd`: what ``cat *`` may name is any file that this process can read.
+    A program gets a list of arguments, no shell, no standard input, and an environment of PATH, LANG,
+    LC_ALL, HOME and `env` only. It is not confined to `cwd`: ``cat *`` may name any file that this
+    process can read.
 
     Args:
-        commands: `Command` values, or texts of a program and one form of its arguments (``git log [--oneline] *``);
-            also one text with commas between them.
-        cwd: the folder that programs start in.
+        commands: `Command` values, or texts of a program and one form of its arguments
+            (``git log [--oneline] *``); also one text with commas between them.
+        cwd: the directory in which programs start.
         timeout: seconds after which a program is killed, with all that it has started.
-        max_output_bytes: how much is kept of each of its two outputs.
+        max_output_bytes: how much of each of its two outputs is kept.
         env: more variables for its environment.
 
     Raises:
-        ConfigError: if there is no command, a program is not found, or a form cannot be read.
+        ConfigError: there is no command, a program is not found, or a form cannot be parsed.
     """
     folder = Path(cwd).resolve()
     if not folder.is_dir():
-        raise ConfigError(f"cwd: {folder} is no folder")
+        raise ConfigError(f"cwd: {str(folder)!r} is not a directory")
     if not timeout > 0 or max_output_bytes < 1:
         raise ConfigError(
             f"timeout, max_output_bytes: must be greater than 0, got {timeout}, {max_output_bytes}"
         )
     variables = {**bare_environment(("HOME",)), **(env or {})}
-    room = _Room(folder, variables, timeout, max_output_bytes)
-    tools = [_tool(command, room) for command in _grouped(commands)]
+    settings = _Settings(folder, variables, timeout, max_output_bytes)
+    tools = [_build_tool(command, settings) for command in _group(commands)]
     if not tools:
-        raise ConfigError(OFF)
-    names = [made.name for made in tools]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(
-                f"commands: there are two tools {name!r}: give one Command another name"
-            )
+        raise ConfigError(NO_COMMANDS)
+    _check_names([made.name for made in tools])
     return tools
 
 
+def _check_names(names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(
+                f"commands: there are two tools {name!r}; give one Command another name"
+            )
+
+
 @dataclasses.dataclass(frozen=True)
-class _Room:
-    """What all programs have in common."""
+class _Settings:
+    """The settings of all programs."""
 
     cwd: Path
     env: Mapping[str, str]
     timeout: float
-    most: int
+    max_bytes: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,27 +113,27 @@ class _Form:
     operands: bool
     anything: bool
 
-    def fits(self, arguments: list[str]) -> bool:
+    def matches(self, arguments: list[str]) -> bool:
         """Whether arguments have this form."""
-        fixed = len(self.fixed)
-        return tuple(arguments[:fixed]) == self.fixed and all(
-            map(self._may_follow, arguments[fixed:])
-        )
+        required = len(self.fixed)
+        if tuple(arguments[:required]) != self.fixed:
+            return False
+        return all(map(self._allows, arguments[required:]))
 
-    def _may_follow(self, argument: str) -> bool:
+    def _allows(self, argument: str) -> bool:
         if self.anything or (self.operands and not argument.startswith("-")):
             return True
         return any(fnmatch.fnmatchcase(argument, pattern) for pattern in self.patterns)
 
 
-def _form(text: str) -> _Form:
-    words = _words(text)
+def _parse_form(text: str) -> _Form:
+    words = _split(text)
     fixed = tuple(itertools.takewhile(lambda word: not _is_pattern(word), words))
     rest = words[len(fixed) :]
-    late = [word for word in rest if not _is_pattern(word)]
-    if late:
+    late = next(itertools.filterfalse(_is_pattern, rest), None)
+    if late is not None:
         raise ConfigError(
-            f"commands: {text!r}: {late[0]!r} is required, so it must stand before patterns and '*'"
+            f"commands: {text!r}: {late!r} is required, so it must stand before patterns and '*'"
         )
     patterns = tuple(word[1:-1] for word in rest if word.startswith("["))
     return _Form(text, fixed, patterns, operands="*" in rest, anything="**" in rest)
@@ -137,112 +143,116 @@ def _is_pattern(word: str) -> bool:
     return word in ("*", "**") or (word.startswith("[") and word.endswith("]"))
 
 
-def _words(text: str) -> list[str]:
+def _split(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
         raise ConfigError(f"commands: {text!r} cannot be read: {error}") from None
 
 
-def _grouped(commands: str | Iterable[str | Command]) -> list[Command]:
-    """The commands; texts of one program are one command with several forms."""
+def _group(commands: str | Iterable[str | Command]) -> list[Command]:
+    """Return the commands; texts of one program are one command with several forms."""
     given = commands.split(",") if isinstance(commands, str) else list(commands)
-    grouped: dict[str, list[str]] = {}
-    for text in given:
-        if isinstance(text, str) and text.strip():
-            program, form = _parted(text)
-            grouped.setdefault(program, []).append(form)
-    written = [Command(program, tuple(forms)) for program, forms in grouped.items()]
-    return [command for command in given if isinstance(command, Command)] + written
+    ready = [command for command in given if isinstance(command, Command)]
+    texts = [text for text in given if isinstance(text, str) and text.strip()]
+    forms: dict[str, list[str]] = {}
+    for program, form in map(_split_program, texts):
+        forms.setdefault(program, []).append(form)
+    return ready + [
+        Command(program, tuple(listed)) for program, listed in forms.items()
+    ]
 
 
-def _parted(text: str) -> tuple[str, str]:
-    """A program and the form of its arguments, which has to be made of the words behind the program's and no others."""
-    program, *words = _words(text) or [""]
+def _split_program(text: str) -> tuple[str, str]:
+    """Return a program and the form of its arguments, which is the rest of the text."""
+    program, *words = _split(text) or [""]
     form = "".join(text.split(maxsplit=1)[1:]).strip()
     try:
-        same = shlex.split(form) == words
+        is_rest = shlex.split(form) == words
     except ValueError:
-        same = False
-    if not same:
+        is_rest = False
+    if not is_rest:
         raise ConfigError(
             f"commands: {text!r}: write a program with blanks in its name as Command(program, (form,))"
         )
     return program, form
 
 
-def _tool(command: Command, room: _Room) -> Tool:
-    program = _located(command.program, room.env.get("PATH", os.defpath))
-    forms = [_form(text) for text in command.arguments]
+def _build_tool(command: Command, settings: _Settings) -> Tool:
+    program = _find_program(command.program, settings.env.get("PATH", os.defpath))
+    forms = [_parse_form(text) for text in command.arguments]
     if not forms or isinstance(command.arguments, str):
         raise ConfigError(
-            f"commands: {command.program}: give a tuple of forms of its arguments, ('',) for none"
+            f"commands: {command.program}: arguments must be a tuple of forms, ('',) for none"
         )
-    shown = "; ".join(
-        f"`{program.name} {form.text}`".replace(" `", "`") for form in forms
-    )
+    allowed = "; ".join(f"`{program.name} {form.text}".rstrip() + "`" for form in forms)
 
     async def run(arguments: list[str]) -> str:
-        if any("\0" in argument for argument in arguments):
-            raise ToolError(
-                "An argument has a NUL character, which no program can be given."
-            )
-        if not any(form.fits(arguments) for form in forms):
-            raise ToolError(
-                f"{program.name} may not be run with these arguments. Allowed: {shown}"
-            )
-        done = await run_process(
+        _check_arguments(arguments, forms, program.name, allowed)
+        result = await run_process(
             [str(program), *arguments],
-            cwd=room.cwd,
-            env=room.env,
-            timeout=room.timeout,
-            max_bytes=room.most,
+            cwd=settings.cwd,
+            env=settings.env,
+            timeout=settings.timeout,
+            max_bytes=settings.max_bytes,
         )
-        return _told(program.name, done, room)
+        return _format_result(program.name, result, settings)
 
     run.__doc__ = (
         f"Run {program.name} without a shell: no pipes, no variables, and `*` is only a character.\n\n"
-        f"Allowed are: {shown}\n\n"
+        f"Allowed are: {allowed}\n\n"
         "In these forms [...] may be left out or repeated, and a `*` at the end stands for arguments that do not begin "
         "with '-'.\n\nArgs:\n    arguments: Its arguments, each as a text of its own, without the program."
     )
     name = command.name or f"run_{re.sub('[^A-Za-z0-9_-]', '_', program.name)}"
-    return tool(name=name, effect=command.effect, timeout=room.timeout + SPARE)(run)
+    return tool(name=name, effect=command.effect, timeout=settings.timeout + SPARE)(run)
 
 
-def _located(program: str, path: str) -> Path:
-    """The absolute path of a program; places that are relative to wherever this process is are not looked at."""
-    places = os.pathsep.join(
-        place for place in path.split(os.pathsep) if os.path.isabs(place)
-    )
+def _check_arguments(
+    arguments: list[str], forms: Iterable[_Form], program: str, allowed: str
+) -> None:
+    if any("\0" in argument for argument in arguments):
+        raise ToolError(
+            "An argument has a NUL character, which no program can be given."
+        )
+    if not any(form.matches(arguments) for form in forms):
+        raise ToolError(
+            f"{program} may not be run with these arguments. Allowed: {allowed}"
+        )
+
+
+def _find_program(program: str, path: str) -> Path:
+    """Return the absolute path of a program; relative places in PATH are ignored."""
     if os.sep in program and not os.path.isabs(program):
         raise ConfigError(
             f"commands: {program!r}: give a name to look up in PATH, or an absolute path"
         )
+    places = os.pathsep.join(filter(os.path.isabs, path.split(os.pathsep)))
     found = shutil.which(program, path=places) if program else None
     if found is None:
         raise ConfigError(
-            f"commands: there is no program {program!r} in {places}: install it, or give its path"
+            f"commands: there is no program {program!r} in {places}; install it, or give its path"
         )
     return Path(found)
 
 
-def _told(name: str, done: Ran, room: _Room) -> str:
-    """How a program ended and what it said, for a model."""
-    parts = [done.output.rstrip("\n")] if done.output else []
-    parts += ["[standard error]", done.errors.rstrip("\n")] if done.errors else []
-    parts += (
-        [f"[cut: the first {room.most:,} bytes of an output are kept]"]
-        if done.cut
-        else []
-    )
-    if done.timed_out:
-        head = f"{name} did not end within {room.timeout:g} s and was killed; what it did until then stays done."
+def _format_result(name: str, result: ProcessResult, settings: _Settings) -> str:
+    """Return the exit code and the outputs of a program, for a model."""
+    parts: list[str] = []
+    if result.output:
+        parts.append(result.output.rstrip("\n"))
+    if result.errors:
+        parts += ["[standard error]", result.errors.rstrip("\n")]
+    if result.cut:
+        kept = settings.max_bytes
+        parts.append(f"[cut: the first {kept:,} bytes of an output are kept]")
+    if result.timed_out:
+        head = f"{name} did not end within {settings.timeout:g} s and was killed; what it did until then stays done."
         raise ToolError("\n".join([head, *parts]))
-    return "\n".join([_ending(done.code), *parts])
+    return "\n".join([_format_ending(result.code), *parts])
 
 
-def _ending(code: int) -> str:
+def _format_ending(code: int) -> str:
     if code >= 0:
         return f"[exit code {code}]"
     names = {value.value: value.name for value in signal.Signals}

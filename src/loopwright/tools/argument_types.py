@@ -1,9 +1,9 @@
-"""Types for the parameters of tools that narrow a text down to what it is meant to be, and say what is allowed.
+"""Types for the parameters of tools that accept only valid texts, and say what is valid.
 
     @tool
     def fetch(url: WebUrl, into: Annotated[Path, SandboxedPath("downloads")], wait: Duration) -> str: ...
 
-A value that does not fit goes back to the model with what is allowed, before any gate is asked.
+For an invalid value the model reads what is allowed, before any gate is asked.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ import ipaddress
 import os
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -25,21 +25,20 @@ from ..messages import Json, JsonObject
 
 @dataclasses.dataclass(frozen=True)
 class TextType:
-    """An annotation, `Annotated[type, TextType(...)]`: a text that is read as a value of that type, or refused.
+    """An annotation, `Annotated[type, TextType(...)]`: a text that is parsed to that type, or refused.
 
     Args:
-        read: makes the value of a text; raises ValueError, with what is wrong, if there is more to say than `allowed`.
-        allowed: what is allowed, as it goes on after "must be".
-        most: longest text, in characters.
-        form: what the JSON schema says beside the type, the length and the description.
+        read: parses the text; raises `ValueError`, with the problem if `allowed` does not say it.
+        allowed: what is allowed, as the continuation of "must be".
+        max_length: longest text, in characters.
+        form: keywords for the JSON schema, besides type, length and description.
     """
 
     read: Callable[[str], object]
     allowed: str
-    most: int = 1000
-    form: JsonObject = dataclasses.field(
-        default_factory=dict[str, Json], hash=False
-    )  # annotations are hashed
+    max_length: int = 1000
+    # Annotations are hashed, and a dictionary cannot be.
+    form: JsonObject = dataclasses.field(default_factory=dict[str, Json], hash=False)
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -52,21 +51,23 @@ class TextType:
         description = self.allowed[0].upper() + self.allowed[1:]
         return {
             "type": "string",
-            "maxLength": self.most,
+            "maxLength": self.max_length,
             "description": description,
             **self.form,
         }
 
     def _validated(self, value: object) -> object:
-        problem = ""
-        if isinstance(value, str):
-            try:
-                if len(value) > self.most:
-                    raise ValueError(f"at most {self.most} characters")
-                return self.read(value)
-            except ValueError as error:
-                problem = f" ({error})" if str(error) else ""
-        raise PydanticCustomError(
+        if not isinstance(value, str):
+            raise self._error("")
+        if len(value) > self.max_length:
+            raise self._error(f" (at most {self.max_length} characters)")
+        try:
+            return self.read(value)
+        except ValueError as error:
+            raise self._error(f" ({error})" if str(error) else "") from None
+
+    def _error(self, problem: str) -> PydanticCustomError:
+        return PydanticCustomError(
             "argument", "{text}", {"text": f"must be {self.allowed}{problem}"}
         )
 
@@ -75,38 +76,41 @@ class TextType:
 
 LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 MAX_HOST_NAME = 253  # characters, RFC 1035
-# Scripts that are written together; those of any other name in Unicode are not.
+# Scripts that are written together; any other mixture is refused.
 TOGETHER = (
     {"CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"},
     {"CJK", "HANGUL"},
     {"CJK", "BOPOMOFO"},
 )
-# What looks like an ASCII letter in the fonts of most screens, from the confusables of UTS 39.
+LETTERS = ("Ll", "Lo", "Lm", "Mn", "Mc")
+"""The Unicode categories of the characters of a name."""
+NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
+# Characters that look like ASCII letters in most fonts, from the confusables of UTS 39.
 LOOK_ALIKES = {
     **dict(zip("аасԁеһіјӏոорԛгѕսѵԝхүу", "aacdehijlnopqrsuvwxyy", strict=True)),  # noqa: RUF001
     **dict(zip("աեհցօքգզ", "wthgopqq", strict=True)),
     **dict(zip("αβγεηικνορτυχω", "abyenikvoptuxw", strict=True)),
     **dict(zip("ıɑɡɩʟɪʏʙĸſƅ", "iagiliybkfb", strict=True)),
 }
-# Latin letters that languages are written with; others are for phonetics, and many of them look like ASCII.
+# Latin letters of written languages; others are phonetic, and many of them look like ASCII.
 LATIN = re.compile(
     "[a-z\u00df-\u01bc\u01c4-\u024f\u0253\u0254\u0256\u0257\u0259\u025b\u0263\u0268\u0269\u0272\u028a\u028b\u0292\u1e00-\u1eff]"
 )
 
 
 def host_name(text: str) -> str:
-    """A host name (RFC 1123) in lower case; raises ValueError.
+    """Return a host name (RFC 1123) in lower case; raises `ValueError`.
 
-    Names in other scripts are taken in their ASCII form only, which is what a person who approves can tell apart, and
-    not even then if that stands for a mix of scripts, or for letters that all look like ASCII ones (UTS 39).
+    A name in another script must be in its ASCII form, which a person who approves can tell apart. It
+    is refused if it stands for a mix of scripts, or for letters that all look like ASCII (UTS 39).
     """
     if not text.isascii():
-        raise ValueError(_ascii_form(text))
+        raise ValueError(_suggest_ascii(text))
     name = text.lower()
     labels = name.split(".")
-    if len(name) > MAX_HOST_NAME or not all(LABEL.fullmatch(label) for label in labels):
+    if len(name) > MAX_HOST_NAME or not all(map(LABEL.fullmatch, labels)):
         raise ValueError
-    if re.fullmatch(r"[0-9]+|0x[0-9a-f]*", labels[-1]):
+    if NUMERIC_LABEL.fullmatch(labels[-1]):
         raise ValueError("the last part is a number, so it could be read as an address")
     for label in labels:
         if label[2:4] == "--":
@@ -115,7 +119,10 @@ def host_name(text: str) -> str:
 
 
 def address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """An IP address; raises ValueError, for one with a zone (`%eth0`) too, which can be any text."""
+    """Return an IP address; raises `ValueError`.
+
+    An address with a zone (`%eth0`) is refused, since a zone can be any text.
+    """
     if "%" in text:
         raise ValueError("without a zone")
     try:
@@ -125,58 +132,67 @@ def address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 def host(text: str) -> str:
-    """A host name, or an IP address in its usual form; raises ValueError."""
+    """Return a host name, or an IP address in its usual form; raises `ValueError`."""
     try:
         return str(address(text))
     except ValueError:
         return host_name(text)
 
 
-def _ascii_form(text: str) -> str:
+def _suggest_ascii(text: str) -> str:
     try:
         name = text.encode("idna").decode() if len(text) <= MAX_HOST_NAME else ""
     except UnicodeError:
         name = ""
-    return (
-        f"in ASCII this is {name}: write that, if it is meant" if name else "only ASCII"
-    )
+    if not name:
+        return "only ASCII"
+    return f"in ASCII this is {name}: write that, if it is meant"
 
 
 def _check_script(label: str) -> None:
-    """Raise ValueError unless a label in Punycode (RFC 3492) is honest."""
-    try:
-        shown = (
-            label[4:].encode().decode("punycode") if label.startswith("xn--") else ""
-        )
-    except UnicodeError:
-        shown = ""
+    """Raise `ValueError` unless a label in Punycode (RFC 3492) is unambiguous."""
+    shown = _decode_punycode(label)
     letters = [letter for letter in shown if letter not in "-0123456789"]
-    if (
-        all(letter.isascii() for letter in letters)
-        or any(
-            unicodedata.category(letter) not in ("Ll", "Lo", "Lm", "Mn", "Mc")
-            for letter in letters
-        )
-        or unicodedata.normalize("NFC", shown) != shown
-    ):
-        raise ValueError(f"{label} stands for no name")
+    if not _is_name(shown, letters):
+        raise ValueError(f"{label} does not stand for a name")
     scripts = {unicodedata.name(letter, "none").split(" ")[0] for letter in letters}
-    odd = "CHEROKEE" in scripts or (
-        "LATIN" in scripts and not all(map(LATIN.fullmatch, letters))
-    )
-    if odd and len(scripts) == 1:
+    if len(scripts) == 1 and _is_misleading(scripts, letters):
         raise ValueError(f"{label} has letters that are taken for others")
     if len(scripts) > 1 and not any(scripts <= together for together in TOGETHER):
-        raise ValueError(
-            f"{label} mixes scripts: {' and '.join(sorted(s.lower() for s in scripts))}"
-        )
+        mixed = " and ".join(sorted(script.lower() for script in scripts))
+        raise ValueError(f"{label} mixes scripts: {mixed}")
     if all(letter.isascii() or letter in LOOK_ALIKES for letter in letters):
         looks = "".join(LOOK_ALIKES.get(letter, letter) for letter in shown)
         raise ValueError(f"{label} looks like {looks}, and is another name")
 
 
+def _decode_punycode(label: str) -> str:
+    """Return the text of a label; empty if it is not Punycode."""
+    if not label.startswith("xn--"):
+        return ""
+    try:
+        return label[4:].encode().decode("punycode")
+    except UnicodeError:
+        return ""
+
+
+def _is_name(shown: str, letters: Sequence[str]) -> bool:
+    """Whether a decoded label is in its normal form and has letters that need Punycode."""
+    if unicodedata.normalize("NFC", shown) != shown:
+        return False
+    if any(unicodedata.category(letter) not in LETTERS for letter in letters):
+        return False
+    return not all(letter.isascii() for letter in letters)
+
+
+def _is_misleading(scripts: Collection[str], letters: Iterable[str]) -> bool:
+    if "CHEROKEE" in scripts:
+        return True
+    return "LATIN" in scripts and not all(map(LATIN.fullmatch, letters))
+
+
 def network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    """A network with its prefix; raises ValueError."""
+    """Return a network with its prefix; raises `ValueError`."""
     found = re.fullmatch(r"([0-9A-Fa-f:.]+)/([0-9]{1,3})", text)
     if found is None:
         raise ValueError
@@ -194,25 +210,26 @@ URL = re.compile(
     r"(https?)://(\[[0-9a-f:.]+\]|[^/?#:@\[\]\\]+)(?::([0-9]{1,5}))?((?:[/?#].*)?)",
     re.I | re.S,
 )
-BEHIND_THE_HOST = re.compile(
+AFTER_HOST = re.compile(
     r"(?:[A-Za-z0-9._~:/?#@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
 )  # RFC 3986
 
 
 def web_url(text: str) -> str:
-    """A URL for http or https, its scheme and host in lower case; raises ValueError."""
+    """Return a URL for http or https, its scheme and host in lower case; raises `ValueError`."""
     found = URL.fullmatch(text)
     if found is None:
         raise ValueError
     scheme, name, port, rest = found.groups()
     if port is not None and not 1 <= int(port) <= 65535:
         raise ValueError(f"there is no port {port}")
-    if not BEHIND_THE_HOST.fullmatch(rest):
+    if not AFTER_HOST.fullmatch(rest):
         raise ValueError("write other characters as % and two hexadecimal digits")
     if re.search(r"%(?:[01][0-9a-f]|7f)", rest, re.I):
         raise ValueError("no control characters, not even as % and two digits")
     shown = f"[{address(name[1:-1])}]" if name.startswith("[") else host(name)
-    return f"{scheme.lower()}://{shown}{'' if port is None else ':' + port}{rest}"
+    colon_port = "" if port is None else f":{port}"
+    return f"{scheme.lower()}://{shown}{colon_port}{rest}"
 
 
 Port: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=65535)]
@@ -259,39 +276,64 @@ WebUrl: TypeAlias = Annotated[
         {"format": "uri"},
     ),
 ]
-"""An address for http or https; where it may lead is for the tool to decide."""
+"""An address for http or https; the tool decides which hosts it may reach."""
 
 
 # --- files ---
 
 
-def SandboxedPath(root: str | os.PathLike[str]) -> TextType:
-    """A path below a folder: `Annotated[Path, SandboxedPath("downloads")]`.
+# A home directory, a drive, or a separator of Windows.
+NOT_RELATIVE = re.compile(r"\A(?:~|[A-Za-z]:)|\\")
 
-    The tool gets the whole path, with all links followed. It is below the root whenever it is checked: before the gate
-    is asked, and again right before the call. Who can make links in the folder can still be quicker than the tool.
-    Raises `ConfigError` if there is no such folder.
+
+def SandboxedPath(root: str | os.PathLike[str]) -> TextType:
+    """A path in a directory: `Annotated[Path, SandboxedPath("downloads")]`.
+
+    The tool gets the absolute path, with all links resolved. It is inside the root whenever it is
+    checked: before the gate is asked, and again directly before the call. A process that can create
+    links in the directory can still change it before the tool opens it. Raises `ConfigError` if there
+    is no such directory.
     """
     if not Path(root).is_dir():
-        raise ConfigError(f"root: there is no folder {os.fspath(root)!r}")
+        raise ConfigError(
+            f"root: {os.fspath(root)!r} is not a directory; create it or pass another path"
+        )
     top = Path(root).resolve()
-
-    def read(text: str) -> Path:
-        parts = text.split("/")
-        if not text.isprintable() or "\\" in text or re.match("~|[A-Za-z]:", text):
-            raise ValueError
-        if any(part in ("", ".", "..") or len(part.encode()) > 255 for part in parts):
-            raise ValueError
-        try:
-            path = top.joinpath(*parts).resolve()
-        except (OSError, RuntimeError):
-            raise ValueError("it cannot be followed to its end") from None
-        if not path.is_relative_to(top):
-            raise ValueError("a link on it leads out of the folder")
-        return path
-
     allowed = "a path below the folder of this tool, such as notes/today.txt: relative, with / and without .."
-    return TextType(read, allowed, form={"examples": ["notes/today.txt"]})
+    return TextType(
+        lambda text: _resolve_below(top, text),
+        allowed,
+        form={"examples": ["notes/today.txt"]},
+    )
+
+
+def _resolve_below(top: Path, text: str) -> Path:
+    if not text.isprintable() or NOT_RELATIVE.search(text):
+        raise ValueError
+    parts = text.split("/")
+    if not all(map(_is_file_name, parts)):
+        raise ValueError
+    path = _resolve(top.joinpath(*parts))
+    if path is None:
+        raise ValueError("it cannot be followed to its end")
+    if not path.is_relative_to(top):
+        raise ValueError("a link on it leads out of the folder")
+    return path
+
+
+def _resolve(path: Path) -> Path | None:
+    """Return the path with all links resolved; `None` if they form a loop."""
+    try:
+        resolved = path.resolve()
+        # Python 3.13 and later leave a loop of links in the path, without an error.
+        has_link = any(each.is_symlink() for each in (resolved, *resolved.parents))
+    except (OSError, RuntimeError):
+        return None
+    return None if has_link else resolved
+
+
+def _is_file_name(part: str) -> bool:
+    return part not in ("", ".", "..") and len(part.encode()) <= 255
 
 
 # --- time ---
@@ -302,6 +344,7 @@ SPOKEN = re.compile(
     rf"(?:({_NUMBER})w)?(?:({_NUMBER})d)?(?:({_NUMBER})h)?(?:({_NUMBER})m)?"
     rf"(?:({_NUMBER}(?:\.[0-9]{{1,6}})?)s)?(?:({_NUMBER})ms)?"
 )
+MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 ISO = re.compile(
     rf"P(?:({_NUMBER})W)?(?:({_NUMBER})D)?"
     rf"(?:T(?:({_NUMBER})H)?(?:({_NUMBER})M)?(?:({_NUMBER}(?:\.[0-9]{{1,6}})?)S)?)?(?<![PT])"
@@ -309,50 +352,52 @@ ISO = re.compile(
 
 
 def duration(text: str) -> datetime.timedelta:
-    """What `90s`, `5m`, `1h30m`, `250ms` or ISO 8601's `PT15M` says; raises ValueError, for months and years too."""
+    """Return the length of `90s`, `5m`, `1h30m`, `250ms` or ISO 8601's `PT15M`.
+
+    Raises `ValueError`, also for months and years.
+    """
     found = SPOKEN.fullmatch(text) or ISO.fullmatch(text)
     if found is None or not text:
         raise ValueError
-    return datetime.timedelta(
-        **{unit: float(n) for unit, n in zip(UNITS, found.groups(), strict=False) if n}
-    )
+    numbers = (float(number or 0) for number in found.groups())
+    return datetime.timedelta(**dict(zip(UNITS, numbers, strict=False)))
 
 
-def spoken(length: datetime.timedelta) -> str:
-    """The shortest way of writing a duration: `1h30m`."""
-    seconds = length // datetime.timedelta(seconds=1)
-    said = ""
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        said += f"{seconds // size}{unit}" if seconds >= size else ""
-        seconds %= size
-    rest = length // datetime.timedelta(milliseconds=1) % 1000
-    return said + (f"{rest}ms" if rest else "") or "0s"
+def format_duration(length: datetime.timedelta) -> str:
+    """Return the shortest form of a duration: `1h30m`."""
+    remaining = length // datetime.timedelta(milliseconds=1)
+    text = ""
+    for unit, size in MILLISECONDS.items():
+        count, remaining = divmod(remaining, size)
+        text += f"{count}{unit}" if count else ""
+    return text or "0s"
 
 
 def DurationBetween(
-    least: datetime.timedelta | str = "0s", most: datetime.timedelta | str = "366d"
+    minimum: datetime.timedelta | str = "0s", maximum: datetime.timedelta | str = "366d"
 ) -> TextType:
     """A length of time: `Annotated[timedelta, DurationBetween("1s", "1h")]`, bounds included.
 
-    Raises `ConfigError` for bounds that are no durations, or the wrong way round.
+    Raises `ConfigError` for bounds that are not durations, or in the wrong order.
     """
-    low, high = _bound("least", least), _bound("most", most)
+    low, high = _parse_bound("minimum", minimum), _parse_bound("maximum", maximum)
+    lowest, highest = format_duration(low), format_duration(high)
     if low > high:
         raise ConfigError(
-            f"least: must not be longer than most, which is {spoken(high)}, got {spoken(low)}"
+            f"minimum: must not be longer than the maximum, {highest}, got {lowest}"
         )
 
     def read(text: str) -> datetime.timedelta:
         length = duration(text)
         if not low <= length <= high:
-            raise ValueError(f"this is {spoken(length)}")
+            raise ValueError(f"this is {format_duration(length)}")
         return length
 
-    allowed = f"a duration such as 90s, 5m, 1h30m or PT15M, from {spoken(low)} to {spoken(high)}"
+    allowed = f"a duration such as 90s, 5m, 1h30m or PT15M, from {lowest} to {highest}"
     return TextType(read, allowed, 50)
 
 
-def _bound(field: str, value: datetime.timedelta | str) -> datetime.timedelta:
+def _parse_bound(field: str, value: datetime.timedelta | str) -> datetime.timedelta:
     if isinstance(value, datetime.timedelta):
         return value
     try:
@@ -370,55 +415,58 @@ Duration: TypeAlias = Annotated[datetime.timedelta, DurationBetween()]
 # --- texts ---
 
 
-def Matching(pattern: str, most: int = 200) -> TextType:
-    """A text of at most `most` characters, and no NUL, that a pattern matches from its beginning to its end.
+def Matching(pattern: str, max_length: int = 200) -> TextType:
+    """A text of at most `max_length` characters, without NUL, that a pattern matches as a whole.
 
-    `Annotated[str, Matching("[A-Z]{2}-[0-9]{4}")]`. It is matched in linear time, by Rust's regex engine, which does
-    not look around and has no back references. Raises `ConfigError` for a pattern that it does not know.
+    `Annotated[str, Matching("[A-Z]{2}-[0-9]{4}")]`. It is matched in linear time, by Rust's regex
+    engine, which has no look-around and no back-references. Raises `ConfigError` for a pattern that
+    this engine cannot compile.
     """
-    if not most > 0:
-        raise ConfigError(f"most: must be 1 or more, got {most!r}")
-    try:  # alone first, so that no pattern closes the group that it is put in
-        SchemaValidator(
-            core_schema.str_schema(pattern=pattern, regex_engine="rust-regex")
-        )
-        whole = core_schema.str_schema(
-            pattern=rf"\A(?:{pattern})\z", regex_engine="rust-regex"
-        )
-        engine = SchemaValidator(whole)
+    if not max_length > 0:
+        raise ConfigError(f"max_length: must be 1 or more, got {max_length!r}")
+    try:
+        _compile(pattern)  # alone, so that it cannot close the group around it below
+        matches = _compile(rf"\A(?:{pattern})\z")
     except (SchemaError, TypeError) as error:
         raise ConfigError(
             f"pattern: {pattern!r} cannot be used: {str(error).strip()}"
         ) from None
 
     def read(text: str) -> str:
-        if "\0" in text or not engine.isinstance_python(text):
+        if "\0" in text or not matches(text):
             raise ValueError
         return text
 
-    # Schemas are checked with an engine that backtracks: it sees only what cannot keep it busy.
-    form: JsonObject = (
-        {"pattern": f"^(?:{pattern})$"} if _is_harmless(pattern, most) else {}
-    )
-    return TextType(
-        read, f"a text that matches the whole pattern {pattern}", most, form
-    )
+    form: dict[str, Json] = {}
+    # The engine that checks schemas backtracks: it gets no pattern that could keep it busy.
+    if _is_harmless(pattern, max_length):
+        form["pattern"] = f"^(?:{pattern})$"
+    allowed = f"a text that matches the whole pattern {pattern}"
+    return TextType(read, allowed, max_length, form)
 
 
-def _is_harmless(pattern: str, most: int) -> bool:
-    """Whether an engine that backtracks is surely quick: no group is repeated, and little else.
+def _compile(pattern: str) -> Callable[[object], bool]:
+    schema = core_schema.str_schema(pattern=pattern, regex_engine="rust-regex")
+    matches: Callable[[object], bool] = SchemaValidator(schema).isinstance_python
+    return matches
 
-    Three repeats share a text of 200 characters in some 10^6 ways, which is milliseconds.
+
+def _is_harmless(pattern: str, max_length: int) -> bool:
+    """Whether a backtracking engine is certainly fast: no group is repeated, and little else.
+
+    Three repetitions share a text of 200 characters in some 10^6 ways, which takes milliseconds.
     """
     try:
         re.compile(pattern)
     except re.error:
         return False
     bare = re.sub(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", "x", pattern, flags=re.S)
-    ways = most ** len(re.findall(r"[*+{]", bare)) * 2 ** len(
-        re.findall(r"[|?]", bare.replace("(?:", "("))
-    )
-    return not re.search(r"\)[*+?{]|\(\?(?!:)", bare) and ways <= 200**3
+    if re.search(r"\)[*+?{]|\(\?(?!:)", bare):
+        return False
+    repetitions = len(re.findall(r"[*+{]", bare))
+    choices = len(re.findall(r"[|?]", bare.replace("(?:", "(")))
+    ways: int = max_length**repetitions * 2**choices
+    return ways <= 200**3
 
 
 def _plain_word(text: str) -> str:
@@ -427,13 +475,13 @@ def _plain_word(text: str) -> str:
     return text
 
 
-REFUSED = frozenset("`$&|;<>(){}[]*?!~#\\\"'")
+SHELL_CHARACTERS = frozenset("`$&|;<>(){}[]*?!~#\\\"'")
 
 
 def _safe_text(text: str) -> str:
     if not (text[:1].isalnum() and text.isprintable()):
         raise ValueError
-    if found := sorted(REFUSED & set(text)):
+    if found := sorted(SHELL_CHARACTERS & set(text)):
         raise ValueError(f"without {' '.join(found)}")
     return text
 
@@ -446,7 +494,7 @@ PlainWord: TypeAlias = Annotated[
         255,
     ),
 ]
-"""A word that is nothing but a word to any program: no option, no path, nothing that a shell reads otherwise."""
+"""A word that no program reads as an option or a path, and no shell as syntax."""
 SafeText: TypeAlias = Annotated[
     str,
     TextType(
@@ -455,4 +503,4 @@ SafeText: TypeAlias = Annotated[
         "` $ & | ; < > ( ) { } [ ] * ? ! ~ # \\ \" '",
     ),
 ]
-"""A line of text that a shell would leave alone, and that no program takes for an option."""
+"""A line of text without shell syntax, which no program reads as an option."""

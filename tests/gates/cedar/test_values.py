@@ -237,7 +237,7 @@ def test_a_value_of_the_type_is_written_as_cedar_reads_it(
 
 
 DEEP: Any = []
-for _ in range(5_000):
+for _ in range(100_000):
     DEEP = [DEEP]
 
 

@@ -15,15 +15,20 @@ from loopwright import LoopEngine, ReActEngine, Run, Runtime, tool
 from loopwright.errors import ConfigError
 from loopwright.messages import Json
 from loopwright.security.redaction import REDACTED, Redactor, patterns
-from loopwright.security.redaction.encodings import spellings
-from loopwright.security.redaction.prefilter import hinted, hinted_at_end
+from loopwright.security.redaction.encodings import encode_variants
+from loopwright.security.redaction.prefilter import (
+    select_open_patterns,
+    select_patterns,
+)
 from loopwright.testing import ScriptedProvider, call
 from planted_secrets import B64, HEX, PLANTED, RANDOM, marked, pem
 from stopwatch import quickest
 
 PLAIN = Redactor()
 SHAPES = [
-    shape for shape in vars(patterns).values() if isinstance(shape, patterns.Shape)
+    shape
+    for shape in vars(patterns).values()
+    if isinstance(shape, patterns.SecretPattern)
 ]
 
 # Nothing of this is a secret.
@@ -213,11 +218,11 @@ def test_the_longest_header_is_found_as_a_whole_and_is_no_longer_than_it_may_be(
     text = (
         f"Cookie: {'a' * 64}={'b' * 254}{value}" + f"; {'b' * 253}{value}" * 30 + " end"
     )
-    found = PLAIN.found(text, 0)
+    found = PLAIN.find(text, 0)
     stream = PLAIN.open_stream()
     told = [stream.feed(text[at : at + 99]) for at in range(0, len(text), 99)]
 
-    assert 12_000 < found[0].end < patterns.LONGEST
+    assert 12_000 < found[0].end < patterns.MAX_MATCH_LENGTH
     assert "".join(told) + stream.end() == PLAIN.redact_text(text)
 
 
@@ -289,8 +294,8 @@ def test_a_registered_value_goes_in_every_spelling(spelling: str) -> None:
 
 
 def test_letters_and_digits_are_looked_for_as_they_are_and_in_base64() -> None:
-    assert spellings("Tr0ub4dor") == {"Tr0ub4dor", "VHIwdWI0ZG9y"}
-    assert spellings("Tr0ub4dor1") == {
+    assert encode_variants("Tr0ub4dor") == {"Tr0ub4dor", "VHIwdWI0ZG9y"}
+    assert encode_variants("Tr0ub4dor1") == {
         "Tr0ub4dor1",
         "VHIwdWI0ZG9yMQ==",
         "VHIwdWI0ZG9yMQ",
@@ -761,7 +766,7 @@ COMPILED = """
 import sys
 from loopwright.security.redaction import Redactor, patterns
 def compiled():
-    known = [(name, shape) for name, shape in vars(patterns).items() if isinstance(shape, patterns.Shape)]
+    known = [(name, shape) for name, shape in vars(patterns).items() if isinstance(shape, patterns.SecretPattern)]
     return sorted(name for name, shape in known if vars(shape).keys() & {"pattern", "opening"})
 before = compiled()
 for text in sys.argv[1:]:
@@ -798,11 +803,11 @@ def test_a_shape_is_compiled_when_a_text_hints_at_it_and_not_before(
 )
 @given(TEXTS)
 def test_every_shape_that_matches_is_hinted_at(text: str) -> None:
-    tried = {id(shape) for shape in hinted(text)}
+    tried = {id(shape) for shape in select_patterns(text)}
     missed = [
         s
         for s in SHAPES
-        if id(s) not in tried and any(m.start < m.stop for m in s.matches(text, 0))
+        if id(s) not in tried and any(m.is_secret for m in s.find(text, 0))
     ]
 
     assert missed == []
@@ -814,9 +819,11 @@ def test_every_shape_that_matches_is_hinted_at(text: str) -> None:
 )
 @given(TEXTS)
 def test_every_shape_that_may_have_begun_is_hinted_at(text: str) -> None:
-    tried = {id(shape) for shape in hinted_at_end(text)}
+    tried = {id(shape) for shape in select_open_patterns(text)}
     missed = [
-        s for s in SHAPES if s.begun and id(s) not in tried and s.opening.search(text)
+        s
+        for s in SHAPES
+        if s.opening_source and id(s) not in tried and s.opening.search(text)
     ]
 
     assert missed == []
@@ -828,12 +835,12 @@ def test_hints_do_not_depend_on_capitals_where_shapes_do_not(
     name: str, spelled: Callable[[str], str]
 ) -> None:
     text = spelled(PLANTED[name][0])
-    tried = {id(shape) for shape in hinted(text)}
+    tried = {id(shape) for shape in select_patterns(text)}
 
     assert [
         s
         for s in SHAPES
-        if id(s) not in tried and any(m.start < m.stop for m in s.matches(text, 0))
+        if id(s) not in tried and any(m.is_secret for m in s.find(text, 0))
     ] == []
 
 

@@ -6,7 +6,12 @@ Words are looked for first, and patterns only around the places where there are 
 import re
 from collections.abc import Iterator
 
-from ..redaction.heuristics import Kind, is_bare_secret, is_quoted_secret, kind_of_name
+from ..redaction.heuristics import (
+    SecretKind,
+    classify_name,
+    is_bare_secret,
+    is_quoted_secret,
+)
 
 MAX_CELLS = 64  # of a row of a table that are looked at
 MAX_ROW = 4_000  # characters of one
@@ -152,17 +157,17 @@ def _heads_secrets(head: str, below: list[str]) -> bool:
         for row in below
         if len(row) <= MAX_ROW and len(cells := _cells(row, mark)) == len(names)
     ]
-    kinds: list[tuple[int, Kind]] = [
+    kinds: list[tuple[int, SecretKind]] = [
         (place, kind)
         for place, name in enumerate(names)
-        if (kind := kind_of_name(name)) is not None
+        if (kind := classify_name(name)) is not None
     ]
     return any(
         _is_cell_secret(kind, row[place]) for place, kind in kinds for row in rows
     )
 
 
-def _is_cell_secret(kind: Kind, cell: str) -> bool:
+def _is_cell_secret(kind: SecretKind, cell: str) -> bool:
     return not cell.isalpha() and " " not in cell and is_quoted_secret(kind, cell)
 
 

@@ -14,7 +14,7 @@ _GO, _JAVA, _NET = (
 )
 
 
-def spellings(value: str) -> set[str]:
+def encode_variants(value: str) -> set[str]:
     """A value as it is and in its other spellings; letters and digits have none but in base64."""
     plain = value.encode("utf-8", "surrogatepass")
     encoded = {

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 # "password" takes nearly anything, "secret" (keys, access tokens …) wants more than a word, and a bare "token" is
 # mostly a piece of text: only what looks random is one. "pwd" is a password, or the folder one is in.
-Kind: TypeAlias = Literal["password", "pwd", "secret", "token"]
+SecretKind: TypeAlias = Literal["password", "pwd", "secret", "token"]
 
 REDACTED = "[redacted]"
 """What stands where a secret was."""
@@ -76,7 +76,7 @@ _OTHER_TOKENS = (
         "cached",
     ),
 )
-LONGEST_NAME = 100  # characters
+MAX_NAME_LENGTH = 100  # characters
 _LOOK_BACK = (
     24  # characters, enough for the longest word that changes what a name means
 )
@@ -115,7 +115,7 @@ _FOLDER = re.compile(r"(?:~|[A-Za-z]:)?[/\\]")
 _LETTER, _DIGIT = re.compile(r"[A-Za-z]"), re.compile(r"[0-9]")
 
 
-def kind_of(text: str, at: int) -> Kind | None:
+def classify_match(text: str, at: int) -> SecretKind | None:
     """The kind of secret that a match of `NAMES` at `at` names; `None` if the words before say that it is none."""
     if text[at] in "wWpP":
         return "pwd" if text[at - 1] in "pP" and text[at] in "wW" else "password"
@@ -127,10 +127,10 @@ def kind_of(text: str, at: int) -> Kind | None:
     return "secret" if before[-1:].isalnum() or before[-1:] in {"_", "-"} else "token"
 
 
-def kind_of_name(name: str) -> Kind | None:
+def classify_name(name: str) -> SecretKind | None:
     """The kind of secret that a name of a field, a header or a variable stands for."""
-    found = _WHOLE_NAME.search(name) if len(name) <= LONGEST_NAME else None
-    return kind_of(name, found.start()) if found else None
+    found = _WHOLE_NAME.search(name) if len(name) <= MAX_NAME_LENGTH else None
+    return classify_match(name, found.start()) if found else None
 
 
 def is_random(text: str, least: int) -> bool:
@@ -152,7 +152,7 @@ def is_code(text: str) -> bool:
     return not text.isalnum() and _CODE.match(text) is not None
 
 
-def stands_for_something(text: str) -> bool:
+def is_placeholder(text: str) -> bool:
     """Whether a value is a type, a template, a placeholder, or redacted already."""
     if text.lower() in _NO_SECRETS:
         return True
@@ -167,9 +167,9 @@ def stands_for_something(text: str) -> bool:
     )
 
 
-def is_quoted_secret(kind: Kind, value: str) -> bool:
+def is_quoted_secret(kind: SecretKind, value: str) -> bool:
     """Whether the string that is the value of such a name is a secret."""
-    if stands_for_something(value.strip()) or (
+    if is_placeholder(value.strip()) or (
         _CLASS.fullmatch(value) and _CORE.search(value)
     ):
         return False
@@ -180,13 +180,13 @@ def is_quoted_secret(kind: Kind, value: str) -> bool:
     return kind == "password" or is_random(value, 8)
 
 
-def is_bare_secret(kind: Kind, value: str, *, tight: bool, last: bool) -> bool:
+def is_bare_secret(kind: SecretKind, value: str, *, tight: bool, last: bool) -> bool:
     """Whether a word without quotes is one; `tight` if it follows `=` directly, `last` if it ends its line."""
     word = value.rstrip(".!?")
     if (
         not word
         or is_code(value)
-        or stands_for_something(word)
+        or is_placeholder(word)
         or (kind == "pwd" and _FOLDER.match(value))
     ):
         return False

@@ -2,7 +2,7 @@
 
 Every pattern begins with a small set of rare characters and looks back from there, so that ordinary text is skipped
 quickly. Quantifiers are bounded, and possessive (`{1,9}+`) where a retry could repeat work: reading takes time linear
-in the text, whatever the text, and no match is longer than `LONGEST`.
+in the text, whatever the text, and no match is longer than `MAX_MATCH_LENGTH`.
 
 A match of `opening` reaches the end of the text and says that more text could make a match of it. Only shapes that go
 on over a space need one, since a stream holds its last word back anyway.
@@ -15,70 +15,59 @@ import re
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
+from .findings import GAPS, Finding
 from .heuristics import (
     NAMES,
     REDACTED,
-    Kind,
+    SecretKind,
+    classify_match,
     is_bare_secret,
     is_code,
+    is_placeholder,
     is_quoted_secret,
     is_random,
     is_word,
-    kind_of,
-    stands_for_something,
 )
 
-LONGEST = 13_000  # characters; the patterns below are bounded accordingly
+MAX_MATCH_LENGTH = 13_000  # characters; the patterns below are bounded accordingly
 
-# Where a text may be cut: spaces, and the letters of languages that are written without them.
-GAPS = r"\s\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\ufe30-\uffef"
-
-Judge: TypeAlias = Callable[["re.Match[str]"], tuple[int, int] | None]
-
-
-class Found(NamedTuple):
-    """A match from `begin` to `end`, of which `start` to `stop` is secret: nothing, if they are equal."""
-
-    begin: int
-    end: int
-    start: int
-    stop: int
+SecretLocator: TypeAlias = Callable[["re.Match[str]"], tuple[int, int] | None]
 
 
 @dataclass(frozen=True)
-class Shape:
+class SecretPattern:
     """One kind of secret; its patterns are compiled when they are first needed, which takes some milliseconds.
 
     Args:
-        written: what may be one, as a pattern.
-        judge: what of a match is secret, if anything.
-        begun: what may become one, as a pattern that is anchored at the end of the text.
+        source: what may be one, as a pattern.
+        locate: what of a match is secret, if anything.
+        opening_source: what may become one, as a pattern that is anchored at the end of the text.
     """
 
-    written: str
-    judge: Judge
-    begun: str = ""
+    source: str
+    locate: SecretLocator
+    opening_source: str = ""
 
     @functools.cached_property
     def pattern(self) -> "re.Pattern[str]":
         """What may be one."""
-        return re.compile(self.written)
+        return re.compile(self.source)
 
     @functools.cached_property
     def opening(self) -> "re.Pattern[str]":
         """What may become one."""
-        return re.compile(self.begun)
+        return re.compile(self.opening_source)
 
-    def matches(self, text: str, at: int) -> list[Found]:
+    def find(self, text: str, at: int) -> list[Finding]:
         """All matches from `at` on, those that are no secret too: what a match took is not searched again."""
-        found: list[Found] = []
-        judge = self.judge
+        found: list[Finding] = []
+        locate = self.locate
         for match in self.pattern.finditer(text, at):
             begin, end = match.span()
-            start, stop = judge(match) or (end, end)
-            found.append(Found(min(begin, start), end, start, stop))
+            start, stop = locate(match) or (end, end)
+            found.append(Finding(min(begin, start), end, start, stop))
         return found
 
 
@@ -158,7 +147,7 @@ def _by_prefix(last: str) -> str:
     return f"{last}(?<=[A-Za-z0-9]{last})(?=[A-Za-z0-9_.%+/=-]{{9}})(?:{found})"
 
 
-def _judge_prefixed(match: "re.Match[str]") -> tuple[int, int] | None:
+def _locate_prefixed(match: "re.Match[str]") -> tuple[int, int] | None:
     text, at, end = match.string, match.start() + 1, match.end()
     prefix = next(
         known for known in _PREFIXES[text[at - 3 : at]] if text.endswith(known, 0, at)
@@ -168,54 +157,58 @@ def _judge_prefixed(match: "re.Match[str]") -> tuple[int, int] | None:
     return at - len(prefix), end
 
 
-def _from(back: int) -> Judge:
+def _from(back: int) -> SecretLocator:
     """All of a match is secret, and so many characters before it."""
     return lambda match: (match.start() - back, match.end())
 
 
-def _group(name: str) -> Judge:
+def _group(name: str) -> SecretLocator:
     """One group of a match is secret, if it is there."""
     return lambda match: None if match[name] is None else match.span(name)
 
 
-HYPHEN, UNDERSCORE = (Shape(_by_prefix(last), _judge_prefixed) for last in "-_")
-AWS_GOOGLE = Shape(
+HYPHEN, UNDERSCORE = (
+    SecretPattern(_by_prefix(last), _locate_prefixed) for last in "-_"
+)
+AWS_GOOGLE = SecretPattern(
     rf"A(?:[KS]IA{_edge('A[KS]IA')}[A-Z0-9]{{16,128}}+|Iza{_edge('AIza')}{_URL64}{{30,4096}}+)",
     _from(0),
 )
-TWILIO_SENDGRID = Shape(
+TWILIO_SENDGRID = SecretPattern(
     rf"S(?:K{_edge('SK')}[0-9a-f]{{32,128}}+|G\.{_edge('SG.')}{_URL64}{{16,128}}+\.{_URL64}{{16,128}}+)",
     _from(0),
 )
-GOOGLE_ACCESS = Shape(rf"9\.(?<=ya29\.){_edge('ya29.')}{_URL64}{{20,4096}}+", _from(3))
-GOOGLE_REFRESH = Shape(
+GOOGLE_ACCESS = SecretPattern(
+    rf"9\.(?<=ya29\.){_edge('ya29.')}{_URL64}{{20,4096}}+", _from(3)
+)
+GOOGLE_REFRESH = SecretPattern(
     rf"//0(?<=1//0)(?<![/+=]1//0){_edge('1//0')}{_URL64}{{20,512}}+", _from(1)
 )
-DATABRICKS = Shape(rf"pi(?<=dapi){_edge('dapi')}[0-9a-f]{{32,128}}+", _from(2))
-SLACK_HOOK = Shape(
+DATABRICKS = SecretPattern(rf"pi(?<=dapi){_edge('dapi')}[0-9a-f]{{32,128}}+", _from(2))
+SLACK_HOOK = SecretPattern(
     r"/[swt](?<=hooks\.slack\.com/.)(?:ervices|orkflows|riggers)/(?P<hook>[A-Za-z0-9/_+-]{8,512}+)",
     _group("hook"),
 )
-DISCORD_HOOK = Shape(
+DISCORD_HOOK = SecretPattern(
     rf"/[0-9](?<=/api/webhooks/.)[0-9]{{7,24}}/(?P<hook>{_URL64}{{20,512}}+)",
     _group("hook"),
 )
-TELEGRAM = Shape(
+TELEGRAM = SecretPattern(
     rf":AA(?<=[0-9]{{8}}:AA)(?P<key>{_URL64}{{30,128}}+)", _from(-1)
 )  # before it is the bot's public id
 
 
-def _judge_jwt(match: "re.Match[str]") -> tuple[int, int] | None:
+def _locate_jwt(match: "re.Match[str]") -> tuple[int, int] | None:
     return None if match["rest"] is None else (match.start() - 2, match.end())
 
 
-JWT = Shape(
+JWT = SecretPattern(
     rf"J(?<=eyJ){_edge('eyJ')}{_URL64}{{8,2048}}+(?P<rest>\.{_URL64}{{4,7000}}+(?:\.{_URL64}{{0,1024}}+){{0,3}})?",
-    _judge_jwt,
+    _locate_jwt,
 )
 
 
-def _judge_bot(match: "re.Match[str]") -> tuple[int, int] | None:
+def _locate_bot(match: "re.Match[str]") -> tuple[int, int] | None:
     text, at = match.string, match.start()
     first = text[max(0, at - 28) : at]
     start = (
@@ -233,13 +226,13 @@ def _judge_bot(match: "re.Match[str]") -> tuple[int, int] | None:
     )
 
 
-DISCORD_BOT = Shape(
+DISCORD_BOT = SecretPattern(
     rf"\.{_URL64}{{6}}\.(?<={_URL64}{{23}}\..{{6}}\.)(?P<bot>{_URL64}{{27,128}}+)",
-    _judge_bot,
+    _locate_bot,
 )
 
 
-def _judge_bearer(match: "re.Match[str]") -> tuple[int, int] | None:
+def _locate_bearer(match: "re.Match[str]") -> tuple[int, int] | None:
     basic = match.string[match.start() + 1] in "aA"
     return match.span("word") if _is_credential(match["word"], basic=basic) else None
 
@@ -247,7 +240,7 @@ def _judge_bearer(match: "re.Match[str]") -> tuple[int, int] | None:
 def _is_credential(word: str, *, basic: bool) -> bool:
     """Whether what follows `Bearer` or `Basic` in a text is one, or a part of a sentence."""
     if not basic:
-        return is_random(word, 16) and not stands_for_something(word)
+        return is_random(word, 16) and not is_placeholder(word)
     try:
         user, _, password = base64.b64decode(
             word + "=" * (-len(word) % 4), validate=True
@@ -257,9 +250,9 @@ def _is_credential(word: str, *, basic: bool) -> bool:
         return False
 
 
-BEARER = Shape(
+BEARER = SecretPattern(
     r"[bB](?ai:earer|asic)[ \t]{1,4}(?P<word>[A-Za-z0-9._~+/=:-]{1,4096}+)(?!\[redacted\])",  # what is left of one
-    _judge_bearer,
+    _locate_bearer,
     r"[bB](?ai:earer|asic)[ \t]{1,4}\Z",
 )
 
@@ -299,31 +292,31 @@ _FLAG = (
 )
 
 
-def _judge_named(match: "re.Match[str]") -> tuple[int, int] | None:
-    kind = kind_of(match.string, match.start())
+def _locate_named(match: "re.Match[str]") -> tuple[int, int] | None:
+    kind = classify_match(match.string, match.start())
     if kind is None:
         return None
     if match["bare"] is not None:
-        return _judge_bare(
+        return _locate_bare(
             match,
             kind,
             tight=match["sign"].endswith("="),
             last=match["last"] is not None,
         )
-    return _judge_quoted(
+    return _locate_quoted(
         match, kind, named=match.string[match.end("closing") - 1] in "\"'`]"
     )
 
 
-def _judge_flag(match: "re.Match[str]") -> tuple[int, int] | None:
-    kind: Kind = "password" if match["password"] else "secret"
+def _locate_flag(match: "re.Match[str]") -> tuple[int, int] | None:
+    kind: SecretKind = "password" if match["password"] else "secret"
     if match["bare"] is not None:
-        return _judge_bare(match, kind, tight=False, last=False)
-    return _judge_quoted(match, kind, named=True)
+        return _locate_bare(match, kind, tight=False, last=False)
+    return _locate_quoted(match, kind, named=True)
 
 
-def _judge_bare(
-    match: "re.Match[str]", kind: Kind, *, tight: bool, last: bool
+def _locate_bare(
+    match: "re.Match[str]", kind: SecretKind, *, tight: bool, last: bool
 ) -> tuple[int, int] | None:
     start = match.start("bare")
     bare, mark, _ = match["bare"].partition(REDACTED)
@@ -335,8 +328,8 @@ def _judge_bare(
     return start, start + len(bare)
 
 
-def _judge_quoted(
-    match: "re.Match[str]", kind: Kind, *, named: bool
+def _locate_quoted(
+    match: "re.Match[str]", kind: SecretKind, *, named: bool
 ) -> tuple[int, int] | None:
     start, stop = (
         match.span("escaped")
@@ -399,19 +392,18 @@ _SCHEMES = frozenset(
 )
 
 
-def _judge_header(match: "re.Match[str]") -> tuple[int, int] | None:
+def _locate_header(match: "re.Match[str]") -> tuple[int, int] | None:
     if match["jar"] is not None:
         return match.span("jar")
     if match["query"] is not None:
         return (
             match.span("query")
-            if is_random(match["query"], 16)
-            and not stands_for_something(match["query"])
+            if is_random(match["query"], 16) and not is_placeholder(match["query"])
             else None
         )
     value = match["list"].rstrip(")]}>*,;.")
     start = match.start("list")
-    if not value or stands_for_something(match["list"].rstrip(".,;")) or is_word(value):
+    if not value or is_placeholder(match["list"].rstrip(".,;")) or is_word(value):
         return None
     known = (match["scheme"] or "").lower() in _SCHEMES
     return (
@@ -429,7 +421,7 @@ _ADDRESS = (
 _PORT = re.compile(r"[0-9]{1,5}(?:[?#].*)?", re.S)
 
 
-def _judge_address(match: "re.Match[str]") -> tuple[int, int] | None:
+def _locate_address(match: "re.Match[str]") -> tuple[int, int] | None:
     word = match["secret"]
     example = word.lower() in {
         "password",
@@ -442,7 +434,7 @@ def _judge_address(match: "re.Match[str]") -> tuple[int, int] | None:
     }
     no_secret = (
         example
-        or stands_for_something(word)
+        or is_placeholder(word)
         or (("?" in word or "#" in word) and _PORT.fullmatch(word))
     )
     return None if no_secret else match.span("secret")
@@ -461,13 +453,13 @@ _KEY = (
 _KEY_SO_FAR = rf"-----BEGIN[A-Z0-9 ]{{0,90}}-{{0,4}}\Z|{_BEGIN}{_BODY}(?:-----[A-Z0-9 ]{{0,70}}-{{0,4}})?\Z"
 
 
-def _judge_key(match: "re.Match[str]") -> tuple[int, int] | None:
+def _locate_key(match: "re.Match[str]") -> tuple[int, int] | None:
     body = match.string.find("KEY", match.start()) + 3
     return match.span() if _LONG.search(match.string, body, match.end()) else None
 
 
-NAMED = Shape(_NAMED, _judge_named, _NAMED_SO_FAR)
-HEADER = Shape(_HEADERS, _judge_header, _HEADERS_SO_FAR)
-FLAG = Shape(_FLAG + _VALUE, _judge_flag, _FLAG + _VALUE_SO_FAR)
-ADDRESS = Shape(_ADDRESS, _judge_address)
-PRIVATE_KEY = Shape(_KEY, _judge_key, _KEY_SO_FAR)
+NAMED = SecretPattern(_NAMED, _locate_named, _NAMED_SO_FAR)
+HEADER = SecretPattern(_HEADERS, _locate_header, _HEADERS_SO_FAR)
+FLAG = SecretPattern(_FLAG + _VALUE, _locate_flag, _FLAG + _VALUE_SO_FAR)
+ADDRESS = SecretPattern(_ADDRESS, _locate_address)
+PRIVATE_KEY = SecretPattern(_KEY, _locate_key, _KEY_SO_FAR)

@@ -1,11 +1,11 @@
-"""Which shapes of secrets a text may hold, told by what costs next to nothing to look for.
+"""Prefilter: which patterns of secrets a text may match, by substrings that cost next to nothing to look for.
 
-Ordinary text, arguments and results have no hint of most shapes, so that their patterns need not be compiled or tried.
-A text without a hint of a shape holds none of it; one with a hint mostly holds none either.
+Ordinary text, arguments and results hold no hint of most patterns, so that these need not be compiled or tried. A text
+without a hint of a pattern never matches it; a text with a hint mostly does not match either.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from .patterns import (
     ADDRESS,
@@ -26,131 +26,120 @@ from .patterns import (
     TELEGRAM,
     TWILIO_SENDGRID,
     UNDERSCORE,
-    Shape,
+    SecretPattern,
 )
 
-# What is left of a text to find the name of a secret right before a sign: letters that such names have, and that
+# What is kept of a text to find the name of a secret right before a sign: letters that such names have, and that
 # neither quotes and spaces have nor what may follow a name ("_value", "_text"). `=` counts as `:`, and w as r. So a
 # "password", "passwd" or "pwd" leaves "rd:" before a sign, a "key" "ky:", a "token" "ok:", a "secret" "cr:".
-_LEFT = bytes.maketrans(b"KWDYORCS=w", b"krdyorcs:r")
+_KEPT = bytes.maketrans(b"KWDYORCS=w", b"krdyorcs:r")
 _DROPPED = bytes(set(range(256)) - set(b"KWDYORCS=wkdyorcs:"))
-_FLAG = re.compile("--[A-Za-z]")
+_SKELETONS_OF_NAMES = ("ky:", "ok:", "rd:", "cr:")
+_SKELETONS_OF_HEADERS = ("oro:", "ook:")  # "authorization", "cookie"
+
+_NAMES = ("key", "token", "pass", "pwd", "secret", "credential")
+_SCHEMES = ("earer", "asic")
+_HEADERS = ("authorization", "cookie")
+_QUERY_SEPARATORS = ("?", "&", ";")
+_FLAG_START = re.compile("--[A-Za-z]")
+
+# By a character that ordinary text has rarely: patterns, and substrings that are all in a text that matches.
+_HINTS_BY_CHARACTER: tuple[tuple[str, tuple[tuple[SecretPattern, str], ...]], ...] = (
+    ("/", ((GOOGLE_REFRESH, "1//0"), (SLACK_HOOK, "hooks"), (DISCORD_HOOK, "hooks"))),
+    ("A", ((AWS_GOOGLE, "I"), (TELEGRAM, ":AA"))),
+    ("J", ((JWT, "eyJ"),)),
+    ("9", ((GOOGLE_ACCESS, "ya29."),)),
+    ("@", ((ADDRESS, "://"),)),
+    ("d", ((DATABRICKS, "dapi"),)),
+    ("_", ((UNDERSCORE, "_"),)),
+)
 
 
-def hinted(text: str) -> list[Shape]:
-    """The shapes that a text may hold."""
-    plain = _plain(text)
-    lowered = plain.lower()
-    found: list[Shape] = []
-    if "-" in plain:
-        found.append(HYPHEN)
-        if "--" in plain:
-            found += _behind_hyphens(plain, lowered)
-    if "_" in plain:
-        found.append(UNDERSCORE)
-    if ":" in plain or "=" in plain:
-        found += _behind_signs(plain, lowered)
-    if "earer" in lowered or "asic" in lowered:
-        found.append(BEARER)
-    return found + _by_letters(plain)
+def select_patterns(text: str) -> list[SecretPattern]:
+    """Return the patterns that a text may match."""
+    ascii_text = _get_ascii(text)
+    lowered = ascii_text.lower()
+    selected: list[SecretPattern] = []
+    if "-" in ascii_text:
+        selected += _select_by_hyphens(ascii_text, lowered)
+    if ":" in ascii_text or "=" in ascii_text:
+        selected += _select_by_signs(ascii_text, lowered)
+    if _has_any(lowered, _SCHEMES):
+        selected.append(BEARER)
+    if "S" in ascii_text and _has_any(ascii_text, "KG"):
+        selected.append(TWILIO_SENDGRID)
+    if "." in ascii_text and _has_any(ascii_text, "MNO"):
+        selected.append(DISCORD_BOT)
+    for character, hints in _HINTS_BY_CHARACTER:
+        if character in ascii_text:
+            selected += [pattern for pattern, hint in hints if hint in ascii_text]
+    return selected
 
 
-def hinted_at_end(text: str) -> list[Shape]:
-    """The shapes of which a text may hold a beginning, over which the next space does not go."""
-    plain = _plain(text)
-    lowered = plain.lower()
-    found = [NAMED] if _has_name(lowered) else list[Shape]()
-    if "authorization" in lowered or "cookie" in lowered:
-        found.append(HEADER)
-    if "--" in plain:
-        found += FLAG, PRIVATE_KEY
-    if "earer" in lowered or "asic" in lowered:
-        found.append(BEARER)
-    return found
+def select_open_patterns(text: str) -> list[SecretPattern]:
+    """Return the patterns that the end of a text may be the beginning of, and that continue over the next space."""
+    ascii_text = _get_ascii(text)
+    lowered = ascii_text.lower()
+    selected: list[SecretPattern] = []
+    if _has_any(lowered, _NAMES):
+        selected.append(NAMED)
+    if _has_any(lowered, _HEADERS):
+        selected.append(HEADER)
+    if "--" in ascii_text:
+        selected += FLAG, PRIVATE_KEY
+    if _has_any(lowered, _SCHEMES):
+        selected.append(BEARER)
+    return selected
 
 
-def _plain(text: str) -> str:
-    """The text without what is no ASCII; no hint has any."""
+def _get_ascii(text: str) -> str:
+    """Return the text without what is not ASCII, which no hint has."""
     return text if text.isascii() else text.encode("ascii", "ignore").decode("ascii")
 
 
-def _has_name(lowered: str) -> bool:
-    """Whether a text may have the name of a secret anywhere."""
-    return (
-        "key" in lowered
-        or "token" in lowered
-        or "pass" in lowered
-        or "pwd" in lowered
-        or "secret" in lowered
-        or "credential" in lowered
-    )
+def _has_any(text: str, hints: Iterable[str]) -> bool:
+    for hint in hints:  # a loop takes half the time of `any` with a generator  # noqa: SIM110
+        if hint in text:
+            return True
+    return False
 
 
-def _behind_hyphens(plain: str, lowered: str) -> Sequence[Shape]:
-    found = [FLAG] if _FLAG.search(plain) and _has_name(lowered) else list[Shape]()
-    return [*found, PRIVATE_KEY] if "-----BEGIN" in plain else found
+def _select_by_hyphens(ascii_text: str, lowered: str) -> list[SecretPattern]:
+    """Return the patterns for tokens, flags and private keys in a text with a hyphen."""
+    selected = [HYPHEN]
+    if "--" not in ascii_text:
+        return selected
+    if _FLAG_START.search(ascii_text) and _has_any(lowered, _NAMES):
+        selected.append(FLAG)
+    if "-----BEGIN" in ascii_text:
+        selected.append(PRIVATE_KEY)
+    return selected
 
 
-def _behind_signs(plain: str, lowered: str) -> Sequence[Shape]:
-    found: list[Shape] = []
-    left = plain.encode().translate(_LEFT, _DROPPED).decode()
-    if (
-        "ky:" in left
-        or "ok:" in left
-        or "rd:" in left
-        or "cr:" in left
-        or _has_rare_name(left, lowered)
-    ):
-        found.append(NAMED)
-    if (
-        "oro:" in left
-        or "ook:" in left
-        or ("=" in plain and _has_signature(plain, lowered))
-    ):
-        found.append(HEADER)  # "authorization", "cookie"
-    if "@" in plain and "://" in plain:
-        found.append(ADDRESS)
-    if "A" in plain and ":AA" in plain:
-        found.append(TELEGRAM)
-    return found
+def _select_by_signs(ascii_text: str, lowered: str) -> list[SecretPattern]:
+    """Return the patterns for names and headers with values, in a text with `:` or `=`."""
+    selected: list[SecretPattern] = []
+    skeleton = ascii_text.encode().translate(_KEPT, _DROPPED).decode()
+    if _has_any(skeleton, _SKELETONS_OF_NAMES) or _has_rare_name(skeleton, lowered):
+        selected.append(NAMED)
+    if _has_any(skeleton, _SKELETONS_OF_HEADERS) or _has_signature(ascii_text, lowered):
+        selected.append(HEADER)
+    return selected
 
 
-def _has_rare_name(left: str, lowered: str) -> bool:
-    """Whether a text may have names that are rare, or end in a letter of which something is left."""
-    if "ss:" in left and ("_pass" in lowered or "-pass" in lowered):
+def _has_rare_name(skeleton: str, lowered: str) -> bool:
+    """Return whether a text may have names that are rare, or that end in a letter of which something is kept."""
+    if "s:" not in skeleton:
+        return False
+    if "ss:" in skeleton and _has_any(lowered, ("_pass", "-pass")):
         return True
-    return "s:" in left and ("passphrase" in lowered or "base64" in lowered)
+    return _has_any(lowered, ("passphrase", "base64"))
 
 
-def _has_signature(plain: str, lowered: str) -> bool:
-    """Whether an address in the text may hold a key or a signature."""
-    return "sig" in lowered or (
-        "key=" in lowered and ("?" in plain or "&" in plain or ";" in plain)
-    )
-
-
-def _by_letters(plain: str) -> list[Shape]:
-    """The shapes that begin with letters or digits, and those inside addresses."""
-    found = _in_addresses(plain) if "/" in plain else []
-    if "S" in plain and ("K" in plain or "G" in plain):
-        found.append(TWILIO_SENDGRID)
-    if "I" in plain and "A" in plain:
-        found.append(AWS_GOOGLE)
-    if "J" in plain and "eyJ" in plain:
-        found.append(JWT)
-    if "." in plain and ("M" in plain or "N" in plain or "O" in plain):
-        found.append(DISCORD_BOT)
-    if "9" in plain and "ya29." in plain:
-        found.append(GOOGLE_ACCESS)
-    if "dapi" in plain:
-        found.append(DATABRICKS)
-    return found
-
-
-def _in_addresses(plain: str) -> list[Shape]:
-    found: list[Shape] = []
-    if "1" in plain and "0" in plain and "//0" in plain:
-        found.append(GOOGLE_REFRESH)
-    if "hooks" in plain:
-        found += SLACK_HOOK, DISCORD_HOOK
-    return found
+def _has_signature(ascii_text: str, lowered: str) -> bool:
+    """Return whether an address in the text may hold a key or a signature."""
+    if "=" not in ascii_text:
+        return False
+    if "sig" in lowered:
+        return True
+    return "key=" in lowered and _has_any(ascii_text, _QUERY_SEPARATORS)

@@ -402,4 +402,4 @@ def test_a_file_that_is_taken_away_under_a_run_stops_it(
         found = go_on()
 
     found.check_it_failed_safely()
-    assert "another file" in found.result["text"]
+    assert "was removed or replaced" in found.result["text"]

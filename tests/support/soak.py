@@ -35,6 +35,7 @@ from loopwright import (
 )
 from loopwright.errors import UnknownRun
 from loopwright.events import GateDecided
+from loopwright.events.effect_key import EffectKey
 from loopwright.journals import SQLiteJournal
 from loopwright.journals.owner import ACTIVE_TOKENS
 from loopwright.resilience import CircuitBreakers
@@ -296,6 +297,7 @@ class Soak:
             if len(asyncio.all_tasks()) == 1 and not threads.abandoned:
                 break
             await asyncio.sleep(0.05)  # nobody tells when the last of them has ended
+        EffectKey.parse.cache_clear()  # a bounded cache that is still filling is no leak
         plain = Runtime(
             ScriptedProvider(lambda request: "blue"), journal=self._in_memory.journal
         )

@@ -337,7 +337,7 @@ async def test_a_waiting_run_whose_question_expired_is_claimed_and_denied():
         for message in results["r"].conversation.messages
         if message.role == "tool"
     ]
-    assert told == ["nobody approved it in time"] * 2
+    assert told == ["it was not approved in time"] * 2
     assert await worker.drain() == []
 
 

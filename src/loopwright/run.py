@@ -13,10 +13,10 @@ from pydantic import BaseModel
 
 from ._internal.log import logger
 from ._kernel.phases import side_effects
+from ._kernel.phases.approvals import Guard
 from ._kernel.phases.best_answer import ask_best_answer, may_ask_best_answer
 from ._kernel.phases.child_run import delegate, guards_of_child
 from ._kernel.phases.cycle import Cycle, Engine
-from ._kernel.phases.gate import Guard
 from ._kernel.phases.human import ask_user, take_follow_up
 from ._kernel.phases.reason import reason, settle
 from ._kernel.phases.structured_output import ask_model, ask_text

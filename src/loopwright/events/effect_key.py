@@ -2,9 +2,16 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator
 
 from ..errors import JournalError
+
+# These two are asked for each call of each step, so they do not cost a Python frame.
+call_key: Callable[[str, int], str] = "{}#{}".format
+"""Return the key of a call of a proposal, by its index."""
+is_substitute: Callable[[str], bool] = operator.methodcaller("__contains__", "~")
+"""Return whether a key is that of a call made in place of a failed one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -108,11 +115,6 @@ class EffectKey:
 def is_inside(path: str, outer: str) -> bool:
     """Whether a scope is another one, or inside of it."""
     return not outer or path == outer or path.startswith(f"{outer}.")
-
-
-def call_key(proposal: str, index: int) -> str:
-    """Return the key of a call of a proposal."""
-    return f"{proposal}#{index}"
 
 
 def substitute_key(call: str, step: int) -> str:

@@ -304,7 +304,7 @@ async def test_a_question_that_nobody_answered_in_time_is_a_denial() -> None:
 
     result = await resumed(journal, "then not", clock=clock)
 
-    assert (told(result), RAN) == (["nobody approved it in time"], [])
+    assert (told(result), RAN) == (["it was not approved in time"], [])
 
 
 async def test_a_question_whose_time_is_over_cannot_be_approved_any_more() -> None:
@@ -340,7 +340,7 @@ async def test_leave_that_comes_after_the_time_of_a_question_is_none(
 
     result = await resumed(journal, "then not", clock=clock)
 
-    assert (told(result), RAN) == (["nobody approved it in time"], [])
+    assert (told(result), RAN) == (["it was not approved in time"], [])
 
 
 @pytest.mark.parametrize("seconds", [None, 7_200.0])

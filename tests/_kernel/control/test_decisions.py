@@ -146,7 +146,7 @@ async def test_a_question_is_over_the_moment_its_time_ends() -> None:
         await react(journal, clock=clock).runtime.control("r").approve("0#0")
 
     assert tool_messages(await react(journal, "not then", clock=clock).resume("r")) == [
-        "nobody approved it in time"
+        "it was not approved in time"
     ]
 
 

@@ -107,7 +107,7 @@ async def test_an_answer_that_a_gate_puts_no_text_in_place_of_is_withheld(
     assert (result.status, result.answer) == ("failed", None)
     assert (
         str(result.error)
-        == "the answer was withheld: the policy put something in its place that is no text"
+        == "the answer was withheld: the policy replaced it by something that is not a text"
     )
 
 

@@ -151,7 +151,7 @@ async def test_a_destructive_tool_without_an_approver_is_denied_with_the_remedy(
 
     assert (result.status, result.answer, RAN) == ("completed", "I may not.", [])
     assert tool_messages(result) == [
-        "erase was not run: it needs a person's approval and nobody is there to give it (allow it with "
+        "erase was not run: it needs a person's approval and the runtime has no approver (allow it with "
         "Runtime(approver=...), or wait for a decision with Runtime(approver=Suspend()))"
     ]
 

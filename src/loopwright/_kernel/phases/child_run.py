@@ -9,8 +9,8 @@ from ...messages import Conversation, Json
 from ...result import Result, RunOutcome
 from ...security.redaction.messages import redact_conversation
 from ..session.scope import fingerprint
+from .approvals import Guard
 from .cycle import Cycle, Engine, name_of
-from .gate import Guard
 
 
 async def delegate(cycle: Cycle, engine: Engine, task: str | Conversation) -> Result:

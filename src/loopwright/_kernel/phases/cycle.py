@@ -28,7 +28,8 @@ from ...tools.base import Tool
 from ..session.scope import Scope, fingerprint
 from ..session.services import Services
 from .act import FunctionInvoker
-from .gate import Clearance, Guard
+from .approvals import Guard
+from .gate import Clearance
 from .inference import Inference, Question, Reply
 from .tool_call import ToolCalls, ToolPermit, check_permit
 from .tool_invoker import EngineInvoker, RuntimeCalls, ToolInvoker, UserInvoker

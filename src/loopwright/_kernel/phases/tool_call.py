@@ -21,7 +21,7 @@ from ...errors import (
     UnknownOutcome,
     format_error,
 )
-from ...events.effect_key import EffectKey
+from ...events.effect_key import is_substitute
 from ...events.effects import Failure, ToolFinished, ToolStarted
 from ...gates.base import PERMIT_SECONDS, Denial, Permit
 from ...labels import Label, highest
@@ -186,7 +186,7 @@ class ToolCalls:
         )  # fmt: skip
         self.session.sensitivity.observe(label, untrusted)
         entry = self.session.writer.record(decision.key, finished)
-        if EffectKey.parse(decision.key).step is not None:
+        if is_substitute(decision.key):
             self.instead[decision.key] = finished
         observation = observation_of(self.session, call, finished)
         self.session.replay.effects.settle(decision.key)

@@ -1,4 +1,4 @@
-"""How sensitive a text is: four labels in order, and who may say which one it has."""
+"""Labels: how sensitive a text is, in four steps, and the port of classifiers that say which one it has."""
 
 from collections.abc import Iterable
 from typing import Literal, Protocol, TypeAlias
@@ -9,12 +9,12 @@ LABELS: tuple[Label, ...] = ("public", "normal", "sensitive", "secret")
 
 
 def highest(labels: Iterable[Label]) -> Label:
-    """The most sensitive of some labels; "public" of none."""
+    """Return the most sensitive of some labels; "public" of none."""
     return LABELS[max(map(LABELS.index, labels), default=0)]
 
 
 def is_at_least(label: Label, least: Label) -> bool:
-    """Whether something is as sensitive as `least`, or more."""
+    """Return whether something is as sensitive as `least`, or more."""
     return LABELS.index(label) >= LABELS.index(least)
 
 
@@ -22,5 +22,8 @@ class Classifier(Protocol):
     """Says how sensitive a text is."""
 
     def label(self, text: str) -> Label:
-        """The label of a text; called once for each that a run reads, in the event loop, so it has to be quick."""
+        """Return the label of a text.
+
+        It is called once for each text that a run reads, in the event loop, so it has to be quick.
+        """
         ...

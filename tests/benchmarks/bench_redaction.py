@@ -71,7 +71,7 @@ def ordinary() -> None:
     """Print what ordinary text costs, as a whole, as a JSON value and in pieces."""
     plain = Redactor()
     print(
-        f"a sentence, {len(SHORT)} characters: {microseconds(plain.text, SHORT, 2000):.1f} us"
+        f"a sentence, {len(SHORT)} characters: {microseconds(plain.redact_text, SHORT, 2000):.1f} us"
     )
     for name, redactor in (("shapes", plain), ("shapes and 10 values", Redactor(KEYS))):
         for kind, text in (("prose", PROSE), ("code", CODE), ("leaky", LEAKY)):
@@ -84,7 +84,7 @@ def ordinary() -> None:
         "limit": 10,
         "options": {"case": True},
     }
-    cost = microseconds(lambda _: plain.value(call), "", 500)
+    cost = microseconds(lambda _: plain.redact_value(call), "", 500)
     print(f"arguments of a call, {len(json.dumps(call))} B: {cost:.1f} us")
     text = repeated(PROSE, 4_000)
     for size in (4, 40):
@@ -99,14 +99,14 @@ def main() -> None:
     plain = Redactor()
     for kind, text in (("plain", SHORT), ("code", CODE), ("leaky", LEAKY)):
         begun = time.process_time()
-        plain.text(text)
+        plain.redact_text(text)
         print(
             f"first {kind} text, with the patterns that it hints at: {(time.process_time() - begun) * 1e3:.1f} ms"
         )
     ordinary()
     for name, text in HOSTILE.items():
         print(
-            f"hostile, {name}: {microseconds(plain.text, repeated(text, 100_000), 1) / 1e3:.2f} ms for 100 kB"
+            f"hostile, {name}: {microseconds(plain.redact_text, repeated(text, 100_000), 1) / 1e3:.2f} ms for 100 kB"
         )
 
 

@@ -25,7 +25,7 @@ from loopwright.errors import CapabilityError
 from loopwright.messages import Json, arguments_hash, canonical_json
 from loopwright.security.permit_claims import Claims
 from loopwright.security.signed_permits import (
-    KEPT,
+    NONCE_RETENTION,
     SALT,
     CapabilitySigner,
     CapabilityVerifier,
@@ -493,17 +493,17 @@ def test_what_has_expired_long_ago_is_forgotten(tmp_path: Path) -> None:
     for store in (memory, sqlite):
         assert store.use("a", NOW, NOW)
         assert not store.use(
-            "a", NOW, NOW + KEPT
+            "a", NOW, NOW + NONCE_RETENTION
         )  # a clock that is set back within the hour does no harm
-        assert store.use("b", NOW + KEPT + 2, NOW + KEPT + 1)
-        assert store.use("a", NOW, NOW + KEPT + 1)
+        assert store.use("b", NOW + NONCE_RETENTION + 2, NOW + NONCE_RETENTION + 1)
+        assert store.use("a", NOW, NOW + NONCE_RETENTION + 1)
 
     assert len(memory) == 2
 
 
 def test_what_there_is_no_room_to_remember_is_not_let_through() -> None:
-    verifier = CapabilityVerifier(SECRET, seen=MemoryNonces(most=2))
-    later = NOW + 62 + KEPT + 1
+    verifier = CapabilityVerifier(SECRET, seen=MemoryNonces(max_nonces=2))
+    later = NOW + 62 + NONCE_RETENTION + 1
 
     assert [verify(sign(), verifier), verify(sign(), verifier)] == [CLAIMS, CLAIMS]
     assert failed_check(sign(), verifier) == "used"
@@ -553,7 +553,7 @@ def test_a_secret_has_32_bytes(
             lambda: CapabilityVerifier(SECRET, leeway=math.nan),
             "leeway: must be between 0 and 3600 seconds, got nan",
         ),
-        (lambda: MemoryNonces(0), "most: must be 1 or more, got 0"),
+        (lambda: MemoryNonces(0), "max_nonces: must be 1 or more, got 0"),
         (
             lambda: SQLiteNonces(":memory:"),
             "path: name a file; in one process alone, MemoryNonces() does the same",

@@ -1,4 +1,4 @@
-"""Secrets, labels and text from outside."""
+"""Security: redaction of secrets, classification of texts, spotlighting of third-party text, signed permits."""
 
 from typing import TYPE_CHECKING
 

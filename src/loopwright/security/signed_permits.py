@@ -1,10 +1,10 @@
-"""Capabilities: what policy let through, signed for an executor in another process, and verified there exactly once.
+"""Signed permits: calls that policy allowed, signed for an executor in another process, verified there exactly once.
 
     run:      signer.sign(ctx.claims)  ->  token, sent along with the arguments
     executor: verifier.verify(token, tool=..., arguments=...)  ->  the claims, or a CapabilityError
 
-A token is `<claims as canonical JSON, base64url>.<HMAC-SHA-256, base64url>`, made with itsdangerous. It is readable by
-whoever has it: the arguments are in it as a hash only.
+A token is `<claims as canonical JSON, base64url>.<HMAC-SHA-256, base64url>`, made with itsdangerous. Everyone who has
+it can read it: the arguments are in it as a hash only.
 """
 
 import base64
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 Secret: TypeAlias = str | bytes
 SALT = "loopwright.capability.1"
-LEAST_SECRET = 32  # bytes: as many as the digest has
+MIN_SECRET_BYTES = 32  # bytes: as many as the digest has
 TOKEN = re.compile(r"([A-Za-z0-9_-]{1,8192})\.([A-Za-z0-9_-]{43})")
-KEPT = 3600.0
-"""Seconds that a nonce is remembered beyond its time, should the clock be set back."""
+NONCE_RETENTION = 3600.0
+"""Seconds that a nonce is remembered after it has expired, in case the clock is set back."""
 
 Hash: TypeAlias = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
 
 
 class _Signed(BaseModel):
-    """What is signed: the claims, and a nonce that makes every token another."""
+    """The signed content: the claims, and a nonce that makes every token unique."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         strict=True, extra="forbid", allow_inf_nan=False
@@ -58,27 +58,27 @@ class _Signed(BaseModel):
 
 
 class NonceStore(Protocol):
-    """Remembers which tokens were used. Safe to be called from several threads."""
+    """Remembers which tokens were used; safe to call from several threads."""
 
     def use(self, nonce: str, until: float, now: float) -> bool:
-        """Take a nonce: True the first time, False ever after, at least `until` (wall clock, as is `now`).
+        """Use a nonce: return True the first time, False from then on, at least `until` (wall clock, as is `now`).
 
-        Of several callers at once exactly one gets True. Raises `CapabilityError("used")` if it cannot say.
+        Of several concurrent callers exactly one gets True. Raises `CapabilityError("used")` if it cannot say.
         """
         ...
 
 
 class MemoryNonces:
-    """Nonces of one process.
+    """Remembers the nonces of one process.
 
     Args:
-        most: how many are remembered at a time. When there is no room for another, no token is accepted.
+        max_nonces: how many are remembered at a time. When there is no room for another, no token is accepted.
     """
 
-    def __init__(self, most: int = 100_000) -> None:
-        if most < 1:
-            raise ConfigError(f"most: must be 1 or more, got {most!r}")
-        self._most = most
+    def __init__(self, max_nonces: int = 100_000) -> None:
+        if max_nonces < 1:
+            raise ConfigError(f"max_nonces: must be 1 or more, got {max_nonces!r}")
+        self._max_nonces = max_nonces
         self._seen: set[str] = set()
         self._ends: list[tuple[float, str]] = []
         self._lock = threading.Lock()
@@ -89,14 +89,14 @@ class MemoryNonces:
     def use(self, nonce: str, until: float, now: float) -> bool:
         """See `NonceStore`."""
         with self._lock:
-            while self._ends and self._ends[0][0] + KEPT < now:
+            while self._ends and self._ends[0][0] + NONCE_RETENTION < now:
                 self._seen.discard(heapq.heappop(self._ends)[1])
             if nonce in self._seen:
                 return False
-            if len(self._seen) >= self._most:
+            if len(self._seen) >= self._max_nonces:
                 raise CapabilityError(
                     "used",
-                    "too many capabilities were used of late: make `most` larger",
+                    "too many capabilities were used recently: make `max_nonces` larger",
                 )
             self._seen.add(nonce)
             heapq.heappush(self._ends, (until, nonce))
@@ -104,10 +104,10 @@ class MemoryNonces:
 
 
 class SQLiteNonces:
-    """Nonces of all processes of one machine that name the same file, and of those that come after them.
+    """Remembers the nonces of all processes of one machine that name the same file, also after they have ended.
 
     Args:
-        path: of a database of its own; it is made if it is not there.
+        path: of a database for nonces alone; it is created if it does not exist.
         timeout: seconds to wait for another process that writes.
     """
 
@@ -135,7 +135,9 @@ class SQLiteNonces:
         """See `NonceStore`."""
         try:
             with self._open() as connection:
-                connection.execute("DELETE FROM used WHERE until < ?", (now - KEPT,))
+                connection.execute(
+                    "DELETE FROM used WHERE until < ?", (now - NONCE_RETENTION,)
+                )
                 taken = connection.execute(
                     "INSERT INTO used VALUES (?, ?) ON CONFLICT DO NOTHING",
                     (nonce, until),
@@ -148,31 +150,31 @@ class SQLiteNonces:
 
     @contextlib.contextmanager
     def _open(self) -> Generator[sqlite3.Connection]:
-        """A connection for one use: it can be shared by no threads, and a forked process must not have one at all."""
+        """Open a connection for one use: threads cannot share one, and a forked process must not inherit one."""
         with contextlib.closing(
             sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None)
         ) as connection:
             connection.execute(
                 "PRAGMA synchronous=FULL"
-            )  # else a nonce may be forgotten when the power fails
+            )  # without it a nonce may be forgotten when the power fails
             yield connection
 
 
 class CapabilitySigner:
-    """Signs what policy let through.
+    """Signs calls that policy allowed.
 
     Args:
         secret: 32 bytes or more, random: `secrets.token_bytes(32)`. The executor has the same.
-        salt: what the capabilities are for, where one secret serves several ends; the executor says the same.
+        salt: the purpose of the capabilities, where one secret serves several; the executor has the same.
 
     Needs itsdangerous: `pip install 'loopwright[capabilities]'`.
     """
 
     def __init__(self, secret: Secret, *, salt: str = SALT) -> None:
-        self._signer = _signer(secret, salt)
+        self._signer = _build_signer(secret, salt)
 
     def sign(self, claims: Claims) -> str:
-        """The claims as a token, another one each time; raises `CapabilityError` for claims that cannot be signed."""
+        """Return the claims as a token, unique each time; raise `CapabilityError` for claims that cannot be signed."""
         try:
             signed = _Signed(
                 **dataclasses.asdict(claims), nonce=secrets.token_urlsafe(16)
@@ -182,14 +184,14 @@ class CapabilitySigner:
             raise CapabilityError(
                 "form", f"claims with this {field} cannot be signed"
             ) from None
-        return self._signer.sign(_written(signed)).decode()
+        return self._signer.sign(_encode(signed)).decode()
 
 
 class CapabilityVerifier:
-    """Verifies capabilities in front of whatever carries the calls out.
+    """Verifies capabilities before calls are executed.
 
     Args:
-        secret: the signer's, or several: while a secret is being replaced, the old and the new one hold.
+        secret: the signer's, or several: while a secret is being replaced, the old and the new one are valid.
         salt: the signer's.
         seen: which capabilities were used: `MemoryNonces()` for one process, `SQLiteNonces(path)` for several.
         leeway: seconds that the clocks of the two machines may differ.
@@ -205,11 +207,11 @@ class CapabilityVerifier:
         seen: NonceStore | None = None,
         leeway: float = 2.0,
     ) -> None:
-        if not 0 <= leeway <= KEPT:
+        if not 0 <= leeway <= NONCE_RETENTION:
             raise ConfigError(
-                f"leeway: must be between 0 and {KEPT:g} seconds, got {leeway!r}"
+                f"leeway: must be between 0 and {NONCE_RETENTION:g} seconds, got {leeway!r}"
             )
-        self._signer = _signer(secret, salt)
+        self._signer = _build_signer(secret, salt)
         self._seen: NonceStore = MemoryNonces() if seen is None else seen
         self._leeway = leeway
 
@@ -222,14 +224,14 @@ class CapabilityVerifier:
         run_id: str | None = None,
         now: float | None = None,
     ) -> Claims:
-        """The claims of a token that allows exactly this call; from then on it allows none.
+        """Return the claims of a token that allows exactly this call, and use the token up.
 
         Args:
-            token: what `CapabilitySigner.sign` gave.
+            token: the result of `CapabilitySigner.sign`.
             tool: the tool that is about to run.
             arguments: those that it is about to run with.
-            run_id: the run that it has to be of, if that is known.
-            now: wall clock, seconds since the Unix epoch; the machine's own without it.
+            run_id: the run that the call must belong to, if that is known.
+            now: wall clock, seconds since the Unix epoch; by default that of the machine.
 
         Raises:
             CapabilityError: with the `check` that failed: "form", "signature", "expiry", "tool", "arguments", "run"
@@ -238,93 +240,92 @@ class CapabilityVerifier:
         claims, nonce = self._read(token)
         now = time.time() if now is None else now
         until = claims.expires + self._leeway
-        if not now <= until:  # NaN is no time
+        if not now <= until:  # NaN is not a time
             raise CapabilityError("expiry", "the capability has expired")
-        for check, other, given, signed in (
-            ("tool", "another tool", tool, claims.tool),
-            (
-                "arguments",
-                "other arguments",
-                arguments_hash(arguments),
-                claims.arguments_hash,
-            ),
-            ("run", "another run", run_id, claims.run_id),
-        ):
-            if not (check == "run" and given is None) and not _same(given, signed):
-                raise CapabilityError(check, f"the capability is for {other}")
+        hashed = arguments_hash(arguments)
+        _check_claim("tool", "another tool", tool, claims.tool)
+        _check_claim("arguments", "other arguments", hashed, claims.arguments_hash)
+        if run_id is not None:
+            _check_claim("run", "another run", run_id, claims.run_id)
         if not self._seen.use(nonce, until, now):
             raise CapabilityError("used", "the capability was used already")
         return claims
 
     def _read(self, token: object) -> tuple[Claims, str]:
         parts = TOKEN.fullmatch(token) if isinstance(token, str) else None
-        if parts is None or _base64(_bytes(parts[2])) != parts[2]:
-            raise CapabilityError("form", "this is no capability")
+        if parts is None or _encode_base64(_decode_base64(parts[2])) != parts[2]:
+            raise CapabilityError("form", "this is not a capability")
         if not self._signer.validate(parts[0]):
             raise CapabilityError(
                 "signature",
                 "the capability was not signed with this secret, or was changed since",
             )
         try:
-            signed = _Signed.model_validate_json(_bytes(parts[1]))
+            signed = _Signed.model_validate_json(_decode_base64(parts[1]))
         except ValueError:
-            raise CapabilityError("form", "this is signed, but no capability") from None
-        if (
-            _written(signed) != parts[1]
-        ):  # one capability can be written in one way only
+            raise CapabilityError(
+                "form", "this is signed, but not a capability"
+            ) from None
+        # one capability can be written in one way only
+        if _encode(signed) != parts[1]:
             raise CapabilityError(
                 "form", "this is signed, but not written as a capability is"
             )
         return Claims(**signed.model_dump(exclude={"nonce"})), signed.nonce
 
 
-def _same(given: object, signed: str) -> bool:
-    return isinstance(given, str) and compare_digest(
-        given.encode(errors="surrogatepass"), signed.encode()
-    )
+def _check_claim(check: str, other: str, given: object, signed: str) -> None:
+    """Raise `CapabilityError` unless a value is the signed one."""
+    if not _is_same(given, signed):
+        raise CapabilityError(check, f"the capability is for {other}")
 
 
-def _signer(secret: Secret | Sequence[Secret], salt: str) -> "Signer":
-    """The one algorithm: HMAC-SHA-256, with keys that HMAC-SHA-256 derives from the secrets and the salt."""
+def _is_same(given: object, signed: str) -> bool:
+    """Compare two texts in a time that says nothing about them."""
+    if not isinstance(given, str):
+        return False
+    return compare_digest(given.encode(errors="surrogatepass"), signed.encode())
+
+
+def _build_signer(secret: Secret | Sequence[Secret], salt: str) -> "Signer":
+    """Return a signer with the one algorithm: HMAC-SHA-256, with keys that it derives from the secrets and the salt."""
     try:
         from itsdangerous import Signer  # noqa: PLC0415 - optional
     except ImportError as error:
         raise ConfigError(
             "capabilities need itsdangerous: pip install 'loopwright[capabilities]'"
         ) from error
-    keys = _keys(secret)
-    if not keys or any(len(key) < LEAST_SECRET for key in keys):
+    keys = _read_keys(secret)
+    if not keys or any(len(key) < MIN_SECRET_BYTES for key in keys):
         raise ConfigError(
-            f"secret: needs {LEAST_SECRET} bytes or more, random ones: secrets.token_bytes(32)"
+            f"secret: needs {MIN_SECRET_BYTES} bytes or more, random ones: secrets.token_bytes(32)"
         )
     if not salt:
         raise ConfigError("salt: say what the capabilities are for")
     return Signer(keys, salt=salt, key_derivation="hmac", digest_method=sha256)
 
 
-def _keys(secret: object) -> list[bytes]:
-    """One secret or several as bytes; what is none, such as a variable of the environment that is not set, as b""."""
+def _read_keys(secret: object) -> list[bytes]:
+    """Return one secret or several as bytes; b"" for other values, such as a missing environment variable."""
     if isinstance(secret, (list, tuple, set, frozenset)):
-        return [key for each in cast("Iterable[object]", secret) for key in _keys(each)]
-    return [
-        secret.encode()
-        if isinstance(secret, str)
-        else secret
-        if isinstance(secret, bytes)
-        else b""
-    ]
+        return [
+            key for each in cast("Iterable[object]", secret) for key in _read_keys(each)
+        ]
+    if isinstance(secret, str):
+        return [secret.encode()]
+    return [secret if isinstance(secret, bytes) else b""]
 
 
-def _written(signed: _Signed) -> str:
-    return _base64(canonical_json(signed.model_dump()))
+def _encode(signed: _Signed) -> str:
+    return _encode_base64(canonical_json(signed.model_dump()))
 
 
-def _base64(raw: bytes) -> str:
+def _encode_base64(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
-def _bytes(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     try:
         return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except ValueError:
-        raise CapabilityError("form", "this is no capability") from None
+        raise CapabilityError("form", "this is not a capability") from None

@@ -89,47 +89,17 @@ def _seen(found: re.Match[str]) -> str:
 
 # The markers of the library's own dialects and engines, and the roles of plain chat templates.
 _WORDS = (
-    *(
-        "thought",
-        "action",
-        "action input",
-        "observation",
-        "final answer",
-        "answer",
-        "step result",
-    ),
-    *(
-        "question",
-        "are follow up questions needed here",
-        "follow up",
-        "follow up question",
-        "tool",
-        "tool input",
-    ),
-    *("intermediate answer", "so the final answer is", "the final answer is"),
-    *(
-        "claim",
-        "evidence",
-        "verdict",
-        "verified",
-        "unverified",
-        "not verified",
-        "revised answer",
-    ),
-    *(
-        "most possible answer",
-        "the most possible answer",
-        "decision",
-        "score",
-        "final score",
-        "rating",
-    ),
-    *("system", "user", "assistant", "human", "instruction", "response"),
+    "thought", "action", "action input", "observation", "final answer", "answer", "step result", "question",
+    "are follow up questions needed here", "follow up", "follow up question", "tool", "tool input",
+    "intermediate answer", "so the final answer is", "the final answer is", "claim", "evidence", "verdict",
+    "verified", "unverified", "not verified", "revised answer", "most possible answer", "the most possible answer",
+    "decision", "score", "final score", "rating", "system", "user", "assistant", "human", "instruction",
+    "response",
     *(
         head.rstrip(":").lower()
         for head in (GUIDANCE_PREFIX, CONTEXT_PREFIX, OPERATOR_CALL_PREFIX)
     ),
-)
+)  # fmt: skip
 _MARKERS = Tokenizer({f"word{number}": words for number, words in enumerate(_WORDS)})
 
 _BLANK = r"[^\S\n]"

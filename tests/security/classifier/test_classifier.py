@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from loopwright.labels import LABELS, Classifier, Label
 from loopwright.security import REDACTED, PatternClassifier, Redactor
-from loopwright.security.classifier.identifiers import has_number
+from loopwright.security.classifier.identifiers import has_personal_number
 
 
 class Labelled(NamedTuple):
@@ -128,12 +128,16 @@ def test_registered_values_are_secrets_too() -> None:
 def test_a_number_is_a_persons_by_its_check_digits_or_its_form(
     right: str, wrong: str
 ) -> None:
-    assert [has_number(right), has_number(f"No. {right}.\n"), has_number(wrong)] == [
+    assert [
+        has_personal_number(right),
+        has_personal_number(f"No. {right}.\n"),
+        has_personal_number(wrong),
+    ] == [
         True,
         True,
         False,
     ]
-    assert not has_number(f"a{right}b")
+    assert not has_personal_number(f"a{right}b")
 
 
 @given(

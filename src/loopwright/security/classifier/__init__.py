@@ -1,6 +1,6 @@
-"""A classifier of texts by what they look like: `numbers` knows persons' numbers, `told` what is said in words.
+"""A classifier of texts by patterns: `identifiers` has personal numbers, `personal_data` statements in words.
 
-Secrets are what `Redactor` finds, and passwords that are told in words or in a table.
+Secrets are what `Redactor` finds, and passwords in a sentence or in a table.
 """
 
 from .classifier import PatternClassifier as PatternClassifier

@@ -1,4 +1,4 @@
-"""Numbers of persons: telephones, cards, accounts and national numbers, by their form and their check digits.
+"""Personal numbers: telephones, cards, accounts and national numbers, by their form and their check digits.
 
 Each pattern begins with a digit and looks back from there, so that text without digits is passed over quickly.
 """
@@ -25,19 +25,19 @@ _LENGTH_OF = {
 
 
 def _is_account(found: "re.Match[str]") -> bool:
-    """Whether it has the length of its country, and is 1 modulo 97 (ISO 7064)."""
+    """Return whether a number has the length of its country, and is 1 modulo 97 (ISO 7064)."""
     number = found.string[found.start() - 2 : found.start()] + re.sub(
         "[ -]", "", found[0]
     )
     length = _LENGTH_OF.get(number[:2], 0)
     return (
         len(number) >= length > 0
-        and int("".join(str(int(sign, 36)) for sign in _turned(number[:length]))) % 97
+        and int("".join(str(int(sign, 36)) for sign in _rotate(number[:length]))) % 97
         == 1
     )
 
 
-def _turned(number: str) -> str:
+def _rotate(number: str) -> str:
     return number[4:] + number[:4]
 
 
@@ -55,45 +55,45 @@ _ODD = dict(
 _RESIDENT = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
 
 
-def _digits(written: str) -> str:
+def _get_digits(written: str) -> str:
     return re.sub("[^0-9]", "", written)
 
 
-def _weighted(digits: str, weights: tuple[int, ...]) -> int:
+def _sum_weighted(digits: str, weights: tuple[int, ...]) -> int:
     return sum(
         int(digit) * weight for digit, weight in zip(digits, weights, strict=False)
     )
 
 
 def _is_cpf(found: "re.Match[str]") -> bool:
-    """Brazil: two check digits modulo 11."""
-    digits = _digits(found[0])
+    """Check a number of Brazil: two check digits modulo 11."""
+    digits = _get_digits(found[0])
     checks = [
-        _weighted(digits, tuple(range(first, 1, -1))) * 10 % 11 % 10
+        _sum_weighted(digits, tuple(range(first, 1, -1))) * 10 % 11 % 10
         for first in (10, 11)
     ]
     return len(set(digits)) > 1 and digits[9:] == f"{checks[0]}{checks[1]}"
 
 
 def _is_dni(found: "re.Match[str]") -> bool:
-    """Spain: a letter by the remainder modulo 23."""
+    """Check a number of Spain: a letter by the remainder modulo 23."""
     return _DNI_LETTERS[int(found[0][:8]) % 23] == found[0][-1]
 
 
 def _is_nie(found: "re.Match[str]") -> bool:
-    """Spain, for foreigners: the same with X, Y or Z in front, which count as 0, 1 and 2."""
+    """Check a number of a resident of Spain: as `_is_dni` with X, Y or Z in front, which count as 0, 1 and 2."""
     first = "XYZ".index(found.string[found.start() - 1])
     return _DNI_LETTERS[int(f"{first}{found[0][:7]}") % 23] == found[0][-1]
 
 
 def _is_nir(found: "re.Match[str]") -> bool:
-    """France: a key of two digits modulo 97."""
+    """Check a number of France: a key of two digits modulo 97."""
     number = found[0].replace(" ", "").replace("2A", "19").replace("2B", "18")
     return 97 - int(number[:13]) % 97 == int(number[13:])
 
 
 def _is_codice(found: "re.Match[str]") -> bool:
-    """Italy: a letter by the places of the others."""
+    """Check a number of Italy: a letter by the positions of the others."""
     number = found.string[found.start() - 6 : found.end()]
     even = (int(sign) if sign.isdigit() else ord(sign) - 65 for sign in number[1:15:2])
     return (
@@ -103,8 +103,10 @@ def _is_codice(found: "re.Match[str]") -> bool:
 
 
 def _is_resident(found: "re.Match[str]") -> bool:
-    """China: a check digit modulo 11, with X for ten (GB 11643)."""
-    return "10X98765432"[_weighted(found[0], _RESIDENT) % 11] == found[0][17].upper()
+    """Check a number of China: a check digit modulo 11, with X for ten (GB 11643)."""
+    return (
+        "10X98765432"[_sum_weighted(found[0], _RESIDENT) % 11] == found[0][17].upper()
+    )
 
 
 # --- cards, telephones, social security ---
@@ -129,22 +131,33 @@ _PHONE_WORD = re.compile(
 )
 
 
-def _is_persons(found: "re.Match[str]") -> bool:
-    """Whether nine digits or more are a card, a telephone or a social security number."""
+def _is_card_or_telephone(found: "re.Match[str]") -> bool:
+    """Return whether nine digits or more are a card, a telephone or a social security number."""
     written, text = found[0], found.string
     before = text[max(found.start() - _BEFORE, 0) : found.start()]
-    social = _SSN.fullmatch(written)
-    if social is not None and (
-        social[1] == "-" or _SSN_WORD.search(before) is not None
-    ):
-        return True
-    digits = _digits(written)
-    if (
-        _CARD.fullmatch(written)
-        and _ISSUER.fullmatch(digits)
-        and _has_check_digit(digits)
-    ):
-        return True
+    return (
+        _is_social_security(written, before)
+        or _is_card(written)
+        or _is_telephone(written, before)
+    )
+
+
+def _is_social_security(written: str, before: str) -> bool:
+    number = _SSN.fullmatch(written)
+    if number is None:
+        return False
+    return number[1] == "-" or _SSN_WORD.search(before) is not None
+
+
+def _is_card(written: str) -> bool:
+    digits = _get_digits(written)
+    if _CARD.fullmatch(written) is None or _ISSUER.fullmatch(digits) is None:
+        return False
+    return _has_check_digit(digits)
+
+
+def _is_telephone(written: str, before: str) -> bool:
+    digits = _get_digits(written)
     american = _AMERICAN.fullmatch(written)
     if american is not None:
         return american["area"] not in _TOLL_FREE
@@ -154,7 +167,7 @@ def _is_persons(found: "re.Match[str]") -> bool:
 
 
 def _has_check_digit(digits: str) -> bool:
-    """Whether the last digit is that of Luhn (ISO/IEC 7812-1, annex B), and not nearly all are the same."""
+    """Return whether the last digit is that of Luhn (ISO/IEC 7812-1, annex B), and not nearly all are the same."""
     doubled = sum(sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
     return (doubled + sum(map(int, digits[-1::-2]))) % 10 == 0 and len(set(digits)) > 2
 
@@ -164,7 +177,7 @@ def _has_check_digit(digits: str) -> bool:
 _BODIES: tuple[tuple[str, Callable[["re.Match[str]"], bool]], ...] = (
     (
         rf"{_ALONE}(?:[ .()/-]{{0,3}}+[0-9]){{8,18}}+(?![0-9]|[ ./-]?[A-Za-z]{{0,2}}[0-9]|\w)",
-        _is_persons,
+        _is_card_or_telephone,
     ),
     (
         r"(?<=\b[A-Z]{2}.)[0-9](?:[ -]?[A-Z0-9]{4}){2,7}(?:[ -]?[A-Z0-9]{1,3})?\b",
@@ -187,12 +200,12 @@ _ANY = re.compile(f"[0-9](?={'|'.join(body for body, _ in _BODIES)})")
 _FORMS = tuple((re.compile(f"[0-9]{body}"), check) for body, check in _BODIES)
 
 
-def has_number(text: str) -> bool:
-    """Whether a text has the number of a person."""
-    return any(_is_one(text, found.start()) for found in _ANY.finditer(text))
+def has_personal_number(text: str) -> bool:
+    """Return whether a text has a personal number."""
+    return any(_is_at(text, found.start()) for found in _ANY.finditer(text))
 
 
-def _is_one(text: str, place: int) -> bool:
+def _is_at(text: str, place: int) -> bool:
     return any(
         found is not None and check(found)
         for form, check in _FORMS

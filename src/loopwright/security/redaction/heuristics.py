@@ -1,17 +1,17 @@
-"""Which texts beside the name of a secret are the secret, and which are types, code, placeholders or prose."""
+"""Heuristics: which names stand for secrets, and which texts beside them are types, code, placeholders or prose."""
 
 import re
 from typing import Literal, TypeAlias
 
-# "password" takes nearly anything, "secret" (keys, access tokens …) wants more than a word, and a bare "token" is
-# mostly a piece of text: only what looks random is one. "pwd" is a password, or the folder one is in.
+# A "password" may be nearly anything, a "secret" (keys, access tokens …) is more than a word, and a bare "token" is
+# mostly a piece of text: only one that looks random is a secret. "pwd" is a password, or the directory one is in.
 SecretKind: TypeAlias = Literal["password", "pwd", "secret", "token"]
 
 REDACTED = "[redacted]"
-"""What stands where a secret was."""
+"""The placeholder that stands where a secret was."""
 
-# What names a secret. A match begins at its rarest letter, which keeps the search fast; the rest is looked back at.
-_KEYS = (
+# The names of secrets. A match begins at its rarest letter, which keeps the search fast, and looks back at the rest.
+_KEYS = [
     "api",
     "access",
     "account",
@@ -21,7 +21,7 @@ _KEYS = (
     "auth",
     "master",
     "secret",
-)
+]
 _COMPOUND = "|".join(f"(?<={word}key)|(?<={word}[ _-]key)" for word in _KEYS)
 NAMES = (
     rf"[kKwWpPcC](?ai:(?<=tok)en|ey(?:{_COMPOUND})|(?<=passw)(?:or)?d|(?<=pw)d|(?<=passp)hrase|(?<=[_-]p)ass"
@@ -33,49 +33,13 @@ _CORE = re.compile(
     r"(?ai:pass(?:word|wd|phrase)?|pwd|secret|token|key|credential|auth)"
 )
 
-# Tokens that are no secrets: cursors that a model must be able to hand back, and pieces of text.
-_OTHER_TOKENS = (
-    *(
-        "next",
-        "page",
-        "previous",
-        "prev",
-        "continuation",
-        "cursor",
-        "pagination",
-        "resume",
-        "sync",
-    ),
-    *(
-        "eos",
-        "bos",
-        "pad",
-        "unk",
-        "sep",
-        "cls",
-        "mask",
-        "stop",
-        "start",
-        "end",
-        "special",
-        "new",
-        "begin",
-    ),
-    *(
-        "max",
-        "min",
-        "num",
-        "per",
-        "first",
-        "last",
-        "input",
-        "output",
-        "prompt",
-        "completion",
-        "total",
-        "cached",
-    ),
+# Tokens that are not secrets: cursors that a model must be able to hand back, and pieces of text.
+_CURSORS = "next page previous prev continuation cursor pagination resume sync"
+_TEXT_TOKENS = (
+    "eos bos pad unk sep cls mask stop start end special new begin "
+    "max min num per first last input output prompt completion total cached"
 )
+_OTHER_TOKENS = tuple(f"{_CURSORS} {_TEXT_TOKENS}".split())
 MAX_NAME_LENGTH = 100  # characters
 _LOOK_BACK = (
     24  # characters, enough for the longest word that changes what a name means
@@ -85,13 +49,13 @@ _TYPES = (
     "str string text int integer float number bool boolean bytes bytearray object array list dict map tuple set null "
     "none nil undefined any unknown unset void char varchar secretstr never optional required union literal"
 )
-_SAYINGS = (
+_ORDINARY_VALUES = (
     "true false yes no on off n/a na tbd default example sample missing invalid incorrect wrong expired empty hidden "
     "masked redacted removed changed unchanged enabled disabled valid denied granted accepted rejected failed ok "
     "bearer basic include forgotten reset protected encrypted is are not the a an and or if see has was must should "
     "for to in of with value input self this prompt env config settings args kwargs here below above"
 )
-_NO_SECRETS = frozenset(f"{_TYPES} {_SAYINGS}".split())
+_NOT_SECRET = frozenset(f"{_TYPES} {_ORDINARY_VALUES}".split())
 _TYPE = re.compile(
     rf"(?=[A-Za-z]{{3,12}}+\s*+[\[|?])(?ai:(?:{'|'.join(_TYPES.split())})(?:\[.*|\s*[|?].*))\Z",
     re.S,
@@ -104,107 +68,123 @@ _TEMPLATE = re.compile(
     r"|(?ai:your|my)[-_][A-Za-z_-]+\Z|.{0,8}(?:\.{3}|…|\*{3,})\Z|[xX]+\Z|[*_.=#~•-]*\Z|[^A-Za-z0-9]{0,3}\Z",
     re.S,
 )
-_PART = "(?:[A-Z]{2,}+|[A-Za-z]?+[a-z]*+)"  # of a word; no two ways to read one, which many parts would multiply
-_WORD = re.compile(rf"{_PART}(?:[-_/']{_PART})*+|[a-z]++(?:[A-Z][a-z]++)++")
-_LETTERS = re.compile(r"_*+[A-Za-z]{1,24}+(?:[-_/'][A-Za-z]{1,24}+)*+_*+")
+_WORD_PART = "(?:[A-Z]{2,}+|[A-Za-z]?+[a-z]*+)"  # of a word; no two ways to read one, which many parts would multiply
+_WORD = re.compile(rf"{_WORD_PART}(?:[-_/']{_WORD_PART})*+|[a-z]++(?:[A-Z][a-z]++)++")
+_LETTERS_ONLY = re.compile(r"_*+[A-Za-z]{1,24}+(?:[-_/'][A-Za-z]{1,24}+)*+_*+")
 _CLASS = re.compile(r"_*+[A-Za-z][a-z]++(?:[A-Z]++[a-z]++)++")
-_KEY_CLASS = re.compile(
+_KEY_CLASS = re.compile(  # such as "Ed25519PrivateKey"
     "[A-Z][A-Za-z0-9]{0,16}PrivateKey"
-)  # such as "Ed25519PrivateKey"
-_FOLDER = re.compile(r"(?:~|[A-Za-z]:)?[/\\]")
+)
+_DIRECTORY = re.compile(r"(?:~|[A-Za-z]:)?[/\\]")
 _LETTER, _DIGIT = re.compile(r"[A-Za-z]"), re.compile(r"[0-9]")
+_YAML_SIGNS = "*&!|>%@"
+_MIN_RANDOM = 8  # characters of a token that looks random
+_MIN_WORD, _MIN_PASSWORD = 6, 4  # characters of a value without quotes
 
 
-def classify_match(text: str, at: int) -> SecretKind | None:
-    """The kind of secret that a match of `NAMES` at `at` names; `None` if the words before say that it is none."""
-    if text[at] in "wWpP":
-        return "pwd" if text[at - 1] in "pP" and text[at] in "wW" else "password"
-    if text[at + 1 : at + 3].lower() != "en":
+def classify_match(text: str, position: int) -> SecretKind | None:
+    """Return the kind of secret that a match of `NAMES` names; `None` if the words before say that it is none."""
+    first = text[position]
+    if first in "wW" and text[position - 1] in "pP":
+        return "pwd"
+    if first in "wWpP":
+        return "password"
+    if text[position + 1 : position + 3].lower() != "en":
         return "secret"
-    before = text[max(0, at - 2 - _LOOK_BACK) : at - 2]  # `at` is the k of a token
+    begin = position - 2  # the match begins at the k of "token"
+    before = text[max(0, begin - _LOOK_BACK) : begin]
     if before.rstrip("_-. ").lower().endswith(_OTHER_TOKENS):
         return None
-    return "secret" if before[-1:].isalnum() or before[-1:] in {"_", "-"} else "token"
+    is_qualified = before[-1:].isalnum() or before[-1:] in {"_", "-"}
+    return "secret" if is_qualified else "token"
 
 
 def classify_name(name: str) -> SecretKind | None:
-    """The kind of secret that a name of a field, a header or a variable stands for."""
-    found = _WHOLE_NAME.search(name) if len(name) <= MAX_NAME_LENGTH else None
+    """Return the kind of secret that the name of a field, a header or a variable stands for."""
+    if len(name) > MAX_NAME_LENGTH:
+        return None
+    found = _WHOLE_NAME.search(name)
     return classify_match(name, found.start()) if found else None
 
 
-def is_random(text: str, least: int) -> bool:
-    """Whether a text of at least so many characters has both letters and digits, as no word has."""
-    return (
-        len(text) >= least
-        and _DIGIT.search(text) is not None
-        and _LETTER.search(text) is not None
-    )
+def is_random(text: str, min_length: int) -> bool:
+    """Return whether a text of at least so many characters has both letters and digits, as no word has."""
+    if len(text) < min_length:
+        return False
+    return _DIGIT.search(text) is not None and _LETTER.search(text) is not None
 
 
 def is_word(text: str) -> bool:
-    """Whether a text is one ordinary word, or some that are joined as in names."""
+    """Return whether a text is one ordinary word, or some that are joined as in names."""
     return _WORD.fullmatch(text) is not None
 
 
 def is_code(text: str) -> bool:
-    """Whether a text is a call, an item or an attribute of something, or an address."""
+    """Return whether a text is a call, an item or an attribute of something, or an address."""
     return not text.isalnum() and _CODE.match(text) is not None
 
 
 def is_placeholder(text: str) -> bool:
-    """Whether a value is a type, a template, a placeholder, or redacted already."""
-    if text.lower() in _NO_SECRETS:
+    """Return whether a value is a type, a template, a placeholder, or redacted already."""
+    if text.lower() in _NOT_SECRET:
         return True
-    if (
-        text.isalnum() and text.isascii()
-    ):  # as most secrets are, and nothing below but "xxx"
+    if text.isalnum() and text.isascii():
+        # as most secrets are, and no placeholder below but "xxx"
         return not text.strip("xX")
-    return (
-        REDACTED in text
-        or _TYPE.match(text) is not None
-        or _TEMPLATE.match(text) is not None
-    )
+    if REDACTED in text:
+        return True
+    return _TYPE.match(text) is not None or _TEMPLATE.match(text) is not None
 
 
 def is_quoted_secret(kind: SecretKind, value: str) -> bool:
-    """Whether the string that is the value of such a name is a secret."""
-    if is_placeholder(value.strip()) or (
-        _CLASS.fullmatch(value) and _CORE.search(value)
-    ):
+    """Return whether the string that is the value of such a name is a secret."""
+    if is_placeholder(value.strip()) or _is_class_name(value):
         return False
     if kind == "pwd":
-        return _FOLDER.match(value) is None
+        return _DIRECTORY.match(value) is None
     if kind == "secret":
         return len(value) > 2 and not is_code(value)
-    return kind == "password" or is_random(value, 8)
+    return kind == "password" or is_random(value, _MIN_RANDOM)
+
+
+def _is_class_name(text: str) -> bool:
+    """Return whether a text is the name of a class such as `PasswordHasher`."""
+    return _CLASS.fullmatch(text) is not None and _CORE.search(text) is not None
 
 
 def is_bare_secret(kind: SecretKind, value: str, *, tight: bool, last: bool) -> bool:
-    """Whether a word without quotes is one; `tight` if it follows `=` directly, `last` if it ends its line."""
+    """Return whether a word without quotes is a secret.
+
+    Args:
+        kind: the kind of secret that the name before it stands for.
+        value: the word.
+        tight: whether it follows `=` directly.
+        last: whether it ends its line.
+    """
     word = value.rstrip(".!?")
-    if (
-        not word
-        or is_code(value)
-        or is_placeholder(word)
-        or (kind == "pwd" and _FOLDER.match(value))
-    ):
+    if not word or _is_harmless(kind, value, word):
         return False
-    if not tight and value[0] in "*&!|>%@":  # YAML's own signs
+    if not tight and value[0] in _YAML_SIGNS:
         return False
-    if kind == "secret" and _KEY_CLASS.fullmatch(word):
+    is_password = kind in {"password", "pwd"}
+    if _LETTERS_ONLY.fullmatch(word):
+        if kind == "token" or _CORE.search(word) is not None:
+            return False
+        is_value = tight or (is_password and last)
+        return is_value and len(word) >= _MIN_PASSWORD
+    if kind == "token":
+        return is_random(word, _MIN_RANDOM)
+    is_number = _LETTER.search(word) is None and word.isascii()
+    if is_number and not is_password:  # a number, a date, a range
         return False
-    password = kind in {"password", "pwd"}
-    if _LETTERS.fullmatch(word):
-        named = _CORE.search(word) is not None
-        return (
-            not named
-            and kind != "token"
-            and (tight or (password and last))
-            and len(word) > 3
-        )
-    if _LETTER.search(word) is None and word.isascii():  # a number, a date, a range
-        return password and len(word) >= (4 if word.isdigit() else 6)
-    return (
-        is_random(word, 8) if kind == "token" else len(word) >= (4 if password else 6)
-    )
+    may_be_short = is_password and (word.isdigit() or not is_number)
+    return len(word) >= (_MIN_PASSWORD if may_be_short else _MIN_WORD)
+
+
+def _is_harmless(kind: SecretKind, value: str, word: str) -> bool:
+    """Return whether a word is code, a placeholder, a directory or the class of a key."""
+    if is_code(value) or is_placeholder(word):
+        return True
+    if kind == "pwd":
+        return _DIRECTORY.match(value) is not None
+    return kind == "secret" and _KEY_CLASS.fullmatch(word) is not None

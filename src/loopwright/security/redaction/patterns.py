@@ -1,11 +1,11 @@
-"""The shapes of secrets: token prefixes, named values, headers, addresses with a password, private keys.
+"""Patterns of secrets: token prefixes, named values, headers, addresses with a password, private keys.
 
 Every pattern begins with a small set of rare characters and looks back from there, so that ordinary text is skipped
 quickly. Quantifiers are bounded, and possessive (`{1,9}+`) where a retry could repeat work: reading takes time linear
 in the text, whatever the text, and no match is longer than `MAX_MATCH_LENGTH`.
 
-A match of `opening` reaches the end of the text and says that more text could make a match of it. Only shapes that go
-on over a space need one, since a stream holds its last word back anyway.
+A match of `opening` reaches the end of the text and says that more text could make a match of it. Only patterns that
+continue over a space need one, since a stream holds its last word back anyway.
 """
 
 import base64
@@ -41,9 +41,9 @@ class SecretPattern:
     """One kind of secret; its patterns are compiled when they are first needed, which takes some milliseconds.
 
     Args:
-        source: what may be one, as a pattern.
-        locate: what of a match is secret, if anything.
-        opening_source: what may become one, as a pattern that is anchored at the end of the text.
+        source: regular expression of a candidate.
+        locate: returns the span of the secret in a match, if it holds one.
+        opening_source: regular expression, anchored at the end of the text, of what may become a candidate.
     """
 
     source: str
@@ -52,16 +52,16 @@ class SecretPattern:
 
     @functools.cached_property
     def pattern(self) -> "re.Pattern[str]":
-        """What may be one."""
+        """The compiled `source`."""
         return re.compile(self.source)
 
     @functools.cached_property
     def opening(self) -> "re.Pattern[str]":
-        """What may become one."""
+        """The compiled `opening_source`."""
         return re.compile(self.opening_source)
 
     def find(self, text: str, at: int) -> list[Finding]:
-        """All matches from `at` on, those that are no secret too: what a match took is not searched again."""
+        """Return all matches from `start` on, also those that hold no secret: the text of a match is not searched again."""
         found: list[Finding] = []
         locate = self.locate
         for match in self.pattern.finditer(text, at):
@@ -71,12 +71,12 @@ class SecretPattern:
         return found
 
 
-# --- tokens that are known by how they begin ---
+# --- tokens that are recognised by their prefix ---
 
 _URL64 = "[A-Za-z0-9_-]"
 _TOKENS: tuple[
     tuple[str, str, int], ...
-] = (  # how they begin; of what the rest is made, and at least how much of it
+] = (  # prefixes; the alphabet of the rest, and its minimum length
     ("sk-", _URL64, 16),  # OpenAI, Anthropic, OpenRouter, DeepSeek, Langfuse …
     ("ghp_ gho_ ghu_ ghs_ ghr_", "[A-Za-z0-9]", 20),
     ("github_pat_", "[A-Za-z0-9_]", 20),
@@ -121,7 +121,7 @@ _HYPHENS = (
 
 
 def _edge(prefix: str) -> str:
-    """Behind `prefix`: that it began a word, or stood behind an escape (`\\n`, `%20`); nothing cut off here."""
+    """Return a pattern behind `prefix`: it begins a word, or stands behind an escape (`\\n`, `%20`); no rest of a secret."""
     behind = (
         rf"\\[nrtbf]{prefix}",
         rf"%[0-9A-Fa-f][0-9A-Fa-f]{prefix}",
@@ -131,7 +131,7 @@ def _edge(prefix: str) -> str:
 
 
 def _by_prefix(last: str) -> str:
-    """Those of `_TOKENS` whose prefix ends with `last`, as a pattern that begins there."""
+    """Return a pattern that begins at `last` for those of `_TOKENS` whose prefix ends with it."""
     branches: defaultdict[str, list[str]] = defaultdict(list)
     for prefixes, alphabet, least in _TOKENS:
         for prefix in filter(lambda prefix: prefix.endswith(last), prefixes.split()):
@@ -158,12 +158,12 @@ def _locate_prefixed(match: "re.Match[str]") -> tuple[int, int] | None:
 
 
 def _from(back: int) -> SecretLocator:
-    """All of a match is secret, and so many characters before it."""
+    """Return a locator: all of a match is secret, and so many characters before it."""
     return lambda match: (match.start() - back, match.end())
 
 
 def _group(name: str) -> SecretLocator:
-    """One group of a match is secret, if it is there."""
+    """Return a locator: one group of a match is secret, if it took part."""
     return lambda match: None if match[name] is None else match.span(name)
 
 
@@ -238,7 +238,7 @@ def _locate_bearer(match: "re.Match[str]") -> tuple[int, int] | None:
 
 
 def _is_credential(word: str, *, basic: bool) -> bool:
-    """Whether what follows `Bearer` or `Basic` in a text is one, or a part of a sentence."""
+    """Return whether a word behind `Bearer` or `Basic` is a credential, and not a part of a sentence."""
     if not basic:
         return is_random(word, 16) and not is_placeholder(word)
     try:
@@ -251,13 +251,13 @@ def _is_credential(word: str, *, basic: bool) -> bool:
 
 
 BEARER = SecretPattern(
-    r"[bB](?ai:earer|asic)[ \t]{1,4}(?P<word>[A-Za-z0-9._~+/=:-]{1,4096}+)(?!\[redacted\])",  # what is left of one
+    r"[bB](?ai:earer|asic)[ \t]{1,4}(?P<word>[A-Za-z0-9._~+/=:-]{1,4096}+)(?!\[redacted\])",  # the rest of a redacted one
     _locate_bearer,
     r"[bB](?ai:earer|asic)[ \t]{1,4}\Z",
 )
 
 
-# --- values that are known by their name ---
+# --- values that are recognised by their name ---
 
 _CLOSING = r"\\{0,7}+[\"'`]?+\]?+\*{0,2}+"
 _SIGN = r"[ \t]{0,8}+(?:=>|:=|=(?![=~])|:(?!:))\*{0,2}+[ \t]{0,8}+\*{0,2}+"
@@ -266,7 +266,7 @@ _RUN = rf"[^{GAPS}]{{0,4200}}+"
 _NEXT = r"[A-Za-z0-9_.%-]{1,40}+"
 
 
-# A value in quotes, in escaped quotes, or as one word that is no name of another value.
+# A value in quotes, in escaped quotes, or as one word that is not the name of another value.
 _VALUE = (
     rf"(?:(?:[bBuU](?=[\"']))?(?P<quoted>{_DOUBLE}|{_SINGLE}|{_BACK})[\"'`]?"
     r"|(?P<slashes>\\{1,7}+)(?P<quote>[\"'])(?P<escaped>[^\r\n]{0,4096}?)"
@@ -322,7 +322,7 @@ def _locate_bare(
     bare, mark, _ = match["bare"].partition(REDACTED)
     bare = (
         bare if mark else bare.rstrip(")]}>*,;:")
-    )  # what stands before a mark may be the rest of a secret
+    )  # the text before a placeholder may be the rest of a secret
     if not bare or not is_bare_secret(kind, bare, tight=tight, last=last):
         return None
     return start, start + len(bare)
@@ -354,7 +354,7 @@ _INSIDE = r"[A-Za-z0-9%+/_~.*!#$(&-](?:[^\"\\\r\n]|\\(?=\\{0,7}+[0-7])){0,469}+"
 
 
 def _line(space: str, depth: str) -> str:
-    """What a header says: letters, the spaces among them, and values in quotes behind `=`, escaped or not."""
+    """Return the pattern of a header's value: letters, the spaces among them, and values in quotes behind `=`."""
     end = rf"(?P={depth})\""
     value = rf"(?<==)(?P<{depth}>\\{{0,7}}+)\"(?:{_INSIDE}{end}(?![A-Za-z0-9_])|{end}(?=[;,]))"
     return rf"(?:(?:[^{GAPS}\"'`\\]|{space}){{1,256}}+(?:{value})?+){{1,17}}+"
